@@ -104,9 +104,7 @@ impl Options {
     /// `Locked` if it is open elsewhere; `NotFound` if it is not to be created; `InvalidInput` for a directory that is
     /// something else; `Corruption`, `Unsupported`, `Io`, `StorageFull`.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
-        let engine = crate::lsm::open(path.as_ref(), self)?;
-        let catalog = Arc::new(Catalog::open(&engine)?);
-        Ok(Db { engine, catalog })
+        Db::of_engine(crate::lsm::open(path.as_ref(), self)?)
     }
 
     /// Opens a new database in memory, gone with the last handle: for tests and examples.

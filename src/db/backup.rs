@@ -159,9 +159,8 @@ impl Db {
         }
         let new_bytes = new.iter().map(|(file, _)| file.meta.bytes).sum();
         let new_files = new.len() as u64;
-        let mut steps = Steps { done: 0, total: new_bytes, progress: &mut progress };
+        let mut progress = counted(new_bytes, &mut progress);
         for (file, path) in new {
-            let mut progress = |bytes| steps.more(bytes);
             files.push(store.add(&path, &file.meta, &mut progress, &|copy| {
                 let copy = BTreeMap::from([(path.clone(), copy.to_owned())]);
                 verify_copy(self.engine.env(), &Overlay::new(Arc::clone(&env.fs), copy), &file.meta)
@@ -243,11 +242,11 @@ impl Backup {
             }
         }
         let total = files.keys().map(|file| file.bytes).sum();
-        let mut steps = Steps { done: 0, total, progress: &mut progress };
+        let mut progress = counted(total, &mut progress);
         for (file, generations) in &files {
             report.files += 1;
             report.bytes += file.bytes;
-            if let Err(error) = self.store.check(file, &mut |bytes| steps.more(bytes)) {
+            if let Err(error) = self.store.check(file, &mut progress) {
                 let of: Vec<String> = generations.iter().map(u64::to_string).collect();
                 let problem = found(error)?;
                 report.problems.push(format!("{problem}; backups that need it: {}", of.join(", ")));
@@ -300,9 +299,9 @@ impl Backup {
         let generation = self.read(generation.into())?;
         fs.create_dir_all(path).doing("create", path)?;
         let total = generation.files.iter().map(|file| file.bytes).sum();
-        let mut steps = Steps { done: 0, total, progress: &mut progress };
+        let mut progress = counted(total, &mut progress);
         self.build(&generation, fs, path, &mut |file, target| {
-            self.store.take(file, target, &mut |bytes| steps.more(bytes))
+            self.store.take(file, target, &mut progress)
         })?;
         Ok(Generation::of(&generation))
     }
@@ -415,17 +414,12 @@ impl Backup {
     }
 }
 
-/// How far something is.
-struct Steps<'p> {
-    done: u64,
-    total: u64,
-    progress: &'p mut dyn FnMut(u64, u64),
-}
-
-impl Steps<'_> {
-    fn more(&mut self, bytes: u64) {
-        self.done += bytes;
-        (self.progress)(self.done, self.total);
+/// Adds up bytes, and passes on how many there are, of `total`.
+fn counted(total: u64, progress: &mut dyn FnMut(u64, u64)) -> impl FnMut(u64) {
+    let mut done = 0;
+    move |bytes| {
+        done += bytes;
+        progress(done, total);
     }
 }
 

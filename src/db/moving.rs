@@ -8,14 +8,14 @@
 //! Not here: holding writes back meanwhile ([`Db::gate`]), comparing (`cli`).
 
 use std::path::Path;
-use std::sync::Arc;
 
 use super::Db;
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::key::user_key;
 use crate::format::names::TableId;
 use crate::format::span::{Span, whole_table};
-use crate::lsm::{Engine, Gate, Ingested, SnapshotGuard, require_empty, require_outside};
-use crate::model::Seq;
+use crate::lsm::{Gate, Ingested, SnapshotGuard, require_empty, require_outside};
+use crate::model::Entity;
 use crate::options::{Background, Options};
 use crate::query::KeyRange;
 use crate::table::Table;
@@ -87,8 +87,9 @@ impl Db {
         let target = self.beside().create_if_missing(true).seed(seed).open(path)?;
         let span = range.span(entry.gate.table);
         let gate = Gate::new(target.catalog.next_id());
-        let moved =
-            copy(&self.engine, &span, snapshot.seq(), &target.engine, &gate, &mut progress)?;
+        let mut rows = self.engine.scan(&span, Some(snapshot.seq()))?;
+        let whole = whole_table(gate.table);
+        let moved = target.engine.maintenance().ingest(&mut rows, &gate, &whole, &mut progress)?;
         target.create_table(&entry.name)?;
         target.close()?;
         Ok(moved.into())
@@ -156,19 +157,6 @@ impl From<Ingested> for Moved {
     }
 }
 
-/// Takes the rows of `span` as of `at` into a new table of another database.
-fn copy(
-    source: &Engine,
-    span: &Span,
-    at: Seq,
-    target: &Arc<Engine>,
-    gate: &Gate,
-    progress: &mut dyn FnMut(u64),
-) -> Result<Ingested> {
-    let mut rows = source.scan(span, Some(at))?;
-    target.maintenance().ingest(&mut rows, gate, &whole_table(gate.table), progress)
-}
-
 /// The table of this name, or the only one.
 fn the_table(db: &Db, name: &str) -> Result<Table> {
     match (db.table(name), db.tables()?.as_slice()) {
@@ -186,9 +174,7 @@ fn bounds(table: &Table, range: KeyRange, into: TableId) -> Result<Option<Span>>
     let first = table.scan(range.clone()).top(1).into_iter().next().transpose()?;
     let last = table.scan(range).reverse().top(1).into_iter().next().transpose()?;
     Ok(first.zip(last).map(|(first, last)| {
-        let key = |e: &crate::model::Entity| {
-            crate::format::key::user_key(into, e.partition_key(), e.row_key())
-        };
+        let key = |e: &Entity| user_key(into, e.partition_key(), e.row_key());
         Span::inclusive(&key(&first), &key(&last))
     }))
 }

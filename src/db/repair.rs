@@ -19,7 +19,6 @@ use crate::format::file_meta::FileMeta;
 use crate::format::key::{decode_part, decode_user_key, table_of, user_key};
 use crate::format::names::{FileId, FileName, FileNumber, RangeId, TableId};
 use crate::format::span::{Span, whole_table};
-use crate::fs::Fs;
 use crate::lsm::{require_empty, require_outside};
 use crate::manifest::Manifest;
 use crate::model::{DateTime, Entity, Row, Seq, Shapes};
@@ -163,12 +162,12 @@ impl Options {
         fs.create_dir_all(target).doing("create", target)?;
         let mut build = Build::new(&self, target, &evidence, suspect);
         let whole = evidence.bytes();
-        let (mut told, mut report) = (|bytes| progress(bytes, whole), RepairReport::default());
+        let mut told = |bytes| progress(bytes, whole);
         evidence
             .walk(&mut told, |evidence, facts, verdict| build.take(evidence, facts, verdict))?;
         // It would count as lost what another build reads.
         evidence.unsupported().map_or(Ok(()), |error| Err(error.clone()))?;
-        build.finish(&evidence, &mut report)?;
+        let report = build.finish(&evidence)?;
         self.create_if_missing(false).background(Background::Manual).open(target)?.close()?;
         Ok(report)
     }
@@ -177,7 +176,6 @@ impl Options {
 /// A database being built.
 struct Build<'o> {
     options: &'o Options,
-    fs: Arc<dyn Fs>,
     dir: PathBuf,
     identity: Identity,
     rng: Rng,
@@ -202,7 +200,6 @@ impl<'o> Build<'o> {
             None => Identity::random(&mut rng),
         };
         Self {
-            fs: Arc::clone(&options.fs),
             dir: dir.to_owned(),
             options,
             identity,
@@ -255,8 +252,7 @@ impl<'o> Build<'o> {
         row: &Row,
         is_suspect: bool,
     ) -> Result<()> {
-        let Ok((_, pk, rk)) = decode_user_key(key) else { return Ok(()) };
-        let Ok(entity) = Entity::from_row(pk, rk, seq, &row.as_ref()) else { return Ok(()) };
+        let Some(entity) = entity_of(key, seq, row) else { return Ok(()) };
         let keeps = !is_suspect || self.suspect == SuspectRows::Keep;
         match CatalogRow::of(&entity) {
             Some(CatalogRow::Table(id, name)) => {
@@ -310,7 +306,7 @@ impl<'o> Build<'o> {
                 let block_bytes = self.options.block_bytes;
                 let (codec, seed) = (self.options.codec_run, self.identity.seed);
                 let options = SstOptions { block_bytes, codec, seed };
-                SstWriter::create(Arc::clone(&self.fs), &self.dir, number, id, options)?
+                SstWriter::create(Arc::clone(&self.options.fs), &self.dir, number, id, options)?
             }
         };
         self.writer.insert(writer).add(key, seq, Kind::Put, Some(&row.as_ref()))
@@ -323,7 +319,7 @@ impl<'o> Build<'o> {
         Ok(())
     }
 
-    fn finish(mut self, evidence: &Evidence, report: &mut RepairReport) -> Result<()> {
+    fn finish(mut self, evidence: &Evidence) -> Result<RepairReport> {
         self.end_file()?;
         self.tables.remove(&TableId::CATALOG);
         if evidence.is_whole() {
@@ -342,8 +338,7 @@ impl<'o> Build<'o> {
         }
         self.end_file()?;
         self.publish(evidence)?;
-        self.report(evidence, report);
-        Ok(())
+        Ok(self.report(evidence))
     }
 
     /// Every table has a row in the catalog, and so has the next one.
@@ -385,7 +380,7 @@ impl<'o> Build<'o> {
 
     /// Step 4.
     fn publish(&mut self, evidence: &Evidence) -> Result<()> {
-        let synced = self.fs.sync_dir(&self.dir);
+        let synced = self.options.fs.sync_dir(&self.dir);
         synced.doing("sync", &self.dir)?;
         let mut edit = VersionEdit {
             flushed_seq: Some(evidence.seq_max()),
@@ -408,25 +403,26 @@ impl<'o> Build<'o> {
             edit.add_references.push(ReferenceMeta { range, file, placement, clip, bytes: None });
         }
         edit.add_ranges.sort_by(|a, b| a.span.low.cmp(&b.span.low));
-        let (fs, identity) = (Arc::clone(&self.fs), self.identity.clone());
+        let (fs, identity) = (Arc::clone(&self.options.fs), self.identity.clone());
         let rng = Rng::from_seed(self.rng.next_u64());
         Manifest::create(fs, &self.dir, identity, &edit, rng).map(drop)
     }
 
-    fn report(self, evidence: &Evidence, report: &mut RepairReport) {
-        report.doubt.clone_from(&evidence.salvaged.doubt);
-        report.notes.extend(evidence.salvaged.note.clone());
-        report.notes.extend(evidence.logs.torn.clone());
+    fn report(self, evidence: &Evidence) -> RepairReport {
+        let salvaged = &evidence.salvaged;
+        let mut notes: Vec<String> =
+            salvaged.note.iter().chain(&evidence.logs.torn).cloned().collect();
         if !evidence.unnamed.is_empty() && evidence.is_whole() {
             let names = evidence.unnamed.iter().map(|n| FileName::Sst(*n).to_string());
             let names = names.collect::<Vec<_>>().join(", ");
-            report.notes.push(format!("left out, for the manifest does not name them: {names}"));
+            notes.push(format!("left out, for the manifest does not name them: {names}"));
         }
-        report.as_of_seq = evidence.as_of();
-        report.as_of = evidence.is_whole().then(|| DateTime::from(report.as_of_seq));
-        report.losses = losses(evidence, &self.names);
-        report.tables = self.tables.into_values().collect();
-        report.tables.sort_by(|a, b| a.name.cmp(&b.name));
+        let as_of_seq = evidence.as_of();
+        let as_of = evidence.is_whole().then(|| DateTime::from(as_of_seq));
+        let (doubt, losses) = (salvaged.doubt.clone(), losses(evidence, &self.names));
+        let mut tables: Vec<RepairedTable> = self.tables.into_values().collect();
+        tables.sort_by(|a, b| a.name.cmp(&b.name));
+        RepairReport { doubt, notes, as_of, as_of_seq, tables, losses }
     }
 }
 
@@ -470,6 +466,12 @@ impl LostRange {
         let ((table, first), (last_table, last)) = (texts(low, names), texts(high, names));
         LostRange { table, first, last_table, last }
     }
+}
+
+/// A row as an entity, unless it is damaged.
+pub(super) fn entity_of(key: &[u8], seq: Seq, row: &Row) -> Option<Entity> {
+    let (_, pk, rk) = decode_user_key(key).ok()?;
+    Entity::from_row(pk, rk, seq, &row.as_ref()).ok()
 }
 
 /// The table of a key, and its texts.

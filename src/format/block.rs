@@ -20,7 +20,7 @@ use std::cell::RefCell;
 use zstd::bulk::Decompressor;
 
 use crate::codec::{Checksum, Cursor, DecodeError};
-use crate::format::field::FormatError;
+use crate::format::field::{FormatError, unsupported};
 use crate::format::names::FileId;
 use crate::format::row_block::leaves_out;
 
@@ -61,6 +61,12 @@ pub(crate) struct BlockPlace {
     pub(crate) file: FileId,
     /// Counted from 0 in the section.
     pub(crate) number: u32,
+}
+
+impl BlockPlace {
+    pub(crate) fn new(kind: BlockKind, file: FileId, number: usize) -> Self {
+        Self { kind, file, number: u32::try_from(number).unwrap_or(u32::MAX) }
+    }
 }
 
 /// A block whose checksum matched.
@@ -372,10 +378,6 @@ pub(crate) fn forge_codec(place: BlockPlace, codec: u8, block: &mut [u8]) {
     block[1] = codec;
     let sum = block_checksum(place, &block[..CHECKED_BYTES], &block[HEADER_BYTES..]);
     block[CHECKED_BYTES..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
-}
-
-fn unsupported<T>(what: impl Into<Cow<'static, str>>) -> Result<T, FormatError> {
-    Err(FormatError::Unsupported(what.into()))
 }
 
 fn block_checksum(place: BlockPlace, header: &[u8], stored: &[u8]) -> u32 {

@@ -2,7 +2,7 @@
 
 use crate::codec::{Checksum, Cursor, DecodeError};
 
-use super::field::FormatError;
+use super::field::{FormatError, unsupported};
 use super::names::{FileId, FileNumber};
 
 /// The length of the file.
@@ -52,7 +52,7 @@ impl Current {
             return Err(DecodeError::new(STRUCTURE, 12, problem).into());
         }
         if version != FORMAT_VERSION {
-            return Err(FormatError::Unsupported(format!("database format {version}").into()));
+            return unsupported(format!("database format {version}"));
         }
         Ok(Current {
             manifest: FileNumber(cursor.u64()?),

@@ -19,7 +19,7 @@ use crate::rng::Rng;
 
 use super::field::{
     Content, Field, FormatError, content, next_field, put_content, put_field, put_optional_field,
-    put_with, read_fields,
+    put_with, read_fields, unsupported,
 };
 use super::file_meta::FileMeta;
 use super::names::{FileId, FileNumber, RangeId, TableId};
@@ -228,15 +228,15 @@ impl VersionEdit {
         put_all(out, tag::REMOVE_REFERENCE, &self.remove_references);
         put_all(out, tag::DROP_TABLE, &self.drop_tables);
         put_all(out, tag::FORGET_TABLE, &self.forget_tables);
-        put_drops(out, tag::ADD_RANGE_TOMBSTONE, &self.add_range_tombstones);
-        put_drops(out, tag::REMOVE_RANGE_TOMBSTONE, &self.remove_range_tombstones);
+        put_tombstones(out, tag::ADD_RANGE_TOMBSTONE, &self.add_range_tombstones, true);
+        put_tombstones(out, tag::REMOVE_RANGE_TOMBSTONE, &self.remove_range_tombstones, true);
         put_all(out, tag::CLEAN_CLOSE, &self.clean_close);
         for reference in &self.add_references {
             let size = reference.bytes.map(|bytes| ((reference.range, reference.file), bytes));
             put_optional(out, tag::REFERENCE_BYTES, size.as_ref());
         }
-        put_expiries(out, tag::ADD_EXPIRY, &self.add_range_tombstones);
-        put_expiries(out, tag::REMOVE_EXPIRY, &self.remove_range_tombstones);
+        put_tombstones(out, tag::ADD_EXPIRY, &self.add_range_tombstones, false);
+        put_tombstones(out, tag::REMOVE_EXPIRY, &self.remove_range_tombstones, false);
         put_optional(out, tag::CLOCK, self.clock.as_ref().map(|clock| &clock.now));
         put_all(out, tag::KEEP_LOG, &self.keep_logs);
         put_all(out, tag::FORGET_LOG, &self.forget_logs);
@@ -560,20 +560,17 @@ fn put_optional<C: Content>(out: &mut Vec<u8>, tag: u64, content: Option<&C>) {
     }
 }
 
-fn put_drops(out: &mut Vec<u8>, tag: u64, tombstones: &[RangeTombstone]) {
-    for tombstone in tombstones.iter().filter(|tombstone| tombstone.is_drop()) {
+/// Drops and expiries are fields of their own; a drop leaves out `below`, which equals `from`.
+fn put_tombstones(out: &mut Vec<u8>, tag: u64, tombstones: &[RangeTombstone], drops: bool) {
+    for RangeTombstone { span, below, from } in
+        tombstones.iter().filter(|tombstone| tombstone.is_drop() == drops)
+    {
         put_with(out, tag, |content| {
-            tombstone.from.encode(content);
-            tombstone.span.encode(content);
-        });
-    }
-}
-
-fn put_expiries(out: &mut Vec<u8>, tag: u64, tombstones: &[RangeTombstone]) {
-    for tombstone in tombstones.iter().filter(|tombstone| !tombstone.is_drop()) {
-        put_with(out, tag, |content| {
-            (tombstone.from, tombstone.below).encode(content);
-            tombstone.span.encode(content);
+            from.encode(content);
+            if !drops {
+                below.encode(content);
+            }
+            span.encode(content);
         });
     }
 }
@@ -586,10 +583,7 @@ fn file_meta(bytes: &[u8]) -> Result<FileMeta, FormatError> {
     let meta = FileMeta::decode(bytes)?;
     match meta.not_understood() {
         None => Ok(meta),
-        Some(tag) => {
-            let what = format!("file entry field {tag} of a newer format");
-            Err(FormatError::Unsupported(what.into()))
-        }
+        Some(tag) => unsupported(format!("file entry field {tag} of a newer format")),
     }
 }
 

@@ -121,8 +121,7 @@ impl Field<'_> {
     /// What a reader that does not know this tag does: refuse or skip.
     pub(crate) fn unknown(&self, structure: &'static str) -> Result<(), FormatError> {
         if self.must_understand {
-            let text = format!("{structure} field {} of a newer format", self.tag);
-            Err(FormatError::Unsupported(text.into()))
+            unsupported(format!("{structure} field {} of a newer format", self.tag))
         } else {
             Ok(())
         }
@@ -209,6 +208,11 @@ impl From<DecodeError> for FormatError {
     fn from(error: DecodeError) -> Self {
         FormatError::Damaged(error)
     }
+}
+
+/// What it takes to read something is not in this build.
+pub(crate) fn unsupported<T>(what: impl Into<Cow<'static, str>>) -> Result<T, FormatError> {
+    Err(FormatError::Unsupported(what.into()))
 }
 
 impl FormatError {

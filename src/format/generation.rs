@@ -9,7 +9,7 @@
 
 use crate::codec::{Checksum, Cursor, DecodeError, put_varint};
 use crate::format::edit::{Identity, VersionEdit};
-use crate::format::field::{Content, FormatError, put_content, put_with};
+use crate::format::field::{Content, FormatError, put_content, put_with, unsupported};
 use crate::format::field_set::{self, FieldSet};
 use crate::format::names::FileId;
 use crate::model::Seq;
@@ -111,8 +111,7 @@ impl Generation {
     fn decode_fields(bytes: &[u8]) -> Result<Generation, FormatError> {
         let fields = FieldSet::<{ tag::EDIT as usize + 1 }>::decode(STRUCTURE, bytes)?;
         if let Some(tag) = field_set::not_understood(fields.unknown) {
-            let what = format!("generation field {tag} of a newer format");
-            return Err(FormatError::Unsupported(what.into()));
+            return unsupported(format!("generation field {tag} of a newer format"));
         }
         let generation = Generation {
             number: fields.get(tag::NUMBER)?,
@@ -122,7 +121,7 @@ impl Generation {
             unknown: fields.unknown.into(),
         };
         if let Some(feature) = generation.identity().and_then(Identity::unreadable) {
-            return Err(FormatError::Unsupported(format!("the feature {feature}").into()));
+            return unsupported(format!("the feature {feature}"));
         }
         generation.check().map_err(|problem| DecodeError::new(STRUCTURE, 0, problem))?;
         Ok(generation)
@@ -171,7 +170,7 @@ fn check_header(bytes: &[u8]) -> Result<(), FormatError> {
         return Err(DecodeError::new(STRUCTURE, 12, problem).into());
     }
     if version != FORMAT_VERSION {
-        return Err(FormatError::Unsupported(format!("backup format {version}").into()));
+        return unsupported(format!("backup format {version}"));
     }
     Ok(())
 }

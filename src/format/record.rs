@@ -14,7 +14,7 @@ use crate::codec::{Checksum, Cursor, DecodeError, checksum};
 use crate::error::{Code, Error};
 use crate::model::Seq;
 
-use super::field::{FormatError, content};
+use super::field::{FormatError, content, unsupported};
 use super::names::{FileId, FileNumber};
 
 /// Records start at multiples of this.
@@ -264,14 +264,13 @@ impl LogHeader {
             return Err(DecodeError::new(LOG_HEADER, 12, problem).into());
         }
         if version != FORMAT_VERSION {
-            return Err(FormatError::Unsupported(format!("log format {version}").into()));
+            return unsupported(format!("log format {version}"));
         }
         let (number, id) = (FileNumber(cursor.u64()?), FileId(cursor.u64()?));
         let (kind, codec, _reserved) = (cursor.u8()?, cursor.u8()?, cursor.u16()?);
         let (key, features) = (cursor.u32()?, cursor.u64()?);
         if codec != 0 || key != 0 || features != 0 {
-            let what = format!("log codec {codec}, key {key}, features {features:#x}");
-            return Err(FormatError::Unsupported(what.into()));
+            return unsupported(format!("log codec {codec}, key {key}, features {features:#x}"));
         }
         let kind = match kind {
             1 => LogKind::Wal,

@@ -238,7 +238,9 @@ impl<'a> RowBlock<'a> {
     #[cold]
     fn long_place(&self, slot: usize) -> Result<EntryPlace, DecodeError> {
         let layout = &self.layout;
-        let (start, end) = self.span(slot).ok_or_else(|| self.no_slot(slot))?;
+        let no_slot = || format!("slot {slot} of {}", self.len());
+        let (start, end) =
+            self.span(slot).ok_or_else(|| DecodeError::new(STRUCTURE, 0, no_slot()))?;
         let head = match self.bytes.get(start) {
             _ if layout.is_even => Some((usize::from(layout.suffix_len), start)),
             Some(&short) if usize::from(short) < LONG_SUFFIX => {
@@ -422,11 +424,6 @@ impl<'a> RowBlock<'a> {
         let mut cursor = Cursor::new(STRUCTURE, self.bytes.get(start..)?);
         let len = usize::try_from(cursor.varint().ok()?).ok()?;
         Some((len, start + cursor.at()))
-    }
-
-    #[cold]
-    fn no_slot(&self, slot: usize) -> DecodeError {
-        DecodeError::new(STRUCTURE, 0, format!("slot {slot} of {}", self.len()))
     }
 }
 

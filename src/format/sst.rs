@@ -8,7 +8,7 @@
 //! (`file_meta`).
 
 use crate::codec::{Checksum, Cursor, DecodeError};
-use crate::format::field::FormatError;
+use crate::format::field::{FormatError, unsupported};
 use crate::format::file_meta::Section;
 use crate::format::names::FileId;
 
@@ -180,8 +180,7 @@ fn check_sections(sections: &[Section]) -> Result<(), FormatError> {
         let known = section::NEEDED.iter().chain(&section::HASH_INDEXES);
         let known = known.chain(&section::OPTIONAL).any(|kind| *kind == section.kind);
         if !known && section.flags & Section::MUST_UNDERSTAND != 0 {
-            let what = format!("sections of kind {}, which are newer", section.kind);
-            return Err(FormatError::Unsupported(what.into()));
+            return unsupported(format!("sections of kind {}, which are newer", section.kind));
         }
     }
     let count = |kind: &u16| sections.iter().filter(|section| section.kind == *kind).count();
@@ -207,7 +206,7 @@ fn check_version(version: u32, features: u32) -> Result<(), FormatError> {
         (VERSION, _) => format!("features {features:#x}, which are newer"),
         _ => format!("format version {version}: this build reads version {VERSION}"),
     };
-    Err(FormatError::Unsupported(what.into()))
+    unsupported(what)
 }
 
 fn check_id(

@@ -257,7 +257,10 @@ impl Shape {
         body: &[u8],
         offset: usize,
     ) -> Result<[u8; N], DecodeError> {
-        fixed(body, offset)
+        match body.get(offset..).and_then(|rest| rest.first_chunk()) {
+            Some(bytes) => Ok(*bytes),
+            None => Err(too_short(body)),
+        }
     }
 
     /// The bytes of property `index` as they are, unchecked; `None` if the body lacks them. Requires `index < len()`.
@@ -586,7 +589,7 @@ fn variable_area(
     fixed_bytes: usize,
     variables: usize,
 ) -> Result<(usize, usize), DecodeError> {
-    let [width @ (1 | 2 | 4)] = fixed::<1>(body, fixed_bytes)? else {
+    let [width @ (1 | 2 | 4)] = Shape::fixed_at::<1>(body, fixed_bytes)? else {
         return Err(error(fixed_bytes, "the width of end offsets is not 1, 2 or 4"));
     };
     let width = usize::from(width);
@@ -608,37 +611,29 @@ fn end_offset(
 ) -> Result<usize, DecodeError> {
     let at = offsets_at + rank * width;
     Ok(match width {
-        1 => usize::from(u8::from_le_bytes(fixed(body, at)?)),
-        2 => usize::from(u16::from_le_bytes(fixed(body, at)?)),
-        _ => u32::from_le_bytes(fixed(body, at)?) as usize,
+        1 => usize::from(u8::from_le_bytes(Shape::fixed_at(body, at)?)),
+        2 => usize::from(u16::from_le_bytes(Shape::fixed_at(body, at)?)),
+        _ => u32::from_le_bytes(Shape::fixed_at(body, at)?) as usize,
     })
-}
-
-#[inline]
-fn fixed<const N: usize>(body: &[u8], at: usize) -> Result<[u8; N], DecodeError> {
-    match body.get(at..).and_then(|rest| rest.first_chunk()) {
-        Some(bytes) => Ok(*bytes),
-        None => Err(too_short(body)),
-    }
 }
 
 /// A value of one of the types of fixed width.
 #[inline]
 fn read_fixed(edm: EdmType, body: &[u8], at: usize) -> Result<ValueRef<'static>, DecodeError> {
     Ok(match edm {
-        EdmType::Boolean => match fixed(body, at)? {
+        EdmType::Boolean => match Shape::fixed_at(body, at)? {
             [0] => ValueRef::Boolean(false),
             [1] => ValueRef::Boolean(true),
             _ => return Err(error(at, "a boolean is neither 0 nor 1")),
         },
-        EdmType::Int32 => ValueRef::Int32(i32::from_le_bytes(fixed(body, at)?)),
-        EdmType::Int64 => ValueRef::Int64(i64::from_le_bytes(fixed(body, at)?)),
-        EdmType::Double => ValueRef::Double(f64::from_le_bytes(fixed(body, at)?)),
+        EdmType::Int32 => ValueRef::Int32(i32::from_le_bytes(Shape::fixed_at(body, at)?)),
+        EdmType::Int64 => ValueRef::Int64(i64::from_le_bytes(Shape::fixed_at(body, at)?)),
+        EdmType::Double => ValueRef::Double(f64::from_le_bytes(Shape::fixed_at(body, at)?)),
         EdmType::DateTime => {
-            let time = DateTime::from_ticks(u64::from_le_bytes(fixed(body, at)?));
+            let time = DateTime::from_ticks(u64::from_le_bytes(Shape::fixed_at(body, at)?));
             ValueRef::DateTime(time.ok_or_else(|| error(at, "a time is after the year 9999"))?)
         }
-        EdmType::Guid => ValueRef::Guid(Guid::from_bytes(fixed(body, at)?)),
+        EdmType::Guid => ValueRef::Guid(Guid::from_bytes(Shape::fixed_at(body, at)?)),
         EdmType::String | EdmType::Binary => return Err(error(at, "no fixed width")),
     })
 }

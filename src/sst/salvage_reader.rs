@@ -191,13 +191,9 @@ impl Remains {
     /// The contents of block `number` of `kind`, which fills `range`.
     fn read(&self, kind: BlockKind, number: usize, range: &Range<u64>) -> Result<Vec<u8>> {
         let bytes = self.input.read(range)?;
-        let block = StoredBlock::open(self.place(kind, number), &bytes);
+        let block = StoredBlock::open(BlockPlace::new(kind, self.id, number), &bytes);
         let raw = block.and_then(|block| block.decompress());
         raw.map_err(|error| error.into_error(&self.input.path, range.start))
-    }
-
-    fn place(&self, kind: BlockKind, number: usize) -> BlockPlace {
-        BlockPlace { kind, file: self.id, number: u32::try_from(number).unwrap_or(u32::MAX) }
     }
 
     fn entries(&mut self, block: &[u8], range: &Range<u64>) -> Result<Vec<RemainingEntry>> {
@@ -273,7 +269,7 @@ impl Remains {
     fn block_at(&self, bytes: &[u8], at: u64, number: usize) -> Option<(usize, Range<u64>)> {
         let lens = block_lens(bytes, at)?;
         (number..number + LOST_BLOCKS_MAX).find_map(|number| {
-            let place = self.place(BlockKind::Rows, number);
+            let place = BlockPlace::new(BlockKind::Rows, self.id, number);
             let is_it = |len: &usize| {
                 let Some(bytes) = bytes.get(..*len) else { return false };
                 let Some(left) = self.search_left.get().checked_sub(*len as u64) else {

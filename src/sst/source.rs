@@ -271,7 +271,7 @@ impl Source {
     /// A block that is read once and not cached: `kind`, its only one, which fills `range`.
     pub(super) fn single(&self, kind: BlockKind, range: Range<u64>) -> Result<Bytes> {
         self.ask(range.clone());
-        self.unpack(BlockPlace { kind, file: self.id, number: 0 }, range)
+        self.unpack(BlockPlace::new(kind, self.id, 0), range)
     }
 
     /// Block `number` of `kind`, read and checked anew whatever is cached or was checked before.
@@ -369,7 +369,7 @@ impl Source {
             Area::Sparse | Area::Hash => BlockKind::Sparse,
             Area::Zones => BlockKind::Zones,
         };
-        BlockPlace { kind, file: self.id, number: u32::try_from(index).unwrap_or(u32::MAX) }
+        BlockPlace::new(kind, self.id, index)
     }
 
     #[inline]

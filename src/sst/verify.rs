@@ -138,7 +138,10 @@ impl Check<'_> {
         if let Some(wanted) = self.ahead.visit(&range) {
             self.sst.source.ask_ahead(wanted);
         }
-        let contents = self.sst.source.unpack(self.place(BlockKind::Rows, index), range.clone());
+        let contents = self
+            .sst
+            .source
+            .unpack(BlockPlace::new(BlockKind::Rows, self.sst.source.id, index), range.clone());
         progress(range.end - range.start);
         self.facts.blocks += 1;
         let Some(contents) = self.note(contents)? else { return Ok(false) };
@@ -250,7 +253,7 @@ impl Check<'_> {
                 true => handles.page_count(),
                 false => handles.fanout.min(handles.len() - first),
             };
-            let place = self.place(BlockKind::Sparse, number);
+            let place = BlockPlace::new(BlockKind::Sparse, self.sst.source.id, number);
             let page = self.sst.source.unpack(place, range.clone()).and_then(|page| {
                 let bad = |error| self.sst.source.decode(contents_at(&range), error);
                 let page = SparsePage::parse(&page).map_err(bad)?;
@@ -329,7 +332,10 @@ impl Check<'_> {
         let expected = std::mem::take(&mut self.zone_pages);
         for (number, pair) in zones.summary.pages.windows(2).enumerate() {
             let range = pair[0]..pair[1];
-            let page = self.sst.source.unpack(self.place(BlockKind::Zones, number), range.clone());
+            let page = self.sst.source.unpack(
+                BlockPlace::new(BlockKind::Zones, self.sst.source.id, number),
+                range.clone(),
+            );
             let page = page.and_then(|page| {
                 let checked = ZoneSet::parse(&page).and_then(|set| set.check());
                 let checked = checked.map(|()| page);
@@ -379,10 +385,5 @@ impl Check<'_> {
         if self.facts.problems.len() < PROBLEMS_MAX {
             self.facts.problems.push(problem);
         }
-    }
-
-    fn place(&self, kind: BlockKind, number: usize) -> BlockPlace {
-        let file = self.sst.source.id;
-        BlockPlace { kind, file, number: u32::try_from(number).unwrap_or(u32::MAX) }
     }
 }

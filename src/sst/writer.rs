@@ -308,7 +308,7 @@ impl SstWriter {
         self.builder.finish(&mut self.raw);
         self.zones.finish_block();
         let number = self.index.blocks.len() - 1;
-        let place = self.place(BlockKind::Rows, number);
+        let place = BlockPlace::new(BlockKind::Rows, self.id, number);
         let end = self.output.position() + (HEADER_BYTES + self.raw.len()) as u64;
         match self.pages.padding(end) {
             0 => {
@@ -344,7 +344,7 @@ impl SstWriter {
     fn seal_page(&mut self) {
         let number = self.index.page_starts.len();
         self.index.page_starts.push(self.index.pages.len() as u64);
-        let place = self.place(BlockKind::Sparse, number);
+        let place = BlockPlace::new(BlockKind::Sparse, self.id, number);
         self.sealer.seal_plain(place, &self.raw, &mut self.index.pages);
         self.raw.clear();
     }
@@ -372,7 +372,7 @@ impl SstWriter {
         let number = self.zone_pages.starts.len();
         self.zone_pages.starts.push(self.zone_pages.bytes.len() as u64);
         let raw = self.zones.take_page();
-        let place = self.place(BlockKind::Zones, number);
+        let place = BlockPlace::new(BlockKind::Zones, self.id, number);
         self.sealer.seal_plain(place, &raw, &mut self.zone_pages.bytes);
     }
 
@@ -427,13 +427,9 @@ impl SstWriter {
         let ignorable = matches!(kind, section::STATISTICS | section::ZONE_SUMMARY);
         let flags = if ignorable { 0 } else { Section::MUST_UNDERSTAND };
         self.output.begin_section();
-        self.sealer.seal_plain(self.place(block, 0), raw, &mut self.output.buffer);
+        self.sealer.seal_plain(BlockPlace::new(block, self.id, 0), raw, &mut self.output.buffer);
         raw.clear();
         self.output.end_section(kind, flags)
-    }
-
-    fn place(&self, kind: BlockKind, number: usize) -> BlockPlace {
-        BlockPlace { kind, file: self.id, number: u32::try_from(number).unwrap_or(u32::MAX) }
     }
 }
 

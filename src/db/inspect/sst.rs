@@ -148,7 +148,7 @@ impl Looking<'_> {
 
     /// The contents of a section that is one block.
     fn single(&self, kind: BlockKind, range: &Range<u64>) -> Found<Vec<u8>> {
-        self.unpack(BlockPlace { kind, file: self.id, number: 0 }, range)
+        self.unpack(BlockPlace::new(kind, self.id, 0), range)
     }
 
     /// The contents of a block, or what is wrong with it.
@@ -226,14 +226,9 @@ impl Looking<'_> {
         Ok(blocks)
     }
 
-    fn place(&self, index: usize) -> BlockPlace {
-        let number = u32::try_from(index).unwrap_or(u32::MAX);
-        BlockPlace { kind: BlockKind::Rows, file: self.id, number }
-    }
-
     /// A line about a block.
     fn block(&self, index: usize, range: &Range<u64>, sink: &mut Sink<'_>) -> Found<()> {
-        let contents = self.unpack(self.place(index), range)?;
+        let contents = self.unpack(BlockPlace::new(BlockKind::Rows, self.id, index), range)?;
         let parsed = RowBlock::parse(&contents).and_then(|block| block.check().map(|()| block));
         let block =
             parsed.map_err(|error| damage(range.start + BLOCK_HEADER_BYTES as u64, error))?;
@@ -262,7 +257,7 @@ impl Looking<'_> {
         };
         noted(self.block(index, range, sink), sink)?;
         let bytes = self.file.read(range.clone())?;
-        let opened = StoredBlock::open(self.place(index), &bytes);
+        let opened = StoredBlock::open(BlockPlace::new(BlockKind::Rows, self.id, index), &bytes);
         let is_plain = opened.as_ref().is_ok_and(|block| block.packing == Packing::Plain);
         let Ok(contents) = opened.and_then(|block| block.decompress()) else {
             let head = bytes.get(..BLOCK_HEADER_BYTES).unwrap_or(&bytes);

@@ -12,6 +12,7 @@
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
+use crate::format::key::table_of;
 use crate::format::names::TableId;
 use crate::format::span::Span;
 use crate::lsm::{Action, GateMode, Op, SpanGate};
@@ -46,7 +47,8 @@ impl Catalog {
         let mut tables = self.tables.lock();
         tables.by_id(table)?;
         let known = tables.gates.iter().find(|gate| gate.span == span);
-        let id = known.map_or_else(|| tables.next_gate(), |gate| gate.id);
+        let next = || tables.gates.iter().map(|gate| gate.id).max().unwrap_or(0) + 1;
+        let id = known.map_or_else(next, |gate| gate.id);
         let gate = SpanGate { id, span, mode };
         let row = Entity::new(GATES, row_key(id))
             .with("Id", i64::from(table.0))
@@ -84,7 +86,7 @@ impl Catalog {
     pub(crate) fn gates(&self) -> Vec<GateEntry> {
         let tables = self.tables.lock();
         let entry = |gate: &SpanGate| {
-            let table = crate::format::key::table_of(&gate.span.low)?;
+            let table = table_of(&gate.span.low)?;
             Some(GateEntry { table: tables.by_id(table).ok()?, gate: gate.clone() })
         };
         let mut gates: Vec<GateEntry> = tables.gates.iter().filter_map(entry).collect();
@@ -104,17 +106,10 @@ impl Tables {
         found.cloned().ok_or_else(|| Error::refused(crate::error::Code::TableNotFound))
     }
 
-    fn next_gate(&self) -> u64 {
-        self.gates.iter().map(|gate| gate.id).max().unwrap_or(0) + 1
-    }
-
     /// The gates that lie in a table.
     pub(super) fn gates_of(&self, table: TableId) -> Vec<u64> {
-        let of_table = self
-            .gates
-            .iter()
-            .filter(|gate| crate::format::key::table_of(&gate.span.low) == Some(table));
-        of_table.map(|gate| gate.id).collect()
+        let of_table = |gate: &&SpanGate| table_of(&gate.span.low) == Some(table);
+        self.gates.iter().filter(of_table).map(|gate| gate.id).collect()
     }
 
     /// Takes a row of the catalog in.

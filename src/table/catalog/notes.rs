@@ -9,10 +9,13 @@
 //!
 //! Not here: what a note says (`rest`).
 
-use crate::error::Result;
+use std::sync::Arc;
+
+use crate::error::{Code, Error, Result};
 use crate::format::names::TableId;
 use crate::lsm::{Action, Op};
 use crate::model::Entity;
+use crate::options::Durability;
 
 use super::rows::{NOTES, NoteKey, damaged};
 use super::{Catalog, Tables};
@@ -51,79 +54,70 @@ fn row_key((id, name): &NoteKey) -> String {
     format!("{id:08x}-{name}")
 }
 
-/// Reading and setting notes.
-mod access {
-    use std::sync::Arc;
+/// The longest text of a note, in bytes: far above what any service setting takes.
+pub(crate) const NOTE_BYTES_MAX: usize = 512 << 10;
+/// Of the text in one property: a string holds 32,768 units, and no character has more units than bytes.
+const PIECE_BYTES: usize = 32 << 10;
 
-    use super::*;
-    use crate::error::{Code, Error};
-    use crate::options::Durability;
-
-    /// The longest text of a note, in bytes: far above what any service setting takes.
-    pub(crate) const NOTE_BYTES_MAX: usize = 512 << 10;
-    /// Of the text in one property: a string holds 32,768 units, and no character has more units than bytes.
-    const PIECE_BYTES: usize = 32 << 10;
-
-    impl Catalog {
-        /// The note `name` of a table, or of the database.
-        ///
-        /// # Errors
-        /// `NotFound` (`TableNotFound`).
-        pub(crate) fn note(&self, table: Option<&str>, name: &str) -> Result<Option<Arc<str>>> {
-            let tables = self.tables.lock();
-            let id = tables.owner(table)?;
-            Ok(tables.notes.get(&(id, name.to_owned())).cloned())
-        }
-
-        /// Sets or removes the note `name` of a table, or of the database. Durable when this returns.
-        ///
-        /// # Errors
-        /// `NotFound` (`TableNotFound`); `InvalidInput` for a text of more than 512 KiB; as every write.
-        pub(crate) fn set_note(
-            &self,
-            table: Option<&str>,
-            name: &str,
-            text: Option<&str>,
-        ) -> Result<()> {
-            let mut tables = self.tables.lock();
-            let key = (tables.owner(table)?, name.to_owned());
-            let op = match text {
-                Some(text) if text.len() > NOTE_BYTES_MAX => {
-                    let problem = format!("a note of more than {NOTE_BYTES_MAX} bytes");
-                    return Err(Error::refused_with(Code::InvalidInput, problem));
-                }
-                Some(text) => self.put(&row(&key, text))?,
-                None => self.delete_note(&key),
-            };
-            self.engine.commit(&self.batch(vec![op]), Durability::Sync)?;
-            match text {
-                Some(text) => tables.notes.insert(key, text.into()),
-                None => tables.notes.remove(&key),
-            };
-            Ok(())
-        }
+impl Catalog {
+    /// The note `name` of a table, or of the database.
+    ///
+    /// # Errors
+    /// `NotFound` (`TableNotFound`).
+    pub(crate) fn note(&self, table: Option<&str>, name: &str) -> Result<Option<Arc<str>>> {
+        let tables = self.tables.lock();
+        let id = tables.owner(table)?;
+        Ok(tables.notes.get(&(id, name.to_owned())).cloned())
     }
 
-    impl Tables {
-        fn owner(&self, table: Option<&str>) -> Result<u32> {
-            let Some(name) = table else { return Ok(0) };
-            let entry = self.by_name.get(&name.to_ascii_lowercase());
-            let missing = || Error::refused(Code::TableNotFound);
-            entry.map(|entry| entry.gate.table.0).ok_or_else(missing)
-        }
-    }
-
-    fn row(key: &NoteKey, text: &str) -> Entity {
-        let mut row = Entity::new(NOTES, row_key(key)).with("Id", i64::from(key.0));
-        let (mut rest, mut piece) = (text, 0);
-        loop {
-            let end = (0..=PIECE_BYTES.min(rest.len())).rev().find(|at| rest.is_char_boundary(*at));
-            let (head, tail) = rest.split_at(end.unwrap_or(0));
-            row.set(format!("Text{piece}"), head);
-            if tail.is_empty() {
-                return row;
+    /// Sets or removes the note `name` of a table, or of the database. Durable when this returns.
+    ///
+    /// # Errors
+    /// `NotFound` (`TableNotFound`); `InvalidInput` for a text of more than 512 KiB; as every write.
+    pub(crate) fn set_note(
+        &self,
+        table: Option<&str>,
+        name: &str,
+        text: Option<&str>,
+    ) -> Result<()> {
+        let mut tables = self.tables.lock();
+        let key = (tables.owner(table)?, name.to_owned());
+        let op = match text {
+            Some(text) if text.len() > NOTE_BYTES_MAX => {
+                let problem = format!("a note of more than {NOTE_BYTES_MAX} bytes");
+                return Err(Error::refused_with(Code::InvalidInput, problem));
             }
-            (rest, piece) = (tail, piece + 1);
+            Some(text) => self.put(&row(&key, text))?,
+            None => self.delete_note(&key),
+        };
+        self.engine.commit(&self.batch(vec![op]), Durability::Sync)?;
+        match text {
+            Some(text) => tables.notes.insert(key, text.into()),
+            None => tables.notes.remove(&key),
+        };
+        Ok(())
+    }
+}
+
+impl Tables {
+    fn owner(&self, table: Option<&str>) -> Result<u32> {
+        let Some(name) = table else { return Ok(0) };
+        let entry = self.by_name.get(&name.to_ascii_lowercase());
+        let missing = || Error::refused(Code::TableNotFound);
+        entry.map(|entry| entry.gate.table.0).ok_or_else(missing)
+    }
+}
+
+fn row(key: &NoteKey, text: &str) -> Entity {
+    let mut row = Entity::new(NOTES, row_key(key)).with("Id", i64::from(key.0));
+    let (mut rest, mut piece) = (text, 0);
+    loop {
+        let end = (0..=PIECE_BYTES.min(rest.len())).rev().find(|at| rest.is_char_boundary(*at));
+        let (head, tail) = rest.split_at(end.unwrap_or(0));
+        row.set(format!("Text{piece}"), head);
+        if tail.is_empty() {
+            return row;
         }
+        (rest, piece) = (tail, piece + 1);
     }
 }
