@@ -15,8 +15,8 @@ use crate::format::span::Span;
 /// also those that keys may not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
-    low: Edge,
-    high: Edge,
+    pub(super) low: Edge,
+    pub(super) high: Edge,
 }
 
 /// A place between keys.
@@ -60,15 +60,17 @@ impl KeyRange {
     /// The rows of one partition with keys in `rows`: `"a".."c"`, `"b"..="d"`, `"m"..`.
     pub fn rows<'k>(partition_key: impl Into<String>, rows: impl RangeBounds<&'k str>) -> Self {
         let partition = partition_key.into();
-        let row = |key: &&str| (partition.clone(), (*key).to_owned());
+        let edge = |edge: fn(String, String) -> Edge, row: &&str| {
+            edge(partition.clone(), (*row).to_owned())
+        };
         let low = match rows.start_bound() {
-            Bound::Included(key) => Edge::before(row(key)),
-            Bound::Excluded(key) => Edge::after(row(key)),
+            Bound::Included(key) => edge(Edge::BeforeRow, key),
+            Bound::Excluded(key) => edge(Edge::AfterRow, key),
             Bound::Unbounded => Edge::BeforePartition(partition.clone()),
         };
         let high = match rows.end_bound() {
-            Bound::Included(key) => Edge::after(row(key)),
-            Bound::Excluded(key) => Edge::before(row(key)),
+            Bound::Included(key) => edge(Edge::AfterRow, key),
+            Bound::Excluded(key) => edge(Edge::BeforeRow, key),
             Bound::Unbounded => Edge::AfterPartition(partition.clone()),
         };
         Self { low, high }
@@ -76,16 +78,12 @@ impl KeyRange {
 
     /// The one entity with these keys, if it exists.
     pub fn point(partition_key: impl Into<String>, row_key: impl Into<String>) -> Self {
-        let keys = (partition_key.into(), row_key.into());
-        Self { low: Edge::before(keys.clone()), high: Edge::after(keys) }
+        let (pk, rk) = (partition_key.into(), row_key.into());
+        Self { low: Edge::BeforeRow(pk.clone(), rk.clone()), high: Edge::AfterRow(pk, rk) }
     }
 
     pub(super) fn between(low: Edge, high: Edge) -> Self {
         Self { low, high }
-    }
-
-    pub(super) fn edges(&self) -> (&Edge, &Edge) {
-        (&self.low, &self.high)
     }
 
     /// The keys of the one entity that can be in it, if it was made for one.
@@ -143,14 +141,6 @@ impl KeyRange {
 }
 
 impl Edge {
-    fn before((partition, row): (String, String)) -> Self {
-        Edge::BeforeRow(partition, row)
-    }
-
-    fn after((partition, row): (String, String)) -> Self {
-        Edge::AfterRow(partition, row)
-    }
-
     /// The place of a bound: behind a text if that has U+0001 at its end, which no key holds.
     fn of_bound(bound: &[u8]) -> Result<Self> {
         let text = |bytes: &[u8]| {

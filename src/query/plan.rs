@@ -360,20 +360,15 @@ fn interval(low: Edge, high: Edge) -> KeyRange {
 }
 
 fn class_of(interval: &KeyRange) -> Class {
-    let (low, high) = interval.edges();
+    let KeyRange { low, high } = interval;
     let inside =
         !matches!(low, Edge::AfterPartition(_)) && !matches!(high, Edge::BeforePartition(_));
     let whole = matches!((low, high), (Edge::BeforePartition(_), Edge::AfterPartition(_)));
     match (low.partition(), high.partition()) {
         _ if interval.as_point().is_some() => Class::Point,
         (None, None) => Class::Table,
-        (Some(low), Some(high)) if low == high && inside => {
-            if whole {
-                Class::Partition
-            } else {
-                Class::RowRange
-            }
-        }
+        (Some(low), Some(high)) if low == high && whole => Class::Partition,
+        (Some(low), Some(high)) if low == high && inside => Class::RowRange,
         _ => Class::PartitionRange,
     }
 }

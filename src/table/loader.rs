@@ -219,16 +219,13 @@ impl Loader {
     fn op(&self, entity: Entity) -> Result<Op<'static>> {
         let shapes = &self.table.engine.env().shapes;
         let (key, hash) = self.table.checked_key(entity.partition_key(), entity.row_key())?;
-        let (condition, action) = match self.mode {
-            LoadMode::UpsertMerge => {
-                (Condition::Any, Action::Merge(entity.to_row_of_checked_keys(shapes)?))
-            }
-            LoadMode::Insert => {
-                (Condition::Absent, Action::Put(PackedRow::new(entity.into_new_row(shapes)?)))
-            }
-            LoadMode::Upsert => {
-                (Condition::Any, Action::Put(PackedRow::new(entity.into_new_row(shapes)?)))
-            }
+        let condition = match self.mode {
+            LoadMode::Insert => Condition::Absent,
+            LoadMode::Upsert | LoadMode::UpsertMerge => Condition::Any,
+        };
+        let action = match self.mode {
+            LoadMode::UpsertMerge => Action::Merge(entity.to_row_of_checked_keys(shapes)?),
+            _ => Action::Put(PackedRow::new(entity.into_new_row(shapes)?)),
         };
         Ok(Op { key: key.into(), hash, condition, action })
     }

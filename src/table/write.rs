@@ -52,20 +52,16 @@ impl Table {
         row_key: &str,
         properties: &mut [(&str, ValueRef<'_>)],
     ) -> Result<ETag> {
-        check_key(KeyPart::PartitionKey, partition_key)?;
-        check_key(KeyPart::RowKey, row_key)?;
-        let checked = encoder.check(partition_key, row_key, properties)?;
         let env = &self.engine.env();
-        let committed = with_possible_key(self.entry.gate.table, partition_key, row_key, |key| {
+        self.with_key((partition_key, row_key), |key| {
+            let checked = encoder.check(partition_key, row_key, properties)?;
             let (hash, condition) = (env.hash(key), Condition::Absent);
             let op = Op { key: key.into(), hash, condition, action: Action::Delete };
             let batch = self.batch(Ops::from_buf([op]), false);
             self.engine.maintenance().commit_insert(batch, self.durability, || {
                 PackedRow::new(encoder.row(checked, properties, &env.shapes))
             })
-        });
-        // Not met: a key that was checked holds no U+0000.
-        committed.unwrap_or_else(|| Err(Error::refused(Code::OutOfRangeInput))).map(ETag)
+        })
     }
 
     /// Makes an existing entity exactly the one given, whatever it was.
@@ -142,17 +138,26 @@ impl Table {
     /// Commits a mutation by itself. Its key is put together on the stack, and its row stays with the entity.
     fn commit_one<'o>(
         &self,
-        (partition_key, row_key): (&str, &str),
+        keys: (&str, &str),
         asked: impl FnOnce() -> Result<(Condition, Action<'o>)>,
     ) -> Result<ETag> {
-        check_key(KeyPart::PartitionKey, partition_key)?;
-        check_key(KeyPart::RowKey, row_key)?;
-        let committed = with_possible_key(self.entry.gate.table, partition_key, row_key, |key| {
+        self.with_key(keys, |key| {
             let (condition, action) = asked()?;
             let op = Op { key: key.into(), hash: self.engine.env().hash(key), condition, action };
             self.engine.commit(&self.batch(Ops::from_buf([op]), false), self.durability)
-        });
-        // Not met: a key that was checked holds no U+0000.
+        })
+    }
+
+    /// Checks the keys and commits with their encoded form.
+    #[inline]
+    fn with_key(
+        &self,
+        (partition_key, row_key): (&str, &str),
+        commit: impl FnOnce(&[u8]) -> Result<Seq>,
+    ) -> Result<ETag> {
+        check_key(KeyPart::PartitionKey, partition_key)?;
+        check_key(KeyPart::RowKey, row_key)?;
+        let committed = with_possible_key(self.entry.gate.table, partition_key, row_key, commit);
         committed.unwrap_or_else(|| Err(Error::refused(Code::OutOfRangeInput))).map(ETag)
     }
 

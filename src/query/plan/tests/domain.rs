@@ -128,7 +128,7 @@ fn check_extent(range: &KeyRange, keys: &[usize], may: Keys, why: &dyn Fn() -> S
     let may_match = |at: &usize| may & (1 << at) != 0;
     let partition = |at: usize| PARTITIONS[at / ROWS.len()];
     let (first, last) = (keys[0], keys[keys.len() - 1]);
-    let (low, high) = range.edges();
+    let KeyRange { low, high } = range;
     if class_of(range) <= Class::Partition {
         assert_eq!(partition(first), partition(last), "one partition\n{}", why());
         assert!(keys.iter().all(may_match), "too much of a partition\n{}", why());
