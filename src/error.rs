@@ -71,6 +71,7 @@ pub struct Corruption {
     pub keys: Option<Box<str>>,
 }
 
+#[derive(Clone)]
 struct Inner {
     kind: ErrorKind,
     code: Code,
@@ -139,14 +140,8 @@ impl Error {
         structure: &'static str,
         problem: impl Into<Cow<'static, str>>,
     ) -> Self {
-        let corruption = Corruption {
-            file: file.to_owned(),
-            offset,
-            structure,
-            problem: problem.into(),
-            keys: None,
-        };
-        Self::damage(corruption)
+        let (file, problem) = (file.to_owned(), problem.into());
+        Self::damage(Corruption { file, offset, structure, problem, keys: None })
     }
 
     /// The damage that is described.
@@ -187,14 +182,7 @@ impl Error {
 
     /// The same refusal, of operation `index` of a group.
     pub(crate) fn at_index(self, index: usize) -> Self {
-        let inner = &self.0;
-        Self(Arc::new(Inner {
-            kind: inner.kind,
-            code: inner.code,
-            message: inner.message.clone(),
-            index: Some(index),
-            cause: inner.cause.clone(),
-        }))
+        Self(Arc::new(Inner { index: Some(index), ..(*self.0).clone() }))
     }
 
     fn build(

@@ -31,7 +31,7 @@ use super::walk::{FoundIn, Item, KeyFacts, Source, Walk};
 pub(crate) struct Evidence {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
-    shapes: Shapes,
+    pub(crate) shapes: Shapes,
     pub(crate) salvaged: SalvagedManifest,
     pub(crate) logs: LogRows,
     range_tombstones: RangeTombstones,
@@ -143,11 +143,6 @@ impl Evidence {
     /// What keeps this build from reading a file that is not damaged; known once it was tried.
     pub(crate) fn unsupported(&self) -> Option<&Error> {
         self.sources.iter().find_map(|source| source.outcome.unsupported.as_ref())
-    }
-
-    /// The shapes of its rows.
-    pub(crate) fn shapes(&self) -> &Shapes {
-        &self.shapes
     }
 
     /// The moment of the state that is proven.

@@ -332,7 +332,7 @@ impl<'o> Build<'o> {
             });
         }
         let as_of = evidence.as_of();
-        self.name_tables(as_of, evidence.shapes())?;
+        self.name_tables(as_of, &evidence.shapes)?;
         for (key, (seq, row)) in std::mem::take(&mut self.catalog) {
             self.put(&key, seq, &row)?;
         }

@@ -74,11 +74,11 @@ impl Stats {
 /// Writes the fields of several databases, each with its labels; one metric has all of them together.
 pub(crate) fn put_all(out: &mut Exposition, all: &[(&[(&str, &str)], &Stats)]) {
     for field in table() {
-        let metric = metric(&field);
+        let (metric, units) = metric(&field);
         out.begin(&metric);
         for (labels, stats) in all {
             if let Some(value) = stats.get(field.name) {
-                out.sample(&metric.name, labels, scaled(&field, value));
+                out.sample(&metric.name, labels, value as f64 / units);
             }
         }
     }
@@ -99,25 +99,16 @@ fn field(name: &str) -> Option<Field> {
     table().find(|field| field.name == name)
 }
 
-/// What Prometheus calls a field: base units, and `_total` behind what is counted.
-fn metric(field: &Field) -> Metric {
-    let base = match field.unit {
-        "percent" => field.name.replace("_percent", "_ratio"),
-        "microseconds" => field.name.replace("_micros", "_seconds"),
-        _ => field.name.to_owned(),
+/// The metric of a field, in base units, and how many units of the field make one.
+fn metric(field: &Field) -> (Metric, f64) {
+    let (base, units) = match field.unit {
+        "percent" => (field.name.replace("_percent", "_ratio"), 100.0),
+        "microseconds" => (field.name.replace("_micros", "_seconds"), 1e6),
+        _ => (field.name.to_owned(), 1.0),
     };
     let end = if field.kind == "counter" { "_total" } else { "" };
-    Metric { name: format!("rowstone_{base}{end}"), kind: field.kind, help: field.help }
-}
-
-/// The value in base units.
-fn scaled(field: &Field, value: u64) -> f64 {
-    let units = match field.unit {
-        "percent" => 100.0,
-        "microseconds" => 1e6,
-        _ => 1.0,
-    };
-    value as f64 / units
+    let name = format!("rowstone_{base}{end}");
+    (Metric { name, kind: field.kind, help: field.help }, units)
 }
 
 #[cfg(test)]
@@ -170,10 +161,10 @@ mod tests {
         assert_eq!(seen, stats.fields().len());
         assert!(text.contains("\nrowstone_tables 1\n"), "{text}");
         let micros = field("stall_micros").unwrap();
-        assert_eq!(metric(&micros).name, "rowstone_stall_seconds_total");
-        assert_eq!(scaled(&micros, 2_500_000), 2.5);
+        assert_eq!(metric(&micros).0.name, "rowstone_stall_seconds_total");
+        assert_eq!(2_500_000.0 / metric(&micros).1, 2.5);
         let percent = field("write_amplification_percent").unwrap();
-        assert_eq!(metric(&percent).name, "rowstone_write_amplification_ratio");
-        assert_eq!(scaled(&percent, 250), 2.5);
+        assert_eq!(metric(&percent).0.name, "rowstone_write_amplification_ratio");
+        assert_eq!(250.0 / metric(&percent).1, 2.5);
     }
 }

@@ -90,14 +90,11 @@ impl Generation {
         put_with(&mut out, tag::EDIT, |content| self.edit.encode(content));
         out.extend_from_slice(&self.unknown);
         let len = out.len() as u64;
-        let mut header = Vec::with_capacity(GENERATION_HEADER_BYTES);
-        header.extend_from_slice(&MAGIC);
-        header.extend_from_slice(&FORMAT_VERSION.to_le_bytes());
-        header.extend_from_slice(&[0; 4]);
-        header.extend_from_slice(&len.to_le_bytes());
-        out.splice(..GENERATION_HEADER_BYTES, header);
-        let sum = checksum(&out).to_le_bytes();
-        out.splice(12..16, sum);
+        out[..8].copy_from_slice(&MAGIC);
+        out[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
+        out[16..24].copy_from_slice(&len.to_le_bytes());
+        let sum = checksum(&out);
+        out[12..16].copy_from_slice(&sum.to_le_bytes());
         out
     }
 

@@ -50,7 +50,7 @@ pub(super) struct Watch<'q> {
     clock: &'q dyn Clock,
     on: bool,
     last: Duration,
-    laps: Laps,
+    pub(super) laps: Laps,
 }
 
 /// How many intervals the text form lists.
@@ -72,14 +72,14 @@ impl Explain {
         &mut self,
         plan: Plan,
         cursor: &Cursor<F>,
-        watch: &Watch<'_>,
+        laps: Laps,
         returned: u64,
     ) {
         self.plan = Some(Arc::new(plan));
         self.ranges = cursor.ranges();
         self.counts = cursor.counts();
         self.returned = returned;
-        self.laps = watch.laps;
+        self.laps = laps;
     }
 
     /// Of a query that is over, and was measured as a whole.
@@ -89,14 +89,10 @@ impl Explain {
         took: Duration,
         returned: u64,
     ) -> Self {
-        Self {
-            plan: Some(Arc::new(query.plan())),
-            ranges: cursor.ranges(),
-            counts: cursor.counts(),
-            returned,
-            laps: Laps { finding: took, ..Laps::default() },
-            ..Self::new(query)
-        }
+        let mut explain = Self::new(query);
+        let laps = Laps { finding: took, ..Laps::default() };
+        explain.note(query.plan(), cursor, laps, returned);
+        explain
     }
 
     /// The filter's text; empty if all entities were asked for.
@@ -273,7 +269,7 @@ impl Query {
         }
         watch.lap(|laps| &mut laps.finding);
         cursor.finish(returned);
-        explain.note(plan, &cursor, &watch, returned);
+        explain.note(plan, &cursor, watch.laps, returned);
         Ok(explain)
     }
 }

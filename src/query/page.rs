@@ -173,7 +173,7 @@ fn visit(
     }
     cursor.finish(reader.len as u64);
     if let Some(explain) = explain {
-        explain.note(plan, &cursor, &watch, reader.len as u64);
+        explain.note(plan, &cursor, watch.laps, reader.len as u64);
     }
     Ok(reader.next)
 }
