@@ -252,12 +252,6 @@ impl<'a> ZoneSet<'a> {
 }
 
 impl<'a> Column<'a> {
-    /// The property's name; as stored, which is UTF-8 in a set that was checked.
-    #[cfg_attr(
-        not(any(test, fuzzing, feature = "fuzzing")),
-        expect(dead_code, reason = "for tests of the format")
-    )]
-
     /// Entry `i`; `None` beyond the last.
     pub(crate) fn values(&self, i: usize) -> Option<ZoneValues> {
         Some(ZoneValues {
