@@ -17,7 +17,7 @@ use crate::rest::protocol::address::Parameters;
 use crate::rest::protocol::fault::Known;
 use crate::rest::protocol::sas::Sas;
 use crate::rest::protocol::sign::{
-    AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Request, Scheme,
+    AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Scheme, SignedParts,
 };
 use crate::rest::protocol::time;
 use crate::rest::reply::{ERROR_CODE, Reply};
@@ -115,7 +115,7 @@ fn read(data: &[u8], now: DateTime) -> Option<Request> {
         received: now,
         request_id: "00000000-0000-4000-8000-000000000000".to_owned(),
         slot: None,
-        room: None,
+        response_budget: None,
     })
 }
 
@@ -131,8 +131,8 @@ fn sign(request: &mut Request, now: DateTime) {
     let Some(key) = AccountKey::read(DEVELOPMENT_KEY) else { return };
     let Ok(date) = HeaderValue::from_str(&time::http(now)) else { return };
     request.headers.insert("x-ms-date", date);
-    let request = Request::of(&request.method, &request.path, &query, &*request);
-    let signed = request.sign(Scheme::SharedKey, DEVELOPMENT_ACCOUNT, &key);
+    let parts = SignedParts::of(&request.method, &request.path, &query, &*request);
+    let signed = parts.sign(Scheme::SharedKey, DEVELOPMENT_ACCOUNT, &key);
     if let Ok(signed) = HeaderValue::from_str(&signed) {
         request.headers.insert("authorization", signed);
     }

@@ -67,6 +67,7 @@ named! {
 
     /// What it is called.
     pub fn name;
+    pub const ALL;
 }
 
 /// A count of each event.

@@ -11,8 +11,8 @@
 )]
 
 mod client;
-mod log;
 mod limits;
+mod log;
 mod malformed;
 mod shared;
 mod slow;
