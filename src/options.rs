@@ -28,10 +28,13 @@ pub enum Durability {
 
 /// How immutable files are read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum IoMode {
     /// Mapped read-only: fastest; a file cut short by somebody else while open ends the process with a signal.
+    #[cfg_attr(feature = "cli", value(help = "Mapped into memory"))]
     Mmap,
     /// Read through a bounded block cache: a failing disk is an error and never a signal.
+    #[cfg_attr(feature = "cli", value(help = "Read through a cache"))]
     Pread,
 }
 

@@ -6,7 +6,7 @@ use std::io::{self, Write};
 use std::ops::Bound;
 use std::path::PathBuf;
 
-use clap::{Args, Subcommand, ValueEnum};
+use clap::{Args, Subcommand};
 
 use super::failure::Outcome;
 use super::open::{Create, open};
@@ -63,8 +63,8 @@ enum GateCommand {
         /// The table
         table: String,
         /// What is held back
-        #[arg(long, value_enum, default_value_t = ModeName::ReadOnly)]
-        mode: ModeName,
+        #[arg(long, value_enum, default_value_t = GateMode::ReadOnly)]
+        mode: GateMode,
         #[command(flatten)]
         keys: KeyArgs,
     },
@@ -85,14 +85,6 @@ enum GateCommand {
         #[arg(long, value_enum, default_value_t = Format::Table)]
         format: Format,
     },
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ModeName {
-    /// Writes
-    ReadOnly,
-    /// Writes and reads
-    Offline,
 }
 
 /// Copy a range of keys into a new database, with ETags and Timestamps.
@@ -164,15 +156,6 @@ fn between<'k>(
     (from, to.as_deref().map_or(Bound::Unbounded, Bound::Excluded))
 }
 
-impl From<ModeName> for GateMode {
-    fn from(name: ModeName) -> Self {
-        match name {
-            ModeName::ReadOnly => GateMode::ReadOnly,
-            ModeName::Offline => GateMode::Offline,
-        }
-    }
-}
-
 impl Gate {
     pub(super) fn run(self) -> Outcome {
         let db = match &self.command {
@@ -181,9 +164,7 @@ impl Gate {
             | GateCommand::List { db, .. } => open(db, Create::Never)?,
         };
         match &self.command {
-            GateCommand::Set { table, mode, keys, .. } => {
-                db.gate(table, keys.range(), (*mode).into())?;
-            }
+            GateCommand::Set { table, mode, keys, .. } => db.gate(table, keys.range(), *mode)?,
             GateCommand::Lift { table, keys, .. } => db.lift_gate(table, keys.range())?,
             GateCommand::List { format, .. } => {
                 let gates = db.gates()?;

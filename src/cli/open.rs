@@ -8,7 +8,7 @@ use clap::{Args, ValueEnum};
 use super::failure::{Failure, Outcome};
 use crate::db::Db;
 use crate::error::ErrorKind;
-use crate::options::{Durability, IoMode, OnFull, Options};
+use crate::options::{Durability, OnFull, Options};
 use crate::sync::{Condvar, Mutex};
 
 /// What a write survives once it is acknowledged.
@@ -20,15 +20,6 @@ pub(super) enum DurabilityName {
     Os,
     /// Nothing, until the database is closed
     Buffered,
-}
-
-/// How the files of tables are read.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum IoName {
-    /// Mapped into memory
-    Mmap,
-    /// Read through a cache
-    Pread,
 }
 
 /// Whether a command may create the database that it is given.
@@ -66,15 +57,6 @@ impl From<DurabilityName> for Durability {
             DurabilityName::Sync => Durability::Sync,
             DurabilityName::Os => Durability::Os,
             DurabilityName::Buffered => Durability::Buffered,
-        }
-    }
-}
-
-impl From<IoName> for IoMode {
-    fn from(name: IoName) -> Self {
-        match name {
-            IoName::Mmap => IoMode::Mmap,
-            IoName::Pread => IoMode::Pread,
         }
     }
 }

@@ -28,12 +28,16 @@ const TICKETS_MAX: usize = 64;
 
 /// What a load does with a row whose key exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum LoadMode {
     /// The row is rejected with `EntityAlreadyExists`.
+    #[cfg_attr(feature = "cli", value(help = "Must be new"))]
     Insert,
     /// The row replaces it.
+    #[cfg_attr(feature = "cli", value(help = "Insert or replace"))]
     Upsert,
     /// The row's properties are set.
+    #[cfg_attr(feature = "cli", value(help = "Insert or merge"))]
     UpsertMerge,
 }
 

@@ -2,7 +2,8 @@
 
 use clap::Args;
 
-use crate::cli::open::{DurabilityName, IoName, read_bytes};
+use crate::cli::open::{DurabilityName, read_bytes};
+use crate::options::IoMode;
 
 pub(super) const NUM: u64 = 1_000_000;
 pub(super) const VALUE_SIZE: u32 = 100;
@@ -36,11 +37,12 @@ pub(super) struct Settings {
     #[arg(long, alias = "seek_nexts", value_name = "N", default_value_t = 0)]
     pub(super) seek_nexts: u32,
     /// Percent of the entities that match in filterscan
-    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = percent)]
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0,
+        value_parser = |text: &str| between(text, 100.0))]
     pub(super) selectivity: f64,
     /// To what part of its size an entity's text can be compressed
     #[arg(long, alias = "compression_ratio", value_name = "RATIO", default_value_t = 0.5,
-        value_parser = ratio)]
+        value_parser = |text: &str| between(text, 1.0))]
     pub(super) compression_ratio: f64,
     /// Decides keys, values and their order
     #[arg(long, value_name = "N", default_value_t = 1)]
@@ -56,8 +58,8 @@ pub(super) struct Settings {
     #[arg(long, value_enum, default_value_t = DurabilityName::Os)]
     pub(super) durability: DurabilityName,
     /// How files are read
-    #[arg(long, value_enum, default_value_t = IoName::Mmap)]
-    pub(super) io: IoName,
+    #[arg(long, value_enum, default_value_t = IoMode::Mmap)]
+    pub(super) io: IoMode,
     /// Bytes of the block cache, as 32M; for --io pread and --compress
     #[arg(long, alias = "cache_size", value_name = "BYTES", value_parser = read_bytes)]
     pub(super) cache_size: Option<u64>,
@@ -94,14 +96,6 @@ fn number<const LEAST: u64, const MOST: u64>(text: &str) -> Result<u64, String> 
     if is_within { Ok(number) } else { Err(format!("from {LEAST} to {MOST}")) }
 }
 
-fn percent(text: &str) -> Result<f64, String> {
-    between(text, 100.0)
-}
-
-fn ratio(text: &str) -> Result<f64, String> {
-    between(text, 1.0)
-}
-
 fn between(text: &str, most: f64) -> Result<f64, String> {
     let number: f64 = text.parse().map_err(|error| format!("{error}"))?;
     let is_within = (0.0..=most).contains(&number);
@@ -116,7 +110,7 @@ mod tests {
     fn numbers_have_limits() {
         assert_eq!(number::<1, 10>("1_0"), Ok(10));
         assert!(number::<1, 10>("11").is_err() && number::<1, 10>("x").is_err());
-        assert_eq!((percent("0.1"), ratio("1")), (Ok(0.1), Ok(1.0)));
-        assert!(percent("101").is_err() && ratio("NaN").is_err());
+        assert_eq!((between("0.1", 100.0), between("1", 1.0)), (Ok(0.1), Ok(1.0)));
+        assert!(between("101", 100.0).is_err() && between("NaN", 1.0).is_err());
     }
 }

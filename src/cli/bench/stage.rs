@@ -104,7 +104,7 @@ impl Settings {
         let size = |bytes: Option<u64>| bytes.map(|bytes| bytes as usize);
         let options = Db::options()
             .durability(self.durability.into())
-            .io_mode(self.io.into())
+            .io_mode(self.io)
             .codec(if self.compress { Codec::Zstd } else { Codec::None })
             .background_bytes_per_second(self.rate_limit.unwrap_or(0));
         let options = set(options, size(self.cache_size), Options::cache_bytes);

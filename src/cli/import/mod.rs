@@ -57,8 +57,8 @@ pub(super) struct Import {
     #[arg(long, default_value = ",", value_parser = parse_delimiter)]
     delimiter: u8,
     /// What may be there already
-    #[arg(long, value_enum, default_value_t = ImportMode::Insert)]
-    mode: ImportMode,
+    #[arg(long, value_enum, default_value_t = LoadMode::Insert)]
+    mode: LoadMode,
     /// What a loaded group survives
     #[arg(long, value_enum, default_value_t = DurabilityName::Sync)]
     durability: DurabilityName,
@@ -92,17 +92,6 @@ Examples:
       --row-key '{time_hour}-{flight}-{tailnum}' --null NA --durability os
   rowstone import flights Airports airports.csv --partition-key all --row-key '{faa}'
   rowstone export shop parts | rowstone import copy parts -";
-
-/// How a row treats what is there.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-enum ImportMode {
-    /// Must be new
-    Insert,
-    /// Insert or replace
-    Upsert,
-    /// Insert or merge
-    UpsertMerge,
-}
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum SummaryFormat {
@@ -181,7 +170,7 @@ impl Import {
         let mut rejects = Rejects::new(self.rejects.as_deref())?;
         let db = open_durable(&self.db, Create::IfMissing, self.durability)?;
         let table = db.table_or_create(&self.table)?;
-        let mut loader = table.loader().mode(self.mode.into());
+        let mut loader = table.loader().mode(self.mode);
         if self.ack {
             loader = loader.on_acknowledged(acknowledge);
         }
@@ -232,16 +221,6 @@ fn report(loader: &mut Loader, rejects: &mut Rejects, progress: &Progress) -> Ou
 fn acknowledge(line: u64) {
     let mut output = io::stdout().lock();
     drop(writeln!(output, "{line}").and_then(|()| output.flush()));
-}
-
-impl From<ImportMode> for LoadMode {
-    fn from(mode: ImportMode) -> Self {
-        match mode {
-            ImportMode::Insert => LoadMode::Insert,
-            ImportMode::Upsert => LoadMode::Upsert,
-            ImportMode::UpsertMerge => LoadMode::UpsertMerge,
-        }
-    }
 }
 
 /// A single ASCII character, `\t` or `tab` for a tab.

@@ -21,6 +21,7 @@ use crate::sync::{ArcSwap, AtomicU64, Ordering};
 
 /// What a closed gate holds back.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum GateMode {
     /// Writes.
     ReadOnly,
