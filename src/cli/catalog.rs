@@ -141,11 +141,7 @@ impl Tables {
 }
 
 fn write_tables(output: &mut Output, tables: &[String], format: Format) -> io::Result<()> {
-    let json = |table: &String| {
-        let mut text = Vec::new();
-        json::put_string(&mut text, table);
-        String::from_utf8(text).unwrap_or_default()
-    };
+    let json = |table: &String| serde_json::to_string(table).unwrap_or_default();
     if format == Format::Csv {
         writeln!(output, "TableName")?;
     }

@@ -297,9 +297,7 @@ impl Salvage {
         problems.iter().for_each(|problem| eprint_line(&format!("problem: {problem}")));
         if problems.is_empty() { Ok(()) } else { Err(Failure::Problems) }
     }
-}
 
-impl Salvage {
     /// What is damaged is not written over.
     fn check_out(&self) -> Outcome {
         let Some(dir) = self.out.as_deref().and_then(Path::parent) else { return Ok(()) };

@@ -10,11 +10,10 @@ use super::files;
 use super::moving::KeyArgs;
 use super::open::{Create, DurabilityName, open_durable, open_to_read};
 use super::output::{Format, print, write_entities, write_entity};
-use crate::error::{Code, Error, Result};
-use crate::json::exec::{Condition, read_condition};
+use crate::error::{Code, Error};
+use crate::json::exec::read_etag;
 use crate::json::odata;
-use crate::model::{ETag, Entity};
-use crate::table::Table;
+use crate::table::Operation;
 
 /// Ample for an entity of 1 MiB in any spelling.
 const ENTITY_TEXT_MAX: u64 = 16 << 20;
@@ -138,32 +137,22 @@ pub(super) struct Scan {
 impl Put {
     pub(super) fn run(self) -> Outcome {
         let entity = odata::read_entity(&self.text()?)?;
-        let etag = self.etag.as_deref().map(read_condition).transpose()?;
-        let etag = match etag {
-            Some(Condition::Is(etag)) => Some(etag),
-            Some(Condition::Exists) | None => None,
-        };
+        let etag = self.etag.as_deref().map(read_etag).transpose()?.flatten();
         if self.etag.is_some() && !matches!(self.mode, PutMode::Replace | PutMode::Merge) {
             let text = "--etag goes with --mode replace or --mode merge";
             return Err(Failure::Usage(text.into()));
         }
         let db = open_durable(&self.db, Create::IfMissing, self.durability)?;
         let table = db.table_or_create(&self.table)?;
-        let etag = self.write(&table, entity, etag)?;
+        let etag = table.write(match self.mode {
+            PutMode::Insert => Operation::Insert(entity),
+            PutMode::Replace => Operation::Replace(entity, etag),
+            PutMode::Merge => Operation::Merge(entity, etag),
+            PutMode::Upsert => Operation::Upsert(entity),
+            PutMode::UpsertMerge => Operation::UpsertMerge(entity),
+        })?;
         print(|output| writeln!(output, "{etag}"))?;
         Ok(db.close()?)
-    }
-
-    fn write(&self, table: &Table, entity: Entity, etag: Option<ETag>) -> Result<ETag> {
-        match (self.mode, etag) {
-            (PutMode::Insert, _) => table.insert(entity),
-            (PutMode::Replace, None) => table.replace(entity),
-            (PutMode::Replace, Some(etag)) => table.replace_if(entity, etag),
-            (PutMode::Merge, None) => table.merge(entity),
-            (PutMode::Merge, Some(etag)) => table.merge_if(entity, etag),
-            (PutMode::Upsert, _) => table.upsert(entity),
-            (PutMode::UpsertMerge, _) => table.upsert_merge(entity),
-        }
     }
 
     fn text(&self) -> Outcome<String> {
@@ -203,14 +192,14 @@ impl Get {
 
 impl Delete {
     pub(super) fn run(self) -> Outcome {
-        let condition = self.etag.as_deref().map(read_condition).transpose()?;
+        let etag = self.etag.as_deref().map(read_etag).transpose()?.flatten();
         let db = open_durable(&self.db, Create::Never, self.durability)?;
         let table = db.table(&self.table)?;
         let keys = self.partition_key.as_deref().zip(self.row_key.as_deref());
-        match (keys, condition) {
+        match (keys, etag) {
             (None, _) => table.delete_range(&self.keys.range())?,
-            (Some((pk, rk)), Some(Condition::Is(etag))) => table.delete_if(pk, rk, etag)?,
-            (Some((pk, rk)), Some(Condition::Exists) | None) => table.delete(pk, rk)?,
+            (Some((pk, rk)), Some(etag)) => table.delete_if(pk, rk, etag)?,
+            (Some((pk, rk)), None) => table.delete(pk, rk)?,
         }
         Ok(db.close()?)
     }

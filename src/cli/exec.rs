@@ -14,13 +14,13 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::failure::{Failure, Outcome};
-use super::open::{IoName, OpenArgs, set};
+use super::open::{OpenArgs, set};
 use super::window::Lines;
 use crate::db::Db;
 use crate::error::{Code, Error, Result};
-use crate::json::exec::{Condition, Key, Query, Request, Response, Write as Change, read_request};
-use crate::options::Options;
-use crate::query::Filter;
+use crate::json::exec::{Query, Request, Response, read_request};
+use crate::options::{IoMode, Options};
+use crate::query::{Filter, Page};
 use crate::table::{EntityGroup, Operation, Table};
 
 /// The longest line that is read: ample for the largest group, however its text is escaped.
@@ -34,7 +34,7 @@ pub(super) struct Exec {
     db: PathBuf,
     /// How the files of tables are read [default: mapped where addresses have 64 bits]
     #[arg(long, value_enum)]
-    io: Option<IoName>,
+    io: Option<IoMode>,
     /// What a memtable may take before it is flushed [default: 64 MiB]
     #[arg(long, value_name = "BYTES")]
     memtable_bytes: Option<usize>,
@@ -73,7 +73,7 @@ As a ring buffer of 2 GiB, in which the newest readings are always there:
 
 impl Exec {
     pub(super) fn run(self) -> Outcome {
-        let options = set(Db::options(), self.io.map(Into::into), Options::io_mode);
+        let options = set(Db::options(), self.io, Options::io_mode);
         let options = set(options, self.memtable_bytes, Options::memtable_bytes);
         let db = self.open.open(options, &self.db)?;
         serve(&db, io::stdin(), io::stdout().lock())?;
@@ -111,7 +111,11 @@ fn answer_to(db: &Db, request: Request) -> Result<Response> {
         Request::CreateTable { table } => done(db.create_table(&table))?,
         Request::DeleteTable { table } => done(db.delete_table(&table))?,
         Request::Tables => Response::ok().tables(&db.tables()?),
-        Request::Write { table, write } => change(&db.table(&table)?, write)?,
+        Request::Write { table, write } => {
+            let is_delete = matches!(write, Operation::Delete { .. });
+            let etag = db.table(&table)?.write(write)?;
+            if is_delete { Response::ok() } else { Response::ok().etag(etag) }
+        }
         Request::Get { table, key, select } => {
             let found = db.table(&table)?.get(&key.pk, &key.rk)?;
             let entity = found.ok_or_else(|| Error::refused(Code::ResourceNotFound))?;
@@ -125,9 +129,8 @@ fn answer_to(db: &Db, request: Request) -> Result<Response> {
             aggregate(&db.table(&table)?, filter, &property, by_partition)?
         }
         Request::Group { table, writes } => {
-            let operations = writes.into_iter().map(operation);
             let table = db.table(&table)?;
-            Response::ok().etags(&table.commit(EntityGroup::from_operations(operations)?)?)
+            Response::ok().etags(&table.commit(EntityGroup::from_operations(writes)?)?)
         }
         Request::Flush => done(db.flush())?,
         Request::Compact => done(db.compact())?,
@@ -151,40 +154,6 @@ fn answer_to(db: &Db, request: Request) -> Result<Response> {
     })
 }
 
-fn change(table: &Table, change: Change) -> Result<Response> {
-    let etag = match change {
-        Change::Insert(entity) => table.insert(entity)?,
-        Change::Upsert(entity) => table.upsert(entity)?,
-        Change::UpsertMerge(entity) => table.upsert_merge(entity)?,
-        Change::Replace(entity, Condition::Exists) => table.replace(entity)?,
-        Change::Replace(entity, Condition::Is(etag)) => table.replace_if(entity, etag)?,
-        Change::Merge(entity, Condition::Exists) => table.merge(entity)?,
-        Change::Merge(entity, Condition::Is(etag)) => table.merge_if(entity, etag)?,
-        Change::Delete(key, Condition::Exists) => return done(table.delete(&key.pk, &key.rk)),
-        Change::Delete(key, Condition::Is(etag)) => {
-            return done(table.delete_if(&key.pk, &key.rk, etag));
-        }
-    };
-    Ok(Response::ok().etag(etag))
-}
-
-fn operation(change: Change) -> Operation {
-    let etag = |condition| match condition {
-        Condition::Exists => None,
-        Condition::Is(etag) => Some(etag),
-    };
-    match change {
-        Change::Insert(entity) => Operation::Insert(entity),
-        Change::Upsert(entity) => Operation::Upsert(entity),
-        Change::UpsertMerge(entity) => Operation::UpsertMerge(entity),
-        Change::Replace(entity, condition) => Operation::Replace(entity, etag(condition)),
-        Change::Merge(entity, condition) => Operation::Merge(entity, etag(condition)),
-        Change::Delete(Key { pk, rk }, condition) => {
-            Operation::Delete { partition_key: pk, row_key: rk, etag: etag(condition) }
-        }
-    }
-}
-
 fn page(table: &Table, query: Query) -> Result<Response> {
     let Query { filter, select, top, next, reverse, explain } = query;
     let mut found = table.query(filter)?;
@@ -197,15 +166,12 @@ fn page(table: &Table, query: Query) -> Result<Response> {
     if reverse {
         found = found.reverse();
     }
-    let (page, explain) = match explain {
-        true => found.page_explained(top).map(|(page, explain)| (page, Some(explain)))?,
-        false => (found.page(top)?, None),
-    };
-    let response = Response::ok().page(page.entities(), &select, page.next());
-    Ok(match explain {
-        Some(explain) => response.explain(&explain),
-        None => response,
-    })
+    let response = |page: &Page| Response::ok().page(page.entities(), &select, page.next());
+    if explain {
+        let (page, explain) = found.page_explained(top)?;
+        return Ok(response(&page).explain(&explain));
+    }
+    Ok(response(&found.page(top)?))
 }
 
 fn count(table: &Table, filter: Filter, by_partition: bool) -> Result<Response> {

@@ -18,8 +18,8 @@ use super::failure::{Failure, Outcome, eprint_line};
 use super::open::open_to_read;
 use super::output::{Format, Output, print, with_thousands, write_cells, write_entities};
 use crate::error::Result;
-use crate::json;
 use crate::json::explain::{counts, number_text, numbers, put_aggregate, put_explain};
+use crate::json::{self, Object};
 use crate::query::{self, Aggregate, Filter, Token};
 use crate::table::Table;
 
@@ -178,20 +178,17 @@ impl Query {
 
     fn write_explain(&self, output: &mut Output, query: query::Query) -> Outcome {
         let explain = query.explain()?;
-        let mut text = Vec::new();
-        match self.format {
-            Format::Json | Format::Ndjson => put_explain(&mut text, &explain),
-            Format::Table | Format::Csv => text.extend_from_slice(explain.to_string().as_bytes()),
-        }
-        text.push(b'\n');
-        Ok(output.write_all(&text)?)
+        Ok(match self.format {
+            Format::Json | Format::Ndjson => output.object(|object| put_explain(object, &explain)),
+            Format::Table | Format::Csv => writeln!(output, "{explain}"),
+        }?)
     }
 
     /// Prints the result for all entities.
     fn write_one<M: Measure>(&self, output: &mut Output, result: &M) -> Outcome {
         Ok(match self.format {
             Format::Table => write!(output, "{}", result.for_people()),
-            Format::Json | Format::Ndjson => writeln!(output, "{}", result.json(None)),
+            Format::Json | Format::Ndjson => output.object(|object| result.put(object)),
             Format::Csv => {
                 let (columns, row): (Vec<_>, _) = result.cells().into_iter().unzip();
                 write_cells(output, &columns, vec![row], Vec::new(), Format::Csv)
@@ -202,7 +199,12 @@ impl Query {
     /// Prints a result for each partition.
     fn write_groups<M: Measure>(&self, output: &mut Output, groups: &[(String, M)]) -> Outcome {
         if matches!(self.format, Format::Json | Format::Ndjson) {
-            let json = |(key, result): &(String, M)| result.json(Some(("PartitionKey", key)));
+            let json = |(key, result): &(String, M)| {
+                json::object(|object| {
+                    object.text("PartitionKey", key);
+                    result.put(object);
+                })
+            };
             return Ok(output.items(&groups.iter().map(json).collect::<Vec<_>>(), self.format)?);
         }
         let names = M::default().cells().into_iter().map(|(name, _)| name);
@@ -220,8 +222,8 @@ impl Query {
 trait Measure: Default {
     /// Each number by its name.
     fn cells(&self) -> Vec<(&'static str, String)>;
-    /// A JSON object, with the member `of` in front.
-    fn json(&self, of: Option<(&str, &str)>) -> String;
+    /// The members of a JSON object.
+    fn put(&self, object: &mut Object<'_>);
     /// Lines of text.
     fn for_people(&self) -> String;
 }
@@ -231,13 +233,8 @@ impl Measure for u64 {
         vec![("count", self.to_string())]
     }
 
-    fn json(&self, of: Option<(&str, &str)>) -> String {
-        json::object(|object| {
-            if let Some((name, text)) = of {
-                object.text(name, text);
-            }
-            object.raw("count", self);
-        })
+    fn put(&self, object: &mut Object<'_>) {
+        object.raw("count", self);
     }
 
     fn for_people(&self) -> String {
@@ -254,10 +251,8 @@ impl Measure for Aggregate {
         counts.chain(numbers).collect()
     }
 
-    fn json(&self, of: Option<(&str, &str)>) -> String {
-        let mut json = Vec::new();
-        put_aggregate(&mut json, of, self);
-        String::from_utf8(json).unwrap_or_default()
+    fn put(&self, object: &mut Object<'_>) {
+        put_aggregate(object, self);
     }
 
     fn for_people(&self) -> String {

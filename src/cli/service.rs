@@ -20,10 +20,7 @@ impl Command {
     pub(super) fn run(self) -> ExitCode {
         match self {
             Command::Serve(command) => command.run(),
-            Command::Sas(command) => match command.run() {
-                Ok(()) => ExitCode::SUCCESS,
-                Err(failure) => failure.report(),
-            },
+            Command::Sas(command) => super::exit_code(command.run()),
         }
     }
 }

@@ -11,13 +11,13 @@ use std::borrow::Cow;
 
 use serde_json::value::RawValue;
 
-use super::explain;
+use super::explain::{put_aggregate, put_explain, put_slow};
 use super::odata::{self, Metadata};
-use crate::error::{Code, Error, ErrorKind, Result};
-use crate::json::{self, Members, Scalar};
+use crate::error::{Code, Error, Result};
+use crate::json::{self, Members, Object, Scalar, put_array};
 use crate::model::{ETag, Entity, KeyPart, check_key};
 use crate::query::{Aggregate, Explain, Filter, Token};
-use crate::table::SlowQuery;
+use crate::table::{Operation, SlowQuery};
 
 /// Entities in a page, and the most that `top` may ask for.
 pub(crate) const PAGE_ENTITIES_MAX: usize = 1000;
@@ -32,12 +32,12 @@ pub(crate) enum Request {
     CreateTable { table: String },
     DeleteTable { table: String },
     Tables,
-    Write { table: String, write: Write },
+    Write { table: String, write: Operation },
     Get { table: String, key: Key, select: Select },
     Query { table: String, query: Query },
     Count { table: String, filter: Filter, by_partition: bool },
     Aggregate { table: String, filter: Filter, property: String, by_partition: bool },
-    Group { table: String, writes: Vec<Write> },
+    Group { table: String, writes: Vec<Operation> },
     Flush,
     Compact,
     Checkpoint { path: String },
@@ -56,26 +56,6 @@ pub(crate) struct Query {
     pub(crate) next: Option<Token>,
     pub(crate) reverse: bool,
     pub(crate) explain: bool,
-}
-
-/// One change of one entity.
-#[derive(Debug)]
-pub(crate) enum Write {
-    Insert(Entity),
-    Upsert(Entity),
-    UpsertMerge(Entity),
-    Replace(Entity, Condition),
-    Merge(Entity, Condition),
-    Delete(Key, Condition),
-}
-
-/// The state that a change requires.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Condition {
-    /// The entity exists.
-    Exists,
-    /// The entity is as it was.
-    Is(ETag),
 }
 
 /// The key of an entity.
@@ -168,7 +148,7 @@ fn read_group(fields: &mut Fields<'_>) -> Result<Request> {
 }
 
 /// Reads one operation of a group.
-fn read_write(op: &RawValue) -> Result<Write> {
+fn read_write(op: &RawValue) -> Result<Operation> {
     let mut fields = Fields::read(op.get())?;
     let op = fields.string("op")?.ok_or_else(|| invalid("'op' is missing"))?;
     let write = fields.write(&op)?;
@@ -254,21 +234,22 @@ impl<'a> Fields<'a> {
         odata::read_entity(entity.get())
     }
 
-    fn condition(&mut self) -> Result<Condition> {
-        let Some(etag) = self.string("etag")? else {
-            return Err(invalid("'etag' is missing: give the entity's, or \"*\" for any"));
-        };
-        read_condition(&etag)
+    fn etag(&mut self) -> Result<Option<ETag>> {
+        let missing = || invalid("'etag' is missing: give the entity's, or \"*\" for any");
+        read_etag(&self.string("etag")?.ok_or_else(missing)?)
     }
 
-    fn write(&mut self, op: &str) -> Result<Write> {
+    fn write(&mut self, op: &str) -> Result<Operation> {
         Ok(match op {
-            "insert" => Write::Insert(self.entity()?),
-            "upsert_replace" => Write::Upsert(self.entity()?),
-            "upsert_merge" => Write::UpsertMerge(self.entity()?),
-            "replace" => Write::Replace(self.entity()?, self.condition()?),
-            "merge" => Write::Merge(self.entity()?, self.condition()?),
-            "delete" => Write::Delete(self.key()?, self.condition()?),
+            "insert" => Operation::Insert(self.entity()?),
+            "upsert_replace" => Operation::Upsert(self.entity()?),
+            "upsert_merge" => Operation::UpsertMerge(self.entity()?),
+            "replace" => Operation::Replace(self.entity()?, self.etag()?),
+            "merge" => Operation::Merge(self.entity()?, self.etag()?),
+            "delete" => {
+                let Key { pk: partition_key, rk: row_key } = self.key()?;
+                Operation::Delete { partition_key, row_key, etag: self.etag()? }
+            }
             _ => return Err(invalid(format!("unknown operation '{op}'"))),
         })
     }
@@ -295,13 +276,13 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// A condition from its text: `*` or an ETag.
-pub(crate) fn read_condition(etag: &str) -> Result<Condition> {
+/// An ETag from its text; `*` is `None`, which stands for any.
+pub(crate) fn read_etag(etag: &str) -> Result<Option<ETag>> {
     if etag == "*" {
-        return Ok(Condition::Exists);
+        return Ok(None);
     }
     let malformed = |_| invalid(format!("The etag value '{etag}' is not valid."));
-    etag.parse().map(Condition::Is).map_err(malformed)
+    etag.parse().map(Some).map_err(malformed)
 }
 
 fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
@@ -319,19 +300,18 @@ impl Response {
 
     /// The response to a request that failed.
     pub(crate) fn error(error: &Error) -> Self {
-        let mut out = b"{\"ok\":false,\"error\":{\"code\":".to_vec();
-        json::put_string(&mut out, error.code());
-        out.extend_from_slice(format!(",\"status\":{}", error.status()).as_bytes());
-        if error.code() == Code::InternalError.as_str() {
-            out.extend_from_slice(b",\"kind\":");
-            json::put_string(&mut out, &kind_name(error.kind()));
-        }
-        out.extend_from_slice(b",\"message\":");
-        json::put_string(&mut out, &error.chain());
-        if let Some(index) = error.index() {
-            out.extend_from_slice(format!(",\"index\":{index}").as_bytes());
-        }
-        out.push(b'}');
+        let mut out = b"{\"ok\":false,\"error\":".to_vec();
+        json::put_object(&mut out, |object| {
+            object.text("code", error.code());
+            object.raw("status", error.status());
+            if error.code() == Code::InternalError.as_str() {
+                object.text("kind", &format!("{:?}", error.kind()));
+            }
+            object.text("message", &error.chain());
+            if let Some(index) = error.index() {
+                object.raw("index", index);
+            }
+        });
         Self(out)
     }
 
@@ -342,7 +322,7 @@ impl Response {
 
     /// The ETags of a group; null for a delete.
     pub(crate) fn etags(mut self, etags: &[Option<ETag>]) -> Self {
-        put_list(self.member("etags"), etags, |out, etag| match etag {
+        put_array(self.member("etags"), etags, |out, etag| match etag {
             Some(etag) => json::put_string(out, &etag.to_string()),
             None => out.extend_from_slice(b"null"),
         });
@@ -361,18 +341,15 @@ impl Response {
         select: &Select,
         next: Option<&Token>,
     ) -> Self {
-        put_list(self.member("entities"), entities, |out, entity| {
+        put_array(self.member("entities"), entities, |out, entity| {
             odata::put_entity(out, entity, select.as_deref(), Metadata::MINIMAL);
         });
         let out = self.member("next");
         match next {
-            Some(Token { partition_key, row_key }) => {
-                out.extend_from_slice(b"{\"pk\":");
-                json::put_string(out, partition_key);
-                out.extend_from_slice(b",\"rk\":");
-                json::put_string(out, row_key);
-                out.push(b'}');
-            }
+            Some(Token { partition_key, row_key }) => json::put_object(out, |object| {
+                object.text("pk", partition_key);
+                object.text("rk", row_key);
+            }),
             None => out.extend_from_slice(b"null"),
         }
         self
@@ -380,41 +357,41 @@ impl Response {
 
     /// What a query took.
     pub(crate) fn explain(mut self, explain: &Explain) -> Self {
-        explain::put_explain(self.member("explain"), explain);
+        json::put_object(self.member("explain"), |object| put_explain(object, explain));
         self
     }
 
     /// The slow-query log.
     pub(crate) fn slow_queries(mut self, queries: &[SlowQuery]) -> Self {
-        explain::put_slow(self.member("queries"), queries);
+        put_objects(self.member("queries"), queries, put_slow);
         self
     }
 
     /// Counts by partition.
     pub(crate) fn counts(mut self, counts: &[(String, u64)]) -> Self {
-        put_list(self.member("counts"), counts, |out, (pk, count)| {
-            out.extend_from_slice(b"{\"pk\":");
-            json::put_string(out, pk);
-            out.extend_from_slice(format!(",\"count\":{count}}}").as_bytes());
+        put_objects(self.member("counts"), counts, |object, (pk, count)| {
+            object.text("pk", pk);
+            object.raw("count", count);
         });
         self
     }
 
     pub(crate) fn aggregate(mut self, aggregate: &Aggregate) -> Self {
-        explain::put_aggregate(self.member("aggregate"), None, aggregate);
+        json::put_object(self.member("aggregate"), |object| put_aggregate(object, aggregate));
         self
     }
 
     /// Aggregates by partition.
     pub(crate) fn aggregates(mut self, aggregates: &[(String, Aggregate)]) -> Self {
-        put_list(self.member("aggregates"), aggregates, |out, (pk, aggregate)| {
-            explain::put_aggregate(out, Some(("pk", pk)), aggregate);
+        put_objects(self.member("aggregates"), aggregates, |object, (pk, aggregate)| {
+            object.text("pk", pk);
+            put_aggregate(object, aggregate);
         });
         self
     }
 
     pub(crate) fn tables(mut self, tables: &[String]) -> Self {
-        put_list(self.member("tables"), tables, |out, table| json::put_string(out, table));
+        put_array(self.member("tables"), tables, |out, table| json::put_string(out, table));
         self
     }
 
@@ -432,17 +409,10 @@ impl Response {
             true => Self::ok(),
             false => Self(b"{\"ok\":false".to_vec()),
         };
-        let out = response.member("checked");
-        out.push(b'{');
-        for (i, (name, count)) in checked.iter().enumerate() {
-            if i > 0 {
-                out.push(b',');
-            }
-            json::put_string(out, name);
-            out.extend_from_slice(format!(":{count}").as_bytes());
-        }
-        out.push(b'}');
-        put_list(response.member("problems"), problems, |out, p| json::put_string(out, p));
+        json::put_object(response.member("checked"), |object| {
+            checked.iter().for_each(|(name, count)| object.raw(name, count));
+        });
+        put_array(response.member("problems"), problems, |out, p| json::put_string(out, p));
         response
     }
 
@@ -460,20 +430,8 @@ impl Response {
     }
 }
 
-fn put_list<T>(out: &mut Vec<u8>, items: &[T], mut put: impl FnMut(&mut Vec<u8>, &T)) {
-    out.push(b'[');
-    for (i, item) in items.iter().enumerate() {
-        if i > 0 {
-            out.push(b',');
-        }
-        put(out, item);
-    }
-    out.push(b']');
-}
-
-/// The name of an engine error's kind on the wire.
-fn kind_name(kind: ErrorKind) -> String {
-    format!("{kind:?}")
+fn put_objects<T>(out: &mut Vec<u8>, items: &[T], put: impl Fn(&mut Object<'_>, &T)) {
+    json::put_array(out, items, |out, item| json::put_object(out, |object| put(object, item)));
 }
 
 #[cfg(test)]

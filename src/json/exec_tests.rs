@@ -48,16 +48,15 @@ fn writes() {
     for (op, name) in [("replace", "Replace"), ("merge", "Merge")] {
         check(
             &format!(r#"{{"op":"{op}","table":"T","entity":{entity},"etag":"*"}}"#),
-            &format!(r#"Write {{ table: "T", write: {name}({shown}, Exists) }}"#),
+            &format!(r#"Write {{ table: "T", write: {name}({shown}, None) }}"#),
         );
     }
     let line = format!(r#"{{"op":"delete","table":"T","pk":"p","rk":"r","etag":"{ETAG}"}}"#);
-    let Ok(Request::Write { write: Write::Delete(key, Condition::Is(etag)), .. }) =
-        read_request(line.as_bytes())
-    else {
-        panic!("{line}");
+    let Ok(Request::Write { write, .. }) = read_request(line.as_bytes()) else { panic!("{line}") };
+    let Operation::Delete { partition_key, row_key, etag: Some(etag) } = write else {
+        panic!("{line}: {write:?}");
     };
-    assert_eq!(key, Key { pk: "p".into(), rk: "r".into() });
+    assert_eq!((&*partition_key, &*row_key), ("p", "r"));
     assert_eq!(etag.to_string(), ETAG.replace('\\', ""));
 }
 
@@ -164,7 +163,7 @@ fn groups() {
         {"op":"delete","pk":"p","rk":"s","etag":"*"}]}"#;
     check(
         line,
-        r#"Group { table: "T", writes: [Insert({"PartitionKey": "p", "RowKey": "r"}), Delete(Key { pk: "p", rk: "s" }, Exists)] }"#,
+        r#"Group { table: "T", writes: [Insert({"PartitionKey": "p", "RowKey": "r"}), Delete { partition_key: "p", row_key: "s", etag: None }] }"#,
     );
     check(r#"{"op":"group","table":"T","ops":[]}"#, r#"Group { table: "T", writes: [] }"#);
     let delete = r#"{"op":"delete","pk":"p","rk":"s","etag":"*"}"#;

@@ -16,10 +16,9 @@ use crate::table::SlowQuery;
 /// Intervals that an explanation lists; the others are only counted.
 const INTERVALS_LISTED: usize = 16;
 
-/// Appends `explain` as an object; times are in microseconds.
-pub(crate) fn put_explain(out: &mut Vec<u8>, explain: &Explain) {
+/// Puts the members of `explain`; times are in microseconds.
+pub(crate) fn put_explain(object: &mut Object<'_>, explain: &Explain) {
     let intervals = explain.intervals();
-    let mut object = Object::begin(out);
     object.text("filter", explain.filter());
     object.text("class", explain.class());
     object.text("rating", explain.rating());
@@ -41,36 +40,22 @@ pub(crate) fn put_explain(out: &mut Vec<u8>, explain: &Explain) {
     object.raw("planning_us", micros(explain.planning_time()));
     object.raw("finding_us", micros(explain.finding_time()));
     object.raw("building_us", micros(explain.building_time()));
-    object.end();
 }
 
-/// Appends the slow-query log as a list of objects; times are in microseconds.
-pub(crate) fn put_slow(out: &mut Vec<u8>, queries: &[SlowQuery]) {
-    out.push(b'[');
-    for (i, query) in queries.iter().enumerate() {
-        if i > 0 {
-            out.push(b',');
-        }
-        let mut object = Object::begin(out);
-        object.text("at", &query.at.to_string());
-        object.text("table", &query.table);
-        object.text("filter", &query.filter);
-        object.text("class", query.class);
-        object.raw("took_us", micros(query.took));
-        object.raw("rows_looked_at", query.rows_looked_at);
-        object.raw("rows_returned", query.rows_returned);
-        object.text("explanation", &query.explanation);
-        object.end();
-    }
-    out.push(b']');
+/// Puts the members of a slow query; times are in microseconds.
+pub(crate) fn put_slow(object: &mut Object<'_>, query: &SlowQuery) {
+    object.text("at", &query.at.to_string());
+    object.text("table", &query.table);
+    object.text("filter", &query.filter);
+    object.text("class", query.class);
+    object.raw("took_us", micros(query.took));
+    object.raw("rows_looked_at", query.rows_looked_at);
+    object.raw("rows_returned", query.rows_returned);
+    object.text("explanation", &query.explanation);
 }
 
-/// Appends `aggregate` as an object, with the member `of` in front.
-pub(crate) fn put_aggregate(out: &mut Vec<u8>, of: Option<(&str, &str)>, aggregate: &Aggregate) {
-    let mut object = Object::begin(out);
-    if let Some((name, text)) = of {
-        object.text(name, text);
-    }
+/// Puts the members of `aggregate`.
+pub(crate) fn put_aggregate(object: &mut Object<'_>, aggregate: &Aggregate) {
     for (name, count) in counts(aggregate) {
         object.raw(name, count);
     }
@@ -83,7 +68,6 @@ pub(crate) fn put_aggregate(out: &mut Vec<u8>, of: Option<(&str, &str)>, aggrega
             Some(value) => object.raw(name, number_text(value)),
         }
     }
-    object.end();
 }
 
 fn micros(time: Duration) -> u64 {
@@ -143,7 +127,7 @@ mod tests {
     fn aggregates(values: &[Value], expected: &str) {
         let aggregate = table(values).query("").unwrap().aggregate("A").unwrap();
         let mut out = Vec::new();
-        put_aggregate(&mut out, None, &aggregate);
+        crate::json::put_object(&mut out, |object| put_aggregate(object, &aggregate));
         assert_eq!(String::from_utf8(out).unwrap(), expected);
     }
 
@@ -169,7 +153,7 @@ mod tests {
         let filter = format!("PartitionKey eq 'p' and ({}) and A gt 1", points.join(" or "));
         let explain = table(&[]).query(&filter).unwrap().explain().unwrap();
         let mut out = Vec::new();
-        put_explain(&mut out, &explain);
+        crate::json::put_object(&mut out, |object| put_explain(object, &explain));
         let text = String::from_utf8(out).unwrap();
         let listed: Vec<_> =
             explain.intervals().iter().take(16).map(|text| format!("\"{text}\"")).collect();

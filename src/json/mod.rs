@@ -163,10 +163,31 @@ pub(crate) struct Object<'o> {
 /// An object as text, with the members that `put` gives it.
 pub(crate) fn object(put: impl FnOnce(&mut Object<'_>)) -> String {
     let mut text = Vec::new();
-    let mut object = Object::begin(&mut text);
-    put(&mut object);
-    object.end();
+    put_object(&mut text, put);
     String::from_utf8(text).unwrap_or_default()
+}
+
+/// Appends an object with the members that `put` gives it.
+pub(crate) fn put_object(out: &mut Vec<u8>, put: impl FnOnce(&mut Object<'_>)) {
+    out.push(b'{');
+    put(&mut Object { out, is_empty: true });
+    out.push(b'}');
+}
+
+/// Appends an array of the items that `put` appends.
+pub(crate) fn put_array<T>(
+    out: &mut Vec<u8>,
+    items: impl IntoIterator<Item = T>,
+    mut put: impl FnMut(&mut Vec<u8>, T),
+) {
+    out.push(b'[');
+    for (i, item) in items.into_iter().enumerate() {
+        if i > 0 {
+            out.push(b',');
+        }
+        put(out, item);
+    }
+    out.push(b']');
 }
 
 /// An array as text, of items that are JSON already.
@@ -175,12 +196,7 @@ pub(crate) fn array(items: impl IntoIterator<Item = impl Display>) -> String {
     format!("[{}]", items.join(","))
 }
 
-impl<'o> Object<'o> {
-    pub(crate) fn begin(out: &'o mut Vec<u8>) -> Self {
-        out.push(b'{');
-        Self { out, is_empty: true }
-    }
-
+impl Object<'_> {
     /// A member whose value is JSON already.
     pub(crate) fn raw(&mut self, name: &str, json: impl Display) {
         self.name(name).extend_from_slice(json.to_string().as_bytes());
@@ -191,15 +207,7 @@ impl<'o> Object<'o> {
     }
 
     pub(crate) fn texts<'t>(&mut self, name: &str, texts: impl Iterator<Item = &'t String>) {
-        let out = self.name(name);
-        out.push(b'[');
-        for (i, text) in texts.enumerate() {
-            if i > 0 {
-                out.push(b',');
-            }
-            put_string(out, text);
-        }
-        out.push(b']');
+        put_array(self.name(name), texts, |out, text| put_string(out, text));
     }
 
     /// An array of objects, each with the members that `put` gives it.
@@ -209,29 +217,24 @@ impl<'o> Object<'o> {
         items: &[T],
         put: impl Fn(&mut Object<'_>, &T),
     ) {
-        let out = self.name(name);
-        out.push(b'[');
-        for (i, item) in items.iter().enumerate() {
-            if i > 0 {
-                out.push(b',');
-            }
-            let mut object = Object::begin(out);
-            put(&mut object, item);
-            object.end();
-        }
-        out.push(b']');
+        put_array(self.name(name), items, |out, item| {
+            put_object(out, |object| put(object, item));
+        });
     }
 
-    pub(crate) fn end(self) {
-        self.out.push(b'}');
+    /// Writes a member's name; its value goes into what is returned.
+    pub(crate) fn name(&mut self, name: &str) -> &mut Vec<u8> {
+        let out = self.next_member();
+        put_string(out, name);
+        out.push(b':');
+        out
     }
 
-    fn name(&mut self, name: &str) -> &mut Vec<u8> {
+    /// Writes the comma before a member that is not the first; the member goes into what is returned.
+    pub(crate) fn next_member(&mut self) -> &mut Vec<u8> {
         if !std::mem::replace(&mut self.is_empty, false) {
             self.out.push(b',');
         }
-        put_string(self.out, name);
-        self.out.push(b':');
         self.out
     }
 }

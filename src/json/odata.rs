@@ -16,7 +16,7 @@ use smallvec::SmallVec;
 use super::double;
 use super::scan;
 use crate::error::{Code, Error, Result};
-use crate::json::{self, Scalar};
+use crate::json::{self, Object, Scalar};
 use crate::model::{
     DateTime, DateTimeProblem, EdmType, Entity, EntityEncoder, KeyPart, SYSTEM_PROPERTIES,
     ValueRef, check_property_name, out_of_range,
@@ -88,10 +88,10 @@ pub(crate) fn put_entity(
     select: Option<&[String]>,
     metadata: Metadata,
 ) {
-    let mut writer = Writer::begin(out, metadata);
-    writer.etag(entity);
-    writer.members(entity, select);
-    writer.end();
+    json::put_object(out, |object| {
+        metadata.put_etag(object, entity);
+        metadata.put_members(object, entity, select);
+    });
 }
 
 /// `entity` as a JSON object, with all of its members.
@@ -182,13 +182,11 @@ impl<'a> Members<'a> {
         self.values.iter().filter(is_property).filter_map(|(name, value)| match value {
             // It is not stored; a name that no property can have is refused all the same.
             Scalar::Null => check_property_name(name).err().map(Err),
-            _ => Some(self.typed(name, value)),
+            _ => {
+                let typed = self.type_of(name).and_then(|edm| interpret(name, value, edm));
+                Some(typed.map(|value| (&**name, value)))
+            }
         })
-    }
-
-    fn typed<'s>(&'s self, name: &'s str, value: &'s Scalar<'a>) -> Result<(&'s str, Typed<'s>)> {
-        let value = interpret(name, value, self.type_of(name)?)?;
-        Ok((name, value))
     }
 
     fn find(&self, name: &str) -> Option<&Scalar<'a>> {
@@ -293,47 +291,37 @@ fn not_a(name: &str, edm: &str) -> Error {
     invalid(format!("The value of property '{name}' is not of type {edm}."))
 }
 
-/// An entity that is being written.
-pub(crate) struct Writer<'o> {
-    out: &'o mut Vec<u8>,
-    metadata: Metadata,
-    first: bool,
-}
-
-impl<'o> Writer<'o> {
-    pub(crate) fn begin(out: &'o mut Vec<u8>, metadata: Metadata) -> Self {
-        out.push(b'{');
-        Self { out, metadata, first: true }
-    }
-
-    pub(crate) fn end(self) {
-        self.out.push(b'}');
-    }
-
-    /// `odata.etag`, if it is asked for and there is one.
-    pub(crate) fn etag(&mut self, entity: &Entity) {
-        if let Some(etag) = entity.etag().filter(|_| self.metadata.etag) {
-            put_etag(self.name("odata.etag"), DateTime::from(etag.seq()).text().as_bytes());
+impl Metadata {
+    /// Puts `odata.etag`, if it is asked for and there is one.
+    pub(crate) fn put_etag(self, object: &mut Object<'_>, entity: &Entity) {
+        if let Some(etag) = entity.etag().filter(|_| self.etag) {
+            put_etag(object.name("odata.etag"), DateTime::from(etag.seq()).text().as_bytes());
         }
     }
 
-    /// Keys, Timestamp and properties; with `select`, those alone, absent ones as null.
-    pub(crate) fn members(&mut self, entity: &Entity, select: Option<&[String]>) {
+    /// Puts keys, Timestamp and properties; with `select`, those alone, absent ones as null.
+    pub(crate) fn put_members(
+        self,
+        object: &mut Object<'_>,
+        entity: &Entity,
+        select: Option<&[String]>,
+    ) {
         let selected = |name: &str| select.is_none_or(|names| names.iter().any(|n| n == name));
         if selected("PartitionKey") {
-            self.text("PartitionKey", entity.partition_key());
+            object.text("PartitionKey", entity.partition_key());
         }
         if selected("RowKey") {
-            self.text("RowKey", entity.row_key());
+            object.text("RowKey", entity.row_key());
         }
         if let Some(time) = entity.timestamp().filter(|_| selected("Timestamp")) {
-            if self.metadata.timestamp_type {
-                self.type_of("Timestamp", EdmType::DateTime);
+            if self.timestamp_type {
+                put_type(object.next_member(), "Timestamp", EdmType::DateTime);
             }
-            put_value(self.name("Timestamp"), ValueRef::DateTime(time));
+            put_value(object.name("Timestamp"), ValueRef::DateTime(time));
         }
         let Some(names) = select else {
-            return entity.properties().for_each(|(name, value)| self.property(name, value));
+            let properties = entity.properties();
+            return properties.for_each(|(name, value)| self.put_property(object, name, value));
         };
         for (i, name) in names.iter().enumerate() {
             let repeated = names.iter().take(i).any(|earlier| earlier == name);
@@ -341,41 +329,18 @@ impl<'o> Writer<'o> {
                 continue;
             }
             match entity.value(name) {
-                Some(value) => self.property(name, value),
-                None if is_property(name) => self.name(name).extend_from_slice(b"null"),
+                Some(value) => self.put_property(object, name, value),
+                None if is_property(name) => object.name(name).extend_from_slice(b"null"),
                 None => {}
             }
         }
     }
 
-    /// Writes a member's name; its value goes into what is returned.
-    pub(crate) fn name(&mut self, name: &str) -> &mut Vec<u8> {
-        self.comma();
-        json::put_string(self.out, name);
-        self.out.push(b':');
-        self.out
-    }
-
-    pub(crate) fn text(&mut self, name: &str, text: &str) {
-        json::put_string(self.name(name), text);
-    }
-
-    fn property(&mut self, name: &str, value: ValueRef<'_>) {
-        if self.metadata.types && needs_type(value) {
-            self.type_of(name, value.edm_type());
+    fn put_property(self, object: &mut Object<'_>, name: &str, value: ValueRef<'_>) {
+        if self.types && needs_type(value) {
+            put_type(object.next_member(), name, value.edm_type());
         }
-        put_value(self.name(name), value);
-    }
-
-    fn type_of(&mut self, name: &str, edm: EdmType) {
-        self.comma();
-        put_type(self.out, name, edm);
-    }
-
-    fn comma(&mut self) {
-        if !std::mem::replace(&mut self.first, false) {
-            self.out.push(b',');
-        }
+        put_value(object.name(name), value);
     }
 }
 

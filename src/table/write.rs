@@ -130,7 +130,8 @@ impl Table {
         self.commit_one((partition_key, row_key), asked).map(drop)
     }
 
-    fn write(&self, operation: Operation) -> Result<ETag> {
+    /// Carries one operation out; the ETag of a delete is that of no entity.
+    pub(crate) fn write(&self, operation: Operation) -> Result<ETag> {
         let shapes = &self.engine.env().shapes;
         self.commit_one(operation.keys(), || self.asked(&operation, &mut Numbers::new(shapes)))
     }

@@ -271,7 +271,8 @@ pub(super) fn header_names(header: &Row<'_>) -> Outcome<Vec<String>> {
     }
 }
 
-fn usage(problem: String, names: &[String]) -> Failure {
+/// `problem` with the options, and the columns that there are.
+pub(super) fn usage(problem: String, names: &[String]) -> Failure {
     Failure::Usage(format!("{problem}\n  columns: {}", names.join(", ")))
 }
 

@@ -5,7 +5,7 @@
 use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
 
-use super::columns::header_names;
+use super::columns::{header_names, usage};
 use super::rows::{InputFormat, LINE_BYTES_MAX, MemberKeys, format_of, unreadable};
 use crate::cli::csv::CsvReader;
 use crate::cli::failure::{Failure, Outcome};
@@ -55,9 +55,7 @@ impl Counting {
         let names = header_names(&header)?;
         let find = |name: &str| names.iter().position(|column| column == name);
         let parse = |template: &str| {
-            let usage =
-                |problem| Failure::Usage(format!("{problem}\n  columns: {}", names.join(", ")));
-            Template::parse(template, find).map_err(usage)
+            Template::parse(template, find).map_err(|problem| usage(problem, &names))
         };
         let (pk, rk) = (parse(pk)?, rk.map(parse).transpose()?);
         let (mut partition, mut row_key) = (Vec::new(), Vec::new());
