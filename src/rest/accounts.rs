@@ -30,14 +30,10 @@ pub(crate) struct Account {
     /// As the configuration had it at the start.
     database: Option<PathBuf>,
     keys: ArcSwap<Vec<AccountKey>>,
-    /// What every request asks for.
-    pub(super) properties: LastRead,
+    /// The properties as last read, with their text: every request asks for them.
+    pub(super) properties: Mutex<Option<(Arc<str>, Arc<Properties>)>>,
     is_public: AtomicBool,
 }
-
-/// Properties as they were read last, with their text.
-#[derive(Debug, Default)]
-pub(super) struct LastRead(pub(super) Mutex<Option<(Arc<str>, Arc<Properties>)>>);
 
 /// An account as the configuration has it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -81,6 +77,16 @@ impl Account {
             Some(text) => read_policies(&text).map_err(|_| unreadable(POLICIES)),
             None => Ok(Vec::new()),
         }
+    }
+
+    /// The keys, the first of which is tried first.
+    pub(crate) fn keys(&self) -> Arc<Vec<AccountKey>> {
+        self.keys.load_full()
+    }
+
+    /// True if anybody can sign for it.
+    pub(super) fn is_public(&self) -> bool {
+        self.is_public.load(Ordering::Relaxed)
     }
 }
 
@@ -179,7 +185,7 @@ impl Accounts {
                 name: config.name.clone(),
                 db,
                 settings: Mutex::new(()),
-                properties: LastRead::default(),
+                properties: Mutex::default(),
                 is_public: AtomicBool::new(config.is_public()),
                 keys: ArcSwap::from_pointee(config.keys),
                 database: config.database,
@@ -218,18 +224,6 @@ impl Accounts {
             rotated.gone.push(name.clone());
         }
         rotated
-    }
-}
-
-impl Account {
-    /// The keys, the first of which is tried first.
-    pub(crate) fn keys(&self) -> Arc<Vec<AccountKey>> {
-        self.keys.load_full()
-    }
-
-    /// True if anybody can sign for it.
-    pub(super) fn is_public(&self) -> bool {
-        self.is_public.load(Ordering::Relaxed)
     }
 }
 

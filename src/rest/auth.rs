@@ -17,14 +17,9 @@ use crate::rest::protocol::{sas, settings};
 use super::accounts::Account;
 use super::request::Request;
 
-/// What somebody may do who is known.
+/// The rights of a known client: those of its token, or all with a key of the account.
 #[derive(Debug)]
-pub(super) enum Grant {
-    /// Holds a key of the account.
-    Owner,
-    /// Holds a token.
-    Token(sas::Grant),
-}
+pub(super) struct Grant(Option<sas::Grant>);
 
 /// Finds out who asks.
 ///
@@ -45,7 +40,7 @@ pub(super) fn authenticate(
         check_date(request, request.received)?;
         let signed = SignedParts::of(&request.method, &request.path, &target.query, request);
         authorization.verify(&signed, &keys)?;
-        return Ok(Grant::Owner);
+        return Ok(Grant(None));
     }
     let Some(token) = Sas::read(&target.query)? else {
         return Err(Known::AuthenticationFailed.into());
@@ -56,18 +51,11 @@ pub(super) fn authenticate(
         address: request.peer,
         is_https: request.is_encrypted,
     };
-    let policy = match (token.policy(), token_table(&token)) {
-        (Some(id), Some(table)) => policy(account, table, id),
-        _ => None,
-    };
-    Ok(Grant::Token(token.grant(policy.as_ref(), &circumstances)?))
-}
-
-fn token_table(token: &Sas) -> Option<&str> {
-    match token {
-        Sas::Service(sas) => Some(&sas.table),
+    let policy = match &token {
+        Sas::Service(sas) => sas.policy.as_ref().and_then(|id| policy(account, &sas.table, id)),
         Sas::Account(_) => None,
-    }
+    };
+    Ok(Grant(Some(token.grant(policy.as_ref(), &circumstances)?)))
 }
 
 fn policy(account: &Account, table: &str, id: &str) -> Option<settings::Policy> {
@@ -80,35 +68,22 @@ impl Grant {
     /// # Errors
     /// 403 with the code that says why.
     pub(super) fn allow(&self, action: Action, table: Option<&str>) -> Result<(), Fault> {
-        match self {
-            Grant::Owner => Ok(()),
-            Grant::Token(grant) => grant.check(action, table),
-        }
+        self.0.as_ref().map_or(Ok(()), |grant| grant.check(action, table))
     }
 
     /// Refuses everybody but holders of a key.
     pub(super) fn allow_owner(&self) -> Result<(), Fault> {
-        match self {
-            Grant::Owner => Ok(()),
-            Grant::Token(_) => Err(Known::AuthorizationFailure.into()),
-        }
+        self.0.as_ref().map_or(Ok(()), |_| Err(Known::AuthorizationFailure.into()))
     }
 
     /// Refuses entities that a token does not cover.
     pub(super) fn check_keys(&self, partition_key: &str, row_key: &str) -> Result<(), Fault> {
-        match self {
-            Grant::Owner => Ok(()),
-            Grant::Token(grant) => grant.check_keys(partition_key, row_key),
-        }
+        self.0.as_ref().map_or(Ok(()), |grant| grant.check_keys(partition_key, row_key))
     }
 
     /// The entities that a query may show, of those that it asks for.
     pub(super) fn within(&self, filter: Filter) -> Filter {
-        let bounds = match self {
-            Grant::Owner => None,
-            Grant::Token(grant) => grant.bounds().filter(),
-        };
-        match bounds {
+        match self.0.as_ref().and_then(|grant| grant.bounds.filter()) {
             Some(bounds) => bounds.and(filter),
             None => filter,
         }

@@ -10,7 +10,7 @@ use std::sync::Arc;
 
 use hyper::header;
 
-use crate::error::Code;
+use crate::error::{Code, Error};
 use crate::model::{DateTime, ETag, EntityEncoder};
 use crate::rest::protocol::address::{Resource, Target};
 use crate::rest::protocol::batch::{
@@ -18,7 +18,6 @@ use crate::rest::protocol::batch::{
 };
 use crate::rest::protocol::fault::{Fault, Occasion};
 use crate::rest::protocol::headers::{Headers, Level, Method, Preference};
-use crate::rest::protocol::payload::Scope;
 use crate::table::{EntityGroup, Operation};
 
 use super::context::RequestContext;
@@ -126,15 +125,15 @@ fn read(
     };
     let level = Level::of(&*part.headers, &target.query, context.version)?;
     let found = entities::find(context, &target.query, table, key)?;
-    let etag = found.etag().ok_or(Code::InternalError)?;
+    let etag = found.entity.etag().ok_or(Code::InternalError)?;
     let share = context.response_share(ANSWER_BYTES + found.body_at_most(context, level))?;
     Ok((etag, level, found.body(context, level, 0), share))
 }
 
 /// Carries out a changeset: all of it, or nothing.
 fn write<'p>(context: &RequestContext<'_>, parts: &[Part<'p>]) -> Result<Done<'p>, Fault> {
-    let (mut items, mut operations) = (Vec::with_capacity(parts.len()), Vec::new());
-    operations.reserve_exact(parts.len());
+    let mut items = Vec::with_capacity(parts.len());
+    let mut operations = Vec::with_capacity(parts.len());
     let mut reader = Reader::default();
     for (index, part) in parts.iter().enumerate() {
         let (item, operation) =
@@ -142,7 +141,7 @@ fn write<'p>(context: &RequestContext<'_>, parts: &[Part<'p>]) -> Result<Done<'p
         items.push(item);
         operations.push(operation);
     }
-    let indexed = |error: crate::error::Error| {
+    let indexed = |error: Error| {
         let fault = Fault::from(error);
         let index = fault.index.unwrap_or(0);
         fault.at_index(index)
@@ -204,7 +203,7 @@ impl<'p> Reader<'p> {
         let (_, target) = self.target.insert((part.url, target));
         let (resource, body) = (&target.resource, || Ok(part.body));
         let write = entities::read_write(resource, &**headers, meaning, body, &mut self.encoder)?;
-        let level = match (meaning.method(), level) {
+        let level = match (meaning.method, level) {
             (Method::Post, Some(level)) if is_authenticated => level,
             (Method::Post, _) => Level::of(&**headers, &target.query, context.version)?,
             _ => Level::Minimal,
@@ -242,10 +241,8 @@ fn put_written(
                 entities::put_location(&mut location, context, name, operation);
                 let entity = entities::sent_back(operation, item.preference, Some(*etag));
                 if let Some(entity) = &entity {
-                    let (base, account) = (&*context.base, &*context.account.name);
-                    let scope =
-                        Scope { base, account, table: name, select: None, level: item.level };
                     shown.clear();
+                    let scope = entities::scope(context, name, None, item.level);
                     scope.put_single(&mut shown, entity);
                 }
                 batch::Reply::Inserted {

@@ -23,7 +23,6 @@ use crate::table::{EntityGroup, Operation};
 use super::context::RequestContext;
 use super::http::body::Share;
 use super::reply::{DATA_SERVICE_ID, PREFERENCE_APPLIED, Reply, name};
-use super::request::text;
 
 /// Entities of a page that says nothing else.
 const PAGE_ENTITIES: usize = 1_000;
@@ -43,7 +42,7 @@ pub(super) struct Write<'t> {
 
 /// What the headers of a write mean, as far as it was asked for: operations of a batch mostly have the same ones.
 pub(super) struct Meaning {
-    method: Method,
+    pub(super) method: Method,
     version: Version,
     condition: Option<Condition>,
     has_json: bool,
@@ -109,7 +108,7 @@ pub(super) fn get(context: &RequestContext<'_>, table: &str, key: &Key) -> Resul
     let mut reply = Reply::uncached(200);
     let size = found.entity.size();
     context.request.grow(&mut reply.share, size)?;
-    if let Some(etag) = found.etag() {
+    if let Some(etag) = found.entity.etag() {
         reply = reply.with_etag(etag);
     }
     // Most texts are shorter than the size, which counts two bytes a character.
@@ -120,7 +119,7 @@ pub(super) fn get(context: &RequestContext<'_>, table: &str, key: &Key) -> Resul
 /// An entity that was found, and how it is to be shown.
 pub(super) struct Found {
     table: String,
-    entity: Entity,
+    pub(super) entity: Entity,
     select: Option<Vec<String>>,
 }
 
@@ -148,10 +147,6 @@ pub(super) fn find(
 }
 
 impl Found {
-    pub(super) fn etag(&self) -> Option<ETag> {
-        self.entity.etag()
-    }
-
     /// How it is shown, written into so much room, and more if it takes more.
     pub(super) fn body(&self, context: &RequestContext<'_>, level: Level, room: usize) -> Vec<u8> {
         let mut body = Vec::with_capacity(room);
@@ -174,23 +169,19 @@ pub(super) fn write(context: &RequestContext<'_>) -> Result<Reply, Fault> {
     let (request, resource) = (context.request, &context.target.resource);
     let mut meaning = Meaning::of(context.method, context.version);
     let encoder = &mut EntityEncoder::default();
-    let write = read_write(resource, request, &mut meaning, || text(&request.body), encoder)?;
-    let level = match operation_answers(&write.operation) {
-        true => context.level()?,
-        false => Level::Minimal,
-    };
+    let write = read_write(resource, request, &mut meaning, || request.text(), encoder)?;
     let Write { table: name, operation, preference } = write;
+    // An entity may be sent back, in a form that can be asked for.
+    let level = match operation {
+        Operation::Insert(_) => context.level()?,
+        _ => Level::Minimal,
+    };
     context.grant.allow(action(&operation), Some(name))?;
     let (pk, rk) = operation.keys();
     context.grant.check_keys(pk, rk)?;
     let table = context.account.db.table(name)?;
-    let share = context.response_share(sent_back_at_most(
-        context,
-        table.name(),
-        &operation,
-        preference,
-        level,
-    ))?;
+    let at_most = sent_back_at_most(context, table.name(), &operation, preference, level);
+    let share = context.response_share(at_most)?;
     let group = EntityGroup::within([operation], REQUEST_SIZE_MAX).map_err(single)?;
     let etags = context.commit(&table, &group).map_err(single)?;
     let etag = etags.into_iter().next().flatten();
@@ -199,13 +190,8 @@ pub(super) fn write(context: &RequestContext<'_>) -> Result<Reply, Fault> {
     Ok(Reply { share, ..reply })
 }
 
-/// Whether an entity may be sent back, in a form that can be asked for.
-fn operation_answers(operation: &Operation) -> bool {
-    matches!(operation, Operation::Insert(_))
-}
-
 /// An error of the only operation of a group is one of the request.
-fn single(error: crate::error::Error) -> Fault {
+fn single(error: Error) -> Fault {
     Fault { index: None, ..Fault::from(error) }
 }
 
@@ -344,10 +330,6 @@ impl Meaning {
         Meaning { method, version, condition: None, has_json: false, preference: None }
     }
 
-    pub(super) fn method(&self) -> Method {
-        self.method
-    }
-
     fn condition<H: Headers + ?Sized>(&mut self, headers: &H) -> Result<Condition, Fault> {
         let condition = match self.condition {
             Some(condition) => condition,
@@ -386,7 +368,7 @@ pub(super) fn action(operation: &Operation) -> Action {
     }
 }
 
-fn scope<'a>(
+pub(super) fn scope<'a>(
     context: &'a RequestContext<'_>,
     table: &'a str,
     select: Option<&'a [String]>,

@@ -30,7 +30,7 @@ struct Counted {
 
 impl Metrics {
     /// Counts a request.
-    pub(super) fn note(
+    pub(super) fn record(
         &self,
         method: &str,
         status: u16,

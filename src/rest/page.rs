@@ -7,9 +7,9 @@
 
 use hyper::header;
 
-use crate::db::PartitionRange;
+use crate::db::{PartitionRange, RangeBound};
 use crate::error::Code;
-use crate::json::Object;
+use crate::json;
 use crate::json::explain::{put_explain, put_slow};
 use crate::rest::protocol::fault::{Fault, Known};
 
@@ -71,57 +71,42 @@ pub(super) fn inside(
 }
 
 fn stats(settings: Settings, context: &RequestContext<'_>) -> Vec<u8> {
-    let (mut out, mut counters) = (Vec::new(), Vec::new());
-    let mut object = Object::begin(&mut counters);
-    for (name, value) in context.account.db.stats().fields() {
-        object.raw(name, value);
-    }
-    object.end();
-    let mut object = Object::begin(&mut out);
-    object.raw("allowEdit", settings.allow_edit);
-    object.raw("throttled", settings.is_throttled);
-    object.raw("counters", String::from_utf8_lossy(&counters));
-    let mut slow = Vec::new();
-    put_slow(&mut slow, &context.account.db.slow_queries());
-    object.raw("slow", String::from_utf8_lossy(&slow));
-    object.end();
-    out
+    let db = &context.account.db;
+    let counters = json::object(|object| {
+        db.stats().fields().iter().for_each(|(name, value)| object.raw(name, value));
+    });
+    json::object(|object| {
+        object.raw("allowEdit", settings.allow_edit);
+        object.raw("throttled", settings.is_throttled);
+        object.raw("counters", counters);
+        object.objects("slow", &db.slow_queries(), put_slow);
+    })
+    .into_bytes()
 }
 
 fn ranges(ranges: &[PartitionRange]) -> Vec<u8> {
-    let mut out = b"[".to_vec();
-    for (i, range) in ranges.iter().enumerate() {
-        if i > 0 {
-            out.push(b',');
-        }
-        let bound = |key: &Option<crate::db::RangeBound>| {
-            key.as_ref().map(|key| format!("{} {}", key.partition_key, key.row_key))
-        };
-        let mut object = Object::begin(&mut out);
-        object.raw("id", range.id);
-        if let Some(low) = bound(&range.low) {
-            object.text("low", low.trim_end());
-        }
-        if let Some(high) = bound(&range.high) {
-            object.text("high", high.trim_end());
-        }
-        object.raw("bytes", range.bytes);
-        object.raw("entities", range.entities);
-        object.raw("files", range.files);
-        object.raw("debt", range.debt);
-        object.raw("reads", format_args!("{:.3}", range.reads));
-        object.raw("writes", format_args!("{:.3}", range.writes));
-        object.text("pattern", range.pattern.name());
-        object.end();
-    }
-    out.push(b']');
-    out
+    let range = |range: &PartitionRange| {
+        json::object(|object| {
+            object.raw("id", range.id);
+            for (name, bound) in [("low", &range.low), ("high", &range.high)] {
+                if let Some(RangeBound { partition_key, row_key }) = bound {
+                    object.text(name, format!("{partition_key} {row_key}").trim_end());
+                }
+            }
+            object.raw("bytes", range.bytes);
+            object.raw("entities", range.entities);
+            object.raw("files", range.files);
+            object.raw("debt", range.debt);
+            object.raw("reads", format_args!("{:.3}", range.reads));
+            object.raw("writes", format_args!("{:.3}", range.writes));
+            object.text("pattern", range.pattern.name());
+        })
+    };
+    json::array(ranges.iter().map(range)).into_bytes()
 }
 
 fn explain(context: &RequestContext<'_>, table: &str) -> Result<Vec<u8>, Fault> {
     let query = context.account.db.table(table)?.query(filter(&context.target.query)?)?;
     let (_, explain) = query.page_explained(EXPLAINED)?;
-    let mut out = Vec::new();
-    put_explain(&mut out, &explain);
-    Ok(out)
+    Ok(json::object(|object| put_explain(object, &explain)).into_bytes())
 }

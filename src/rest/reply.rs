@@ -3,7 +3,6 @@
 //! Not here: bodies (`protocol`), headers of the one operation (`entities`, `tables` and the others).
 
 use std::borrow::Cow;
-use std::fmt::Write as _;
 
 use hyper::StatusCode;
 use hyper::header::{self, HeaderName};
@@ -40,8 +39,6 @@ pub(crate) static COMMON: [HeaderName; 6] = [
 ];
 
 const SERVER: &str = "Windows-Azure-Table/1.0 Microsoft-HTTPAPI/2.0";
-/// What an ETag takes.
-const ETAG_BYTES: usize = 64;
 const XML: &str = "application/xml";
 
 impl Reply {
@@ -62,10 +59,7 @@ impl Reply {
 
     /// With an entity's state.
     pub(crate) fn with_etag(self, etag: ETag) -> Self {
-        let mut text = String::with_capacity(ETAG_BYTES);
-        let written = write!(text, "{etag}");
-        debug_assert!(written.is_ok(), "a string takes any text");
-        self.with(header::ETAG, text)
+        self.with(header::ETAG, etag.to_string())
     }
 
     pub(crate) fn with_body(

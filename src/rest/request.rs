@@ -85,10 +85,7 @@ impl Request {
     /// Room for an answer, which `share` is made one for; none where that would be too much, for the answer may be small.
     pub(super) fn spare(&self, share: &mut Share) -> Vec<u8> {
         let spare = self.response_budget.as_ref().map(Budget::spare).unwrap_or_default();
-        match self.grow(share, spare.capacity()) {
-            Ok(()) => spare,
-            Err(_) => Vec::new(),
-        }
+        if self.grow(share, spare.capacity()).is_ok() { spare } else { Vec::new() }
     }
 
     /// Whoever asks may do so.
@@ -111,7 +108,7 @@ impl Request {
     /// # Errors
     /// `InvalidInput`.
     pub(super) fn text(&self) -> Result<&str, Fault> {
-        text(&self.body)
+        std::str::from_utf8(&self.body).map_err(|_| Code::InvalidInput.into())
     }
 }
 
@@ -124,9 +121,4 @@ impl Headers for Request {
         });
         std::str::from_utf8(same.nth(index)?.1.as_bytes()).ok()
     }
-}
-
-/// A body as text.
-pub(super) fn text(body: &[u8]) -> Result<&str, Fault> {
-    std::str::from_utf8(body).map_err(|_| Code::InvalidInput.into())
 }

@@ -54,13 +54,6 @@ pub(super) struct Begun {
     start: Duration,
 }
 
-/// The two forms of error bodies.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Shape {
-    Json,
-    Xml,
-}
-
 impl Service {
     pub(crate) fn new(accounts: Accounts, settings: Settings) -> Self {
         let clock = Arc::new(SystemClock::new());
@@ -133,10 +126,8 @@ impl Service {
     /// The answer, and the version that it names.
     fn reply(&self, request: &Request, commits: &Commits) -> (Reply, Version) {
         let mut version = None;
-        let reply = match self.route(request, commits, &mut version) {
-            Ok(reply) => reply,
-            Err(fault) => self.fault(request, &fault),
-        };
+        let reply = self.route(request, commits, &mut version);
+        let reply = reply.unwrap_or_else(|fault| self.fault(request, &fault));
         (reply, version.unwrap_or_else(|| request.version()))
     }
 
@@ -189,10 +180,8 @@ impl Service {
         }
         let account = account.ok_or(Code::ResourceNotFound)?;
         local::check(request, account)?;
-        let reply = match self.carry_out(request, account, &target, commits) {
-            Ok(reply) => reply,
-            Err(fault) => self.fault(request, &fault),
-        };
+        let reply = self.carry_out(request, account, &target, commits);
+        let reply = reply.unwrap_or_else(|fault| self.fault(request, &fault));
         Ok(settings::share(request, account, reply))
     }
 
@@ -229,11 +218,9 @@ impl Service {
         if target.secondary && is_write {
             return Err(Known::InsufficientAccountPermissions.into());
         }
-        let method = match context.method {
-            // Without the body, which the connection leaves out.
-            Method::Head => Method::Get,
-            method => method,
-        };
+        // The connection leaves the body of an answer to HEAD out.
+        let is_head = context.method == Method::Head;
+        let method = if is_head { Method::Get } else { context.method };
         match (&target.resource, method, comp) {
             (Resource::Service, Method::Get, Some("properties")) => settings::get_service(context),
             (Resource::Service, Method::Put, Some("properties")) => settings::set_service(context),
@@ -289,17 +276,13 @@ impl Service {
         {
             reply = reply.with(PREFERENCE_APPLIED, preference.as_str());
         }
-        match Shape::of(request) {
-            Shape::Json => {
-                fault.put_json(&mut body, occasion);
-                let reply = reply.with(header::CACHE_CONTROL, "no-cache");
-                reply.with_body(Level::Minimal.content_type(), body)
-            }
-            Shape::Xml => {
-                fault.put_xml(&mut body, occasion);
-                reply.with_xml(body)
-            }
+        if request.has_xml_errors() {
+            fault.put_xml(&mut body, occasion);
+            return reply.with_xml(body);
         }
+        fault.put_json(&mut body, occasion);
+        let reply = reply.with(header::CACHE_CONTROL, "no-cache");
+        reply.with_body(Level::Minimal.content_type(), body)
     }
 
     /// Adds what every response has, counts it and logs it.
@@ -323,7 +306,7 @@ impl Service {
         let reply =
             reply.signed(&request.request_id, Some(version.as_str()), client_request_id(request));
         let (status, code) = (reply.status.as_u16(), reply.header(&ERROR_CODE).unwrap_or_default());
-        self.metrics.note(
+        self.metrics.record(
             &request.method,
             status,
             code,
@@ -408,13 +391,10 @@ impl Request {
     fn version_of(&self, query: &address::Parameters) -> Version {
         Version::of(self, query).ok().flatten().unwrap_or(Version::DEFAULT)
     }
-}
 
-impl Shape {
     /// Policies, settings and statistics have XML bodies, and so have their errors.
-    fn of(request: &Request) -> Shape {
-        let query = address::Parameters::read(&request.query).unwrap_or_default();
-        let is_xml = query.get(Parameter::Comp).is_some() || request.method == "OPTIONS";
-        if is_xml { Shape::Xml } else { Shape::Json }
+    fn has_xml_errors(&self) -> bool {
+        let query = address::Parameters::read(&self.query).unwrap_or_default();
+        query.get(Parameter::Comp).is_some() || self.method == "OPTIONS"
     }
 }

@@ -8,12 +8,12 @@ use std::sync::Arc;
 
 use hyper::header::HeaderName;
 
-use crate::error::Error;
+use crate::rest::protocol::address::Parameter;
 use crate::rest::protocol::fault::{Fault, Known};
 use crate::rest::protocol::headers::{Headers, Version};
 use crate::rest::protocol::sas::Action;
 use crate::rest::protocol::settings::{
-    Change, Properties, Stats, cors, put_policies, read_policies,
+    Change, Properties, cors, put_policies, put_stats, read_policies,
 };
 
 use super::accounts::{Account, POLICIES, unreadable};
@@ -32,7 +32,7 @@ fn properties(account: &Account) -> Result<Properties, Fault> {
 /// The same; `None` if none was ever set. Every request asks, so a text is read once: another one is a new note.
 fn stored(account: &Account) -> Result<Option<Arc<Properties>>, Fault> {
     let Some(text) = account.db.note(None, PROPERTIES)? else { return Ok(None) };
-    let mut known = account.properties.0.lock();
+    let mut known = account.properties.lock();
     match &*known {
         Some((of, properties)) if Arc::ptr_eq(of, &text) => Ok(Some(Arc::clone(properties))),
         _ => {
@@ -77,7 +77,7 @@ pub(super) fn set_service(context: &RequestContext<'_>) -> Result<Reply, Fault> 
     let mut text = Vec::new();
     properties(context.account)?.with(change).put(&mut text, false);
     let text = String::from_utf8_lossy(&text);
-    context.account.db.set_note(None, PROPERTIES, Some(&text)).map_err(|error: Error| error)?;
+    context.account.db.set_note(None, PROPERTIES, Some(&text))?;
     Ok(Reply::new(202))
 }
 
@@ -88,17 +88,16 @@ pub(super) fn statistics(context: &RequestContext<'_>) -> Result<Reply, Fault> {
         let reason = "Only the secondary location has statistics.";
         return Err(Fault::parameter("comp", "stats", reason));
     }
-    // There is one copy, and reads from the secondary location see all that was written.
-    let stats = Stats { last_sync: Some(context.request.received) };
     let mut body = Vec::new();
-    stats.put(&mut body);
+    // There is one copy, and reads from the secondary location see all that was written.
+    put_stats(&mut body, context.request.received);
     Ok(Reply::new(200).with_xml(body))
 }
 
 /// Settings of the service are addressed with `restype=service`.
 fn check_service(context: &RequestContext<'_>) -> Result<(), Fault> {
     const RESTYPE: &str = "restype";
-    match context.target.query.get(crate::rest::protocol::address::Parameter::Restype) {
+    match context.target.query.get(Parameter::Restype) {
         Some("service") => Ok(()),
         Some(other) => Err(Fault::parameter(RESTYPE, other, "Not known of this resource.")),
         None => {
@@ -110,10 +109,7 @@ fn check_service(context: &RequestContext<'_>) -> Result<(), Fault> {
 
 /// Answers a browser that asks whether a page may make a request.
 pub(super) fn preflight(request: &Request, account: Option<&Account>) -> Result<Reply, Fault> {
-    let rules = match account {
-        Some(account) => properties(account)?.cors,
-        None => Vec::new(),
-    };
+    let rules = account.map(properties).transpose()?.unwrap_or_default().cors;
     let answer = cors::preflight(&rules, request)?;
     Ok(with_all(Reply::new(200), answer))
 }
@@ -138,8 +134,5 @@ pub(super) fn is_shared(request: &Request, account: &Account) -> bool {
 }
 
 fn with_all(reply: Reply, answer: cors::Answer) -> Reply {
-    answer.into_iter().fold(reply, |reply, (header, value)| {
-        let header: HeaderName = name(header);
-        reply.with(header, value)
-    })
+    answer.into_iter().fold(reply, |reply, (header, value)| reply.with(name(header), value))
 }

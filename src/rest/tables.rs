@@ -10,7 +10,7 @@ use crate::query::Filter;
 use crate::query::tree::{Node, Property};
 use crate::rest::protocol::address::{Parameters, table_path};
 use crate::rest::protocol::fault::Fault;
-use crate::rest::protocol::headers::{Preference, check_json_body};
+use crate::rest::protocol::headers::{Level, Preference, check_json_body};
 use crate::rest::protocol::sas::Action;
 use crate::rest::protocol::{paging, payload};
 
@@ -49,10 +49,7 @@ pub(super) fn list(context: &RequestContext<'_>) -> Result<Reply, Fault> {
 /// A filter on names of tables, who have nothing else.
 fn read_filter(parameters: &Parameters) -> Result<Filter, Fault> {
     let filter = filter(parameters)?;
-    match is_about_name(filter.node()) {
-        true => Ok(filter),
-        false => Err(Code::InvalidInput.into()),
-    }
+    if is_about_name(filter.node()) { Ok(filter) } else { Err(Code::InvalidInput.into()) }
 }
 
 /// True if the name is all that is compared.
@@ -73,12 +70,7 @@ pub(super) fn get(context: &RequestContext<'_>, table: &str) -> Result<Reply, Fa
     Ok(show(context, Reply::uncached(200), found.name(), level))
 }
 
-fn show(
-    context: &RequestContext<'_>,
-    reply: Reply,
-    table: &str,
-    level: crate::rest::protocol::headers::Level,
-) -> Reply {
+fn show(context: &RequestContext<'_>, reply: Reply, table: &str, level: Level) -> Reply {
     let mut body = Vec::new();
     payload::put_table(&mut body, &context.base, &context.account.name, table, level);
     reply.with_body(level.content_type(), body)

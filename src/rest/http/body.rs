@@ -65,9 +65,6 @@ struct Growing {
     share: Share,
 }
 
-/// A large body that was read.
-struct Mapped(MmapMut, usize);
-
 impl Budget {
     pub(in crate::rest) fn new(bytes: usize) -> Self {
         let left = Semaphore::new((bytes / UNIT).min(Semaphore::MAX_PERMITS));
@@ -114,6 +111,22 @@ impl Share {
         if let Some((held, _)) = &mut self.0 {
             let spare = held.num_permits().saturating_sub(bytes.div_ceil(UNIT));
             drop(held.split(spare));
+        }
+    }
+
+    /// A body that has this share until the last of it is sent.
+    pub(in crate::rest) fn hold(self, body: Vec<u8>) -> Bytes {
+        match self.0 {
+            Some((held, budget)) if body.len() > body.capacity().min(2 * SMALL_BYTES) / 2 => {
+                Bytes::from_owner(Held { body, budget, _held: held })
+            }
+            // A small one is not worth the room that it stands in.
+            Some((_, budget)) => {
+                let bytes = Bytes::copy_from_slice(&body);
+                budget.keep(body);
+                bytes
+            }
+            None => body.into(),
         }
     }
 }
@@ -213,15 +226,9 @@ impl Growing {
         let Growing { small, large, len, mut share, .. } = self;
         share.fit(len);
         match large {
-            Some(large) => (Bytes::from_owner(Mapped(large, len)), share),
+            Some(large) => (Bytes::from_owner(large).slice(..len), share),
             None => (small.into(), share),
         }
-    }
-}
-
-impl AsRef<[u8]> for Mapped {
-    fn as_ref(&self) -> &[u8] {
-        &self.0[..self.1]
     }
 }
 
@@ -241,24 +248,6 @@ where
         }
     }
     true
-}
-
-impl Share {
-    /// A body that has this share until the last of it is sent.
-    pub(in crate::rest) fn hold(self, body: Vec<u8>) -> Bytes {
-        match self.0 {
-            Some((held, budget)) if body.len() > body.capacity().min(2 * SMALL_BYTES) / 2 => {
-                Bytes::from_owner(Held { body, budget, _held: held })
-            }
-            // A small one is not worth the room that it stands in.
-            Some((_, budget)) => {
-                let bytes = Bytes::copy_from_slice(&body);
-                budget.keep(body);
-                bytes
-            }
-            None => body.into(),
-        }
-    }
 }
 
 /// A body as it goes out.

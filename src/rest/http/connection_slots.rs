@@ -169,20 +169,17 @@ impl ConnectionSlots {
 impl ConnectionSlot {
     /// The place of a connection that is there as long as `place` is held.
     pub(in crate::rest) fn new(place: OwnedSemaphorePermit) -> Self {
-        let state = State {
-            place,
-            phase: Phase::Head,
-            is_authenticated: false,
-            has_begun: false,
-            leaves: false,
-        };
-        let (answer, _) = watch::channel(Answer::default());
-        let may_leave_input_unread = AtomicBool::new(false);
         ConnectionSlot {
-            state: Mutex::new(state),
+            state: Mutex::new(State {
+                place,
+                phase: Phase::Head,
+                is_authenticated: false,
+                has_begun: false,
+                leaves: false,
+            }),
             leave: Notify::new(),
-            may_leave_input_unread,
-            answer,
+            may_leave_input_unread: AtomicBool::new(false),
+            answer: watch::Sender::new(Answer::default()),
         }
     }
 

@@ -89,12 +89,8 @@ pub(crate) fn read<'a>(body: &'a [u8], content_type: &str) -> Result<Envelope<'a
     let content_type = headers.value("Content-Type").unwrap_or_default();
     let mut recent = Recent::default();
     if Media::new(content_type).is("application/http") {
-        let part = Part::read(part, &mut recent).ok_or_else(invalid)?;
-        return if is_read(part.method) {
-            Ok(Envelope::Query(Box::new(part)))
-        } else {
-            Err(invalid())
-        };
+        let part = Part::read(part, &mut recent).filter(|part| is_read(part.method));
+        return part.map(|part| Envelope::Query(Box::new(part))).ok_or_else(invalid);
     }
     let boundary = self::boundary(content_type).ok_or_else(invalid)?;
     let parts = split(content, boundary, GROUP_OPERATIONS_MAX + 1).ok_or_else(invalid)?;
@@ -102,9 +98,8 @@ pub(crate) fn read<'a>(body: &'a [u8], content_type: &str) -> Result<Envelope<'a
         let text = "The batch request operation exceeds the maximum 100 changes per change set.";
         return Err(Fault::invalid(text).at_index(GROUP_OPERATIONS_MAX - 1));
     }
-    let read = |part| Part::read(part, &mut recent).ok_or_else(invalid);
-    let parts = parts.into_iter().map(read);
-    let parts = parts.collect::<Result<Vec<_>, _>>()?;
+    let parts = parts.into_iter().map(|part| Part::read(part, &mut recent));
+    let parts = parts.collect::<Option<Vec<_>>>().ok_or_else(invalid)?;
     match parts.iter().position(|part| is_read(part.method)) {
         Some(index) => Err(invalid().at_index(index)),
         None if parts.is_empty() => Err(invalid()),
@@ -173,7 +168,8 @@ impl<'a> Block<'a> {
                 let (fields, rest) = read_headers(text)?;
                 let read = text.get(..text.len() - rest.len())?;
                 let is_http = |text| Media::new(text).is("application/http");
-                let mut ids = fields.iter().filter(|(name, _)| is_content_id(name));
+                let mut ids =
+                    fields.iter().filter(|(name, _)| name.eq_ignore_ascii_case("Content-ID"));
                 Block {
                     text: read,
                     has_end: has_end(read),
@@ -266,13 +262,8 @@ pub(in crate::rest) fn read_headers(text: &str) -> Option<(List<'_>, &str)> {
 
 /// True if the last line of what was read as headers is empty and is over.
 fn has_end(text: &str) -> bool {
-    let lines = text.strip_suffix('\n');
-    lines
-        .is_some_and(|lines| lines.rsplit('\n').next().is_some_and(|last| trimmed(last).is_empty()))
-}
-
-fn is_content_id(name: &str) -> bool {
-    name.eq_ignore_ascii_case("Content-ID")
+    let last = text.strip_suffix('\n').and_then(|lines| lines.rsplit('\n').next());
+    last.is_some_and(|last| trimmed(last).is_empty())
 }
 
 /// The first line without its end, and what follows it.

@@ -10,7 +10,7 @@ use std::borrow::Cow;
 
 use super::{time, xml};
 use crate::error::{Code, Error};
-use crate::json::Object;
+use crate::json;
 use crate::model::DateTime;
 
 /// A failed request's answer.
@@ -206,18 +206,15 @@ impl Fault {
 
     /// Appends the JSON shape: tables, entities, operations of a batch.
     pub(crate) fn put_json(&self, out: &mut Vec<u8>, occasion: Occasion<'_>) {
-        let (mut message, mut error) = (Vec::new(), Vec::new());
-        let mut object = Object::begin(&mut message);
-        object.text("lang", "en-US");
-        object.text("value", &self.text(occasion));
-        object.end();
-        let mut object = Object::begin(&mut error);
-        object.text("code", &self.code);
-        object.raw("message", String::from_utf8_lossy(&message));
-        object.end();
-        let mut object = Object::begin(out);
-        object.raw("odata.error", String::from_utf8_lossy(&error));
-        object.end();
+        let message = json::object(|object| {
+            object.text("lang", "en-US");
+            object.text("value", &self.text(occasion));
+        });
+        let error = json::object(|object| {
+            object.text("code", &self.code);
+            object.raw("message", message);
+        });
+        json::put_object(out, |object| object.raw("odata.error", error));
     }
 
     /// Appends the XML shape: policies, settings, statistics, and what comes before it is known what was meant.

@@ -217,6 +217,8 @@ pub(crate) fn data_service_versions<H: Headers + ?Sized>(
 }
 
 impl Level {
+    const ALL: [Level; 3] = [Level::None, Level::Minimal, Level::Full];
+
     /// The level of an answer: `$format` decides, else `Accept`.
     ///
     /// # Errors
@@ -236,20 +238,15 @@ impl Level {
             (Some(format), _) => Level::of_media(Media { text: format })?,
             (None, None | Some("")) => Level::Minimal,
             (None, Some(accept)) => {
-                Level::of_common(accept).map_or_else(|| Level::of_accept(accept), Ok)?
+                // Clients mostly send one of these texts.
+                let common = Level::ALL.into_iter().find(|level| level.accept() == accept);
+                common.map_or_else(|| Level::of_accept(accept), Ok)?
             }
         };
         if version < Version::JSON || most.is_some_and(|most| most < 3) {
             return Err(Known::JsonFormatNotSupported.into());
         }
         Ok(level)
-    }
-
-    /// What one of the texts stands for that clients send.
-    fn of_common(accept: &str) -> Option<Level> {
-        [Level::None, Level::Minimal, Level::Full]
-            .into_iter()
-            .find(|level| level.accept() == accept)
     }
 
     /// The first of a list that there is; if there is none, what is wrong with the first.
@@ -276,8 +273,7 @@ impl Level {
         }
         let Some(level) = media.parameter("odata") else { return Ok(Level::Minimal) };
         let names = |name: &str| level.eq_ignore_ascii_case(name);
-        let levels = [Level::None, Level::Minimal, Level::Full];
-        match levels.into_iter().find(|level| names(level.name())) {
+        match Level::ALL.into_iter().find(|level| names(level.name())) {
             Some(level) => Ok(level),
             None if names("verbose") => Err(Known::JsonVerboseFormatNotSupported.into()),
             None => Err(Known::MediaTypeNotSupported.into()),
@@ -285,20 +281,12 @@ impl Level {
     }
 
     fn name(self) -> &'static str {
-        match self {
-            Level::None => "nometadata",
-            Level::Minimal => "minimalmetadata",
-            Level::Full => "fullmetadata",
-        }
+        self.accept().strip_prefix("application/json;odata=").unwrap_or_default()
     }
 
     /// `Accept` of a client that wants it.
     pub(crate) fn accept(self) -> &'static str {
-        match self {
-            Level::None => "application/json;odata=nometadata",
-            Level::Minimal => "application/json;odata=minimalmetadata",
-            Level::Full => "application/json;odata=fullmetadata",
-        }
+        self.content_type().strip_suffix(";streaming=true;charset=utf-8").unwrap_or_default()
     }
 
     /// `Content-Type` of an answer.

@@ -10,7 +10,7 @@ use super::address::{Key, entity_path, entity_path_len, table_path};
 use super::fault::Fault;
 use super::headers::Level;
 use crate::error::{Code, Error};
-use crate::json::odata::{self, Metadata, Writer};
+use crate::json::odata::{self, Metadata};
 use crate::json::{self, Scalar};
 use crate::model::{Entity, EntityEncoder, KeyPart, ValueRef};
 
@@ -68,13 +68,8 @@ impl Scope<'_> {
         entities: impl IntoIterator<Item = &'e Entity>,
     ) {
         begin_list(out, (self.level != Level::None).then(|| self.context("")).as_deref());
-        for (i, entity) in entities.into_iter().enumerate() {
-            if i > 0 {
-                out.push(b',');
-            }
-            self.put(out, entity, None);
-        }
-        out.extend_from_slice(b"]}");
+        json::put_array(out, entities, |out, entity| self.put(out, entity, None));
+        out.push(b'}');
     }
 
     /// `…$metadata#people/@Element&$select=A,B`.
@@ -87,22 +82,23 @@ impl Scope<'_> {
     }
 
     fn put(&self, out: &mut Vec<u8>, entity: &Entity, context: Option<&str>) {
-        let mut writer = Writer::begin(out, metadata(self.level));
-        if let Some(context) = context {
-            writer.text("odata.metadata", context);
-        }
-        if self.level == Level::Full {
-            let Self { base, account, table, .. } = self;
-            let link = entity_path(table, entity.partition_key(), entity.row_key());
-            writer.text("odata.type", &format!("{account}.{table}"));
-            writer.text("odata.id", &format!("{base}{link}"));
-            writer.etag(entity);
-            writer.text("odata.editLink", &link);
-        } else {
-            writer.etag(entity);
-        }
-        writer.members(entity, self.select);
-        writer.end();
+        let metadata = metadata(self.level);
+        json::put_object(out, |object| {
+            if let Some(context) = context {
+                object.text("odata.metadata", context);
+            }
+            if self.level == Level::Full {
+                let Self { base, account, table, .. } = self;
+                let link = entity_path(table, entity.partition_key(), entity.row_key());
+                object.text("odata.type", &format!("{account}.{table}"));
+                object.text("odata.id", &format!("{base}{link}"));
+                metadata.put_etag(object, entity);
+                object.text("odata.editLink", &link);
+            } else {
+                metadata.put_etag(object, entity);
+            }
+            metadata.put_members(object, entity, self.select);
+        });
     }
 }
 
@@ -122,13 +118,10 @@ pub(crate) fn put_tables<'n>(
 ) {
     let context = (level != Level::None).then(|| format!("{base}$metadata#Tables"));
     begin_list(out, context.as_deref());
-    for (i, name) in names.into_iter().enumerate() {
-        if i > 0 {
-            out.push(b',');
-        }
+    json::put_array(out, names, |out, name| {
         put_table_members(out, None, base, account, name, level);
-    }
-    out.extend_from_slice(b"]}");
+    });
+    out.push(b'}');
 }
 
 /// Reads what creates a table.
@@ -202,7 +195,7 @@ pub(super) fn begin_list(out: &mut Vec<u8>, context: Option<&str>) {
         json::put_string(out, context);
         out.push(b',');
     }
-    out.extend_from_slice(b"\"value\":[");
+    out.extend_from_slice(b"\"value\":");
 }
 
 fn put_table_members(
@@ -213,18 +206,18 @@ fn put_table_members(
     name: &str,
     level: Level,
 ) {
-    let mut writer = Writer::begin(out, metadata(level));
-    if let Some(context) = context.filter(|_| level != Level::None) {
-        writer.text("odata.metadata", context);
-    }
-    if level == Level::Full {
-        let link = table_path(name);
-        writer.text("odata.type", &format!("{account}.Tables"));
-        writer.text("odata.id", &format!("{base}{link}"));
-        writer.text("odata.editLink", &link);
-    }
-    writer.text("TableName", name);
-    writer.end();
+    json::put_object(out, |object| {
+        if let Some(context) = context.filter(|_| level != Level::None) {
+            object.text("odata.metadata", context);
+        }
+        if level == Level::Full {
+            let link = table_path(name);
+            object.text("odata.type", &format!("{account}.Tables"));
+            object.text("odata.id", &format!("{base}{link}"));
+            object.text("odata.editLink", &link);
+        }
+        object.text("TableName", name);
+    });
 }
 
 /// Bytes that a property takes at the most, with its annotation.

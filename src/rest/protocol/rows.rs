@@ -179,6 +179,7 @@ impl<'s, 'o> RowSet<'s, 'o> {
         let context = (scope.level != Level::None).then(|| scope.context(""));
         let mut start = Vec::new();
         begin_list(&mut start, context.as_deref());
+        start.push(b'[');
         let len = start.len();
         match out.get_mut(..len) {
             Some(place) => place.copy_from_slice(&start),
@@ -446,13 +447,13 @@ impl Forms {
     fn of(&mut self, shape: &Arc<Shape>, select: Option<&[String]>, metadata: Metadata) -> &Form {
         let last = self.all.get(self.last);
         if !last.is_some_and(|form| Arc::ptr_eq(&form.shape, shape)) {
-            self.last = self.place(shape, select, metadata);
+            self.last = self.find_or_insert(shape, select, metadata);
         }
         &self.all[self.last]
     }
 
     #[cold]
-    fn place(
+    fn find_or_insert(
         &mut self,
         shape: &Arc<Shape>,
         select: Option<&[String]>,

@@ -15,7 +15,7 @@ use super::fault::Fault;
 use super::xml::{self, Element};
 use super::{time, xml::DECLARATION};
 use crate::model::DateTime;
-use elements::{boolean, document, only, put_boolean, required, unsupported, value};
+use elements::{boolean, document, only, required, unsupported, value};
 
 /// A stored access policy of a table.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,12 +64,6 @@ pub(crate) struct Metrics {
     pub(crate) days: Option<u16>,
 }
 
-/// How far the secondary is, which is always live.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Stats {
-    pub(crate) last_sync: Option<DateTime>,
-}
-
 /// Policies of a table.
 const POLICIES_MAX: usize = 5;
 /// Characters of a policy's id.
@@ -114,12 +108,9 @@ fn read_policy(id: String, access: Option<&Element>) -> Result<Policy, Fault> {
     let Some(access) = access else { return Ok(policy) };
     only(access, &["Start", "Expiry", "Permission"])?;
     let given = |name| access.child(name).filter(|element| !element.text.is_empty());
-    let time = |name| match given(name) {
-        Some(element) => time::read_iso(&element.text).map(Some).ok_or_else(|| value(element)),
-        None => Ok(None),
-    };
-    policy.start = time("Start")?;
-    policy.expiry = time("Expiry")?;
+    let time = |element: &Element| time::read_iso(&element.text).ok_or_else(|| value(element));
+    policy.start = given("Start").map(time).transpose()?;
+    policy.expiry = given("Expiry").map(time).transpose()?;
     if let Some(element) = given("Permission") {
         let letters = &element.text;
         let known = |c| PERMISSIONS.contains(c) && letters.matches(c).count() == 1;
@@ -215,14 +206,11 @@ fn read_rules(element: &Element) -> Result<Vec<CorsRule>, Fault> {
     if element.children.len() > RULES_MAX {
         return Err(document());
     }
-    let rules = element.children.iter();
-    rules
-        .map(
-            |rule| {
-                if rule.name == "CorsRule" { CorsRule::read(rule) } else { Err(unsupported(rule)) }
-            },
-        )
-        .collect()
+    let read = |rule: &Element| match &*rule.name {
+        "CorsRule" => CorsRule::read(rule),
+        _ => Err(unsupported(rule)),
+    };
+    element.children.iter().map(read).collect()
 }
 
 impl Logging {
@@ -240,9 +228,9 @@ impl Logging {
     fn put(self, out: &mut Vec<u8>) {
         xml::open(out, "Logging");
         xml::put(out, "Version", ANALYTICS_VERSION);
-        put_boolean(out, "Delete", self.delete);
-        put_boolean(out, "Read", self.read);
-        put_boolean(out, "Write", self.write);
+        xml::put(out, "Delete", &self.delete.to_string());
+        xml::put(out, "Read", &self.read.to_string());
+        xml::put(out, "Write", &self.write.to_string());
         put_retention(out, self.days);
         xml::close(out, "Logging");
     }
@@ -264,9 +252,9 @@ impl Metrics {
     fn put(self, out: &mut Vec<u8>, name: &str) {
         xml::open(out, name);
         xml::put(out, "Version", ANALYTICS_VERSION);
-        put_boolean(out, "Enabled", self.include_apis.is_some());
+        xml::put(out, "Enabled", &self.include_apis.is_some().to_string());
         if let Some(include) = self.include_apis {
-            put_boolean(out, "IncludeAPIs", include);
+            xml::put(out, "IncludeAPIs", &include.to_string());
         }
         put_retention(out, self.days);
         xml::close(out, name);
@@ -291,25 +279,22 @@ fn read_retention(element: &Element) -> Result<Option<u16>, Fault> {
 
 fn put_retention(out: &mut Vec<u8>, days: Option<u16>) {
     xml::open(out, "RetentionPolicy");
-    put_boolean(out, "Enabled", days.is_some());
+    xml::put(out, "Enabled", &days.is_some().to_string());
     if let Some(days) = days {
         xml::put(out, "Days", &days.to_string());
     }
     xml::close(out, "RetentionPolicy");
 }
 
-impl Stats {
-    /// Appends them.
-    pub(crate) fn put(self, out: &mut Vec<u8>) {
-        out.extend_from_slice(DECLARATION.as_bytes());
-        xml::open(out, "StorageServiceStats");
-        xml::open(out, "GeoReplication");
-        xml::put(out, "Status", "live");
-        let time = self.last_sync.map(time::http).unwrap_or_default();
-        xml::put(out, "LastSyncTime", &time);
-        xml::close(out, "GeoReplication");
-        xml::close(out, "StorageServiceStats");
-    }
+/// Appends the statistics: the secondary is live, and was last written to at `last_sync`.
+pub(crate) fn put_stats(out: &mut Vec<u8>, last_sync: DateTime) {
+    out.extend_from_slice(DECLARATION.as_bytes());
+    xml::open(out, "StorageServiceStats");
+    xml::open(out, "GeoReplication");
+    xml::put(out, "Status", "live");
+    xml::put(out, "LastSyncTime", &time::http(last_sync));
+    xml::close(out, "GeoReplication");
+    xml::close(out, "StorageServiceStats");
 }
 
 #[cfg(test)]

@@ -226,13 +226,9 @@ fn string_to_sign(scheme: Scheme, account: &str, request: &SignedParts<'_>) -> S
 /// The same path at the other location of the account: clients sign either for the secondary.
 fn other_location(path: &str, account: &str) -> Option<String> {
     let rest = path.strip_prefix('/')?.strip_prefix(account)?;
-    match rest.strip_prefix(SECONDARY) {
-        Some(rest) if rest.is_empty() || rest.starts_with('/') => Some(format!("/{account}{rest}")),
-        None if rest.is_empty() || rest.starts_with('/') => {
-            Some(format!("/{account}{SECONDARY}{rest}"))
-        }
-        _ => None,
-    }
+    let (rest, suffix) = rest.strip_prefix(SECONDARY).map_or((rest, SECONDARY), |rest| (rest, ""));
+    let is_whole = rest.is_empty() || rest.starts_with('/');
+    is_whole.then(|| format!("/{account}{suffix}{rest}"))
 }
 
 #[cfg(test)]

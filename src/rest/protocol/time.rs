@@ -2,7 +2,7 @@
 //!
 //! Not here: the JSON form (`model`).
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, UNIX_EPOCH};
 
 use crate::clock::{TICKS_PER_SECOND, TICKS_TO_UNIX_EPOCH};
 use crate::model::DateTime;
@@ -17,9 +17,7 @@ pub(crate) fn read_http(text: &str) -> Option<DateTime> {
 /// `Mon, 02 Jan 2023 03:04:05 GMT`; the fraction of a second is dropped, and times before 1970 are taken for 1970.
 pub(crate) fn http(time: DateTime) -> String {
     let ticks = time.ticks().saturating_sub(TICKS_TO_UNIX_EPOCH);
-    let since = Duration::from_secs(ticks / TICKS_PER_SECOND);
-    let time: SystemTime = UNIX_EPOCH + since;
-    httpdate::fmt_http_date(time)
+    httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(ticks / TICKS_PER_SECOND))
 }
 
 /// Reads `2024-01-31`, or that with `Thh:mm`, `Thh:mm:ss` or a fraction, and `Z`, an offset or nothing behind it.

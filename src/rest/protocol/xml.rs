@@ -67,16 +67,12 @@ pub(crate) fn put(out: &mut Vec<u8>, name: &str, text: &str) {
 
 /// Appends `<name>`.
 pub(crate) fn open(out: &mut Vec<u8>, name: &str) {
-    out.push(b'<');
-    out.extend_from_slice(name.as_bytes());
-    out.push(b'>');
+    out.extend_from_slice(format!("<{name}>").as_bytes());
 }
 
 /// Appends `</name>`.
 pub(crate) fn close(out: &mut Vec<u8>, name: &str) {
-    out.extend_from_slice(b"</");
-    out.extend_from_slice(name.as_bytes());
-    out.push(b'>');
+    out.extend_from_slice(format!("</{name}>").as_bytes());
 }
 
 /// Appends `text`, escaped.
@@ -103,8 +99,7 @@ fn resolve(reference: &BytesRef<'_>) -> Result<String, Malformed> {
     if let Some(c) = reference.resolve_char_ref().map_err(|_| Malformed)? {
         return Ok(c.to_string());
     }
-    let text = resolve_predefined_entity(reference).ok_or(Malformed)?;
-    Ok(text.to_owned())
+    resolve_predefined_entity(reference).map(str::to_owned).ok_or(Malformed)
 }
 
 /// A document that is being read.

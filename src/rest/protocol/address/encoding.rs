@@ -4,8 +4,6 @@ use crate::rest::protocol::fault::{Fault, Known};
 
 /// Appends `text` with all but letters, digits and `-_.~` escaped.
 pub(crate) fn put_encoded(out: &mut String, text: &str) {
-    const HEX: [char; 16] =
-        ['0', '1', '2', '3', '4', '5', '6', '7', '8', '9', 'A', 'B', 'C', 'D', 'E', 'F'];
     if text.bytes().all(is_plain) {
         return out.push_str(text);
     }
@@ -13,8 +11,8 @@ pub(crate) fn put_encoded(out: &mut String, text: &str) {
         if is_plain(byte) {
             out.push(char::from(byte));
         } else {
-            let digit = |nibble: u8| HEX.get(usize::from(nibble)).copied().unwrap_or('0');
-            out.extend(['%', digit(byte >> 4), digit(byte & 15)]);
+            let digit = |nibble: u8| char::from_digit(nibble.into(), 16).unwrap_or('0');
+            out.extend(['%', digit(byte >> 4), digit(byte & 15)].map(|c| c.to_ascii_uppercase()));
         }
     }
 }

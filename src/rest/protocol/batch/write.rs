@@ -1,5 +1,7 @@
 //! The bytes of responses to batches. Lines end with CR LF.
 
+use hyper::StatusCode;
+
 use crate::model::ETag;
 use crate::rest::protocol::fault::{Fault, Occasion};
 use crate::rest::protocol::headers::{Level, Preference};
@@ -47,9 +49,13 @@ pub(crate) struct Changeset<'o, 'b> {
 
 impl<'o, 'b> Changeset<'o, 'b> {
     pub(crate) fn begin(out: &'o mut Vec<u8>, boundaries: &'b Boundaries) -> Self {
-        begin(out, "batchresponse", "changesetresponse", boundaries);
+        let Boundaries { batch, changeset } = boundaries;
+        line(out, &format!("--batchresponse_{batch}"));
+        let boundary = format!("multipart/mixed; boundary=changesetresponse_{changeset}");
+        header(out, "Content-Type", &boundary);
+        line(out, "");
         let mut begun = Vec::new();
-        part(&mut begun, "changesetresponse_", &boundaries.changeset);
+        part(&mut begun, "changesetresponse_", changeset);
         Changeset { out, boundaries, part: begun, etag: None }
     }
 
@@ -66,7 +72,8 @@ impl<'o, 'b> Changeset<'o, 'b> {
     }
 
     pub(crate) fn end(self) {
-        end(self.out, "batchresponse", "changesetresponse", self.boundaries);
+        delimiter(self.out, "changesetresponse_", &self.boundaries.changeset, "--");
+        delimiter(self.out, "batchresponse_", &self.boundaries.batch, "--");
     }
 
     fn put_with(&mut self, content_id: Option<&str>, reply: Reply<'_>, etag: &str) {
@@ -83,10 +90,10 @@ pub(crate) fn put_failure(
     fault: &Fault,
     occasion: Occasion<'_>,
 ) {
-    begin(out, "batchresponse", "changesetresponse", boundaries);
-    part(out, "changesetresponse_", &boundaries.changeset);
-    put_fault(out, content_id, fault, occasion);
-    end(out, "batchresponse", "changesetresponse", boundaries);
+    let changeset = Changeset::begin(out, boundaries);
+    changeset.out.extend_from_slice(&changeset.part);
+    put_fault(changeset.out, content_id, fault, occasion);
+    changeset.end();
 }
 
 /// Appends the body of a response to a read that found its entity.
@@ -121,15 +128,11 @@ pub(crate) fn put_not_found(
 }
 
 fn put_reply(out: &mut Vec<u8>, content_id: Option<&str>, reply: Reply<'_>, etag: &str) {
-    line(
-        out,
-        match reply {
-            Reply::Inserted { body: Some(_), .. } => "HTTP/1.1 201 Created",
-            Reply::Inserted { body: None, .. } | Reply::Written { .. } | Reply::Deleted => {
-                "HTTP/1.1 204 No Content"
-            }
-        },
-    );
+    let status = match reply {
+        Reply::Inserted { body: Some(_), .. } => "HTTP/1.1 201 Created",
+        _ => "HTTP/1.1 204 No Content",
+    };
+    line(out, status);
     put_content_id(out, content_id);
     header(out, "X-Content-Type-Options", "nosniff");
     header(out, "Cache-Control", "no-cache");
@@ -149,13 +152,11 @@ fn put_reply(out: &mut Vec<u8>, content_id: Option<&str>, reply: Reply<'_>, etag
             header(out, "ETag", etag);
             finish(out, body.map(|(_, body)| body).unwrap_or_default());
         }
-        Reply::Written { .. } => {
+        Reply::Written { .. } | Reply::Deleted => {
             header(out, "DataServiceVersion", "1.0;");
-            header(out, "ETag", etag);
-            finish(out, b"");
-        }
-        Reply::Deleted => {
-            header(out, "DataServiceVersion", "1.0;");
+            if !matches!(reply, Reply::Deleted) {
+                header(out, "ETag", etag);
+            }
             finish(out, b"");
         }
     }
@@ -179,34 +180,11 @@ fn put_content_id(out: &mut Vec<u8>, content_id: Option<&str>) {
 }
 
 fn reason(status: u16) -> &'static str {
-    match status {
-        400 => "Bad Request",
-        403 => "Forbidden",
-        404 => "Not Found",
-        405 => "Method Not Allowed",
-        409 => "Conflict",
-        412 => "Precondition Failed",
-        413 => "Request Entity Too Large",
-        415 => "Unsupported Media Type",
-        500 => "Internal Server Error",
-        501 => "Not Implemented",
-        503 => "Service Unavailable",
-        507 => "Insufficient Storage",
-        _ => "Error",
+    match StatusCode::from_u16(status) {
+        // The name that HTTP/1.1 had for it when the service was made.
+        Ok(StatusCode::PAYLOAD_TOO_LARGE) => "Request Entity Too Large",
+        status => status.ok().and_then(|known| known.canonical_reason()).unwrap_or("Error"),
     }
-}
-
-/// The outer part, which holds nothing but a changeset.
-fn begin(out: &mut Vec<u8>, outer: &str, inner: &str, boundaries: &Boundaries) {
-    line(out, &format!("--{outer}_{}", boundaries.batch));
-    let boundary = format!("multipart/mixed; boundary={inner}_{}", boundaries.changeset);
-    header(out, "Content-Type", &boundary);
-    line(out, "");
-}
-
-fn end(out: &mut Vec<u8>, outer: &str, inner: &str, boundaries: &Boundaries) {
-    line(out, &format!("--{inner}_{}--", boundaries.changeset));
-    line(out, &format!("--{outer}_{}--", boundaries.batch));
 }
 
 /// A delimiter and the headers of a part that holds a message.

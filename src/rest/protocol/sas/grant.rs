@@ -48,7 +48,8 @@ pub(crate) struct Circumstances {
 pub(crate) struct Grant {
     permissions: String,
     scope: Scope,
-    bounds: KeyBounds,
+    /// The entities that queries may show.
+    pub(crate) bounds: KeyBounds,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,14 +66,6 @@ const PERMISSIONS: &str = "raud";
 const OLD_LIFE_TICKS: u64 = 3600 * TICKS_PER_SECOND;
 
 impl Sas {
-    /// The id of the stored policy that the token refers to, which [`grant`](Self::grant) needs.
-    pub(crate) fn policy(&self) -> Option<&str> {
-        match self {
-            Sas::Service(sas) => sas.policy.as_deref(),
-            Sas::Account(_) => None,
-        }
-    }
-
     /// What the token allows now; its signature must be known to be good. `policy`: the one that it names, if there is one.
     ///
     /// # Errors
@@ -232,15 +225,8 @@ impl Grant {
     /// # Errors
     /// `AuthorizationFailure`.
     pub(crate) fn check_keys(&self, partition_key: &str, row_key: &str) -> Result<(), Fault> {
-        match self.bounds.contain(partition_key, row_key) {
-            true => Ok(()),
-            false => Err(Known::AuthorizationFailure.into()),
-        }
-    }
-
-    /// The entities that queries may show.
-    pub(crate) fn bounds(&self) -> &KeyBounds {
-        &self.bounds
+        let is_covered = self.bounds.contain(partition_key, row_key);
+        if is_covered { Ok(()) } else { Err(Known::AuthorizationFailure.into()) }
     }
 }
 
@@ -262,18 +248,17 @@ impl KeyBounds {
 
     /// The same as a filter, of which a plan makes key ranges; `None` for all entities.
     pub(crate) fn filter(&self) -> Option<Filter> {
-        let key = |name| prop(name);
         let start = self.start_partition.as_ref().map(|partition| match &self.start_row {
-            None => key("PartitionKey").ge(partition.as_str()),
-            Some(row) => key("PartitionKey")
-                .gt(partition.as_str())
-                .or(key("PartitionKey").eq(partition.as_str()).and(key("RowKey").ge(row.as_str()))),
+            None => prop("PartitionKey").ge(partition.as_str()),
+            Some(row) => prop("PartitionKey").gt(partition.as_str()).or(prop("PartitionKey")
+                .eq(partition.as_str())
+                .and(prop("RowKey").ge(row.as_str()))),
         });
         let end = self.end_partition.as_ref().map(|partition| match &self.end_row {
-            None => key("PartitionKey").le(partition.as_str()),
-            Some(row) => key("PartitionKey")
-                .lt(partition.as_str())
-                .or(key("PartitionKey").eq(partition.as_str()).and(key("RowKey").le(row.as_str()))),
+            None => prop("PartitionKey").le(partition.as_str()),
+            Some(row) => prop("PartitionKey").lt(partition.as_str()).or(prop("PartitionKey")
+                .eq(partition.as_str())
+                .and(prop("RowKey").le(row.as_str()))),
         });
         match (start, end) {
             (Some(start), Some(end)) => Some(start.and(end)),

@@ -185,7 +185,7 @@ fn an_empty_bound_is_none() {
         let read = read(&token).unwrap().unwrap();
         assert_eq!(read.verify(DEVELOPMENT_ACCOUNT, &[key()]), Ok(()));
         let grant = granted(read, None, &now()).unwrap();
-        assert_eq!(grant.bounds(), &KeyBounds::default());
+        assert_eq!(grant.bounds, KeyBounds::default());
     }
     // A row without a partition is no bound, either way.
     let bounds = KeyBounds { end_row: some("9"), ..KeyBounds::default() };
@@ -315,7 +315,6 @@ fn stored_policies() {
         let mut sas = ServiceSas { policy: some("p"), ..service("2019-02-02", "") };
         (sas.terms.permissions, sas.terms.expiry) = (None, None);
         change(&mut sas);
-        assert_eq!(Sas::Service(sas.clone()).policy(), sas.policy.as_deref());
         granted(Sas::Service(sas), policy, &now())
     };
     let grant = named(|_| (), Some(&policy)).unwrap();
@@ -441,7 +440,6 @@ fn the_matrix_of_account_tokens() {
         granted(Sas::Account(blobs), None, &now()).unwrap_err(),
         "403 AuthorizationServiceMismatch"
     );
-    assert_eq!(Sas::Account(account("o", "r")).policy(), None);
 }
 
 #[test]
@@ -499,7 +497,7 @@ fn keys_outside_are_refused() {
     let bounds = KeyBounds { start_partition: some("b"), ..KeyBounds::default() };
     let sas = ServiceSas { bounds: bounds.clone(), ..service("2019-02-02", "r") };
     let grant = granted(Sas::Service(sas), None, &now()).unwrap();
-    assert_eq!((grant.check_keys("b", ""), grant.bounds()), (Ok(()), &bounds));
+    assert_eq!((grant.check_keys("b", ""), &grant.bounds), (Ok(()), &bounds));
     let fault = grant.check_keys("a", "x").unwrap_err();
     assert_eq!((&*fault.code, fault.status), ("AuthorizationFailure", 403));
     let row_only = KeyBounds { end_row: some("b"), ..KeyBounds::default() };

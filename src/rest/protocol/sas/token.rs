@@ -74,10 +74,8 @@ impl Sas {
         let Some(signature) = query.get(Parameter::SasSignature) else { return Ok(None) };
         let text = |name| query.get(name).map(str::to_owned);
         let given = |name| text(name).filter(|text| !text.is_empty());
-        let version = match query.get(Parameter::SasVersion) {
-            Some(text) => Some(Version::known(text).ok_or_else(|| malformed("sv"))?),
-            None => None,
-        };
+        let known = |text| Version::known(text).ok_or_else(|| malformed("sv"));
+        let version = query.get(Parameter::SasVersion).map(known).transpose()?;
         let terms = Terms {
             version,
             permissions: text(Parameter::SasPermissions),
@@ -142,21 +140,18 @@ impl Terms {
         self.version.map(Version::as_str).unwrap_or_default()
     }
 
-    /// The fields that a token consists of besides its own, in the order that tokens mostly have.
-    fn pairs(&self) -> [(Parameter, Option<&str>); 6] {
-        [
+    /// The token with the fields `own`, and those of all tokens in their usual order.
+    fn token(&self, own: &[(Parameter, Option<&str>)]) -> String {
+        let common = [
             (Parameter::SasVersion, self.version.map(Version::as_str)),
             (Parameter::SasStart, self.start.as_deref()),
             (Parameter::SasExpiry, self.expiry.as_deref()),
             (Parameter::SasPermissions, self.permissions.as_deref()),
             (Parameter::SasAddresses, self.addresses.as_deref()),
             (Parameter::SasProtocols, self.protocols.as_deref()),
-        ]
-    }
-
-    fn token(&self, own: &[(Parameter, Option<&str>)]) -> String {
-        let signature = [(Parameter::SasSignature, Some(self.signature.as_str()))];
-        let pairs = own.iter().copied().chain(self.pairs()).chain(signature);
+            (Parameter::SasSignature, Some(self.signature.as_str())),
+        ];
+        let pairs = own.iter().copied().chain(common);
         let given = pairs.filter_map(|(name, value)| Some((name.as_str(), value?)));
         let mut query = String::new();
         put_query(&mut query, given);
@@ -195,8 +190,8 @@ impl ServiceSas {
         };
         let text = Terms::text;
         let (permissions, start) = (text(&terms.permissions), text(&terms.start));
-        let mut lines = Vec::with_capacity(LINES_MAX);
-        lines.extend([permissions, start, text(&terms.expiry), resource.as_str(), text(policy)]);
+        let mut lines =
+            vec![permissions, start, text(&terms.expiry), resource.as_str(), text(policy)];
         if is_since(Version::ACCOUNT_SAS) {
             lines.extend([text(&terms.addresses), text(&terms.protocols)]);
         }
@@ -240,8 +235,7 @@ impl AccountSas {
     fn string_to_sign(&self, account: &str) -> String {
         let Self { terms, services, resource_types, encryption_scope } = self;
         let text = Terms::text;
-        let mut lines = Vec::with_capacity(LINES_MAX);
-        lines.extend([account, text(&terms.permissions), services, resource_types]);
+        let mut lines = vec![account, text(&terms.permissions), services, resource_types];
         lines.extend([text(&terms.start), text(&terms.expiry)]);
         lines.extend([text(&terms.addresses), text(&terms.protocols), terms.version_text()]);
         if terms.version.is_some_and(|version| version >= Version::ENCRYPTION_SCOPE) {
@@ -263,9 +257,6 @@ impl AccountSas {
         }
     }
 }
-
-/// Lines that are signed.
-const LINES_MAX: usize = 16;
 
 pub(super) fn malformed(field: &str) -> Fault {
     let detail = format!("{field} is mandatory, and must be well-formed.");

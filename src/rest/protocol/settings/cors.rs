@@ -101,10 +101,7 @@ impl CorsRule {
         let origins = required(element, "AllowedOrigins")?;
         let methods = required(element, "AllowedMethods")?;
         let age = required(element, "MaxAgeInSeconds")?;
-        let headers = |name| match element.child(name) {
-            Some(element) => read_headers(element),
-            None => Ok(Vec::new()),
-        };
+        let headers = |name| element.child(name).map_or(Ok(Vec::new()), read_headers);
         let rule = CorsRule {
             origins: read_list(origins, LIST_MAX)?,
             methods: read_list(methods, METHODS.len())?,

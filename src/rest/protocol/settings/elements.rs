@@ -1,7 +1,7 @@
 //! Elements of settings, and what is wrong with them.
 
 use crate::rest::protocol::fault::{Fault, Known};
-use crate::rest::protocol::xml::{self, Element};
+use crate::rest::protocol::xml::Element;
 
 /// Refuses children of other names, and of the same name twice.
 pub(super) fn only(element: &Element, names: &[&str]) -> Result<(), Fault> {
@@ -23,15 +23,7 @@ pub(super) fn required<'e>(element: &'e Element, name: &str) -> Result<&'e Eleme
 }
 
 pub(super) fn boolean(element: &Element) -> Result<bool, Fault> {
-    match element.text.to_ascii_lowercase().as_str() {
-        "true" => Ok(true),
-        "false" => Ok(false),
-        _ => Err(value(element)),
-    }
-}
-
-pub(super) fn put_boolean(out: &mut Vec<u8>, name: &str, value: bool) {
-    xml::put(out, name, if value { "true" } else { "false" });
+    element.text.to_ascii_lowercase().parse().map_err(|_| value(element))
 }
 
 pub(super) fn document() -> Fault {

@@ -254,9 +254,8 @@ fn limits_of_rules() {
 #[test]
 fn statistics() {
     let time: DateTime = "2024-02-03T04:05:06Z".parse().unwrap();
-    let live = Stats { last_sync: Some(time) };
     assert_eq!(
-        written(|out| live.put(out)),
+        written(|out| put_stats(out, time)),
         "<?xml version=\"1.0\" encoding=\"utf-8\"?><StorageServiceStats><GeoReplication><Status>live</Status>\
          <LastSyncTime>Sat, 03 Feb 2024 04:05:06 GMT</LastSyncTime></GeoReplication></StorageServiceStats>"
     );
