@@ -32,16 +32,14 @@ const POINTER_CHARS: usize = 36;
 /// The result of a command.
 pub(super) type Outcome<T = ()> = Result<T, Failure>;
 
-impl Failure {
-    /// Says on standard error what went wrong, and gives the exit status.
-    pub(super) fn report(&self) -> ExitCode {
-        let (status, text) = self.message();
-        if let Some(text) = text {
-            eprint_line(&text);
-        }
-        ExitCode::from(status)
-    }
+/// Prints what went wrong on standard error, and gives the exit status.
+pub(super) fn exit_code(outcome: Outcome) -> ExitCode {
+    let (status, text) = outcome.err().map_or((0, None), |failure| failure.message());
+    text.iter().for_each(|text| eprint_line(text));
+    ExitCode::from(status)
+}
 
+impl Failure {
     /// The exit status, and the message if there is one.
     pub(super) fn message(&self) -> (u8, Option<String>) {
         let (status, text) = match self {

@@ -52,7 +52,7 @@ use std::process::ExitCode;
 
 use clap::{Args, Parser, Subcommand};
 
-use self::failure::Outcome;
+use self::failure::{Outcome, exit_code};
 use self::open::DurabilityName;
 
 /// An embedded store of typed entities, keyed by PartitionKey and RowKey.
@@ -185,11 +185,4 @@ impl Stress {
 /// Runs the command that the process was started with.
 pub fn run() -> ExitCode {
     Arguments::parse().command.run()
-}
-
-fn exit_code(outcome: Outcome) -> ExitCode {
-    match outcome {
-        Ok(()) => ExitCode::SUCCESS,
-        Err(failure) => failure.report(),
-    }
 }

@@ -10,6 +10,8 @@ use std::process::ExitCode;
 
 use clap::Subcommand;
 
+use super::failure::exit_code;
+
 #[derive(Subcommand)]
 pub(super) enum Command {
     Serve(Box<serve::Serve>),
@@ -20,7 +22,7 @@ impl Command {
     pub(super) fn run(self) -> ExitCode {
         match self {
             Command::Serve(command) => command.run(),
-            Command::Sas(command) => super::exit_code(command.run()),
+            Command::Sas(command) => exit_code(command.run()),
         }
     }
 }
