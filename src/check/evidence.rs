@@ -83,7 +83,7 @@ impl Evidence {
         let salvaged = salvaged(fs, dir, vouched_manifest(&**fs, dir))?;
         let version = &salvaged.version;
         let is_whole = salvaged.doubt.is_none();
-        if !is_whole && version.identity().is_none() && tables.is_empty() {
+        if !is_whole && version.identity.is_none() && tables.is_empty() {
             let names = fs.list(dir).doing("look at", dir)?;
             // A directory of backups has a lock, too.
             let is_of_database =
@@ -113,8 +113,8 @@ impl Evidence {
             sources.extend(unnamed.iter().map(found));
         }
         let range_tombstones =
-            version.range_tombstones().iter().chain(&logs.range_tombstones).cloned().collect();
-        let mut dropped = version.dropped().clone();
+            version.range_tombstones.iter().chain(&logs.range_tombstones).cloned().collect();
+        let mut dropped = version.dropped.clone();
         dropped.extend(&logs.dropped);
         Ok(Evidence {
             fs: Arc::clone(fs),
@@ -147,7 +147,7 @@ impl Evidence {
 
     /// The moment of the state that is proven.
     pub(crate) fn as_of(&self) -> Seq {
-        self.logs.last.max(self.salvaged.version.flushed_seq())
+        self.logs.last.max(self.salvaged.version.flushed_seq)
     }
 
     /// No Seq above this was ever given out, as far as anything tells.

@@ -82,10 +82,10 @@ pub(crate) fn read_proven(
     version: &Version,
     shapes: &Shapes,
 ) -> Result<LogRows> {
-    let flushed = version.flushed_seq();
+    let flushed = version.flushed_seq;
     let mut reading = Reading::new(fs, dir, shapes, flushed);
     reading.out.last = flushed;
-    let logs = version.logs();
+    let logs = &version.logs;
     let opens: Vec<Option<Open>> = logs.iter().map(|log| reading.open_record(log)).collect();
     for (i, log) in logs.iter().enumerate() {
         let successor = opens.get(i + 1).and_then(Option::as_ref);
@@ -210,7 +210,7 @@ impl<'a> Reading<'a> {
             return Ok(true);
         }
         let at = reader.position();
-        let close = version.clean_close();
+        let close = version.clean_close;
         let close = close.map(|close| Position { file: close.log, offset: close.end });
         let reason = refused.clone().unwrap_or_else(|| reader.stop_text());
         let is_lost = refused.is_some()

@@ -80,7 +80,7 @@ pub(crate) fn verify(
     if let Err(problem) = version.check() {
         report.problems.push(problem);
     }
-    report.note("ranges", version.ranges().len() as u64);
+    report.note("ranges", version.ranges.len() as u64);
     report.problems.extend(gaps(version));
     files(engine, version, &mut report, progress)?;
     let records = Inspector::new(engine).verify_manifest();
@@ -95,7 +95,7 @@ pub(crate) fn verify(
 
 /// Where the ranges of a table leave keys of it to nobody: a flush would not know where to put them.
 fn gaps(version: &crate::manifest::Version) -> Vec<String> {
-    let ranges: Vec<_> = version.ranges().iter().collect();
+    let ranges: Vec<_> = version.ranges.iter().collect();
     let mut problems = Vec::new();
     for table in ranges.chunk_by(|a, b| a.table == b.table) {
         let (Some(first), Some(last)) = (table.first(), table.last()) else { continue };
@@ -124,11 +124,11 @@ fn catalog(
     report: &mut VerifyReport,
 ) {
     report.note("tables", tables.len() as u64);
-    for range in version.ranges().iter() {
+    for range in version.ranges.iter() {
         let known = range.table == TableId::CATALOG
             || tables.contains(&range.table)
             || engine.reader().is_dropped(range.table)
-            || engine.reader().pin().version().ranges().iter().all(|other| other.id != range.id);
+            || engine.reader().pin().version().ranges.iter().all(|other| other.id != range.id);
         if !known {
             let problem = format!("range r{}: {} is in no catalog", range.id.0, range.table);
             report.problems.push(problem);

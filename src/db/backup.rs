@@ -169,7 +169,7 @@ impl Db {
         files.sort_unstable_by_key(|file| file.id);
         let mut edit = image.edit.clone();
         edit.identity = Some(image.identity.clone());
-        edit.numbers_below = Some(image.version().numbers_below());
+        edit.numbers_below = Some(image.version().numbers_below);
         let generation = format::Generation {
             number: store.next_number()?,
             taken: env.clock.now().min(Seq::MAX.0),
@@ -402,7 +402,7 @@ impl Backup {
         place: &mut dyn FnMut(&format::StoredFile, &Path) -> Result<()>,
     ) -> Result<()> {
         let version = version_of(generation)?;
-        let Some(identity) = version.identity() else { return Ok(()) };
+        let Some(identity) = version.identity.as_ref() else { return Ok(()) };
         let mut edit = generation.edit.clone();
         (edit.identity, edit.numbers_below) = (None, None);
         let mut rng = self.options.seed.map_or_else(Rng::from_entropy, Rng::from_seed);

@@ -194,7 +194,7 @@ struct Build<'o> {
 impl<'o> Build<'o> {
     fn new(options: &'o Options, dir: &Path, evidence: &Evidence, suspect: SuspectRows) -> Self {
         let mut rng = options.seed.map_or_else(Rng::from_entropy, Rng::from_seed);
-        let known = evidence.salvaged.version.identity();
+        let known = evidence.salvaged.version.identity.as_ref();
         let identity = match known {
             Some(known) => Identity { incarnation: rng.next_u64(), ..Identity::clone(known) },
             None => Identity::random(&mut rng),
@@ -324,7 +324,7 @@ impl<'o> Build<'o> {
         self.tables.remove(&TableId::CATALOG);
         if evidence.is_whole() {
             // Also those of which no row is left.
-            let ranges = evidence.salvaged.version.ranges().iter().map(|range| range.table);
+            let ranges = evidence.salvaged.version.ranges.iter().map(|range| range.table);
             let there =
                 ranges.filter(|t| *t != TableId::CATALOG && !evidence.dropped.contains_key(t));
             there.for_each(|table| {

@@ -130,7 +130,7 @@ fn state(evidence: &Evidence, facts: &KeyFacts<'_>, verdict: Verdict, at: usize)
     // A log that is kept for the change feed: table files have what of it is left.
     let is_flushed = is_in_log
         && evidence.is_whole()
-        && item.seq <= evidence.salvaged.version.flushed_seq()
+        && item.seq <= evidence.salvaged.version.flushed_seq
         && (facts.gaps.is_empty() || has_twin(evidence, facts, at));
     match (item.kind, verdict) {
         (Kind::Delete, _) => SalvagedState::Deleted,

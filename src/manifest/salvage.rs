@@ -139,7 +139,7 @@ fn prefix(fs: &dyn Fs, dir: &Path, number: FileNumber) -> (Version, Result<Posit
             wrong = Some(format!("version edit at byte {at} of {}: {why}", path.display()));
             break;
         }
-        if count < most && wrong.is_some() && version.identity().is_some() && most == u64::MAX {
+        if count < most && wrong.is_some() && version.identity.is_some() && most == u64::MAX {
             most = count;
             continue;
         }

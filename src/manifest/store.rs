@@ -165,7 +165,7 @@ impl Manifest {
         version.check().map_err(|problem| refused(&path, end, problem))?;
         let read_only = read_only(&version, access, &path)?;
         let names = names(&*fs, dir)?;
-        let next_number = number_after_all(&names).max(version.numbers_below().0);
+        let next_number = number_after_all(&names).max(version.numbers_below.0);
         let manifest = Manifest {
             // Neither is appended to before it is confirmed.
             tail: if torn.is_none() { Tail::Unconfirmed } else { Tail::Torn },
@@ -253,7 +253,7 @@ impl Manifest {
     /// Goes on with the account of the database in `meter`, which has counted since before this was opened: every edit tells
     /// of it from now on, so that it costs no write of its own.
     pub(crate) fn count_with(&mut self, meter: &Arc<Meter>) {
-        if let Some(before) = self.version.account() {
+        if let Some(before) = self.version.account.as_ref() {
             meter.add(before);
         }
         self.meter = Some(Arc::clone(meter));
@@ -262,7 +262,7 @@ impl Manifest {
     /// The close that the manifest ended with when it was opened. Any other edit behind it may be nowhere but in the
     /// system's memory, and may have been seen.
     pub(crate) fn last_close(&self) -> Option<CleanClose> {
-        self.version.clean_close().filter(|_| self.ends_closed)
+        self.version.clean_close.filter(|_| self.ends_closed)
     }
 
     /// True if nothing was written since opening.
@@ -377,7 +377,7 @@ impl Manifest {
             return Err(error.clone());
         }
         // The last number of a block is kept for the next manifest, which cannot reserve one for itself.
-        if self.next_number + count >= self.version.numbers_below().0 {
+        if self.next_number + count >= self.version.numbers_below.0 {
             self.confirm()?;
             // Rolling over takes a number: first that, then the block.
             self.make_room()?;
@@ -461,9 +461,9 @@ impl Manifest {
         let number = self.next_number;
         self.next_number += 1;
         let mut version = Arc::clone(&self.version);
-        if self.next_number > version.numbers_below().0 {
+        if self.next_number > version.numbers_below.0 {
             let below = Some(FileNumber(number + NUMBERS_RESERVED));
-            let clean_close = version.clean_close();
+            let clean_close = version.clean_close;
             let edit = VersionEdit { numbers_below: below, clean_close, ..VersionEdit::default() };
             let reserved = version.apply(&edit);
             version = Arc::new(reserved.map_err(|p| refused(&self.path(), self.end, p))?);
@@ -600,7 +600,7 @@ fn judge_tail(reader: &mut LogReader, current: &Current) -> Result<Option<Torn>>
 }
 
 fn read_only(version: &Version, access: Access, path: &Path) -> Result<Option<String>> {
-    let Some(identity) = version.identity() else {
+    let Some(identity) = version.identity.as_ref() else {
         return Err(Error::corrupt(path, LogFile::START, "record", "a manifest without records"));
     };
     let feature = identity.unwritable();

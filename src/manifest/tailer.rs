@@ -82,7 +82,7 @@ impl ManifestTail {
     /// `Corruption` if nothing says so.
     pub(crate) fn identity(&self) -> Result<&Arc<Identity>> {
         let problem = || Error::corrupt(&self.path(), self.end, "record", "no identity");
-        self.version.identity().ok_or_else(problem)
+        self.version.identity.as_ref().ok_or_else(problem)
     }
 
     /// Where the records that were read end.
@@ -100,7 +100,7 @@ impl ManifestTail {
     }
 
     fn read_on(&mut self, current: Current) -> Result<bool> {
-        let is_same = self.current.id == current.id && self.version.identity().is_some();
+        let is_same = self.current.id == current.id && self.version.identity.is_some();
         let (from, mut version) = match is_same {
             true => (self.end, Version::clone(&self.version)),
             false => (LogFile::START, Version::default()),

@@ -98,15 +98,15 @@ fn manifests(fs: &MemFs) -> Vec<String> {
 fn edits_survive_reopening() {
     let fs = MemFs::new();
     let mut manifest = create(&fs).unwrap();
-    assert_eq!(manifest.append(&flushed(5)).unwrap().flushed_seq(), Seq(5));
+    assert_eq!(manifest.append(&flushed(5)).unwrap().flushed_seq, Seq(5));
     let position = manifest.position();
     drop(manifest);
     let mut opened = open(&fs).unwrap();
     assert!(opened.torn.is_none() && opened.manifest.usable().is_ok());
-    assert_eq!(opened.manifest.version().flushed_seq(), Seq(5));
+    assert_eq!(opened.manifest.version().flushed_seq, Seq(5));
     assert_eq!(opened.manifest.position(), position);
     opened.manifest.append(&flushed(6)).unwrap();
-    assert_eq!(open(&fs).unwrap().manifest.version().flushed_seq(), Seq(6));
+    assert_eq!(open(&fs).unwrap().manifest.version().flushed_seq, Seq(6));
     assert_eq!(manifests(&fs).len(), 1);
 }
 
@@ -157,7 +157,7 @@ fn trap_37_a_manifest_is_rolled_over_when_it_outgrows_its_content() {
     let rolled = manifests(&fs);
     assert!(rolled.len() > 10);
     assert!(rolled.iter().all(|name| fs.len(Path::new(DIR).join(name)).unwrap() <= 128 << 10));
-    assert_eq!(open(&fs).unwrap().manifest.version().flushed_seq(), Seq(19_999));
+    assert_eq!(open(&fs).unwrap().manifest.version().flushed_seq, Seq(19_999));
 }
 
 #[test]
@@ -179,11 +179,11 @@ fn trap_36_numbers_are_given_out_once() {
     for round in 0..5 {
         for _ in 0..150 {
             let number = manifest.next_number().unwrap();
-            assert!(number > last && number < manifest.version().numbers_below());
+            assert!(number > last && number < manifest.version().numbers_below);
             last = number;
         }
         let first = manifest.next_numbers(200).unwrap();
-        assert!(first > last && first.0 + 199 < manifest.version().numbers_below().0);
+        assert!(first > last && first.0 + 199 < manifest.version().numbers_below.0);
         last = FileNumber(first.0 + 199);
         if round == 2 {
             // An orphan of a rolled-over manifest whose CURRENT never came.
@@ -208,10 +208,10 @@ fn trap_51_a_clean_close_vouches_for_its_log_as_long_as_that_is_there() {
     manifest.append(&flushed(6)).unwrap();
     let mut manifest = open(&fs).unwrap().manifest;
     // It still vouches for its log, and what came behind it may not be on the disk.
-    assert_eq!((manifest.version().clean_close(), manifest.last_close()), (Some(close), None));
+    assert_eq!((manifest.version().clean_close, manifest.last_close()), (Some(close), None));
     let edit = VersionEdit { remove_logs: vec![log.number], ..VersionEdit::default() };
     manifest.append(&edit).unwrap();
-    assert_eq!(open(&fs).unwrap().manifest.version().clean_close(), None);
+    assert_eq!(open(&fs).unwrap().manifest.version().clean_close, None);
 }
 
 #[test]
@@ -244,10 +244,10 @@ fn room_for_what_vouches_is_there_before_the_edit() {
     fs.arm(Fault::new(FaultKind::Enospc).on(OpKind::Allocate));
     let error = manifest.append_vouched(&edit, None).unwrap_err();
     assert_eq!(error.kind(), ErrorKind::StorageFull);
-    assert_eq!((manifest.position(), manifest.version().flushed_seq()), (end, Seq(9)));
+    assert_eq!((manifest.position(), manifest.version().flushed_seq), (end, Seq(9)));
     assert!(manifest.failure().is_none());
     manifest.append_vouched(&edit, None).unwrap();
-    assert_eq!(open(&shared).unwrap().manifest.version().flushed_seq(), Seq(10));
+    assert_eq!(open(&shared).unwrap().manifest.version().flushed_seq, Seq(10));
 }
 
 #[test]
@@ -267,7 +267,7 @@ fn readers_change_nothing() {
     let opened =
         Manifest::open(fs.shared(), Path::new(DIR), Access::ReadOnly, Rng::from_seed(2)).unwrap();
     let mut manifest = opened.manifest;
-    assert_eq!(manifest.version().flushed_seq(), Seq(1));
+    assert_eq!(manifest.version().flushed_seq, Seq(1));
     assert_eq!(manifest.append(&flushed(5)).unwrap_err().kind(), ErrorKind::Unsupported);
     assert!(manifest.next_number().is_err());
 }

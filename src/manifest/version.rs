@@ -48,26 +48,34 @@ pub(crate) struct FileEntry {
 /// The set of live files. Cloning copies pointers.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Version {
-    identity: Option<Arc<Identity>>,
-    numbers_below: FileNumber,
-    /// Ascending.
-    logs: Vec<LogMeta>,
-    flushed_seq: Seq,
+    /// Which database this is; `None` only before the first edit.
+    pub(crate) identity: Option<Arc<Identity>>,
+    /// Numbers from here on were never given out.
+    pub(crate) numbers_below: FileNumber,
+    /// The logs to replay, oldest first.
+    pub(crate) logs: Vec<LogMeta>,
+    /// Every commit up to here is in files.
+    pub(crate) flushed_seq: Seq,
     files: BTreeMap<FileNumber, Held>,
-    /// What they take together.
-    file_bytes: u64,
-    ranges: RangeMap<Arc<FileEntry>>,
-    dropped: BTreeMap<TableId, Seq>,
-    range_tombstones: Vec<RangeTombstone>,
-    clean_close: Option<CleanClose>,
-    clock: LivedTime,
-    /// By number: all older than those of `logs`.
-    kept_logs: Vec<KeptLog>,
-    /// By Seq.
-    imports: Vec<Import>,
+    /// What all files take.
+    pub(crate) file_bytes: u64,
+    /// All ranges, in key order.
+    pub(crate) ranges: RangeMap<Arc<FileEntry>>,
+    /// Dropped tables whose files are not all gone, each with the Seq of its drop.
+    pub(crate) dropped: BTreeMap<TableId, Seq>,
+    /// Range tombstones up to the flushed Seq under which something older may lie.
+    pub(crate) range_tombstones: Vec<RangeTombstone>,
+    /// How the database was closed, if that was the last thing that happened to it.
+    pub(crate) clean_close: Option<CleanClose>,
+    /// The time by which rows expire when that was last written down.
+    pub(crate) clock: LivedTime,
+    /// Logs that only the change feed reads, oldest first.
+    pub(crate) kept_logs: Vec<KeptLog>,
+    /// Where rows came in as files, as far back as logs go.
+    pub(crate) imports: Vec<Import>,
     log_durable: Position,
-    /// None of what older builds have written only.
-    account: Option<Account>,
+    /// Bytes written to the medium, as far as the manifest knows; `None` after an older build.
+    pub(crate) account: Option<Account>,
     unknown: Vec<u8>,
 }
 
@@ -174,34 +182,9 @@ impl RangeFile for Arc<FileEntry> {
 }
 
 impl Version {
-    /// Which database this is; `None` only before the first edit.
-    pub(crate) fn identity(&self) -> Option<&Arc<Identity>> {
-        self.identity.as_ref()
-    }
-
-    /// Numbers from here on were never given out.
-    pub(crate) fn numbers_below(&self) -> FileNumber {
-        self.numbers_below
-    }
-
-    /// The logs to replay, oldest first.
-    pub(crate) fn logs(&self) -> &[LogMeta] {
-        &self.logs
-    }
-
-    /// Logs that only the change feed reads, oldest first.
-    pub(crate) fn kept_logs(&self) -> &[KeptLog] {
-        &self.kept_logs
-    }
-
     /// What they take; their lengths are what an edit says.
     pub(crate) fn kept_log_bytes(&self) -> u64 {
         self.kept_logs.iter().fold(0, |sum, kept| sum.saturating_add(kept.bytes))
-    }
-
-    /// Where rows came in as files, as far back as logs go.
-    pub(crate) fn imports(&self) -> &[Import] {
-        &self.imports
     }
 
     /// The logs are durable up to here.
@@ -213,11 +196,6 @@ impl Version {
     /// The logs were durable up to `position` before the next edit was written.
     pub(super) fn record_log_durable(&mut self, position: Position) {
         self.log_durable = self.log_durable.max(position);
-    }
-
-    /// What the medium has written, as far as the manifest knows.
-    pub(crate) fn account(&self) -> Option<&Account> {
-        self.account.as_ref()
     }
 
     /// The next edit tells this account, if any.
@@ -232,11 +210,6 @@ impl Version {
         }
     }
 
-    /// Every commit up to here is in files.
-    pub(crate) fn flushed_seq(&self) -> Seq {
-        self.flushed_seq
-    }
-
     pub(crate) fn file(&self, number: FileNumber) -> Option<&Arc<FileEntry>> {
         self.files.get(&number).map(|held| &held.entry)
     }
@@ -249,16 +222,6 @@ impl Version {
     /// How many ranges reference the file.
     pub(crate) fn references_to(&self, number: FileNumber) -> usize {
         self.files.get(&number).map_or(0, |held| held.references)
-    }
-
-    /// What all files take.
-    pub(crate) fn file_bytes(&self) -> u64 {
-        self.file_bytes
-    }
-
-    /// All ranges, in key order.
-    pub(crate) fn ranges(&self) -> &RangeMap<Arc<FileEntry>> {
-        &self.ranges
     }
 
     /// The range that a user key belongs to.
@@ -281,29 +244,9 @@ impl Version {
         self.range_for(user_key).into_iter().flat_map(move |range| range.sources(user_key))
     }
 
-    /// Dropped tables whose files are not all gone, each with the Seq of its drop.
-    pub(crate) fn dropped(&self) -> &BTreeMap<TableId, Seq> {
-        &self.dropped
-    }
-
-    /// Range tombstones up to the flushed Seq under which something older may lie.
-    pub(crate) fn range_tombstones(&self) -> &[RangeTombstone] {
-        &self.range_tombstones
-    }
-
-    /// The time by which rows expire when that was last written down.
-    pub(crate) fn clock(&self) -> &LivedTime {
-        &self.clock
-    }
-
     /// The same, for an edit that makes another version like this one.
     pub(crate) fn clock_if_known(&self) -> Option<LivedTime> {
         (self.clock.now > 0).then(|| self.clock.clone())
-    }
-
-    /// How the database was closed, if that was the last thing that happened to it.
-    pub(crate) fn clean_close(&self) -> Option<CleanClose> {
-        self.clean_close
     }
 
     /// The newest Seq that the version knows of.

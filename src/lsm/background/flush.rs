@@ -125,7 +125,7 @@ impl Maintenance {
         let retention = self.retention(&Span::all(), |key| version.sources(key).next().is_some());
         // Inside a range the memtable bounds the file: one flush is one source of it.
         let cut = Cut { file_bytes: u64::MAX, boundary_bytes: BOUNDARY_BYTES };
-        let boundaries = Boundaries::of(version.ranges().iter());
+        let boundaries = Boundaries::of(version.ranges.iter());
         let mut output = OutputWriter::new(self, cut, (Codec::None, Cause::Flush), boundaries);
         output.write(entries, retention, |_| Ok(()))?;
         output.finish()
@@ -140,7 +140,7 @@ impl Maintenance {
         debug_assert_eq!(oldest(), Some(slot.memtable.id()), "the oldest memtable goes first");
         let last = slot.memtable.seq_max().unwrap_or_default();
         debug_assert!(last <= self.reader().published(), "what is flushed is published");
-        let flushed = last.max(version.flushed_seq());
+        let flushed = last.max(version.flushed_seq);
         let mut edit = VersionEdit {
             flushed_seq: Some(flushed),
             remove_logs: slot.logs.clone(),

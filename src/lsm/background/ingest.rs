@@ -131,7 +131,7 @@ impl Maintenance {
                 .filter(|range_tombstone| is_drop(range_tombstone, span));
             let spans: Vec<&Span> = range_tombstones.map(|f| &f.span).chain([span]).collect();
             let is_in = |range: &Span| spans.iter().any(|span| span.overlaps(range));
-            let ranges = view.version.ranges().iter().filter(|range| is_in(&range.span));
+            let ranges = view.version.ranges.iter().filter(|range| is_in(&range.span));
             self.compact_ranges(&ranges.map(|range| range.id).collect::<Vec<_>>())?;
         }
         let message =

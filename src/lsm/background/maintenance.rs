@@ -52,7 +52,7 @@ pub(in crate::lsm) fn read_only() -> Error {
 impl Unblock for Maintenance {
     fn prepare_log(&self) -> Result<()> {
         let mut manifest = self.install.lock();
-        let clock = self.ttl.news(manifest.version().clock());
+        let clock = self.ttl.news(&manifest.version().clock);
         self.writer.prepare_log(&mut manifest, clock)
     }
 

@@ -92,7 +92,7 @@ impl Maintenance {
         let stays = |range: &&Arc<FileRange>| {
             !self.is_quarantined(range.id) && !self.reader().dropped.contains(range.table)
         };
-        let ranges = version.ranges().iter().filter(stays);
+        let ranges = version.ranges.iter().filter(stays);
         let sizes: Vec<_> = ranges.map(|range| (range.id, range.table, range.bytes())).collect();
         let mut is_settled = true;
         for wanted in by_size(&sizes, &limits) {
@@ -103,7 +103,7 @@ impl Maintenance {
                 // The range is left alone from now on, and the others go on.
                 Err(error) if error.kind() == ErrorKind::Corruption => {
                     let (Wanted::Split(id) | Wanted::Merge(id, _)) = wanted;
-                    if let Some(range) = version.ranges().get(id) {
+                    if let Some(range) = version.ranges.get(id) {
                         self.quarantine(range, &error);
                     }
                 }
@@ -113,7 +113,7 @@ impl Maintenance {
         if is_settled {
             let mut seen = self.state.divided.lock();
             seen.version = Arc::downgrade(&version);
-            seen.whole.retain(|id, _| version.ranges().get(*id).is_some());
+            seen.whole.retain(|id, _| version.ranges.get(*id).is_some());
         }
         Ok(false)
     }
@@ -134,7 +134,7 @@ impl Maintenance {
     }
 
     fn split_by_size(&self, version: &Version, id: RangeId) -> Result<Attempt> {
-        let Some(range) = version.ranges().get(id) else { return Ok(Attempt::Declined) };
+        let Some(range) = version.ranges.get(id) else { return Ok(Attempt::Declined) };
         let bytes = range.bytes();
         let known = self.state.divided.lock().whole.get(&id).copied();
         if known.is_some_and(|then| bytes <= then.saturating_add(then / GROWN_PART)) {
@@ -229,7 +229,7 @@ impl Maintenance {
 
     fn split_claimed(&self, id: RangeId, key: &[u8]) -> Result<Attempt> {
         let version = Arc::clone(&self.reader().view.load().version);
-        let Some(range) = version.ranges().get(id).filter(|range| is_boundary(range, key)) else {
+        let Some(range) = version.ranges.get(id).filter(|range| is_boundary(range, key)) else {
             return Ok(Attempt::Declined);
         };
         let mut known: BTreeMap<FileNumber, u64> = BTreeMap::new();
@@ -244,7 +244,7 @@ impl Maintenance {
             known.get(&number).copied().unwrap_or(reference.bytes / 2)
         };
         self.install_ranges(|version, first| {
-            let range = version.ranges().get(id)?;
+            let range = version.ranges.get(id)?;
             let upper = RangeId(first.0 + 1);
             Some(divide::split(range, key, (first, upper), left_bytes))
         })
@@ -272,7 +272,7 @@ impl Maintenance {
 
     fn merge_claimed(&self, left: RangeId, right: RangeId) -> Result<Attempt> {
         let version = Arc::clone(&self.reader().view.load().version);
-        let (Some(a), Some(b)) = (version.ranges().get(left), version.ranges().get(right)) else {
+        let (Some(a), Some(b)) = (version.ranges.get(left), version.ranges.get(right)) else {
             return Ok(Attempt::Declined);
         };
         // Files of both sides whose keys between the two clips are known to be none, with these clips.
@@ -293,7 +293,7 @@ impl Maintenance {
             })
         };
         self.install_ranges(|version, first| {
-            let (a, b) = (version.ranges().get(left)?, version.ranges().get(right)?);
+            let (a, b) = (version.ranges.get(left)?, version.ranges.get(right)?);
             divide::merge(a, b, first, gap_is_empty)
         })
     }

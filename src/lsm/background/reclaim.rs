@@ -95,7 +95,7 @@ impl Maintenance {
         flushed: Seq,
     ) -> Vec<RangeTombstone> {
         let view = self.reader().view.load();
-        let known = version.range_tombstones();
+        let known = &version.range_tombstones;
         let is_new = |found: &&RangeTombstone| found.from <= flushed && !known.contains(found);
         view.range_tombstones.iter().filter(is_new).cloned().collect()
     }
@@ -103,8 +103,8 @@ impl Maintenance {
     fn forget_drops(&self) {
         let view = self.reader().view.load();
         self.reader().dropped.forget(|table: TableId, seq: Seq| {
-            view.version.flushed_seq() >= seq
-                && !view.version.dropped().contains_key(&table)
+            view.version.flushed_seq >= seq
+                && !view.version.dropped.contains_key(&table)
                 && view.version.ranges_in(&whole_table(table)).is_empty()
         });
     }
@@ -120,7 +120,7 @@ fn remove_tables(version: &Version, dead: &[TableId], edit: &mut VersionEdit) {
             let references = range.references().map(|(_, r)| (range.id, r.file.meta.number));
             edit.remove_references.extend(references);
         }
-        if version.dropped().contains_key(table) && version.ranges_in(&whole).is_empty() {
+        if version.dropped.contains_key(table) && version.ranges_in(&whole).is_empty() {
             edit.forget_tables.push(*table);
         }
     }
@@ -162,7 +162,7 @@ fn keep_short(range_tombstones: &mut Vec<&RangeTombstone>) {
 
 /// Those of `range_tombstones` that the manifest has; of equal ones no more than it has.
 fn recorded(version: &Version, range_tombstones: &[&RangeTombstone]) -> Vec<RangeTombstone> {
-    let mut left: Vec<&RangeTombstone> = version.range_tombstones().iter().collect();
+    let mut left: Vec<&RangeTombstone> = version.range_tombstones.iter().collect();
     let is_recorded = |range_tombstone: &&&RangeTombstone| {
         let at = left.iter().position(|other| other == *range_tombstone);
         at.map(|at| left.swap_remove(at)).is_some()
@@ -191,7 +191,7 @@ fn spent_range_tombstones<'f>(
         range_tombstones.iter().enumerate().any(covers)
     };
     let hides_nothing = |range_tombstone: &RangeTombstone| {
-        let is_flushed = version.flushed_seq() >= range_tombstone.from;
+        let is_flushed = version.flushed_seq >= range_tombstone.from;
         let may_hide = |reference: &FileReference| {
             let meta = &reference.file.meta;
             meta.seq_min < range_tombstone.below

@@ -172,7 +172,7 @@ impl Maintenance {
         let in_memory = !view.active().memtable.is_empty();
         let (env, price) = (self.env(), self.env().merge_price());
         let rows = |id| {
-            let range = view.version.ranges().get(id).filter(|range| !range.young.is_empty())?;
+            let range = view.version.ranges.get(id).filter(|range| !range.young.is_empty())?;
             Some(rows_of(range, price))
         };
         if !env.loads.begin_turns(rows, in_memory, env.seconds()) {
@@ -284,11 +284,11 @@ impl Maintenance {
     fn mark_closed(&self, manifest: &mut Manifest) -> Result<()> {
         let is_untouched =
             manifest.is_untouched() && self.writer.group_commit.lock().queue.is_ended;
-        if is_untouched && !self.wants_clock_at_close(manifest.version().clock().now) {
+        if is_untouched && !self.wants_clock_at_close(manifest.version().clock.now) {
             // Nothing was written since the last close, whose mark holds.
             return Ok(());
         }
-        let clock = self.ttl.news(manifest.version().clock());
+        let clock = self.ttl.news(&manifest.version().clock);
         let Some(close) = self.writer.close_log(manifest, clock)? else { return Ok(()) };
         let (clean_close, clock) = (Some(close), self.expiry_clock());
         let edit = VersionEdit { clean_close, clock, ..VersionEdit::default() };

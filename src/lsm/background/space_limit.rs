@@ -232,7 +232,7 @@ mod tests {
                 table.upsert(row).unwrap();
                 while db.step(Duration::ZERO) {}
             }
-            assert!(!db.engine().reader().view.load().version.kept_logs().is_empty());
+            assert!(!db.engine().reader().view.load().version.kept_logs.is_empty());
             db.close().unwrap();
         }
     }

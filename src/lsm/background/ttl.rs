@@ -119,7 +119,7 @@ impl Maintenance {
         };
         let is_due = |known: u64| known == 0 || clock.now.abs_diff(known) >= every;
         let view = self.reader().view.load();
-        let known = view.version.clock();
+        let known = &view.version.clock;
         let turns_wrong = clock.unsure.is_some() && known.unsure.is_none();
         let is_due = is_due(known.now) || turns_wrong;
         drop(view);
@@ -133,7 +133,7 @@ impl Maintenance {
     /// As every edit of the manifest, and on a reader.
     pub(crate) fn begin_clock(&self) -> Result<()> {
         self.writable()?;
-        if self.reader().view.load().version.clock().now > 0 {
+        if self.reader().view.load().version.clock.now > 0 {
             return Ok(());
         }
         let clock = {

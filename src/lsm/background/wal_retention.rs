@@ -30,12 +30,12 @@ impl Maintenance {
         let mut edit = VersionEdit::default();
         if !self.keeps(version, 0, flushed) {
             // Not even the newest one.
-            edit.forget_logs = version.kept_logs().iter().map(|kept| kept.log.number).collect();
+            edit.forget_logs = version.kept_logs.iter().map(|kept| kept.log.number).collect();
             edit.forget_imports = self.imports_before(version, logs, &edit);
             return edit;
         }
-        let old = version.kept_logs().iter().map(|kept| (*kept, false));
-        let new = version.logs().iter().filter(|log| logs.contains(&log.number));
+        let old = version.kept_logs.iter().map(|kept| (*kept, false));
+        let new = version.logs.iter().filter(|log| logs.contains(&log.number));
         let new = new.map(|log| (self.to_keep(*log, flushed), true));
         let all: Vec<_> = old.chain(new).collect();
         let (mut bytes, mut is_full) = (0u64, false);
@@ -55,12 +55,12 @@ impl Maintenance {
     /// Forgets kept logs that may go: otherwise a flush does, and near the limit on disk use there may be none any more. True
     /// if there were some.
     pub(in crate::lsm) fn forget_kept_logs(&self) -> Result<bool> {
-        if self.reader().view.load().version.kept_logs().is_empty() {
+        if self.reader().view.load().version.kept_logs.is_empty() {
             return Ok(false);
         }
         let mut manifest = self.install.lock();
         let version = Arc::clone(manifest.version());
-        let edit = self.history(&version, &[], version.flushed_seq());
+        let edit = self.history(&version, &[], version.flushed_seq);
         if edit.forget_logs.is_empty() {
             return Ok(false);
         }
@@ -81,13 +81,13 @@ impl Maintenance {
         logs: &[FileNumber],
         edit: &VersionEdit,
     ) -> Vec<Seq> {
-        if version.imports().is_empty() {
+        if version.imports.is_empty() {
             return Vec::new();
         }
-        let kept = version.kept_logs().iter().map(|kept| kept.log);
+        let kept = version.kept_logs.iter().map(|kept| kept.log);
         let kept = kept.filter(|log| !edit.forget_logs.contains(&log.number));
         let kept = kept.chain(edit.keep_logs.iter().map(|kept| kept.log));
-        let others = version.logs().iter().filter(|log| !logs.contains(&log.number)).copied();
+        let others = version.logs.iter().filter(|log| !logs.contains(&log.number)).copied();
         let oldest = kept.chain(others).next();
         let files = LogFiles { fs: &*self.env().fs, dir: &self.env().dir, logs: &[] };
         // A log in which nothing stands yet, or that cannot be read: a later flush will tell.
@@ -97,7 +97,7 @@ impl Maintenance {
         let is_over = |import: &&Import| {
             import.seq <= begins && before.is_none_or(|before| import.at.file < before)
         };
-        version.imports().iter().filter(is_over).map(|import| import.seq).collect()
+        version.imports.iter().filter(is_over).map(|import| import.seq).collect()
     }
 
     fn to_keep(&self, log: LogMeta, last: Seq) -> KeptLog {
@@ -114,7 +114,7 @@ impl Maintenance {
         let share = self.kept_logs_max();
         match (options.keep_changes_bytes, options.keep_changes_for) {
             (None, None) => {
-                options.keep_changes_on && !version.kept_logs().is_empty() && bytes <= share
+                options.keep_changes_on && !version.kept_logs.is_empty() && bytes <= share
             }
             (most, age) => bytes <= most.unwrap_or(share) && age.is_none_or(is_young),
         }

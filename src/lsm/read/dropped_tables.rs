@@ -48,7 +48,7 @@ impl DroppedTables {
         let dropped = self.0.lock();
         let unrecorded = dropped
             .iter()
-            .filter(|(table, seq)| **seq <= flushed && !version.dropped().contains_key(table));
+            .filter(|(table, seq)| **seq <= flushed && !version.dropped.contains_key(table));
         unrecorded.map(|(table, seq)| (*table, *seq)).collect()
     }
 

@@ -323,7 +323,7 @@ impl LoadSampling {
     /// The loads of the ranges that there are; those of others are forgotten.
     pub(crate) fn loads(&self, version: &Version, now: f64) -> BTreeMap<RangeId, LoadSummary> {
         let mut sampled = self.sampled.lock();
-        let ids: BTreeSet<_> = version.ranges().iter().map(|r| r.id).collect();
+        let ids: BTreeSet<_> = version.ranges.iter().map(|r| r.id).collect();
         sampled.ranges.retain(|id, load| ids.contains(id) && !load.is_idle(now));
         let summaries = sampled.ranges.iter().map(|(id, load)| (*id, load.summary(now)));
         summaries.collect()
@@ -341,12 +341,12 @@ impl LoadSampling {
             return None;
         }
         sampled.checked = Some(now);
-        let ids: BTreeSet<_> = version.ranges().iter().map(|range| range.id).collect();
+        let ids: BTreeSet<_> = version.ranges.iter().map(|range| range.id).collect();
         sampled.made.retain(|id, _| ids.contains(id));
         sampled.ranges.retain(|id, _| ids.contains(id));
         sampled.by_load.retain(|id| ids.contains(id));
         let Sampled { ranges, made, opened, .. } = &mut *sampled;
-        let states = version.ranges().iter().map(|range| {
+        let states = version.ranges.iter().map(|range| {
             let bytes = range.bytes();
             let load = ranges.get_mut(&range.id).map(|load| {
                 load.record_bytes(bytes, now);

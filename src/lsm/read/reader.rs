@@ -124,7 +124,7 @@ impl Reader {
 
     /// Which of the databases with this one's id it is: another after each restore.
     pub(crate) fn incarnation(&self) -> u64 {
-        self.pin().version().identity().map_or(0, |identity| identity.incarnation)
+        self.pin().version().identity.as_ref().map_or(0, |identity| identity.incarnation)
     }
 
     /// Puts what `next` makes of the current view in its place; what others put there meanwhile stays.

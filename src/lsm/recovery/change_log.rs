@@ -190,7 +190,7 @@ impl ChangeLog {
         let known = self.imports.back().map_or(self.given, |last| last.seq);
         let position = self.tail.position();
         let is_next = |import: &&Import| import.seq > known && import.at <= position;
-        self.imports.extend(version.imports().iter().filter(is_next).cloned());
+        self.imports.extend(version.imports.iter().filter(is_next).cloned());
         let is_more = !ready.is_empty();
         self.ready.extend(ready);
         Ok(is_more)
@@ -254,7 +254,7 @@ impl ChangeLog {
     }
 
     fn check_identity(&self, version: &Version) -> Result<()> {
-        if version.identity().is_some_and(|now| now.is_same_history(&self.identity)) {
+        if version.identity.as_ref().is_some_and(|now| now.is_same_history(&self.identity)) {
             return Ok(());
         }
         let problem = format!("{} was restored: begin with a copy of it", self.dir.display());
@@ -276,7 +276,7 @@ impl ChangeLog {
             Some((_, seq)) => Err(lost(given, seq)),
             None => {
                 // No log has a record: all there is is in files.
-                let last = self.manifest.version().flushed_seq();
+                let last = self.manifest.version().flushed_seq;
                 self.tail = LogTail::default();
                 if given < last { Err(lost(given, last)) } else { Ok(()) }
             }
@@ -293,7 +293,7 @@ impl ChangeLog {
             if wanted.is_some_and(|wanted| wanted != *log) {
                 continue;
             }
-            let is_kept = version.kept_logs().iter().any(|kept| kept.log == *log);
+            let is_kept = version.kept_logs.iter().any(|kept| kept.log == *log);
             let first = match files.first_record(*log) {
                 Err(error) if !is_kept || error.kind() == ErrorKind::Io => return Err(error),
                 // An older build may have removed it, and nobody promised to keep it.
@@ -317,8 +317,8 @@ impl ChangeLog {
 
 /// Kept ones and those that recovery needs, in order.
 pub(in crate::lsm) fn all_logs(version: &Version) -> Vec<LogMeta> {
-    let kept = version.kept_logs().iter().map(|kept| kept.log);
-    kept.chain(version.logs().iter().copied()).collect()
+    let kept = version.kept_logs.iter().map(|kept| kept.log);
+    kept.chain(version.logs.iter().copied()).collect()
 }
 
 fn lost(since: Seq, oldest: Seq) -> Error {

@@ -73,7 +73,7 @@ pub(crate) fn image(engine: &Arc<Engine>) -> Result<Image> {
             continue;
         }
         let version = pinned.version();
-        let Some(identity) = version.identity() else {
+        let Some(identity) = version.identity.as_ref() else {
             return Err(Error::corrupt(&engine.env().dir, 0, "manifest", "no identity"));
         };
         let (identity, edit) = ((**identity).clone(), version.image());

@@ -178,7 +178,7 @@ impl<'e> FileReplacement<'e> {
 /// The ranges that reference the file, in the order of their keys.
 fn ranges_of(version: &Version, file: FileNumber) -> Vec<RangeId> {
     let has = |(_, reference): (_, &FileReference)| reference.file.meta.number == file;
-    let ranges = version.ranges().iter().filter(|range| range.references().any(has));
+    let ranges = version.ranges.iter().filter(|range| range.references().any(has));
     ranges.map(|range| range.id).collect()
 }
 
@@ -190,7 +190,7 @@ fn replacement(version: &Version, old: &FileEntry, meta: &FileMeta) -> VersionEd
         remove_files: vec![number],
         ..VersionEdit::default()
     };
-    for range in version.ranges().iter() {
+    for range in version.ranges.iter() {
         let references = range.references().filter(|(_, r)| r.file.meta.number == number);
         for (placement, reference) in references {
             edit.remove_references.push((range.id, number));

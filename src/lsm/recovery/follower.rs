@@ -143,8 +143,8 @@ impl LogFollower {
     fn try_read(&mut self, version: &Version) -> Result<Seq> {
         self.check_identity(version)?;
         self.open_files(version)?;
-        let files = LogFiles { fs: &*self.options.fs, dir: &self.dir, logs: version.logs() };
-        let flushed = version.flushed_seq();
+        let files = LogFiles { fs: &*self.options.fs, dir: &self.dir, logs: &version.logs };
+        let flushed = version.flushed_seq;
         self.logs.read(&files, version.vouched(), flushed, &self.sst)?;
         self.logs.forget_flushed(flushed);
         // Files hold commits up to the flushed one, and not every older version of a row.
@@ -153,7 +153,7 @@ impl LogFollower {
     }
 
     fn check_identity(&self, version: &Version) -> Result<()> {
-        if version.identity().is_some_and(|now| now.is_same_history(&self.identity)) {
+        if version.identity.as_ref().is_some_and(|now| now.is_same_history(&self.identity)) {
             return Ok(());
         }
         let problem = format!(
@@ -303,6 +303,6 @@ impl Logs {
 /// True if logs that `version` names may hold commits behind an import that it does not know: the edits of an import are
 /// written before the commits behind it, and it is forgotten with the logs in front of it only.
 fn may_lack_import(version: &Version, newer: &Version) -> bool {
-    let last = |version: &Version| version.imports().last().map(|import| import.seq);
-    last(newer) > last(version) || version.logs().iter().any(|log| !newer.logs().contains(log))
+    let last = |version: &Version| version.imports.last().map(|import| import.seq);
+    last(newer) > last(version) || version.logs.iter().any(|log| !newer.logs.contains(log))
 }

@@ -108,7 +108,7 @@ impl<'e> Inspector<'e> {
     pub(crate) fn wear(&self) -> Wear {
         if self.0.is_reader {
             let view = self.0.reader().view.load_full();
-            return view.version.account().map(|account| account.wear).unwrap_or_default();
+            return view.version.account.as_ref().map(|account| account.wear).unwrap_or_default();
         }
         self.0.writer.group_commit.lock().queue.account_user_bytes(&self.0.env().meter);
         self.0.env().meter.account().wear
@@ -118,7 +118,7 @@ impl<'e> Inspector<'e> {
     pub(crate) fn stats(&self) -> Vec<(&'static str, u64)> {
         let view = self.0.reader().view.load_full();
         let files = || view.version.files().map(|file| &file.meta);
-        let ranges = || view.version.ranges().iter();
+        let ranges = || view.version.ranges.iter();
         let most = |of: fn(&FileRange) -> u64| ranges().map(|range| of(range)).max().unwrap_or(0);
         let logs: usize = view.memtables.iter().map(|slot| slot.logs.len()).sum();
         let counters = self.0.counters();
@@ -145,7 +145,7 @@ impl<'e> Inspector<'e> {
         fields.extend(self.memory(&view).into_iter().chain(self.disk_fields()));
         fields.extend([
             ("logs", logs as u64),
-            ("kept_logs", view.version.kept_logs().len() as u64),
+            ("kept_logs", view.version.kept_logs.len() as u64),
             ("kept_log_bytes", view.version.kept_log_bytes()),
             ("commits", commits),
             ("log_bytes", written),

@@ -170,7 +170,7 @@ fn new_env(
     manifest: &Manifest,
     (fs, meter): (Arc<dyn Fs>, Arc<Meter>),
 ) -> Result<Env> {
-    let Some(identity) = manifest.version().identity() else {
+    let Some(identity) = manifest.version().identity.as_ref() else {
         return Err(Error::corrupt(dir, 0, "manifest", "no identity"));
     };
     let sst = shared_by_tables(&options, identity.seed);
@@ -227,8 +227,8 @@ fn remove_orphans(env: &Env, manifest: &mut Manifest, names: &[String]) -> Resul
         let is_orphan = match FileName::parse(name) {
             Some(FileName::Sst(number)) => !keeps_tables && !is_named(number),
             Some(FileName::Wal(number)) => {
-                let kept = version.kept_logs().iter().map(|kept| kept.log.number);
-                !version.logs().iter().map(|log| log.number).chain(kept).any(|log| log == number)
+                let kept = version.kept_logs.iter().map(|kept| kept.log.number);
+                !version.logs.iter().map(|log| log.number).chain(kept).any(|log| log == number)
             }
             Some(FileName::Manifest(number)) => number != manifest.position().file,
             Some(FileName::Temporary) => true,
@@ -257,10 +257,10 @@ pub(super) fn assemble(
     executor: Executor,
 ) -> Maintenance {
     let version = Arc::clone(manifest.version());
-    let known = version.range_tombstones().iter().cloned();
+    let known = version.range_tombstones.iter().cloned();
     let range_tombstones = known.chain(drops.range_tombstones).collect();
     let range_tombstones = Arc::new(RangeTombstones::new(range_tombstones, Seq::ZERO));
-    let mut dropped = version.dropped().clone();
+    let mut dropped = version.dropped.clone();
     dropped.extend(drops.tables);
     let view = View { memtables, version, range_tombstones };
     let group_commit = GroupCommit::new(queue, last);
@@ -322,7 +322,7 @@ fn begin_log(
     // What was accepted is synced: other readers need not wait for a record of the new log that says so.
     let accepted = last_log.map(|log| Position { file: log.number, offset: log.accepted_end });
     let bytes = env.options.log_allocate_bytes;
-    let clock = ttl.news(manifest.version().clock());
+    let clock = ttl.news(&manifest.version().clock);
     let next = env.create_log(manifest, bytes, &replayed.unused, accepted, clock)?;
     let durable = Position { file: next.log.header().number, offset: 0 };
     LogQueue::new(next, last_log, accepted.unwrap_or(durable), replayed.seqs())

@@ -79,16 +79,16 @@ pub(in crate::lsm) fn replay(env: &Env, manifest: &Manifest, names: &[String]) -
     let mut replay = Replay {
         env,
         manifest,
-        flushed: version.flushed_seq(),
+        flushed: version.flushed_seq,
         previous: Seq::ZERO,
         out,
         seq_reservation: Seq::ZERO,
         rows: LogRows::default(),
-        counted: version.account().map(|account| (account.log_end, account.user_end)),
+        counted: version.account.as_ref().map(|account| (account.log_end, account.user_end)),
         readers: Vec::new(),
     };
     replay.vouch_for_manifest(names)?;
-    replay.logs(version.logs())?;
+    replay.logs(&version.logs)?;
     if !replay.out.is_clean && !mutant!("forget-ceiling") {
         replay.out.last = replay.out.last.max(replay.seq_reservation);
     }
@@ -141,7 +141,7 @@ impl Replay<'_> {
     /// short no longer names, and which would pass for an orphan.
     fn vouch_for_manifest(&mut self, names: &[String]) -> Result<()> {
         let version = Arc::clone(self.manifest.version());
-        let is_kept = |number| version.kept_logs().iter().any(|kept| kept.log.number == number);
+        let is_kept = |number| version.kept_logs.iter().any(|kept| kept.log.number == number);
         for name in names {
             let Some(FileName::Wal(number)) = FileName::parse(name) else { continue };
             let path = self.env.dir.join(name);
@@ -247,7 +247,7 @@ impl Replay<'_> {
         }
         let end = reader.position().offset;
         self.count_log(Position { file: log.number, offset: end });
-        let close = self.manifest.version().clean_close().filter(|c| c.log == log.number);
+        let close = self.manifest.version().clean_close.filter(|c| c.log == log.number);
         if let Some(close) = close.filter(|close| end < close.end) {
             let problem = format!("the records end here; the database was closed at {}", close.end);
             return Err(Error::corrupt(&path, end, "record", problem));
@@ -286,7 +286,7 @@ impl Replay<'_> {
         let is_bad = matches!(reader.stop(), Some(StopReason::Bad(_)));
         let rest = reader.rest()?;
         // A close vouches too, also for a log that is not read because of what is in front of it.
-        let close = self.manifest.version().clean_close();
+        let close = self.manifest.version().clean_close;
         let close = close.map(|close| Position { file: close.log, offset: close.end });
         let mut highest = rest.durable_up_to.max(close);
         let mut is_torn = !rest.zeros;
@@ -324,7 +324,7 @@ impl Replay<'_> {
 
     /// The last log holds no record; if it was closed in order it must hold some.
     fn judge_empty(&self, log: &LogMeta) -> Result<()> {
-        match self.manifest.version().clean_close() {
+        match self.manifest.version().clean_close {
             Some(close) if close.log == log.number => {
                 let problem = format!("no record; the database was closed at {}", close.end);
                 Err(Error::corrupt(&self.path(log.number), LogFile::START, "record", problem))

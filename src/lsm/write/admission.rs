@@ -152,7 +152,7 @@ impl SpaceLimit {
         let flush = files.sum::<u64>();
         // A manifest that was closed has given back what it had reserved, and takes it again with the next edit.
         let manifest = (MANIFEST_BYTES / 2).saturating_sub(self.meter.others());
-        let live = all.saturating_sub(self.meter.tables()) + view.version.file_bytes();
+        let live = all.saturating_sub(self.meter.tables()) + view.version.file_bytes;
         Taken { all, live, flush: flush + flush / 8 + manifest }
     }
 

@@ -25,7 +25,7 @@ fn trap_46_trap_47_a_creation_cut_short_anywhere_is_completed_or_repeated() {
             // What was acknowledged then survives whatever happens to names that were never synced.
             for seed in 0..2 {
                 let again = open(&image.crash_image(seed)).unwrap();
-                assert_eq!(again.manifest.version().flushed_seq(), Seq(7), "op {op}");
+                assert_eq!(again.manifest.version().flushed_seq, Seq(7), "op {op}");
             }
             // And the second attempt may be cut short as well.
             for second in image.recorded() {
@@ -69,11 +69,11 @@ fn trap_06_trap_07_after_a_power_cut_every_acknowledged_edit_is_there() {
         for seed in 0..2 {
             let image = history.fs.crash_image_at(op, seed).unwrap();
             let mut manifest = open(&image).unwrap().manifest;
-            let found = manifest.version().flushed_seq().0;
+            let found = manifest.version().flushed_seq.0;
             assert!(found == acknowledged || found == acknowledged + 1, "op {op} seed {seed}");
             manifest.append(&flushed(found + 100)).unwrap();
             let again = open(&image.crash_image(seed)).unwrap();
-            assert_eq!(again.manifest.version().flushed_seq(), Seq(found + 100));
+            assert_eq!(again.manifest.version().flushed_seq, Seq(found + 100));
         }
     }
 }
@@ -112,10 +112,10 @@ fn recovery_makes_durable_what_it_accepted_before_anything_rests_on_it() {
     // The process ends between the write and the sync.
     let written = *fs.recorded().end() - 1;
     let image = fs.kill_image_at(written).unwrap();
-    assert_eq!(open(&image).unwrap().manifest.version().flushed_seq(), Seq(5));
+    assert_eq!(open(&image).unwrap().manifest.version().flushed_seq, Seq(5));
     for seed in 0..20 {
         let again = open(&image.crash_image(seed)).unwrap();
-        assert_eq!(again.manifest.version().flushed_seq(), Seq(5));
+        assert_eq!(again.manifest.version().flushed_seq, Seq(5));
     }
 }
 
@@ -135,7 +135,7 @@ fn run(fs: &Arc<dyn Fs>) -> (u64, Option<Error>) {
                 Ok(_) => assert!(full, "{error}"),
                 Err(next) => assert!(full || next.kind() == ErrorKind::Poisoned, "{next}"),
             }
-            let last = manifest.version().flushed_seq().0;
+            let last = manifest.version().flushed_seq.0;
             return (last.max(acknowledged), Some(error));
         }
         acknowledged = seq;
@@ -163,7 +163,7 @@ fn trap_01_trap_02_trap_48_each_operation_fails_once_and_nothing_acknowledged_is
                     drop(create(&image).unwrap());
                     continue;
                 }
-                let found = open(&image).unwrap().manifest.version().flushed_seq().0;
+                let found = open(&image).unwrap().manifest.version().flushed_seq.0;
                 assert!(found >= acknowledged, "{kind:?} {nth}: {found} of {acknowledged}");
             }
         }
@@ -180,8 +180,8 @@ fn trap_02_a_failed_sync_ends_writing() {
     faulty.arm(Fault::new(FaultKind::Eio).on(OpKind::Sync));
     assert_eq!(manifest.append(&flushed(3)).unwrap_err().kind(), ErrorKind::Io);
     assert_eq!(manifest.append(&flushed(4)).unwrap_err().kind(), ErrorKind::Poisoned);
-    assert_eq!(manifest.version().flushed_seq(), Seq(2));
-    let found = open(&disk.crash_image(1)).unwrap().manifest.version().flushed_seq();
+    assert_eq!(manifest.version().flushed_seq, Seq(2));
+    let found = open(&disk.crash_image(1)).unwrap().manifest.version().flushed_seq;
     assert!(found == Seq(2) || found == Seq(3));
 }
 
@@ -213,5 +213,5 @@ fn trap_27_a_full_disk_refuses_and_spoils_nothing() {
     fs.set_quota(Some(fs.used()));
     manifest.append(&flushed(4)).unwrap();
     assert_eq!(manifests(&fs).len(), 1);
-    assert_eq!(open(&fs).unwrap().manifest.version().flushed_seq(), Seq(4));
+    assert_eq!(open(&fs).unwrap().manifest.version().flushed_seq, Seq(4));
 }

@@ -28,7 +28,7 @@ fn trap_03_trap_24_every_flipped_byte_of_a_manifest_is_seen_or_vouched_for() {
                     assert!(at >= before_last.offset, "byte {at}");
                     assert!(opened.torn.is_some());
                     let expected = if at < end.offset { 3 } else { 4 };
-                    assert_eq!(opened.manifest.version().flushed_seq(), Seq(expected));
+                    assert_eq!(opened.manifest.version().flushed_seq, Seq(expected));
                     let required = opened.manifest.require(end);
                     assert_eq!(required.is_err(), at < end.offset);
                 }
@@ -110,11 +110,11 @@ fn trap_05_nothing_is_appended_to_a_torn_manifest() {
     let mut opened = open(&fs).unwrap();
     let at = opened.torn.as_ref().unwrap().at;
     assert_eq!(at, positions[1]);
-    assert_eq!(opened.manifest.version().flushed_seq(), Seq(3));
+    assert_eq!(opened.manifest.version().flushed_seq, Seq(3));
     opened.manifest.append(&flushed(9)).unwrap();
     assert_eq!(fs.read(&path).unwrap(), torn);
     let again = open(&fs).unwrap();
-    assert_eq!((again.torn, again.manifest.version().flushed_seq()), (None, Seq(9)));
+    assert_eq!((again.torn, again.manifest.version().flushed_seq), (None, Seq(9)));
     assert!(again.manifest.position().file > FileNumber(1));
 }
 

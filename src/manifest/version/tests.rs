@@ -228,7 +228,7 @@ fn ranges_are_split_by_an_edit_and_share_a_file() {
         let after: Vec<u64> = version.sources(key).map(|s| s.file.meta.number.0).collect();
         assert_eq!(after, before, "key {key:?}");
     }
-    let bytes: Vec<u64> = version.ranges().iter().map(|range| range.bytes()).collect();
+    let bytes: Vec<u64> = version.ranges.iter().map(|range| range.bytes()).collect();
     assert_eq!(bytes, [1000, 1000], "the children share what the parent had");
     check_snapshot(&version);
     let remove = VersionEdit {
@@ -243,10 +243,10 @@ fn ranges_are_split_by_an_edit_and_share_a_file() {
 fn a_clean_close_counts_as_long_as_its_log_is_there() {
     let close = CleanClose { log: FileNumber(3), end: 4096, last_seq: Seq(30) };
     let closed = sample().apply(&VersionEdit { clean_close: Some(close), ..edit() }).unwrap();
-    assert_eq!((closed.clean_close(), closed.seq_max()), (Some(close), Seq(30)));
-    assert_eq!(closed.apply(&edit()).unwrap().clean_close(), Some(close));
+    assert_eq!((closed.clean_close, closed.seq_max()), (Some(close), Seq(30)));
+    assert_eq!(closed.apply(&edit()).unwrap().clean_close, Some(close));
     let gone = VersionEdit { remove_logs: vec![FileNumber(3)], ..edit() };
-    assert_eq!(closed.apply(&gone).unwrap().clean_close(), None);
+    assert_eq!(closed.apply(&gone).unwrap().clean_close, None);
 }
 
 #[track_caller]

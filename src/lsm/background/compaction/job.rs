@@ -102,7 +102,7 @@ impl Maintenance {
     /// Of reading and writing; what was done before stays done.
     pub(crate) fn compact_all(&self) -> Result<()> {
         let version = Arc::clone(&self.reader().view.load().version);
-        let ranges = version.ranges().iter().filter(|range| !self.is_fifo(range.table));
+        let ranges = version.ranges.iter().filter(|range| !self.is_fifo(range.table));
         let ids: Vec<RangeId> = ranges.map(|range| range.id).collect();
         drop(version);
         self.compact_ranges(&ids)?;
@@ -121,7 +121,7 @@ impl Maintenance {
                 .references()
                 .any(|(_, file)| range_tombstones.hiding_part(file, &horizon).next().is_some())
         };
-        let ranges = ids.iter().filter_map(|id| version.ranges().get(*id));
+        let ranges = ids.iter().filter_map(|id| version.ranges.get(*id));
         let unmerged = ranges.filter(|range| is_unmerged(range, &shares) || hidden(range));
         let sizes: Vec<(RangeId, u64)> = unmerged.map(|range| (range.id, range.bytes())).collect();
         drop((version, shares));
@@ -159,13 +159,13 @@ impl Maintenance {
             let young = range.young.iter().map(|r| r.file.meta.number);
             (range.id, young.collect::<Vec<FileNumber>>(), Box::<[u8]>::default())
         };
-        let ranges = ids.iter().filter_map(|id| version.ranges().get(*id));
+        let ranges = ids.iter().filter_map(|id| version.ranges.get(*id));
         let mut left: Vec<_> = ranges.map(young).collect();
         drop(version);
         while !left.is_empty() {
             let version = Arc::clone(&self.reader().view.load().version);
             let task = |(id, young, from): &(RangeId, Vec<FileNumber>, Box<[u8]>)| {
-                let range = version.ranges().get(*id)?;
+                let range = version.ranges.get(*id)?;
                 let job = Job::whole(range, &facts, &limits, young, from)?;
                 self.outputs_visible_from(range, &job)?;
                 Some(Task { range: Arc::clone(range), job })
@@ -230,7 +230,7 @@ impl Maintenance {
     /// Ranges that something is to be done to, the most urgent first, then in the order of keys.
     fn wanting(&self, limits: &Limits) -> Vec<RangeId> {
         let version = Arc::clone(&self.reader().view.load().version);
-        let (ranges, facts) = (version.ranges(), FileFacts::new(self));
+        let (ranges, facts) = (&version.ranges, FileFacts::new(self));
         let mut wanting = Vec::new();
         for range in ranges.iter() {
             let readers = || facts.readers(range);
@@ -281,7 +281,7 @@ impl Maintenance {
 
     /// The task of range `id`, which is claimed, and of small ranges that follow it, which are claimed here.
     fn stretch(&self, version: &Version, id: RangeId, limits: &Limits) -> Vec<Task> {
-        let ranges = version.ranges();
+        let ranges = &version.ranges;
         let first = ranges.get(id).and_then(|range| self.task(range, limits));
         let Some(first) = first else { return Vec::new() };
         let mut tasks = vec![first];
@@ -409,7 +409,7 @@ impl Maintenance {
                 young.all(|number| !job.young.contains(&number))
             };
             // One that was declined has them still.
-            if job.leaves_the_run_of(range) && version.ranges().get(range.id).is_some_and(is_gone) {
+            if job.leaves_the_run_of(range) && version.ranges.get(range.id).is_some_and(is_gone) {
                 self.env().loads.record_merged(range.id);
             }
         }
@@ -518,7 +518,7 @@ impl Maintenance {
 /// How many bytes of each file ranges count as theirs.
 fn shares(version: &Version) -> BTreeMap<FileNumber, u64> {
     let mut shares = BTreeMap::new();
-    for range in version.ranges().iter() {
+    for range in version.ranges.iter() {
         for (_, reference) in range.references() {
             *shares.entry(reference.file.meta.number).or_default() += reference.bytes;
         }

@@ -166,9 +166,9 @@ fn what_a_flush_names_is_bounded_whatever_the_keys() {
     let next = version.apply(&VersionEdit::decode(&bytes).unwrap()).unwrap();
     next.check().unwrap();
     assert!(keys.iter().all(|key| next.sources(key).count() == 1));
-    assert_eq!(next.ranges().len(), 10_000);
+    assert_eq!(next.ranges.len(), 10_000);
     // Each of the hundred files is in a hundred ranges, in its own part of each.
-    let clips = next.ranges().iter().flat_map(|range| range.references().map(|(_, r)| &r.clip));
+    let clips = next.ranges.iter().flat_map(|range| range.references().map(|(_, r)| &r.clip));
     assert!(clips.zip(1..).all(|(clip, table)| *clip == whole_table(TableId(table))));
 }
 

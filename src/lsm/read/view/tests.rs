@@ -39,7 +39,7 @@ fn put(engine: &Engine, gate: &Arc<Gate>, number: u64) {
 /// A young file whose first keys were merged away, and the first of them.
 fn partly_merged(engine: &Engine) -> Option<(FileNumber, Box<[u8]>)> {
     let view = engine.reader().view.load_full();
-    let mut young = view.version.ranges().iter().flat_map(|range| &range.young);
+    let mut young = view.version.ranges.iter().flat_map(|range| &range.young);
     let found = young.find(|young| *young.clip.low > *young.file.meta.key_min)?;
     Some((found.file.meta.number, found.file.meta.key_min.clone()))
 }

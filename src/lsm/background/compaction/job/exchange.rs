@@ -38,7 +38,7 @@ pub(super) fn exchange(
     let mut stands = false;
     for Task { range, job } in tasks {
         let output = output(range, job, files);
-        let now = version.ranges().get(range.id);
+        let now = version.ranges.get(range.id);
         let declined = now.is_none_or(|now| has_changed(range, now, job, &output));
         if declined && (now.is_none() || !mutant!("unchecked-install")) {
             continue;
