@@ -76,7 +76,7 @@ pub(crate) fn verify(
 ) -> Result<VerifyReport> {
     let mut report = VerifyReport::default();
     let pinned = engine.reader().pin();
-    let version = pinned.version();
+    let version = &pinned.version;
     if let Err(problem) = version.check() {
         report.problems.push(problem);
     }
@@ -128,7 +128,7 @@ fn catalog(
         let known = range.table == TableId::CATALOG
             || tables.contains(&range.table)
             || engine.reader().is_dropped(range.table)
-            || engine.reader().pin().version().ranges.iter().all(|other| other.id != range.id);
+            || engine.reader().pin().version.ranges.iter().all(|other| other.id != range.id);
         if !known {
             let problem = format!("range r{}: {} is in no catalog", range.id.0, range.table);
             report.problems.push(problem);

@@ -345,7 +345,7 @@ impl Backup {
         let from = source.table(table)?;
         let span = range.span(from.entry.gate.table);
         let pinned = source.engine.reader().pin();
-        let ranges = pinned.version().ranges_in(&span).iter();
+        let ranges = pinned.version.ranges_in(&span).iter();
         let inside = ranges.flat_map(|range| range.references());
         let ids: BTreeSet<FileId> = inside.map(|(_, part)| part.file.meta.id).collect();
         for file in ids.iter().filter_map(|id| generation.file(*id)) {

@@ -67,7 +67,7 @@ impl Db {
     /// # Errors
     /// `Corruption`, `Io`.
     pub fn oldest_position(&self) -> Result<Position> {
-        let seq = ChangeLog::open(self.engine.env(), None)?.given();
+        let seq = ChangeLog::open(self.engine.env(), None)?.given;
         Ok(Position { incarnation: self.engine.reader().incarnation(), seq })
     }
 

@@ -131,7 +131,7 @@ fn heal(
     progress: &mut dyn FnMut(u64),
 ) -> Result<HealReport> {
     let copies = SoundCopies::in_dir(&*engine.env().fs, from)?;
-    let files: Vec<Arc<FileEntry>> = engine.reader().pin().version().files().cloned().collect();
+    let files: Vec<Arc<FileEntry>> = engine.reader().pin().version.files().cloned().collect();
     let mut report = HealReport::default();
     let is_meant = |file: &&Arc<FileEntry>| name.is_none_or(|name| name == file.name());
     if let Some(name) = name.filter(|_| !files.iter().any(|file| is_meant(&file))) {

@@ -87,7 +87,7 @@ impl Db {
         let target = self.beside().create_if_missing(true).seed(seed).open(path)?;
         let span = range.span(entry.gate.table);
         let gate = Gate::new(target.catalog.next_id());
-        let mut rows = self.engine.scan(&span, Some(snapshot.seq()))?;
+        let mut rows = self.engine.scan(&span, Some(snapshot.seq))?;
         let whole = whole_table(gate.table);
         let moved = target.engine.maintenance().ingest(&mut rows, &gate, &whole, &mut progress)?;
         target.create_table(&entry.name)?;

@@ -109,7 +109,7 @@ impl Db {
     pub fn partitions(&self, table: &str) -> Result<Vec<PartitionRange>> {
         let table = self.catalog.table(table)?.gate.table;
         let pinned = self.engine.reader().pin();
-        let version = pinned.version();
+        let version = &pinned.version;
         let mut loads = self.engine.maintenance().loads(version);
         let whole = crate::format::span::whole_table(table);
         let ranges = version.ranges_in(&whole).iter().map(|range| {

@@ -218,7 +218,7 @@ fn trap_20_a_filtered_scan_stays_inside_a_clip() {
     let view = table.engine.read_view(None);
     let key = |rk: &str| user_key(id, "p", rk);
     let pinned = table.engine.reader().pin();
-    let ranges = pinned.version().ranges_in(&Span::new(&table_start(id), Some(&table_end(id))));
+    let ranges = pinned.version.ranges_in(&Span::new(&table_start(id), Some(&table_end(id))));
     let references = ranges.iter().flat_map(|range| range.references());
     let mut references: Vec<_> = references.map(|(_, reference)| reference.clone()).collect();
     assert_eq!(references.len(), 1);

@@ -18,7 +18,7 @@ use crate::lsm::write::batch::Batch;
 /// Keeps a Seq readable until it is dropped.
 pub(crate) struct SnapshotGuard {
     engine: Arc<Engine>,
-    seq: Seq,
+    pub(crate) seq: Seq,
 }
 
 impl SnapshotGuard {
@@ -26,10 +26,6 @@ impl SnapshotGuard {
     pub(crate) fn take(engine: &Arc<Engine>) -> Self {
         let reader = engine.reader();
         Self { engine: Arc::clone(engine), seq: reader.snapshots.register(&reader.published) }
-    }
-
-    pub(crate) fn seq(&self) -> Seq {
-        self.seq
     }
 }
 
@@ -48,7 +44,8 @@ impl Drop for SnapshotGuard {
 #[must_use = "the commit is not durable until the ticket is waited for"]
 pub(crate) struct CommitTicket {
     engine: Arc<Engine>,
-    seq: Seq,
+    /// The commit's number.
+    pub(crate) seq: Seq,
 }
 
 impl CommitTicket {
@@ -63,11 +60,6 @@ impl CommitTicket {
     ) -> Result<Self> {
         let seq = engine.writer().submit(engine.maintenance(), batch, durability)?;
         Ok(Self { engine: Arc::clone(engine), seq })
-    }
-
-    /// The commit's number.
-    pub(crate) fn seq(&self) -> Seq {
-        self.seq
     }
 
     /// Blocks until the commit is as durable as it asked, and visible.

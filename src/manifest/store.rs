@@ -75,9 +75,9 @@ pub(crate) struct Manifest {
     /// Roll over before appending to a longer file.
     roll_at: u64,
     /// A shorter file is never rolled over.
-    roll_bytes_min: u64,
+    pub(crate) roll_bytes_min: u64,
     /// Files that rolling over has left behind.
-    superseded: Vec<FileNumber>,
+    pub(crate) superseded: Vec<FileNumber>,
     /// What ended writing.
     failure: Option<Error>,
     /// The database was closed.
@@ -359,7 +359,7 @@ impl Manifest {
         let mut record = Vec::new();
         put_record(&mut record, edit, log_durable, account)?;
         next.record_log_durable(log_durable.unwrap_or_default());
-        next.record_account(account);
+        next.account = account.or(next.account);
         next.count_edit(&(self.end..self.end + record.len() as u64));
         self.write(&mut record, room)?;
         self.version = Arc::new(next);
@@ -387,11 +387,6 @@ impl Manifest {
         let number = FileNumber(self.next_number);
         self.next_number += count;
         Ok(number)
-    }
-
-    /// The manifests that nothing names any more, to be removed.
-    pub(crate) fn take_superseded(&mut self) -> Vec<FileNumber> {
-        std::mem::take(&mut self.superseded)
     }
 
     /// A random id for a new file.
@@ -434,11 +429,6 @@ impl Manifest {
             Some(error) => Err(error.clone().poisoned()),
             None => Ok(()),
         }
-    }
-
-    /// From the next roll-over on, a file shorter than `bytes` is not rolled over.
-    pub(crate) fn set_roll_bytes_min(&mut self, bytes: u64) {
-        self.roll_bytes_min = bytes;
     }
 
     /// Rolls over if it is time. A full disk then is no reason to refuse an edit that the old file can take.

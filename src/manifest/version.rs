@@ -198,11 +198,6 @@ impl Version {
         self.log_durable = self.log_durable.max(position);
     }
 
-    /// The next edit tells this account, if any.
-    pub(super) fn record_account(&mut self, account: Option<Account>) {
-        self.account = account.or(self.account);
-    }
-
     /// The medium has written the record of an edit, too.
     pub(super) fn count_edit(&mut self, record: &ops::Range<u64>) {
         if let Some(account) = &mut self.account {

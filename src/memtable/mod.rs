@@ -32,7 +32,7 @@ use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
 /// A write buffer; read by many while one writes.
 pub(crate) struct Memtable {
-    id: u64,
+    pub(crate) id: u64,
     table: Table,
     order: Order,
     /// The node inserted last.
@@ -173,10 +173,6 @@ impl Memtable {
     /// about `budget` entries were moved. True if any was: there may be more to do.
     pub(crate) fn sort_step(&self, budget: usize) -> bool {
         self.order.step(&self.arena, &self.newest, self.len(), budget)
-    }
-
-    pub(crate) fn id(&self) -> u64 {
-        self.id
     }
 
     /// How many keys there are.

@@ -38,7 +38,7 @@ fn all(memtable: &Arc<Memtable>) -> Model {
 #[test]
 fn an_empty_memtable() {
     let memtable = Arc::new(Memtable::new(3, 64 << 20, 0));
-    assert_eq!((memtable.id(), memtable.len(), memtable.seq_max()), (3, 0, None));
+    assert_eq!((memtable.id, memtable.len(), memtable.seq_max()), (3, 0, None));
     assert!(memtable.bytes() < 64 << 10);
     assert_eq!(memtable.newest(hash_of(b"a"), b"a"), None);
     assert!(all(&memtable).is_empty());

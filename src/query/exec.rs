@@ -147,9 +147,9 @@ impl<F: RowFilter> Cursor<F> {
     #[inline]
     pub(super) fn advance(&mut self) -> Result<Step> {
         if let (Place::Scan, Some(scan)) = (&self.place, &mut self.scan) {
-            let before = scan.rows();
+            let before = scan.rows;
             let found = scan.next_in_batch(&mut self.filter)?;
-            self.uncounted += scan.rows() - before;
+            self.uncounted += scan.rows - before;
             if found {
                 if self.uncounted >= PORTION {
                     self.count_rows();
@@ -173,9 +173,9 @@ impl<F: RowFilter> Cursor<F> {
     ) -> Result<Visit> {
         let mut all = Visit::default();
         while let (Place::Scan, Some(scan)) = (&self.place, &mut self.scan) {
-            let (before, portion) = (scan.rows(), (max - all.rows).min(PORTION as usize));
+            let (before, portion) = (scan.rows, (max - all.rows).min(PORTION as usize));
             let visit = scan.visit_batch(&mut self.filter, portion, with)?;
-            self.uncounted += scan.rows() - before;
+            self.uncounted += scan.rows - before;
             if self.uncounted >= PORTION {
                 self.count_rows();
             }
@@ -214,12 +214,12 @@ impl<F: RowFilter> Cursor<F> {
     fn advance_in_place(&mut self, left: &mut u64) -> Result<Step> {
         let (step, looked) = match (&mut self.place, &mut self.scan) {
             (Place::Scan, Some(scan)) => {
-                let before = scan.rows();
-                (scan.advance_where(&mut self.filter, *left)?, scan.rows() - before)
+                let before = scan.rows;
+                (scan.advance_where(&mut self.filter, *left)?, scan.rows - before)
             }
             (Place::Reverse(scan), _) => {
-                let before = scan.rows();
-                (scan.advance_where(&mut self.filter, *left)?, scan.rows() - before)
+                let before = scan.rows;
+                (scan.advance_where(&mut self.filter, *left)?, scan.rows - before)
             }
             _ => (Step::End, 0),
         };
@@ -277,11 +277,11 @@ impl<F: RowFilter> Cursor<F> {
     pub(super) fn counts(&self) -> Counts {
         let mut counts = self.counts;
         if let Some(scan) = &self.scan {
-            counts.rows += scan.rows();
+            counts.rows += scan.rows;
             counts.read = scan.counts();
         }
         if let Place::Reverse(scan) = &self.place {
-            counts.rows += scan.rows();
+            counts.rows += scan.rows;
         }
         counts
     }
@@ -346,7 +346,7 @@ impl<F: RowFilter> Cursor<F> {
 
     fn leave_place(&mut self) {
         if let Place::Reverse(scan) = &self.place {
-            self.counts.rows += scan.rows();
+            self.counts.rows += scan.rows;
         }
         self.place = Place::Between;
     }

@@ -195,7 +195,7 @@ impl RangeLoad {
         load.advance(now);
         let (reads, writes) = (load.reads.rate(), load.writes.rate());
         let share = |part: Average| if writes > 0.0 { part.rate() / writes } else { 0.0 };
-        let total = load.heaviest.total().max(f64::MIN_POSITIVE);
+        let total = load.heaviest.total.max(f64::MIN_POSITIVE);
         let ranked = load.heaviest.ranked().into_iter();
         let heaviest = ranked.map(|heavy| {
             let share = ((heavy.weight - heavy.over) / total).clamp(0.0, 1.0);

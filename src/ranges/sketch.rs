@@ -23,7 +23,8 @@ const REGISTERS: usize = 1 << INDEX_BITS;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Heaviest {
     slots: Vec<Heavy>,
-    total: f64,
+    /// The weight of everything that was added.
+    pub(crate) total: f64,
 }
 
 /// A partition and what is known of its weight.
@@ -83,11 +84,6 @@ impl Heaviest {
             slot.over *= factor;
         }
         self.slots.retain(|slot| slot.weight > FADED);
-    }
-
-    /// The weight of everything that was added.
-    pub(crate) fn total(&self) -> f64 {
-        self.total
     }
 
     /// Heaviest first; of equal ones the lower first.
@@ -239,7 +235,7 @@ mod tests {
     fn check_bounds(sketch: &Heaviest, truth: &[f64], error: f64) {
         let total: f64 = truth.iter().sum();
         let error = error * total / HEAVIEST_SLOTS as f64 + 1e-6;
-        assert!((sketch.total() - total).abs() < 1e-6 * total);
+        assert!((sketch.total - total).abs() < 1e-6 * total);
         for (i, weight) in truth.iter().enumerate() {
             let found = sketch.slots.iter().find(|slot| *slot.partition == *name(i as u64));
             match found {
@@ -288,9 +284,9 @@ mod tests {
     fn a_split_sends_partitions_where_they_begin_and_keeps_the_whole() {
         let mut sketch = Heaviest::default();
         (0..100).for_each(|i| add(&mut sketch, i, 100.0 - i as f64));
-        let (total, slots) = (sketch.total(), sketch.slots.len());
+        let (total, slots) = (sketch.total, sketch.slots.len());
         let (left, right) = sketch.split(&name(50), 0.75);
-        assert!((left.total() + right.total() - total).abs() < 1e-6);
+        assert!((left.total + right.total - total).abs() < 1e-6);
         assert_eq!(left.slots.len() + right.slots.len(), slots);
         assert!(left.slots.iter().all(|slot| *slot.partition < *name(50)));
         assert!(right.slots.iter().all(|slot| *slot.partition >= *name(50)));

@@ -343,7 +343,7 @@ impl Table {
         let submit =
             |batch: &Batch<'_>| CommitTicket::submit(&self.engine, batch, self.durability());
         let ticket = self.with_batch(group, submit)?;
-        let etags = etags(group, ETag(ticket.seq()));
+        let etags = etags(group, ETag(ticket.seq));
         Ok(Ticket::new(ticket, etags))
     }
 

@@ -63,7 +63,7 @@ impl Snapshot {
 
     /// The last commit it sees: its Timestamp in ticks of 100 ns since 1601-01-01 UTC.
     pub fn seq(&self) -> Seq {
-        self.guard.seq()
+        self.guard.seq
     }
 }
 

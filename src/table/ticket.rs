@@ -44,7 +44,7 @@ impl Ticket {
     /// The commit's number, which is known before it is durable.
     #[cfg(feature = "sim")]
     pub(crate) fn seq(&self) -> crate::model::Seq {
-        self.commit.seq()
+        self.commit.seq
     }
 
     /// Blocks until the commit is as durable as it asked, and visible.
@@ -68,6 +68,6 @@ impl Future for Ticket {
 
 impl fmt::Debug for Ticket {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Ticket").field("seq", &self.commit.seq()).finish_non_exhaustive()
+        f.debug_struct("Ticket").field("seq", &self.commit.seq).finish_non_exhaustive()
     }
 }

@@ -351,7 +351,7 @@ fn an_import_between_two_logs_is_not_forgotten_with_the_first() {
     // It goes when all that could ask for it is lost.
     db.flush().unwrap();
     assert_eq!(db.changes(since).unwrap_err().kind(), ErrorKind::ChangesLost);
-    assert!(db.engine.reader().pin().version().imports.is_empty());
+    assert!(db.engine.reader().pin().version.imports.is_empty());
 }
 
 /// Weak commits put numbers aside, which nobody has after a kill: who has seen the last commit has seen everything.

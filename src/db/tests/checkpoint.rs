@@ -31,7 +31,7 @@ fn content(db: &Db) -> Vec<String> {
 
 fn incarnation(db: &Db) -> (u128, u64) {
     let pinned = db.engine.reader().pin();
-    let identity = pinned.version().identity.as_ref().unwrap();
+    let identity = pinned.version.identity.as_ref().unwrap();
     (identity.database, identity.incarnation)
 }
 

@@ -265,7 +265,7 @@ fn trap_23_what_this_build_cannot_read_is_not_repaired_away() {
     (0..100).for_each(|i| assert!(table.insert(row(i, 0)).is_ok()));
     db.compact().unwrap();
     let pinned = db.engine.reader().pin();
-    let files = pinned.version().files().map(|file| file.meta.clone());
+    let files = pinned.version.files().map(|file| file.meta.clone());
     let meta = files.max_by_key(|meta| meta.entries).unwrap();
     drop(pinned);
     db.close().unwrap();
@@ -374,7 +374,7 @@ fn the_last_key_before_a_second_gap_is_suspect_for_the_first() {
     db.flush().unwrap();
     drop(snapshot);
     let pinned = db.engine.reader().pin();
-    let files = pinned.version().files().map(|file| file.meta.clone());
+    let files = pinned.version.files().map(|file| file.meta.clone());
     let meta = files.max_by_key(|meta| meta.bytes).unwrap();
     drop(pinned);
     db.close().unwrap();

@@ -98,7 +98,7 @@ impl Maintenance {
     /// How large files of one age get in `table`; 0: they are merged by keys.
     pub(in crate::lsm) fn window_bytes(&self, table: TableId) -> u64 {
         let limit = self.writer.space_limit.as_ref().filter(|_| self.is_fifo(table));
-        limit.map_or(0, |space_limit| space_limit.limit() / WINDOW_PART)
+        limit.map_or(0, |space_limit| space_limit.limit / WINDOW_PART)
     }
 
     /// Drops files of the eviction table's tables that take `missing` bytes together and some

@@ -135,9 +135,8 @@ impl Maintenance {
     fn install_flush(&self, slot: &Slot, files: &[NewFile]) -> Result<Vec<FileNumber>> {
         let mut manifest = self.install.lock();
         let version = Arc::clone(manifest.version());
-        let oldest =
-            || self.reader().view.load().frozen().last().map(|oldest| oldest.memtable.id());
-        debug_assert_eq!(oldest(), Some(slot.memtable.id()), "the oldest memtable goes first");
+        let oldest = || self.reader().view.load().frozen().last().map(|oldest| oldest.memtable.id);
+        debug_assert_eq!(oldest(), Some(slot.memtable.id), "the oldest memtable goes first");
         let last = slot.memtable.seq_max().unwrap_or_default();
         debug_assert!(last <= self.reader().published(), "what is flushed is published");
         let flushed = last.max(version.flushed_seq);
@@ -153,7 +152,7 @@ impl Maintenance {
         let placed = place(&version, files, &mut edit, ids);
         placed.map_err(|error| self.writer.poison_on_failure(&manifest, error))?;
         let version = self.append_edit(&mut manifest, &edit)?;
-        let flushed = Some(slot.memtable.id());
+        let flushed = Some(slot.memtable.id);
         if mutant!("split-install") {
             self.reader().change_view(|view| view.with_version(&view.version, flushed));
         }

@@ -195,9 +195,9 @@ impl Maintenance {
         {
             return Ok(false);
         }
-        let after = state.last().max(newest).max(Seq(self.env().clock.now()));
+        let after = state.last.max(newest).max(Seq(self.env().clock.now()));
         let visible_from = Seq(after.0.saturating_add(1));
-        debug_assert!(visible_from > state.last(), "rows that come in follow all commits");
+        debug_assert!(visible_from > state.last, "rows that come in follow all commits");
         if visible_from > Seq::MAX {
             let problem = "the clock or a row of the range is beyond the year 9999";
             return Err(Error::new(ErrorKind::Unsupported, problem));

@@ -43,7 +43,7 @@ impl Maintenance {
         let range_tombstones = if mutant!("stale-tombstones") { before } else { now() };
         let search = LastSearch {
             manifest: manifest.position(),
-            newest_range_tombstone: range_tombstones.newest(),
+            newest_range_tombstone: range_tombstones.newest,
             range_tombstones: range_tombstones.iter().len(),
             oldest: horizon.oldest(),
             dead: dead.len(),

@@ -21,7 +21,7 @@ use crate::options::Background;
 
 use super::maintenance::Maintenance;
 use crate::lsm::read::load_sampling::rows_of;
-use crate::lsm::write::log_queue::closed;
+use crate::lsm::write::log_queue::{Closing, closed};
 use crate::lsm::write::retry::Unblock;
 
 /// How long background work waits after a failure before it tries again.
@@ -83,7 +83,7 @@ impl Maintenance {
     }
 
     fn log_step(&self) -> Step {
-        if self.writer.group_commit.lock().failed().is_some() {
+        if self.writer.group_commit.lock().failed.is_some() {
             return Step::Idle(None);
         }
         let due = self.writer.sync_due();
@@ -181,7 +181,7 @@ impl Maintenance {
         drop(view);
         // Without it they are merged as they are.
         let froze = self.writer.freeze_if_room(self).is_ok_and(|done| done);
-        let newest = self.reader().view.load().frozen().first().map(|slot| slot.memtable.id());
+        let newest = self.reader().view.load().frozen().first().map(|slot| slot.memtable.id);
         self.env().loads.record_frozen(newest.filter(|_| froze));
         if froze {
             self.executor.signal(Lane::Flush);
@@ -194,7 +194,7 @@ impl Maintenance {
         let Ok(_work) = self.state.work() else { return false };
         let numbers = self.state.take_unheld();
         for number in &numbers {
-            self.env().forget_cached(*number);
+            self.env().sst.cache.remove_file(*number);
             self.env().discard(FileName::Sst(*number));
         }
         if !numbers.is_empty() && self.writer.space_limit.is_some() {
@@ -246,7 +246,8 @@ impl Maintenance {
     /// # Errors
     /// What could not be made durable is lost only if the machine stops: opening again recovers from the log.
     pub(in crate::lsm) fn close(&self) -> Result<()> {
-        self.writer.refuse_commits();
+        // Commits are refused from now on; those that are queued go on.
+        self.writer.group_commit.lock().queue.closing = Closing::Commits;
         let usable = self.writer.group_commit.lock().check();
         let settled = usable.and_then(|()| self.settle_for_close());
         self.state.end_work();

@@ -99,7 +99,7 @@ impl Maintenance {
                         outcome => return Ok(outcome.is_some()),
                     }
                 }
-                missing if !self.give(eviction, missing, space_limit.limit())? => {
+                missing if !self.give(eviction, missing, space_limit.limit)? => {
                     return Ok(false);
                 }
                 // Before anybody else can take it.
@@ -190,7 +190,7 @@ impl Maintenance {
         self.writer
             .space_limit
             .as_ref()
-            .map_or(u64::MAX, |space_limit| space_limit.limit() / KEPT_PART)
+            .map_or(u64::MAX, |space_limit| space_limit.limit / KEPT_PART)
     }
 
     /// What an explicit merge is answered that has no room.

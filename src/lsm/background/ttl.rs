@@ -112,7 +112,7 @@ impl Maintenance {
     fn write_clock_down(&self) -> Result<()> {
         let Some(clock) = self.expiry_clock() else { return Ok(()) };
         // Nobody tells the next opening what passed in this one: half of it at least is known then, however short it is.
-        let up = ticks_in(self.ttl.0.lock().clock.up());
+        let up = ticks_in(self.ttl.0.lock().clock.up);
         let every = match clock.unsure {
             Some(_) => (up / 2).clamp(TICKS_PER_SECOND, WRITE_DOWN_EVERY),
             None => WRITE_DOWN_EVERY,

@@ -48,7 +48,7 @@ pub(super) struct LivedClock {
     /// By how much jumps moved lived time on since this opening, less what has passed.
     advanced: u64,
     /// Since this opening.
-    up: Duration,
+    pub(super) up: Duration,
     /// The last commit of before this opening.
     begun: Seq,
     /// One of them was heard: lived time is what has passed.
@@ -224,11 +224,6 @@ impl LivedClock {
                 return;
             }
         }
-    }
-
-    /// How long ago this opening was.
-    pub(super) fn up(&self) -> Duration {
-        self.up
     }
 
     /// What is to be written down.

@@ -16,13 +16,9 @@ use crate::sync::Mutex;
 use super::snapshot::Horizon;
 
 /// See the module. Each table with the commit that dropped it.
-pub(in crate::lsm) struct DroppedTables(Mutex<BTreeMap<TableId, Seq>>);
+pub(in crate::lsm) struct DroppedTables(pub(in crate::lsm) Mutex<BTreeMap<TableId, Seq>>);
 
 impl DroppedTables {
-    pub(in crate::lsm) fn new(dropped: BTreeMap<TableId, Seq>) -> Self {
-        Self(Mutex::new(dropped))
-    }
-
     /// A table was dropped by commit `seq`.
     pub(in crate::lsm) fn record(&self, table: TableId, seq: Seq) {
         self.0.lock().insert(table, seq);

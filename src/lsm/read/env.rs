@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::clock::Clock;
 use crate::codec::{HashSeed, hash};
 use crate::error::{Doing, Result};
-use crate::format::names::{FileName, FileNumber};
+use crate::format::names::FileName;
 use crate::fs::Fs;
 use crate::manifest::{FileEntry, FileRange, Manifest, Version};
 use crate::model::Shapes;
@@ -68,11 +68,6 @@ impl Env {
         hash(self.seed, key)
     }
 
-    /// Forgets the cached blocks of a file that is going.
-    pub(in crate::lsm) fn forget_cached(&self, file: FileNumber) {
-        self.sst.cache.remove_file(file);
-    }
-
     /// The reader of `file`, opened at its first use.
     #[inline]
     pub(in crate::lsm) fn open_sst<'a>(&self, file: &'a FileEntry) -> Result<&'a Arc<Sst>> {
@@ -91,7 +86,7 @@ impl Env {
 
     /// Removes the manifests that rolling over has left behind.
     pub(in crate::lsm) fn discard_superseded(&self, manifest: &mut Manifest) {
-        for number in manifest.take_superseded() {
+        for number in std::mem::take(&mut manifest.superseded) {
             self.discard(FileName::Manifest(number));
         }
     }

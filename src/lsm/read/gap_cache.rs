@@ -154,7 +154,7 @@ impl GapCache {
         self.change(|list| {
             for offer in std::mem::take(&mut list.offers) {
                 let Offer { gap, pinned } = offer;
-                if pinned.memtable == active.id() && pinned.newest == newest {
+                if pinned.memtable == active.id && pinned.newest == newest {
                     list.take_over(gap, active);
                 }
             }
@@ -283,7 +283,7 @@ impl Pinned {
         at: Seq,
         is_newest: bool,
     ) -> Self {
-        let memtable = memtables.next().map_or(0, Memtable::id);
+        let memtable = memtables.next().map_or(0, |memtable| memtable.id);
         let is_older = |seq: Option<Seq>| seq.is_none_or(|seq| seq <= at);
         // What an import brought, or a drop, may be in the view before it is published: this read does not see it yet, and
         // whoever asks the gap would.

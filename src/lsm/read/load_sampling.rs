@@ -50,7 +50,7 @@ pub(crate) struct LoadSampling {
     mask: usize,
     is_on: AtomicBool,
     /// For compaction, when readers have lost enough.
-    bell: Bell,
+    pub(in crate::lsm) bell: Bell,
     sampled: Mutex<Sampled>,
 }
 
@@ -147,11 +147,6 @@ impl LoadSampling {
                 froze: None,
             }),
         }
-    }
-
-    /// Is rung when compaction should look again.
-    pub(in crate::lsm) fn bell(&self) -> &Bell {
-        &self.bell
     }
 
     /// Reads a second of a range, rounded down.

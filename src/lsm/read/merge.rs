@@ -35,7 +35,7 @@ pub(in crate::lsm) enum Source {
 
 /// All entries of several sources in one order.
 pub(crate) struct Merge {
-    pub(super) env: Arc<Env>,
+    pub(in crate::lsm) env: Arc<Env>,
     pub(super) sources: Vec<Source>,
     /// A binary heap of the sources that are not used up, least entry first.
     pub(super) heap: Vec<usize>,
@@ -125,10 +125,6 @@ impl Merge {
             Some(error) => Err(error.clone()),
             None => Ok(()),
         }
-    }
-
-    pub(in crate::lsm) fn env(&self) -> &Env {
-        &self.env
     }
 
     /// The files of the source that has the current entry, and where its entries stop being the least: at the next

@@ -27,7 +27,7 @@ pub(crate) struct RangeTombstones {
     /// For whoever sees all of them.
     floors: Arc<[Floor]>,
     /// The newest `from` that was ever here, or the newest import.
-    newest: Seq,
+    pub(crate) newest: Seq,
 }
 
 /// From `low` on, up to the next one's: entries below `below` are not seen.
@@ -103,11 +103,6 @@ impl RangeTombstones {
         Self { newest: self.newest.max(seq), ..self.clone() }
     }
 
-    /// The newest `from` that was ever here, or the newest import: who reads there needs a view that has it.
-    pub(crate) fn newest(&self) -> Seq {
-        self.newest
-    }
-
     /// Ascending by `from`.
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &RangeTombstone> {
         self.list.iter().map(Arc::as_ref)
@@ -176,7 +171,7 @@ impl RangeTombstones {
     /// What a job over `span` may leave out.
     pub(crate) fn spent(&self, span: &Span, horizon: &Horizon) -> Spent {
         let is_known =
-            |range_tombstone: &&RangeTombstone| horizon.is_published(range_tombstone.from);
+            |range_tombstone: &&RangeTombstone| range_tombstone.from <= horizon.published;
         let inside = self.iter().filter(is_known).filter(|f| f.span.overlaps(span));
         let range_tombstones = inside.cloned().collect();
         Spent { range_tombstones, over: Vec::new(), until: None, is_started: false }
@@ -397,7 +392,7 @@ mod tests {
             let new: Vec<RangeTombstone> = (0..count).map(new).collect();
             let at_once = RangeTombstones::new(list.clone(), Seq::ZERO).with(&new);
             list.extend(new);
-            assert_eq!((at_once.iter().len(), at_once.newest()), (list.len(), seq));
+            assert_eq!((at_once.iter().len(), at_once.newest), (list.len(), seq));
             let mut floors = at_once.floors_in(&Span::all(), seq).unwrap();
             for key in KEYS {
                 let below = expected(&list, key, seq);
@@ -437,8 +432,7 @@ mod tests {
             }
         });
         assert_eq!(
-            view.range_tombstones.newest(),
-            at,
+            view.range_tombstones.newest, at,
             "else it would show later commits and not the rows"
         );
     }
@@ -504,7 +498,7 @@ mod tests {
         let (engine, gate) = (&engine, Arc::new(Gate::new(TableId(7))));
         let key = |i: u32| user_key(TableId(7), &format!("{i:04}"), "r");
         for _ in 0..50 {
-            let before = engine.reader().view.load().range_tombstones.newest();
+            let before = engine.reader().view.load().range_tombstones.newest;
             let range_tombstone =
                 |i: u32| TableChange::Fenced(Span::new(&key(2 * i), Some(&key(2 * i + 1))));
             let changes: Vec<_> = (0..100).map(range_tombstone).collect();
@@ -515,7 +509,7 @@ mod tests {
                     scope.spawn(move || engine.commit(&batch, Durability::Sync)),
                 ));
                 // The first view that has any of them is pinned, and only then are they published.
-                while engine.reader().view.load().range_tombstones.newest() == before {
+                while engine.reader().view.load().range_tombstones.newest == before {
                     std::hint::spin_loop();
                 }
                 engine.reader().pin_around(None, || {

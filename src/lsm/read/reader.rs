@@ -11,7 +11,6 @@ use std::sync::Arc;
 use crate::error::Result;
 use crate::format::edit::RangeTombstone;
 use crate::format::names::TableId;
-use crate::manifest::Version;
 use crate::model::{RowRef, Seq};
 use crate::mutants::mutant;
 use crate::sync::{ArcSwap, AtomicU64, Loaded, Ordering};
@@ -34,19 +33,6 @@ pub(crate) struct Reader {
     pub(in crate::lsm) dropped: DroppedTables,
 }
 
-/// Keeps files from being removed while they are looked at.
-pub(crate) struct Pinned(Arc<View>);
-
-impl Pinned {
-    pub(crate) fn version(&self) -> &Version {
-        &self.0.version
-    }
-
-    pub(in crate::lsm) fn view(&self) -> &View {
-        &self.0
-    }
-}
-
 impl Reader {
     pub(in crate::lsm) fn new(
         env: Arc<Env>,
@@ -54,7 +40,7 @@ impl Reader {
         published: Arc<PublishedSeq>,
         dropped: DroppedTables,
     ) -> Self {
-        let newest_range_tombstone = AtomicU64::new(view.range_tombstones.newest().0);
+        let newest_range_tombstone = AtomicU64::new(view.range_tombstones.newest.0);
         let (view, snapshots) = (ArcSwap::from_pointee(view), Snapshots::default());
         Self { env, view, published, snapshots, newest_range_tombstone, dropped }
     }
@@ -104,7 +90,7 @@ impl Reader {
             between();
             let at = at.or(early).unwrap_or_else(|| self.published());
             let newest = Seq(self.newest_range_tombstone.load(Ordering::Acquire));
-            if newest <= view.range_tombstones.newest() {
+            if newest <= view.range_tombstones.newest {
                 return (view, at);
             }
         }
@@ -117,14 +103,14 @@ impl Reader {
         ReadView::of(&self.env, Arc::clone(&view), at, is_newest)
     }
 
-    /// The current version, its files kept.
-    pub(crate) fn pin(&self) -> Pinned {
-        Pinned(self.view.load_full())
+    /// The current view; its files are not removed while it is held.
+    pub(crate) fn pin(&self) -> Arc<View> {
+        self.view.load_full()
     }
 
     /// Which of the databases with this one's id it is: another after each restore.
     pub(crate) fn incarnation(&self) -> u64 {
-        self.pin().version().identity.as_ref().map_or(0, |identity| identity.incarnation)
+        self.pin().version.identity.as_ref().map_or(0, |identity| identity.incarnation)
     }
 
     /// Puts what `next` makes of the current view in its place; what others put there meanwhile stays.

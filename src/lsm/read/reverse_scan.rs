@@ -30,7 +30,8 @@ pub(crate) struct ReverseScan {
     /// The key that was looked up last; no source stands at it or above.
     key: Vec<u8>,
     found: Option<(Seq, Row)>,
-    rows: u64,
+    /// How many keys were looked up.
+    pub(crate) rows: u64,
     failed: Option<Error>,
 }
 
@@ -105,11 +106,6 @@ impl ReverseScan {
     /// True if a key was looked at.
     pub(crate) fn is_valid(&self) -> bool {
         self.rows > 0
-    }
-
-    /// How many keys were looked up.
-    pub(crate) fn rows(&self) -> u64 {
-        self.rows
     }
 
     fn try_advance(&mut self, filter: &mut impl RowFilter, rows_max: u64) -> Result<Step> {

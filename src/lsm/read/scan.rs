@@ -48,7 +48,7 @@ pub(crate) struct Scan {
     batch: Batch,
     head: Head,
     /// Entries looked at.
-    rows: u64,
+    pub(crate) rows: u64,
     /// Do not try for a batch before this many more entries.
     single: u32,
     /// How often there was none in a row.
@@ -138,19 +138,8 @@ impl ReadView {
     /// A read at `at` in this view; as of what was published if `is_newest`.
     pub(in crate::lsm) fn of(env: &Arc<Env>, view: Arc<View>, at: Seq, is_newest: bool) -> Self {
         let memtables = view.memtables.iter().map(|slot| &*slot.memtable);
-        let pinned = Pinned::new(memtables, view.range_tombstones.newest(), at, is_newest);
+        let pinned = Pinned::new(memtables, view.range_tombstones.newest, at, is_newest);
         Self { env: Arc::clone(env), view, at, pinned }
-    }
-}
-
-#[cfg(test)]
-impl ReadView {
-    /// The rows of these references, whatever ranges they belong to.
-    pub(crate) fn scan_references(
-        &self,
-        files: &[crate::ranges::Reference<Arc<crate::manifest::FileEntry>>],
-    ) -> Result<Scan> {
-        Ok(Scan::new(Merge::over_files(&self.env, &[], files)?, self.at, None, Head::closed()))
     }
 }
 
@@ -259,7 +248,7 @@ impl Scan {
         if let Some(floors) = &mut self.floors {
             floors.rewind();
         }
-        let begin = self.head.begin(&self.merge.env().gaps, &span.low, self.at);
+        let begin = self.head.begin(&self.merge.env.gaps, &span.low, self.at);
         let (low, high) = part_from(span, begin.as_deref());
         self.merge.seek_span(low, high)
     }
@@ -280,11 +269,6 @@ impl Scan {
     #[inline]
     pub(crate) fn key(&self) -> &[u8] {
         self.merge.key()
-    }
-
-    /// How many entries were looked at.
-    pub(crate) fn rows(&self) -> u64 {
-        self.rows
     }
 
     /// What was read of files.
@@ -319,7 +303,7 @@ impl Scan {
 
     #[cold]
     fn pass_gap_at_head(&mut self) -> Result<bool> {
-        let end = self.head.pass(&self.merge.env().gaps, self.merge.key(), self.at);
+        let end = self.head.pass(&self.merge.env.gaps, self.merge.key(), self.at);
         let Some(end) = end else { return Ok(false) };
         // Should it fail, no later call begins with where it left off.
         self.is_fresh = false;
@@ -338,7 +322,7 @@ impl Scan {
 
     #[cold]
     fn close_head(&mut self) {
-        let env = self.merge.env();
+        let env = &self.merge.env;
         let min = env.options.gap_entries_min;
         if self.merge.is_valid() {
             self.head.end_at_row(&env.gaps, self.merge.key(), self.at, min);
@@ -548,3 +532,6 @@ fn last_decided<'a>(run: &BlockRun<'a>, at: Seq) -> Result<Option<&'a [u8]>> {
     }
     Ok(None)
 }
+
+#[cfg(test)]
+mod tests;

@@ -21,7 +21,7 @@ pub(crate) struct Horizon {
     /// Ascending.
     snapshots: Vec<Seq>,
     /// Readers without a snapshot read at this Seq or later.
-    published: Seq,
+    pub(super) published: Seq,
 }
 
 impl Snapshots {
@@ -57,21 +57,10 @@ impl Snapshots {
 }
 
 impl Horizon {
-    /// A horizon with these snapshots, for tests.
-    #[cfg(test)]
-    pub(crate) fn new(snapshots: &[u64], published: u64) -> Self {
-        Self { snapshots: snapshots.iter().copied().map(Seq).collect(), published: Seq(published) }
-    }
-
     /// True if `newer` hides `older` of the same key from everyone.
     pub(crate) fn hides(&self, newer: Seq, older: Seq) -> bool {
         debug_assert!(newer > older, "versions come newest first");
         newer <= self.published && !self.snapshots.iter().any(|at| *at >= older && *at < newer)
-    }
-
-    /// True if readers without a snapshot read at `seq` or later.
-    pub(crate) fn is_published(&self, seq: Seq) -> bool {
-        seq <= self.published
     }
 
     /// True if there is a snapshot, which may keep whatever is hidden from now on.
@@ -93,6 +82,16 @@ impl Horizon {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    impl Horizon {
+        /// A horizon with these snapshots.
+        pub(crate) fn new(snapshots: &[u64], published: u64) -> Self {
+            Self {
+                snapshots: snapshots.iter().copied().map(Seq).collect(),
+                published: Seq(published),
+            }
+        }
+    }
 
     #[track_caller]
     fn check_hides(snapshots: &[u64], newer: u64, older: u64, expected: bool) {

@@ -70,8 +70,8 @@ impl View {
 
     /// The same files under a new memtable.
     pub(crate) fn with_active(&self, slot: &Arc<Slot>) -> View {
-        let newest = self.active().memtable.id();
-        debug_assert!(slot.memtable.id() > newest, "memtables are numbered in order");
+        let newest = self.active().memtable.id;
+        debug_assert!(slot.memtable.id > newest, "memtables are numbered in order");
         let mut view = self.clone();
         view.memtables.insert(0, Arc::clone(slot));
         view
@@ -95,7 +95,7 @@ impl View {
     /// The same memtables, less `flushed`, over a new version.
     pub(crate) fn with_version(&self, version: &Arc<Version>, flushed: Option<u64>) -> View {
         let mut view = View { version: Arc::clone(version), ..self.clone() };
-        view.memtables.retain(|slot| Some(slot.memtable.id()) != flushed);
+        view.memtables.retain(|slot| Some(slot.memtable.id) != flushed);
         view
     }
 

@@ -49,7 +49,7 @@ pub(crate) struct ChangeLog {
     /// The first record that is read begins the log that was chosen, or one behind it.
     is_linked: bool,
     /// What comes later was not given yet.
-    given: Seq,
+    pub(crate) given: Seq,
 }
 
 /// What a log holds.
@@ -92,11 +92,6 @@ impl ChangeLog {
             feed.begin()
         })?;
         Ok(feed)
-    }
-
-    /// Commits up to here were given.
-    pub(crate) fn given(&self) -> Seq {
-        self.given
     }
 
     /// Gives what follows, until `visit` has had enough or nothing more is durable now.
@@ -175,7 +170,7 @@ impl ChangeLog {
                 Ok(if is_enough { More::No } else { More::Yes })
             })?
         };
-        let from = self.tail.log().map(|log| log.number);
+        let from = self.tail.log.map(|log| log.number);
         let from = from.or_else(|| ready.front().map(|record| record.log.number));
         self.manifest.advance()?;
         let version = Arc::clone(self.manifest.version());

@@ -29,7 +29,7 @@ use crate::rng::Rng;
 use crate::sst::{BlockCache, Sst, SstShared};
 
 use crate::lsm::guards::SnapshotGuard;
-use crate::lsm::read::reader::Pinned;
+use crate::lsm::read::view::View;
 use crate::lsm::{Engine, Env};
 
 /// Files are copied in pieces of this.
@@ -42,7 +42,7 @@ pub(crate) type OnBytes<'p> = &'p mut dyn FnMut(u64);
 
 /// The database as of a moment; its files stay as long as this is held.
 pub(crate) struct Image {
-    pinned: Pinned,
+    pinned: Arc<View>,
     /// Of the database itself: a copy takes an incarnation of its own.
     pub(crate) identity: Identity,
     /// Makes the image out of nothing but the files.
@@ -59,7 +59,7 @@ pub(crate) struct Copied {
 
 impl Image {
     pub(crate) fn version(&self) -> &Version {
-        self.pinned.version()
+        &self.pinned.version
     }
 }
 
@@ -72,7 +72,7 @@ pub(crate) fn image(engine: &Arc<Engine>) -> Result<Image> {
         if !pinned.is_a_prefix() {
             continue;
         }
-        let version = pinned.version();
+        let version = &pinned.version;
         let Some(identity) = version.identity.as_ref() else {
             return Err(Error::corrupt(&engine.env().dir, 0, "manifest", "no identity"));
         };
@@ -112,13 +112,13 @@ pub(crate) fn verify_copy(env: &Env, fs: &dyn Fs, meta: &FileMeta) -> Result<()>
     facts.problems.into_iter().next().map_or(Ok(()), |problem| Err(Error::damage(problem)))
 }
 
-impl Pinned {
+impl View {
     /// True if no memtable holds a commit from before something in the files: flushes take the oldest first, and only
     /// imports come in beside them.
     pub(crate) fn is_a_prefix(&self) -> bool {
-        let imported = self.version().files().map(|file| file.meta.visible_from).max();
+        let imported = self.version.files().map(|file| file.meta.visible_from).max();
         let imported = imported.unwrap_or_default();
-        let mut memtables = self.view().memtables.iter().map(|slot| &slot.memtable);
+        let mut memtables = self.memtables.iter().map(|slot| &slot.memtable);
         memtables.all(|memtable| memtable.seq_max().is_none() || memtable.seq_min() > imported)
     }
 }

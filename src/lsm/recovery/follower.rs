@@ -284,7 +284,7 @@ impl Logs {
         let under_way = self.memtables.saturating_sub(1);
         self.slots.retain(|slot| match slot.memtable.seq_max() {
             Some(last) => last > flushed,
-            None => slot.memtable.id() == under_way,
+            None => slot.memtable.id == under_way,
         });
         self.drops.range_tombstones.retain(|range_tombstone| range_tombstone.from > flushed);
         self.drops.tables.retain(|_, seq| *seq > flushed);

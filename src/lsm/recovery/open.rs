@@ -264,7 +264,7 @@ pub(super) fn assemble(
     dropped.extend(drops.tables);
     let view = View { memtables, version, range_tombstones };
     let group_commit = GroupCommit::new(queue, last);
-    let published = Arc::clone(group_commit.published_seq());
+    let published = Arc::clone(&group_commit.published);
     let executor = Arc::new(executor);
     let state = MaintenanceState::new(env.options.background_bytes_per_second);
     let writer = Writer {
@@ -274,7 +274,7 @@ pub(super) fn assemble(
         space_limit: None,
         backlog: Backlog::default(),
         executor: Arc::clone(&executor),
-        reader: Reader::new(env, view, published, DroppedTables::new(dropped)),
+        reader: Reader::new(env, view, published, DroppedTables(Mutex::new(dropped))),
     };
     let (install, is_reader) = (Mutex::new(manifest), false);
     Maintenance { writer, install, state, ttl, eviction: None, executor, is_reader }
@@ -288,7 +288,7 @@ fn begin(
     is_closed: bool,
     disk: Option<(SpaceLimit, FifoEviction)>,
 ) -> Result<Maintenance> {
-    manifest.set_roll_bytes_min(env.options.manifest_roll_bytes);
+    manifest.roll_bytes_min = env.options.manifest_roll_bytes;
     let known = manifest.version().clock_if_known();
     // Numbers may be ahead of any clock: the earlier of the two lets nothing expire early.
     let known = known.unwrap_or_else(|| env.clock.now().min(replayed.last.0).into());
@@ -303,7 +303,7 @@ fn begin(
         }
     };
     queue.spare_bytes_max = SPARE_BUFFERS * env.options.log_buffer_bytes;
-    let executor = Executor::behind(env.loads.bell());
+    let executor = Executor::behind(&env.loads.bell);
     let rate_limit = env.options.targets.map(RateLimit::new);
     let logged = (memtables(&env, replayed.slots, number), replayed.drops);
     let mut maintenance = assemble(env, manifest, (queue, replayed.last), logged, ttl, executor);
@@ -347,7 +347,7 @@ fn memtables(env: &Env, mut replayed: Vec<Slot>, number: Option<FileNumber>) -> 
             last.logs.extend(number);
         }
     } else {
-        let id = replayed.last().map_or(0, |slot| slot.memtable.id() + 1);
+        let id = replayed.last().map_or(0, |slot| slot.memtable.id + 1);
         let memtable = Arc::new(Memtable::new(id, env.options.memtable_bytes, 0));
         replayed.push(Slot { memtable, logs: number.into_iter().collect() });
     }

@@ -23,7 +23,7 @@ use crate::lsm::read::log_files::LogFiles;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogTail {
     /// The log under way; `None` before the first.
-    log: Option<LogMeta>,
+    pub(crate) log: Option<LogMeta>,
     /// Where the last record that was given ends.
     end: u64,
     /// Everything up to here is durable.
@@ -55,11 +55,6 @@ impl LogTail {
     /// Begins with `log`.
     pub(crate) fn at(log: LogMeta) -> Self {
         Self { log: Some(log), end: LogFile::START, durable: Position::default() }
-    }
-
-    /// The log under way.
-    pub(crate) fn log(&self) -> Option<LogMeta> {
-        self.log
     }
 
     /// Everything in front of this was given.

@@ -46,7 +46,7 @@ const CATALOG_BYTES: u64 = 4 << 10;
 /// See the module.
 pub(crate) struct SpaceLimit {
     meter: Arc<Meter>,
-    limit: u64,
+    pub(in crate::lsm) limit: u64,
     margin: u64,
     pub(in crate::lsm) reserve: u64,
     /// What merges under way may write.
@@ -156,18 +156,9 @@ impl SpaceLimit {
         Taken { all, live, flush: flush + flush / 8 + manifest }
     }
 
-    pub(in crate::lsm) fn limit(&self) -> u64 {
-        self.limit
-    }
-
     /// What rows may take.
     pub(in crate::lsm) fn for_rows(&self) -> u64 {
         self.limit - self.margin - self.reserve
-    }
-
-    /// What all files may take with deletions.
-    fn for_deletes(&self) -> u64 {
-        self.limit - self.margin - self.reserve / 2
     }
 
     /// What is left for merges beside those that may write `planned` bytes.
@@ -250,7 +241,8 @@ impl SpaceLimit {
         let bytes = bytes.max(least);
         let most = if has_rows { self.for_rows() } else { u64::MAX };
         // In the log and in memory, from where it goes to a table.
-        let held = self.take_room(reader, help, 2 * bytes, [self.for_deletes(), most])?;
+        let for_deletes = self.limit - self.margin - self.reserve / 2;
+        let held = self.take_room(reader, help, 2 * bytes, [for_deletes, most])?;
         Ok(Admitted { held: Some(held), bytes })
     }
 

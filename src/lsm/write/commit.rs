@@ -183,7 +183,7 @@ impl Writer {
         state: &State<LogQueue>,
         write: &PendingWrite<'_, '_>,
     ) -> Result<Seq, RetryReason> {
-        let seq = Seq(self.reader.env.clock.now().max(state.last().0.saturating_add(1)));
+        let seq = Seq(self.reader.env.clock.now().max(state.last.0.saturating_add(1)));
         if seq > Seq::MAX {
             let problem = "the clock or the last commit is beyond the year 9999";
             return Err(Error::new(ErrorKind::Unsupported, problem).into());
@@ -280,7 +280,7 @@ impl Writer {
         let bytes = state.queue.append(&env.shapes, batch, rows, seq)?;
         let active = &view.active().memtable;
         let puts = batch.ops.iter().zip(rows).filter(|(_, row)| row.is_some());
-        env.gaps.settle(active, view.range_tombstones.newest(), puts.map(|(op, _)| &*op.key));
+        env.gaps.settle(active, view.range_tombstones.newest, puts.map(|(op, _)| &*op.key));
         active.insert_all(seq, batch.ops.iter().zip(rows).map(|(op, row)| new_entry(op, row)));
         Ok(bytes)
     }
@@ -336,7 +336,7 @@ impl Writer {
     /// The committer that fills the buffer flushes it; at twice the limit it first waits for the group in progress.
     fn flush_full_buffer(&self, queued: usize) -> Result<()> {
         let most = self.reader.env.options.log_buffer_bytes;
-        if queued >= 2 * most || !self.group_commit.lock().is_leading() {
+        if queued >= 2 * most || !self.group_commit.lock().leading {
             self.group_commit.flush(Durability::Buffered)?;
         }
         Ok(())

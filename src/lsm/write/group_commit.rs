@@ -52,7 +52,7 @@ pub(crate) struct GroupCommit<Q: Queue> {
     ended: [Condvar; 2],
     /// Of those who wait for company: somebody led, or nobody ever will.
     company: Condvar,
-    published: Arc<PublishedSeq>,
+    pub(in crate::lsm) published: Arc<PublishedSeq>,
 }
 
 /// What the commit lock guards.
@@ -60,15 +60,17 @@ pub(crate) struct State<Q> {
     pub(crate) queue: Q,
     /// The number of the commit group that is being filled.
     filling: u64,
-    leading: bool,
+    /// A commit group is under way.
+    pub(super) leading: bool,
     /// The strictest wish in the commit group being filled.
     need: Durability,
     /// The last Seq queued.
-    last: Seq,
+    pub(in crate::lsm) last: Seq,
     /// What the end of the commit group under way publishes: all it took, and what follows up to the first commit that
     /// wants more than `Buffered`.
     ending: Seq,
-    failed: Option<Error>,
+    /// Why nothing can be written any more.
+    pub(in crate::lsm) failed: Option<Error>,
     wakers: Vec<(Seq, Waker)>,
     /// How many wait for company.
     lingering: usize,
@@ -103,11 +105,6 @@ impl<Q: Queue> GroupCommit<Q> {
     /// Readers see every commit up to this one. Read it after pinning a view.
     pub(crate) fn published(&self) -> Seq {
         self.published.load()
-    }
-
-    /// Where the published Seq is read without this.
-    pub(crate) fn published_seq(&self) -> &Arc<PublishedSeq> {
-        &self.published
     }
 
     /// Notes that `seq` was queued. A `Buffered` commit with nothing stricter before it is published at once.
@@ -289,33 +286,15 @@ impl<Q: Queue> GroupCommit<Q> {
 }
 
 impl<Q> State<Q> {
-    /// The last Seq given.
-    pub(crate) fn last(&self) -> Seq {
-        self.last
-    }
-
     /// Numbers up to `seq` are given out; what ends next publishes them.
     pub(crate) fn raise(&mut self, seq: Seq) {
         self.last = self.last.max(seq);
     }
 
-    /// True if a commit group is under way.
-    pub(crate) fn is_leading(&self) -> bool {
-        self.leading
-    }
-
-    /// Why nothing can be written any more.
-    pub(crate) fn failed(&self) -> Option<&Error> {
-        self.failed.as_ref()
-    }
-
     /// # Errors
     /// Why nothing can be written any more.
     pub(crate) fn check(&self) -> Result<(), Error> {
-        match &self.failed {
-            Some(error) => Err(error.clone()),
-            None => Ok(()),
-        }
+        self.failed.clone().map_or(Ok(()), Err)
     }
 
     /// The commit group whose end decides `seq`. Requires: a commit group is under way.

@@ -50,7 +50,7 @@ impl Writer {
             return false;
         }
         let state = self.group_commit.lock();
-        state.failed().is_none()
+        state.failed.is_none()
             && state.queue.check_open(Closing::No).is_ok()
             && self.gates.closed_to(batch.ops.iter().map(|op| &*op.key)).is_none()
     }

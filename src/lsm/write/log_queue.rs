@@ -96,7 +96,7 @@ pub(crate) struct LogQueue {
     pub(super) spare: Vec<u8>,
     /// One that has grown beyond this is given back.
     pub(in crate::lsm) spare_bytes_max: usize,
-    pub(super) closing: Closing,
+    pub(in crate::lsm) closing: Closing,
     /// The last Seq that something has: of a commit that was queued, or of rows that came in as files.
     pub(in crate::lsm) last: Seq,
     /// Keys and rows that were written and that the account does not have yet, and where the logs ended behind them.
@@ -111,7 +111,7 @@ pub(crate) struct LogQueue {
 
 /// How far closing has come.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
-pub(super) enum Closing {
+pub(in crate::lsm) enum Closing {
     No,
     /// No commit enters any more.
     Commits,

@@ -36,7 +36,7 @@ struct PreReadHit {
 impl PreRead {
     /// True if everything written since the look-up is in the memtables of `view`.
     pub(crate) fn stands(&self, view: &View) -> bool {
-        view.memtables.last().is_some_and(|oldest| oldest.memtable.id() <= self.memtable)
+        view.memtables.last().is_some_and(|oldest| oldest.memtable.id <= self.memtable)
     }
 
     /// False if `op`, the operation `index`, needs a row that was left in memory.
@@ -86,7 +86,7 @@ impl Writer {
     /// Looks up the keys of `batch` whose newest entry matters, outside the commit lock.
     pub(crate) fn look_up(&self, batch: &Batch<'_>) -> Result<PreRead> {
         let view = self.reader.view.load();
-        let memtable = view.active().memtable.id();
+        let memtable = view.active().memtable.id;
         let mut found = SmallVec::new();
         if batch.ops.iter().any(|op| op.needs_current()) {
             found.reserve(batch.ops.len());

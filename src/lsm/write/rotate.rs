@@ -46,7 +46,7 @@ impl Writer {
         let Some(next) = state.queue.next.take() else { return Err(RetryReason::Log) };
         let number = next.log.header().number;
         state.queue.switch_to(next)?;
-        let id = view.active().memtable.id() + 1;
+        let id = view.active().memtable.id + 1;
         // The next one is likely to be like this one.
         let keys = view.active().memtable.keys();
         let memtable = Memtable::new(id, self.reader.env.options.memtable_bytes, keys);

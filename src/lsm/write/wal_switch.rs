@@ -112,7 +112,7 @@ impl Writer {
             let mut state = self.group_commit.lock();
             state.check()?;
             state.queue.check_open(Closing::Commits)?;
-            let last = state.last();
+            let last = state.last;
             let delay = ticks_in(self.reader.env.options.max_commit_delay);
             let ahead = SEQ_RESERVATION_TICKS.saturating_add(delay);
             let seq_reservation =
@@ -156,16 +156,11 @@ impl Writer {
             // A failed commit group has emptied the queue, and nobody knows what of it is on the disk.
             state.check()?;
             // A commit group under way has emptied the queue, too.
-            (!state.is_leading() || mutant!("racy-ceiling"))
+            (!state.leading || mutant!("racy-ceiling"))
                 && state.queue.unsynced.is_empty()
                 && state.queue.segments.is_empty()
         };
         if is_settled { Ok(()) } else { self.group_commit.flush(Durability::Sync) }
-    }
-
-    /// Commits are refused from now on; those that are queued go on.
-    pub(crate) fn refuse_commits(&self) {
-        self.group_commit.lock().queue.closing = Closing::Commits;
     }
 
     /// Appends the record that says the log was closed in order, and syncs it; what a clean close vouches for. `None` if
@@ -184,7 +179,7 @@ impl Writer {
         let manifest = manifest.position();
         let close = {
             let mut state = self.group_commit.lock();
-            let last_seq = state.last();
+            let last_seq = state.last;
             let queue = &mut state.queue;
             queue.append_empty(RecordKind::Close, last_seq, |out| {
                 wal::Close { manifest, last_seq }.encode(out);

@@ -110,7 +110,7 @@ impl Writer {
         if self.reader.env.gaps.has_offers() {
             let _commits = self.group_commit.lock();
             let view = self.reader.view.load();
-            let (active, newest) = (&view.active().memtable, view.range_tombstones.newest());
+            let (active, newest) = (&view.active().memtable, view.range_tombstones.newest);
             self.reader.env.gaps.settle(active, newest, std::iter::empty());
         }
     }

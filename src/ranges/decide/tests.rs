@@ -6,6 +6,43 @@ use super::*;
 use crate::format::key::user_key;
 use crate::ranges::load::RangeLoad;
 
+/// The next thing to do; the engine asks for the parts where it has what they need.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) enum Decision {
+    /// Cut where [`cut_by_size`] says.
+    SplitBySize {
+        range: RangeId,
+    },
+    SplitByLoad {
+        range: RangeId,
+        at: Box<[u8]>,
+    },
+    /// Two neighbours.
+    Merge {
+        lower: RangeId,
+        upper: RangeId,
+    },
+}
+
+/// The next thing to do for the ranges of one table, which come in key order: the largest that is too large, else the
+/// hottest whose load divides, else the first two neighbours that are better joined.
+pub(super) fn next(ranges: &[RangeState], pace: Pace, limits: &Limits) -> Option<Decision> {
+    if may_split(ranges.len(), pace, limits) {
+        let too_large = ranges.iter().filter(|range| is_too_large(range.bytes, limits));
+        if let Some(range) = too_large.max_by_key(|range| range.bytes) {
+            return Some(Decision::SplitBySize { range: range.id });
+        }
+        let hot = ranges.iter().filter_map(|range| Some((range, split_by_load(range, limits)?)));
+        let hottest = hot.max_by(|a, b| a.0.load.ops().total_cmp(&b.0.load.ops()));
+        if let Some((range, at)) = hottest {
+            return Some(Decision::SplitByLoad { range: range.id, at });
+        }
+    }
+    let mut pairs = ranges.windows(2).filter_map(|pair| <&[_; 2]>::try_from(pair).ok());
+    let cold = pairs.find(|[lower, upper]| should_merge(lower, upper, limits));
+    cold.map(|[lower, upper]| Decision::Merge { lower: lower.id, upper: upper.id })
+}
+
 const LIMITS: fn() -> Limits = || Limits::for_files(32 << 20);
 
 fn key(pk: &str, rk: &str) -> Box<[u8]> {

@@ -50,7 +50,7 @@ pub fn ranges(db: &Db, table: &str) -> Result<Vec<RangeInfo>> {
         young: range.young.len(),
         run: range.run.len(),
     };
-    Ok(pinned.version().ranges_in(&span).iter().map(info).collect())
+    Ok(pinned.version.ranges_in(&span).iter().map(info).collect())
 }
 
 /// Divides the range that holds this place before the entity, or before the partition if there is no RowKey; false if
@@ -64,7 +64,7 @@ pub fn split_at(db: &Db, table: &str, pk: &str, rk: Option<&str>) -> Result<bool
         Some(rk) => user_key(id, pk, rk),
         None => before_partition(id, pk),
     };
-    let range = db.engine().reader().pin().version().range_for(&key).map(|range| range.id);
+    let range = db.engine().reader().pin().version.range_for(&key).map(|range| range.id);
     range.map_or(Ok(false), |range| db.engine().maintenance().split_range(range, &key))
 }
 
@@ -76,7 +76,7 @@ pub fn split_at(db: &Db, table: &str, pk: &str, rk: Option<&str>) -> Result<bool
 pub fn split_by_size(db: &Db, table: &str, index: usize) -> Result<bool> {
     let span = whole_table(table_id(db, table)?);
     let pinned = db.engine().reader().pin();
-    let Some(range) = pinned.version().ranges_in(&span).get(index) else { return Ok(false) };
+    let Some(range) = pinned.version.ranges_in(&span).get(index) else { return Ok(false) };
     match db.engine().maintenance().split_key_by_size(range)? {
         Some(key) => db.engine().maintenance().split_range(range.id, &key),
         None => Ok(false),

@@ -52,7 +52,7 @@ impl<'e> FileFacts<'e> {
             horizon,
             state,
             now: env.clock.monotonic(),
-            is_flushing: view.memtables.iter().any(|slot| Some(slot.memtable.id()) <= frozen),
+            is_flushing: view.memtables.iter().any(|slot| Some(slot.memtable.id) <= frozen),
         }
     }
 

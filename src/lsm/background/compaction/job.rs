@@ -57,6 +57,8 @@ const SMALL_RANGE_BYTES: u64 = 1 << 20;
 const STRETCH_RANGES: usize = 4_096;
 /// Keys that bound the clips of a stretch, together.
 const STRETCH_KEY_BYTES: usize = 2 << 20;
+/// Reads suffer in a range with more files over one another.
+const SOURCES_MAX: usize = 8;
 /// A range into which nothing was written for so long rests.
 const REST_TICKS: u64 = 6 * 3_600 * TICKS_PER_SECOND;
 
@@ -210,6 +212,7 @@ impl Maintenance {
         });
         let rests = options.compress_at_rest && cfg!(feature = "zstd");
         Limits {
+            sources_max: SOURCES_MAX,
             run_file_bytes_min: bytes / 4,
             run_file_bytes_max: bytes,
             job_bytes_max: bytes.saturating_mul(JOB_RUN_FILES).min(space_limit),
@@ -218,7 +221,7 @@ impl Maintenance {
             range_tombstone: facts.range_tombstone(),
             flush_bytes: flush_bytes_max(options.memtable_bytes as u64),
             rests_below: if rests { Seq(now.saturating_sub(REST_TICKS)) } else { Seq::ZERO },
-            ..Limits::default()
+            window_bytes: 0,
         }
     }
 

@@ -9,7 +9,6 @@ use crate::ranges::{Range, RangeFile, Reference};
 pub(crate) use crate::sst::SstPart as Part;
 
 use crate::lsm::read::load_sampling::Readers;
-use crate::lsm::write::admission::JOB_RUN_FILES;
 
 /// What bounds a range's tree.
 #[derive(Clone, Copy, Debug)]
@@ -34,23 +33,6 @@ pub(crate) struct Limits {
     pub(crate) rests_below: Seq,
     /// Files are merged with neighbours in age only, up to this length; zero: by keys.
     pub(crate) window_bytes: u64,
-}
-
-impl Default for Limits {
-    fn default() -> Self {
-        Self {
-            sources_max: 8,
-            run_file_bytes_min: 8 << 20,
-            run_file_bytes_max: 64 << 20,
-            job_bytes_max: JOB_RUN_FILES * (64 << 20),
-            aged_below: Seq::ZERO,
-            seen_below: Seq::ZERO,
-            range_tombstone: Seq::ZERO,
-            flush_bytes: u64::MAX,
-            rests_below: Seq::ZERO,
-            window_bytes: 0,
-        }
-    }
 }
 
 /// What to do to a range.
@@ -98,19 +80,13 @@ pub(crate) enum Reason {
 /// may change at any time.
 pub(crate) trait Facts<F: RangeFile> {
     /// Who reads the range.
-    fn readers(&self, _range: &Range<F>) -> Readers {
-        Readers::Some
-    }
+    fn readers(&self, range: &Range<F>) -> Readers;
 
     /// Of 1,000 entries of the young files, how many hide one of the run.
-    fn hidden(&self, _young: &[&Reference<F>], _run: &[Reference<F>]) -> u64 {
-        1_000
-    }
+    fn hidden(&self, young: &[&Reference<F>], run: &[Reference<F>]) -> u64;
 
     /// True for a file that cannot be read as a whole: it stays where it is, whatever that costs.
-    fn is_damaged(&self, _reference: &Reference<F>) -> bool {
-        false
-    }
+    fn is_damaged(&self, reference: &Reference<F>) -> bool;
 
     /// What lies in the clip.
     fn part(&self, reference: &Reference<F>) -> Part;
@@ -119,19 +95,13 @@ pub(crate) trait Facts<F: RangeFile> {
     fn key_at(&self, reference: &Reference<F>, bytes: u64) -> Option<Box<[u8]>>;
 
     /// A key that no tombstone of the clip is above; `None` if that is not known.
-    fn tombstones_end(&self, _reference: &Reference<F>) -> Option<Box<[u8]>> {
-        None
-    }
+    fn tombstones_end(&self, reference: &Reference<F>) -> Option<Box<[u8]>>;
 
     /// True if a range tombstone hides entries of the part, which a merge would drop.
-    fn wants_rewrite(&self, _reference: &Reference<F>) -> bool {
-        false
-    }
+    fn wants_rewrite(&self, reference: &Reference<F>) -> bool;
 
     /// True if the file could be stored smaller.
-    fn is_compressible(&self, _reference: &Reference<F>) -> bool {
-        false
-    }
+    fn is_compressible(&self, reference: &Reference<F>) -> bool;
 }
 
 impl Job {

@@ -159,7 +159,7 @@ fn a_head_of_dead_entries_is_walked_over_once() {
     db.delete(&["b"]);
     assert_eq!((db.head().as_str(), db.gaps()), ("c", pairs(&[("", "c")])));
     let mut scan = db.scan();
-    assert_eq!((next(&mut scan).as_deref(), scan.rows()), (Some("c"), 1));
+    assert_eq!((next(&mut scan).as_deref(), scan.rows), (Some("c"), 1));
     assert_eq!((db.passed(), next(&mut scan).as_deref()), (1, Some("d")));
     db.delete(&["c", "d"]);
     assert_eq!((db.head().as_str(), db.gaps()), ("e", pairs(&[("", "e")])));
@@ -168,7 +168,7 @@ fn a_head_of_dead_entries_is_walked_over_once() {
     assert_eq!(next(&mut db.engine.scan(&span("b", Some("d")), None).unwrap()), None);
     db.engine.maintenance().flush_all().unwrap();
     let mut scan = db.scan();
-    assert_eq!((next(&mut scan).as_deref(), scan.rows()), (Some("e"), 1), "in files too");
+    assert_eq!((next(&mut scan).as_deref(), scan.rows), (Some("e"), 1), "in files too");
 }
 
 #[test]
@@ -286,7 +286,7 @@ fn a_snapshot_from_before_does_not_use_a_gap_and_one_from_after_does() {
     let after = SnapshotGuard::take(&db.engine);
     assert_eq!(db.head(), "c");
     let head = |at: &SnapshotGuard| {
-        next(&mut db.engine.scan(&span("", None), Some(at.seq())).unwrap()).unwrap()
+        next(&mut db.engine.scan(&span("", None), Some(at.seq)).unwrap()).unwrap()
     };
     assert_eq!((head(&before).as_str(), db.passed()), ("a", 0));
     // Its Seq may be that of the gap.
@@ -416,7 +416,7 @@ fn run(seed: u64) -> u64 {
             _ => {
                 let at = rng.index(2 * snapshots.len() + 3);
                 let (at, state) = match snapshots.get(at) {
-                    Some((guard, state)) => (Some(guard.seq()), state),
+                    Some((guard, state)) => (Some(guard.seq), state),
                     None => (None, &state),
                 };
                 let low = if rng.chance(1, 2) { "" } else { name };

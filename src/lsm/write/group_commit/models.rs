@@ -100,10 +100,10 @@ impl Model {
     /// Queues a commit, as `Engine::submit` does.
     fn submit(&self, durability: Durability) -> Result<Seq, Error> {
         let mut state = self.group_commit.lock();
-        if let Some(error) = state.failed() {
+        if let Some(error) = &state.failed {
             return Err(error.clone());
         }
-        let seq = Seq(state.last().0 + 1);
+        let seq = Seq(state.last.0 + 1);
         state.queue.last = seq;
         self.disk.asked.lock().unwrap().push((seq, durability));
         self.group_commit.queued(&mut state, seq, durability);
@@ -243,7 +243,7 @@ fn loom_a_flush_beside_waiters() {
         let other = model.spawn(|model| {
             model.commit(OS).unwrap();
         });
-        let before = model.group_commit.lock().last();
+        let before = model.group_commit.lock().last;
         model.group_commit.flush(SYNC).unwrap();
         assert!(
             model.disk.synced.load(Ordering::Relaxed) >= before.0,
@@ -285,7 +285,7 @@ fn check_failure(good: usize, wishes: &'static [Durability]) {
             })
             .collect();
         let flushed = model.group_commit.flush(SYNC);
-        let known = model.group_commit.lock().failed().is_some();
+        let known = model.group_commit.lock().failed.is_some();
         let published = model.published();
         assert!(flushed.is_ok() || known);
         for thread in spawned {

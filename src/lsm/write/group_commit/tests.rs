@@ -79,7 +79,7 @@ impl Queue for Counting {
 
 fn submit(group_commit: &GroupCommit<Counting>, durability: Durability) -> Seq {
     let mut state = group_commit.lock();
-    let seq = Seq(state.last().0 + 1);
+    let seq = Seq(state.last.0 + 1);
     state.queue.queued += 1;
     group_commit.queued(&mut state, seq, durability);
     seq

@@ -98,7 +98,7 @@ fn commits(version: &Version) -> Vec<u64> {
 }
 
 fn range(version: &Version) -> Arc<FileRange> {
-    Arc::clone(version.ranges().get(RANGE).unwrap())
+    Arc::clone(version.ranges.get(RANGE).unwrap())
 }
 
 /// As `install_job`: in the version as it is now, or not at all.

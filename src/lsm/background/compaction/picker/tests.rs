@@ -34,10 +34,54 @@ impl RangeFile for File {
     }
 }
 
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            sources_max: 8,
+            run_file_bytes_min: 8 << 20,
+            run_file_bytes_max: 64 << 20,
+            job_bytes_max: JOB_RUN_FILES * (64 << 20),
+            aged_below: Seq::ZERO,
+            seen_below: Seq::ZERO,
+            range_tombstone: Seq::ZERO,
+            flush_bytes: u64::MAX,
+            rests_below: Seq::ZERO,
+            window_bytes: 0,
+        }
+    }
+}
+
+/// What a test does not ask about.
+macro_rules! unasked {
+    (@readers) => {
+        fn readers(&self, _: &Range<File>) -> Readers {
+            Readers::Some
+        }
+    };
+    (@hidden) => {
+        fn hidden(&self, _: &[&Reference<File>], _: &[Reference<File>]) -> u64 {
+            1_000
+        }
+    };
+    (@tombstones_end) => {
+        fn tombstones_end(&self, _: &Reference<File>) -> Option<Box<[u8]>> {
+            None
+        }
+    };
+    (@$is:ident) => {
+        fn $is(&self, _: &Reference<File>) -> bool {
+            false
+        }
+    };
+    ($($name:ident),*) => { $(unasked!(@$name);)* };
+}
+
 /// Knows the files by heart, and who reads.
 struct ReadBy(Readers);
 
 impl Facts<File> for ReadBy {
+    unasked!(is_damaged, wants_rewrite, is_compressible);
+
     fn readers(&self, _: &Range<File>) -> Readers {
         self.0
     }
@@ -68,6 +112,8 @@ impl Facts<File> for ReadBy {
 struct Exact;
 
 impl Facts<File> for Exact {
+    unasked!(readers, hidden, is_damaged, wants_rewrite, is_compressible);
+
     fn part(&self, reference: &Reference<File>) -> Part {
         let inside = || counted(reference);
         let entries = inside().count() as u64;
@@ -90,6 +136,8 @@ impl Facts<File> for Exact {
 struct Damaged<'a>(&'a [u64]);
 
 impl Facts<File> for Damaged<'_> {
+    unasked!(readers, hidden, wants_rewrite, is_compressible);
+
     fn is_damaged(&self, reference: &Reference<File>) -> bool {
         self.0.contains(&reference.file.number)
     }
@@ -693,6 +741,8 @@ fn old_tombstones_go_in_time() {
 struct Fenced(Vec<u64>);
 
 impl Facts<File> for Fenced {
+    unasked!(readers, hidden, is_damaged, tombstones_end);
+
     fn part(&self, reference: &Reference<File>) -> Part {
         Exact.part(reference)
     }
@@ -727,6 +777,8 @@ fn a_run_at_rest_is_written_again_a_piece_at_a_time() {
         // Only the rest: nothing here is fenced.
         struct Rest(Fenced);
         impl Facts<File> for Rest {
+            unasked!(readers, hidden, is_damaged, tombstones_end, wants_rewrite);
+
             fn part(&self, reference: &Reference<File>) -> Part {
                 self.0.part(reference)
             }
