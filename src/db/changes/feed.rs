@@ -192,7 +192,7 @@ impl Changes {
         names: BTreeMap<TableId, Arc<str>>,
     ) -> Result<Self> {
         let log = ChangeLog::open(env, Some(since.seq))?;
-        let (incarnation, given) = (since.incarnation, log.given());
+        let (incarnation, given) = (since.incarnation, log.given);
         let tables = Tables { names, is_looked_ahead: false };
         let (shapes, ready) = (Shapes::new(), VecDeque::new());
         Ok(Self { incarnation, log, tables, shapes, ready, given })
@@ -200,7 +200,7 @@ impl Changes {
 
     /// Behind everything that was given, and behind commits that say nothing about tables and entities.
     pub fn position(&self) -> Position {
-        let seq = if self.ready.is_empty() { self.log.given() } else { self.given };
+        let seq = if self.ready.is_empty() { self.log.given } else { self.given };
         Position { incarnation: self.incarnation, seq }
     }
 
