@@ -67,7 +67,7 @@ use crate::table::{Catalog, GateEntry, GateMode, SlowQuery, Snapshot, Table};
 #[derive(Clone)]
 pub struct Db {
     engine: Arc<Engine>,
-    catalog: Arc<Catalog>,
+    pub(crate) catalog: Arc<Catalog>,
 }
 
 /// A gate that holds writes, or writes and reads, of a key range back; see [`Db::gate`].
@@ -208,28 +208,6 @@ impl Db {
     /// `NotFound`.
     pub fn ttl(&self, table: &str) -> Result<Option<Duration>> {
         Ok(self.catalog.table(table)?.ttl())
-    }
-
-    /// A text kept beside a table, or beside the database.
-    ///
-    /// # Errors
-    /// `NotFound` for a table that there is none of.
-    pub(crate) fn note(&self, table: Option<&str>, name: &str) -> Result<Option<Arc<str>>> {
-        self.catalog.note(table, name)
-    }
-
-    /// Sets or removes a text of up to 512 KiB beside a table, which it goes with, or beside the database. Always as durable
-    /// as [`Durability::Sync`](crate::Durability::Sync).
-    ///
-    /// # Errors
-    /// `NotFound` for a table that there is none of; `InvalidInput` for a longer text; as every write.
-    pub(crate) fn set_note(
-        &self,
-        table: Option<&str>,
-        name: &str,
-        text: Option<&str>,
-    ) -> Result<()> {
-        self.catalog.set_note(table, name, text)
     }
 
     /// The names of all tables in the case they were created with, ordered by lower-case name.

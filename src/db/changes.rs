@@ -145,7 +145,7 @@ impl Cursor {
     /// # Errors
     /// `Corruption` if what is kept is no position.
     pub fn position(&self) -> Result<Option<Position>> {
-        let text = self.db.note(None, &self.note())?;
+        let text = self.db.catalog.note(None, &self.note())?;
         let read = text.map(|text| text.parse());
         read.transpose().map_err(|error: Error| {
             Error::corrupt("catalog".as_ref(), 0, "cursor", error.to_string())
@@ -183,7 +183,7 @@ impl Cursor {
             let problem = format!("the cursor {} stands at {known}, behind {position}", self.name);
             return Err(Error::new(ErrorKind::InvalidInput, problem));
         }
-        self.db.set_note(None, &self.note(), Some(&position.to_string()))
+        self.db.catalog.set_note(None, &self.note(), Some(&position.to_string()))
     }
 
     /// Forgets the cursor.
@@ -191,7 +191,7 @@ impl Cursor {
     /// # Errors
     /// As every write.
     pub fn remove(&self) -> Result<()> {
-        self.db.set_note(None, &self.note(), None)
+        self.db.catalog.set_note(None, &self.note(), None)
     }
 
     fn note(&self) -> String {

@@ -372,15 +372,7 @@ fn seal_header(place: BlockPlace, (codec, raw, padding): (u8, &[u8], usize), blo
     header[20..].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Changes the codec of a block and what vouches for it: what another build could have left.
-#[cfg(test)]
-pub(crate) fn forge_codec(place: BlockPlace, codec: u8, block: &mut [u8]) {
-    block[1] = codec;
-    let sum = block_checksum(place, &block[..CHECKED_BYTES], &block[HEADER_BYTES..]);
-    block[CHECKED_BYTES..HEADER_BYTES].copy_from_slice(&sum.to_le_bytes());
-}
-
-fn block_checksum(place: BlockPlace, header: &[u8], stored: &[u8]) -> u32 {
+pub(crate) fn block_checksum(place: BlockPlace, header: &[u8], stored: &[u8]) -> u32 {
     Checksum::new().u64(place.file.0).u32(place.number).bytes(header).bytes(stored).finish()
 }
 

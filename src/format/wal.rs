@@ -235,12 +235,6 @@ impl<'a> Group<'a> {
         self.entries.clone().visit(entry)
     }
 
-    /// How many entries there are.
-    #[cfg(test)]
-    pub(crate) fn len(&self) -> usize {
-        self.entries.count
-    }
-
     pub(crate) fn changes(&self) -> impl Iterator<Item = Change> + use<'a> {
         let mut cursor = self.changes.clone();
         let fields = std::iter::from_fn(move || next_field(&mut cursor).ok().flatten());

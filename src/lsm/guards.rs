@@ -69,15 +69,6 @@ impl CommitTicket {
     pub(crate) fn wait(&self) -> Result<()> {
         self.engine.writer().group_commit.wait(self.seq)
     }
-
-    /// As a poll of the future, for a caller that knows of a leader: none is asked for.
-    pub(crate) fn poll_led(&self, context: &mut Context<'_>) -> Poll<Result<()>> {
-        self.engine
-            .writer()
-            .group_commit
-            .poll(self.seq, context.waker())
-            .map_or(Poll::Pending, Poll::Ready)
-    }
 }
 
 impl Drop for CommitTicket {
@@ -94,7 +85,8 @@ impl Future for CommitTicket {
 
     fn poll(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let this = self.get_mut();
-        if let Poll::Ready(result) = this.poll_led(context) {
+        let group_commit = &this.engine.writer().group_commit;
+        if let Some(result) = group_commit.poll(this.seq, context.waker()) {
             return Poll::Ready(result);
         }
         if this.engine.maintenance().executor.signal(Lane::Log) {

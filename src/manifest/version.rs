@@ -322,8 +322,8 @@ impl Version {
         }
     }
 
-    /// The files that nothing references once the references of `edit` are gone and added.
-    pub(crate) fn unreferenced_after(&self, edit: &VersionEdit) -> Vec<Arc<FileEntry>> {
+    /// Removes by `edit` the files that nothing references after it, and returns them.
+    pub(crate) fn remove_unreferenced(&self, edit: &mut VersionEdit) -> Vec<Arc<FileEntry>> {
         let mut gone: BTreeMap<FileNumber, usize> = BTreeMap::new();
         for (_, file) in &edit.remove_references {
             *gone.entry(*file).or_default() += 1;
@@ -334,7 +334,10 @@ impl Version {
         let left = |(file, count): (FileNumber, usize)| {
             self.files.get(&file).filter(|held| held.references == count)
         };
-        gone.into_iter().filter_map(left).map(|held| Arc::clone(&held.entry)).collect()
+        let gone: Vec<_> =
+            gone.into_iter().filter_map(left).map(|f| Arc::clone(&f.entry)).collect();
+        edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
+        gone
     }
 
     /// Checks every invariant of every range: what an opened database must pass.

@@ -73,7 +73,7 @@ impl Account {
     /// # Errors
     /// `TableNotFound`.
     pub(super) fn policies(&self, table: &str) -> Result<Vec<Policy>, Fault> {
-        match self.db.note(Some(table), POLICIES)? {
+        match self.db.catalog.note(Some(table), POLICIES)? {
             Some(text) => read_policies(&text).map_err(|_| unreadable(POLICIES)),
             None => Ok(Vec::new()),
         }

@@ -31,7 +31,7 @@ fn properties(account: &Account) -> Result<Properties, Fault> {
 
 /// The same; `None` if none was ever set. Every request asks, so a text is read once: another one is a new note.
 fn stored(account: &Account) -> Result<Option<Arc<Properties>>, Fault> {
-    let Some(text) = account.db.note(None, PROPERTIES)? else { return Ok(None) };
+    let Some(text) = account.db.catalog.note(None, PROPERTIES)? else { return Ok(None) };
     let mut known = account.properties.lock();
     match &*known {
         Some((of, properties)) if Arc::ptr_eq(of, &text) => Ok(Some(Arc::clone(properties))),
@@ -57,7 +57,7 @@ pub(super) fn set_acl(context: &RequestContext<'_>, table: &str) -> Result<Reply
     let mut text = Vec::new();
     put_policies(&mut text, &policies);
     let text = String::from_utf8_lossy(&text);
-    context.account.db.set_note(Some(table), POLICIES, Some(&text))?;
+    context.account.db.catalog.set_note(Some(table), POLICIES, Some(&text))?;
     Ok(Reply::new(204))
 }
 
@@ -77,7 +77,7 @@ pub(super) fn set_service(context: &RequestContext<'_>) -> Result<Reply, Fault> 
     let mut text = Vec::new();
     properties(context.account)?.with(change).put(&mut text, false);
     let text = String::from_utf8_lossy(&text);
-    context.account.db.set_note(None, PROPERTIES, Some(&text))?;
+    context.account.db.catalog.set_note(None, PROPERTIES, Some(&text))?;
     Ok(Reply::new(202))
 }
 

@@ -90,8 +90,9 @@ fn watched_as(mode: IoMode) -> (Arc<Sst>, Arc<Told>) {
     let meta = write(fs.clone(), dir);
     let mut sst = open(&*fs, dir, &meta, mode);
     let told = Arc::new(Told::default());
-    sst.source.watch(told.clone());
-    sst.source.watch_file(|file| Arc::new(ToldFile(file, told.clone())));
+    let source = &mut sst.source;
+    source.map = source.map.take().map(|map| Map::new(map.bytes().clone(), told.clone()));
+    source.file = source.file.take().map(|file| Arc::new(ToldFile(file, told.clone())) as _);
     (Arc::new(sst), told)
 }
 

@@ -36,9 +36,9 @@ pub(super) struct Source {
     pub(super) number: FileNumber,
     pub(super) id: FileId,
     /// `None` if it is mapped: the map stays when the file is closed.
-    file: Option<Arc<dyn FileRead>>,
+    pub(super) file: Option<Arc<dyn FileRead>>,
     /// `None` if the file is read instead.
-    map: Option<Map>,
+    pub(super) map: Option<Map>,
     cache: Arc<BlockCache>,
     seen: [Seen; 4],
     /// A compressed block was met, so that blocks are asked for in the cache first.
@@ -304,18 +304,6 @@ impl Source {
             }
             Err(error) => Err(Error::io(format!("read {}", self.path.display()), error)),
         }
-    }
-
-    /// Has the advice go to `page_alignment`.
-    #[cfg(test)]
-    pub(super) fn watch(&mut self, pages: Arc<dyn crate::fs::Pages>) {
-        self.map = self.map.take().map(|map| Map::new(map.bytes().clone(), pages));
-    }
-
-    /// Has what is not mapped read through what `wrap` makes of the file.
-    #[cfg(test)]
-    pub(super) fn watch_file(&mut self, wrap: impl FnOnce(Arc<dyn FileRead>) -> Arc<dyn FileRead>) {
-        self.file = self.file.take().map(wrap);
     }
 
     /// A problem of this file's contents at `base`.

@@ -9,24 +9,24 @@ fn notes_survive_and_go_with_their_table() {
     db.create_table("People").unwrap();
     // Of more than one piece, cut inside a character of three bytes.
     let long = "x".to_owned() + &"€".repeat(40_000);
-    db.set_note(Some("people"), "acl", Some(&long)).unwrap();
-    db.set_note(None, "service", Some("")).unwrap();
-    db.set_note(None, "gone", Some("text")).unwrap();
-    db.set_note(None, "gone", None).unwrap();
+    db.catalog.set_note(Some("people"), "acl", Some(&long)).unwrap();
+    db.catalog.set_note(None, "service", Some("")).unwrap();
+    db.catalog.set_note(None, "gone", Some("text")).unwrap();
+    db.catalog.set_note(None, "gone", None).unwrap();
     let check = |db: &Db| {
-        assert_eq!(db.note(Some("PEOPLE"), "acl").unwrap().as_deref(), Some(&*long));
-        assert_eq!(db.note(None, "service").unwrap().as_deref(), Some(""));
-        assert_eq!(db.note(None, "gone").unwrap(), None);
+        assert_eq!(db.catalog.note(Some("PEOPLE"), "acl").unwrap().as_deref(), Some(&*long));
+        assert_eq!(db.catalog.note(None, "service").unwrap().as_deref(), Some(""));
+        assert_eq!(db.catalog.note(None, "gone").unwrap(), None);
     };
     check(&db);
     let db = open(&fs.crash_image(3));
     check(&db);
     db.delete_table("People").unwrap();
     db.create_table("People").unwrap();
-    assert_eq!(db.note(Some("People"), "acl").unwrap(), None);
-    let missing = db.set_note(Some("Other"), "acl", Some("")).unwrap_err();
+    assert_eq!(db.catalog.note(Some("People"), "acl").unwrap(), None);
+    let missing = db.catalog.set_note(Some("Other"), "acl", Some("")).unwrap_err();
     assert_eq!(missing.kind(), ErrorKind::NotFound);
     let too_long = "x".repeat((512 << 10) + 1);
-    let refused = db.set_note(None, "service", Some(&too_long)).unwrap_err();
+    let refused = db.catalog.set_note(None, "service", Some(&too_long)).unwrap_err();
     assert_eq!(refused.kind(), ErrorKind::InvalidInput);
 }

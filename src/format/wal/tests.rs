@@ -65,7 +65,7 @@ fn example_wal_group() {
         "01 05 01 53 06 00 00 00 01 70 00 02 01 02 72 31 03 52 4f 57 02 02 72 32"
     );
     let group = Group::decode(&bytes).unwrap();
-    assert_eq!((group.key_prefix, group.len()), (&b"\0\0\0\x01p\0"[..], 2));
+    assert_eq!((group.key_prefix, group.entries.count), (&b"\0\0\0\x01p\0"[..], 2));
     assert_eq!(group.shapes().collect::<Vec<_>>(), SHAPES);
     assert_eq!(group.entries().collect::<Vec<_>>(), ENTRIES);
     assert_eq!(group.changes().count(), 0);
@@ -159,7 +159,7 @@ fn hostile_payloads_never_panic() {
     let visit = |payload: &[u8]| {
         for kind in kinds {
             if let Ok(WalRecord::Group(group)) = WalRecord::decode(kind, payload) {
-                assert_eq!(group.entries().count(), group.len());
+                assert_eq!(group.entries().count(), group.entries.count);
                 group.shapes().chain(SHAPES).for_each(drop);
                 group.changes().for_each(drop);
             }

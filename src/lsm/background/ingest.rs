@@ -203,8 +203,7 @@ impl Maintenance {
             return Err(Error::new(ErrorKind::Unsupported, problem));
         }
         edit.add_files.iter_mut().for_each(|file| file.visible_from = visible_from);
-        let gone = version.unreferenced_after(&edit);
-        edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
+        let gone = version.remove_unreferenced(&mut edit);
         if !files.is_empty() {
             let (seq, at) = (visible_from, state.queue.committed);
             edit.add_imports = vec![Import { seq, at, span: span.clone() }];

@@ -77,8 +77,7 @@ impl Maintenance {
             *self.state.last_search.lock() = search;
             return Ok(false);
         }
-        let gone = version.unreferenced_after(&edit);
-        edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
+        let gone = version.remove_unreferenced(&mut edit);
         let version = self.append_edit(&mut manifest, &edit)?;
         self.reader().change_view(|view| {
             let range_tombstones = view.range_tombstones.without(is_spent);

@@ -61,8 +61,7 @@ pub(super) fn exchange(
     let (named, unused): (Vec<&NewFile>, Vec<&NewFile>) = files.iter().partition(|f| is_named(f));
     let unused = unused.into_iter().map(|file| file.meta.number).collect();
     edit.add_files = named.into_iter().map(|file| file.meta.clone()).collect();
-    let gone = version.unreferenced_after(&edit);
-    edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
+    let gone = version.remove_unreferenced(&mut edit);
     let is_input = |number| edit.add_files.iter().all(|file| file.number != number);
     debug_assert!(edit.remove_files.iter().copied().all(is_input), "no output is removed");
     stands.then_some(Exchange { edit, gone, unused })
