@@ -10,6 +10,7 @@ use super::Settings;
 use super::accounts::{AccountConfig, Accounts};
 use super::http::limits::Limits;
 use super::http::server::{self, Server};
+use super::http::worker_pool::WorkerPool;
 use super::service::Service;
 use crate::clock::{Clock, SystemClock};
 use crate::db::Db;
@@ -104,16 +105,16 @@ fn serve(db: &Db, clients: impl FnOnce(SocketAddr)) {
         Accounts::open(vec![AccountConfig::development()], |_| Ok::<_, io::Error>(db.clone()));
     let service = Arc::new(Service::new(opened.unwrap(), Settings::default()));
     let limits = Limits::default();
-    let runtime = server::runtime(limits.requests).unwrap();
+    let pool = WorkerPool::new(limits.requests).unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
-    let listener = runtime.block_on(server::listen("127.0.0.1:0".parse().unwrap())).unwrap();
+    let listener = pool.run(server::listen("127.0.0.1:0".parse().unwrap())).unwrap();
     let at = listener.local_addr().unwrap();
     let server = Server { service, limits, tls: None };
     std::thread::scope(|scope| {
         // Gone at the end of the clients, however that comes.
         let _stop = stop;
         let stopped = async { drop(stopped.await) };
-        scope.spawn(|| runtime.block_on(server.run(listener, stopped)));
+        scope.spawn(|| pool.run(server.run(listener, &pool, stopped)));
         clients(at);
     });
 }
@@ -173,6 +174,42 @@ fn commits_that_wait_for_the_disk_hold_up_no_other_connection() {
             for mut stream in known.into_iter().chain([TcpStream::connect(at).unwrap()]) {
                 let answer = ask(&mut stream, &nothing);
                 assert!(answer.starts_with("HTTP/1.1 404"), "{answer}");
+            }
+            is_over.store(true, Ordering::SeqCst);
+        });
+    });
+}
+
+/// A table is created in the thread that serves the connection; no other thread may be left without work by that.
+#[test]
+fn a_request_that_waits_for_the_disk_holds_up_no_other_connection() {
+    let fs = FaultFs::new(Arc::new(MemFs::new()));
+    let db = Db::options().fs(Arc::new(fs.clone())).open("slow").unwrap();
+    db.create_table("people").unwrap();
+    let [is_waiting, is_over, is_created] =
+        std::array::from_fn(|_| Arc::new(AtomicBool::new(false)));
+    let (waiting, over) = (Arc::clone(&is_waiting), Arc::clone(&is_over));
+    fs.guard_syncs(move |_, path| {
+        if path.extension().is_some_and(|extension| extension == "wal") {
+            waiting.store(true, Ordering::SeqCst);
+            wait_until(|| over.load(Ordering::SeqCst));
+        }
+        true
+    });
+    serve(&db, |at| {
+        let known = TcpStream::connect(at).unwrap();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let create = request("POST", "Tables", r#"{"TableName":"things"}"#);
+                let answer = ask(&mut TcpStream::connect(at).unwrap(), &create);
+                is_created.store(true, Ordering::SeqCst);
+                assert!(answer.starts_with("HTTP/1.1 204"), "{answer}");
+            });
+            wait_until(|| is_waiting.load(Ordering::SeqCst));
+            for mut stream in [known, TcpStream::connect(at).unwrap()] {
+                let answer = ask(&mut stream, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
+                assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
+                assert!(!is_created.load(Ordering::SeqCst), "it waited for the table");
             }
             is_over.store(true, Ordering::SeqCst);
         });

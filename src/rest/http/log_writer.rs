@@ -72,7 +72,8 @@ impl LogWriter {
         let (queue, guard) = NonBlockingBuilder::default()
             // One more for the message that ends the thread.
             .buffered_lines_limit(BYTES_MAX / LINE_BYTES_MIN + 1)
-            .thread_name("rowstone-log")
+            .lossy(false)
+            .thread_name("rowstone-serve-log")
             .finish(sink);
         (LogWriter { queue, counts }, guard)
     }
@@ -119,7 +120,7 @@ impl LogWriter {
     fn push(&self, line: &[u8]) {
         let bytes = line.len().max(LINE_BYTES_MIN);
         let waiting = self.counts.waiting_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        // The queue has room for all lines that may wait.
+        // The queue has room for all lines that may wait: it loses none, and blocks nobody.
         if waiting > BYTES_MAX || self.queue.clone().write_all(line).is_err() {
             self.counts.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.counts.lost_lines.fetch_add(1, Ordering::Relaxed);

@@ -81,7 +81,7 @@ async fn scrape(shown: Shown, mut stream: TcpStream) -> std::io::Result<()> {
         }
     }
     let response = if head.starts_with(b"GET /metrics ") || head.starts_with(b"GET /metrics?") {
-        // It asks databases, which may be held up; this thread listens for all connections.
+        // It asks databases, which may wait for a disk.
         let body = spawn_blocking(move || text(&shown.service, shown.log.lost_lines())).await?;
         format!(
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n\

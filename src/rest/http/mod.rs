@@ -10,4 +10,6 @@ pub(crate) mod log_writer;
 pub(super) mod metrics;
 pub(super) mod process;
 pub(super) mod server;
+mod stage;
 pub(super) mod tls;
+pub(super) mod worker_pool;

@@ -6,7 +6,6 @@ use std::net::SocketAddr;
 use std::sync::Arc;
 
 use tokio::net::TcpListener;
-use tokio::runtime::Runtime;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::sync::watch;
 use tokio_rustls::TlsAcceptor;
@@ -15,6 +14,7 @@ use super::limits::Limits;
 use super::log_writer::LogWriter;
 use super::server::{self, Server};
 use super::tls::{self, TlsFiles};
+use super::worker_pool::WorkerPool;
 use super::{fd_limit, metrics};
 use crate::rest::accounts::{AccountConfig, Accounts, Rotated};
 use crate::rest::page::Settings;
@@ -54,7 +54,7 @@ pub(crate) fn check_exposure(
 pub(crate) struct Ready {
     site: Site,
     tls: Option<TlsAcceptor>,
-    runtime: Runtime,
+    pool: WorkerPool,
     listener: TcpListener,
     metrics: Option<TcpListener>,
 }
@@ -66,12 +66,12 @@ pub(crate) struct Ready {
 pub(crate) fn prepare(mut site: Site) -> Result<Ready, String> {
     let tls = site.tls.as_ref().map(tls::acceptor).transpose()?;
     site.limits.connections = fd_limit::connections(site.limits.connections)?;
-    let runtime = server::runtime(site.limits.requests);
-    let runtime = runtime.map_err(|error| format!("no threads: {error}"))?;
-    let listen = |address| runtime.block_on(server::listen(address)).map_err(cannot_listen);
+    let pool = WorkerPool::new(site.limits.requests);
+    let pool = pool.map_err(|error| format!("no threads: {error}"))?;
+    let listen = |address| pool.run(server::listen(address)).map_err(cannot_listen);
     let listener = listen(site.listen)?;
     let metrics = site.metrics.map(listen).transpose()?;
-    Ok(Ready { site, tls, runtime, listener, metrics })
+    Ok(Ready { site, tls, pool, listener, metrics })
 }
 
 impl Ready {
@@ -85,7 +85,7 @@ impl Ready {
         reread: impl Fn() -> Result<Vec<AccountConfig>, String>,
         greet: impl FnOnce(SocketAddr, Option<SocketAddr>),
     ) -> Result<(), String> {
-        let Ready { site, tls, runtime, listener, metrics } = self;
+        let Ready { site, tls, pool, listener, metrics } = self;
         let at = listener.local_addr().map_err(cannot_listen)?;
         let metrics_at = metrics.as_ref().map(TcpListener::local_addr).transpose();
         let metrics_at = metrics_at.map_err(cannot_listen)?;
@@ -93,15 +93,15 @@ impl Ready {
         let server = Server { service: Arc::clone(&service), limits: site.limits, tls };
         let metrics = metrics.map(|listener| (listener, site.log));
         let rotate = || rotate(&service, &site.listen, &reread);
-        runtime.block_on(async {
+        pool.run(async {
             // Before anybody is told: a signal that comes first would end the process.
             let signals = signals().map_err(|error| format!("no signals: {error}"))?;
             greet(at, metrics_at);
-            run(server, (listener, metrics), signals, rotate).await;
+            run(server, &pool, (listener, metrics), signals, rotate).await;
             Ok::<_, String>(())
         })?;
         // Connections that are still open are cut off.
-        drop(runtime);
+        drop(pool);
         close(&service)
     }
 }
@@ -123,6 +123,7 @@ fn signals() -> std::io::Result<[Signal; 3]> {
 /// called at each SIGHUP.
 async fn run(
     server: Server,
+    pool: &WorkerPool,
     (listener, metrics): (TcpListener, Option<(TcpListener, LogWriter)>),
     [mut interrupt, mut terminate, mut hangup]: [Signal; 3],
     rotate: impl Fn(),
@@ -132,7 +133,7 @@ async fn run(
         let shown = metrics::Shown { service: Arc::clone(&server.service), log };
         tokio::spawn(metrics::serve(shown, listener, until(stopped.clone())));
     }
-    let served = server.run(listener, until(stopped));
+    let served = server.run(listener, pool, until(stopped));
     tokio::pin!(served);
     loop {
         let is_end = tokio::select! {
@@ -180,7 +181,7 @@ fn rotate(
     }
 }
 
-/// Syncs and closes the databases. Requests that outlived the drain keep theirs open: what they were told stays true.
+/// Syncs and closes the databases. No request is in work any more.
 fn close(service: &Service) -> Result<(), String> {
     let mut failed = Vec::new();
     for account in service.accounts().iter() {

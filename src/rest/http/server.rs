@@ -3,7 +3,7 @@
 //! Invariants
 //! * what clients can take is bounded (`limits`): connections, bodies in memory, time without progress, and time for an answer;
 //! * of a client that is not authenticated, only a head and a small body are read;
-//! * a request that waits for a disk holds up no other connection (`runtime`);
+//! * a request that waits for a disk holds up no other connection (`worker_pool`);
 //! * after a stop no connection is accepted, and those that are open end with the request they are in, if they are in one.
 //!
 //! Not here: the answers (`service`), memory for bodies (`body`), connection slots (`connection_slots`), addresses that the
@@ -16,7 +16,6 @@ use std::io;
 use std::net::{IpAddr, SocketAddr};
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
-use std::thread::available_parallelism;
 use std::time::Duration;
 
 use bytes::Bytes;
@@ -30,9 +29,7 @@ use hyper_util::rt::{TokioIo, TokioTimer};
 use hyper_util::server::graceful::GracefulShutdown;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
-use tokio::runtime::{Builder, Runtime};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tokio::task::spawn_blocking;
 use tokio::time::{sleep, timeout};
 use tokio_io_timeout::TimeoutStream;
 use tokio_rustls::TlsAcceptor;
@@ -43,8 +40,9 @@ use crate::rest::protocol::fault::{Fault, Known};
 use super::body::{self, Budget, Sent, Share};
 use super::connection_slots::{ConnectionSlot, ConnectionSlots, HeldSlot, SlotStream};
 use super::limits::{HEAD_BYTES_MAX, Limits, REFUSALS_MAX};
+use super::worker_pool::WorkerPool;
 use crate::rest::reply::Reply;
-use crate::rest::service::{Begun, Request, Service};
+use crate::rest::service::{Request, Service};
 
 /// A connection that is one too many has asked and has its answer by then, or never does.
 const REFUSAL_TIME: Duration = Duration::from_secs(5);
@@ -63,7 +61,6 @@ struct Shared {
     service: Arc<Service>,
     limits: Limits,
     requests: Arc<Semaphore>,
-    in_place: Semaphore,
     bodies: Budget,
     responses: Budget,
 }
@@ -73,7 +70,6 @@ impl Shared {
         Shared {
             limits,
             requests: Arc::new(Semaphore::new(limits.requests)),
-            in_place: Semaphore::new(IN_PLACE_MAX),
             bodies: Budget::new(limits.body_bytes),
             responses: Budget::new(limits.response_bytes),
             service,
@@ -83,8 +79,13 @@ impl Shared {
 
 impl Server {
     /// Serves connections to `listener` until `stop` is done, and then the open ones until they end or `drain_time` is over:
-    /// the others end with the runtime.
-    pub(in crate::rest) async fn run(self, listener: TcpListener, stop: impl Future<Output = ()>) {
+    /// the others end with the pool.
+    pub(in crate::rest) async fn run(
+        self,
+        listener: TcpListener,
+        pool: &WorkerPool,
+        stop: impl Future<Output = ()>,
+    ) {
         let Server { service, limits, tls } = self;
         let slots = ConnectionSlots::new(limits.connections);
         let refusals = Arc::new(Semaphore::new(REFUSALS_MAX));
@@ -114,11 +115,14 @@ impl Server {
                 }
                 continue;
             };
-            tokio::spawn(serve(stream, peer, tls.clone(), Arc::clone(&shared), &open, held_slot));
+            pool.serve(serve(stream, peer, tls.clone(), Arc::clone(&shared), &open, held_slot));
         }
         drop(listener);
         // Whoever is between two requests is told so by the first of both, and whoever is within a head ends by the second.
-        let ended = async { tokio::join!(open.shutdown(), async { slots.clear() }) };
+        // Writes of clients that are gone hold permits until they are done.
+        let permits = u32::try_from(limits.requests).unwrap_or(u32::MAX);
+        let idle = shared.requests.acquire_many(permits);
+        let ended = async { tokio::join!(open.shutdown(), async { slots.clear() }, idle) };
         let drained = timeout(limits.drain_time, ended).await;
         if drained.is_err() {
             tracing::warn!("connections were still open {:?} after the stop", limits.drain_time);
@@ -358,37 +362,11 @@ struct Accepted {
     share: Share,
 }
 
-/// Carries a request out: in this thread while few do, otherwise in a thread of its own.
+/// Carries a request out in this thread, which may block. Waiting for a commit to become durable holds no thread.
 async fn carry_out(shared: &Shared, accepted: Accepted) -> (Reply, Share) {
     let (id, service) = (accepted.request.request_id.clone(), Arc::clone(&shared.service));
-    let answered = match shared.in_place.try_acquire() {
-        Ok(place) => {
-            let begun = catch_unwind(AssertUnwindSafe(|| service.begin(&accepted.request)));
-            drop(place);
-            match begun {
-                Ok(begun) => finish(service, accepted, begun).await,
-                Err(_) => None,
-            }
-        }
-        Err(_) => {
-            let answer = move || {
-                let Accepted { request, permit, share } = accepted;
-                let reply = service.answer(&request);
-                drop(permit);
-                (reply, share)
-            };
-            spawn_blocking(answer).await.ok()
-        }
-    };
-    answered.unwrap_or_else(|| (broken(&id), Share::default()))
-}
-
-/// Answers a request once its commit is durable; `None` after a panic. No thread waits for that.
-async fn finish(
-    service: Arc<Service>,
-    accepted: Accepted,
-    mut begun: Begun,
-) -> Option<(Reply, Share)> {
+    let begun = catch_unwind(AssertUnwindSafe(|| service.begin(&accepted.request)));
+    let Ok(mut begun) = begun else { return (broken(&id), Share::default()) };
     let ticket = begun.ticket.take();
     let end = move |committed| {
         let Accepted { request, permit, share } = accepted;
@@ -396,10 +374,18 @@ async fn finish(
         drop(permit);
         (reply, share)
     };
-    match ticket {
+    let answered = match ticket {
         None => catch_unwind(AssertUnwindSafe(|| end(Ok(())))).ok(),
-        Some(ticket) => tokio::spawn(async move { end(ticket.await.map(drop)) }).await.ok(),
-    }
+        Some(ticket) => {
+            match tokio::spawn(async move { end(ticket.await.map(drop)) }).await {
+                Ok(answered) => Some(answered),
+                Err(error) if error.is_panic() => None,
+                // The pool ends, and this connection with it.
+                Err(_) => pending().await,
+            }
+        }
+    };
+    answered.unwrap_or_else(|| (broken(&id), Share::default()))
 }
 
 /// The answer to a request that ended in a panic.
@@ -436,24 +422,6 @@ fn response(reply: Reply, answered: Share, watch: impl FnOnce(Bytes) -> Bytes) -
         fields.insert(header::CONTENT_LENGTH, HeaderValue::from_static("0"));
     }
     response
-}
-
-/// Requests that are carried out at a time by the threads that serve connections; one more gets a thread of its own.
-const IN_PLACE_MAX: usize = 8;
-
-/// The threads of a server. A request may wait for a disk in the thread that serves its connection, so there are as many
-/// more threads than processors as there may be such requests: they never hold up all of them.
-///
-/// # Errors
-/// As the system says.
-pub(in crate::rest) fn runtime(requests: usize) -> io::Result<Runtime> {
-    let processors = available_parallelism().map_or(1, usize::from);
-    Builder::new_multi_thread()
-        .worker_threads(processors + IN_PLACE_MAX)
-        .max_blocking_threads(requests.max(1) + 1)
-        .thread_name("rowstone-serve")
-        .enable_all()
-        .build()
 }
 
 /// Listens to `address`.
@@ -550,15 +518,15 @@ mod tests {
     fn one_request_too_many_is_told_so() {
         let service = service();
         let limits = Limits { requests: 0, ..Limits::default() };
-        let runtime = runtime(limits.requests).unwrap();
-        let listener = runtime.block_on(listen("127.0.0.1:0".parse().unwrap())).unwrap();
+        let pool = WorkerPool::new(limits.requests).unwrap();
+        let listener = pool.run(listen("127.0.0.1:0".parse().unwrap())).unwrap();
         let at = listener.local_addr().unwrap();
         let (stop, stopped) = tokio::sync::oneshot::channel::<()>();
         let server = Server { service, limits, tls: None };
         std::thread::scope(|scope| {
             let stop = stop;
             let stopped = async { drop(stopped.await) };
-            scope.spawn(|| runtime.block_on(server.run(listener, stopped)));
+            scope.spawn(|| pool.run(server.run(listener, &pool, stopped)));
             let mut stream = std::net::TcpStream::connect(at).unwrap();
             stream
                 .write_all(b"GET / HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n\r\n")

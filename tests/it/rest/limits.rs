@@ -168,40 +168,6 @@ fn memory_is_bounded() {
     check("deep and wide bodies");
 }
 
-/// Clients send nearly all of a large body and close the connection: what one round takes is given back before the next.
-#[cfg(target_os = "linux")]
-#[test]
-fn memory_stays_flat_while_clients_abort_large_bodies() {
-    const ROUNDS: usize = 12;
-    const CLIENTS: usize = 200;
-    let place = Place::new();
-    let server = place.serve("--log off").with_table();
-    let idle = server.descriptors() + 8;
-    let head = server.key.head("POST", "/people", "Content-Length: 4000000\r\n\r\n");
-    let body = vec![b' '; 3_900_000];
-    let abort = || {
-        use std::io::Write as _;
-        let mut stream = connect(server.at).unwrap();
-        // Some are refused, and closed before all is sent.
-        drop(stream.write_all(head.as_ref()).and_then(|()| stream.write_all(&body)));
-    };
-    let round = |_| {
-        std::thread::scope(|scope| {
-            for _ in 0..8 {
-                scope.spawn(|| (0..CLIENTS / 8).for_each(|_| abort()));
-            }
-        });
-        server.is_well();
-        server.resident_when_idle(idle) >> 20
-    };
-    let resident: Vec<u64> = (0..ROUNDS).map(round).collect();
-    println!("MiB resident after each round of {CLIENTS} aborted bodies: {resident:?}");
-    // The first rounds fill what the process keeps: threads' stacks, the allocator, the caches.
-    let (early, late) = resident.split_at(ROUNDS / 2);
-    let most = early.iter().max().unwrap() + 32;
-    assert!(late.iter().all(|resident| *resident <= most), "{resident:?} MiB");
-}
-
 /// Bodies of which only the beginning comes: together, what is announced would be half a gigabyte.
 #[cfg(target_os = "linux")]
 fn announced(server: &Server, check: impl Fn(&str)) {
@@ -228,7 +194,7 @@ fn gone(server: &Server) {
 #[cfg(target_os = "linux")]
 fn held(server: &Server) -> Vec<Client> {
     // Those who are gone may still have places.
-    let seated = |_| {
+    let admitted = |_| {
         let mut tries = (0..100_000).map(|_| server.client());
         tries
             .find_map(|mut client| {
@@ -236,7 +202,7 @@ fn held(server: &Server) -> Vec<Client> {
             })
             .unwrap()
     };
-    let mut clients: Vec<_> = (0..900).map(seated).collect();
+    let mut clients: Vec<_> = (0..900).map(admitted).collect();
     for client in &mut clients {
         client.send(server.key.head("POST", "/people", "Content-Length: 4194304\r\n\r\n"));
         client.send(vec![b' '; 1 << 20]);

@@ -172,21 +172,6 @@ impl Server {
         self.status("VmHWM:")
     }
 
-    /// Its resident memory once all connections are closed, in bytes.
-    #[cfg(target_os = "linux")]
-    fn resident_when_idle(&self, idle_descriptors: usize) -> u64 {
-        while self.descriptors() > idle_descriptors {
-            thread::yield_now();
-        }
-        self.status("VmRSS:")
-    }
-
-    /// How many files and connections it has open.
-    #[cfg(target_os = "linux")]
-    fn descriptors(&self) -> usize {
-        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
-    }
-
     /// A figure of `/proc`, in bytes.
     #[cfg(target_os = "linux")]
     fn status(&self, name: &str) -> u64 {
