@@ -119,10 +119,12 @@ impl Server {
         }
         drop(listener);
         // Whoever is between two requests is told so by the first of both, and whoever is within a head ends by the second.
-        // Writes of clients that are gone hold permits until they are done.
         let permits = u32::try_from(limits.requests).unwrap_or(u32::MAX);
-        let idle = shared.requests.acquire_many(permits);
-        let ended = async { tokio::join!(open.shutdown(), async { slots.clear() }, idle) };
+        let ended = async {
+            tokio::join!(open.shutdown(), async { slots.clear() });
+            // Writes of clients that are gone hold permits until they are done.
+            drop(shared.requests.acquire_many(permits).await);
+        };
         let drained = timeout(limits.drain_time, ended).await;
         if drained.is_err() {
             tracing::warn!("connections were still open {:?} after the stop", limits.drain_time);
