@@ -186,8 +186,12 @@ impl Maintenance {
                     let Some(task) = tasks.iter().find(|task| task.range.id == *id) else {
                         return true;
                     };
-                    let below = task.job.below.clone();
-                    below.map(|below| *from = below).is_some()
+                    let Some(below) = &task.job.below else { return false };
+                    // It may have been cut further down, for a file that a flush added.
+                    if **from < **below {
+                        from.clone_from(below);
+                    }
+                    true
                 });
             }
         }

@@ -120,8 +120,9 @@ pub(crate) fn sources<F: RangeFile>(range: &Range<F>) -> usize {
 }
 
 impl Job {
-    /// The young files `young`, and the run from key `from` on, into the run; as much of that as a job may read.
-    /// `None` if there is nothing. Requires: `young` are the oldest young files.
+    /// The young files `young` and the run from key `from` on are merged into the run, as much of that as a job may
+    /// read; `None` if there is nothing. Younger files go with them where the run holds what is newer: a flush put it
+    /// there after `young` was listed.
     pub(crate) fn whole<F: RangeFile + Clone>(
         range: &Range<F>,
         facts: &impl Facts<F>,
@@ -132,11 +133,8 @@ impl Job {
         let picker = Picker::new(range, facts, limits);
         let first = range.run.partition_point(|reference| *reference.clip.low < *from);
         let is_meant = |i: &usize| young.contains(&range.young[*i].file.number());
-        let candidate = Candidate {
-            young: (0..range.young.len()).filter(is_meant).collect(),
-            run: first..range.run.len(),
-            placement: Placement::Run,
-        };
+        let young = (0..range.young.len()).filter(is_meant).collect();
+        let candidate = picker.close(young, first..range.run.len());
         let is_empty = candidate.young.is_empty() && candidate.run.is_empty();
         (!is_empty).then(|| picker.job(&candidate, Reason::Asked))
     }

@@ -706,6 +706,20 @@ fn asked_for_everything_goes_from_left_to_right() {
 }
 
 #[test]
+fn asked_for_everything_takes_younger_files_that_are_older_than_what_joined_the_run() {
+    let mut tree = wide(2, 1);
+    let asked: Vec<FileNumber> = tree.range.young.iter().map(|r| r.file.number()).collect();
+    // Two flushes: one over the run, and one above its end, which went straight into it.
+    young(&mut tree.range, 50, (90, 99), &[5, 1_500]);
+    run(&mut tree.range, 51, (100, 109), &[3_000]);
+    tree.limits.job_bytes_max = u64::MAX;
+    let job = Job::whole(&tree.range, &Exact, &tree.limits, &asked, &[]).unwrap();
+    assert_eq!(numbers(&job), (vec![50, 11], vec![0, 1, 51]));
+    tree.run(&job);
+    tree.range.check().unwrap();
+}
+
+#[test]
 fn a_file_dense_with_tombstones_goes_into_the_run_as_far_as_they_reach() {
     let mut tree = wide(8, 0);
     let mut entries: BTreeMap<u32, (u64, bool)> = (0..600).map(|key| (key, (20, true))).collect();
