@@ -90,6 +90,10 @@ mod rest;
 mod retry;
 mod rng;
 mod sst;
+// Its models are built without `rest`, since tokio does not compile under loom.
+#[cfg(all(test, loom))]
+#[path = "rest/http/stage.rs"]
+mod stage;
 mod sync;
 mod table;
 mod testing;
