@@ -3,7 +3,7 @@
 //! Invariants
 //! * an account only grows; sums that would not fit stay at the greatest number there is.
 //!
-//! Not here: who counts (`meter`), how an account goes on after a restart (`manifest`, `lsm::recovery::replay`).
+//! Not here: who counts (`write_accounting`), how an account goes on after a restart (`manifest`, `lsm::recovery::replay`).
 
 use std::ops::Range;
 

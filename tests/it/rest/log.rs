@@ -139,7 +139,7 @@ fn fill(server: &Server) {
     for _ in 0..100 {
         client.ask("GET", &target, "").is(404);
     }
-    // Other connections are in other threads.
+    // Eight connections at once, so that several workers write log lines.
     std::thread::scope(|scope| {
         (0..8).for_each(|_| drop(scope.spawn(|| server.is_well())));
     });

@@ -172,6 +172,21 @@ impl Server {
         self.status("VmHWM:")
     }
 
+    /// Its resident memory in bytes, once no more than `descriptors` are open.
+    #[cfg(target_os = "linux")]
+    fn resident_when_idle(&self, descriptors: usize) -> u64 {
+        while self.descriptors() > descriptors {
+            thread::yield_now();
+        }
+        self.status("VmRSS:")
+    }
+
+    /// The number of its open descriptors.
+    #[cfg(target_os = "linux")]
+    fn descriptors(&self) -> usize {
+        std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
+    }
+
     /// A figure of `/proc`, in bytes.
     #[cfg(target_os = "linux")]
     fn status(&self, name: &str) -> u64 {
