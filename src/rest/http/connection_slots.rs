@@ -232,15 +232,15 @@ impl ConnectionSlot {
 
     /// The head of a request is whole. Never done if it comes too late: the connection is about to be closed.
     pub(in crate::rest) async fn begin(&self) {
-        self.go_on(Phase::Body).await;
+        self.enter_phase(Phase::Body).await;
     }
 
     /// The request is whole and is carried out now. Never done if it comes too late.
     pub(in crate::rest) async fn work(&self) {
-        self.go_on(Phase::Work).await;
+        self.enter_phase(Phase::Work).await;
     }
 
-    async fn go_on(&self, phase: Phase) {
+    async fn enter_phase(&self, phase: Phase) {
         let leaves = {
             let mut state = self.state.lock();
             if !state.leaves {

@@ -132,7 +132,7 @@ impl WorkerPool {
     /// Serves a connection to its end.
     pub(in crate::rest) fn serve(&self, connection: impl Future<Output = ()> + Send + 'static) {
         if let Some(connection) = self.shared.open(connection) {
-            self.shared.go_on(connection);
+            self.shared.enqueue(connection);
         }
     }
 }
@@ -186,8 +186,8 @@ impl Shared {
         Some(connection)
     }
 
-    /// Has a connection that waits go on.
-    fn go_on(&self, connection: Arc<Connection>) {
+    /// Queues a waiting connection for the next free thread.
+    fn enqueue(&self, connection: Arc<Connection>) {
         let thread = {
             let mut state = self.state.lock();
             if state.is_closed {
@@ -234,10 +234,10 @@ impl Shared {
             }
             let Some(connection) = self.next(same, runtime) else { return };
             self.begin(turn);
-            same = connection.go_on().then_some(connection);
+            same = connection.poll().then_some(connection);
             if !self.end(turn) {
                 if let Some(connection) = same {
-                    self.go_on(connection);
+                    self.enqueue(connection);
                 }
                 return;
             }
@@ -357,8 +357,8 @@ impl Turn {
 }
 
 impl Connection {
-    /// Does what can be done now; true if it was woken meanwhile and is to go on.
-    fn go_on(self: &Arc<Self>) -> bool {
+    /// Polls the connection; true if it was woken meanwhile and must be polled again.
+    fn poll(self: &Arc<Self>) -> bool {
         self.stage.begin();
         let is_over = {
             let mut rest = self.rest.lock();
@@ -392,7 +392,7 @@ impl Wake for Connection {
 
     fn wake_by_ref(self: &Arc<Self>) {
         if self.stage.wake() {
-            self.shared.go_on(Arc::clone(self));
+            self.shared.enqueue(Arc::clone(self));
         }
     }
 }
@@ -453,7 +453,7 @@ mod tests {
     }
 
     /// Waits until there are so many threads.
-    fn settle(lanes: &WorkerPool, count: usize) {
+    fn wait_for_threads(lanes: &WorkerPool, count: usize) {
         for _ in 0..LOOKS_MAX {
             if threads(lanes) == count {
                 return;
@@ -493,7 +493,7 @@ mod tests {
             drop(go);
             is_over.recv().unwrap();
         }
-        settle(&lanes, 1);
+        wait_for_threads(&lanes, 1);
         assert_eq!(carry_out(&lanes, || 2), Some(2));
     }
 
@@ -506,7 +506,7 @@ mod tests {
         lanes.serve(async move { done.send(()).unwrap() });
         drop(held);
         answer.recv().unwrap();
-        settle(&lanes, 1);
+        wait_for_threads(&lanes, 1);
     }
 
     /// Echoes four bytes to whoever comes first.
