@@ -322,7 +322,7 @@ impl FaultFs {
     }
 
     /// The same of an operation that reads the bytes `touched`.
-    fn meet(&self, op: OpKind, path: &Path, touched: &Range<u64>) -> Option<FaultKind> {
+    fn fault_for(&self, op: OpKind, path: &Path, touched: &Range<u64>) -> Option<FaultKind> {
         let mut plan = self.plan.lock();
         plan.counts[op as usize] += 1;
         let mut met = None;
@@ -347,7 +347,7 @@ impl FaultFs {
         path: &Path,
         operation: impl FnMut() -> io::Result<T>,
     ) -> io::Result<T> {
-        let fault = self.meet(op, path, &(0..0));
+        let fault = self.fault_for(op, path, &(0..0));
         Self::carry_out(fault, op, path, operation)
     }
 
@@ -478,7 +478,7 @@ impl FileWrite for Faulty<Box<dyn FileWrite>> {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        let mut fault = self.fs.meet(OpKind::Write, &self.path, &(0..0));
+        let mut fault = self.fs.fault_for(OpKind::Write, &self.path, &(0..0));
         if let Some(kind) = fault {
             if kind == FaultKind::ShortWrite {
                 self.inner.write_at(offset, &bytes[..bytes.len() / 2])?;
@@ -522,7 +522,7 @@ impl FileWrite for Faulty<Box<dyn FileWrite>> {
 impl FileRead for Faulty<Arc<dyn FileRead>> {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
         let touched = offset..offset.saturating_add(buffer.len() as u64);
-        let mut fault = self.fs.meet(OpKind::Read, &self.path, &touched);
+        let mut fault = self.fs.fault_for(OpKind::Read, &self.path, &touched);
         if let Some(error) = fault.and_then(|kind| kind.error(OpKind::Read, &self.path)) {
             return Err(error);
         }
@@ -538,7 +538,7 @@ impl FileRead for Faulty<Arc<dyn FileRead>> {
     }
 
     fn map(&self) -> io::Result<Map> {
-        let fault = self.fs.meet(OpKind::Map, &self.path, &(0..u64::MAX));
+        let fault = self.fs.fault_for(OpKind::Map, &self.path, &(0..u64::MAX));
         FaultFs::carry_out(fault, OpKind::Map, &self.path, || self.inner.map())
     }
 

@@ -28,12 +28,12 @@ pub(crate) struct CachedHandleFs {
 #[derive(Debug)]
 struct Open {
     max: usize,
-    queue: Mutex<VecDeque<Weak<Few>>>,
+    queue: Mutex<VecDeque<Weak<HandleCache>>>,
 }
 
 /// A file that may be closed meanwhile.
 #[derive(Debug)]
-struct Few {
+struct HandleCache {
     fs: CachedHandleFs,
     path: PathBuf,
     file: Mutex<Option<Arc<dyn FileRead>>>,
@@ -50,7 +50,7 @@ impl CachedHandleFs {
     }
 
     /// Counts one that was opened, and closes what goes for it.
-    fn admit(&self, few: &Arc<Few>) {
+    fn admit(&self, few: &Arc<HandleCache>) {
         let mut queue = self.open.queue.lock();
         queue.push_back(Arc::downgrade(few));
         // A second round finds nothing in use, but for what is read meanwhile.
@@ -68,7 +68,7 @@ impl CachedHandleFs {
     }
 }
 
-impl Few {
+impl HandleCache {
     /// The file, opened again if need be.
     fn file(self: &Arc<Self>) -> io::Result<Arc<dyn FileRead>> {
         if let Some(file) = &*self.file.lock() {
@@ -91,9 +91,9 @@ impl Few {
     }
 }
 
-/// What is handed out; `Few` itself is what the queue knows.
+/// What is handed out; `HandleCache` itself is what the queue knows.
 #[derive(Debug)]
-struct Reader(Arc<Few>);
+struct Reader(Arc<HandleCache>);
 
 impl FileRead for Reader {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
@@ -137,7 +137,7 @@ impl Fs for CachedHandleFs {
     fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FileRead>> {
         let (fs, path) = (self.clone(), path.to_owned());
         let (is_used, is_random) = (AtomicBool::new(false), AtomicBool::new(false));
-        let few = Few { fs, path, file: Mutex::new(None), is_used, is_random };
+        let few = HandleCache { fs, path, file: Mutex::new(None), is_used, is_random };
         let few = Arc::new(few);
         few.file()?;
         Ok(Arc::new(Reader(few)))

@@ -313,7 +313,7 @@ impl File {
         let mut left = self.durable.clone();
         for (index, dirt) in &self.dirty {
             for sector in (0..SECTORS).filter(|sector| dirt.has(*sector)) {
-                self.settle(&mut left, *index, dirt, sector, fate);
+                self.decide_sector(&mut left, *index, dirt, sector, fate);
             }
         }
         let lens = [self.durable.len, self.current.len, self.len_low, self.len_high];
@@ -323,8 +323,8 @@ impl File {
         file
     }
 
-    /// Decides one sector: the newest version, taken back as far as `fate` wants.
-    fn settle(
+    /// Decides one sector after a power cut: its newest version, or an older one as `fate` draws.
+    fn decide_sector(
         &self,
         left: &mut Content,
         index: usize,

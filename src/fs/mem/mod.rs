@@ -232,7 +232,7 @@ impl MemFs {
         }
         let place = tree.place(path.as_ref())?;
         tree.add(&place, Node::File(Arc::new(File::durable(bytes))))?;
-        tree.settle(&place)
+        tree.make_durable(&place)
     }
 
     /// Inverts the bits of `mask` in the byte at `offset`, as read and as durable; like all damage it
@@ -262,7 +262,7 @@ impl MemFs {
         let tree = Arc::make_mut(&mut state.tree);
         let place = tree.place(path.as_ref())?;
         tree.remove(&place)?;
-        tree.settle(&place)?;
+        tree.make_durable(&place)?;
         state.sweep();
         Ok(())
     }

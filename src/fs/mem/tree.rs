@@ -214,16 +214,16 @@ impl Tree {
     pub(super) fn sync_dir(&mut self, id: NodeId) -> io::Result<()> {
         let dir = self.dir_mut(id)?;
         for name in std::mem::take(&mut dir.pending).into_keys() {
-            dir.settle(name);
+            dir.make_durable(name);
         }
         Ok(())
     }
 
     /// Makes one name durable as it is.
-    pub(super) fn settle(&mut self, place: &Place) -> io::Result<()> {
+    pub(super) fn make_durable(&mut self, place: &Place) -> io::Result<()> {
         let dir = self.dir_mut(place.dir)?;
         dir.pending.remove(&place.name);
-        dir.settle(Arc::clone(&place.name));
+        dir.make_durable(Arc::clone(&place.name));
         Ok(())
     }
 
@@ -300,7 +300,7 @@ impl Tree {
 }
 
 impl Dir {
-    fn settle(&mut self, name: Name) {
+    fn make_durable(&mut self, name: Name) {
         match self.names.get(&name) {
             Some(node) => drop(self.durable.insert(name, *node)),
             None => drop(self.durable.remove(&name)),
