@@ -87,7 +87,7 @@ pub(crate) enum StopReason {
 
 /// What follows the stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Rest {
+pub(crate) struct Remainder {
     /// Nothing but zeros.
     pub(crate) zeros: bool,
     /// How many verified headers there are.
@@ -257,9 +257,9 @@ impl LogReader {
     }
 
     /// Scans everything behind the stop. Requires the stop.
-    pub(crate) fn rest(&mut self) -> Result<Rest> {
+    pub(crate) fn rest(&mut self) -> Result<Remainder> {
         debug_assert!(self.stop.is_some(), "what follows the stop is known at the stop");
-        let mut rest = Rest { zeros: true, ..Rest::default() };
+        let mut rest = Remainder { zeros: true, ..Remainder::default() };
         let mut at = self.offset;
         while at < self.file_len {
             let (is_zero, headers, next) = self.look(at, REST_BYTES)?;

@@ -3,7 +3,7 @@
 use std::path::Path;
 use std::sync::Arc;
 
-use super::reader::Rest;
+use super::reader::Remainder;
 use super::*;
 use crate::error::{ErrorKind, Result};
 use crate::format::names::{FileId, FileNumber};
@@ -111,7 +111,7 @@ fn what_was_written_is_read() {
     assert_eq!(seqs(&mut reader).unwrap(), [1, 2, 3, 4, 5, 6]);
     assert_eq!(reader.position().offset, end);
     assert_eq!(*reader.stop().unwrap(), StopReason::Zeros);
-    assert_eq!(reader.rest().unwrap(), Rest { zeros: true, headers: 0, durable_up_to: None });
+    assert_eq!(reader.rest().unwrap(), Remainder { zeros: true, headers: 0, durable_up_to: None });
     fs.truncate(path(), end).unwrap();
     let mut reader = open(&fs).unwrap();
     assert_eq!(seqs(&mut reader).unwrap(), [1, 2, 3, 4, 5, 6]);
@@ -220,7 +220,7 @@ fn trap_05_records_of_another_file_behind_the_end_are_not_read() {
     fs.write(path(), &bytes).unwrap();
     let mut reader = open(&fs).unwrap();
     assert_eq!(seqs(&mut reader).unwrap().len(), 6);
-    assert_eq!(reader.rest().unwrap(), Rest { zeros: false, headers: 0, durable_up_to: None });
+    assert_eq!(reader.rest().unwrap(), Remainder { zeros: false, headers: 0, durable_up_to: None });
 }
 
 #[test]

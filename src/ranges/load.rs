@@ -167,7 +167,7 @@ impl RangeLoad {
     pub(crate) fn read(&mut self, key: &[u8], weight: f64, now: f64) {
         self.advance(now);
         self.reads.now += weight;
-        self.note(key, Access::Read, weight);
+        self.record(key, Access::Read, weight);
     }
 
     /// `weight` writes, one of them of `key`.
@@ -180,7 +180,7 @@ impl RangeLoad {
             Access::Descending => self.descending.now += weight,
             Access::Read | Access::Write => {}
         }
-        self.note(key, access, weight);
+        self.record(key, access, weight);
     }
 
     /// How large the range is now.
@@ -410,7 +410,7 @@ impl RangeLoad {
 
     /// Counts the key's partition, and keeps the key with the probability that makes all faded weight equally likely
     /// to be in the sample.
-    fn note(&mut self, key: &[u8], access: Access, weight: f64) {
+    fn record(&mut self, key: &[u8], access: Access, weight: f64) {
         self.history.now += weight;
         let partition = partition(key);
         let hash = partition_hash(partition);
