@@ -47,7 +47,7 @@ pub(crate) fn salvaged(
             match opened {
                 Ok(opened) => {
                     let version = Version::clone(opened.manifest.version());
-                    let doubt = doubt(opened.manifest.position(), vouched);
+                    let doubt = describe_doubt(opened.manifest.position(), vouched);
                     let note =
                         opened.torn.map(|torn| format!("torn tail at {}: {}", torn.at, torn.why));
                     Ok(SalvagedManifest { version, doubt, note })
@@ -80,7 +80,7 @@ fn without_current(
         _ if manifests.len() > 1 => {
             Some("which of several manifests counts is not known".to_owned())
         }
-        Ok(end) => doubt(end, vouched),
+        Ok(end) => describe_doubt(end, vouched),
         Err(why) => Some(why),
     };
     match doubt {
@@ -94,7 +94,7 @@ fn without_current(
     }
 }
 
-fn doubt(end: Position, vouched: Option<Position>) -> Option<String> {
+fn describe_doubt(end: Position, vouched: Option<Position>) -> Option<String> {
     let longer = vouched.filter(|vouched| *vouched > end)?;
     Some(format!("the manifest ends at {end}; a log has seen it up to {longer}"))
 }
@@ -143,11 +143,15 @@ fn prefix(fs: &dyn Fs, dir: &Path, number: FileNumber) -> (Version, Result<Posit
             most = count;
             continue;
         }
-        return (version, judge(&mut reader, wrong, most));
+        return (version, classify_end(&mut reader, wrong, most));
     }
 }
 
-fn judge(reader: &mut LogReader, wrong: Option<String>, most: u64) -> Result<Position, String> {
+fn classify_end(
+    reader: &mut LogReader,
+    wrong: Option<String>,
+    most: u64,
+) -> Result<Position, String> {
     let at = reader.position();
     let cut = || format!("{}: an edit at {at} does not fit", reader.path().display());
     match wrong {

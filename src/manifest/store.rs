@@ -160,7 +160,7 @@ impl Manifest {
             return Err(Error::corrupt(&path, 16, "log header", "another file's number"));
         }
         let (version, last, ends_closed) = replay(&mut reader)?;
-        let torn = judge_tail(&mut reader, &current)?;
+        let torn = classify_tail(&mut reader, &current)?;
         let end = reader.position().offset;
         version.check().map_err(|problem| refused(&path, end, problem))?;
         let read_only = read_only(&version, access, &path)?;
@@ -567,12 +567,12 @@ fn replay(reader: &mut LogReader) -> Result<(Version, u64, bool)> {
     Ok((version, last, ends_closed))
 }
 
-/// Tells a torn tail from corruption, and from an end in order (`None`).
-fn judge_tail(reader: &mut LogReader, current: &Current) -> Result<Option<Torn>> {
+/// Classifies the end of the manifest: torn tail, corruption, or clean (`None`).
+fn classify_tail(reader: &mut LogReader, current: &Current) -> Result<Option<Torn>> {
     let at = reader.position();
     let why = reader.stop_text();
-    let corrupt = |who: String| {
-        Err(Error::corrupt(reader.path(), at.offset, "record", format!("{why}; {who}")))
+    let corrupt = |evidence: String| {
+        Err(Error::corrupt(reader.path(), at.offset, "record", format!("{why}; {evidence}")))
     };
     if at.offset < current.synced_len {
         return corrupt(format!("CURRENT vouches up to {}", current.synced_len));
