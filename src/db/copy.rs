@@ -309,7 +309,7 @@ impl CopyJob {
         Ok((partition_key, key(&self.row_key, row.row_key())?))
     }
 
-    fn tell(&mut self, problem: &CopyProblem) {
+    fn report_problem(&mut self, problem: &CopyProblem) {
         if let Some(with) = &mut self.on_problem {
             with(problem);
         }
@@ -382,11 +382,11 @@ impl Run<'_, '_> {
             bytes += moving.copy.size_at_most();
             batch.push(moving);
             if batch.len() >= self.job.batch_rows || bytes >= BATCH_BYTES {
-                self.carry(std::mem::take(&mut batch))?;
+                self.copy_batch(std::mem::take(&mut batch))?;
                 bytes = 0;
             }
         }
-        self.carry(batch)
+        self.copy_batch(batch)
     }
 
     /// The row on its way, if it is one of this pass and can be copied.
@@ -426,8 +426,8 @@ impl Run<'_, '_> {
         Some(Moving { partition_key, row_key, etag: row.etag(), copy, is_there: false })
     }
 
-    /// Sees to it that the target has the copies, and then that the source has the rows no longer.
-    fn carry(&mut self, mut batch: Vec<Moving>) -> Result<()> {
+    /// Copies a batch to the target and then deletes it from the source if asked to.
+    fn copy_batch(&mut self, mut batch: Vec<Moving>) -> Result<()> {
         let keys: Vec<_> =
             batch.iter().map(|row| (row.copy.partition_key(), row.copy.row_key())).collect();
         let found = self.job.target.get_many(&keys)?;
@@ -435,7 +435,7 @@ impl Run<'_, '_> {
         for (index, found) in found.into_iter().enumerate() {
             match found {
                 None => absent.push(index),
-                Some(found) => self.meet(&mut batch[index], &found)?,
+                Some(found) => self.resolve_existing(&mut batch[index], &found)?,
             }
         }
         self.insert(&mut batch, &absent)?;
@@ -447,8 +447,8 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// The target has `found` under the key of the copy.
-    fn meet(&mut self, row: &mut Moving, found: &Entity) -> Result<()> {
+    /// Handles a key under which the target has `found`: counts it as present, replaces it or reports it.
+    fn resolve_existing(&mut self, row: &mut Moving, found: &Entity) -> Result<()> {
         if row.copy.has_properties_of(found) && self.may_be_copy(row, found) {
             self.summary.present += 1;
             row.is_there = true;
@@ -513,7 +513,7 @@ impl Run<'_, '_> {
                 ErrorKind::AlreadyExists => {
                     let (partition_key, row_key) = key(&row.copy);
                     match self.job.target.get(&partition_key, &row_key)? {
-                        Some(found) => self.meet(row, &found)?,
+                        Some(found) => self.resolve_existing(row, &found)?,
                         None => {
                             self.report_row(row, CopyProblemKind::Refused, rejected.error.chain())
                         }
@@ -589,7 +589,7 @@ impl Run<'_, '_> {
             CopyProblemKind::Changed => &mut self.summary.changed,
         } += 1;
         let problem = CopyProblem { source, target, kind, message };
-        self.job.tell(&problem);
+        self.job.report_problem(&problem);
         if self.summary.problems.len() < PROBLEMS_MAX {
             self.summary.problems.push(problem);
         }

@@ -162,9 +162,10 @@ impl Options {
         fs.create_dir_all(target).doing("create", target)?;
         let mut build = Build::new(&self, target, &evidence, suspect);
         let whole = evidence.bytes();
-        let mut told = |bytes| progress(bytes, whole);
-        evidence
-            .walk(&mut told, |evidence, facts, verdict| build.take(evidence, facts, verdict))?;
+        let mut report_progress = |bytes| progress(bytes, whole);
+        evidence.walk(&mut report_progress, |evidence, facts, verdict| {
+            build.take(evidence, facts, verdict)
+        })?;
         // It would count as lost what another build reads.
         evidence.unsupported().map_or(Ok(()), |error| Err(error.clone()))?;
         let report = build.finish(&evidence)?;

@@ -89,10 +89,10 @@ impl Options {
         let whole = evidence.bytes();
         let mut names: BTreeMap<TableId, String> = BTreeMap::new();
         let mut report = SalvageReport::default();
-        let mut told = |bytes| progress(bytes, whole);
-        evidence.walk(&mut told, |evidence, facts, verdict| {
+        let mut report_progress = |bytes| progress(bytes, whole);
+        evidence.walk(&mut report_progress, |evidence, facts, verdict| {
             if table_of(facts.key) == Some(TableId::CATALOG) {
-                learn(facts, &mut names);
+                collect_table_names(facts, &mut names);
                 return Ok(());
             }
             for (i, item) in facts.items.iter().enumerate() {
@@ -112,8 +112,8 @@ impl Options {
     }
 }
 
-/// Which names tables have, or had.
-fn learn(facts: &KeyFacts<'_>, names: &mut BTreeMap<TableId, String>) {
+/// Collects the names that tables have, or had.
+fn collect_table_names(facts: &KeyFacts<'_>, names: &mut BTreeMap<TableId, String>) {
     for item in facts.items.iter().rev() {
         let entity = item.row.as_ref().and_then(|row| entity_of(facts.key, item.seq, row));
         if let Some(CatalogRow::Table(id, name)) = entity.as_ref().and_then(CatalogRow::of) {

@@ -4,8 +4,8 @@ use std::path::Path;
 
 use super::bytes::Bytes;
 use super::parts::{
-    DAMAGE, InspectOptions, InspectedPart, Sink, Stop, damage, hex, hex_id, hex_part, noted,
-    number, part, place_in, text,
+    DAMAGE, InspectOptions, InspectedPart, Sink, Stop, damage, hex, hex_id, hex_part, number, part,
+    place_in, show_damage, text,
 };
 use super::sst::names_of;
 use crate::error::{ErrorKind, Result};
@@ -56,7 +56,7 @@ pub(super) fn records(
         if options.block.is_none_or(|block| block == count) {
             sink(outline(&record, count))?;
             let is_whole = options.block.is_some() || header.kind == LogKind::Manifest;
-            noted(contents(&record, is_whole, options, sink), sink)?;
+            show_damage(contents(&record, is_whole, options, sink), sink)?;
         }
         count += 1;
     }

@@ -60,8 +60,8 @@ impl From<Error> for Stop {
     }
 }
 
-/// Shows the damage that ended a part.
-pub(super) fn noted(shown: Result<(), Stop>, sink: &mut Sink<'_>) -> Result<()> {
+/// Shows the damage that ended a part; other errors are returned.
+pub(super) fn show_damage(shown: Result<(), Stop>, sink: &mut Sink<'_>) -> Result<()> {
     match shown {
         Ok(()) => Ok(()),
         Err(Stop::Damage(damage)) => sink(damage),

@@ -8,8 +8,8 @@ use std::sync::Arc;
 
 use super::bytes::Bytes;
 use super::parts::{
-    DAMAGE, InspectOptions, Sink, Stop, damage, hex_id, hex_part, noted, number, part, place_in,
-    text,
+    DAMAGE, InspectOptions, Sink, Stop, damage, hex_id, hex_part, number, part, place_in,
+    show_damage, text,
 };
 use crate::codec::{Checksum, DecodeError};
 use crate::error::Result;
@@ -71,19 +71,19 @@ pub(super) fn parts(file: &Bytes, options: InspectOptions, sink: &mut Sink<'_>) 
         Err(error) => sink(damage(0, error))?,
     }
     let mut looking = Looking { file, id, sections: Vec::new(), shapes: Box::default(), options };
-    noted(looking.directory(tail, tail_at, sink), sink)?;
+    show_damage(looking.directory(tail, tail_at, sink), sink)?;
     if is_outline {
-        noted(looking.sums(sink), sink)?;
+        show_damage(looking.sums(sink), sink)?;
     }
-    noted(looking.read_shapes(sink), sink)?;
+    show_damage(looking.read_shapes(sink), sink)?;
     let blocks = looking.blocks(sink)?;
     if let Some(block) = options.block {
-        return noted(looking.one_block(block, &blocks, sink), sink);
+        return show_damage(looking.one_block(block, &blocks, sink), sink);
     }
     for (index, range) in blocks.iter().enumerate() {
-        noted(looking.block(index, range, sink), sink)?;
+        show_damage(looking.block(index, range, sink), sink)?;
     }
-    noted(looking.statistics(sink), sink)
+    show_damage(looking.statistics(sink), sink)
 }
 
 impl Looking<'_> {
@@ -190,7 +190,7 @@ impl Looking<'_> {
                 Ok(handles) => {
                     return Ok((0..handles.len()).filter_map(|i| handles.block(i)).collect());
                 }
-                Err(stop) => noted(Err(stop), sink)?,
+                Err(stop) => show_damage(Err(stop), sink)?,
             }
         }
         let found = self.walk()?;
@@ -255,7 +255,7 @@ impl Looking<'_> {
             let fields = [("number", number(index)), ("of", number(blocks.len()))];
             return Ok(sink(part("missing", self.file.len, fields))?);
         };
-        noted(self.block(index, range, sink), sink)?;
+        show_damage(self.block(index, range, sink), sink)?;
         let bytes = self.file.read(range.clone())?;
         let opened = StoredBlock::open(BlockPlace::new(BlockKind::Rows, self.id, index), &bytes);
         let is_plain = opened.as_ref().is_ok_and(|block| block.packing == Packing::Plain);
@@ -268,7 +268,7 @@ impl Looking<'_> {
         let base = if is_plain { range.start + BLOCK_HEADER_BYTES as u64 } else { 0 };
         for slot in 0..block.len() {
             if self.options.row.is_none_or(|row| row == slot as u64) {
-                noted(self.row(&block, &contents, slot, base, sink), sink)?;
+                show_damage(self.row(&block, &contents, slot, base, sink), sink)?;
             }
         }
         Ok(())
