@@ -22,7 +22,7 @@ use crate::format::file_meta::FileMeta;
 use crate::format::names::{FileName, FileNumber};
 use crate::fs::Fs;
 use crate::model::{Row, Seq, Shapes};
-use crate::sst::{RemainingEntry, Remains};
+use crate::sst::{RemainingEntry, SalvageReader};
 
 use super::logs::LogRows;
 
@@ -106,7 +106,7 @@ struct Gap {
 
 /// A file under way.
 struct Cursor {
-    remains: Option<Remains>,
+    remains: Option<SalvageReader>,
     entries: VecDeque<RemainingEntry>,
     /// Below the current entry, or behind the last one, up to and with this key.
     gap: Option<Gap>,
@@ -145,7 +145,7 @@ impl Source {
         let name = FileName::Sst(number).to_string();
         let mut outcome = Outcome::default();
         let (mut keys, mut seqs, mut entries) = (None, (Seq::ZERO, Seq::MAX), None);
-        match Remains::open(fs, &dir.join(&name), None, shapes) {
+        match SalvageReader::open(fs, &dir.join(&name), None, shapes) {
             Ok(mut remains) => match remains.stats.take() {
                 Some(stats) => {
                     keys = Some((stats.key_min, stats.key_max));
@@ -160,7 +160,7 @@ impl Source {
 }
 
 /// The first and the last key that can be read.
-fn bounds(remains: &mut Remains) -> Option<KeyBounds> {
+fn bounds(remains: &mut SalvageReader) -> Option<KeyBounds> {
     let mut keys: Option<KeyBounds> = None;
     while let Some(entries) = remains.next_block() {
         let (Some(first), Some(last)) = (entries.first(), entries.last()) else { continue };
@@ -276,7 +276,7 @@ impl<'a> Walk<'a> {
     fn open(&mut self, i: usize) {
         let source = &mut self.sources[i];
         let path = self.dir.join(&source.name);
-        let remains = Remains::open(self.fs, &path, source.meta.as_ref(), self.shapes);
+        let remains = SalvageReader::open(self.fs, &path, source.meta.as_ref(), self.shapes);
         let mut cursor = Cursor { remains: None, entries: VecDeque::new(), gap: None, last: None };
         match remains {
             Ok(remains) => cursor.remains = Some(remains),

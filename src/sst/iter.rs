@@ -12,7 +12,7 @@ use bytes::Bytes;
 
 use super::Sst;
 use super::cache::Area;
-use super::readahead::Ahead;
+use super::readahead::Readahead;
 use crate::codec::DecodeError;
 use crate::error::{Error, Result};
 use crate::format::Kind;
@@ -40,7 +40,7 @@ pub(crate) struct SstIter {
     /// The current key; it begins with the block's prefix.
     key: Vec<u8>,
     prefix_len: usize,
-    ahead: Ahead,
+    ahead: Readahead,
     /// Blocks read so far.
     loads: u64,
 }
@@ -141,7 +141,7 @@ impl SstIter {
     pub(super) fn new(sst: Arc<Sst>, fill_cache: bool) -> Self {
         let place =
             EntryPlace { suffix_at: 0, row_at: 0, end: 0, seq: Seq::ZERO, kind: Kind::Delete };
-        let ahead = Ahead::new(sst.handles.rows(), !fill_cache);
+        let ahead = Readahead::new(sst.handles.rows(), !fill_cache);
         Self {
             sst,
             ahead,
@@ -168,7 +168,7 @@ impl SstIter {
     pub(crate) fn seek(&mut self, key: &[u8]) -> Result<()> {
         self.check()?;
         let found = self.try_seek(key);
-        self.settle(found)
+        self.finish_move(found)
     }
 
     /// Goes to the next entry; from before the first, to the first.
@@ -246,7 +246,7 @@ impl SstIter {
             }
             Err(error) => {
                 let error = self.sst.bad_block(self.block, error);
-                self.settle(Err(error))
+                self.finish_move(Err(error))
             }
         }
     }
@@ -380,8 +380,8 @@ impl SstIter {
 
     /// Goes to the first entry of another block. Requires: there is one of this number.
     pub(crate) fn go_to_block(&mut self, block: usize) -> Result<()> {
-        let moved = self.load(block).and_then(|()| self.stand_at(0));
-        self.settle(moved)
+        let moved = self.load(block).and_then(|()| self.go_to(0));
+        self.finish_move(moved)
     }
 
     /// How many blocks were read.
@@ -393,25 +393,25 @@ impl SstIter {
     pub(crate) fn prev(&mut self) -> Result<()> {
         let moved = match self.state {
             State::Failed(_) => return self.check(),
-            State::Valid if self.slot > 0 => self.stand_at(self.slot - 1),
+            State::Valid if self.slot > 0 => self.go_to(self.slot - 1),
             State::Valid => self.load_last(self.block),
             State::AtEnd | State::BeforeFirst => self.load_last(self.sst.handles.len()),
         };
-        self.settle(moved)
+        self.finish_move(moved)
     }
 
     /// Goes to the last entry.
     pub(crate) fn seek_to_last(&mut self) -> Result<()> {
         self.check()?;
         let moved = self.load_last(self.sst.handles.len());
-        self.settle(moved)
+        self.finish_move(moved)
     }
 
     /// Goes to the last entry of the block before `block`; false if there is none.
     fn load_last(&mut self, block: usize) -> Result<bool> {
         let Some(before) = block.checked_sub(1) else { return Ok(false) };
         self.load(before)?;
-        self.stand_at(self.block().len() - 1)
+        self.go_to(self.block().len() - 1)
     }
 
     fn check(&self) -> Result<()> {
@@ -421,8 +421,8 @@ impl SstIter {
         }
     }
 
-    /// Remembers how a move ended: on an entry, at the end, or in an error for ever.
-    fn settle(&mut self, moved: Result<bool>) -> Result<()> {
+    /// Stores the outcome of a move: valid, at the end, or failed, which is final.
+    fn finish_move(&mut self, moved: Result<bool>) -> Result<()> {
         self.state = match moved {
             Ok(true) => State::Valid,
             Ok(false) => State::AtEnd,
@@ -442,7 +442,7 @@ impl SstIter {
         let slot = self.block().lower_bound(key);
         let slot = slot.map_err(|error| self.sst.bad_block(self.block, error))?;
         if slot < self.block().len() {
-            return self.stand_at(slot);
+            return self.go_to(slot);
         }
         self.load_next()
     }
@@ -452,10 +452,10 @@ impl SstIter {
         let moved = match self.state {
             State::Failed(_) => return self.check(),
             State::AtEnd => Ok(false),
-            State::BeforeFirst => self.load(0).and_then(|()| self.stand_at(0)),
+            State::BeforeFirst => self.load(0).and_then(|()| self.go_to(0)),
             State::Valid => self.load_next(),
         };
-        self.settle(moved)
+        self.finish_move(moved)
     }
 
     /// Goes to the first entry of the next block; false if there is none.
@@ -465,7 +465,7 @@ impl SstIter {
             return Ok(false);
         }
         self.load(self.block + 1)?;
-        self.stand_at(0)
+        self.go_to(0)
     }
 
     fn load(&mut self, block: usize) -> Result<()> {
@@ -488,7 +488,7 @@ impl SstIter {
         Ok(())
     }
 
-    fn stand_at(&mut self, slot: usize) -> Result<bool> {
+    fn go_to(&mut self, slot: usize) -> Result<bool> {
         self.slot = slot;
         let place = self.block().place(slot);
         let place = place.map_err(|error| self.sst.bad_block(self.block, error))?;

@@ -17,7 +17,7 @@ use crate::format::hash_index::{HashLayout, LINES_PER_PAGE, LinePlace};
 use crate::sync::{AtomicU32, OnceLock, Ordering};
 
 /// The locations of a file that is open.
-pub(super) struct KnownLocations {
+pub(super) struct LocationCache {
     /// By page of the hash index, made for the first location.
     pages: Box<[OnceLock<Page>]>,
     cache: Arc<BlockCache>,
@@ -37,7 +37,7 @@ const ENTRIES: usize = 32;
 const HALF: usize = ENTRIES / 2;
 const PAGE_BYTES: usize = LINES_PER_PAGE * size_of::<Line>();
 
-impl KnownLocations {
+impl LocationCache {
     /// None yet. A `split_points` with locations needs none.
     pub(super) fn new(layout: HashLayout, cache: &Arc<BlockCache>) -> Self {
         let pages = if layout.has_locations() { 0 } else { layout.pages() };
@@ -103,16 +103,16 @@ impl KnownLocations {
     }
 }
 
-impl Drop for KnownLocations {
+impl Drop for LocationCache {
     fn drop(&mut self) {
         let made = self.pages.iter().filter(|page| page.get().is_some()).count();
         self.cache.release(made * PAGE_BYTES);
     }
 }
 
-impl fmt::Debug for KnownLocations {
+impl fmt::Debug for LocationCache {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "KnownLocations({} pages)", self.pages.len())
+        write!(f, "LocationCache({} pages)", self.pages.len())
     }
 }
 
@@ -123,8 +123,8 @@ mod tests {
 
     const PLACE: LinePlace = LinePlace { page: 1, offset: 128 };
 
-    fn known(cache: &Arc<BlockCache>, is_compressed: bool) -> KnownLocations {
-        KnownLocations::new(HashLayout::of_pages(choose_form(is_compressed, 0).0, 3), cache)
+    fn known(cache: &Arc<BlockCache>, is_compressed: bool) -> LocationCache {
+        LocationCache::new(HashLayout::of_pages(choose_form(is_compressed, 0).0, 3), cache)
     }
 
     #[test]

@@ -33,7 +33,7 @@ mod zones;
 pub(crate) use cache::BlockCache;
 pub(crate) use iter::{BlockRun, RunWalk, SstIter};
 pub(crate) use reader::{Hit, Sst};
-pub(crate) use salvage_reader::{RemainingEntry, Remains};
+pub(crate) use salvage_reader::{RemainingEntry, SalvageReader};
 pub(crate) use shapes::decode_table;
 pub(crate) use span_estimate::SstPart;
 pub(crate) use verify::SstFacts;

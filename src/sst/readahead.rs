@@ -21,7 +21,7 @@ const WINDOW_BYTES_MAX: u64 = 1 << 20;
 
 /// What was asked for by one walk.
 #[derive(Clone, Debug)]
-pub(super) struct Ahead {
+pub(super) struct Readahead {
     /// Where rows are.
     rows: Range<u64>,
     /// What was asked for since the last jump.
@@ -34,7 +34,7 @@ pub(super) struct Ahead {
     first: u64,
 }
 
-impl Ahead {
+impl Readahead {
     /// A walk over `rows`; one that `is_whole` is known to go on to their end.
     pub(super) fn new(rows: Range<u64>, is_whole: bool) -> Self {
         let first = if is_whole { WINDOW_BYTES_MAX } else { FIRST_BYTES };
@@ -98,12 +98,12 @@ mod tests {
         start..start + 16 * KIB
     }
 
-    fn ahead(blocks: u64, is_whole: bool) -> Ahead {
-        Ahead::new(block(0).start..block(blocks).start, is_whole)
+    fn ahead(blocks: u64, is_whole: bool) -> Readahead {
+        Readahead::new(block(0).start..block(blocks).start, is_whole)
     }
 
     /// The windows in KiB that visits of `blocks` open.
-    fn windows(ahead: &mut Ahead, blocks: impl Iterator<Item = u64>) -> Vec<u64> {
+    fn windows(ahead: &mut Readahead, blocks: impl Iterator<Item = u64>) -> Vec<u64> {
         let mut windows = Vec::new();
         for number in blocks {
             if let Some(window) = ahead.visit(&block(number)) {
@@ -156,14 +156,14 @@ mod tests {
     fn a_block_longer_than_a_window_is_asked_for_whole() {
         let lens = [5 << 20, 100, 3 << 20, 100, 100 << 10];
         let rows = 0..lens.iter().sum();
-        let mut ahead = Ahead::new(rows.clone(), false);
+        let mut ahead = Readahead::new(rows.clone(), false);
         let mut at = rows.start;
         for len in lens {
             ahead.visit(&(at..at + len));
             assert!(ahead.asked.start <= at && at + len <= ahead.asked.end);
             at += len;
         }
-        let mut ahead = Ahead::new(rows, false);
+        let mut ahead = Readahead::new(rows, false);
         for len in lens.into_iter().rev() {
             at -= len;
             ahead.visit(&(at..at + len));

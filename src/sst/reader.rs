@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use super::SstShared;
 use super::cache::Area;
-use super::location_cache::KnownLocations;
+use super::location_cache::LocationCache;
 use super::shapes::decode_table;
 use super::source::{Contents, Source};
 use crate::codec::{DecodeError, HashSeed, hash as key_hash};
@@ -43,7 +43,7 @@ pub(crate) struct Sst {
     pub(super) shapes: Box<[Arc<Shape>]>,
     pub(super) hash: HashLayout,
     hash_start: u64,
-    pub(super) known: KnownLocations,
+    pub(super) known: LocationCache,
     pub(super) seed: HashSeed,
     /// Read when the first scan asks; `None` for a file without zones.
     zones: OnceLock<Option<Zones>>,
@@ -111,7 +111,7 @@ impl Sst {
         SparsePage::parse(&root).map_err(|e| source.decode(contents_at(&root_at), e))?;
         let hash_start = hash.offset;
         let (meta, seed) = (meta.clone(), shared.seed);
-        let (zones, known) = (OnceLock::new(), KnownLocations::new(layout, &shared.cache));
+        let (zones, known) = (OnceLock::new(), LocationCache::new(layout, &shared.cache));
         let hash = layout;
         Ok(Sst { meta, source, handles, root, shapes, hash, hash_start, known, seed, zones })
     }

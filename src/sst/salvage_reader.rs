@@ -38,7 +38,7 @@ use crate::fs::{FileRead, Fs};
 use crate::model::{Row, Seq, Shape, Shapes};
 
 /// A file from which blocks are read that may be damaged.
-pub(crate) struct Remains {
+pub(crate) struct SalvageReader {
     input: Input,
     id: FileId,
     rows: RowsAt,
@@ -82,7 +82,7 @@ const SEARCH_TIMES: u64 = 2 * LOST_BLOCKS_MAX as u64;
 /// A file of fewer bytes holds no row.
 const ENDS_BYTES: u64 = (HEADER_BYTES + TAIL_BYTES) as u64;
 
-impl Remains {
+impl SalvageReader {
     /// Looks at `path`, of which the manifest says `meta`, if it is known there.
     ///
     /// # Errors
@@ -92,7 +92,7 @@ impl Remains {
         path: &Path,
         meta: Option<&FileMeta>,
         shapes: &Shapes,
-    ) -> Result<Remains> {
+    ) -> Result<SalvageReader> {
         let file = open_file(fs, path)?;
         let len = file.len().doing("look at", path)?;
         let (input, mut problems) = (Input { path: path.to_owned(), file, len }, Vec::new());
@@ -105,7 +105,7 @@ impl Remains {
                 return Err(last.unwrap_or_else(|| Error::corrupt(path, 0, "sst", problem)));
             }
         };
-        let mut remains = Remains {
+        let mut remains = SalvageReader {
             input,
             id,
             rows: RowsAt::Walk { next: HEADER_BYTES as u64, end: len, number: 0, is_cut: true },
@@ -138,7 +138,7 @@ impl Remains {
                 Ok(entries) => return Some(entries),
                 Err(error) => {
                     self.has_gap = true;
-                    self.note(error);
+                    self.record_problem(error);
                 }
             }
         }
@@ -185,7 +185,7 @@ impl Remains {
         let decoded = read.and_then(|bytes| {
             decode(&bytes).map_err(|error| Error::decode(&self.input.path, range.start, error))
         });
-        decoded.map_err(|error| self.note(error)).ok()
+        decoded.map_err(|error| self.record_problem(error)).ok()
     }
 
     /// The contents of block `number` of `kind`, which fills `range`.
@@ -249,7 +249,7 @@ impl Remains {
         });
         if found.is_none() && self.search_left.get() == 0 {
             let problem = "what looks like blocks and is none fills it: no more are looked for";
-            self.note(Error::corrupt(&self.input.path, next, "sst", problem));
+            self.record_problem(Error::corrupt(&self.input.path, next, "sst", problem));
         }
         let (number, next) = found.as_ref().map_or((number, end), |(n, at)| (n + 1, at.end));
         self.rows = RowsAt::Walk { next, end, number, is_cut };
@@ -284,7 +284,7 @@ impl Remains {
         })
     }
 
-    fn note(&mut self, error: Error) {
+    fn record_problem(&mut self, error: Error) {
         if self.problems.len() < PROBLEMS_MAX {
             self.problems.push(error);
         }

@@ -11,7 +11,7 @@
 //! read at all, such as a failing disk, is an error.
 
 use super::Sst;
-use super::readahead::Ahead;
+use super::readahead::Readahead;
 use super::reader::{contents_at, hash_section, range, read_directory};
 use super::zones::ZoneBuilder;
 use crate::codec::{Checksum, DecodeError, hash};
@@ -49,7 +49,7 @@ struct Check<'a> {
     zone_pages: Vec<Vec<u8>>,
     /// A row or more could not be read: zones cannot be compared.
     rows_missing: bool,
-    ahead: Ahead,
+    ahead: Readahead,
 }
 
 impl Sst {
@@ -61,7 +61,7 @@ impl Sst {
         let facts = SstFacts::default();
         let (last_key, last_seq) = (Vec::new(), Seq::MAX);
         let (zones, zone_pages) = (ZoneBuilder::default(), Vec::new());
-        let (rows_missing, ahead) = (false, Ahead::new(self.handles.rows(), true));
+        let (rows_missing, ahead) = (false, Readahead::new(self.handles.rows(), true));
         let mut check =
             Check { sst: self, facts, last_key, last_seq, zones, zone_pages, rows_missing, ahead };
         check.ends()?;
@@ -83,9 +83,9 @@ impl Check<'_> {
         let header = source.read(0..HEADER_BYTES as u64).and_then(|header| {
             check_header(source.id, &header).map_err(|error| source.unreadable(0, error))
         });
-        self.note(header)?;
+        self.record_damage(header)?;
         let directory = read_directory(source, self.sst.meta.bytes);
-        let Some((sections, at)) = self.note(directory)? else { return Ok(()) };
+        let Some((sections, at)) = self.record_damage(directory)? else { return Ok(()) };
         if sections != self.sst.meta.sections {
             self.problem(at, "sst footer", "the directory is not the one that the manifest has");
         }
@@ -98,7 +98,7 @@ impl Check<'_> {
         let mut end = HEADER_BYTES as u64;
         for section in &self.sst.meta.sections {
             let gap = self.sst.source.read(end..section.offset);
-            if let Some(gap) = self.note(gap)?
+            if let Some(gap) = self.record_damage(gap)?
                 && gap.iter().any(|byte| *byte != 0)
             {
                 self.problem(end, "sst", "bytes between the sections that are not zero");
@@ -109,7 +109,7 @@ impl Check<'_> {
             while at < end {
                 self.sst.source.ask(at..end.min(at + STEP));
                 let part = self.sst.source.read(at..end.min(at + STEP));
-                let Some(part) = self.note(part)? else { break };
+                let Some(part) = self.record_damage(part)? else { break };
                 sum = sum.bytes(&part);
                 at += STEP;
             }
@@ -144,13 +144,13 @@ impl Check<'_> {
             .unpack(BlockPlace::new(BlockKind::Rows, self.sst.source.id, index), range.clone());
         progress(range.end - range.start);
         self.facts.blocks += 1;
-        let Some(contents) = self.note(contents)? else { return Ok(false) };
+        let Some(contents) = self.record_damage(contents)? else { return Ok(false) };
         let checked = RowBlock::parse(&contents).and_then(|block| block.check().map(|()| block));
         let checked = checked.map_err(|error| self.sst.bad_block(index, error));
-        let Some(block) = self.note(checked)? else { return Ok(false) };
+        let Some(block) = self.record_damage(checked)? else { return Ok(false) };
         for slot in 0..block.len() {
             let checked = self.entry(&block, index, slot);
-            if self.note(checked)?.is_none() {
+            if self.record_damage(checked)?.is_none() {
                 return Ok(false);
             }
         }
@@ -264,7 +264,7 @@ impl Check<'_> {
                 }
                 Ok(())
             });
-            self.note(page)?;
+            self.record_damage(page)?;
         }
         Ok(())
     }
@@ -281,7 +281,7 @@ impl Check<'_> {
             });
             progress(PAGE_BYTES as u64);
             self.facts.hash_pages += 1;
-            match self.note(page)? {
+            match self.record_damage(page)? {
                 None => whole = false,
                 Some(page) => {
                     let lines = self.sst.hash.lines_of(&page);
@@ -306,7 +306,7 @@ impl Check<'_> {
             let decoded = SstStats::decode(&bytes);
             decoded.map_err(|error| self.sst.source.decode(contents_at(&at), error))
         });
-        let Some(stored) = self.note(stored)? else { return Ok(()) };
+        let Some(stored) = self.record_damage(stored)? else { return Ok(()) };
         if self.facts.problems.is_empty() && stored != self.facts.stats {
             self.problem(at.start, "statistics", "not what was counted");
         }
@@ -328,7 +328,7 @@ impl Check<'_> {
             self.zone_pages.push(self.zones.take_page());
         }
         let summary = self.sst.read_zones();
-        let Some(Some(zones)) = self.note(summary)? else { return Ok(()) };
+        let Some(Some(zones)) = self.record_damage(summary)? else { return Ok(()) };
         let expected = std::mem::take(&mut self.zone_pages);
         for (number, pair) in zones.summary.pages.windows(2).enumerate() {
             let range = pair[0]..pair[1];
@@ -341,7 +341,7 @@ impl Check<'_> {
                 let checked = checked.map(|()| page);
                 checked.map_err(|error| self.sst.source.decode(contents_at(&range), error))
             });
-            let Some(page) = self.note(page)? else { continue };
+            let Some(page) = self.record_damage(page)? else { continue };
             if comparable && expected.get(number).is_none_or(|expected| page != expected) {
                 self.problem(range.start, "zones", "not what the rows of the blocks make");
             }
@@ -355,8 +355,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Puts damage on the list; other errors end the check.
-    fn note<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
+    /// Records damage; other errors end the check.
+    fn record_damage<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
         let error = match result {
             Ok(value) => return Ok(Some(value)),
             Err(error) => error,

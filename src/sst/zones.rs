@@ -139,7 +139,7 @@ impl ZoneBuilder {
         self.puts += 1;
         let shape = row.shape.arc();
         if !self.slots.is_last(shape) {
-            self.settle();
+            self.drain_waiting();
             self.slots.find(shape, &mut self.columns, &mut self.incomplete);
         }
         let Some(Known { fixed, variable, .. }) = self.slots.last() else { return };
@@ -158,8 +158,8 @@ impl ZoneBuilder {
         }
     }
 
-    /// Lets the columns take in what waits.
-    fn settle(&mut self) {
+    /// Adds the waiting rows to their columns.
+    fn drain_waiting(&mut self) {
         let Some(Known { shape, fixed, .. }) = self.slots.last() else { return };
         for Step { column, edm, place } in fixed {
             if let Some(column) = self.columns.get_mut(usize::from(*column)) {
@@ -172,7 +172,7 @@ impl ZoneBuilder {
 
     /// Ends the current block, which has an entry.
     pub(super) fn finish_block(&mut self) {
-        self.settle();
+        self.drain_waiting();
         let number = self.metas.len();
         for column in &mut self.columns {
             if column.block.rows > 0 {

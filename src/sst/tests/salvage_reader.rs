@@ -5,7 +5,7 @@ use super::*;
 /// What is left of the file, and how many entries are missing where no gap was said. Panics for what was never written.
 fn check_remains(written: &Written, meta: Option<&FileMeta>) -> Option<usize> {
     let shapes = Shapes::new(1 << 20);
-    let mut remains = Remains::open(&written.fs, Path::new(FILE), meta, &shapes).ok()?;
+    let mut remains = SalvageReader::open(&written.fs, Path::new(FILE), meta, &shapes).ok()?;
     let mut expected = written.entries.iter().peekable();
     let mut read = 0;
     loop {
@@ -102,7 +102,7 @@ fn bytes_that_all_look_like_blocks_are_given_up() {
     written.fs.write(FILE, &bytes).unwrap();
     let registry = Shapes::new(1 << 20);
     let mut remains =
-        Remains::open(&written.fs, Path::new(FILE), Some(&written.meta), &registry).unwrap();
+        SalvageReader::open(&written.fs, Path::new(FILE), Some(&written.meta), &registry).unwrap();
     let left = std::iter::from_fn(|| remains.next_block()).map(|block| block.len()).sum::<usize>();
     assert!(left > 0 && left < written.entries.len() / 2, "{left}");
     let told = remains.problems.iter().any(|error| error.chain().contains("none fills it"));
@@ -132,7 +132,7 @@ fn rows_without_shapes_are_known_to_be_lost() {
     written.fs.flip(FILE, shapes.offset + 30, 1).unwrap();
     let registry = Shapes::new(1 << 20);
     let mut remains =
-        Remains::open(&written.fs, Path::new(FILE), Some(&written.meta), &registry).unwrap();
+        SalvageReader::open(&written.fs, Path::new(FILE), Some(&written.meta), &registry).unwrap();
     let mut entries = Vec::new();
     while let Some(block) = remains.next_block() {
         entries.extend(block);
