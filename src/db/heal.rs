@@ -99,7 +99,7 @@ impl Db {
         from: impl AsRef<Path>,
         mut progress: impl FnMut(u64),
     ) -> Result<HealReport> {
-        heal(&self.engine, file, from.as_ref(), &mut progress)
+        replace_damaged(&self.engine, file, from.as_ref(), &mut progress)
     }
 }
 
@@ -118,13 +118,13 @@ impl Options {
     ) -> Result<HealReport> {
         let options = self.create_if_missing(false).background(Background::Manual);
         let engine = crate::lsm::open(path.as_ref(), options)?;
-        let report = heal(&engine, file, from.as_ref(), &mut progress)?;
+        let report = replace_damaged(&engine, file, from.as_ref(), &mut progress)?;
         engine.close()?;
         Ok(report)
     }
 }
 
-fn heal(
+fn replace_damaged(
     engine: &Engine,
     name: Option<&str>,
     from: &Path,
@@ -147,7 +147,7 @@ fn heal(
             _ => {}
         }
         let Some(damaged) = Quarantined::of(file) else { continue };
-        let (healed, why) = match FileReplacement::new(engine).heal(file, &copies, progress)? {
+        let (healed, why) = match FileReplacement::new(engine).replace(file, &copies, progress)? {
             Healed::From(path, number) => {
                 (Some((path.display().to_string(), number.sst_name())), None)
             }

@@ -9,7 +9,7 @@ use crate::format::key::{table_end, table_start, user_key};
 use crate::format::span::Span;
 use crate::format::zones::ZoneSet;
 use crate::fs::MemFs;
-use crate::lsm::{Judgement, RowFilter, ScanRow, Step, VisibleRun};
+use crate::lsm::{RowFilter, ScanRow, Step, VisibleRun, ZoneMatch};
 use crate::model::Entity;
 use crate::options::{Background, Durability, Options};
 use crate::query::KeyRange;
@@ -195,7 +195,7 @@ impl RowFilter for Everything {
         false
     }
 
-    fn judge(&mut self, _: &ZoneSet<'_>) -> Option<Judgement> {
+    fn match_zones(&mut self, _: &ZoneSet<'_>) -> Option<ZoneMatch> {
         None
     }
 

@@ -21,7 +21,7 @@ mod models;
 pub(crate) use background::compaction::job::Compaction;
 pub(crate) use background::events::Recovered;
 #[cfg(feature = "sim")]
-pub(crate) use background::fifo_tables::Given;
+pub(crate) use background::fifo_tables::Evicted;
 #[cfg(feature = "sim")]
 pub(crate) use background::flush::Flush;
 pub(crate) use background::ingest::Ingested;
@@ -32,7 +32,7 @@ pub(crate) use read::env::Env;
 pub(crate) use read::range_tombstones::RangeTombstones;
 pub(crate) use read::reader::Reader;
 pub(crate) use read::reverse_scan::ReverseScan;
-pub(crate) use read::row_filter::{Judgement, RowFilter, ScanRow, Step, VisibleRun, Visit};
+pub(crate) use read::row_filter::{RowFilter, ScanRow, Step, VisibleRun, Visit, ZoneMatch};
 pub(crate) use read::scan::{ReadView, Scan};
 pub(crate) use recovery::change_log::{ChangeLog, Logged};
 pub(crate) use recovery::checkpoint::{

@@ -60,11 +60,11 @@ impl MemtableIter {
         for cursor in &mut self.cursors {
             cursor.at = cursor.run.lower_bound(arena, key, at);
         }
-        self.settle();
+        self.rebuild_heap();
     }
 
-    /// Finds the least of what the cursors stand at.
-    fn settle(&mut self) {
+    /// Rebuilds the heap of cursors, the least entry first.
+    fn rebuild_heap(&mut self) {
         self.shown = None;
         self.live = 0;
         for index in 0..self.cursors.len() {
@@ -111,7 +111,7 @@ impl MemtableIter {
             cursor.at = bound.unwrap_or(cursor.run.len());
         }
         self.live = self.cursors.len();
-        self.stand_on_greatest();
+        self.show_greatest();
     }
 
     /// Moves to the previous entry. Requires: [`seek_below`](Self::seek_below) came before.
@@ -119,11 +119,11 @@ impl MemtableIter {
         if let Some(first) = self.cursors.first_mut() {
             first.at = first.at.saturating_sub(1);
         }
-        self.stand_on_greatest();
+        self.show_greatest();
     }
 
-    /// Puts the cursor with the last entry first, or ends.
-    fn stand_on_greatest(&mut self) {
+    /// Shows the greatest entry in front of the cursors, or ends.
+    fn show_greatest(&mut self) {
         let arena = &self.memtable.arena;
         let mut greatest: Option<usize> = None;
         for index in 0..self.cursors.len() {
@@ -240,7 +240,7 @@ impl MemtableIter {
             cursor.at += taken(run);
             debug_assert!(cursor.at <= cursor.run.len(), "no more is passed than there is");
         }
-        self.settle();
+        self.rebuild_heap();
     }
 
     #[inline]

@@ -39,7 +39,7 @@ pub(crate) struct Memtable {
     newest: Link,
     len: AtomicUsize,
     payload_bytes: AtomicUsize,
-    noted_bytes: AtomicUsize,
+    other_bytes: AtomicUsize,
     seq_min: AtomicU64,
     seq_max: AtomicU64,
     arena: Arena,
@@ -82,7 +82,7 @@ impl Memtable {
             newest: Link::new(),
             len: AtomicUsize::new(0),
             payload_bytes: AtomicUsize::new(0),
-            noted_bytes: AtomicUsize::new(0),
+            other_bytes: AtomicUsize::new(0),
             seq_min: AtomicU64::new(0),
             seq_max: AtomicU64::new(0),
             // SAFETY: links and handles live in private fields of the memtable (table, order, newest) and in
@@ -199,17 +199,17 @@ impl Memtable {
         self.payload_bytes.load(Ordering::Relaxed)
     }
 
-    /// Its log has a commit with `bytes` that are no entries. Requires what [`insert`](Self::insert) does.
-    pub(crate) fn note(&self, seq: Seq, bytes: usize) {
+    /// Records a commit whose log record has `bytes` besides entries. Requires what [`insert`](Self::insert) does.
+    pub(crate) fn record_bytes(&self, seq: Seq, bytes: usize) {
         let _writer = self.arena.lock();
         debug_assert!(seq.ticks() >= self.seq_max.load(Ordering::Relaxed), "Seq went down");
         self.seq_max.store(seq.ticks(), Ordering::Relaxed);
-        self.noted_bytes.store(self.noted_bytes() + bytes, Ordering::Relaxed);
+        self.other_bytes.store(self.other_bytes() + bytes, Ordering::Relaxed);
     }
 
     /// Bytes of its log that are no entries.
-    pub(crate) fn noted_bytes(&self) -> usize {
-        self.noted_bytes.load(Ordering::Relaxed)
+    pub(crate) fn other_bytes(&self) -> usize {
+        self.other_bytes.load(Ordering::Relaxed)
     }
 
     /// The oldest entry's commit. Requires that there is one.

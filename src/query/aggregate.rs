@@ -10,7 +10,7 @@ use crate::codec::DecodeError;
 use crate::error::{Error, Result};
 use crate::format::key::decode_part;
 use crate::format::zones::ZoneSet;
-use crate::lsm::{Judgement, RowFilter, ScanRow, Step, VisibleRun};
+use crate::lsm::{RowFilter, ScanRow, Step, VisibleRun, ZoneMatch};
 use crate::model::{RowRef, Shape, ValueRef};
 
 use super::builder::Query;
@@ -216,10 +216,10 @@ where
         self.evaluator.asks_zones() || self.evaluator.takes_all() && self.unseen.is_some()
     }
 
-    fn judge(&mut self, zones: &ZoneSet<'_>) -> Option<Judgement> {
+    fn match_zones(&mut self, zones: &ZoneSet<'_>) -> Option<ZoneMatch> {
         match self.evaluator.takes_all() && self.unseen.is_some() {
-            true => Some(Judgement { maybe: u64::MAX, surely: u64::MAX }),
-            false => self.evaluator.judge(zones),
+            true => Some(ZoneMatch { maybe: u64::MAX, surely: u64::MAX }),
+            false => self.evaluator.match_zones(zones),
         }
     }
 

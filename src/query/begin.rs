@@ -52,8 +52,8 @@ impl Query {
             self.table.entry.gate.check(self.table.engine.reader().published())?;
         }
         let breadth = self.breadth(class);
-        self.table.entry.queries.note(breadth);
-        self.table.entry.log.queries.note(breadth);
+        self.table.entry.queries.record(breadth);
+        self.table.entry.log.queries.record(breadth);
         let filter = wrap(Evaluator::new(rest));
         let table = self.table.entry.gate.table;
         let cursor = Cursor::new(view, filter, table, intervals, self);

@@ -17,7 +17,7 @@ use crate::format::key::{TABLE_ID_BYTES, ranked_text};
 use crate::format::row::is_shared_head;
 use crate::format::row_block::BlockEntry;
 use crate::format::zones::ZoneSet;
-use crate::lsm::{Judgement, RowFilter, ScanRow, VisibleRun};
+use crate::lsm::{RowFilter, ScanRow, VisibleRun, ZoneMatch};
 use crate::model::{EdmType, RowRef, Seq, Shape, Value, VariablePlace, utf16_cmp};
 
 use super::prune::{Masks, masks};
@@ -249,10 +249,10 @@ impl RowFilter for Evaluator {
         self.stretch
     }
 
-    fn judge(&mut self, zones: &ZoneSet<'_>) -> Option<Judgement> {
+    fn match_zones(&mut self, zones: &ZoneSet<'_>) -> Option<ZoneMatch> {
         let node = self.node.as_ref().filter(|_| self.asks_zones)?;
         let Masks { maybe_true, maybe_false } = masks(node, zones);
-        Some(Judgement { maybe: maybe_true, surely: !maybe_false })
+        Some(ZoneMatch { maybe: maybe_true, surely: !maybe_false })
     }
 
     fn matches(&mut self, row: &ScanRow<'_>) -> Result<bool> {

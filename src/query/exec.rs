@@ -196,11 +196,11 @@ impl<F: RowFilter> Cursor<F> {
                 return Ok(step);
             }
             if self.intervals.taken >= self.intervals.spans.len() {
-                self.leave_place();
+                self.end_interval();
                 return Ok(Step::End);
             }
             if left == 0 && self.intervals.position().is_some_and(is_nameable) {
-                self.leave_place();
+                self.end_interval();
                 return Ok(Step::Pause);
             }
             left = left.saturating_sub(self.next_interval()?);
@@ -311,7 +311,7 @@ impl<F: RowFilter> Cursor<F> {
 
     /// Begins the next interval, which there is; the result is its cost in rows.
     fn next_interval(&mut self) -> Result<u64> {
-        self.leave_place();
+        self.end_interval();
         let Some(interval) = self.intervals.spans.get(self.intervals.taken) else { return Ok(0) };
         self.intervals.taken += 1;
         if interval.is_point {
@@ -344,7 +344,7 @@ impl<F: RowFilter> Cursor<F> {
         Ok(SEEK_COST)
     }
 
-    fn leave_place(&mut self) {
+    fn end_interval(&mut self) {
         if let Place::Reverse(scan) = &self.place {
             self.counts.rows += scan.rows;
         }

@@ -68,7 +68,7 @@ impl Explain {
         }
     }
 
-    pub(super) fn note<F: RowFilter>(
+    pub(super) fn record<F: RowFilter>(
         &mut self,
         plan: Plan,
         cursor: &Cursor<F>,
@@ -91,7 +91,7 @@ impl Explain {
     ) -> Self {
         let mut explain = Self::new(query);
         let laps = Laps { finding: took, ..Laps::default() };
-        explain.note(query.plan(), cursor, laps, returned);
+        explain.record(query.plan(), cursor, laps, returned);
         explain
     }
 
@@ -269,7 +269,7 @@ impl Query {
         }
         watch.lap(|laps| &mut laps.finding);
         cursor.finish(returned);
-        explain.note(plan, &cursor, watch.laps, returned);
+        explain.record(plan, &cursor, watch.laps, returned);
         Ok(explain)
     }
 }

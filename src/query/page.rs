@@ -34,7 +34,7 @@ pub struct Page {
 }
 
 /// How a service-like page ends early.
-enum Whim {
+enum EarlyEnd {
     Never,
     /// Before this entity of the page, counted from 0.
     Before(usize),
@@ -165,7 +165,7 @@ fn visit(
         len: 0,
         last_partition: None,
         next: None,
-        whim: whim(query, count, plan.class == Class::Point && plan.intervals.len() == 1),
+        early_end: early_end(query, count, plan.class == Class::Point && plan.intervals.len() == 1),
         bytes: 0,
     };
     if reader.count > 0 {
@@ -173,7 +173,7 @@ fn visit(
     }
     cursor.finish(reader.len as u64);
     if let Some(explain) = explain {
-        explain.note(plan, &cursor, watch.laps, reader.len as u64);
+        explain.record(plan, &cursor, watch.laps, reader.len as u64);
     }
     Ok(reader.next)
 }
@@ -184,10 +184,10 @@ struct Reader<'q, T> {
     take: T,
     /// Rows taken.
     len: usize,
-    /// PartitionKey of the last one, where a whim asks for it.
+    /// PartitionKey of the last one, where a early_end asks for it.
     last_partition: Option<String>,
     next: Option<Token>,
-    whim: Whim,
+    early_end: EarlyEnd,
     bytes: usize,
 }
 
@@ -209,7 +209,7 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
                     return self.end_at(cursor.position());
                 }
                 Step::Row => {
-                    if let Some(next) = self.ends_by_whim(cursor)? {
+                    if let Some(next) = self.ends_early(cursor)? {
                         self.next = Some(next);
                         return Ok(());
                     }
@@ -234,7 +234,7 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
         let row = RowView::new(row.key, row.seq, row.row);
         self.bytes += (self.take)(&row)?;
         self.len += 1;
-        if matches!(self.whim, Whim::AtPartition) {
+        if matches!(self.early_end, EarlyEnd::AtPartition) {
             self.last_partition = Some(row.partition_key()?.into_owned());
         }
         Ok(())
@@ -242,7 +242,7 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
 
     /// How many rows may be taken before anything but the size of the page is to be asked.
     fn unasked(&self, watch: &Watch<'_>) -> usize {
-        if watch.is_on() || !matches!(self.whim, Whim::Never) || self.is_full() {
+        if watch.is_on() || !matches!(self.early_end, EarlyEnd::Never) || self.is_full() {
             return 0;
         }
         (self.count - self.len).min(CLOCK_ROWS - self.len % CLOCK_ROWS)
@@ -258,15 +258,15 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
         Ok(())
     }
 
-    /// Where the page ends before the current row, if it does for no good reason.
-    fn ends_by_whim(&self, cursor: &Cursor<Evaluator>) -> Result<Option<Token>> {
+    /// The next token if a service-like page ends early, before the current row.
+    fn ends_early(&self, cursor: &Cursor<Evaluator>) -> Result<Option<Token>> {
         let (len, last) = (self.len, &self.last_partition);
-        let mut next = match self.whim {
-            Whim::Before(end) if len >= end => token(cursor.row()?.key)?,
-            Whim::AtPartition if last.is_some() => token(cursor.row()?.key)?,
+        let mut next = match self.early_end {
+            EarlyEnd::Before(end) if len >= end => token(cursor.row()?.key)?,
+            EarlyEnd::AtPartition if last.is_some() => token(cursor.row()?.key)?,
             _ => return Ok(None),
         };
-        if matches!(self.whim, Whim::AtPartition) {
+        if matches!(self.early_end, EarlyEnd::AtPartition) {
             let same = last.as_ref() == Some(&next.partition_key);
             next.row_key.clear();
             return Ok((!same).then_some(next));
@@ -276,10 +276,10 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
     }
 }
 
-/// How the page that begins at the query's token ends: by its seed, always the same way.
-fn whim(query: &Query, count: usize, is_one_point: bool) -> Whim {
+/// Draws from the query's seed and token how the page ends early; equal inputs give equal pages.
+fn early_end(query: &Query, count: usize, is_one_point: bool) -> EarlyEnd {
     let Some(seed) = query.limits.seed.filter(|_| !query.reverse && !is_one_point) else {
-        return Whim::Never;
+        return EarlyEnd::Never;
     };
     let place = query.from.as_ref().map_or(0, |from| {
         let row = hash(HashSeed(seed), from.row_key.as_bytes());
@@ -287,9 +287,9 @@ fn whim(query: &Query, count: usize, is_one_point: bool) -> Whim {
     });
     let mut rng = Rng::from_seed(seed ^ place);
     match rng.below(4) {
-        0 => Whim::Never,
-        1 => Whim::Before(0),
-        2 => Whim::AtPartition,
-        _ => Whim::Before(1 + rng.below(count.max(1) as u64) as usize),
+        0 => EarlyEnd::Never,
+        1 => EarlyEnd::Before(0),
+        2 => EarlyEnd::AtPartition,
+        _ => EarlyEnd::Before(1 + rng.below(count.max(1) as u64) as usize),
     }
 }

@@ -82,7 +82,7 @@ impl Catalog {
             engine.maintenance().set_ttl(&entry.gate, entry.ttl());
             engine.maintenance().record_table(&entry.gate, &entry.name);
         }
-        engine.maintenance().tables_noted();
+        engine.maintenance().mark_tables_known();
         if tables.by_name.values().any(|entry| entry.ttl().is_some()) {
             engine.maintenance().executor.signal(Lane::Log);
         }

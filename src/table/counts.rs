@@ -38,7 +38,7 @@ pub(crate) enum Breadth {
 
 impl Queries {
     #[inline]
-    pub(crate) fn note(&self, breadth: Breadth) {
+    pub(crate) fn record(&self, breadth: Breadth) {
         self.0[breadth as usize].fetch_add(1, Ordering::Relaxed);
     }
 

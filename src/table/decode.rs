@@ -88,7 +88,7 @@ impl<const N: usize> RowDecoder<N> {
     pub fn decode<'r, T: FromValues<'r, N>>(&mut self, row: &'r RowView<'_>) -> Result<T> {
         let (shape, body) = row.stored();
         let known = self.recent.find(|known| Arc::ptr_eq(&known.shape, shape));
-        let known = known.unwrap_or_else(|| self.learn(shape));
+        let known = known.unwrap_or_else(|| self.cache_shape(shape));
         let values = RowValues { places: &self.recent[known].places, fields: shape.fields(body) };
         // Looked at twice where a value is of another type: what is common has no way out to it at each value.
         match T::from_fields(&values) {
@@ -110,9 +110,9 @@ impl<const N: usize> RowDecoder<N> {
         T::from_values(&values).map_err(|misfit| self.problem(row, misfit))
     }
 
-    /// Remembers a shape, unless an equal one is there: rows that describe themselves bring one each. Says where it is.
+    /// Caches a shape, unless an equal one is cached, and returns its index: each self-describing row has its own copy.
     #[cold]
-    fn learn(&mut self, shape: &Arc<Shape>) -> usize {
+    fn cache_shape(&mut self, shape: &Arc<Shape>) -> usize {
         if let Some(known) = self.recent.find(|known| known.shape == *shape) {
             return known;
         }

@@ -311,7 +311,7 @@ impl Loader {
             }
         }
         if batch.ops.is_empty() {
-            self.settle(start, None);
+            self.finish_group(start, None);
         }
         if self.tickets.len() >= TICKETS_MAX {
             self.await_oldest()?;
@@ -325,13 +325,13 @@ impl Loader {
         oldest.ticket.wait()?;
         self.summary.loaded += oldest.rows;
         self.summary.groups += 1;
-        self.settle(oldest.start, Some(oldest.last));
+        self.finish_group(oldest.start, Some(oldest.last));
         Ok(())
     }
 
-    /// The group that begins at line `start` is done, up to line `last` if any of it was committed.
-    /// Acknowledges what nothing earlier holds back any more.
-    fn settle(&mut self, start: u64, last: Option<u64>) {
+    /// Ends the group that begins at line `start`; its lines up to `last` were committed. Acknowledges lines that no
+    /// earlier open group holds back.
+    fn finish_group(&mut self, start: u64, last: Option<u64>) {
         if let Some(count) = self.starts.get_mut(&start) {
             debug_assert!(*count > 0, "a group that begins here is under way");
             *count -= 1;

@@ -15,7 +15,7 @@ use crate::error::Error;
 use crate::format::edit::{Placement, VersionEdit};
 
 use super::compaction::plan::{Job, Reason};
-use super::fifo_eviction::Oldest;
+use super::fifo_eviction::EvictionPlan;
 use super::maintenance::Maintenance;
 use super::new_file::NewFile;
 use crate::lsm::read::view::Slot;
@@ -128,7 +128,7 @@ impl Maintenance {
         );
     }
 
-    pub(in crate::lsm) fn emit_dropped(&self, oldest: &Oldest) {
+    pub(in crate::lsm) fn emit_dropped(&self, oldest: &EvictionPlan) {
         emit!(
             WARN,
             "dropped_oldest",

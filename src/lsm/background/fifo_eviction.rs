@@ -30,19 +30,19 @@ use crate::model::Seq;
 use crate::options::{Durability, OnFull};
 use crate::sync::Ordering;
 
-use super::fifo_tables::FifoEviction;
 #[cfg(feature = "sim")]
-use super::fifo_tables::Given;
+use super::fifo_tables::Evicted;
+use super::fifo_tables::FifoEviction;
 use super::maintenance::Maintenance;
 use crate::lsm::read::view::View;
 use crate::lsm::write::batch::{Batch, Gate, TableChange};
 
 /// Of the limit: how much goes beyond what is missing, so that not every write has to ask; how large files of one age get.
-const GIVE_PART: u64 = 32;
+const EVICT_PART: u64 = 32;
 const WINDOW_PART: u64 = 32;
 
 /// Everything of some tables below a Seq.
-pub(crate) struct Oldest {
+pub(crate) struct EvictionPlan {
     pub(in crate::lsm) tables: Vec<Arc<Gate>>,
     pub(crate) below: Seq,
     pub(in crate::lsm) files: u64,
@@ -50,7 +50,7 @@ pub(crate) struct Oldest {
 }
 
 /// A file with rows of these tables.
-struct Old {
+struct EvictionCandidate {
     newest: Seq,
     bytes: u64,
     /// How many of its references are theirs.
@@ -60,7 +60,7 @@ struct Old {
 }
 
 impl Maintenance {
-    /// The table behind `gate` gives its oldest rows where room is short, if the options name it.
+    /// Marks the table of `gate` for FIFO eviction if the options name it.
     pub(crate) fn record_table(&self, gate: &Arc<Gate>, name: &str) {
         let (Some(eviction), OnFull::DropOldest(names)) =
             (&self.eviction, &self.env().options.on_full)
@@ -76,8 +76,8 @@ impl Maintenance {
         }
     }
 
-    /// All tables that there are at the opening were noted.
-    pub(crate) fn tables_noted(&self) {
+    /// Every table that existed at the opening was recorded.
+    pub(crate) fn mark_tables_known(&self) {
         if let Some(eviction) = &self.eviction
             && !eviction.is_known.swap(true, Ordering::AcqRel)
         {
@@ -85,12 +85,12 @@ impl Maintenance {
         }
     }
 
-    /// False as long as a table might turn out to be one that gives its oldest rows.
-    pub(in crate::lsm) fn knows_fifo(&self) -> bool {
+    /// False until all tables subject to FIFO eviction are recorded.
+    pub(in crate::lsm) fn are_fifo_tables_known(&self) -> bool {
         self.eviction.as_ref().is_none_or(|eviction| eviction.is_known.load(Ordering::Acquire))
     }
 
-    /// True if the table gives its oldest rows.
+    /// True if the table is subject to FIFO eviction.
     pub(in crate::lsm) fn is_fifo(&self, table: TableId) -> bool {
         self.eviction.as_ref().is_some_and(|eviction| eviction.has(table))
     }
@@ -101,26 +101,30 @@ impl Maintenance {
         limit.map_or(0, |space_limit| space_limit.limit / WINDOW_PART)
     }
 
-    /// Drops files of the eviction table's tables that take `missing` bytes together and some
-    /// more; false if there is nothing to drop.
+    /// Drops the oldest files of these tables, of `missing` bytes and some more in total. False if there is nothing to
+    /// drop.
     ///
     /// # Errors
     /// As every commit; what is hidden by then stays hidden.
-    pub(in crate::lsm) fn give(
+    pub(in crate::lsm) fn evict(
         &self,
         eviction: &FifoEviction,
         missing: u64,
         limit: u64,
     ) -> Result<bool> {
-        let oldest = self.oldest(eviction, missing, limit);
+        let oldest = self.plan_eviction(eviction, missing, limit);
         eviction.is_spent.store(oldest.is_none(), Ordering::Release);
         oldest.map_or(Ok(false), |oldest| self.drop_oldest(eviction, &oldest).map(|()| true))
     }
 
-    /// The oldest files of the eviction table's tables that take `missing` bytes together and some
-    /// more; `None` if all of them do not,
-    /// or if dropping them would make no room now.
-    fn oldest(&self, eviction: &FifoEviction, missing: u64, limit: u64) -> Option<Oldest> {
+    /// Picks the oldest files of these tables, of `missing` bytes and some more in total. `None` if all of them are
+    /// smaller, or if dropping them would free no space now.
+    fn plan_eviction(
+        &self,
+        eviction: &FifoEviction,
+        missing: u64,
+        limit: u64,
+    ) -> Option<EvictionPlan> {
         // A snapshot keeps whatever it sees: dropping would take from readers, and give nothing to the writer.
         if missing == 0 || self.reader().horizon().has_snapshots() {
             return None;
@@ -142,7 +146,7 @@ impl Maintenance {
         if all < missing {
             return None;
         }
-        let wanted = all.min(missing.saturating_add(limit / GIVE_PART));
+        let wanted = all.min(missing.saturating_add(limit / EVICT_PART));
         let mut bytes = 0;
         let at = ages.iter().position(|(_, more)| {
             bytes += more;
@@ -151,27 +155,27 @@ impl Maintenance {
         let newest = ages[at].0;
         let below = Seq(newest.0.saturating_add(1));
         debug_assert!(below <= last, "what the last commit wrote stays");
-        let is_old = |old: &&Old| !old.is_hidden && old.newest < below;
+        let is_old = |old: &&EvictionCandidate| !old.is_hidden && old.newest < below;
         let touched: BTreeSet<TableId> =
             files.values().filter(is_old).flat_map(|old| old.tables.iter().copied()).collect();
         let tables = tables.iter().filter(|gate| touched.contains(&gate.table)).cloned().collect();
-        Some(Oldest { tables, below, files: at as u64 + 1, bytes })
+        Some(EvictionPlan { tables, below, files: at as u64 + 1, bytes })
     }
 
-    /// Carries it out.
+    /// Commits the range tombstones of the plan and reclaims what they hide.
     ///
     /// # Errors
     /// As every commit; what is hidden by then stays hidden.
-    fn drop_oldest(&self, eviction: &FifoEviction, oldest: &Oldest) -> Result<()> {
+    fn drop_oldest(&self, eviction: &FifoEviction, oldest: &EvictionPlan) -> Result<()> {
         let changes = oldest
             .tables
             .iter()
             .map(|gate| TableChange::Expired(whole_table(gate.table), oldest.below));
         // One commit for all of them: a range tombstone over a table that is being dropped does no harm.
         let batch = Batch::of_changes(&Arc::new(Gate::new(TableId::CATALOG)), changes.collect());
-        self.record_given(eviction, oldest, None);
+        self.record_evicted(eviction, oldest, None);
         let seq = self.commit(&batch, Durability::Sync)?;
-        self.record_given(eviction, oldest, Some(seq));
+        self.record_evicted(eviction, oldest, Some(seq));
         while self.reclaim()? {}
         self.remove_unheld();
         eviction.files.fetch_add(oldest.files, Ordering::Relaxed);
@@ -181,31 +185,31 @@ impl Maintenance {
     }
 
     #[cfg(not(feature = "sim"))]
-    fn record_given(&self, _ring: &FifoEviction, _oldest: &Oldest, _seq: Option<Seq>) {}
+    fn record_evicted(&self, _ring: &FifoEviction, _oldest: &EvictionPlan, _seq: Option<Seq>) {}
 
     /// A drop begins, or was committed.
     #[cfg(feature = "sim")]
-    fn record_given(&self, eviction: &FifoEviction, oldest: &Oldest, seq: Option<Seq>) {
-        let mut given = eviction.given.lock();
-        match (seq, given.last_mut()) {
+    fn record_evicted(&self, eviction: &FifoEviction, oldest: &EvictionPlan, seq: Option<Seq>) {
+        let mut evicted = eviction.evicted.lock();
+        match (seq, evicted.last_mut()) {
             (Some(seq), Some(last)) => last.seq = Some(seq),
             _ => {
                 let tables = oldest.tables.iter().map(|gate| gate.table).collect();
-                given.push(Given { tables, below: oldest.below, seq });
+                evicted.push(Evicted { tables, below: oldest.below, seq });
             }
         }
     }
 
-    /// What went since this was asked last.
+    /// The evictions since the last call.
     #[cfg(feature = "sim")]
-    pub(crate) fn take_given(&self) -> Vec<Given> {
+    pub(crate) fn take_evicted(&self) -> Vec<Evicted> {
         let eviction = self.eviction.as_ref();
-        eviction.map_or_else(Vec::new, |eviction| std::mem::take(&mut *eviction.given.lock()))
+        eviction.map_or_else(Vec::new, |eviction| std::mem::take(&mut *eviction.evicted.lock()))
     }
 }
 
 /// The files that hold rows of `tables`.
-fn files_of(view: &View, tables: &[Arc<Gate>]) -> BTreeMap<FileNumber, Old> {
+fn files_of(view: &View, tables: &[Arc<Gate>]) -> BTreeMap<FileNumber, EvictionCandidate> {
     let mut files = BTreeMap::new();
     for gate in tables.iter().filter(|gate| gate.dropped_at().is_none()) {
         let ranges = view.version.ranges_in(&whole_table(gate.table)).iter();
@@ -213,7 +217,7 @@ fn files_of(view: &View, tables: &[Arc<Gate>]) -> BTreeMap<FileNumber, Old> {
             let meta = &reference.file.meta;
             let is_hidden =
                 view.range_tombstones.covers(&reference.clip, meta.seq_max, Seq(u64::MAX));
-            let old = files.entry(meta.number).or_insert_with(|| Old {
+            let old = files.entry(meta.number).or_insert_with(|| EvictionCandidate {
                 newest: meta.seq_max,
                 bytes: meta.bytes,
                 references: 0,

@@ -28,13 +28,13 @@ pub(crate) struct FifoEviction {
     pub(super) bytes: AtomicU64,
     /// For simulations, which take them out.
     #[cfg(feature = "sim")]
-    pub(super) given: Mutex<Vec<Given>>,
+    pub(super) evicted: Mutex<Vec<Evicted>>,
 }
 
-/// What a simulation has to know of a drop.
+/// One eviction, for simulations.
 #[cfg(feature = "sim")]
 #[derive(Clone, Debug)]
-pub(crate) struct Given {
+pub(crate) struct Evicted {
     pub(crate) tables: Vec<TableId>,
     pub(crate) below: Seq,
     /// Its commit; `None` while, and if, nobody knows whether there is one.
@@ -61,7 +61,7 @@ impl FifoEviction {
             files: AtomicU64::new(0),
             bytes: AtomicU64::new(0),
             #[cfg(feature = "sim")]
-            given: Mutex::new(Vec::new()),
+            evicted: Mutex::new(Vec::new()),
         })
     }
 

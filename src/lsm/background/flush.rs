@@ -21,7 +21,7 @@ use crate::mutants::mutant;
 use crate::options::{Codec, Durability};
 use crate::write_accounting::Cause;
 
-use super::flush_placement::place;
+use super::flush_placement::assign_to_ranges;
 use super::maintenance::Maintenance;
 use super::new_file::NewFile;
 use super::output_writer::{Boundaries, Cut, OutputWriter};
@@ -149,7 +149,7 @@ impl Maintenance {
             ..self.history(&version, &slot.logs, flushed)
         };
         let ids = |count| Ok(RangeId(manifest.next_numbers(count)?.0));
-        let placed = place(&version, files, &mut edit, ids);
+        let placed = assign_to_ranges(&version, files, &mut edit, ids);
         placed.map_err(|error| self.writer.poison_on_failure(&manifest, error))?;
         let version = self.append_edit(&mut manifest, &edit)?;
         let flushed = Some(slot.memtable.id);

@@ -42,8 +42,8 @@ enum Home<'a> {
     Table(TableId),
 }
 
-/// Adds `concat_iter`, which ascend, and their references to `edit`. `ids` gives so many numbers in a row for new ranges.
-pub(in crate::lsm) fn place(
+/// Adds `files`, in key order, and their references to `edit`. `ids` allocates consecutive ids for new ranges.
+pub(in crate::lsm) fn assign_to_ranges(
     version: &Version,
     files: &[NewFile],
     edit: &mut VersionEdit,
@@ -71,7 +71,7 @@ pub(in crate::lsm) fn place(
         let neighbours = [i.checked_sub(1), i.checked_add(1)];
         let mut neighbours = neighbours.into_iter().flatten().filter_map(|i| pieces.get(i));
         let is_wide =
-            bounds > CLIP_BYTES_MAX && !neighbours.any(|other| other.home.is(&piece.home));
+            bounds > CLIP_BYTES_MAX && !neighbours.any(|other| other.home.is_same(&piece.home));
         let (range, span) = match piece.home {
             Home::Range(range) => (range.id, range.span.clone()),
             Home::Table(table) => (new_id(&table), whole_table(table)),
@@ -108,7 +108,9 @@ fn pieces<'a>(version: &'a Version, files: &'a [NewFile]) -> Vec<Piece<'a>> {
             let bytes = part.bytes / ranges.len().max(1) as u64;
             for home in homes {
                 match pieces.last_mut() {
-                    Some(last) if std::ptr::eq(last.file, &file.meta) && last.home.is(&home) => {
+                    Some(last)
+                        if std::ptr::eq(last.file, &file.meta) && last.home.is_same(&home) =>
+                    {
                         last.high = &part.high;
                         last.bytes += bytes;
                     }
@@ -130,7 +132,7 @@ fn joins_run(range: &FileRange, clip: &Span) -> bool {
 }
 
 impl Home<'_> {
-    fn is(&self, other: &Home<'_>) -> bool {
+    fn is_same(&self, other: &Home<'_>) -> bool {
         match (self, other) {
             (Home::Range(a), Home::Range(b)) => a.id == b.id,
             (Home::Table(a), Home::Table(b)) => a == b,

@@ -70,7 +70,7 @@ impl Maintenance {
         span: &Span,
         progress: &mut dyn FnMut(u64),
     ) -> Result<Ingested> {
-        let mut known = self.vacate(span)?;
+        let mut known = self.check_span_empty(span)?;
         let _work = self.state.work()?;
         let files = self.write_rows(source, gate, progress)?;
         let ingested = Ingested {
@@ -96,14 +96,14 @@ impl Maintenance {
                     return Err(error);
                 }
             }
-            known = self.vacate(span).inspect_err(|_| self.discard(&files))?;
+            known = self.check_span_empty(span).inspect_err(|_| self.discard(&files))?;
         }
         self.discard(&files);
         Err(Error::new(ErrorKind::Busy, "others keep writing to where the rows go"))
     }
 
-    /// Step 1: the files of which some part lies in `span`; none has an entry there.
-    fn vacate(&self, span: &Span) -> Result<Vec<FileNumber>> {
+    /// Step 1: returns the files that overlap `span`, after checking that none has an entry there.
+    fn check_span_empty(&self, span: &Span) -> Result<Vec<FileNumber>> {
         for group in 0..TRIES {
             self.flush_all()?;
             while self.reclaim()? {}
@@ -180,7 +180,7 @@ impl Maintenance {
         let mut manifest = self.install.lock();
         let version = Arc::clone(manifest.version());
         let mut edit = match files_in(&version, span) == known {
-            true => place_rows(&mut manifest, &version, files, span, gate)
+            true => placement_edit(&mut manifest, &version, files, span, gate)
                 .map_err(|error| self.writer.poison_on_failure(&manifest, error))?,
             false => return Ok(false),
         };
@@ -212,7 +212,7 @@ impl Maintenance {
         let appended = manifest.append_vouched(&edit, state.queue.durable_unclaimed());
         if let Ok(version) = &appended {
             self.env().gaps.clear();
-            self.show_from(visible_from, version);
+            self.install_view(visible_from, version);
             state.raise(visible_from);
             state.queue.last = state.queue.last.max(visible_from);
         }
@@ -227,12 +227,12 @@ impl Maintenance {
         Ok(true)
     }
 
-    /// Puts `version` into the view, with rows that count from `seq` on: who reads there has it in his view. Requires the
-    /// commit lock.
-    fn show_from(&self, seq: Seq, version: &Arc<Version>) {
+    /// Installs `version` in the view. Its rows are visible from `seq` on: a read there pins a view that has them.
+    /// Requires the commit lock.
+    fn install_view(&self, seq: Seq, version: &Arc<Version>) {
         self.reader().change_view(|view| {
             view.with_version(version, None)
-                .with_range_tombstones(Arc::new(view.range_tombstones.noted(seq)))
+                .with_range_tombstones(Arc::new(view.range_tombstones.with_newest(seq)))
         });
         self.reader().require_range_tombstones_of(seq);
     }
@@ -288,9 +288,9 @@ fn has_entry_in(slot: &Slot, span: &Span) -> bool {
     entries.valid() && !span.ends_before(entries.key())
 }
 
-/// The edit that puts the rows into the run of a range. Where files of others reach over the span, their ranges are cut
-/// at its ends, and what lies in it is referenced no more: it has no entries.
-fn place_rows(
+/// The edit that adds the rows to the run of a range. Ranges with other files that overlap the span are cut at its ends,
+/// and references inside it are removed: they have no entries.
+fn placement_edit(
     manifest: &mut Manifest,
     version: &Version,
     files: &[NewFile],

@@ -69,9 +69,9 @@ pub(crate) struct OutputWriter<'e> {
     /// For the file of an import.
     room: Held<'e>,
     /// How many bytes were written when `between` was called last.
-    told: u64,
+    reported: u64,
     /// How much memory was told of last.
-    noted: usize,
+    counted_memory: usize,
     /// How many tombstones were left out.
     pub(crate) spent: u64,
     handed_over: bool,
@@ -156,8 +156,8 @@ impl<'e> OutputWriter<'e> {
             tombstones_applied: None,
             files: Vec::new(),
             room: Held::NONE,
-            told: 0,
-            noted: 0,
+            reported: 0,
+            counted_memory: 0,
             spent: 0,
             handed_over: false,
         }
@@ -195,8 +195,8 @@ impl<'e> OutputWriter<'e> {
             count = count.wrapping_add(1);
             if count.is_multiple_of(1024) {
                 let written = self.written();
-                between(written.saturating_sub(self.told))?;
-                self.told = written;
+                between(written.saturating_sub(self.reported))?;
+                self.reported = written;
                 self.record_memory();
             }
         }
@@ -233,7 +233,7 @@ impl<'e> OutputWriter<'e> {
                 || (begins_part
                     && (is_catalog
                         || bytes >= self.cut.boundary_bytes
-                        || self.is_apart(file.writer.last_key(), key)));
+                        || self.needs_own_file(file.writer.last_key(), key)));
             if ends {
                 self.end_file()?;
             }
@@ -264,19 +264,19 @@ impl<'e> OutputWriter<'e> {
         passed || before != table_of(key)
     }
 
-    /// True between two tables one of which gives its oldest files: rows of the other must not keep them.
-    fn is_apart(&self, before: &[u8], next: &[u8]) -> bool {
+    /// True between two tables one of which has FIFO eviction: rows of the other must not keep its files alive.
+    fn needs_own_file(&self, before: &[u8], next: &[u8]) -> bool {
         let (before, next) = (table_of(before), table_of(next));
-        let gives = |table: Option<TableId>| table.is_some_and(|id| self.maintenance.is_fifo(id));
-        before != next && (gives(before) || gives(next))
+        let is_fifo = |table: Option<TableId>| table.is_some_and(|id| self.maintenance.is_fifo(id));
+        before != next && (is_fifo(before) || is_fifo(next))
     }
 
-    /// Tells how much memory the file being written takes.
+    /// Updates the memory counter of files being written.
     fn record_memory(&mut self) {
         let now = self.file.as_ref().map_or(0, |file| file.writer.memory_bytes());
         let writing = &self.maintenance.state.writing;
         writing.fetch_add(now, Ordering::Relaxed);
-        writing.fetch_sub(std::mem::replace(&mut self.noted, now), Ordering::Relaxed);
+        writing.fetch_sub(std::mem::replace(&mut self.counted_memory, now), Ordering::Relaxed);
     }
 
     fn written(&self) -> u64 {

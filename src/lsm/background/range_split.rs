@@ -94,12 +94,12 @@ impl Maintenance {
         };
         let ranges = version.ranges.iter().filter(stays);
         let sizes: Vec<_> = ranges.map(|range| (range.id, range.table, range.bytes())).collect();
-        let mut is_settled = true;
+        let mut is_complete = true;
         for wanted in by_size(&sizes, &limits) {
             match self.carry_out(&version, wanted, &limits) {
                 Ok(Attempt::Done) => return Ok(true),
                 Ok(Attempt::Declined) => {}
-                Ok(Attempt::Busy) => is_settled = false,
+                Ok(Attempt::Busy) => is_complete = false,
                 // The range is left alone from now on, and the others go on.
                 Err(error) if error.kind() == ErrorKind::Corruption => {
                     let (Wanted::Split(id) | Wanted::Merge(id, _)) = wanted;
@@ -110,7 +110,7 @@ impl Maintenance {
                 Err(error) => return Err(error),
             }
         }
-        if is_settled {
+        if is_complete {
             let mut seen = self.state.divided.lock();
             seen.version = Arc::downgrade(&version);
             seen.whole.retain(|id, _| version.ranges.get(*id).is_some());
@@ -193,13 +193,13 @@ impl Maintenance {
             }
         }
         match cut_by_size(&candidates, range.bytes(), 0.0) {
-            Some(key) => self.settle_key(range, &key),
+            Some(key) => self.boundary_at(range, &key),
             None => Ok(None),
         }
     }
 
     /// The boundary at or behind `key`, which may be cut off anywhere, before the next key that `range` holds.
-    fn settle_key(&self, range: &FileRange, key: &[u8]) -> Result<Option<Box<[u8]>>> {
+    fn boundary_at(&self, range: &FileRange, key: &[u8]) -> Result<Option<Box<[u8]>>> {
         let mut next: Option<Box<[u8]>> = None;
         for (_, reference) in range.references() {
             let low = key.max(&*reference.clip.low);

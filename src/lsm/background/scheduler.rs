@@ -93,7 +93,7 @@ impl Maintenance {
             return Step::Worked;
         }
         let worked = match due {
-            Some(Duration::ZERO) => self.settle().map(|()| true),
+            Some(Duration::ZERO) => self.sync_and_reserve().map(|()| true),
             _ => self.prepare_ahead(),
         };
         match worked {
@@ -107,8 +107,8 @@ impl Maintenance {
         }
     }
 
-    /// Syncs what is queued, with a new seq reservation for the weak commits to come if there is room for it.
-    fn settle(&self) -> Result<()> {
+    /// Syncs queued records, with a new Seq reservation for later weak commits if the disk has space for it.
+    fn sync_and_reserve(&self) -> Result<()> {
         match self.writer.reserve_seqs(self) {
             Err(error) if error.kind() == ErrorKind::StorageFull => self.writer.sync(),
             result => result,
@@ -249,10 +249,10 @@ impl Maintenance {
         // Commits are refused from now on; those that are queued go on.
         self.writer.group_commit.lock().queue.closing = Closing::Commits;
         let usable = self.writer.group_commit.lock().check();
-        let settled = usable.and_then(|()| self.settle_for_close());
+        let synced = usable.and_then(|()| self.sync_and_flush_for_close());
         self.state.end_work();
         let mut manifest = self.install.lock();
-        let result = settled.and_then(|()| self.mark_closed(&mut manifest));
+        let result = synced.and_then(|()| self.mark_closed(&mut manifest));
         if result.is_ok() {
             manifest.trim();
             self.writer.group_commit.lock().queue.trim();
@@ -265,7 +265,7 @@ impl Maintenance {
         result
     }
 
-    fn settle_for_close(&self) -> Result<()> {
+    fn sync_and_flush_for_close(&self) -> Result<()> {
         self.writer.sync()?;
         let view = self.reader().view.load_full();
         let bytes: usize = view.memtables.iter().map(|slot| slot.memtable.payload_bytes()).sum();

@@ -29,7 +29,7 @@ const ASK_EVERY: Duration = Duration::from_secs(1);
 
 /// How often a write has the oldest files dropped for it while others take what that gives: each drop gives more than one
 /// write takes, so that many writers would have to be faster again and again.
-const GIVE_TIMES: usize = 64;
+const EVICT_TIMES: usize = 64;
 
 /// How often, and how long at a time, a write waits for others to let go of what was dropped: a second in all.
 const PAUSES: usize = 28;
@@ -45,7 +45,7 @@ impl Maintenance {
         let Some(space_limit) = &self.writer.space_limit else { return Ok(()) };
         let has_room = self.remove_unheld() && fits()
             || self.forget_kept_logs()? && fits()
-            || self.give_oldest(space_limit, (needs, most), fits)?;
+            || self.evict_oldest(space_limit, (needs, most), fits)?;
         if has_room {
             return Ok(());
         }
@@ -65,9 +65,9 @@ impl Maintenance {
         Some([total, limit, refusals, files, bytes])
     }
 
-    /// Drops the oldest files of tables that give them, if what is missing for so much more, of `most` in all, can be had
-    /// so; true if there is room, as of `fits`.
-    fn give_oldest(
+    /// Evicts the oldest files of tables with FIFO eviction if that can free the bytes missing for `needs`, of `most` in
+    /// total. True if there is space then, as of `fits`.
+    fn evict_oldest(
         &self,
         space_limit: &SpaceLimit,
         (needs, most): (u64, u64),
@@ -78,7 +78,7 @@ impl Maintenance {
         };
         // What readers and jobs hold although no version has it is none of this: more of it would help nobody.
         let missing = || space_limit.missing(&self.reader().view.load(), needs, most);
-        for _ in 0..GIVE_TIMES {
+        for _ in 0..EVICT_TIMES {
             let alone = eviction.dropping.lock();
             // What others have dropped meanwhile, or what was hidden and not taken back yet.
             while self.reclaim()? {}
@@ -99,7 +99,7 @@ impl Maintenance {
                         outcome => return Ok(outcome.is_some()),
                     }
                 }
-                missing if !self.give(eviction, missing, space_limit.limit)? => {
+                missing if !self.evict(eviction, missing, space_limit.limit)? => {
                     return Ok(false);
                 }
                 // Before anybody else can take it.

@@ -108,12 +108,15 @@ impl LivedClock {
             self.doubt_since(met, last);
         }
         // While the wall clock is behind, so are the numbers of commits.
-        self.note(self.is_sure && wall.max(last.0).saturating_add(NOTHING) >= lived, last);
+        self.record_certainty(
+            self.is_sure && wall.max(last.0).saturating_add(NOTHING) >= lived,
+            last,
+        );
         lived
     }
 
-    /// Notes whether numbers that are given now can be relied on.
-    fn note(&mut self, is_right: bool, last: Seq) {
+    /// Records whether Seqs assigned from now on follow a right clock.
+    fn record_certainty(&mut self, is_right: bool, last: Seq) {
         match self.time.unsure {
             None if is_right => self.right = last,
             None => self.time.unsure = Some(self.right),
@@ -129,14 +132,14 @@ impl LivedClock {
 
     /// Whether a clock that was right before this opening tells how much time has passed since.
     fn hears_witness(&self, wall: u64, expected: u64) -> bool {
-        let tells = |era: &Era| {
-            let lived = tells(era, wall);
+        let fits = |era: &Era| {
+            let lived = lived_at(era, wall);
             lived + NOTHING >= expected && lived.abs_diff(expected) <= JUMP_MAX
         };
         // One that begins anew with each power-on is behind the numbers that it gave, unless another one gave those.
         let begun = self.begun.0;
         let goes_on = wall + NOTHING >= begun || begun > expected.saturating_add(JUMP_MAX);
-        goes_on && self.witnesses.iter().any(|era| era.is_known && tells(era))
+        goes_on && self.witnesses.iter().any(|era| era.is_known && fits(era))
     }
 
     /// Lived time by the era that `wall` is in, and when the clock was in that before this opening; `expected` if it is in none,
@@ -161,7 +164,7 @@ impl LivedClock {
         let jumps = self.is_sure && lived > expected + NOTHING;
         let is_believed = era.is_known || mutant!("unwitnessed-time");
         let is_doubtful = jumps && !(is_believed && self.may_advance(lived - expected));
-        let told = if is_back || is_doubtful {
+        let lived = if is_back || is_doubtful {
             era = Era { wall, lived: expected, is_known: era.is_known && !is_back };
             (expected, None)
         } else {
@@ -173,13 +176,13 @@ impl LivedClock {
             (lived, Some(met))
         };
         self.time.eras[0] = era;
-        told
+        lived
     }
 
     /// Of the eras that `wall` may be in the one that moves lived time least, and where to.
     fn nearest(&self, wall: u64, expected: u64) -> Option<(usize, u64)> {
-        let told = self.time.eras.iter().map(|era| tells(era, wall)).enumerate();
-        let near = told.filter(|(_, lived)| lived.abs_diff(expected) <= JUMP_MAX);
+        let candidates = self.time.eras.iter().map(|era| lived_at(era, wall)).enumerate();
+        let near = candidates.filter(|(_, lived)| lived.abs_diff(expected) <= JUMP_MAX);
         near.min_by_key(|(at, lived)| (*lived, *at))
     }
 
@@ -271,8 +274,8 @@ impl LivedClock {
     }
 }
 
-/// Lived time by `era`.
-fn tells(era: &Era, wall: u64) -> u64 {
+/// The lived time that `era` assigns to the wall time `wall`.
+fn lived_at(era: &Era, wall: u64) -> u64 {
     era.lived.saturating_add(wall).saturating_sub(era.wall)
 }
 

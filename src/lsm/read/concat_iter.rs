@@ -22,7 +22,7 @@ use crate::model::{RowRef, Seq};
 use crate::ranges::Chain;
 use crate::sst::{BlockRun, Sst, SstIter};
 
-use super::row_filter::{Judgement, RowFilter};
+use super::row_filter::{RowFilter, ZoneMatch};
 use crate::lsm::Env;
 
 /// One source: files in key order.
@@ -33,7 +33,7 @@ pub(in crate::lsm) struct ConcatIter {
     at: usize,
     iter: Option<SstIter>,
     fill_cache: bool,
-    zones: Option<Box<JudgedPage>>,
+    zones: Option<Box<PageMatch>>,
     /// Of the files left behind.
     counts: ReadCounts,
 }
@@ -63,7 +63,7 @@ pub(in crate::lsm) struct Around<'k> {
 }
 
 /// A page of the current file's zones and what it means for the filter.
-struct JudgedPage {
+struct PageMatch {
     number: usize,
     /// Blocks without a row that can match, whose keys end with them.
     skippable: u64,
@@ -302,8 +302,8 @@ impl ConcatIter {
                 return Ok(());
             }
             let sst = env.open_sst(&file.file)?;
-            let judged = sst.zone_summary(|zones| filter.judge(zones))?.flatten();
-            if judged.is_none_or(|judged| judged.maybe & 1 != 0) {
+            let matched = sst.zone_summary(|zones| filter.match_zones(zones))?.flatten();
+            if matched.is_none_or(|matched| matched.maybe & 1 != 0) {
                 return Ok(());
             }
             self.counts.files_skipped += 1;
@@ -331,7 +331,7 @@ impl ConcatIter {
             if block == pass_max {
                 return Ok(Some(block));
             }
-            if !self.judge_page(&sst, block / ZONE_BLOCKS, filter, around)? {
+            if !self.match_page(&sst, block / ZONE_BLOCKS, filter, around)? {
                 return Ok(Some(block));
             }
             match self.unread_rows(&sst, block, around)? {
@@ -344,8 +344,8 @@ impl ConcatIter {
         Ok(None)
     }
 
-    /// Has the page of zones judged that block numbers from 64 times `number` on are in; false if nothing is known.
-    fn judge_page(
+    /// Matches the filter against zone page `number`, of the blocks from 64 · `number` on; false if nothing is known.
+    fn match_page(
         &mut self,
         sst: &Sst,
         number: usize,
@@ -362,10 +362,12 @@ impl ConcatIter {
         {
             return Ok(false);
         }
-        let judged = sst.zone_page(number, |zones| {
-            filter.judge(zones).map(|judged| JudgedPage::new(number, zones, judged, around.at))
+        let matched = sst.zone_page(number, |zones| {
+            filter
+                .match_zones(zones)
+                .map(|matched| PageMatch::new(number, zones, matched, around.at))
         })?;
-        self.zones = judged.flatten().map(Box::new);
+        self.zones = matched.flatten().map(Box::new);
         Ok(self.zones.is_some())
     }
 
@@ -392,15 +394,15 @@ impl ConcatIter {
     }
 }
 
-impl JudgedPage {
-    fn new(number: usize, zones: &ZoneSet<'_>, judged: Judgement, at: Seq) -> Self {
+impl PageMatch {
+    fn new(number: usize, zones: &ZoneSet<'_>, matched: ZoneMatch, at: Seq) -> Self {
         let mut page = Self { number, skippable: 0, countable: 0, entries: [0; ZONE_BLOCKS] };
         for i in 0..zones.len().min(ZONE_BLOCKS) {
             let Some(meta) = zones.meta(i) else { continue };
             let ends = meta.flags & flag::GOES_ON == 0;
-            page.skippable |= u64::from(judged.maybe >> i & 1 == 0 && ends) << i;
+            page.skippable |= u64::from(matched.maybe >> i & 1 == 0 && ends) << i;
             let plain = meta.flags == 0 && meta.seq_max <= at;
-            page.countable |= u64::from(judged.surely >> i & 1 != 0 && plain) << i;
+            page.countable |= u64::from(matched.surely >> i & 1 != 0 && plain) << i;
             page.entries[i] = meta.entries;
         }
         page

@@ -142,7 +142,7 @@ impl GapCache {
     /// Takes offers over, and cuts `puts` out of all gaps. Requires: the commit lock; `active` takes writes, and `newest` is
     /// the newest range tombstone of its view; entries that are in `active`, or are none of `puts`, and none else, were
     /// put above any gap's Seq.
-    pub(in crate::lsm) fn settle<'k>(
+    pub(in crate::lsm) fn apply_offers<'k>(
         &self,
         active: &Memtable,
         newest: Seq,

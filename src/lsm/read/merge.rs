@@ -219,11 +219,11 @@ impl Merge {
             Around { newer, older, high, at, below, floor_end }
         };
         let moved = files.leave_run(&self.env, slot, filter, around);
-        self.settle_top(moved)
+        self.restore_heap(moved)
     }
 
-    /// Puts the heap in order after the source on top was moved forwards.
-    fn settle_top(&mut self, moved: Result<()>) -> Result<()> {
+    /// Restores the heap order after the source on top moved forwards.
+    fn restore_heap(&mut self, moved: Result<()>) -> Result<()> {
         if let Err(error) = moved {
             self.failed = Some(error.clone());
             return Err(error);
@@ -290,7 +290,7 @@ impl Merge {
             return Ok(());
         }
         let moved = self.sources[top].advance(&self.env);
-        self.settle_top(moved)
+        self.restore_heap(moved)
     }
 
     /// Key, Seq and kind.

@@ -87,7 +87,7 @@ impl Merge {
         debug_assert_eq!(window.lanes.len(), window.ends.len(), "each lane ends somewhere");
         window.merge_lanes();
         let mut items = std::mem::take(&mut window.items);
-        self.settle_ties(window, window.shared, &mut items);
+        self.sort_ties(window, window.shared, &mut items);
         window.items = items;
         Ok(entries)
     }
@@ -359,8 +359,8 @@ impl Merge {
         Ok(false)
     }
 
-    /// Puts entries with equal heads in order.
-    fn settle_ties(&self, window: &Window, shared: usize, items: &mut [Item]) {
+    /// Sorts entries with equal heads.
+    fn sort_ties(&self, window: &Window, shared: usize, items: &mut [Item]) {
         for group in items.chunk_by_mut(|a, b| a.head == b.head) {
             if group.len() > 1 {
                 self.sort_group(window, shared, group);
@@ -393,7 +393,7 @@ impl Merge {
                 }
                 merge_all(&mut items, &mut Vec::new(), &mut ends);
                 group.copy_from_slice(&items);
-                return self.settle_ties(window, common, group);
+                return self.sort_ties(window, common, group);
             }
         }
         group.sort_unstable_by(|a, b| {

@@ -98,8 +98,8 @@ impl RangeTombstones {
         self.list.is_empty()
     }
 
-    /// The same, over rows that came in as files and count from `seq` on.
-    pub(crate) fn noted(&self, seq: Seq) -> Self {
+    /// The same list with `newest` raised to `seq`, the Seq of ingested files.
+    pub(crate) fn with_newest(&self, seq: Seq) -> Self {
         Self { newest: self.newest.max(seq), ..self.clone() }
     }
 

@@ -62,11 +62,11 @@ pub(crate) trait RowFilter {
         false
     }
 
-    /// False if zones say nothing about what is asked: they are not read then.
+    /// False if zones cannot decide the filter: they are not read then.
     fn asks_zones(&self) -> bool;
 
-    /// What zones say about rows; `None` if they say nothing about what is asked.
-    fn judge(&mut self, zones: &ZoneSet<'_>) -> Option<Judgement>;
+    /// Matches the filter against zones; `None` if they cannot decide it.
+    fn match_zones(&mut self, zones: &ZoneSet<'_>) -> Option<ZoneMatch>;
 
     /// After about how many rows a reader with a time budget wants to look at its clock.
     fn stretch(&self) -> u64;
@@ -77,9 +77,9 @@ pub(crate) trait RowFilter {
     }
 }
 
-/// What zones say of blocks: a bit for each, the first one the lowest.
+/// The blocks that a filter may match by their zones: one bit for each, the lowest for the first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) struct Judgement {
+pub(crate) struct ZoneMatch {
     /// Some row may match.
     pub(crate) maybe: u64,
     /// Every row does.

@@ -53,7 +53,7 @@ impl Slot {
     /// True if rows or range tombstones take half of what they may.
     pub(crate) fn is_half_full(&self, memtable_bytes: usize) -> bool {
         self.memtable.bytes() >= memtable_bytes / 2
-            || self.memtable.noted_bytes() >= RANGE_TOMBSTONE_BYTES_MAX / 2
+            || self.memtable.other_bytes() >= RANGE_TOMBSTONE_BYTES_MAX / 2
     }
 }
 

@@ -101,8 +101,8 @@ impl ChangeLog {
     pub(crate) fn read(&mut self, visit: &mut dyn FnMut(Logged<'_>) -> Result<More>) -> Result<()> {
         loop {
             while let Some(record) = self.ready.pop_front() {
-                let given = match self.give_imports(record.start(), visit) {
-                    Ok(More::Yes) => self.give(&record, visit),
+                let given = match self.emit_imports(record.start(), visit) {
+                    Ok(More::Yes) => self.emit(&record, visit),
                     // It is not its turn yet.
                     not_yet => {
                         self.ready.push_front(record);
@@ -119,7 +119,7 @@ impl ChangeLog {
                     }
                 }
             }
-            if self.give_imports(self.tail.position(), visit)? == More::No {
+            if self.emit_imports(self.tail.position(), visit)? == More::No {
                 return Ok(());
             }
             let mut is_more = false;
@@ -191,7 +191,7 @@ impl ChangeLog {
         Ok(is_more)
     }
 
-    fn give(
+    fn emit(
         &mut self,
         record: &TailRecord,
         visit: &mut dyn FnMut(Logged<'_>) -> Result<More>,
@@ -206,23 +206,23 @@ impl ChangeLog {
                     return Err(lost(self.given, record.seq));
                 }
                 self.is_linked = true;
-                self.reach(record.seq);
+                self.advance_to(record.seq);
                 return visit(Logged::Log);
             }
             WalRecord::DurableUpTo(_) | WalRecord::Close(_) => {
-                self.reach(record.seq);
+                self.advance_to(record.seq);
                 return Ok(More::Yes);
             }
         };
         let is_new = record.seq > self.given;
         let (seq, at) = (record.seq, record.at);
         let more = visit(Logged::Commit { seq, group: &group, is_new, path: &path, at })?;
-        self.reach(seq);
+        self.advance_to(seq);
         Ok(more)
     }
 
-    /// Gives the imports up to `position`.
-    fn give_imports(
+    /// Passes the imports up to `position` to `visit`.
+    fn emit_imports(
         &mut self,
         position: Position,
         visit: &mut dyn FnMut(Logged<'_>) -> Result<More>,
@@ -236,7 +236,7 @@ impl ChangeLog {
                     return Err(error);
                 }
             };
-            self.reach(import.seq);
+            self.advance_to(import.seq);
             if more == More::No {
                 return Ok(More::No);
             }
@@ -244,7 +244,7 @@ impl ChangeLog {
         Ok(More::Yes)
     }
 
-    fn reach(&mut self, seq: Seq) {
+    fn advance_to(&mut self, seq: Seq) {
         self.given = self.given.max(seq);
     }
 

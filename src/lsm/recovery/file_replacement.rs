@@ -92,11 +92,11 @@ impl<'e> FileReplacement<'e> {
         Self(engine.maintenance())
     }
 
-    /// Puts a sound copy in the place of `file`; `progress` is told the bytes read.
+    /// Replaces `file` by a sound copy; `progress` receives the bytes read.
     ///
     /// # Errors
     /// `StorageFull` and `Io` of copying; of the manifest. The damaged file is in use then as before.
-    pub(crate) fn heal(
+    pub(crate) fn replace(
         &self,
         file: &FileEntry,
         copies: &SoundCopies,

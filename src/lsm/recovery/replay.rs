@@ -115,7 +115,7 @@ impl Replay<'_> {
         let opens = logs.iter().map(|log| self.open_record(log)).collect::<Result<Vec<_>>>()?;
         for (i, log) in logs.iter().enumerate() {
             if opens[i].is_none() && i + 1 == logs.len() {
-                self.judge_empty(log)?;
+                self.check_empty(log)?;
             }
             let successor = opens.get(i + 1).and_then(Option::as_ref);
             let accepted_end = successor
@@ -127,7 +127,7 @@ impl Replay<'_> {
                 continue;
             }
             let dropped = &logs[i + 1..];
-            self.judge(reader, dropped, successor.is_none())?;
+            self.classify_end(reader, dropped, successor.is_none())?;
             if mutant!("replay-past-torn") {
                 continue;
             }
@@ -275,8 +275,9 @@ impl Replay<'_> {
         }
     }
 
-    /// `reader` stopped at X where no successor says that records end: corruption if anybody vouches for more.
-    fn judge(
+    /// Classifies the end of `reader`, which no successor confirms: corruption if a durable offset lies beyond it, a torn
+    /// tail otherwise.
+    fn classify_end(
         &mut self,
         mut reader: LogReader,
         later: &[LogMeta],
@@ -309,9 +310,9 @@ impl Replay<'_> {
             let (file, offset, why) = suspect.map_or((at.file, at.offset, why), |log| {
                 (log.number, LogFile::START, "the first record is damaged".to_owned())
             });
-            let who =
+            let witness =
                 if close == Some(durable_up_to) { "a close in order" } else { "a later record" };
-            let problem = format!("{why}; {who} vouches for everything up to {durable_up_to}");
+            let problem = format!("{why}; {witness} vouches for everything up to {durable_up_to}");
             return Err(Error::corrupt(&self.path(file), offset, "record", problem));
         }
         if is_torn {
@@ -322,8 +323,8 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// The last log holds no record; if it was closed in order it must hold some.
-    fn judge_empty(&self, log: &LogMeta) -> Result<()> {
+    /// Checks the last log, which has no record: after a clean close it must have some.
+    fn check_empty(&self, log: &LogMeta) -> Result<()> {
         match self.manifest.version().clean_close {
             Some(close) if close.log == log.number => {
                 let problem = format!("no record; the database was closed at {}", close.end);

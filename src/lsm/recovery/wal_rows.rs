@@ -72,7 +72,7 @@ impl LogRows {
         self.insert(seed, memtable, seq, group)?;
         let known = drops.range_tombstones.len();
         drops.take(group, seq)?;
-        memtable.note(seq, if drops.range_tombstones.len() > known { bytes } else { 0 });
+        memtable.record_bytes(seq, if drops.range_tombstones.len() > known { bytes } else { 0 });
         Ok(())
     }
 

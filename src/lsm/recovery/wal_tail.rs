@@ -133,7 +133,7 @@ impl LogTail {
             while let Some(record) = reader.next()? {
                 self.durable = self.durable.max(record.durable_up_to);
                 waiting.push(TailRecord::of(log, &record));
-                if self.give(waiting, visit)? == More::No {
+                if self.emit(waiting, visit)? == More::No {
                     return Ok((self.end, More::No));
                 }
             }
@@ -149,7 +149,7 @@ impl LogTail {
     }
 
     /// Gives what waits and is durable.
-    fn give(
+    fn emit(
         &mut self,
         waiting: &mut Vec<TailRecord>,
         visit: &mut dyn FnMut(TailRecord) -> Result<More>,

@@ -232,7 +232,7 @@ impl Writer {
     ) -> Result<Option<ResolvedRow<'b>>, RetryReason> {
         let op = &batch.ops[index];
         let in_memory = view.newest_in_memory(op.hash, &op.key, &self.reader.env.shapes)?;
-        if in_memory.is_none() && !(pre_read.stands(view) && pre_read.is_whole(index, op)) {
+        if in_memory.is_none() && !(pre_read.is_current(view) && pre_read.is_whole(index, op)) {
             return Err(RetryReason::LookUp);
         }
         let before = in_memory.is_none().then(|| pre_read.hidden_since(index)).flatten();
@@ -280,7 +280,7 @@ impl Writer {
         let bytes = state.queue.append(&env.shapes, batch, rows, seq)?;
         let active = &view.active().memtable;
         let puts = batch.ops.iter().zip(rows).filter(|(_, row)| row.is_some());
-        env.gaps.settle(active, view.range_tombstones.newest, puts.map(|(op, _)| &*op.key));
+        env.gaps.apply_offers(active, view.range_tombstones.newest, puts.map(|(op, _)| &*op.key));
         active.insert_all(seq, batch.ops.iter().zip(rows).map(|(op, row)| new_entry(op, row)));
         Ok(bytes)
     }
@@ -295,7 +295,7 @@ impl Writer {
             }
             if let Some(range_tombstone) = change.logged().into_tombstone(seq) {
                 range_tombstones.push(range_tombstone);
-                view.active().memtable.note(seq, change.bytes_max());
+                view.active().memtable.record_bytes(seq, change.bytes_max());
             }
         }
         self.reader.add_range_tombstones(&range_tombstones);
@@ -349,7 +349,7 @@ impl Writer {
         // Where no thread runs steps there may be no other committer.
         let is_shared = options.background != Background::Manual;
         if is_plain && is_shared && !options.max_commit_delay.is_zero() {
-            self.group_commit.wait_for_company(seq, options.max_commit_delay);
+            self.group_commit.wait_for_leader(seq, options.max_commit_delay);
         }
         self.group_commit.wait(seq).map(|()| seq)
     }

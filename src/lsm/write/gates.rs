@@ -79,8 +79,8 @@ impl Gates {
         self.change(|gates| gates.push((gate.clone(), seq)));
     }
 
-    /// Of the gates with this id only the last counts. Requires: the commit that closed it is published.
-    pub(crate) fn settle(&self, id: u64) {
+    /// Removes all gates with this id but the last. Requires: the commit that closed it is published.
+    pub(crate) fn remove_superseded(&self, id: u64) {
         self.change(|gates| {
             let last = gates.iter().rposition(|(gate, _)| gate.id == id);
             let mut at = 0;
@@ -158,11 +158,11 @@ mod tests {
         assert!(!holds(4) && holds(5));
         gates.close(&gate(GateMode::Offline), Seq(9));
         assert!(holds(8));
-        gates.settle(1);
+        gates.remove_superseded(1);
         assert!(!holds(8) && holds(9));
         gates.close(&gate(GateMode::ReadOnly), Seq(12));
         assert!(holds(12));
-        gates.settle(1);
+        gates.remove_superseded(1);
         assert!(!holds(12));
         gates.lift(1);
         assert_eq!(gates.closed_to(std::iter::once(&b"b"[..])), None);

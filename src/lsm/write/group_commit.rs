@@ -140,8 +140,8 @@ impl<Q: Queue> GroupCommit<Q> {
         }
     }
 
-    /// Leaves it to others to lead a commit group with `seq`, until one has ended or `time` has passed.
-    pub(crate) fn wait_for_company(&self, seq: Seq, time: Duration) {
+    /// Waits for another thread to lead a commit group with `seq`, until one has ended or `time` has passed.
+    pub(crate) fn wait_for_leader(&self, seq: Seq, time: Duration) {
         let mut state = self.lock();
         if self.published() < seq && state.failed.is_none() {
             state.lingering += 1;
@@ -198,7 +198,7 @@ impl<Q: Queue> GroupCommit<Q> {
     pub(crate) fn fail(&self, error: Error) {
         let mut state = self.lock();
         state.fail(error);
-        drop(self.answer(state));
+        drop(self.notify_all(state));
     }
 
     /// Requires: nobody leads.
@@ -243,7 +243,7 @@ impl<Q: Queue> GroupCommit<Q> {
                     self.publish(state.ending);
                 }
                 state.fail(error.poisoned());
-                self.answer(state)
+                self.notify_all(state)
             }
         }
     }
@@ -258,8 +258,8 @@ impl<Q: Queue> GroupCommit<Q> {
         }
     }
 
-    /// After a failure: everybody is answered.
-    fn answer<'a>(&'a self, state: MutexGuard<'a, State<Q>>) -> MutexGuard<'a, State<Q>> {
+    /// Wakes all waiters, after a failure.
+    fn notify_all<'a>(&'a self, state: MutexGuard<'a, State<Q>>) -> MutexGuard<'a, State<Q>> {
         self.ended[0].notify_all();
         self.company.notify_all();
         if !mutant!("wake-half") {

@@ -34,8 +34,8 @@ struct PreReadHit {
 }
 
 impl PreRead {
-    /// True if everything written since the look-up is in the memtables of `view`.
-    pub(crate) fn stands(&self, view: &View) -> bool {
+    /// True if all writes since the pre-read are in the memtables of `view`.
+    pub(crate) fn is_current(&self, view: &View) -> bool {
         view.memtables.last().is_some_and(|oldest| oldest.memtable.id <= self.memtable)
     }
 

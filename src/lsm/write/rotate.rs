@@ -25,7 +25,7 @@ impl Writer {
         let view = self.reader.view.load();
         let memtable = &view.active().memtable;
         let is_full = memtable.bytes() >= self.reader.env.options.memtable_bytes
-            || memtable.noted_bytes() >= RANGE_TOMBSTONE_BYTES_MAX;
+            || memtable.other_bytes() >= RANGE_TOMBSTONE_BYTES_MAX;
         if !is_full {
             return Ok(());
         }

@@ -111,7 +111,7 @@ impl Writer {
             let _commits = self.group_commit.lock();
             let view = self.reader.view.load();
             let (active, newest) = (&view.active().memtable, view.range_tombstones.newest);
-            self.reader.env.gaps.settle(active, newest, std::iter::empty());
+            self.reader.env.gaps.apply_offers(active, newest, std::iter::empty());
         }
     }
 }

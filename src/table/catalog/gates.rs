@@ -58,7 +58,7 @@ impl Catalog {
         let mut batch = self.batch(vec![self.put(&row)?]);
         batch.closes = Some(gate.clone());
         self.engine.commit(&batch, Durability::Sync)?;
-        self.engine.writer().gates.settle(id);
+        self.engine.writer().gates.remove_superseded(id);
         tables.gates.retain(|other| other.id != id);
         tables.gates.push(gate);
         let same = || tables.gates.iter().filter(|gate| gate.id == id).count();

@@ -4,7 +4,7 @@
 //! Not here: full disks (`faults`).
 
 use crate::error::{Error, ErrorKind};
-use crate::lsm::Given;
+use crate::lsm::Evicted;
 use crate::options::Durability;
 
 use super::counts::Event;
@@ -53,8 +53,8 @@ impl Runner {
         if !self.engine.is_open() {
             return Ok(false);
         }
-        let given = self.engine.db().engine().maintenance().take_given();
-        for Given { tables, below, seq } in &given {
+        let given = self.engine.db().engine().maintenance().take_evicted();
+        for Evicted { tables, below, seq } in &given {
             let below = below.ticks();
             let id_of = |name: &str| self.engine.db().table(name).ok().map(|t| t.entry.gate.table);
             let name_of = |id| RING.into_iter().find(|name| id_of(name) == Some(id));

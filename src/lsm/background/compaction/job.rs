@@ -47,7 +47,7 @@ use crate::lsm::read::merge::Merge;
 use crate::lsm::write::admission::{Held, JOB_RUN_FILES};
 use crate::lsm::write::backpressure::flush_bytes_max;
 use crate::lsm::write::log_queue::closed;
-use exchange::{Exchange, exchange, rests};
+use exchange::{Exchange, exchange, remainders};
 use task::{Task, inputs, older_sources, run_inputs, young_inputs};
 
 /// A range with less than this is small: it is merged whole, and shares files with its neighbours. As much as a flush
@@ -65,7 +65,7 @@ const REST_TICKS: u64 = 6 * 3_600 * TICKS_PER_SECOND;
 impl Maintenance {
     /// Runs the most urgent job; false if there is none.
     pub(crate) fn compact_one(&self) -> Result<bool> {
-        if !self.knows_fifo() {
+        if !self.are_fifo_tables_known() {
             return Ok(false);
         }
         let limits = self.limits();
@@ -241,14 +241,14 @@ impl Maintenance {
         let mut wanting = Vec::new();
         for range in ranges.iter() {
             let readers = || facts.readers(range);
-            let known = self.state.ranking.lock().standing(range, limits, readers);
+            let known = self.state.ranking.lock().cached(range, limits, readers);
             let urgency = known.unwrap_or_else(|| {
                 // Before: who begins to read while this looks is asked about again.
                 let readers = readers();
                 let job = pick(range, &facts, &self.limits_in(range, limits));
                 let reads = || self.env().loads.reads(range.id, self.env().seconds());
                 let found = job.map(|job| urgency(&job, sources(range), reads()));
-                self.state.ranking.lock().learn(range, limits, readers, found);
+                self.state.ranking.lock().record(range, limits, readers, found);
                 found
             });
             wanting.extend(urgency.map(|urgency| (Reverse(urgency), range.id)));
@@ -305,7 +305,7 @@ impl Maintenance {
                 break;
             }
             // As it was found to be: what waits for readers can go on waiting.
-            let known = self.state.ranking.lock().standing(range, limits, || Readers::Few);
+            let known = self.state.ranking.lock().cached(range, limits, || Readers::Few);
             let needs_nothing = known.is_some_and(|urgency| urgency.is_none());
             if needs_nothing || self.is_quarantined(range.id) || !self.state.claim(range.id) {
                 continue;
@@ -476,7 +476,7 @@ impl Maintenance {
         let older = older_sources(range, job);
         let holds_older = move |key: &[u8]| older.iter().any(|clip| clip.contains(key));
         let retention = self.retention(&range.span, holds_older);
-        output.write(entries, retention, |bytes| self.make_way(bytes))
+        output.write(entries, retention, |bytes| self.wait_for_quota(bytes))
     }
 
     /// From which Seq on readers may see what the job makes; `None` if snapshots would see of it either too much or
@@ -491,9 +491,11 @@ impl Maintenance {
         inputs(range, job).all(is_later).then_some(from)
     }
 
-    /// A long job ends early when the database is closed, or when nothing can be installed any more; it waits while a
-    /// flush needs the disk, and for its share of bytes.
-    fn make_way(&self, written: u64) -> Result<()> {
+    /// Waits until a flush leaves the disk to this job and the rate limit allows `written` more bytes.
+    ///
+    /// # Errors
+    /// `Closed` when the database is closing, or the error that poisoned it: the job ends early.
+    fn wait_for_quota(&self, written: u64) -> Result<()> {
         let wait = self.state.pace.lock().take(written, self.env().clock.monotonic());
         if self.executor.is_threaded() {
             self.state.wait_for_turn(wait, || self.executor.is_stopping());
@@ -507,7 +509,8 @@ impl Maintenance {
     /// False if the version no longer has the inputs.
     fn install_tasks(&self, tasks: &[Task], files: &[NewFile]) -> Result<bool> {
         let facts = FileFacts::new(self);
-        let rest_of = |task: &Task| rests(&task.range, &task.job, |rest| facts.part(rest).bytes);
+        let rest_of =
+            |task: &Task| remainders(&task.range, &task.job, |rest| facts.part(rest).bytes);
         let rests: Vec<_> = tasks.iter().flat_map(rest_of).collect();
         let mut manifest = self.install.lock();
         let version = Arc::clone(manifest.version());

@@ -64,9 +64,9 @@ struct Known {
 }
 
 impl Ranking {
-    /// What is known of `range` as it is, under `limits`; inside, `None` says that nothing is to be done. `readers` is
-    /// asked where something would be if more read it.
-    pub(crate) fn standing(
+    /// The cached urgency of `range`, unless the range or `limits` have changed since; the inner `None` means that there
+    /// is nothing to do. `readers` is called where more readers would make a difference.
+    pub(crate) fn cached(
         &self,
         range: &Arc<FileRange>,
         limits: &Limits,
@@ -81,8 +81,8 @@ impl Ranking {
         holds.then_some(known.urgency)
     }
 
-    /// Remembers it.
-    pub(crate) fn learn(
+    /// Caches the urgency that the picker found.
+    pub(crate) fn record(
         &mut self,
         range: &Arc<FileRange>,
         limits: &Limits,

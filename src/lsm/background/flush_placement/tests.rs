@@ -66,7 +66,7 @@ fn version(starts: &[&[u8]]) -> Version {
 
 fn placed(version: &Version, files: &[NewFile]) -> VersionEdit {
     let mut edit = VersionEdit::default();
-    place(version, files, &mut edit, |_| Ok(RangeId(100))).unwrap();
+    assign_to_ranges(version, files, &mut edit, |_| Ok(RangeId(100))).unwrap();
     edit
 }
 

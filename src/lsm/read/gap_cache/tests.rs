@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
-use super::super::row_filter::{Judgement, RowFilter, ScanRow, Step, VisibleRun};
+use super::super::row_filter::{RowFilter, ScanRow, Step, VisibleRun, ZoneMatch};
 use super::super::scan::{ReadView, Scan};
 use super::*;
 use crate::error::Result;
@@ -122,7 +122,7 @@ impl RowFilter for All {
         false
     }
 
-    fn judge(&mut self, _zones: &ZoneSet<'_>) -> Option<Judgement> {
+    fn match_zones(&mut self, _zones: &ZoneSet<'_>) -> Option<ZoneMatch> {
         None
     }
 

@@ -26,16 +26,16 @@ pub(super) struct Exchange {
     pub(super) unused: Vec<FileNumber>,
 }
 
-/// Takes the inputs out and puts the outputs in; `None` if `version` no longer has the inputs of any task where it was
-/// picked, or something new lies where its outputs go. `rests` are of all tasks.
+/// Replaces inputs by outputs. `None` if no task is still valid: `version` lacks its inputs where they were picked, or has
+/// something new in the span of its outputs. `remainders` are those of all tasks.
 pub(super) fn exchange(
     version: &Version,
     tasks: &[Task],
     files: &[NewFile],
-    rests: &[ReferenceMeta],
+    remainders: &[ReferenceMeta],
 ) -> Option<Exchange> {
     let mut edit = VersionEdit::default();
-    let mut stands = false;
+    let mut is_any_valid = false;
     for Task { range, job } in tasks {
         let output = output(range, job, files);
         let now = version.ranges.get(range.id);
@@ -43,7 +43,7 @@ pub(super) fn exchange(
         if declined && (now.is_none() || !mutant!("unchecked-install")) {
             continue;
         }
-        stands = true;
+        is_any_valid = true;
         for input in inputs(range, job) {
             edit.remove_references.push((range.id, input.file.meta.number));
             if job.is_join() {
@@ -52,7 +52,8 @@ pub(super) fn exchange(
                 edit.add_references.push(ReferenceMeta { range, file, placement, clip, bytes });
             }
         }
-        edit.add_references.extend(rests.iter().filter(|rest| rest.range == range.id).cloned());
+        edit.add_references
+            .extend(remainders.iter().filter(|rest| rest.range == range.id).cloned());
         edit.add_references.extend(output);
     }
     let is_named = |file: &NewFile| {
@@ -64,7 +65,7 @@ pub(super) fn exchange(
     let gone = version.remove_unreferenced(&mut edit);
     let is_input = |number| edit.add_files.iter().all(|file| file.number != number);
     debug_assert!(edit.remove_files.iter().copied().all(is_input), "no output is removed");
-    stands.then_some(Exchange { edit, gone, unused })
+    is_any_valid.then_some(Exchange { edit, gone, unused })
 }
 
 /// What was written for `range`.
@@ -87,7 +88,7 @@ fn output(range: &FileRange, job: &Job, files: &[NewFile]) -> Vec<ReferenceMeta>
 /// True if an input of the job is no longer where it was, or a file joined the run since the job was picked, between
 /// keys of its inputs that no young file covers.
 fn has_changed(picked: &FileRange, now: &FileRange, job: &Job, output: &[ReferenceMeta]) -> bool {
-    let stands = |(placement, input): (Placement, &FileReference)| {
+    let is_in_place = |(placement, input): (Placement, &FileReference)| {
         now.references().any(|(at, reference)| {
             at == placement
                 && reference.clip == input.clip
@@ -101,12 +102,12 @@ fn has_changed(picked: &FileRange, now: &FileRange, job: &Job, output: &[Referen
     };
     let joins = inputs(picked, job).filter(|_| job.is_join()).map(|input| &input.clip);
     let mut spans = output.iter().map(|output| &output.clip).chain(joins);
-    !young.chain(run).all(stands) || spans.any(|span| now.run_in(span).iter().any(is_new))
+    !young.chain(run).all(is_in_place) || spans.any(|span| now.run_in(span).iter().any(is_new))
 }
 
-/// What is left of inputs that a job takes only below its cut: the same files where they were, clipped; `bytes` says
-/// about how much of the file that is.
-pub(super) fn rests(
+/// The references that a job with a cut leaves: its inputs, clipped to the keys above the cut. `bytes` estimates the bytes
+/// of such a reference.
+pub(super) fn remainders(
     range: &FileRange,
     job: &Job,
     bytes: impl Fn(&FileReference) -> u64,
