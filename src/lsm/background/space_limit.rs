@@ -1,13 +1,14 @@
-//! Near the limit on disk use: how room is made for a write, and which merges begin.
+//! The limit on disk use: freeing space for a write, and deciding which merges may begin.
 //!
-//! A merge that might not fit beside the flush of what is in memory is not begun, and none is picked that is larger than its
-//! half of the reserve, or than what is left of that.
+//! A merge does not begin unless it fits along with the flush of all data in memory. No merge is
+//! picked that is larger than its half of the reserve, or than the remainder of that half.
 //!
 //! Invariants
-//! * what merges write before their inputs go, and files that readers hold, refuse no write that fits afterwards;
-//! * a refusal changes nothing, and what frees space without writing rows is never refused.
+//! * A write that would fit afterwards is not refused because of files that readers hold, or
+//!   because of merge outputs written before the inputs are removed.
+//! * A refusal changes nothing. Operations that free space without writing rows are never refused.
 //!
-//! Not here: what is admitted (`admission`), which rows go to make room (`fifo_eviction`).
+//! Not here: admission of writes (`admission`), choosing the rows to evict (`fifo_eviction`).
 
 use std::time::Duration;
 
@@ -20,27 +21,31 @@ use super::fifo_tables::FifoEviction;
 use super::maintenance::Maintenance;
 use crate::lsm::write::admission::{Held, SpaceLimit};
 
-/// The part of the limit that logs kept for the change feed may take where nothing else bounds them.
+/// The limit is divided by this for the logs that the change feed keeps, if they have no bound of
+/// their own.
 const KEPT_PART: u64 = 4;
-/// How often a refused write has what is in memory flushed, so that merges can take out what was deleted; where that is this
-/// part of a memtable, at once.
+/// A refused write has the data in memory flushed, so that merges can remove deleted entries. That
+/// happens at most once per `ASK_EVERY`, but without a delay if the active memtable has at least
+/// 1/`ASK_PART` of its full size.
 const ASK_PART: usize = 16;
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// How often a write has the oldest files dropped for it while others take what that gives: each drop gives more than one
-/// write takes, so that many writers would have to be faster again and again.
+/// The most rounds in which a write has the oldest files dropped while other writers take the freed
+/// space. A round frees more than one write needs, so other writers would have to be faster every
+/// time.
 const EVICT_TIMES: usize = 64;
 
-/// How often, and how long at a time, a write waits for others to let go of what was dropped: a second in all.
+/// The number and the length of pauses in which a write waits until dropped files are released. The
+/// sum is about one second.
 const PAUSES: usize = 28;
 const PAUSE_MIN: Duration = Duration::from_micros(200);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 impl Maintenance {
-    /// Frees space until `needs` bytes more than now `fits`, with all files within `most` bytes.
+    /// Frees space until `fits` returns true: `needs` more bytes are required, with all files
+    /// within `most` bytes.
     ///
-    /// # Errors
-    /// `StorageFull` if there is no more to free; merges are asked for space then.
+    /// # Errors `StorageFull` if nothing more can be freed. Merges are then asked to free space.
     pub(super) fn make_space(&self, needs: u64, most: u64, fits: &dyn Fn() -> bool) -> Result<()> {
         let Some(space_limit) = &self.writer.space_limit else { return Ok(()) };
         let has_room = self.remove_unheld() && fits()
@@ -58,15 +63,16 @@ impl Maintenance {
         space_limit.refusal(space_limit.taken(&self.reader().view.load()), evicts)
     }
 
-    /// What all files take, the limit, how many writes it refused, and how many files and bytes it made go, if there is one.
+    /// Bytes of all files, the limit in bytes, refused writes, and the files and bytes evicted.
+    /// `None` without a limit.
     pub(crate) fn disk_use(&self) -> Option<[u64; 5]> {
         let [total, limit, refusals] = self.writer.space_limit.as_ref()?.figures();
         let [files, bytes] = self.eviction.as_ref().map_or([0; 2], FifoEviction::figures);
         Some([total, limit, refusals, files, bytes])
     }
 
-    /// Evicts the oldest files of tables with FIFO eviction if that can free the bytes missing for `needs`, of `most` in
-    /// total. True if there is space then, as of `fits`.
+    /// Drops the oldest files of tables under FIFO eviction if that can free the space missing for
+    /// `needs` more bytes within `most`. Returns true if `fits` does.
     fn evict_oldest(
         &self,
         space_limit: &SpaceLimit,
@@ -76,11 +82,13 @@ impl Maintenance {
         let Some(eviction) = self.eviction.as_ref().filter(|eviction| !eviction.is_empty()) else {
             return Ok(false);
         };
-        // What readers and jobs hold although no version has it is none of this: more of it would help nobody.
+        // Excludes files that only readers and jobs hold, without a version: dropping more files
+        // would not free them.
         let missing = || space_limit.missing(&self.reader().view.load(), needs, most);
         for _ in 0..EVICT_TIMES {
             let alone = eviction.dropping.lock();
-            // What others have dropped meanwhile, or what was hidden and not taken back yet.
+            // Other threads may have dropped files, or range tombstones may hide files that are not
+            // reclaimed yet.
             while self.reclaim()? {}
             self.remove_unheld();
             if fits() {
@@ -91,7 +99,7 @@ impl Maintenance {
                     drop(alone);
                     let outcome = || match fits() {
                         true => Some(true),
-                        // Others took what was let go.
+                        // Other writers took the freed space.
                         false => (missing() > 0).then_some(false),
                     };
                     match self.wait_for_held(outcome) {
@@ -102,7 +110,7 @@ impl Maintenance {
                 missing if !self.evict(eviction, missing, space_limit.limit)? => {
                     return Ok(false);
                 }
-                // Before anybody else can take it.
+                // Check before another writer can take the space.
                 _ if fits() => return Ok(true),
                 _ => {}
             }
@@ -110,8 +118,9 @@ impl Maintenance {
         Ok(false)
     }
 
-    /// Waits for those who hold what was dropped for a moment: jobs, other writers, who removes files; until there is an
-    /// `outcome`. Not for long: what readers hold nobody waits for.
+    /// Waits for short-lived holders of dropped files: jobs, other writers, and threads that remove
+    /// files. Returns as soon as `outcome` does. The wait is bounded, because readers may hold
+    /// files for long.
     fn wait_for_held<T>(&self, outcome: impl Fn() -> Option<T>) -> Option<T> {
         let is_shared = self.env().options.background != Background::Manual;
         let mut pause = PAUSE_MIN;
@@ -127,7 +136,7 @@ impl Maintenance {
         outcome()
     }
 
-    /// Has merges take out what was deleted, which may still be in memory.
+    /// Asks merges to remove deleted entries, which may still be in memory.
     fn ask_for_room(&self, space_limit: &SpaceLimit) {
         let now = self.env().clock.monotonic();
         let ticks = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -142,7 +151,8 @@ impl Maintenance {
         }
     }
 
-    /// Flushes what is in memory if a refused write asked for it; false if there is nothing to do.
+    /// Flushes the data in memory if a refused write asked for it. Returns false if there is
+    /// nothing to do.
     pub(in crate::lsm) fn flush_for_room(&self) -> Result<bool> {
         let Some(space_limit) = &self.writer.space_limit else { return Ok(false) };
         if !space_limit.wants_flush.swap(false, Ordering::AcqRel)
@@ -150,14 +160,15 @@ impl Maintenance {
         {
             return Ok(false);
         }
-        // Writers may have frozen others meanwhile: those first, for nobody else flushes them.
+        // Writers may have frozen other memtables since. Flush those first, because no other thread
+        // does.
         if !self.writer.freeze_if_room(self)? {
             space_limit.wants_flush.store(true, Ordering::Release);
         }
         self.flush_one()
     }
 
-    /// True if writes are refused, or soon will be: merges are to take out whatever they can.
+    /// True if writes are refused, or soon will be. Merges then drop as much as they can.
     pub(in crate::lsm) fn is_short_of_room(&self) -> bool {
         self.writer.space_limit.as_ref().is_some_and(|space_limit| {
             let taken = space_limit.taken(&self.reader().view.load());
@@ -166,17 +177,15 @@ impl Maintenance {
         })
     }
 
-    /// Room for a merge that reads `bytes`; `None` if it must not begin.
+    /// Reserves space for a merge that reads `bytes`. `None` means that it must not begin.
     pub(in crate::lsm) fn plan(&self, bytes: u64) -> Option<Held<'_>> {
         let Some(space_limit) = &self.writer.space_limit else { return Some(Held::NONE) };
         let take = || space_limit.plan(self.reader(), bytes);
         take().or_else(|| if self.remove_unheld() { take() } else { None })
     }
 
-    /// Lets a table file of about so many bytes be written with rows that come in: to be held until it is written.
-    ///
-    /// # Errors
-    /// `StorageFull` where the limit on disk use leaves no room for it.
+    /// Admits a table file of about `bytes` bytes with imported rows. The result must be held until
+    /// the file is written.
     pub(super) fn admit_file(&self, bytes: u64) -> Result<Held<'_>> {
         match &self.writer.space_limit {
             Some(space_limit) => space_limit.admit_file(self.reader(), self, bytes),
@@ -184,8 +193,8 @@ impl Maintenance {
         }
     }
 
-    /// What logs may take that are kept for the change feed without a bound of their own: without one they would take the
-    /// room of rows until there is none.
+    /// The most bytes of logs kept for the change feed without a bound of their own. Without this
+    /// limit they would use up the space of rows.
     pub(in crate::lsm) fn kept_logs_max(&self) -> u64 {
         self.writer
             .space_limit
@@ -193,7 +202,7 @@ impl Maintenance {
             .map_or(u64::MAX, |space_limit| space_limit.limit / KEPT_PART)
     }
 
-    /// What an explicit merge is answered that has no room.
+    /// The error of an explicit merge for which there is no space.
     pub(in crate::lsm) fn no_room(&self) -> Error {
         let message = "there is no room below the limit on disk use (Options::max_disk) to merge";
         match &self.writer.space_limit {
@@ -214,7 +223,7 @@ mod tests {
 
     use super::*;
 
-    /// A command is to keep what a server keeps, however much that is.
+    /// A command must keep the logs that a server keeps, whatever their size.
     #[test]
     fn logs_kept_by_whoever_had_it_open_before_leave_room_for_rows() {
         let fs = MemFs::new();
@@ -237,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Writers froze memtables between its two looks.
+    /// Writers froze memtables between its two checks.
     #[test]
     fn the_flush_that_a_refused_write_asks_for_waits_for_no_flush() {
         let options = Options::edge().fs(Arc::new(MemFs::new())).background(Background::Manual);
@@ -256,11 +265,12 @@ mod tests {
         let waiting = || engine.reader().view.load().frozen().len();
         assert_eq!(waiting(), most);
         engine.writer().space_limit.as_ref().unwrap().wants_flush.store(true, Ordering::Release);
-        // One that is frozen goes first, and the active one stays: to freeze it would be to wait for this very flush.
+        // A frozen memtable is flushed first, and the active one stays. Freezing the active one
+        // would wait for this very flush.
         assert!(engine.maintenance().flush_for_room().unwrap());
         assert_eq!(waiting(), most - 1);
         assert!(!engine.reader().view.load().active().memtable.is_empty());
-        // Then it is its turn.
+        // Now the active memtable is flushed.
         while engine.maintenance().flush_one().unwrap() {}
         assert!(engine.maintenance().flush_for_room().unwrap());
         assert!(engine.reader().view.load().active().memtable.is_empty() && waiting() == 0);

@@ -1,6 +1,8 @@
-//! What background work remembers between steps: dropped tables, files to remove, what went wrong, and counters.
+//! The state that background work keeps between steps: claims, files to remove, errors, and
+//! counters.
 //!
-//! Locks: `flushing` is held over a whole flush, before `install`; `state` for a few instructions.
+//! Locks: `flushing` is held over a whole flush and taken before `install`; `state` is held for a
+//! few instructions.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::{Arc, Weak};
@@ -22,50 +24,52 @@ use super::quarantine::Quarantine;
 use super::token_bucket::Pace;
 use crate::lsm::write::log_queue::closed;
 
-/// See the module.
+/// The shared state of background work.
 #[derive(Default)]
 pub(crate) struct MaintenanceState {
-    /// One flush at a time.
+    /// Held by the flush in progress: there is one at a time.
     pub(in crate::lsm) flushing: Mutex<()>,
-    /// What is known of ranges, for the order of compaction.
+    /// Cached results about ranges, for the order of compaction.
     pub(in crate::lsm) ranking: Mutex<Ranking>,
-    /// Files that were written to be compressed, since opening: what did not get smaller is not tried again.
+    /// Files written by jobs that compress at rest, since opening. Files that did not get smaller
+    /// are not tried again.
     pub(in crate::lsm) packed: Mutex<BTreeSet<FileNumber>>,
-    /// How fast background work may write.
+    /// The byte rate of background writes.
     pub(in crate::lsm) pace: Mutex<Pace>,
-    /// What range splits looked at already.
+    /// Ranges and versions that range splits have already examined.
     pub(super) divided: Mutex<Divided>,
-    /// The memory of files being written.
+    /// Memory used by files being written, in bytes.
     pub(in crate::lsm) writing: AtomicUsize,
-    /// What jobs leave alone, because of damage.
+    /// Damaged files, which jobs avoid.
     pub(in crate::lsm) quarantine: Mutex<Quarantine>,
-    /// Where reclaiming found nothing to do.
+    /// The state in which reclaiming last found nothing to do.
     pub(in crate::lsm) last_search: Mutex<LastSearch>,
     state: Mutex<State>,
-    /// Signalled when no flush is under way any more.
+    /// Signalled when no flush is in progress any more.
     flushed: Condvar,
-    /// Signalled when a range is free again.
+    /// Signalled when a range is released.
     released: Condvar,
-    /// Signalled when nobody changes files any more.
+    /// Signalled when no thread changes files any more.
     rested: Condvar,
 }
 
-/// The right to change files, which a close waits for.
+/// The right to change files. A close waits until it is dropped.
 pub(in crate::lsm) struct Work<'a>(&'a MaintenanceState);
 
-/// A flush under way, which compaction makes way for.
+/// A flush in progress. Compaction pauses while it exists.
 pub(in crate::lsm) struct Flushing<'a>(&'a MaintenanceState);
 
-/// What was looked at already.
+/// The results of earlier searches for ranges to split or merge.
 #[derive(Default)]
 pub(super) struct Divided {
-    /// There was nothing to do for this version. Held weakly: it must not keep files alive.
+    /// For this version there was nothing to do. Held weakly: it must not keep files alive.
     pub(super) version: Weak<Version>,
-    /// Ranges that no key divided, with their bytes then.
+    /// Ranges that no key divides, with their bytes at that time.
     pub(super) whole: BTreeMap<RangeId, u64>,
 }
 
-/// What the last look for space found nothing in: it finds nothing until one of these changes.
+/// The inputs of the last search for space that found nothing. A new search is useless until one of
+/// them changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::lsm) struct LastSearch {
     pub(super) manifest: Position,
@@ -77,34 +81,35 @@ pub(in crate::lsm) struct LastSearch {
 
 #[derive(Default)]
 struct State {
-    /// Files that no version has any more, until nobody reads them.
+    /// Files that no version contains any more, kept until no reader holds them.
     obsolete: Vec<Arc<FileEntry>>,
-    /// Why the last compaction failed.
+    /// The error of the last compaction, if it failed.
     compact_error: Option<Error>,
-    /// How many flushes are under way.
+    /// The number of flushes in progress.
     flushing: usize,
     /// Ranges that a job is changing.
     busy: BTreeSet<RangeId>,
-    /// How many are changing files.
+    /// The number of `Work` guards that exist.
     working: usize,
-    /// Nobody begins to any more.
+    /// No new work may begin.
     is_closing: bool,
     counters: Counters,
 }
 
-/// What the engine did since it was opened.
+/// Totals since the engine was opened.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Counters {
     pub(crate) flushes: u64,
     pub(crate) flush_bytes: u64,
-    /// Sets of jobs that were merged together, and of each range; joins apart.
+    /// Merges (sets of jobs that ran together), and single jobs, one for each range. Joins are
+    /// counted separately.
     pub(crate) compactions: u64,
     pub(crate) jobs: u64,
     pub(crate) joins: u64,
     pub(crate) partial_jobs: u64,
     pub(crate) forced_jobs: u64,
     pub(crate) compaction_bytes_read: u64,
-    /// Written, of all causes; and into runs, among young files, compressed at rest.
+    /// Bytes written by all merges; into runs; as young files; compressed at rest.
     pub(crate) compaction_bytes: u64,
     pub(crate) run_bytes: u64,
     pub(crate) young_bytes: u64,
@@ -113,14 +118,15 @@ pub(crate) struct Counters {
     pub(crate) files_removed: u64,
     pub(crate) splits: u64,
     pub(crate) merges: u64,
-    /// How often a write was held up, and for how long together.
+    /// The number of stalled writes, and the total time in microseconds.
     pub(crate) stalls: u64,
     pub(crate) stall_micros: u64,
 }
 
-/// How long a wait lasts before it looks around.
+/// The longest single wait before the condition is checked again.
 const SLICE: Duration = Duration::from_millis(50);
-/// A compaction makes way for a flush for so many of them: a flush that hangs must not take compaction with it.
+/// A compaction yields to a flush for at most this number of slices: a flush that hangs must not
+/// block compaction, too.
 const FLUSH_SLICES: usize = 100;
 
 impl MaintenanceState {
@@ -128,10 +134,10 @@ impl MaintenanceState {
         Self { pace: Mutex::new(Pace::new(background_bytes_per_second)), ..Self::default() }
     }
 
-    /// Begins to change files: a flush, a merge, a removal. It must not wait for another to begin.
+    /// Begins work that changes files: a flush, a merge or a removal. The caller must not wait for
+    /// other work to begin while holding the guard.
     ///
-    /// # Errors
-    /// `InvalidInput` once the database is being closed.
+    /// # Errors `InvalidInput` once the database is being closed.
     pub(in crate::lsm) fn work(&self) -> Result<Work<'_>> {
         let mut state = self.state.lock();
         if state.is_closing {
@@ -141,7 +147,7 @@ impl MaintenanceState {
         Ok(Work(self))
     }
 
-    /// Waits for the work under way, of whatever thread, and lets none begin.
+    /// Waits for all work in progress, on any thread, and refuses new work.
     pub(in crate::lsm) fn end_work(&self) {
         let mut state = self.state.lock();
         state.is_closing = true;
@@ -150,12 +156,12 @@ impl MaintenanceState {
         }
     }
 
-    /// No version from now on has these files.
+    /// Adds files that no version contains from now on.
     pub(in crate::lsm) fn retire(&self, files: impl IntoIterator<Item = Arc<FileEntry>>) {
         self.state.lock().obsolete.extend(files);
     }
 
-    /// Takes out the retired files that nobody holds.
+    /// Removes and returns the retired files that no reader holds.
     pub(in crate::lsm) fn take_unheld(&self) -> Vec<FileNumber> {
         let mut state = self.state.lock();
         let is_unheld =
@@ -173,7 +179,8 @@ impl MaintenanceState {
         gone
     }
 
-    /// A flush is never held up; what it wrote, compaction has not.
+    /// Counts a flush. Flushes are never throttled, but their bytes reduce the rate left for
+    /// compaction.
     pub(in crate::lsm) fn record_flush(&self, files: &[NewFile], now: Duration) {
         let bytes = files.iter().map(|file| file.meta.bytes).sum::<u64>();
         self.pace.lock().take(bytes, now);
@@ -182,7 +189,7 @@ impl MaintenanceState {
         state.counters.flush_bytes += bytes;
     }
 
-    /// These jobs were done together, and wrote `concat_iter`.
+    /// Counts jobs that ran together and wrote `files`.
     pub(in crate::lsm) fn record_compaction(&self, jobs: &[&Job], files: &[NewFile]) {
         let Some(first) = jobs.first() else { return };
         let bytes = files.iter().map(|file| file.meta.bytes).sum::<u64>();
@@ -209,19 +216,19 @@ impl MaintenanceState {
         }
     }
 
-    /// A job left out so many tombstones.
+    /// Counts tombstones that a job dropped.
     pub(in crate::lsm) fn record_spent(&self, tombstones: u64) {
         self.state.lock().counters.tombstones_dropped += tombstones;
     }
 
-    /// A flush needs the disk, until the guard is dropped.
+    /// Marks a flush that needs the disk, until the guard is dropped.
     pub(in crate::lsm) fn flush_begins(&self) -> Flushing<'_> {
         self.state.lock().flushing += 1;
         Flushing(self)
     }
 
-    /// Waits while a flush is under way, and then for `wait`; not much longer once `stops`. Not for ever: whoever calls
-    /// it may hold what a flush waits for.
+    /// Waits while a flush is in progress, and then for `wait`; returns soon after `stops` becomes
+    /// true. The wait is bounded, because the caller may hold something that the flush waits for.
     pub(in crate::lsm) fn wait_for_turn(&self, wait: Duration, stops: impl Fn() -> bool) {
         let mut state = self.state.lock();
         let mut slices = FLUSH_SLICES;
@@ -237,24 +244,25 @@ impl MaintenanceState {
         }
     }
 
-    /// A range was divided, or else two were merged.
+    /// Counts a split of a range if `divided`, else a merge of two ranges.
     pub(in crate::lsm) fn record_ranges(&self, divided: bool) {
         let counters = &mut self.state.lock().counters;
         *if divided { &mut counters.splits } else { &mut counters.merges } += 1;
     }
 
-    /// A compaction was tried, or there was none to do.
+    /// Records the end of a compaction attempt. `error` is `None` if it succeeded or there was
+    /// nothing to do.
     pub(in crate::lsm) fn compaction_ended(&self, error: Option<Error>) {
         self.state.lock().compact_error = error;
     }
 
-    /// Why compaction does not get on, if it does not.
+    /// The error that blocks compaction, if any.
     pub(in crate::lsm) fn compaction_error(&self) -> Option<Error> {
         let failed = self.state.lock().compact_error.clone();
         failed.or_else(|| self.quarantine.lock().errors().next().cloned())
     }
 
-    /// Takes `range` for a job; false if another job has it.
+    /// Claims `range` for a job. Returns false if another job has it.
     pub(in crate::lsm) fn claim(&self, range: RangeId) -> bool {
         self.state.lock().busy.insert(range)
     }
@@ -265,7 +273,7 @@ impl MaintenanceState {
         self.released.notify_all();
     }
 
-    /// Takes `range` as soon as no job has it.
+    /// Claims `range`, after waiting for any job that has it.
     pub(in crate::lsm) fn claim_waiting(&self, range: RangeId) {
         let mut state = self.state.lock();
         while !state.busy.insert(range) {

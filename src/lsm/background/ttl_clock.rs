@@ -1,24 +1,17 @@
-//! Lived time: how long rows have been there, whatever the wall clock says.
-//!
-//! It begins where the wall clock stood and runs with it. A jump of the wall clock by more than a day makes another era of it,
-//! beside which lived time goes on where it was; a clock that comes back into an era it had before is believed again, also
-//! over an opening, from the second time on: wrong clocks may come into one by chance. Commits take their numbers from the wall
-//! clock and may be ahead by decades when that was wrong: marks tell when numbers were given.
-//!
-//! What passes while the database is closed only a clock can tell that was right before: a *witness*. Until one is heard lived
-//! time is behind, and goes on by monotonic time alone; while the wall clock is behind, numbers are. Commits of such a time look
-//! older than they are once the clock is right: doubts keep them as long as they may be young. And a witness may know of less
-//! than has passed, because it begins anew with each power-on, or was met first when lived time was behind. So whenever an era
-//! moves lived time on, all is doubted that came since the clock was in that era: nobody knows how much of it came before.
+//! Lived time: how long rows have existed, independent of the wall clock. [`LivedClock`] says how
+//! it is derived.
 //!
 //! Invariants
-//! * lived time never goes back, unless jumps are trusted;
-//! * it is ahead of time that has really passed by jumps only, each of a day at most, of a clock that was believed before;
-//!   of several eras that a clock may be in the one counts that moves it least, and one whose clock went back tells no more;
-//! * an era, as of when it was met last, is never ahead of lived time then;
-//! * that numbers cannot be relied on is written down with the log that they go to, or at the background's next look.
+//! * Lived time never decreases, unless jumps are trusted.
+//! * It exceeds the time that has really passed only by jumps of a clock that was believed before,
+//!   each of at most one day.
+//! * If the wall clock matches several eras, the era that moves lived time least is used. An era
+//!   is no longer believed after its clock went backwards.
+//! * The lived time stored in an era never exceeds lived time at the moment the era was last met.
+//! * Unreliable Seqs are recorded along with the log that contains them, or by the next background
+//!   step.
 //!
-//! Not here: which rows expire by it (`ttl`).
+//! Not here: which rows expire by lived time (`ttl`).
 
 use std::time::Duration;
 
@@ -27,37 +20,57 @@ use crate::format::edit::{ERAS_MAX, Era, LivedTime, MARKS_MAX, Mark};
 use crate::model::Seq;
 use crate::mutants::mutant;
 
-/// Jumps of the wall clock up to this are believed.
+/// Wall clock jumps up to this length are believed.
 pub(super) const JUMP_MAX: u64 = 86_400 * TICKS_PER_SECOND;
-/// Of two marks one goes when they are closer than this part of their age.
+/// A mark is dropped if its neighbours are closer to each other than their age divided by this.
 const MARKS_PER_AGE: u64 = 16;
 
-/// Differences between clocks that mean nothing.
+/// Differences between clocks up to this are ignored.
 const NOTHING: u64 = TICKS_PER_SECOND;
 
-/// A clock that is so far behind what it showed before went back.
+/// A clock went backwards if it is this far behind an earlier value.
 const BACK: u64 = 60 * TICKS_PER_SECOND;
 
-/// See the module.
+/// Derives lived time from the wall clock and the monotonic clock.
+///
+/// Lived time starts at the wall clock's value and advances with it. When the wall clock jumps by
+/// more than one day, a new *era* begins, in which lived time continues from its current value. A
+/// clock that returns to an earlier era is believed again, even after reopening. This holds only if
+/// the era was already known at an earlier opening, because wrong clocks may match an era by
+/// chance.
+///
+/// Commits derive their Seqs from the wall clock. If the clock was wrong, Seqs may be decades in
+/// the future; *marks* then record when Seqs were assigned.
+///
+/// A *witness* is a clock that was right before the database was closed; only a witness shows how
+/// much time passed while it was closed. Until a witness is heard, lived time lags and advances by
+/// the monotonic clock alone. While the wall clock lags, so do Seqs, and once the clock is right
+/// again, commits of that period look older than they are. *Doubts* retain such commits as long as
+/// they may still be young.
+///
+/// A witness may also underestimate the time passed: its clock may restart at each power-on, or it
+/// may have been first met while lived time lagged. So when an era moves lived time forward, all
+/// commits made since the clock was last in that era are doubted. It is unknown how much of the
+/// added time passed before them.
 #[derive(Debug)]
 pub(super) struct LivedClock {
     time: LivedTime,
     monotonic: Duration,
-    /// The eras of before this opening.
+    /// The eras known before this opening.
     witnesses: Vec<Era>,
-    /// By how much jumps moved lived time on since this opening, less what has passed.
+    /// The sum of jumps by which lived time moved forward since this opening, less the time passed.
     advanced: u64,
-    /// Since this opening.
+    /// Time since this opening.
     pub(super) up: Duration,
-    /// The last commit of before this opening.
+    /// The last commit before this opening.
     begun: Seq,
-    /// One of them was heard: lived time is what has passed.
+    /// A witness was heard, so that lived time equals the time passed.
     is_sure: bool,
-    /// The last commit when the clock was right last.
+    /// The last commit at the moment when the clock was last right.
     right: Seq,
 }
 
-/// What there is to be read.
+/// The readings of the clocks at one moment.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Shown {
     pub(super) wall: u64,
@@ -67,7 +80,7 @@ pub(super) struct Shown {
 }
 
 impl LivedClock {
-    /// At opening, `known` being what was written down.
+    /// The clock at opening. `known` is the persisted state.
     pub(super) fn new(shown: Shown, known: LivedTime, trusts_jumps: bool) -> Self {
         let is_new = known.now == 0;
         let now = if is_new { shown.wall } else { known.now };
@@ -82,7 +95,7 @@ impl LivedClock {
         clock
     }
 
-    /// What the clocks show now.
+    /// Updates lived time from the current readings and returns it.
     pub(super) fn read(&mut self, shown: Shown, trusts_jumps: bool) -> u64 {
         let Shown { wall, monotonic, last } = shown;
         let since_read = monotonic.saturating_sub(self.monotonic);
@@ -107,7 +120,7 @@ impl LivedClock {
         {
             self.doubt_since(met, last);
         }
-        // While the wall clock is behind, so are the numbers of commits.
+        // While the wall clock lags, so do the Seqs of commits.
         self.record_certainty(
             self.is_sure && wall.max(last.0).saturating_add(NOTHING) >= lived,
             last,
@@ -115,7 +128,7 @@ impl LivedClock {
         lived
     }
 
-    /// Records whether Seqs assigned from now on follow a right clock.
+    /// Records whether Seqs assigned now are reliable.
     fn record_certainty(&mut self, is_right: bool, last: Seq) {
         match self.time.unsure {
             None if is_right => self.right = last,
@@ -130,20 +143,22 @@ impl LivedClock {
         }
     }
 
-    /// Whether a clock that was right before this opening tells how much time has passed since.
+    /// True if a clock that was right before this opening shows how much time has passed since.
     fn hears_witness(&self, wall: u64, expected: u64) -> bool {
         let fits = |era: &Era| {
             let lived = lived_at(era, wall);
             lived + NOTHING >= expected && lived.abs_diff(expected) <= JUMP_MAX
         };
-        // One that begins anew with each power-on is behind the numbers that it gave, unless another one gave those.
+        // A clock that restarts at each power-on is behind the Seqs derived from it. Seqs far in
+        // the future came from another clock and prove nothing.
         let begun = self.begun.0;
         let goes_on = wall + NOTHING >= begun || begun > expected.saturating_add(JUMP_MAX);
         goes_on && self.witnesses.iter().any(|era| era.is_known && fits(era))
     }
 
-    /// Lived time by the era that `wall` is in, and when the clock was in that before this opening; `expected` if it is in none,
-    /// which makes another, or in one that tells nothing.
+    /// Lived time according to the era that matches `wall`, and the lived time at which the clock
+    /// was in that era before this opening. Returns `expected` if no era matches, in which case a
+    /// new era begins, or if the era is not believed.
     fn by_era(&mut self, wall: u64, expected: u64) -> (u64, Option<u64>) {
         let is_near = wall.abs_diff(expected) <= JUMP_MAX;
         if self.time.eras.is_empty() && is_near && self.may_advance(wall.saturating_sub(expected)) {
@@ -179,14 +194,15 @@ impl LivedClock {
         lived
     }
 
-    /// Of the eras that `wall` may be in the one that moves lived time least, and where to.
+    /// The index of the matching era that moves lived time least, and the lived time by that era.
     fn nearest(&self, wall: u64, expected: u64) -> Option<(usize, u64)> {
         let candidates = self.time.eras.iter().map(|era| lived_at(era, wall)).enumerate();
         let near = candidates.filter(|(_, lived)| lived.abs_diff(expected) <= JUMP_MAX);
         near.min_by_key(|(at, lived)| (*lived, *at))
     }
 
-    /// Whether a jump by so much is believed beside those of before: a day together, and what has passed.
+    /// True if a jump of `by` ticks is believed in addition to earlier jumps. Their sum may exceed
+    /// the time passed by at most one day.
     fn may_advance(&mut self, by: u64) -> bool {
         if !self.is_sure || by <= NOTHING {
             return true;
@@ -199,7 +215,8 @@ impl LivedClock {
         may
     }
 
-    /// An era moved lived time on that the clock was in at `met`: commits since then may be as young as now.
+    /// Doubts the commits since `met`, after an era moved lived time forward. The clock was in that
+    /// era at `met`; later commits may be as young as the present.
     fn doubt_since(&mut self, met: u64, last: Seq) {
         let since = Seq(self.given_by(met.saturating_sub(1)).saturating_sub(1));
         if last > since {
@@ -207,13 +224,13 @@ impl LivedClock {
         }
     }
 
-    /// Commits behind `since` may be as young as now.
+    /// Doubts the commits after `since`: they may be as young as the present.
     fn doubt(&mut self, since: Seq) {
         if mutant!("forget-doubts") {
             return;
         }
         let (now, doubts) = (self.time.now, &mut self.time.doubts);
-        // This one says the same of their commits, for longer.
+        // The new doubt covers the commits of these doubts, and lasts longer.
         while doubts.last().is_some_and(|last| last.seq >= since) {
             doubts.pop();
         }
@@ -229,13 +246,13 @@ impl LivedClock {
         }
     }
 
-    /// What is to be written down.
+    /// The state to persist.
     pub(super) fn time(&self) -> &LivedTime {
         &self.time
     }
 
-    /// Notes that every commit up to `published` is there by now, if its number does not say so and none was noted within
-    /// `patience`.
+    /// Records that every commit up to `published` exists by now. Does so only if its Seq does not
+    /// show this and no mark was added within `patience`.
     pub(super) fn mark(&mut self, published: Seq, patience: u64) {
         let (now, marks) = (self.time.now, &mut self.time.marks);
         let is_off = published.0 > now.saturating_add(patience) || self.time.unsure.is_some();
@@ -255,7 +272,8 @@ impl LivedClock {
         }
     }
 
-    /// Commits below this were surely given their numbers by `lived`, if it is what a right clock showed then.
+    /// Commits with Seqs below the result were certainly assigned their Seqs by `lived`, provided
+    /// that a right clock showed `lived` at that time.
     pub(super) fn given_by(&self, lived: u64) -> u64 {
         let at = self.time.marks.partition_point(|mark| mark.lived <= lived);
         let marked = at.checked_sub(1).map_or(0, |last| self.time.marks[last].seq.0 + 1);
@@ -265,7 +283,7 @@ impl LivedClock {
         lived.min(unsure).max(marked).min(doubted)
     }
 
-    /// Nobody asks for a time before `lived` any more.
+    /// Discards marks and doubts that are only needed for times before `lived`.
     pub(super) fn forget_before(&mut self, lived: u64) {
         let LivedTime { marks, doubts, .. } = &mut self.time;
         let passed = marks.partition_point(|mark| mark.lived <= lived);
@@ -274,23 +292,25 @@ impl LivedClock {
     }
 }
 
-/// The lived time that `era` assigns to the wall time `wall`.
+/// Lived time according to `era`.
 fn lived_at(era: &Era, wall: u64) -> u64 {
     era.lived.saturating_add(wall).saturating_sub(era.wall)
 }
 
-/// True if both clocks run side by side in the same way.
+/// True if both eras have the same offset between wall clock and lived time.
 fn is_same(one: &Era, other: &Era) -> bool {
     one.lived.wrapping_sub(one.wall) == other.lived.wrapping_sub(other.wall)
 }
 
-/// The last commit that surely was there when `known` was written down: those behind it may be younger than it says.
+/// The last commit that certainly existed when `known` was persisted. Later commits may be younger
+/// than their Seqs say.
 fn written(known: &LivedTime, shown: Shown) -> Seq {
     let marked = known.marks.last().map_or(Seq::ZERO, |mark| mark.seq);
     shown.last.min(Seq(known.now).max(marked))
 }
 
-/// Takes out marks that are close to both neighbours, as seen from `now`; the first and the last stay.
+/// Removes marks that are close to both neighbours, relative to their age at `now`. The first and
+/// the last mark stay.
 fn thin(marks: &mut Vec<Mark>, now: u64, per_age: u64) {
     let mut kept = 0;
     for at in 0..marks.len() {
@@ -304,7 +324,8 @@ fn thin(marks: &mut Vec<Mark>, now: u64, per_age: u64) {
     marks.truncate(kept);
 }
 
-/// Joins doubts that are close: what the earlier says of commits holds as long as the later does.
+/// Joins doubts that are close to each other: the earlier doubt then lasts as long as the later
+/// one.
 fn join(doubts: &mut Vec<Mark>, now: u64, per_age: u64) {
     let mut kept = 0;
     for at in 0..doubts.len() {
@@ -336,7 +357,7 @@ mod tests {
     }
 
     impl LivedClock {
-        /// The same, where every number given is that of the wall clock.
+        /// As `read`, with every Seq derived from the wall clock.
         fn look(&mut self, wall: u64, monotonic: Duration, trusts: bool) -> u64 {
             let last = self.right.0.max(wall);
             self.read(shown(wall, monotonic, last), trusts)
@@ -349,7 +370,7 @@ mod tests {
         assert_eq!(clock.look(100 * DAY + 7, Duration::ZERO, false), 100 * DAY + 7);
         assert!(!clock.time().was_wrong());
         assert_eq!(clock.look(300 * DAY, HOUR, false), 100 * DAY + 7 + DAY / 24);
-        // Back in step, it is believed again.
+        // Once it is back in step, it is believed again.
         assert_eq!(clock.look(101 * DAY, 2 * HOUR, false), 101 * DAY);
         assert_eq!(clock.look(7, 2 * HOUR, false), 101 * DAY);
         assert_eq!(clock.look(7, 2 * HOUR, true), 7);
@@ -367,11 +388,11 @@ mod tests {
         assert_eq!(read(100 * DAY, 98 * DAY, false), 98 * DAY);
         assert_eq!(read(100 * DAY, 98 * DAY, true), 100 * DAY);
         assert_eq!(read(DAY, 100 * DAY, false), 100 * DAY);
-        // Less than a day behind: time does not go back for that.
+        // It is less than a day behind, so lived time does not decrease.
         assert_eq!(read(100 * DAY, 100 * DAY + 9, false), 100 * DAY + 9);
     }
 
-    /// Every opening begins in the same year, and hours pass between them.
+    /// Every opening begins in the same year, and hours pass between openings.
     #[test]
     fn trap_56_a_clock_that_is_set_late_each_time_is_believed_in_the_end() {
         let mut known = LivedTime::default();
@@ -379,7 +400,7 @@ mod tests {
         for opening in 0..100 {
             let mut clock = LivedClock::new(shown(DAY, Duration::ZERO, last), known, false);
             let before = clock.time().now;
-            // What is written before the clock is set has numbers right behind the last.
+            // Commits made before the clock is set get Seqs right after the last one.
             last = (last + 1).max(DAY);
             clock.read(shown(DAY, HOUR / 900, last), false);
             let written = clock.given_by(u64::MAX);
@@ -388,7 +409,7 @@ mod tests {
             assert!(lived >= before);
             if opening > 1 {
                 assert!(lived.abs_diff(DAY + opening * DAY / 4) <= DAY / 100, "{opening}: {lived}");
-                // Those may be as young as now.
+                // These commits may be as young as the present.
                 assert!(clock.given_by(lived - 1) <= written && written <= last, "{opening}");
                 assert_eq!(clock.time().doubts.last().map(|doubt| doubt.lived), Some(lived));
             }
@@ -423,7 +444,7 @@ mod tests {
         assert!(lost <= all / 20, "{lost} days of {all} are lost");
     }
 
-    /// The clock is right, jumps to where a wrong one was before, and comes back.
+    /// The clock is right, jumps to the values of an earlier wrong clock, and returns.
     #[test]
     fn trap_56_a_wrong_clock_that_meets_an_era_by_chance_moves_no_time() {
         let right = 400 * YEAR;
@@ -435,7 +456,7 @@ mod tests {
         let mut second = LivedClock::new(shown(right + DAY / 8, Duration::ZERO, 0), known, false);
         let before = second.time().now;
         assert_eq!(before, right + DAY / 8);
-        // Half a day ahead of what that era would show.
+        // Half a day ahead of that era's clock.
         for (second_of, wall) in
             [(1, right + 40 * YEAR + DAY / 2), (2, right + 40 * YEAR + DAY / 2)]
         {
@@ -446,7 +467,8 @@ mod tests {
         assert_eq!(second.look(back, Duration::from_secs(3), false), back);
     }
 
-    /// Each opening finds the same year, and numbers that are ahead of every clock do not tell that it was there before.
+    /// Each opening begins in the same year. Seqs ahead of every clock do not prove that the clock
+    /// was in that year before.
     #[test]
     fn trap_56_a_clock_that_begins_anew_with_each_power_on_tells_no_time() {
         let (right, ahead) = (400 * YEAR, 440 * YEAR);
@@ -459,7 +481,7 @@ mod tests {
             let mut clock = LivedClock::new(shown(DAY, Duration::ZERO, last), known.clone(), false);
             clock.read(shown(DAY + TICKS_PER_SECOND, HOUR / 3_600, last + 1), false);
             clock.mark(Seq(last + 1), 1);
-            // What was written down is what the opening found.
+            // The persisted state is the state found at opening.
             known = LivedTime { now: known.now, ..clock.time().clone() };
         }
         let now = right + DAY / 4;
@@ -469,7 +491,8 @@ mod tests {
         assert!(clock.given_by(now - 1) <= ahead + 1, "all that came since may be as young");
     }
 
-    /// What was written down last is older than the last commits, which were right, and the next opening's clock is wrong.
+    /// The persisted lived time is older than the last commits, which were made under a right
+    /// clock. At the next opening the clock is wrong.
     #[test]
     fn trap_56_commits_behind_the_clock_that_was_written_down_may_be_younger_than_it() {
         let (right, ahead) = (400 * YEAR, 440 * YEAR);
@@ -477,7 +500,7 @@ mod tests {
         first.read(shown(right, Duration::ZERO, ahead), false);
         first.mark(Seq(ahead), 1);
         let known = first.time().clone();
-        // An hour of commits, and a power cut.
+        // An hour of commits, then a power cut.
         let mut second = LivedClock::new(shown(DAY, Duration::ZERO, ahead + 3_600), known, false);
         assert_eq!(second.time().unsure, Some(Seq(ahead)));
         second.read(shown(DAY, Duration::from_secs(1), ahead + 3_600), false);
@@ -488,7 +511,8 @@ mod tests {
         assert!(second.given_by(right + DAY / 24) <= ahead + 1, "they may be a minute old");
     }
 
-    /// Of the same years each time: it is a witness from the second opening on, of time that began eight hours late.
+    /// The wall clock has the same offset each time. It is a witness from the second opening on,
+    /// but the time that it shows began eight hours late.
     #[test]
     fn trap_56_a_witness_that_was_met_late_makes_no_row_older_than_it_is() {
         let (right, minute) = (400 * YEAR, DAY / 1_440);
@@ -514,7 +538,7 @@ mod tests {
         }
     }
 
-    /// By less than a day each time, forth and back: one jump is believed.
+    /// The clock jumps forth and back by less than a day each time: one jump is believed.
     #[test]
     fn trap_56_jumps_forth_and_back_do_not_add_up() {
         let right = 400 * YEAR;
@@ -551,7 +575,8 @@ mod tests {
                 if given < ahead {
                     continue;
                 }
-                // In steps of a hundredth of a day: surely given by then, and not much less than was.
+                // Marks are a hundredth of a day apart. Commits below `given` were certainly
+                // assigned by then, and few others were.
                 let steps = age / (DAY / 100);
                 let exact = ahead + step.saturating_sub(steps) + 1;
                 assert!(given <= exact, "{age} {step}");
@@ -573,7 +598,7 @@ mod tests {
         assert!(!clock.time().was_wrong());
     }
 
-    /// A wall clock that falls behind while the database is open.
+    /// The wall clock falls behind while the database is open.
     #[test]
     fn trap_56_numbers_of_a_clock_that_is_behind_are_doubted_once_it_is_right() {
         let mut clock = clock(100 * DAY, 100 * DAY);

@@ -1,20 +1,24 @@
-//! Carrying out what the picker decided.
+//! Running the jobs that the picker chose.
 //!
-//! 1. Claim the range, so that no two jobs change it at once. Small ranges that follow and want something, too, are
-//!    claimed with it: one stretch, whose outputs they share.
-//! 2. Merge the inputs of each range, each in its clip and below the job's cut, into new files; a join writes nothing.
-//! 3. Under the install lock, see that the current version still has every input where it was; if a drop took one, or
-//!    a flush put one between them, the range is left out. One edit takes the inputs of the others out, or clips them
-//!    to what they have above the cut, and puts the outputs in. If no range is left, the job is declined: its outputs
-//!    are removed and it is forgotten.
+//! 1. Claim the range, so that no two jobs change it at the same time. Small ranges that follow it
+//!    and also need a job are claimed with it; this *stretch* of ranges shares its output files.
+//! 2. Merge the inputs of each range into new files, limited to the clips and to keys below the
+//!    job's cut. A join writes nothing.
+//! 3. Under the install lock, check that the current version still has every input in its place. A
+//!    range is left out if a drop removed an input or a flush added a file between them. One edit
+//!    removes the inputs of the other ranges, or clips them to the keys above the cut, and adds the
+//!    outputs. If no range is left, the job is declined and its outputs are removed.
 //!
 //! Invariants
-//! * a tombstone goes only if no source of the range that is older than the inputs can hold its key;
-//! * ranges of a stretch take all their files into the run: the Seqs of a file that they share would otherwise lie
-//!   around those of files that stay;
-//! * an input with damage is quarantined: it stays where it is, jobs go around it, and everything else goes on.
+//! * A tombstone is dropped only if no source of the range that is older than the inputs can hold
+//!   its key.
+//! * Ranges of a stretch merge all their files into the run. Otherwise the Seqs of a shared file
+//!   would enclose the Seqs of files that stay.
+//! * A damaged input is quarantined: it stays in place, jobs avoid it, and all other work
+//!   continues.
 //!
-//! Not here: which job (`picker`), which range first (`order`), the edit (`exchange`).
+//! Not here: choosing the job (`picker`), choosing the range (`order`), building the edit
+//! (`exchange`).
 
 mod exchange;
 #[cfg(all(test, loom))]
@@ -50,20 +54,20 @@ use crate::lsm::write::log_queue::closed;
 use exchange::{Exchange, exchange, remainders};
 use task::{Task, inputs, older_sources, run_inputs, young_inputs};
 
-/// A range with less than this is small: it is merged whole, and shares files with its neighbours. As much as a flush
-/// writes before it begins a file at the next range.
+/// A range with fewer bytes is small: it is merged whole and shares files with its neighbours. This
+/// equals the bytes that a flush writes before it may begin a file at the next range.
 const SMALL_RANGE_BYTES: u64 = 1 << 20;
-/// Ranges in a stretch: their edit stays far below a record's limit.
+/// The most ranges in a stretch. Keeps their edit far below the limit of a record.
 const STRETCH_RANGES: usize = 4_096;
-/// Keys that bound the clips of a stretch, together.
+/// The most bytes of keys that bound the clips of a stretch, in total.
 const STRETCH_KEY_BYTES: usize = 2 << 20;
-/// Reads suffer in a range with more files over one another.
+/// Reads suffer in a range with more overlapping files than this.
 const SOURCES_MAX: usize = 8;
-/// A range into which nothing was written for so long rests.
+/// A range without writes for this long is at rest.
 const REST_TICKS: u64 = 6 * 3_600 * TICKS_PER_SECOND;
 
 impl Maintenance {
-    /// Runs the most urgent job; false if there is none.
+    /// Runs the most urgent job. Returns false if there is none.
     pub(crate) fn compact_one(&self) -> Result<bool> {
         if !self.are_fifo_tables_known() {
             return Ok(false);
@@ -74,22 +78,23 @@ impl Maintenance {
             if self.is_quarantined(id) || !self.state.claim(id) {
                 continue;
             }
-            // Picked anew under the claim: the range may have changed since.
+            // Pick again under the claim: the range may have changed since.
             let version = Arc::clone(&self.reader().view.load().version);
             let tasks = self.stretch(&version, id, &limits);
             drop(version);
-            // One that has no room may have some when another has made it.
+            // A job without room may get it from another job.
             let planned = self.plan_tasks(&tasks).filter(|_| !tasks.is_empty());
             let done = planned.as_ref().map(|_| self.run_tasks(&tasks));
             let claimed = ids_of(&tasks);
-            // Whoever waits for the ranges may want the room of what was dropped meanwhile.
+            // Drop these before the release: a thread waiting for the ranges may need the space of
+            // files dropped since.
             drop((planned, tasks));
             self.release(id, &claimed);
             match done {
                 None => {}
-                // The range is left alone from now on, and the others go on.
+                // This range is left alone from now on; the others continue.
                 Some(Err(error)) if error.kind() == ErrorKind::Corruption => return Ok(true),
-                // The others have their turn, too.
+                // The other ranges get their turn, too.
                 Some(Err(error)) => failure = failure.or(Some(error)),
                 Some(Ok(_)) => return Ok(true),
             }
@@ -97,11 +102,10 @@ impl Maintenance {
         failure.map_or(Ok(false), Err)
     }
 
-    /// Merges all files of every range into its run, but for tables that give their oldest files: of one file each all
-    /// would go at once.
+    /// Merges all files of every range into its run. Tables under FIFO eviction are left out: with
+    /// one file each, all their rows would be evicted at the same time.
     ///
-    /// # Errors
-    /// Of reading and writing; what was done before stays done.
+    /// # Errors Those of reading and writing. Work completed before the error is kept.
     pub(crate) fn compact_all(&self) -> Result<()> {
         let version = Arc::clone(&self.reader().view.load().version);
         let ranges = version.ranges.iter().filter(|range| !self.is_fifo(range.table));
@@ -112,7 +116,8 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Merges all files of each of these ranges; small ones that follow one another together. Requires: they ascend.
+    /// Merges all files of each of these ranges. Adjacent small ranges are merged together.
+    /// Requires: `ids` are in ascending key order.
     pub(crate) fn compact_ranges(&self, ids: &[RangeId]) -> Result<()> {
         let version = Arc::clone(&self.reader().view.load().version);
         let horizon = self.reader().horizon();
@@ -138,12 +143,13 @@ impl Maintenance {
             {
                 stretch.push(id);
             }
-            // Everybody who waits for several ranges takes them in the order of their keys.
+            // Threads that wait for several ranges all claim them in key order, so they cannot
+            // deadlock.
             stretch.iter().for_each(|id| self.state.claim_waiting(*id));
             let done = self.compact_claimed(&stretch);
             stretch.iter().for_each(|id| self.state.release(*id));
             match done {
-                // It concerns these ranges only.
+                // The damage concerns these ranges only.
                 Err(error) if error.kind() == ErrorKind::Corruption => {
                     damage = damage.or(Some(error));
                 }
@@ -180,14 +186,15 @@ impl Maintenance {
                 break;
             }
             let _planned = self.plan_tasks(&tasks).ok_or_else(|| self.no_room())?;
-            // It is declined when a drop or a flush was faster: at most a few times in a row.
+            // The job is declined if a drop or a flush was faster, at most a few times in a row.
             if self.run_tasks(&tasks)? {
                 left.retain_mut(|(id, _, from)| {
                     let Some(task) = tasks.iter().find(|task| task.range.id == *id) else {
                         return true;
                     };
                     let Some(below) = &task.job.below else { return false };
-                    // It may have been cut further down, for a file that a flush added.
+                    // The job may have been cut at a lower key because of a file that a flush
+                    // added.
                     if **from < **below {
                         from.clone_from(below);
                     }
@@ -204,7 +211,8 @@ impl Maintenance {
         let bytes = options.run_file_bytes;
         let now = self.env().clock.now();
         let aged_below = match ticks_in(options.tombstone_age) {
-            // What was deleted is what room is made of.
+            // Space is short: drop tombstones of any age, because the entries they hide are the
+            // space to gain.
             _ if self.is_short_of_room() => Seq::MAX,
             0 => Seq::ZERO,
             age => Seq(now.saturating_sub(age)),
@@ -229,12 +237,12 @@ impl Maintenance {
         }
     }
 
-    /// Those of `range`.
+    /// The limits for `range`.
     fn limits_in(&self, range: &FileRange, limits: &Limits) -> Limits {
         Limits { window_bytes: self.window_bytes(range.table), ..*limits }
     }
 
-    /// Ranges that something is to be done to, the most urgent first, then in the order of keys.
+    /// Ranges that need a job, the most urgent first, then in key order.
     fn wanting(&self, limits: &Limits) -> Vec<RangeId> {
         let version = Arc::clone(&self.reader().view.load().version);
         let (ranges, facts) = (&version.ranges, FileFacts::new(self));
@@ -243,7 +251,8 @@ impl Maintenance {
             let readers = || facts.readers(range);
             let known = self.state.ranking.lock().cached(range, limits, readers);
             let urgency = known.unwrap_or_else(|| {
-                // Before: who begins to read while this looks is asked about again.
+                // Read this before the pick, so that a change of the readers during the pick is
+                // noticed next time.
                 let readers = readers();
                 let job = pick(range, &facts, &self.limits_in(range, limits));
                 let reads = || self.env().loads.reads(range.id, self.env().seconds());
@@ -258,7 +267,8 @@ impl Maintenance {
         wanting.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// What is to be done to `range`. A small one is merged whole, for it shares its files then.
+    /// The task for `range`, if it needs one. A small range is merged whole, because it shares its
+    /// files.
     fn task(&self, range: &Arc<FileRange>, limits: &Limits) -> Option<Task> {
         let facts = FileFacts::new(self);
         let limits = &self.limits_in(range, limits);
@@ -268,7 +278,7 @@ impl Maintenance {
         if is_small && !job.is_join() && is_sound() {
             let young: Vec<FileNumber> = range.young.iter().map(|r| r.file.meta.number).collect();
             let whole = Job::whole(range, &facts, limits, &young, &[]);
-            // A part of it would not be what was picked.
+            // A cut part of the range may leave out the files that were picked.
             if let Some(whole) = whole.filter(|whole| whole.below.is_none()) {
                 job = Job { reason: job.reason, ..whole };
             }
@@ -277,8 +287,9 @@ impl Maintenance {
         Some(Task { range: Arc::clone(range), job })
     }
 
-    /// True if an edit for several ranges may hold it: nothing is left of the range that the Seqs of another range's
-    /// files could lie around, and all readers see all of it.
+    /// True if the task may share an edit with those of other ranges. No file of the range may
+    /// remain with Seqs that a shared file could enclose, and all readers must see the
+    /// outputs.
     fn can_share(&self, task: &Task) -> bool {
         let Task { range, job } = task;
         let is_small = range.bytes() < SMALL_RANGE_BYTES && job.takes_all_of(range);
@@ -286,7 +297,8 @@ impl Maintenance {
         job.is_join() || is_small && is_seen()
     }
 
-    /// The task of range `id`, which is claimed, and of small ranges that follow it, which are claimed here.
+    /// The task of range `id`, which is already claimed, and the tasks of small ranges that follow
+    /// it, which are claimed here.
     fn stretch(&self, version: &Version, id: RangeId, limits: &Limits) -> Vec<Task> {
         let ranges = &version.ranges;
         let first = ranges.get(id).and_then(|range| self.task(range, limits));
@@ -304,7 +316,7 @@ impl Maintenance {
             {
                 break;
             }
-            // As it was found to be: what waits for readers can go on waiting.
+            // A cached ranking is enough: a job that waits for readers can keep waiting.
             let known = self.state.ranking.lock().cached(range, limits, || Readers::Few);
             let needs_nothing = known.is_some_and(|urgency| urgency.is_none());
             if needs_nothing || self.is_quarantined(range.id) || !self.state.claim(range.id) {
@@ -336,28 +348,29 @@ impl Maintenance {
         others.for_each(|id| self.state.release(*id));
     }
 
-    /// Room for what `tasks` write; `None` if there is none.
+    /// Reserves space for the outputs of `tasks`. Returns `None` if there is not enough.
     fn plan_tasks(&self, tasks: &[Task]) -> Option<Held<'_>> {
-        // Where the oldest files go, a job may hold inputs that are dropped meanwhile, beside its outputs.
+        // Under FIFO eviction inputs may be dropped during the job; the job still holds them along
+        // with its outputs.
         let times = |task: &Task| if self.is_fifo(task.range.table) { 2 } else { 1 };
         self.plan(tasks.iter().map(|task| times(task) * task.job.bytes).sum())
     }
 
-    /// False if the job was declined.
+    /// Runs the tasks. Returns false if the job was declined.
     fn run_tasks(&self, tasks: &[Task]) -> Result<bool> {
         let _work = self.state.work()?;
         let since = self.env().clock.monotonic();
         let files = self.write_tasks(tasks)?;
         let done = self.end_tasks(tasks, &files)?;
         let took = self.env().clock.monotonic().saturating_sub(since);
-        // What is for readers is mostly run, which waits for nothing.
+        // Jobs for readers read mostly files of the run, for which no writer waits.
         if tasks.iter().all(|task| task.job.reason != Reason::Reads) {
             self.writer.backlog.record_merge_pace(tasks.iter().map(Task::young_bytes).sum(), took);
         }
         Ok(done)
     }
 
-    /// Steps 1 and 2: the outputs, which nothing names yet.
+    /// Steps 1 and 2: writes the outputs, which no version contains yet.
     fn write_tasks(&self, tasks: &[Task]) -> Result<Vec<NewFile>> {
         let Some(Task { job, .. }) = tasks.first().filter(|task| !task.job.is_join()) else {
             return Ok(Vec::new());
@@ -366,10 +379,10 @@ impl Maintenance {
         let (file_bytes, codec) = match job.placement {
             Placement::Run if job.reason == Reason::Rest => (options.run_file_bytes, Codec::Zstd),
             Placement::Run => (options.run_file_bytes, options.codec_run),
-            // One young file stays one source.
+            // One young file remains one source.
             Placement::Young => (u64::MAX, Codec::None),
         };
-        // A range alone has its files for itself.
+        // A single range does not share its files.
         let cut = Cut { file_bytes, boundary_bytes: SMALL_RANGE_BYTES };
         let boundaries = Boundaries::of(tasks.iter().map(|task| &task.range));
         let mut output = OutputWriter::new(self, cut, (codec, Cause::Compaction), boundaries);
@@ -382,7 +395,7 @@ impl Maintenance {
         }
         let spent = output.spent;
         let mut files = output.finish()?;
-        // Snapshots only go meanwhile: what the job could be picked for still holds.
+        // Snapshots can only be released during the job, so the condition of the pick still holds.
         let visible_from = tasks.iter().map(|t| self.outputs_visible_from(&t.range, &t.job));
         let visible_from = visible_from.flatten().max().unwrap_or_default();
         files.iter_mut().for_each(|file| file.meta.visible_from = visible_from);
@@ -390,7 +403,7 @@ impl Maintenance {
         Ok(files)
     }
 
-    /// Step 3: false if the job is declined.
+    /// Step 3. Returns false if the job is declined.
     fn end_tasks(&self, tasks: &[Task], files: &[NewFile]) -> Result<bool> {
         let installed = self.install_tasks(tasks, files);
         match &installed {
@@ -400,14 +413,15 @@ impl Maintenance {
                 self.state.record_compaction(&jobs, files);
                 self.emit_compacted(&jobs, files);
             }
-            // Nothing names the outputs.
+            // No version contains the outputs.
             Ok(false) => self.discard(files),
             Err(error) => self.discard_files(files, error),
         }
         installed
     }
 
-    /// Readers of ranges that had young files, and have none of these any more, lose nothing from now on.
+    /// Readers of these ranges lose nothing from now on, provided that the range had young files
+    /// and the job merged all of them.
     fn record_bare(&self, tasks: &[Task]) {
         let version = Arc::clone(&self.reader().view.load().version);
         for Task { range, job } in tasks {
@@ -415,7 +429,7 @@ impl Maintenance {
                 let mut young = range.young.iter().map(|file| file.file.meta.number);
                 young.all(|number| !job.young.contains(&number))
             };
-            // One that was declined has them still.
+            // A declined range still has them.
             if job.leaves_the_run_of(range) && version.ranges.get(range.id).is_some_and(is_gone) {
                 self.env().loads.record_merged(range.id);
             }
@@ -423,17 +437,18 @@ impl Maintenance {
     }
 }
 
-/// A job between its two halves: outputs that are written, and that nothing names yet.
+/// A job between its two halves: its outputs are written, but no version contains them yet.
 #[cfg(feature = "sim")]
 pub(crate) struct Compaction {
     tasks: Vec<Task>,
     files: Vec<NewFile>,
 }
 
-/// A job in two halves, for simulations: anything but another job of the range may happen in between.
+/// A job in two halves, for simulations. Anything but another job of the range may happen in
+/// between.
 #[cfg(feature = "sim")]
 impl Maintenance {
-    /// Picks and claims the most urgent job, and writes its outputs.
+    /// Picks and claims the most urgent job and writes its outputs.
     pub(crate) fn begin_compaction(&self) -> Result<Option<Compaction>> {
         let limits = self.limits();
         let wanting = self.wanting(&limits).into_iter();
@@ -453,7 +468,7 @@ impl Maintenance {
         Ok(Some(Compaction { tasks, files }))
     }
 
-    /// False if it was declined.
+    /// Installs the job. Returns false if it was declined.
     pub(crate) fn finish_compaction(&self, compaction: &Compaction) -> Result<bool> {
         let Compaction { tasks, files } = compaction;
         let ended = self.end_tasks(tasks, files);
@@ -479,8 +494,9 @@ impl Maintenance {
         output.write(entries, retention, |bytes| self.wait_for_quota(bytes))
     }
 
-    /// From which Seq on readers may see what the job makes; `None` if snapshots would see of it either too much or
-    /// too little, because some inputs came from another database and others hold what is older: the job must wait.
+    /// The Seq from which readers may see the outputs. `None` means that the job must wait: some
+    /// inputs were imported from another database and others hold older commits, so snapshots would
+    /// see either too much or too little of the outputs.
     fn outputs_visible_from(&self, range: &FileRange, job: &Job) -> Option<Seq> {
         let came = |file: &FileReference| file.file.meta.visible_from;
         let from = inputs(range, job).map(came).max().unwrap_or_default();
@@ -491,10 +507,9 @@ impl Maintenance {
         inputs(range, job).all(is_later).then_some(from)
     }
 
-    /// Waits until a flush leaves the disk to this job and the rate limit allows `written` more bytes.
-    ///
-    /// # Errors
-    /// `Closed` when the database is closing, or the error that poisoned it: the job ends early.
+    /// Called after each `written` bytes of a job. Fails, and so ends the job early, when the
+    /// database is closing or nothing can be installed any more. Waits while a flush needs the
+    /// disk, and for the job's share of the byte rate.
     fn wait_for_quota(&self, written: u64) -> Result<()> {
         let wait = self.state.pace.lock().take(written, self.env().clock.monotonic());
         if self.executor.is_threaded() {
@@ -506,7 +521,7 @@ impl Maintenance {
         self.writer.group_commit.lock().check()
     }
 
-    /// False if the version no longer has the inputs.
+    /// Installs the outputs. Returns false if the version no longer has the inputs.
     fn install_tasks(&self, tasks: &[Task], files: &[NewFile]) -> Result<bool> {
         let facts = FileFacts::new(self);
         let rest_of =
@@ -525,7 +540,7 @@ impl Maintenance {
     }
 }
 
-/// How many bytes of each file ranges count as theirs.
+/// For each file, the bytes that the ranges attribute to themselves.
 fn shares(version: &Version) -> BTreeMap<FileNumber, u64> {
     let mut shares = BTreeMap::new();
     for range in version.ranges.iter() {
@@ -540,13 +555,14 @@ fn ids_of(tasks: &[Task]) -> Vec<RangeId> {
     tasks.iter().map(|task| task.range.id).collect()
 }
 
-/// True if merging everything would make less of it: young files, tombstones, or files of which a part counts nowhere.
+/// True if a merge of everything would shrink the range: it has young files, tombstones, or files
+/// with a part that no range references.
 fn is_unmerged(range: &FileRange, shares: &BTreeMap<FileNumber, u64>) -> bool {
     let is_part = |file: &FileReference| {
         let meta = &file.file.meta;
         let is_whole = file.clip.contains(&meta.key_min) && file.clip.contains(&meta.key_max);
         let counted = shares.get(&meta.number).copied().unwrap_or_default();
-        // Shares are estimates.
+        // The shares are estimates.
         !is_whole && counted < meta.bytes - meta.bytes / 16
     };
     let has_spent = |file: &FileReference| file.file.meta.tombstones > 0;

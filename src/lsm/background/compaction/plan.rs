@@ -1,6 +1,6 @@
-//! What the picker knows and decides: limits, facts about files, and a job.
+//! Input and output of the picker: limits, facts about files, and a job.
 //!
-//! Not here: which job (`picker`), facts about real files (`facts`).
+//! Not here: picking the job (`picker`), facts about real files (`facts`).
 
 use crate::format::edit::Placement;
 use crate::format::names::FileNumber;
@@ -10,32 +10,35 @@ pub(crate) use crate::sst::SstPart as Part;
 
 use crate::lsm::read::load_sampling::Readers;
 
-/// What bounds a range's tree.
+/// Bounds on the shape of a range's files and on jobs.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Files, the run's included, that a key may be looked for in.
+    /// The most files, including one of the run, in which a key must be looked up.
     pub(crate) sources_max: usize,
-    /// Files of the run smaller than this are merged with their neighbours in time.
+    /// Smaller files of the run are eventually merged with their neighbours.
     pub(crate) run_file_bytes_min: u64,
     /// The length at which a job begins its next output file.
     pub(crate) run_file_bytes_max: u64,
-    /// What a job may read, as far as its inputs can be cut.
+    /// The most bytes that a job may read, as far as its inputs can be cut.
     pub(crate) job_bytes_max: u64,
-    /// Tombstones go once all commits of their file are at or below this, if they can; zero: never for their age.
+    /// Tombstones are dropped, if possible, once all commits of their file are at or below this
+    /// Seq. Zero: never because of age.
     pub(crate) aged_below: Seq,
-    /// Everybody sees the commits up to here.
+    /// All readers see the commits up to this Seq.
     pub(crate) seen_below: Seq,
-    /// The newest range tombstone: when there is another one, what was found out about ranges is asked again.
+    /// The newest range tombstone. When it changes, cached results about ranges are no longer
+    /// valid.
     pub(crate) range_tombstone: Seq,
-    /// Files up to so long are as a flush left them.
+    /// A file up to this length has the size of a flushed file.
     pub(crate) flush_bytes: u64,
-    /// A run whose newest commit is at or below this rests, if nothing young lies over it; zero: none does.
+    /// A run with its newest commit at or below this Seq is at rest, if no young file overlaps it.
+    /// Zero: none is.
     pub(crate) rests_below: Seq,
-    /// Files are merged with neighbours in age only, up to this length; zero: by keys.
+    /// If not zero, files are merged only with neighbours in age, up to this length. Zero: by keys.
     pub(crate) window_bytes: u64,
 }
 
-/// What to do to a range.
+/// A merge in one range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Job {
     pub(crate) reason: Reason,
@@ -43,64 +46,65 @@ pub(crate) struct Job {
     pub(crate) young: Vec<FileNumber>,
     /// Inputs from the run, ascending.
     pub(crate) run: Vec<FileNumber>,
-    /// The inputs are taken below this key only, and what is left of them stays; `None`: whole.
+    /// Inputs are merged only below this key, and the remainder stays. `None`: they are merged
+    /// whole.
     pub(crate) below: Option<Box<[u8]>>,
-    /// Where the output goes.
+    /// Where the output is placed.
     pub(crate) placement: Placement,
-    /// About what is read.
+    /// About the number of bytes read.
     pub(crate) bytes: u64,
 }
 
-/// Why a job is worth doing.
+/// Why a job is worth its cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reason {
-    /// Nothing else lies where the files are: they move to the run by an edit.
+    /// The files overlap no other: they join the run by an edit.
     Clear,
     /// Reads suffer until it is done.
     Sources,
-    /// A file holds what a range tombstone hides.
+    /// A file contains entries that a range tombstone hides.
     RangeTombstone,
     /// Tombstones are old.
     Age,
     /// A file is dense with tombstones.
     Tombstones,
-    /// Young files are large enough, against the run or against each other.
+    /// Young files are large enough, compared to the run or to each other.
     Size,
-    /// Readers have lost as much by the number of files.
+    /// Readers have lost as much by the number of files as the merge costs.
     Reads,
     /// Neighbours in the run are small.
     Small,
-    /// Nothing happens to the range: it is compressed.
+    /// The range is at rest: it is compressed.
     Rest,
-    /// Somebody asked for it.
+    /// A caller asked for it.
     Asked,
 }
 
-/// What the picker asks about files. The answers are estimates, and the same each time as long as the clip is; but who reads
-/// may change at any time.
+/// The picker's questions about files. The answers are estimates, and stay the same as long as the
+/// clip does; only the load by readers may change at any time.
 pub(crate) trait Facts<F: RangeFile> {
-    /// Who reads the range.
+    /// The read load of the range.
     fn readers(&self, range: &Range<F>) -> Readers;
 
-    /// Of 1,000 entries of the young files, how many hide one of the run.
+    /// Of 1,000 entries of the young files, the number that hide an entry of the run.
     fn hidden(&self, young: &[&Reference<F>], run: &[Reference<F>]) -> u64;
 
-    /// True for a file that cannot be read as a whole: it stays where it is, whatever that costs.
+    /// True for a file that cannot be read as a whole. It stays in place at any cost.
     fn is_damaged(&self, reference: &Reference<F>) -> bool;
 
-    /// What lies in the clip.
+    /// The part of the file inside the clip.
     fn part(&self, reference: &Reference<F>) -> Part;
 
-    /// A key inside the clip that has about `bytes` of the file's part below it.
+    /// A key inside the clip such that about `bytes` bytes of the file's part have lower keys.
     fn key_at(&self, reference: &Reference<F>, bytes: u64) -> Option<Box<[u8]>>;
 
-    /// A key that no tombstone of the clip is above; `None` if that is not known.
+    /// A key above all tombstones of the clip; `None` if it is not known.
     fn tombstones_end(&self, reference: &Reference<F>) -> Option<Box<[u8]>>;
 
     /// True if a range tombstone hides entries of the part, which a merge would drop.
     fn wants_rewrite(&self, reference: &Reference<F>) -> bool;
 
-    /// True if the file could be stored smaller.
+    /// True if compression could make the file smaller.
     fn is_compressible(&self, reference: &Reference<F>) -> bool;
 }
 
@@ -110,13 +114,13 @@ impl Job {
         self.reason == Reason::Clear
     }
 
-    /// True if nothing of what lay over the run of `range` is left there.
+    /// True if no file that overlaps the run of `range` remains.
     pub(crate) fn leaves_the_run_of<F: RangeFile>(&self, range: &Range<F>) -> bool {
         let is_all = self.below.is_none() && self.young.len() == range.young.len();
         is_all && self.placement == Placement::Run
     }
 
-    /// True if everything that `range` has goes into its run.
+    /// True if all files of `range` are merged into its run.
     pub(crate) fn takes_all_of<F: RangeFile>(&self, range: &Range<F>) -> bool {
         let count = self.young.len() + self.run.len();
         let is_all = self.below.is_none() && count == range.references().count();
