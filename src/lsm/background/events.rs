@@ -1,11 +1,12 @@
-//! Events: what the engine tells subscribers of `tracing`, with the feature `events`; without it they are no code.
+//! Events that the engine reports to subscribers of `tracing`, with the feature `events`. Without
+//! the feature they compile to nothing.
 //!
-//! Every event has the target `rowstone`, a name in the field `event`, and the directory in `db`. Fields are computed only
-//! if somebody listens. Sizes are bytes, times microseconds.
+//! Every event has the target `rowstone`, a name in the field `event`, and the directory in `db`.
+//! Fields are computed only if a subscriber listens. Sizes are in bytes, times in microseconds. A
+//! test checks the table of names and fields in docs/OPERATIONS.md.
 //!
-//! Their names and fields stand in docs/OPERATIONS.md, in a table that a test holds them to.
-//!
-//! Invariant: nothing is told under a lock that reading needs: a subscriber may ask the database, and must not write to it.
+//! Invariant: no event is reported under a lock that reads need: a subscriber may read from the
+//! database, but must not write to it.
 //!
 //! Not here: counters (`inspect`), the log of requests (`rest`).
 
@@ -21,18 +22,18 @@ use super::new_file::NewFile;
 use crate::lsm::read::view::Slot;
 use crate::lsm::write::events::emit;
 
-/// What opening found.
+/// The findings of an opening.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Recovered {
-    /// There was no database, now there is.
+    /// The database did not exist and was created.
     pub(crate) created: bool,
     /// Commits replayed from logs.
     pub(crate) commits: u64,
-    /// Where and why the log was cut off, if it was.
+    /// The place and reason if a log was cut off.
     pub(crate) torn: Option<String>,
-    /// The same of the manifest.
+    /// The place and reason if the manifest was cut off.
     pub(crate) manifest_torn: Option<String>,
-    /// Files removed because nothing named them.
+    /// The number of files removed because neither the manifest nor a log named them.
     pub(crate) orphans: u64,
 }
 
@@ -145,7 +146,7 @@ impl Maintenance {
     }
 }
 
-/// One word for why files were merged.
+/// One word for the reason of a merge.
 fn cause(reason: Reason) -> &'static str {
     match reason {
         Reason::Clear => "clear",

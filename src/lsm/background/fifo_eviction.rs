@@ -1,23 +1,16 @@
-//! Tables that make room for what is new by what is old: a eviction table buffer, a table file at a time.
-//!
-//! 1. A write that finds no room has taken back what is hidden already. If that is not enough, it asks which files of these
-//!    tables are the oldest, by their newest entry: as many as what is missing takes and some more.
-//! 2. One commit puts a range tombstone up, as of expiry, over all of each table that has any of
-//!    them, right behind the newest entry of
-//!    the last of those files. It is durable before anything goes, and it takes no room that is not kept for it.
-//! 3. What lies wholly below goes with one edit (`reclaim`), and the files are removed.
-//!
-//! An end between 2 and 3 loses nothing else: the range tombstone is in the log, and whoever opens the database carries it out.
+//! FIFO eviction: tables that make room for new data by dropping their oldest files.
+//! [`Maintenance::give`] lists the steps.
 //!
 //! Invariants
-//! * of each table that loses a file all that is older goes with it: nothing comes back, whatever lay under it;
-//! * no other table is touched: spans are those of the tables, and a file with rows of others is not counted on;
-//! * nothing goes that would make no room: not while a snapshot would keep it, not what readers hold already;
-//! * what goes is decided by looking at each file of the tables once, and at no row.
+//! * A table that loses a file also loses everything older: no hidden row reappears.
+//! * Other tables are unaffected: range tombstones span whole tables, and a file that also has rows
+//!   of other tables does not count as freed.
+//! * Nothing is dropped that would free no space: not while a snapshot would keep it, and no files
+//!   that only readers hold.
+//! * The choice examines each file of the tables once, and no rows.
 //!
-//! Not here: what a range tombstone hides (`range_tombstones`), how merges keep files of one age
-//! (`compaction::picker`), how much is missing
-//! (`space_limit`).
+//! Not here: what a range tombstone hides (`range_tombstones`), merges of files of one age
+//! (`compaction::picker`), how much space is missing (`space_limit`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -37,11 +30,12 @@ use super::maintenance::Maintenance;
 use crate::lsm::read::view::View;
 use crate::lsm::write::batch::{Batch, Gate, TableChange};
 
-/// Of the limit: how much goes beyond what is missing, so that not every write has to ask; how large files of one age get.
+/// Fractions of the limit: the space freed beyond the missing bytes, so that not every write has to
+/// evict; and the largest size of files merged by age.
 const EVICT_PART: u64 = 32;
 const WINDOW_PART: u64 = 32;
 
-/// Everything of some tables below a Seq.
+/// All rows of some tables below a Seq.
 pub(crate) struct EvictionPlan {
     pub(in crate::lsm) tables: Vec<Arc<Gate>>,
     pub(crate) below: Seq,
@@ -53,14 +47,14 @@ pub(crate) struct EvictionPlan {
 struct EvictionCandidate {
     newest: Seq,
     bytes: u64,
-    /// How many of its references are theirs.
+    /// The number of its references from ranges of these tables.
     references: usize,
     is_hidden: bool,
     tables: BTreeSet<TableId>,
 }
 
 impl Maintenance {
-    /// Marks the table of `gate` for FIFO eviction if the options name it.
+    /// Marks the table behind `gate` for FIFO eviction, if the options name it.
     pub(crate) fn record_table(&self, gate: &Arc<Gate>, name: &str) {
         let (Some(eviction), OnFull::DropOldest(names)) =
             (&self.eviction, &self.env().options.on_full)
@@ -76,7 +70,7 @@ impl Maintenance {
         }
     }
 
-    /// Every table that existed at the opening was recorded.
+    /// Called after all tables that exist at opening were passed to `record_table`.
     pub(crate) fn mark_tables_known(&self) {
         if let Some(eviction) = &self.eviction
             && !eviction.is_known.swap(true, Ordering::AcqRel)
@@ -85,27 +79,38 @@ impl Maintenance {
         }
     }
 
-    /// False until all tables subject to FIFO eviction are recorded.
+    /// False until it is known which tables are under FIFO eviction.
     pub(in crate::lsm) fn are_fifo_tables_known(&self) -> bool {
         self.eviction.as_ref().is_none_or(|eviction| eviction.is_known.load(Ordering::Acquire))
     }
 
-    /// True if the table is subject to FIFO eviction.
+    /// True if the table is under FIFO eviction.
     pub(in crate::lsm) fn is_fifo(&self, table: TableId) -> bool {
         self.eviction.as_ref().is_some_and(|eviction| eviction.has(table))
     }
 
-    /// How large files of one age get in `table`; 0: they are merged by keys.
+    /// The largest size of files merged by age in `table`. 0: its files are merged by keys.
     pub(in crate::lsm) fn window_bytes(&self, table: TableId) -> u64 {
         let limit = self.writer.space_limit.as_ref().filter(|_| self.is_fifo(table));
         limit.map_or(0, |space_limit| space_limit.limit / WINDOW_PART)
     }
 
-    /// Drops the oldest files of these tables, of `missing` bytes and some more in total. False if there is nothing to
-    /// drop.
+    /// Drops files of the tables under FIFO eviction with `missing` bytes in total and some more.
+    /// Returns false if there is nothing to drop.
+    ///
+    /// 1. The caller has already reclaimed hidden entries. If that is not enough, choose the oldest
+    ///    files of these tables, ordered by their newest entry.
+    /// 2. One commit adds a range tombstone, as expiry does, over each whole table that has one of
+    ///    these files. Its floor is just above the newest entry of the youngest of these files. It
+    ///    is durable before any file is removed, and uses only space reserved for it.
+    /// 3. One edit removes the files that lie completely below the floor (`reclaim`); then they are
+    ///    deleted.
+    ///
+    /// A crash between steps 2 and 3 loses nothing else: the range tombstone is in the log, and the
+    /// next opening applies it.
     ///
     /// # Errors
-    /// As every commit; what is hidden by then stays hidden.
+    /// As for every commit. Rows hidden by then stay hidden.
     pub(in crate::lsm) fn evict(
         &self,
         eviction: &FifoEviction,
@@ -117,15 +122,16 @@ impl Maintenance {
         oldest.map_or(Ok(false), |oldest| self.drop_oldest(eviction, &oldest).map(|()| true))
     }
 
-    /// Picks the oldest files of these tables, of `missing` bytes and some more in total. `None` if all of them are
-    /// smaller, or if dropping them would free no space now.
+    /// The oldest files of the tables under FIFO eviction with `missing` bytes in total and some
+    /// more. `None` if all of them have less, or if dropping them would free no space now.
     fn plan_eviction(
         &self,
         eviction: &FifoEviction,
         missing: u64,
         limit: u64,
     ) -> Option<EvictionPlan> {
-        // A snapshot keeps whatever it sees: dropping would take from readers, and give nothing to the writer.
+        // A snapshot keeps everything it sees: dropping would hide rows from readers and free
+        // nothing.
         if missing == 0 || self.reader().horizon().has_snapshots() {
             return None;
         }
@@ -136,7 +142,7 @@ impl Maintenance {
         let mut ages: Vec<(Seq, u64)> = Vec::with_capacity(files.len());
         for (number, old) in &files {
             let is_alone = view.version.references_to(*number) == old.references;
-            // What the last commit wrote is not old.
+            // A file with an entry of the last commit is not old.
             if !old.is_hidden && old.newest < last {
                 ages.push((old.newest, if is_alone { old.bytes } else { 0 }));
             }
@@ -162,16 +168,17 @@ impl Maintenance {
         Some(EvictionPlan { tables, below, files: at as u64 + 1, bytes })
     }
 
-    /// Commits the range tombstones of the plan and reclaims what they hide.
+    /// Drops these rows.
     ///
     /// # Errors
-    /// As every commit; what is hidden by then stays hidden.
+    /// As for every commit. Rows hidden by then stay hidden.
     fn drop_oldest(&self, eviction: &FifoEviction, oldest: &EvictionPlan) -> Result<()> {
         let changes = oldest
             .tables
             .iter()
             .map(|gate| TableChange::Expired(whole_table(gate.table), oldest.below));
-        // One commit for all of them: a range tombstone over a table that is being dropped does no harm.
+        // One commit for all tables: a range tombstone over a table that is being dropped is
+        // harmless.
         let batch = Batch::of_changes(&Arc::new(Gate::new(TableId::CATALOG)), changes.collect());
         self.record_evicted(eviction, oldest, None);
         let seq = self.commit(&batch, Durability::Sync)?;
@@ -187,7 +194,7 @@ impl Maintenance {
     #[cfg(not(feature = "sim"))]
     fn record_evicted(&self, _ring: &FifoEviction, _oldest: &EvictionPlan, _seq: Option<Seq>) {}
 
-    /// A drop begins, or was committed.
+    /// Records that a drop begins, or that it was committed.
     #[cfg(feature = "sim")]
     fn record_evicted(&self, eviction: &FifoEviction, oldest: &EvictionPlan, seq: Option<Seq>) {
         let mut evicted = eviction.evicted.lock();
@@ -200,7 +207,7 @@ impl Maintenance {
         }
     }
 
-    /// The evictions since the last call.
+    /// Returns the drops since the last call.
     #[cfg(feature = "sim")]
     pub(crate) fn take_evicted(&self) -> Vec<Evicted> {
         let eviction = self.eviction.as_ref();

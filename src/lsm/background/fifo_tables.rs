@@ -1,6 +1,7 @@
-//! Tables whose oldest files are dropped near the limit on disk use, and what was dropped of them.
+//! Tables that drop their oldest files near the limit on disk use, and the totals of what they
+//! dropped.
 //!
-//! Not here: which files, and the drop (`fifo_eviction`).
+//! Not here: choosing and dropping the files (`fifo_eviction`).
 
 use std::sync::Arc;
 
@@ -14,16 +15,17 @@ use crate::sync::{ArcSwap, AtomicBool, AtomicU64, Mutex, Ordering};
 
 use crate::lsm::write::batch::Gate;
 
-/// The tables, and what they gave.
+/// The tables under FIFO eviction, and the totals of what they dropped.
 pub(crate) struct FifoEviction {
     pub(super) tables: ArcSwap<Vec<Arc<Gate>>>,
-    /// The tables of before are known, too: until then none is merged, for it might be one of these.
+    /// True once the tables that existed at opening are known, too. Until then no table is merged,
+    /// because it might be one of these.
     pub(super) is_known: AtomicBool,
-    /// They had nothing to give when they were asked last.
+    /// True if they had nothing to drop at the last attempt.
     pub(super) is_spent: AtomicBool,
-    /// Held by who drops.
+    /// Held by the thread that drops files.
     pub(in crate::lsm) dropping: Mutex<()>,
-    /// Since opening.
+    /// Totals since opening.
     pub(super) files: AtomicU64,
     pub(super) bytes: AtomicU64,
     /// For simulations, which take them out.
@@ -31,19 +33,19 @@ pub(crate) struct FifoEviction {
     pub(super) evicted: Mutex<Vec<Evicted>>,
 }
 
-/// One eviction, for simulations.
+/// A drop, as simulations need to know it.
 #[cfg(feature = "sim")]
 #[derive(Clone, Debug)]
 pub(crate) struct Evicted {
     pub(crate) tables: Vec<TableId>,
     pub(crate) below: Seq,
-    /// Its commit; `None` while, and if, nobody knows whether there is one.
+    /// The Seq of its commit. `None` while it is unknown whether the commit exists.
     pub(crate) seq: Option<Seq>,
 }
 
 impl FifoEviction {
     /// # Errors
-    /// `InvalidInput` for tables without a limit that they could give room below.
+    /// `InvalidInput` for `on_full` without a limit on disk use; those of an invalid table name.
     pub(in crate::lsm) fn begin(options: &Options) -> Result<FifoEviction> {
         let is_asked = options.on_full != OnFull::Refuse;
         if is_asked && options.max_disk.is_none() {
@@ -65,7 +67,7 @@ impl FifoEviction {
         })
     }
 
-    /// How many files and bytes went.
+    /// The files and bytes dropped.
     pub(in crate::lsm) fn figures(&self) -> [u64; 2] {
         [&self.files, &self.bytes].map(|count| count.load(Ordering::Relaxed))
     }
@@ -74,7 +76,8 @@ impl FifoEviction {
         self.tables.load().is_empty()
     }
 
-    /// True if others have to make room: merges, by taking out what was deleted.
+    /// True if these tables have nothing to drop, so that merges must free space by dropping
+    /// deleted entries.
     pub(in crate::lsm) fn is_spent(&self) -> bool {
         self.is_empty() || self.is_spent.load(Ordering::Acquire)
     }

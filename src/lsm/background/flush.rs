@@ -1,14 +1,17 @@
-//! The oldest frozen memtable becomes table files.
+//! Flushes the oldest frozen memtable to table files.
 //!
-//! 1. Wait until its last commit is published: files hold nothing that a failed commit group could take back.
-//! 2. Write its entries, less those that nobody can see, into new files; sync them and their names.
-//! 3. Sync the active log, which names the seq reservation of numbers in use. Under the install lock, name the files, the
-//!    flushed Seq and the logs that are no longer needed in one edit.
+//! 1. Wait until its last commit is published: files hold no entry that a failed commit group could
+//!    revoke.
+//! 2. Write its entries, except those that no reader can see, into new files. Sync the files and
+//!    their names.
+//! 3. Sync the active log, which contains the Seq reservation for Seqs in use. Under the install
+//!    lock, one edit adds the files, sets the flushed Seq, and removes the logs that are no longer
+//!    needed.
 //! 4. Publish the view without the memtable and with the files, in one step. Then remove the logs.
 //!
 //! Invariants
-//! * memtables are flushed oldest first, so what files hold is always a prefix of all commits;
-//! * a log is removed only after the edit that no longer names it is durable.
+//! * Memtables are flushed oldest first, so files always hold a prefix of all commits.
+//! * A log is removed only after the edit that no longer names it is durable.
 
 use std::sync::Arc;
 
@@ -28,17 +31,18 @@ use super::output_writer::{Boundaries, Cut, OutputWriter};
 use crate::lsm::read::merge::Merge;
 use crate::lsm::read::view::Slot;
 
-/// A flush begins a new file at a new range once a file is this long: no tiny file for each of many ranges or tables,
-/// and no range keeps much of its neighbours' alive. So a flush of n bytes makes at most n / 1 MiB files and two more.
+/// At the start of a range, a flush begins a new file once the current one has this many bytes.
+/// This avoids tiny files for many ranges or tables, and no range keeps much data of its neighbours
+/// alive. A flush of n bytes makes at most n / 1 MiB + 2 files.
 const BOUNDARY_BYTES: u64 = 1 << 20;
 
-/// A flush between its two halves: files that are written, and that nothing names yet.
+/// A flush between its two halves: its files are written, but no version contains them yet.
 pub(crate) struct Flush {
     slot: Arc<Slot>,
     files: Vec<NewFile>,
 }
 
-/// A flush in two halves, for simulations: anything but another flush may happen in between.
+/// A flush in two halves, for simulations. Anything but another flush may happen in between.
 #[cfg(feature = "sim")]
 impl Maintenance {
     pub(crate) fn begin_flush(&self) -> Result<Option<Flush>> {
@@ -57,7 +61,7 @@ impl Maintenance {
 }
 
 impl Maintenance {
-    /// Flushes the oldest frozen memtable; false if there is none.
+    /// Flushes the oldest frozen memtable. Returns false if there is none.
     ///
     /// # Errors
     /// `StorageFull` and `Io`; the memtable stays and can be flushed later.
@@ -67,7 +71,7 @@ impl Maintenance {
             self.emit_trouble("flush", error);
         }
         if !matches!(flushed, Ok(false)) {
-            // Whoever flushed: writers may wait for it.
+            // Writers may wait for the result, whichever thread flushed.
             self.writer.backlog.flush_attempted(flushed.as_ref().map(|_| ()).map_err(Error::clone));
         }
         flushed
@@ -86,7 +90,8 @@ impl Maintenance {
         Ok(true)
     }
 
-    /// Steps 1 and 2: the files, which nothing names yet; `None` if there is no frozen memtable.
+    /// Steps 1 and 2: writes the files, which no version contains yet. `None` if there is no frozen
+    /// memtable.
     fn write_oldest(&self) -> Result<Option<Flush>> {
         let view = self.reader().view.load_full();
         let Some(slot) = view.frozen().last().cloned() else { return Ok(None) };
@@ -95,7 +100,7 @@ impl Maintenance {
             self.writer.group_commit.flush(Durability::Buffered)?;
             self.writer.group_commit.wait(last)?;
         }
-        // On a full disk theirs may be the space that the flush needs.
+        // On a full disk the flush may need the space of unheld files.
         self.remove_unheld();
         let files = self.write_memtable(&slot, &view.version)?;
         Ok(Some(Flush { slot, files }))
@@ -121,9 +126,9 @@ impl Maintenance {
 
     fn write_memtable(&self, slot: &Slot, version: &Version) -> Result<Vec<NewFile>> {
         let entries = Merge::over_memtable(self.env(), slot.memtable.iter())?;
-        // Nothing older than the oldest memtable but files.
+        // Only files are older than the oldest memtable.
         let retention = self.retention(&Span::all(), |key| version.sources(key).next().is_some());
-        // Inside a range the memtable bounds the file: one flush is one source of it.
+        // Inside a range only the memtable bounds the file: one flush is one source of the range.
         let cut = Cut { file_bytes: u64::MAX, boundary_bytes: BOUNDARY_BYTES };
         let boundaries = Boundaries::of(version.ranges.iter());
         let mut output = OutputWriter::new(self, cut, (Codec::None, Cause::Flush), boundaries);
@@ -131,7 +136,8 @@ impl Maintenance {
         output.finish()
     }
 
-    /// Names the files and forgets the memtable and its logs; returns the logs that go, and older ones kept till now.
+    /// Adds the files and removes the memtable and its logs. Returns the logs to delete, including
+    /// older ones kept until now.
     fn install_flush(&self, slot: &Slot, files: &[NewFile]) -> Result<Vec<FileNumber>> {
         let mut manifest = self.install.lock();
         let version = Arc::clone(manifest.version());

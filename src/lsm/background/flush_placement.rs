@@ -1,16 +1,14 @@
-//! Where the files of a flush belong: a pure function of their parts and of the ranges as they are now, which may have
-//! been split or merged since the flush began.
+//! Places the files of a flush in ranges: a pure function of their parts and of the current ranges,
+//! which may have been split or merged since the flush began.
 //!
 //! Invariants
-//! * every range that has keys of a file references it once, clipped; no key of a file is left out;
-//! * the ranges of a table tile all of it: a table that has none gets one that is all of it;
-//! * what a flush names takes a bounded number of bytes: an edit is atomic, and a record holds 16 MiB.
+//! * Every range with keys of a file references it once, clipped. No key of a file is left out.
+//! * The ranges of a table tile its whole key space. A table without ranges gets one range over all
+//!   of it.
+//! * The edit of a flush has a bounded size ([`CLIP_BYTES_MAX`]): an edit is atomic, and a record
+//!   holds 16 MiB.
 //!
-//! The bound: clips are told by the first and last key as long as those take [`CLIP_BYTES_MAX`] together. Beyond it a
-//! reference that is alone in its range has all of the range for its clip, which takes two bytes. A reference and a new
-//! range then take less than 80 bytes, so that a flush may touch 200,000 ranges, new tables among them.
-//!
-//! Not here: writing the files (`flush`, `output_writer`), which references are in order (`ranges`).
+//! Not here: writing the files (`flush`, `output_writer`), the order of references (`ranges`).
 
 use crate::error::Result;
 use crate::format::edit::{Placement, RangeMeta, ReferenceMeta, VersionEdit};
@@ -22,14 +20,17 @@ use crate::manifest::{FileRange, Version};
 
 use super::new_file::NewFile;
 
-/// Keys of this many bytes may bound the clips of one flush.
+/// The most bytes of keys that bound the clips of one flush. Up to this total, a clip is bounded by
+/// the first and the last key. Beyond it, a reference that is alone in its range has the whole
+/// range as its clip, which takes 2 bytes. A reference and a new range then take less than 80
+/// bytes, so that a flush may touch 200,000 ranges, including those of new tables.
 pub(in crate::lsm) const CLIP_BYTES_MAX: usize = 4 << 20;
 
-/// What a file has of one range.
+/// The part of a file in one range.
 struct Piece<'a> {
     home: Home<'a>,
     file: &'a FileMeta,
-    /// The first and the last key of the file there, or beyond.
+    /// The first and the last key of the file there, or bounds outside of them.
     low: &'a [u8],
     high: &'a [u8],
     bytes: u64,
@@ -42,7 +43,8 @@ enum Home<'a> {
     Table(TableId),
 }
 
-/// Adds `files`, in key order, and their references to `edit`. `ids` allocates consecutive ids for new ranges.
+/// Adds `files`, which ascend, and their references to `edit`. `ids` allocates the given number of
+/// consecutive ids for new ranges.
 pub(in crate::lsm) fn assign_to_ranges(
     version: &Version,
     files: &[NewFile],
@@ -96,7 +98,7 @@ pub(in crate::lsm) fn assign_to_ranges(
     Ok(())
 }
 
-/// What each file has of each range, ascending.
+/// The parts of each file in each range, ascending.
 fn pieces<'a>(version: &'a Version, files: &'a [NewFile]) -> Vec<Piece<'a>> {
     let mut pieces: Vec<Piece<'a>> = Vec::new();
     for file in files {
@@ -104,7 +106,8 @@ fn pieces<'a>(version: &'a Version, files: &'a [NewFile]) -> Vec<Piece<'a>> {
             let ranges = version.ranges_in(&Span::inclusive(&part.low, &part.high));
             let table = ranges.is_empty().then(|| table_of(&part.low).unwrap_or_default());
             let homes = ranges.iter().map(|range| Home::Range(range)).chain(table.map(Home::Table));
-            // Where the part was divided since, nobody knows how much lies where: it is an estimate.
+            // If the part's range was split since, the distribution is unknown, so assume equal
+            // shares.
             let bytes = part.bytes / ranges.len().max(1) as u64;
             for home in homes {
                 match pieces.last_mut() {

@@ -1,20 +1,15 @@
-//! Rows of another database come in as table files, with their Seqs: tags and Timestamps stay.
-//!
-//! 1. See that nothing lies where they go: no entry in memory, none in any file, be it a tombstone that only a merge
-//!    removes, and no range tombstone of a deleted span, which would hide what is older. What is dead is merged away first.
-//! 2. Write the rows in key order under the new table's id into new files; sync them and their names.
-//! 3. Under the install lock and the commit lock see again that nothing came there, and choose a Seq above all that was
-//!    given out and above the files'. One edit names the files with that Seq as `visible_from`.
-//! 4. The Seq is published like a commit's: from then on readers see the rows. A snapshot from before never does.
-//! 5. A second edit, under the same locks, and a sync let other processes see them; the change
-//!    feed tells of them (`wal_retention`).
+//! Imports the rows of another database as table files. Rows keep their Seqs, and so their tags and
+//! Timestamps. [`Maintenance::ingest`] lists the steps.
 //!
 //! Invariants
-//! * the commit lock is held over two writes of the manifest, and nowhere else over a write: a Seq given out meanwhile would
-//!   let a reader see first that the rows are not there and then that they always were;
-//! * a crash leaves all of the rows or none: before the edit the files are leftovers that opening removes.
+//! * The commit lock is held over two writes of the manifest, and over no other write. If a Seq
+//!   were assigned in between, a reader could first not see the rows and then see them as if they
+//!   had always existed.
+//! * A crash leaves all of the rows or none: before the edit, the files are orphans, which opening
+//!   removes.
 //!
-//! Not here: which rows (`db`), how readers keep to `visible_from` (`view`, `merge`, `reverse_scan`).
+//! Not here: which rows (`db`), how readers respect `visible_from` (`view`, `merge`,
+//! `reverse_scan`).
 
 use std::sync::Arc;
 
@@ -42,12 +37,12 @@ use crate::lsm::read::view::{Slot, View};
 use crate::lsm::write::batch::Gate;
 use crate::lsm::write::log_queue::closed;
 
-/// How often a span that others write to is looked at again.
+/// The number of attempts while other threads write to the span.
 const TRIES: usize = 8;
-/// How many rows go between looks at whether the database is being closed.
+/// The number of rows between checks for a closing database.
 const LOOK_ROWS: u64 = 1_024;
 
-/// What came in.
+/// The result of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Ingested {
     pub(crate) rows: u64,
@@ -56,13 +51,27 @@ pub(crate) struct Ingested {
 }
 
 impl Maintenance {
-    /// Takes the rows of `source`, all of them in `span` once their keys name the table of `gate`, into that table. Calls
-    /// `progress` with the number of rows so far.
+    /// Imports the rows of `source` into the table of `gate`. Their keys must lie in `span` after
+    /// they are changed to name that table. Calls `progress` with the number of rows so far.
+    ///
+    /// 1. Check that the span is empty: no entry in memory or in any file, not even a tombstone
+    ///    that only a merge removes, and no range tombstone of a deleted span, which would hide
+    ///    older rows. Merge dead entries away first.
+    /// 2. Write the rows in key order, under the new table's id, into new files. Sync the files and
+    ///    their names.
+    /// 3. Under the install lock and the commit lock, check again that the span is empty. Choose a
+    ///    Seq above all assigned Seqs and above those of the files. One edit adds the files with
+    ///    that Seq as `visible_from`.
+    /// 4. Publish that Seq like the Seq of a commit: from then on readers see the rows. Earlier
+    ///    snapshots never do.
+    /// 5. A second edit under the same locks, and a sync, make the rows visible to other processes.
+    ///    The change feed reports them (`wal_retention`).
     ///
     /// # Errors
-    /// `AlreadyExists` if the span is not empty; `Busy` if a snapshot still reads what was deleted there, or merges are in
-    /// the way again and again; `NotFound` for a table that was dropped; `StorageFull`, also where the limit on disk use
-    /// leaves no room; `Io`, `Poisoned`; damage in the source.
+    /// `AlreadyExists` if the span is not empty; `Busy` if a snapshot still reads entries deleted
+    /// there, or if merges interfere repeatedly; `NotFound` if the table was dropped;
+    /// `StorageFull`, also because of the limit on disk use; `Io`, `Poisoned`; damage in the
+    /// source.
     pub(crate) fn ingest(
         &self,
         source: &mut Scan,
@@ -79,14 +88,15 @@ impl Maintenance {
             bytes: files.iter().map(|file| file.meta.bytes).sum(),
         };
         for _ in 0..TRIES {
-            // A power cut leaves no import without what was committed before it, but for what comes in right now.
+            // Sync earlier commits first: after a power cut the import must not exist without them,
+            // except for commits that run concurrently.
             self.writer
                 .group_commit
                 .flush(Durability::Sync)
                 .inspect_err(|_| self.discard(&files))?;
             match self.install_rows(&files, gate, span, &known) {
                 Ok(true) => {
-                    // Other readers see it when all that came before it is durable.
+                    // Other readers see the import once everything before it is durable.
                     self.writer.group_commit.flush(Durability::Sync)?;
                     return Ok(ingested);
                 }
@@ -102,7 +112,7 @@ impl Maintenance {
         Err(Error::new(ErrorKind::Busy, "others keep writing to where the rows go"))
     }
 
-    /// Step 1: returns the files that overlap `span`, after checking that none has an entry there.
+    /// Step 1: returns the files that are referenced in `span`; none has an entry there.
     fn check_span_empty(&self, span: &Span) -> Result<Vec<FileNumber>> {
         for group in 0..TRIES {
             self.flush_all()?;
@@ -119,12 +129,13 @@ impl Maintenance {
                 let message = "there are entities where the range is to go";
                 return Err(Error::refused_with(Code::EntityAlreadyExists, message));
             }
-            // Without one a job was in the way, which began before the delete.
+            // Without a snapshot, a job that began before the delete interfered: try again.
             if group > 0 && self.reader().horizon().has_snapshots() {
                 let message = "a snapshot still reads what was deleted where the range is to go";
                 return Err(Error::new(ErrorKind::Busy, message));
             }
-            // A range tombstone stays as long as it hides anything, be it beside the span.
+            // A range tombstone exists as long as it hides any entry, even outside the span: merge
+            // all of its span.
             let range_tombstones = view
                 .range_tombstones
                 .iter()
@@ -169,7 +180,7 @@ impl Maintenance {
         Ok(files)
     }
 
-    /// Step 3; false if something may have come to where the rows go.
+    /// Step 3. Returns false if an entry may have been added to the span.
     fn install_rows(
         &self,
         files: &[NewFile],
@@ -208,7 +219,8 @@ impl Maintenance {
             let (seq, at) = (visible_from, state.queue.committed);
             edit.add_imports = vec![Import { seq, at, span: span.clone() }];
         }
-        // Whoever reads a record behind the import finds the edit, and what vouches for it.
+        // A reader of any record after the import finds the edit, and the durable offset that
+        // covers it.
         let appended = manifest.append_vouched(&edit, state.queue.durable_unclaimed());
         if let Ok(version) = &appended {
             self.env().gaps.clear();
@@ -219,7 +231,8 @@ impl Maintenance {
         drop(state);
         self.env().discard_superseded(&mut manifest);
         appended.map_err(|error| self.writer.poison_on_failure(&manifest, error))?;
-        // The import is durable: that nothing can be written behind it is no reason to take it for failed.
+        // The import is durable. A failure to write anything after it does not make the import
+        // fail.
         if let Some(error) = manifest.failure().cloned() {
             self.writer.poison_on_failure(&manifest, error);
         }
@@ -227,8 +240,8 @@ impl Maintenance {
         Ok(true)
     }
 
-    /// Installs `version` in the view. Its rows are visible from `seq` on: a read there pins a view that has them.
-    /// Requires the commit lock.
+    /// Puts `version`, with rows visible from `seq` on, into the view. A reader at `seq` or later
+    /// pins a view that contains it. Requires: the caller holds the commit lock.
     fn install_view(&self, seq: Seq, version: &Arc<Version>) {
         self.reader().change_view(|view| {
             view.with_version(version, None)
@@ -239,7 +252,7 @@ impl Maintenance {
 }
 
 impl Merge {
-    /// All entries of the version's files in `span`; `None` if there are none, or no file could have any.
+    /// All entries of the version's files in `span`; `None` if there are none.
     fn over_files_in(env: &Arc<Env>, version: &Version, span: &Span) -> Result<Option<Merge>> {
         let ranges = version.ranges_in(span).iter();
         let references = ranges.flat_map(|range| range.references());
@@ -260,12 +273,13 @@ fn files_in(version: &Version, span: &Span) -> Vec<FileNumber> {
     inside.map(|(_, reference)| reference.file.meta.number).collect()
 }
 
-/// True if a deleted span comes into `span`: its range tombstone would hide the rows. Expiry does so rightly.
+/// True if a deleted span overlaps `span`, so that its range tombstone would hide the rows. Expiry
+/// is excluded: it hides them rightly.
 fn is_under_range_tombstone(view: &View, span: &Span) -> bool {
     view.range_tombstones.iter().any(|range_tombstone| is_drop(range_tombstone, span))
 }
 
-/// True if the range tombstone is not one of expiry, and hides keys of `span`.
+/// True if the range tombstone belongs to a deleted span, not to expiry, and hides keys of `span`.
 fn is_drop(range_tombstone: &RangeTombstone, span: &Span) -> bool {
     range_tombstone.below == range_tombstone.from && range_tombstone.span.overlaps(span)
 }
@@ -275,8 +289,9 @@ fn holds_any(view: &View, span: &Span) -> bool {
     view.memtables.iter().any(|slot| has_entry_in(slot, span))
 }
 
-/// True if a memtable with entries in `span` begins before `newest`. The file of its flush may reach over the rows, and
-/// must be newer than they are: where the other database's clock is ahead, it would not be.
+/// True if a memtable with entries in `span` begins at or before `newest`. The file of its flush
+/// may overlap the rows and must be newer. It would not be if the clock of the other database is
+/// ahead.
 fn holds_older(view: &View, span: &Span, newest: Seq) -> bool {
     let begins_before = |slot: &Slot| slot.memtable.seq_min() <= newest;
     view.memtables.iter().any(|slot| has_entry_in(slot, span) && begins_before(slot))
@@ -288,8 +303,9 @@ fn has_entry_in(slot: &Slot, span: &Span) -> bool {
     entries.valid() && !span.ends_before(entries.key())
 }
 
-/// The edit that adds the rows to the run of a range. Ranges with other files that overlap the span are cut at its ends,
-/// and references inside it are removed: they have no entries.
+/// The edit that adds the rows to the runs of ranges. If files of other rows overlap the span,
+/// their ranges are cut at its ends. Inside the span these files are no longer referenced: they
+/// have no entries there.
 fn placement_edit(
     manifest: &mut Manifest,
     version: &Version,
@@ -332,7 +348,7 @@ fn placement_edit(
     Ok(edit)
 }
 
-/// The parts of `whole` that none of `ranges`, which ascend, covers.
+/// The parts of `whole` that none of `ranges` covers. Requires: `ranges` ascend.
 fn gaps(whole: &Span, ranges: &[(RangeId, Span)]) -> Vec<Span> {
     let mut gaps = Vec::new();
     let mut from = Some(&*whole.low);
@@ -345,7 +361,7 @@ fn gaps(whole: &Span, ranges: &[(RangeId, Span)]) -> Vec<Span> {
     gaps
 }
 
-/// Replaces `range` by its parts below, in and above `span`, of which the middle one has no files.
+/// Replaces `range` by its parts below, inside and above `span`. The part inside has no files.
 fn cut_range(
     manifest: &mut Manifest,
     range: &FileRange,

@@ -1,8 +1,10 @@
-//! The part of the engine that changes files: the manifest under its lock, and the state of background work.
+//! The part of the engine that changes files: the manifest under its lock, and the state of
+//! background work.
 //!
 //! Invariants
-//! * the manifest and the version change under `install` only, and the view follows before it is released;
-//! * a version is put into the view after its edit is durable.
+//! * The manifest and the version change only under `install`, and the view is updated before the
+//!   lock is released.
+//! * A version is put into the view after its edit is durable.
 //!
 //! Locks: `install` before the commit lock (`Writer`) before the small ones.
 //!
@@ -29,20 +31,20 @@ use crate::lsm::write::batch::{Batch, PackedRow};
 use crate::lsm::write::retry::Unblock;
 use crate::lsm::{Env, Reader, Writer};
 
-/// See the module.
+/// Owns the manifest and runs background work.
 pub(crate) struct Maintenance {
     pub(in crate::lsm) writer: Writer,
     pub(in crate::lsm) install: Mutex<Manifest>,
     pub(in crate::lsm) state: MaintenanceState,
     pub(in crate::lsm) ttl: Ttl,
-    /// Only if there is a limit on disk use.
+    /// Present only if there is a limit on disk use.
     pub(in crate::lsm) eviction: Option<FifoEviction>,
     pub(crate) executor: Arc<Executor>,
-    /// Nothing is written: another process has the database, or may.
+    /// If set, nothing is written, because another process may have the database open.
     pub(in crate::lsm) is_reader: bool,
 }
 
-/// What a writer is answered whose database was opened to be read only.
+/// The error of a write to a database that was opened as read-only.
 pub(in crate::lsm) fn read_only() -> Error {
     let problem = "the database was opened to be read only: write through the process that has it \
                    open, or open it there";
@@ -80,15 +82,18 @@ impl Maintenance {
         if self.is_reader { Err(read_only()) } else { Ok(()) }
     }
 
-    /// Commits `batch` and waits until it is as durable as asked. The Seq is the ETag of all it wrote.
+    /// Commits `batch` and waits until it is as durable as requested. The Seq is the ETag of all
+    /// rows it wrote.
     ///
     /// # Errors
-    /// The service's code for an unmet condition; `StorageFull` (nothing was written), `Poisoned`, `Io`.
+    /// The service's code for an unmet condition; `StorageFull` (nothing was written), `Poisoned`,
+    /// `Io`.
     pub(crate) fn commit(&self, batch: &Batch<'_>, durability: Durability) -> Result<Seq> {
         self.writer.commit(self, batch, durability)
     }
 
-    /// Commits an insert, a `batch` of one operation, whose row is made only if no entity of its key is seen.
+    /// Commits an insert, a `batch` of one operation. Its row is built only if no entity with its
+    /// key is seen.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -101,7 +106,7 @@ impl Maintenance {
         self.writer.commit_insert(self, batch, durability, row)
     }
 
-    /// Freezes the active memtable if it holds anything, so that a flush covers all that was committed.
+    /// Freezes the active memtable if it holds any entries, so that a flush covers all commits.
     pub(crate) fn freeze(&self) -> Result<()> {
         self.writer.freeze(self)
     }
@@ -115,15 +120,16 @@ impl Maintenance {
         Ok((number, manifest.next_id()))
     }
 
-    /// A seed for another database, which follows from this one's.
+    /// A seed for another database, derived from the seed of this one.
     pub(crate) fn next_seed(&self) -> u64 {
         self.install.lock().next_id().0
     }
 
-    /// Makes `edit` durable and returns the version after it; the caller puts that into the view.
+    /// Makes `edit` durable and returns the resulting version; the caller puts it into the view.
     ///
     /// # Errors
-    /// `StorageFull` changes nothing. After any other failure the contents of the disk are unknown: writing ends.
+    /// `StorageFull` changes nothing. After any other failure the contents of the disk are unknown,
+    /// and the database is poisoned.
     pub(in crate::lsm) fn append_edit(
         &self,
         manifest: &mut Manifest,
@@ -140,15 +146,15 @@ impl Maintenance {
         result
     }
 
-    /// Removes the files of a job that was not installed, if it is known that nothing names them:
-    /// the disk was full, or the database closed.
+    /// Removes the files of a job that was not installed, if it is certain that no version contains
+    /// them: the disk was full, or the database was closed.
     pub(super) fn discard_files(&self, files: &[NewFile], error: &Error) {
         if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::InvalidInput) {
             self.discard(files);
         }
     }
 
-    /// Removes files that nothing names.
+    /// Removes files that no version contains.
     pub(super) fn discard(&self, files: &[NewFile]) {
         files.iter().for_each(|file| self.env().discard(FileName::Sst(file.meta.number)));
     }
@@ -159,8 +165,8 @@ impl Maintenance {
         version.files().filter(|file| file.damage().is_some()).cloned().collect()
     }
 
-    /// A job met damage in `range`: jobs leave its damaged files alone for a time, or all of it if
-    /// none is known.
+    /// Records that a job found damage in `range`. For some time jobs avoid its damaged files, or
+    /// the whole range if no damaged file is known.
     pub(super) fn quarantine(&self, range: &FileRange, error: &Error) {
         let files = range.references().map(|(_, reference)| &reference.file);
         let damaged = files.filter(|file| file.damage().is_some()).map(|file| file.meta.number);
@@ -172,23 +178,23 @@ impl Maintenance {
         self.state.quarantine.lock().holds_range(range, self.env().clock.monotonic())
     }
 
-    /// What the engine did since it was opened.
+    /// Totals since the engine was opened.
     pub(in crate::lsm) fn counters(&self) -> Counters {
         let [stalls, stall_micros] = self.writer.backlog.stalls();
         Counters { stalls, stall_micros, ..self.state.counters() }
     }
 
-    /// Why background work does not get on, if it does not.
+    /// The error that blocks background work, if any.
     pub(in crate::lsm) fn trouble(&self) -> Option<Error> {
         self.writer.backlog.flush_error().or_else(|| self.state.compaction_error())
     }
 
-    /// The loads of the ranges that there are; those of others are forgotten.
+    /// The loads of all ranges of `version`. Loads of other ranges are forgotten.
     pub(crate) fn loads(&self, version: &Version) -> BTreeMap<RangeId, LoadSummary> {
         self.env().loads.loads(version, self.env().seconds())
     }
 
-    /// Counts operations, or does not; for measuring what counting costs.
+    /// Turns the counting of operations on or off, to measure its cost.
     pub(crate) fn count_loads(&self, on: bool) {
         self.env().loads.switch(on);
     }

@@ -1,4 +1,5 @@
-//! Background work: flush, compaction, ingestion, range splits, TTL, eviction, and removal of obsolete files.
+//! Background work: flush, compaction, ingestion, range splits, TTL, eviction, and removal of
+//! obsolete files.
 //!
 //! Uses `read` for merges and `write` for the commits that drop data.
 //!

@@ -2,11 +2,13 @@
 //! reader can see.
 //!
 //! Invariants
-//! * all versions of a user key lie in one file;
-//! * the parts of a file are disjoint, ascend, and hold all its keys; none crosses the start of a range or a table;
-//! * a version is left out only if a newer one of the same key hides it from every snapshot and every later reader;
-//! * a tombstone is left out only if no older source can hold its key and nobody reads below it;
-//! * files that were begun and not handed over are removed.
+//! * All versions of a user key are in one file.
+//! * The parts of a file are disjoint, ascend, and hold all its keys. No part crosses the start of
+//!   a range or a table.
+//! * A version is left out only if a newer version of the key hides it from every snapshot and
+//!   every later reader.
+//! * A tombstone is left out only if no older source can hold its key and no reader reads below it.
+//! * Files that were not handed over are removed.
 //!
 //! Not here: which entries (`flush`, `compaction`), the files' bytes (`sst`).
 
@@ -32,31 +34,32 @@ use crate::lsm::read::range_tombstones::{RangeTombstones, Spent};
 use crate::lsm::read::snapshot::Horizon;
 use crate::lsm::write::admission::Held;
 
-/// When a file ends and the next begins.
+/// The conditions under which a file ends and the next begins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
-    /// At a new user key once the file is this long.
+    /// At a new user key, once the file has this many bytes.
     pub(crate) file_bytes: u64,
-    /// At the start of a range or of a table once the file is this long.
+    /// At the start of a range or a table, once the file has this many bytes.
     pub(crate) boundary_bytes: u64,
 }
 
-/// Where ranges start, ascending; of use once.
+/// The starts of ranges, ascending. Can be used for one pass only.
 #[derive(Default)]
 pub(crate) struct Boundaries {
     starts: Vec<Box<[u8]>>,
-    /// The first one above the keys so far.
+    /// The index of the first start above all keys so far.
     next: usize,
 }
 
-/// A file that takes entries.
+/// A file that entries are being added to.
 struct OpenFile {
     writer: SstWriter,
-    /// Their bytes are weights: how much they take in the file is known at its end.
+    /// `bytes` of the parts are weights until the file ends; only then their sizes in the file are
+    /// known.
     parts: Vec<Part>,
 }
 
-/// Files being written for one job.
+/// The files being written for one job.
 pub(crate) struct OutputWriter<'e> {
     maintenance: &'e Maintenance,
     cut: Cut,
@@ -66,29 +69,29 @@ pub(crate) struct OutputWriter<'e> {
     file: Option<OpenFile>,
     tombstones_applied: Option<Seq>,
     files: Vec<NewFile>,
-    /// For the file of an import.
+    /// The space reserved for the file of an import.
     room: Held<'e>,
-    /// How many bytes were written when `between` was called last.
+    /// The number of bytes written at the last call of `between`.
     reported: u64,
-    /// How much memory was told of last.
+    /// The memory last recorded for the file being written, in bytes.
     counted_memory: usize,
-    /// How many tombstones were left out.
+    /// The number of tombstones that were left out.
     pub(crate) spent: u64,
     handed_over: bool,
 }
 
-/// Whether a key may be held.
+/// True for a key that may be held.
 type MayHold<'e> = dyn Fn(&[u8]) -> bool + 'e;
 
 /// Decides which entries of a sorted sequence are kept.
 pub(crate) struct Retention<'e> {
     horizon: Horizon,
-    /// Tables whose rows nobody can see any more.
+    /// Tables with rows that no reader can see any more.
     dead: Vec<TableId>,
     /// True if an older source may hold the key.
     older: Box<MayHold<'e>>,
     spent: Option<Spent>,
-    /// Range tombstones up to here are carried out.
+    /// Range tombstones up to this Seq have been applied.
     tombstones_applied: Seq,
     key: Vec<u8>,
     newer: Option<Seq>,
@@ -96,8 +99,8 @@ pub(crate) struct Retention<'e> {
 }
 
 impl<'e> Retention<'e> {
-    /// Leaves out what `range_tombstones` hide of keys in `span` from everyone, too. Requires: they
-    /// were taken after the horizon.
+    /// Also leaves out entries of `span` that `range_tombstones` hide from all readers. Requires:
+    /// they were read after the horizon.
     pub(crate) fn new(
         horizon: Horizon,
         dead: Vec<TableId>,
@@ -117,7 +120,7 @@ impl<'e> Retention<'e> {
         }
     }
 
-    /// Whether the next entry is kept.
+    /// True if the next entry is kept.
     pub(crate) fn keeps(&mut self, key: &[u8], seq: Seq, kind: Kind) -> bool {
         if self.key != key || self.newer.is_none() {
             self.key.clear();
@@ -132,7 +135,8 @@ impl<'e> Retention<'e> {
         if self.is_dead || hidden || self.spent.as_mut().is_some_and(is_spent) {
             return false;
         }
-        // Everyone sees the tombstone, so older versions here are hidden; elsewhere there are none.
+        // All readers see the tombstone, so older versions here are hidden, and there are none
+        // elsewhere.
         let is_spent = kind == Kind::Delete && self.horizon.all_see(seq) && !(self.older)(key);
         !is_spent
     }
@@ -163,18 +167,20 @@ impl<'e> OutputWriter<'e> {
         }
     }
 
-    /// Writes what `retention` keeps of `entries`, and calls `between` now and then with the bytes written since, so
-    /// that a long job can make way. Requires: all keys are above those written before.
+    /// Writes the entries that `retention` keeps. Calls `between` at intervals with the bytes
+    /// written since the last call, so that a long job can yield. Requires: all keys are above
+    /// those written before.
     ///
     /// # Errors
-    /// Of reading, writing, or of `between`; the files are removed when `self` is dropped.
+    /// Those of reading, writing, or of `between`; the files are removed when `self` is dropped.
     pub(crate) fn write(
         &mut self,
         mut entries: Merge,
         mut retention: Retention<'_>,
         mut between: impl FnMut(u64) -> Result<()>,
     ) -> Result<()> {
-        // What all of a file's writes carried out.
+        // The file as a whole has applied only the range tombstones that each of its writes has
+        // applied.
         self.tombstones_applied = Some(
             self.tombstones_applied
                 .map_or(retention.tombstones_applied, |seq| seq.min(retention.tombstones_applied)),
@@ -203,7 +209,7 @@ impl<'e> OutputWriter<'e> {
         Ok(())
     }
 
-    /// Ends the last file and makes the names of all durable.
+    /// Ends the last file and makes the names of all files durable.
     pub(crate) fn finish(mut self) -> Result<Vec<NewFile>> {
         self.end_file()?;
         debug_assert!(self.file.is_none(), "the last file has ended");
@@ -214,7 +220,7 @@ impl<'e> OutputWriter<'e> {
         Ok(std::mem::take(&mut self.files))
     }
 
-    /// Adds an entry; a put has a row. Requires: it comes after those before.
+    /// Adds an entry; a put has a row. Requires: it follows all earlier entries in order.
     pub(super) fn add(
         &mut self,
         key: &[u8],
@@ -222,7 +228,8 @@ impl<'e> OutputWriter<'e> {
         kind: Kind,
         row: Option<&RowRef<'_>>,
     ) -> Result<()> {
-        // Of what is kept: a range tombstone may hide the newest version and not an older one, which a snapshot reads.
+        // Compare with the last key that was kept: a range tombstone may hide the newest version of
+        // a key but not an older one, which a snapshot reads.
         let is_new_key = self.file.as_ref().is_none_or(|file| file.writer.last_key() != key);
         let begins_part = is_new_key && self.begins_part(key);
         if let Some(file) = self.file.as_ref().filter(|_| is_new_key) {
@@ -257,21 +264,22 @@ impl<'e> OutputWriter<'e> {
         file.writer.add(key, seq, kind, row)
     }
 
-    /// True if the new key `key` is of another range or table than the one before.
+    /// True if the new key `key` belongs to another range or table than the previous key.
     fn begins_part(&mut self, key: &[u8]) -> bool {
         let passed = self.boundaries.pass(key);
         let before = self.file.as_ref().and_then(|file| table_of(file.writer.last_key()));
         passed || before != table_of(key)
     }
 
-    /// True between two tables one of which has FIFO eviction: rows of the other must not keep its files alive.
+    /// True between two tables if one of them is under FIFO eviction: rows of the other table must
+    /// not keep its files alive.
     fn needs_own_file(&self, before: &[u8], next: &[u8]) -> bool {
         let (before, next) = (table_of(before), table_of(next));
         let is_fifo = |table: Option<TableId>| table.is_some_and(|id| self.maintenance.is_fifo(id));
         before != next && (is_fifo(before) || is_fifo(next))
     }
 
-    /// Updates the memory counter of files being written.
+    /// Records the memory that the file being written uses.
     fn record_memory(&mut self) {
         let now = self.file.as_ref().map_or(0, |file| file.writer.memory_bytes());
         let writing = &self.maintenance.state.writing;
@@ -325,14 +333,14 @@ impl OpenFile {
 }
 
 impl Boundaries {
-    /// Those of `ranges`, which ascend.
+    /// The starts of `ranges`. Requires: they ascend.
     pub(crate) fn of<'r, F: 'r>(ranges: impl IntoIterator<Item = &'r Arc<Range<F>>>) -> Self {
         let starts: Vec<_> = ranges.into_iter().map(|range| range.span.low.clone()).collect();
         debug_assert!(starts.is_sorted(), "ranges ascend");
         Self { starts, next: 0 }
     }
 
-    /// True if a range starts at `key`, or between the key before and it.
+    /// True if a range starts at `key`, or between the previous key and `key`.
     fn pass(&mut self, key: &[u8]) -> bool {
         let before = self.next;
         while self.starts.get(self.next).is_some_and(|start| **start <= *key) {
@@ -353,9 +361,9 @@ impl Drop for OutputWriter<'_> {
 }
 
 impl Maintenance {
-    /// Which entries a job keeps that starts now: it drops what nobody can see, dropped tables
-    /// included, and of the keys in `span` what range tombstones hide. `older` is true for a key
-    /// that an older source may hold.
+    /// The retention rules of a job that starts now. It drops entries that no reader can see,
+    /// including those of dropped tables, and entries of `span` that range tombstones hide. `older`
+    /// is true for a key that an older source may hold.
     pub(super) fn retention<'e>(
         &self,
         span: &Span,
@@ -363,14 +371,15 @@ impl Maintenance {
     ) -> Retention<'e> {
         let horizon = self.reader().horizon();
         let dead = self.reader().dropped.dead(&horizon);
-        // After the horizon.
+        // Read this after the horizon.
         let range_tombstones = &self.reader().view.load().range_tombstones;
         Retention::new(horizon, dead, (range_tombstones, span), older)
     }
 
     fn new_sst(&self, codec: Codec, cause: Cause) -> Result<SstWriter> {
         let (number, id) = self.new_file()?;
-        // Compressed, a block of twice the size is about as much to read, and there is more in it to find repeats of.
+        // A compressed block of twice the size is about as much to read, and has more repetition to
+        // compress.
         let blocks = if codec == Codec::None { 1 } else { 2 };
         let block_bytes = blocks * self.env().options.block_bytes;
         let options = SstOptions { block_bytes, codec, seed: self.env().seed };
@@ -388,7 +397,7 @@ mod tests {
         Retention::new(Horizon::new(snapshots, 100), dead, none, move |_| older)
     }
 
-    /// `entries` of one key, newest first; expects the Seqs that are kept.
+    /// `entries` of one key, newest first; `kept` are the Seqs expected to be kept.
     #[track_caller]
     fn check(snapshots: &[u64], older: bool, entries: &[(u64, Kind)], kept: &[u64]) {
         let mut retention = retention(snapshots, Vec::new(), older);

@@ -1,13 +1,14 @@
-//! Damaged table files while the database runs.
+//! Quarantine of damaged table files while the database runs.
 //!
-//! A file is quarantined by whoever finds damage in it first ([`FileEntry::damage`]). It stays in its place: where it can
-//! be read it is, and where it cannot the answer is `Corruption`; nothing older shows through. Jobs go around it, so that
-//! it is never merged away, and everything else is compacted as before. Once in a while a job tries it again: after
-//! a minute, then two, up to an hour.
+//! The first reader or job that finds damage in a file quarantines it ([`FileEntry::damage`]). The
+//! file stays in place. Its readable parts are still read, and its unreadable parts return
+//! `Corruption`; no older data shows through. Jobs avoid the file, so that it is never merged away,
+//! and compact everything else as before. A job tries it again after 1 minute, then after 2
+//! minutes, and so on up to 1 hour.
 //!
-//! Invariant: what a job could not read it does not replace.
+//! Invariant: a job does not replace data that it could not read.
 //!
-//! Not here: putting a sound copy in its place (`file_replacement`).
+//! Not here: replacing the file by a sound copy (`file_replacement`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -18,11 +19,11 @@ use crate::format::names::{FileNumber, RangeId};
 const RETRY_FIRST: Duration = Duration::from_secs(60);
 const RETRY_LAST: Duration = Duration::from_secs(3_600);
 
-/// What jobs leave alone, and until when.
+/// The files and ranges that jobs avoid, and until when.
 #[derive(Default)]
 pub(in crate::lsm) struct Quarantine {
     files: BTreeMap<FileNumber, Backoff>,
-    /// Where a job met damage and nobody knows in which file.
+    /// Ranges in which a job found damage in an unknown file.
     ranges: BTreeMap<RangeId, (Error, Backoff)>,
 }
 
@@ -33,7 +34,8 @@ struct Backoff {
 }
 
 impl Quarantine {
-    /// A job met `error` in `range`, whose files `damaged` are known to be damaged.
+    /// Records that a job failed with `error` in `range`. `damaged` are the range's files known to
+    /// be damaged.
     pub(in crate::lsm) fn add(
         &mut self,
         range: RangeId,
@@ -47,30 +49,31 @@ impl Quarantine {
         }
         for file in damaged {
             let known = self.files.get(&file).copied();
-            // Of several in one range a job meets only the first.
+            // Of several damaged files in a range a job finds only the first.
             if known.is_none_or(|backoff| backoff.until <= now) {
                 self.files.insert(file, Backoff::next(known, now));
             }
         }
     }
 
-    /// False for a range that is to be left alone.
+    /// True if jobs must leave the range alone.
     pub(in crate::lsm) fn holds_range(&self, range: RangeId, now: Duration) -> bool {
         self.ranges.get(&range).is_some_and(|(_, backoff)| now < backoff.until)
     }
 
-    /// True if a job may try the file, which is damaged. What only readers met so far waits from now on.
+    /// True if a job may try the damaged file again. The delay of a file that only readers found
+    /// damaged begins now.
     pub(in crate::lsm) fn may_retry(&mut self, file: FileNumber, now: Duration) -> bool {
         let backoff = self.files.entry(file).or_insert_with(|| Backoff::next(None, now));
         backoff.until <= now
     }
 
-    /// The file is gone.
+    /// Forgets a file that was removed.
     pub(in crate::lsm) fn forget(&mut self, file: FileNumber) {
         self.files.remove(&file);
     }
 
-    /// Why ranges are left alone.
+    /// The errors because of which ranges are left alone.
     pub(in crate::lsm) fn errors(&self) -> impl Iterator<Item = &Error> {
         self.ranges.values().map(|(error, _)| error)
     }

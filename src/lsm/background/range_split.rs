@@ -1,17 +1,19 @@
-//! Dividing ranges and merging neighbours, while everything goes on.
+//! Splits ranges and merges neighbours, concurrently with all other work.
 //!
-//! 1. Claim the ranges, so that no job changes them: a job whose range is gone would be declined.
-//! 2. Find out from indexes what the edit needs to know: where to cut, about how many bytes lie on each side, whether a
-//!    file has a key in a gap.
-//! 3. Under the install lock, see that the ranges are still there, and make one edit of it (`ranges::divide`). What a
-//!    flush put there since is divided with the rest. Publish the view.
+//! 1. Claim the ranges, so that no job changes them. A job would be declined if its range were
+//!    gone.
+//! 2. Read from indexes what the edit needs: the key of the cut, about the bytes on each side, and
+//!    whether a file has a key in a gap.
+//! 3. Under the install lock, check that the ranges still exist and build one edit
+//!    (`ranges::divide`). Files that a flush added since are divided with the rest. Publish the
+//!    view.
 //!
 //! Invariants
-//! * no byte of a table file moves: the children reference the parents' files, clipped;
-//! * a boundary is a key that an entity could have, or the start of a partition.
+//! * No byte of a table file moves: the new ranges reference the old files, clipped.
+//! * A boundary is a key that an entity could have, or the start of a partition.
 //!
-//! Not here: when to divide and where (`ranges::decide`), flushes that find other ranges than they
-//! began with (`flush_placement`).
+//! Not here: when and where to split (`ranges::decide`), flushes that began with other ranges
+//! (`flush_placement`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -28,32 +30,32 @@ use crate::ranges::divide;
 use super::maintenance::Maintenance;
 use super::new_file::share;
 
-/// Of each file so many places are looked at: enough to hit a part of a range to within a percent.
+/// The most places examined per file: enough to hit a fraction of a range to within 1 %.
 const PLACES_MAX: usize = 4096;
-/// Two neighbours are merged if together they are at most this part of what is divided: the merged range must grow
-/// fourfold before it is divided again.
+/// Two neighbours are merged if together they have at most 1/4 of the bytes at which a range is
+/// split. The merged range must grow fourfold before it is split again.
 const MERGE_PART: u64 = 4;
-/// A range that no key divides is looked at again when it has grown by this part of itself.
+/// A range that no key divides is examined again after it has grown by 1/8.
 const GROWN_PART: u64 = 8;
 
-/// What should be done about sizes.
+/// A change wanted because of sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
     Split(RangeId),
     Merge(RangeId, RangeId),
 }
 
-/// How an attempt ended.
+/// The outcome of an attempt.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
     Done,
-    /// Not possible as things are.
+    /// Not possible in the current state.
     Declined,
-    /// A job has the range: later.
+    /// A job has claimed the range: try later.
     Busy,
 }
 
-/// The ranges to divide, largest first, and the neighbours to merge, smallest first.
+/// The ranges to split, largest first, and the neighbours to merge, smallest first.
 fn by_size(sizes: &[(RangeId, TableId, u64)], limits: &Limits) -> Vec<Wanted> {
     let mut large: Vec<_> =
         sizes.iter().filter(|(_, _, bytes)| is_too_large(*bytes, limits)).collect();
@@ -69,8 +71,9 @@ fn by_size(sizes: &[(RangeId, TableId, u64)], limits: &Limits) -> Vec<Wanted> {
 }
 
 impl Maintenance {
-    /// Divides a range that is too large, or merges two small neighbours; false if there is nothing to do, which is
-    /// known without a look at the ranges while nothing changed.
+    /// Splits a range that is too large, or merges two small neighbours. Returns false if there is
+    /// nothing to do; while the version does not change, this is known without examining its
+    /// ranges.
     pub(in crate::lsm) fn divide_one(&self) -> Result<bool> {
         let version = Arc::clone(&self.reader().view.load().version);
         let bytes = self.env().options.range_bytes;
@@ -79,7 +82,7 @@ impl Maintenance {
             merge_bytes: bytes / MERGE_PART,
             ..Limits::for_files(self.env().options.run_file_bytes)
         };
-        // A load changes while the version does not.
+        // Load changes even if the version does not.
         let hot = self.env().loads.pick_by_load(&version, &limits, self.env().seconds());
         if let Some((id, at)) = hot
             && self.split_range(id, &at)?
@@ -100,7 +103,7 @@ impl Maintenance {
                 Ok(Attempt::Done) => return Ok(true),
                 Ok(Attempt::Declined) => {}
                 Ok(Attempt::Busy) => is_complete = false,
-                // The range is left alone from now on, and the others go on.
+                // The range is left alone from now on; the others continue.
                 Err(error) if error.kind() == ErrorKind::Corruption => {
                     let (Wanted::Split(id) | Wanted::Merge(id, _)) = wanted;
                     if let Some(range) = version.ranges.get(id) {
@@ -149,34 +152,36 @@ impl Maintenance {
         }
     }
 
-    /// Divides a range at `key`, which comes to lie in the upper part; false if that was declined: the range is gone or
-    /// a job has it, or `key` is no boundary inside it.
+    /// Splits a range at `key`, which belongs to the upper part. Returns false if the split was
+    /// declined: the range is gone, a job has claimed it, or `key` is no boundary inside it.
     ///
     /// # Errors
-    /// Of reading indexes and writing the manifest.
+    /// Those of reading indexes and writing the manifest.
     pub(crate) fn split_range(&self, id: RangeId, key: &[u8]) -> Result<bool> {
         let _work = self.state.work()?;
         Ok(self.claimed(id, || self.split_claimed(id, key))? == Attempt::Done)
     }
 
-    /// Makes one range of two neighbours; false if that was declined: one is gone or a job has it, they are no
-    /// neighbours of one table, or their files do not fit together until a compaction has merged them.
+    /// Merges two neighbours into one range. Returns false if the merge was declined: a range is
+    /// gone or claimed, the two are not neighbours of one table, or their files do not fit together
+    /// until a compaction has merged them.
     ///
     /// # Errors
-    /// Of reading files and writing the manifest.
+    /// Those of reading files and writing the manifest.
     #[cfg(any(test, feature = "sim"))]
     pub(crate) fn merge_ranges(&self, left: RangeId, right: RangeId) -> Result<bool> {
         Ok(self.try_merge(left, right)? == Attempt::Done)
     }
 
-    /// Where to divide `range` so that its parts are about equal: between partitions, if no partition is too large for
-    /// that, else at a row. `None` if its files say no such place.
+    /// The key that splits `range` into about equal parts. It is between partitions if no partition
+    /// is too large for that, else at a row. `None` if the files offer no such key.
     pub(crate) fn split_key_by_size(&self, range: &FileRange) -> Result<Option<Box<[u8]>>> {
         let mut places: Vec<(Box<[u8]>, u64)> = Vec::new();
         for (_, reference) in range.references() {
             let sst = self.env().open_sst(&reference.file)?;
             let found = sst.places(&reference.clip, PLACES_MAX)?;
-            // The index tells lengths of rows; indexes and the rest behind the last place are shared out over them.
+            // The index contains the lengths of rows. The bytes of indexes and of everything after
+            // the last place are distributed over the places.
             let whole = found.iter().map(|(_, bytes)| bytes).sum::<u64>().max(1);
             let parts = found.len() as u64;
             let inside = share(reference.bytes, parts, parts + 1);
@@ -198,7 +203,8 @@ impl Maintenance {
         }
     }
 
-    /// The boundary at or behind `key`, which may be cut off anywhere, before the next key that `range` holds.
+    /// The boundary at or after `key` and before the next key that `range` holds. `key` may be
+    /// truncated anywhere.
     fn boundary_at(&self, range: &FileRange, key: &[u8]) -> Result<Option<Box<[u8]>>> {
         let mut next: Option<Box<[u8]>> = None;
         for (_, reference) in range.references() {
@@ -212,12 +218,12 @@ impl Maintenance {
         }
         let Some(next) = next else { return Ok(None) };
         let partition = partition_of(&next).unwrap_or(&next);
-        // A bound that is not inside the next key's partition lies before all of it.
+        // If `key` is not inside the partition of the next key, it precedes all of that partition.
         let boundary: Box<[u8]> = if key <= partition { partition.into() } else { next };
         Ok(is_boundary(range, &boundary).then_some(boundary))
     }
 
-    /// Does `work` while no job has the range.
+    /// Runs `work` while the range is claimed.
     fn claimed(&self, id: RangeId, work: impl FnOnce() -> Result<Attempt>) -> Result<Attempt> {
         if !self.state.claim(id) {
             return Ok(Attempt::Busy);
@@ -238,7 +244,7 @@ impl Maintenance {
                 known.insert(reference.file.meta.number, self.bytes_below(reference, key)?);
             }
         }
-        // What a flush adds until the edit is made is taken for evenly spread.
+        // A file that a flush adds before the edit is assumed to be evenly distributed.
         let left_bytes = |reference: &FileReference| {
             let number = reference.file.meta.number;
             known.get(&number).copied().unwrap_or(reference.bytes / 2)
@@ -250,7 +256,7 @@ impl Maintenance {
         })
     }
 
-    /// About how many bytes of what `reference` stands for lie below `key`.
+    /// About the number of bytes of `reference` below `key`.
     fn bytes_below(&self, reference: &FileReference, key: &[u8]) -> Result<u64> {
         let sst = self.env().open_sst(&reference.file)?;
         let sides = [Span::new(&[], Some(key)), Span::new(key, None)];
@@ -275,7 +281,7 @@ impl Maintenance {
         let (Some(a), Some(b)) = (version.ranges.get(left), version.ranges.get(right)) else {
             return Ok(Attempt::Declined);
         };
-        // Files of both sides whose keys between the two clips are known to be none, with these clips.
+        // Files of both ranges without a key between the two clips, with these clips.
         let mut empty: Vec<(FileNumber, Span, Span)> = Vec::new();
         for (_, reference) in a.references() {
             let number = reference.file.meta.number;
@@ -298,7 +304,8 @@ impl Maintenance {
         })
     }
 
-    /// Makes durable what `edit` makes of the current version and the first of two new ids, and publishes it.
+    /// Builds an edit from the current version and the first of two new ids, makes it durable, and
+    /// publishes the result.
     fn install_ranges(
         &self,
         edit: impl Fn(&Version, RangeId) -> Option<VersionEdit>,
@@ -321,7 +328,8 @@ impl Maintenance {
     }
 }
 
-/// True if `range` may be divided at `key`: an entity of its table could have it, or a partition begins there.
+/// True if `range` may be split at `key`: an entity of its table could have that key, or a
+/// partition begins there.
 fn is_boundary(range: &FileRange, key: &[u8]) -> bool {
     let is_key = key.len() > TABLE_ID_BYTES
         && decode_user_key(key).is_ok_and(|(table, pk, rk)| {

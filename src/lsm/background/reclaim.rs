@@ -1,15 +1,12 @@
-//! Taking back the space of what was dropped: whole tables, and spans below range tombstones.
-//!
-//! 1. Ranges of tables that nobody can read any more leave, with their references.
-//! 2. References to files that lie wholly below a range tombstone that everybody sees leave.
-//! 3. Range tombstones leave that a newer one covers, or under which nothing older is left in any log, memtable or file.
-//!
-//! All of it is one edit, and reads no file.
+//! Reclaims the space of drops: whole tables, and spans below range tombstones.
+//! [`Maintenance::reclaim`] lists the steps.
 //!
 //! Invariants
-//! * nothing goes while a snapshot can read it;
-//! * only range tombstones that hide something now take files out: whoever leaves and whoever comes in holds the install lock;
-//! * a range tombstone leaves only after what it hides, or while an equal or wider one stays: what was dropped never comes back.
+//! * Nothing is removed while a snapshot can read it.
+//! * Only range tombstones of the current view remove references. Their removal and the import of
+//!   older rows both hold the install lock.
+//! * A range tombstone is removed only after the entries it hides, or while an equal or wider one
+//!   remains: dropped rows never reappear.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -25,11 +22,19 @@ use crate::mutants::mutant;
 use super::maintenance::Maintenance;
 use super::state::LastSearch;
 
-/// Range tombstones of this many bytes leave with one edit, which must stay below a record's limit.
+/// The most bytes of range tombstones removed by one edit, which must stay below a record's limit.
 const RANGE_TOMBSTONE_BYTES_MAX: usize = 4 << 20;
 
 impl Maintenance {
-    /// Carries out what it can of drops; false if there was nothing to do.
+    /// Reclaims what it can of drops. Returns false if there was nothing to do.
+    ///
+    /// 1. Removes the ranges of tables that no reader can read any more, with their references.
+    /// 2. Removes references to files that lie completely below a range tombstone that all readers
+    ///    see.
+    /// 3. Removes range tombstones that a newer one covers, or that have nothing older in any log,
+    ///    memtable or file.
+    ///
+    /// All of this is one edit and reads no file.
     pub(in crate::lsm) fn reclaim(&self) -> Result<bool> {
         let horizon = self.reader().horizon();
         let dead = self.reader().dropped.dead(&horizon);
@@ -38,7 +43,8 @@ impl Maintenance {
             return Ok(false);
         }
         let mut manifest = self.install.lock();
-        // Those of this version: under one that has left meanwhile rows may have come in that are older.
+        // Use those of the current view: rows older than a range tombstone may have been imported
+        // after it was removed.
         let now = || Arc::clone(&self.reader().view.load().range_tombstones);
         let range_tombstones = if mutant!("stale-tombstones") { before } else { now() };
         let search = LastSearch {
@@ -60,7 +66,8 @@ impl Maintenance {
         let mut spent = spent_range_tombstones(&version, &seen, &edit);
         keep_short(&mut spent);
         debug_assert!(spent.iter().all(|spent| horizon.all_see(spent.from)), "all readers see it");
-        // By place and not by value: of equal ones, which a log may hold, all but the last may leave.
+        // Compare addresses, not values: a log may contain equal range tombstones, of which all but
+        // the last may be removed.
         let is_spent = |range_tombstone: &RangeTombstone| {
             spent.iter().any(|other| std::ptr::eq(*other, range_tombstone))
         };
@@ -87,7 +94,7 @@ impl Maintenance {
         Ok(true)
     }
 
-    /// Range tombstones up to `flushed` that only logs record so far.
+    /// Range tombstones up to `flushed` that only logs contain so far.
     pub(in crate::lsm) fn range_tombstones_to_record(
         &self,
         version: &Version,
@@ -109,7 +116,7 @@ impl Maintenance {
     }
 }
 
-/// Takes the ranges of `dead` tables out.
+/// Removes the ranges of `dead` tables.
 fn remove_tables(version: &Version, dead: &[TableId], edit: &mut VersionEdit) {
     for table in dead {
         let whole = whole_table(*table);
@@ -125,7 +132,7 @@ fn remove_tables(version: &Version, dead: &[TableId], edit: &mut VersionEdit) {
     }
 }
 
-/// Takes the references out of which a range tombstone hides everything.
+/// Removes the references in which a range tombstone hides everything.
 fn remove_under_range_tombstones(
     version: &Version,
     range_tombstones: &[&RangeTombstone],
@@ -147,7 +154,8 @@ fn remove_under_range_tombstones(
     }
 }
 
-/// Leaves what one edit may hold of `range_tombstones`; the next takes more. The oldest go first: newer ones may be why.
+/// Truncates `range_tombstones` to those that one edit may hold; the next edit removes more. The
+/// oldest are first, because newer ones may be the reason for their removal.
 fn keep_short(range_tombstones: &mut Vec<&RangeTombstone>) {
     let mut bytes = 0;
     let fits = |range_tombstone: &&&RangeTombstone| {
@@ -159,7 +167,8 @@ fn keep_short(range_tombstones: &mut Vec<&RangeTombstone>) {
     range_tombstones.truncate(count);
 }
 
-/// Those of `range_tombstones` that the manifest has; of equal ones no more than it has.
+/// The range tombstones among `range_tombstones` that the manifest contains; equal ones at most as
+/// often as it contains them.
 fn recorded(version: &Version, range_tombstones: &[&RangeTombstone]) -> Vec<RangeTombstone> {
     let mut left: Vec<&RangeTombstone> = version.range_tombstones.iter().collect();
     let is_recorded = |range_tombstone: &&&RangeTombstone| {
@@ -173,7 +182,8 @@ fn recorded(version: &Version, range_tombstones: &[&RangeTombstone]) -> Vec<Rang
         .collect()
 }
 
-/// Those of `range_tombstones`, which everybody sees, that hide nothing, or nothing that no other hides.
+/// The range tombstones that hide nothing, or nothing that another one does not hide. Requires: all
+/// readers see `range_tombstones`.
 fn spent_range_tombstones<'f>(
     version: &Version,
     range_tombstones: &[&'f RangeTombstone],

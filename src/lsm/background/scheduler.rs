@@ -1,13 +1,15 @@
-//! Background work as steps, and the pace it sets for writers.
+//! Runs background work as steps, and sets the pace for writers.
 //!
-//! | lane    | step                                                                                  |
-//! | log     | lead a commit group that somebody polls for; prepare the next log; allocate; sync weak commits; expire |
-//! | flush   | flush the oldest frozen memtable; reclaim dropped tables; remove files nobody holds; sort |
-//! | compact | freeze what is in memory for readers; divide a range or merge two, else one job         |
+//! | lane | steps |
+//! | --- | --- |
+//! | log | lead polled commits; prepare the next log; allocate; sync weak commits; expire rows |
+//! | flush | flush the oldest frozen memtable; reclaim drops; remove unheld files; sort |
+//! | compact | freeze the memtable for readers; split a range or merge two, or else run one job |
 //!
 //! Invariants
-//! * a step that fails says so to whoever waits for it, and is tried again: a full disk is no end;
-//! * writers are slowed smoothly by the ranges they touch, and stand still only when memory is used up.
+//! * A failed step reports its error to waiters and is tried again: a full disk is not fatal.
+//! * Writers are delayed gradually by the ranges they touch, and block only when memory is
+//!   exhausted.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -24,11 +26,11 @@ use crate::lsm::read::load_sampling::rows_of;
 use crate::lsm::write::log_queue::{Closing, closed};
 use crate::lsm::write::retry::Unblock;
 
-/// How long background work waits after a failure before it tries again.
+/// The delay before a failed step is tried again.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// Entries that one sorting step may take on.
+/// The most entries that one sorting step processes.
 const SORT_ENTRIES: usize = 64 << 10;
-/// Compaction looks again after this, for what is due by time.
+/// The interval at which compaction checks for jobs that are due by time.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 impl Worker for Maintenance {
@@ -42,8 +44,8 @@ impl Worker for Maintenance {
 }
 
 impl Maintenance {
-    /// Lets background work begin. After a close in order compaction alone may have something to do, be it because of the
-    /// time; the other lanes wait for a write, a drop or a time to live.
+    /// Starts background work. After a clean close only compaction may have something to do, if
+    /// only because time has passed. The other lanes wait for a write, a drop or a time to live.
     pub(in crate::lsm) fn begin(self: &Arc<Self>, is_closed: bool) -> Result<()> {
         let options = &self.env().options;
         let crew = match options.background {
@@ -66,12 +68,14 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Runs one step of some lane; false if there is nothing to do. For `Background::Manual`.
+    /// Runs one step of any lane. Returns false if there is nothing to do. For
+    /// `Background::Manual`.
     pub(crate) fn step_any(&self) -> bool {
         !self.is_reader && Lane::ALL.iter().any(|lane| self.step(*lane) == Step::Worked)
     }
 
-    /// Runs steps until there is nothing to do, which is false, or `budget` is used up; one at least.
+    /// Runs at least one step, until there is nothing to do (returns false) or `budget` is used up
+    /// (returns true).
     pub(crate) fn step_for(&self, budget: Duration) -> bool {
         let since = self.env().clock.monotonic();
         while self.step_any() {
@@ -87,7 +91,8 @@ impl Maintenance {
             return Step::Idle(None);
         }
         let due = self.writer.sync_due();
-        // A failure answers those who wait. Who polls waits for company, if that is asked for.
+        // A failure is reported to the waiters. With `max_commit_delay`, polled commits wait for
+        // others to join until the sync is due.
         let waits = !self.env().options.max_commit_delay.is_zero() && due != Some(Duration::ZERO);
         if !waits && self.writer.group_commit.lead_polled() {
             return Step::Worked;
@@ -98,7 +103,7 @@ impl Maintenance {
         };
         match worked {
             Ok(true) => Step::Worked,
-            // A commit may wait for a flush, so not in that lane.
+            // Expiry runs in this lane, because its commit may wait for a flush.
             Ok(false) => match self.expire() {
                 Ok(ttl) => Step::Idle([due, ttl].into_iter().flatten().min()),
                 Err(_) => Step::Idle(Some(RETRY_AFTER)),
@@ -107,7 +112,8 @@ impl Maintenance {
         }
     }
 
-    /// Syncs queued records, with a new Seq reservation for later weak commits if the disk has space for it.
+    /// Syncs all queued commits. Includes a new Seq reservation for later weak commits, if there is
+    /// space for it.
     fn sync_and_reserve(&self) -> Result<()> {
         match self.writer.reserve_seqs(self) {
             Err(error) if error.kind() == ErrorKind::StorageFull => self.writer.sync(),
@@ -130,7 +136,7 @@ impl Maintenance {
             self.executor.signal(Lane::Compact);
             return Step::Worked;
         }
-        // After a failure, too: the space of a dropped table may be what a flush lacks.
+        // Reclaim after a failed flush, too: the flush may lack the space of a dropped table.
         match (self.reclaim(), flushed) {
             (Ok(true), _) => return Step::Worked,
             (Ok(false), Ok(_)) => {}
@@ -149,7 +155,7 @@ impl Maintenance {
         let compacted = match self.divide_one() {
             Ok(true) => Ok(true),
             Ok(false) => self.compact_one(),
-            // A merge may still be possible, and make the space that was lacking.
+            // A merge may still be possible, and free the missing space.
             Err(error) => self.compact_one().and_then(|done| done.then_some(true).ok_or(error)),
         };
         if let Err(error) = &compacted {
@@ -166,7 +172,8 @@ impl Maintenance {
         }
     }
 
-    /// Where readers have lost enough, what is in memory goes into a file first, to be merged with the others.
+    /// Freezes the active memtable if readers have lost enough by the number of files, so that its
+    /// data is merged with them.
     fn freeze_for_readers(&self) -> bool {
         let view = self.reader().view.load_full();
         let in_memory = !view.active().memtable.is_empty();
@@ -179,7 +186,7 @@ impl Maintenance {
             return false;
         }
         drop(view);
-        // Without it they are merged as they are.
+        // If this fails, the files are merged without the memtable.
         let froze = self.writer.freeze_if_room(self).is_ok_and(|done| done);
         let newest = self.reader().view.load().frozen().first().map(|slot| slot.memtable.id);
         self.env().loads.record_frozen(newest.filter(|_| froze));
@@ -189,7 +196,7 @@ impl Maintenance {
         froze
     }
 
-    /// Unlinks files that no version has and nobody reads.
+    /// Unlinks files that no version contains and no reader holds. Returns true if there were any.
     pub(in crate::lsm) fn remove_unheld(&self) -> bool {
         let Ok(_work) = self.state.work() else { return false };
         let numbers = self.state.take_unheld();
@@ -198,7 +205,7 @@ impl Maintenance {
             self.env().discard(FileName::Sst(*number));
         }
         if !numbers.is_empty() && self.writer.space_limit.is_some() {
-            // A merge may have waited for the room.
+            // A merge may have waited for the space.
             self.executor.signal(Lane::Compact);
         }
         !numbers.is_empty()
@@ -207,16 +214,17 @@ impl Maintenance {
     /// Waits until there is room for another memtable.
     ///
     /// # Errors
-    /// Why flushing fails, if it does: the writer is answered, not kept waiting.
+    /// The error of the last flush if it failed: the write is refused instead of blocked.
     pub(super) fn wait_for_room(&self) -> Result<()> {
         loop {
-            // Before the look: a flush that ends behind it is not missed.
+            // Read this before the check, so that a flush that ends after the check is not missed.
             let seen = self.writer.backlog.attempts();
             if self.reader().view.load().memtables.len() <= self.env().options.frozen_max {
                 return Ok(());
             }
             self.writer.group_commit.lock().check()?;
-            // One thread may be in a merge for long: the flush need not wait for that.
+            // With a single background thread, flush here: that thread may be busy with a long
+            // merge.
             if self.executor.signal(Lane::Flush) && !self.executor.is_alone() {
                 let since = self.env().clock.monotonic();
                 let waited = self.writer.backlog.wait_for_flush(seen);
@@ -229,10 +237,10 @@ impl Maintenance {
         }
     }
 
-    /// Flushes everything that is committed, and waits for it.
+    /// Flushes all committed entries and waits for the flushes.
     ///
     /// # Errors
-    /// `StorageFull`, `Io`, `Poisoned`; what was not flushed stays in memory and in the log.
+    /// `StorageFull`, `Io`, `Poisoned`. Entries not flushed remain in memory and in the log.
     pub(crate) fn flush_all(&self) -> Result<()> {
         self.writable()?;
         self.freeze()?;
@@ -241,12 +249,14 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Makes everything durable, and leaves the mark of a clean close. Requires: background threads have ended.
+    /// Makes everything durable and writes the marks of a clean close. Requires: background threads
+    /// have ended.
     ///
     /// # Errors
-    /// What could not be made durable is lost only if the machine stops: opening again recovers from the log.
+    /// Commits that could not be made durable are lost only if the machine stops: the next opening
+    /// recovers them from the log.
     pub(in crate::lsm) fn close(&self) -> Result<()> {
-        // Commits are refused from now on; those that are queued go on.
+        // New commits are refused from here on; queued commits continue.
         self.writer.group_commit.lock().queue.closing = Closing::Commits;
         let usable = self.writer.group_commit.lock().check();
         let synced = usable.and_then(|()| self.sync_and_flush_for_close());
@@ -257,7 +267,8 @@ impl Maintenance {
             manifest.trim();
             self.writer.group_commit.lock().queue.trim();
         }
-        // Without the lock the directory may be another process's: nothing here changes it any more.
+        // Without LOCK another process may own the directory, so nothing may change it from here
+        // on.
         manifest.end(closed());
         drop(manifest);
         self.writer.group_commit.fail(closed());
@@ -272,7 +283,7 @@ impl Maintenance {
         let logs: usize = view.memtables.iter().map(|slot| slot.logs.len()).sum();
         if bytes > FLUSH_ON_CLOSE_BYTES || logs > FLUSH_ON_CLOSE_LOGS {
             match self.flush_all() {
-                // The log holds it all: a full disk is no reason not to close.
+                // The log holds all entries, so a full disk does not prevent the close.
                 Err(error) if error.kind() == ErrorKind::StorageFull => {}
                 result => result?,
             }
@@ -286,7 +297,7 @@ impl Maintenance {
         let is_untouched =
             manifest.is_untouched() && self.writer.group_commit.lock().queue.is_ended;
         if is_untouched && !self.wants_clock_at_close(manifest.version().clock.now) {
-            // Nothing was written since the last close, whose mark holds.
+            // Nothing was written since the last close, so its marks are still valid.
             return Ok(());
         }
         let clock = self.ttl.news(&manifest.version().clock);
@@ -297,8 +308,8 @@ impl Maintenance {
     }
 }
 
-/// What is in memory at a close is flushed if replaying it at the next opening would take longer than all else there: of
-/// short rows this is some two thousand.
+/// At a close, data in memory beyond this is flushed. Replaying it at the next opening would take
+/// longer than everything else there. It corresponds to about 2,000 short rows.
 const FLUSH_ON_CLOSE_BYTES: usize = 128 << 10;
-/// Or if many short sessions have each left a log.
+/// Data is also flushed if more logs than this exist, left by short sessions.
 const FLUSH_ON_CLOSE_LOGS: usize = 4;

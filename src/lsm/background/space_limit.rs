@@ -45,7 +45,8 @@ impl Maintenance {
     /// Frees space until `fits` returns true: `needs` more bytes are required, with all files
     /// within `most` bytes.
     ///
-    /// # Errors `StorageFull` if nothing more can be freed. Merges are then asked to free space.
+    /// # Errors
+    /// `StorageFull` if nothing more can be freed. Merges are then asked to free space.
     pub(super) fn make_space(&self, needs: u64, most: u64, fits: &dyn Fn() -> bool) -> Result<()> {
         let Some(space_limit) = &self.writer.space_limit else { return Ok(()) };
         let has_room = self.remove_unheld() && fits()

@@ -137,7 +137,8 @@ impl MaintenanceState {
     /// Begins work that changes files: a flush, a merge or a removal. The caller must not wait for
     /// other work to begin while holding the guard.
     ///
-    /// # Errors `InvalidInput` once the database is being closed.
+    /// # Errors
+    /// `InvalidInput` once the database is being closed.
     pub(in crate::lsm) fn work(&self) -> Result<Work<'_>> {
         let mut state = self.state.lock();
         if state.is_closing {

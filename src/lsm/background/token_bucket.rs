@@ -1,20 +1,22 @@
-//! How fast background work may write: a bucket that fills with time and is emptied by bytes. Pure: time is a number
-//! passed in.
+//! The rate limit of background writes: a bucket that fills with time and is emptied by bytes.
+//! Pure: the time is passed in.
 //!
 //! Invariants
-//! * over any time no more is let through than the rate and one bucket allow, but for what is never held up (flushes);
-//! * a bucket holds what [`BURST`] lets in: a pause is not made up for by a burst that commits would feel.
+//! * Over any period at most the rate and one full bucket are admitted, except for bytes that are
+//!   never delayed (flushes).
+//! * The bucket holds the bytes of [`BURST`]: a long pause does not allow a burst that would slow
+//!   down commits.
 
 use std::time::Duration;
 
-/// What the bucket holds at most, as time.
+/// The capacity of the bucket, as time.
 const BURST: Duration = Duration::from_millis(250);
 
-/// Bytes a second, and where the bucket stands.
+/// The rate in bytes per second, and the state of the bucket.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::lsm) struct Pace {
     bytes_per_second: u64,
-    /// What was taken is paid for at this time.
+    /// The time at which all bytes taken so far are paid for.
     paid_until: Duration,
 }
 
@@ -24,7 +26,7 @@ impl Pace {
         Self { bytes_per_second, paid_until: Duration::ZERO }
     }
 
-    /// Takes `bytes` at time `now`; says how long to wait before taking more.
+    /// Takes `bytes` at time `now`, and returns the time to wait before taking more.
     pub(in crate::lsm) fn take(&mut self, bytes: u64, now: Duration) -> Duration {
         if self.bytes_per_second == 0 {
             return Duration::ZERO;

@@ -1,14 +1,17 @@
-//! Retention: per table a range tombstone that follows the clock.
+//! TTL: a range tombstone for each table that follows the clock.
 //!
-//! A row goes when its Timestamp is that old by lived time, or when marks say that it was written that long ago: Timestamps
-//! that a wrong clock made keep no row for decades.
+//! A row expires when its Timestamp is older than the time to live by lived time, or when marks
+//! show that it was written that long ago. So a Timestamp assigned by a wrong clock does not keep a
+//! row for decades.
 //!
 //! Invariants
-//! * nothing expires early: the clock that counts follows monotonic time, a jump of the wall clock by more than a day
-//!   is not believed unless the options say so, also not over an opening, and it is never ahead of the Seqs;
-//! * a table's range tombstone only moves up, by commits like any other.
+//! * No row expires early. The clock used follows monotonic time and is never ahead of the Seqs. It
+//!   does not believe a jump of the wall clock by more than one day, not even across an opening,
+//!   unless the options say so.
+//! * A table's range tombstone only moves up, by ordinary commits.
 //!
-//! Not here: what a range tombstone hides (`range_tombstones`), how its space comes back (`reclaim`).
+//! Not here: what a range tombstone hides (`range_tombstones`), how its space is reclaimed
+//! (`reclaim`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,17 +32,19 @@ use crate::lsm::write::batch::{Batch, Gate, TableChange};
 use super::ttl_clock::{JUMP_MAX, LivedClock, Shown};
 use super::ttl_tables::{Retained, TtlState};
 
-/// A range tombstone moves when it is behind by this part of the time to live: so much longer a row may live.
+/// A range tombstone moves when it lags by 1/64 of the time to live: a row may live longer by that
+/// much.
 const STEPS: u64 = 64;
-/// And not more often than this.
+/// The shortest step of a range tombstone, in ticks.
 const STEP_MIN: u64 = TICKS_PER_SECOND;
-/// The clock is written down at least this often: what is off for less than a day less this goes on where it was.
+/// The clock is persisted at least this often. After a crash, an interruption of less than one day
+/// minus this interval is still within the jump that is believed.
 const WRITE_DOWN_EVERY: u64 = JUMP_MAX / 4;
-/// By so much the clock written down may be behind at a close after which nothing else is to be written.
+/// At a close with nothing else to write, the persisted clock may lag by up to this.
 const LEFT_AT_CLOSE: u64 = JUMP_MAX / 24;
 
 impl Maintenance {
-    /// Rows of the table behind `gate` go `ttl` after they were written; `None`: they stay.
+    /// Sets the time to live of rows in the table behind `gate`. `None`: they do not expire.
     pub(crate) fn set_ttl(&self, gate: &Arc<Gate>, ttl: Option<Duration>) {
         let mut state = self.ttl.0.lock();
         match ttl.map(ticks_in) {
@@ -51,10 +56,11 @@ impl Maintenance {
         }
     }
 
-    /// Moves the range tombstones up that are due; how long until the next is, if any table has one.
+    /// Moves the range tombstones that are due. Returns the time until the next one is due, if any
+    /// table has a time to live.
     ///
     /// # Errors
-    /// As every commit; it is tried again.
+    /// As for every commit; the step is tried again.
     pub(in crate::lsm) fn expire(&self) -> Result<Option<Duration>> {
         self.write_clock_down()?;
         let (due, next) = self.due();
@@ -68,7 +74,7 @@ impl Maintenance {
                     let retained = state.tables.get_mut(&gate.table);
                     retained.into_iter().for_each(|retained| retained.below = below);
                 }
-                // The table is gone, and its rows with it.
+                // The table was dropped along with its rows.
                 Err(error) if error.kind() == ErrorKind::NotFound => self.set_ttl(&gate, None),
                 Err(error) => return Err(error),
             }
@@ -76,7 +82,7 @@ impl Maintenance {
         Ok(next)
     }
 
-    /// The time by which rows expire, if any do: to be written down with the next edit.
+    /// The clock by which rows expire, if any do, to be persisted with the next edit.
     pub(in crate::lsm) fn expiry_clock(&self) -> Option<LivedTime> {
         let mut state = self.ttl.0.lock();
         if state.tables.is_empty() {
@@ -86,14 +92,14 @@ impl Maintenance {
         Some(state.clock.time().clone())
     }
 
-    /// How far the clock that rows expire by is behind the wall clock.
+    /// The time by which the clock for expiry lags behind the wall clock.
     pub(in crate::lsm) fn expiry_lag(&self) -> Duration {
         let wall = self.env().clock.now();
         let lag = self.expiry_clock().map_or(0, |time| wall.saturating_sub(time.now));
         Duration::from_nanos(lag.saturating_mul(100))
     }
 
-    /// Lived time.
+    /// Reads the clocks and returns lived time.
     fn read(&self, clock: &mut LivedClock) -> u64 {
         let Env { clock: clocks, options, .. } = &**self.env();
         let (wall, monotonic) = (clocks.now(), clocks.monotonic());
@@ -103,7 +109,8 @@ impl Maintenance {
         )
     }
 
-    /// True if a close is to write the clock down though nothing else was written; `known` is what was written last.
+    /// True if a close must persist the clock although it has nothing else to write. `known` is the
+    /// persisted lived time.
     pub(in crate::lsm) fn wants_clock_at_close(&self, known: u64) -> bool {
         let is_due = |clock: u64| known == 0 || clock.abs_diff(known) >= LEFT_AT_CLOSE;
         self.expiry_clock().is_some_and(|time| is_due(time.now))
@@ -111,7 +118,8 @@ impl Maintenance {
 
     fn write_clock_down(&self) -> Result<()> {
         let Some(clock) = self.expiry_clock() else { return Ok(()) };
-        // Nobody tells the next opening what passed in this one: half of it at least is known then, however short it is.
+        // While Seqs are unreliable, no witness shows the next opening how long this one lasted. So
+        // persist the clock when half of the time since opening is not persisted yet.
         let up = ticks_in(self.ttl.0.lock().clock.up);
         let every = match clock.unsure {
             Some(_) => (up / 2).clamp(TICKS_PER_SECOND, WRITE_DOWN_EVERY),
@@ -126,11 +134,11 @@ impl Maintenance {
         if is_due { self.append_clock(clock) } else { Ok(()) }
     }
 
-    /// Writes the clock down that rows are to expire by, before any row may: an opening that knew of a time to live and of no
-    /// clock would take what it finds for it, and that may be decades ahead of the first rows.
+    /// Persists the clock before any row can expire by it. An opening that found a time to live but
+    /// no clock would start from the wall clock, which may be decades ahead of the first rows.
     ///
     /// # Errors
-    /// As every edit of the manifest, and on a reader.
+    /// As for every edit of the manifest, and on a reader.
     pub(crate) fn begin_clock(&self) -> Result<()> {
         self.writable()?;
         if self.reader().view.load().version.clock.now > 0 {
@@ -152,7 +160,7 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Range tombstones that are to move, and where to.
+    /// The range tombstones to move, with their new floors, and the time until the next one is due.
     fn due(&self) -> (Vec<(Arc<Gate>, u64)>, Option<Duration>) {
         let mut state = self.ttl.0.lock();
         let TtlState { clock, tables } = &mut *state;
@@ -171,13 +179,13 @@ impl Maintenance {
             let step = step_of(retained.ttl);
             let born = lived.saturating_sub(retained.ttl);
             let given = clock.given_by(born);
-            // Not above what the commit that puts the range tombstone up will get.
+            // Not above the Seq that the commit of the range tombstone will get.
             let below = if given > born { given.min(published.0) } else { given };
             let since = below.saturating_sub(retained.below);
-            // Marks have steps of their own.
+            // Marks have their own steps, so any progress counts.
             let is_due = since >= if given > born { 1 } else { step };
             if is_due {
-                // Where nothing is that old there is nothing to commit.
+                // If no row is that old, there is nothing to commit.
                 if may_hold(&view, retained.gate.table, Seq(below)) {
                     due.push((Arc::clone(&retained.gate), below));
                 } else {
@@ -190,12 +198,12 @@ impl Maintenance {
     }
 }
 
-/// By so much the range tombstone of a table with this time to live may be behind, about.
+/// About the lag, in ticks, at which the range tombstone of a table with this time to live moves.
 fn step_of(ttl: u64) -> u64 {
     (ttl / STEPS).max(STEP_MIN)
 }
 
-/// False if the table holds no entry below `below` that is not hidden already.
+/// False if the table holds no entry below `below`, or only entries that are hidden already.
 fn may_hold(view: &View, table: TableId, below: Seq) -> bool {
     let whole = whole_table(table);
     let hidden = |seq_max: Seq| view.range_tombstones.covers(&whole, seq_max, Seq(u64::MAX));

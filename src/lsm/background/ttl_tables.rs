@@ -1,6 +1,6 @@
-//! Tables with a time to live, and the clock that their rows expire by.
+//! Tables with a time to live, and the clock by which their rows expire.
 //!
-//! Not here: moving their range tombstones up (`ttl`).
+//! Not here: moving their range tombstones (`ttl`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::sync::Mutex;
 use super::ttl_clock::{LivedClock, Shown};
 use crate::lsm::write::batch::Gate;
 
-/// Which tables forget what is old.
+/// The tables with a time to live, and their clock.
 pub(crate) struct Ttl(pub(super) Mutex<TtlState>);
 
 pub(super) struct TtlState {
@@ -27,12 +27,12 @@ pub(super) struct Retained {
     pub(super) gate: Arc<Gate>,
     /// In ticks.
     pub(super) ttl: u64,
-    /// How far its range tombstone has come since opening.
+    /// The floor of its range tombstone, as set since opening.
     pub(super) below: u64,
 }
 
 impl Ttl {
-    /// `known` is what the database was last told of time, `last` its last commit.
+    /// `known` is the persisted state of the clock, `last` the last commit.
     pub(in crate::lsm) fn new(options: &Options, known: LivedTime, last: Seq) -> Self {
         let (wall, monotonic) = (options.clock.now(), options.clock.monotonic());
         let shown = Shown { wall, monotonic, last };
@@ -40,7 +40,8 @@ impl Ttl {
         Self(Mutex::new(TtlState { clock, tables: BTreeMap::new() }))
     }
 
-    /// What is to be written down with the log that an opening begins, where it differs from `known` and rows expire.
+    /// The state to persist with the log that an opening begins. `None` if no rows expire, or if it
+    /// does not differ from `known`.
     pub(in crate::lsm) fn news(&self, known: &LivedTime) -> Option<LivedTime> {
         let state = self.0.lock();
         let time = state.clock.time();

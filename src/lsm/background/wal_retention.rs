@@ -1,10 +1,12 @@
-//! What is kept for the change feed: logs that recovery no longer needs, and where rows came in as files.
+//! Retention for the change feed: logs that recovery no longer needs, and records of imports.
 //!
 //! Invariants
-//! * what is kept is the newest part of the history, without a gap: a log is forgotten with all that are older;
-//! * a log that is kept is named in the manifest, and its file stays until an edit that forgets it is durable.
+//! * The retained logs are the newest part of the history, without a gap: a log is forgotten along
+//!   with all older ones.
+//! * A retained log is named in the manifest, and its file stays until an edit that forgets it is
+//!   durable.
 //!
-//! Not here: reading it (`change_log`), how much is kept (`options`).
+//! Not here: reading the logs (`change_log`), how much is kept (`options`).
 
 use std::sync::Arc;
 
@@ -19,8 +21,9 @@ use super::maintenance::Maintenance;
 use crate::lsm::read::log_files::LogFiles;
 
 impl Maintenance {
-    /// The part of a flush's edit that says which of the logs that are kept already, and of `wal_switch`, which recovery needs no
-    /// more, stay for the change feed. All commits in them are up to `flushed`.
+    /// The part of a flush's edit that decides which logs stay for the change feed: of the logs
+    /// kept so far, and of `logs`, which recovery no longer needs. All commits in them are up to
+    /// `flushed`.
     pub(in crate::lsm) fn history(
         &self,
         version: &Version,
@@ -29,7 +32,7 @@ impl Maintenance {
     ) -> VersionEdit {
         let mut edit = VersionEdit::default();
         if !self.keeps(version, 0, flushed) {
-            // Not even the newest one.
+            // Not even the newest log is kept.
             edit.forget_logs = version.kept_logs.iter().map(|kept| kept.log.number).collect();
             edit.forget_imports = self.imports_before(version, logs, &edit);
             return edit;
@@ -52,8 +55,8 @@ impl Maintenance {
         edit
     }
 
-    /// Forgets kept logs that may go: otherwise a flush does, and near the limit on disk use there may be none any more. True
-    /// if there were some.
+    /// Forgets kept logs that may be removed. Normally a flush does that, but near the limit on
+    /// disk use flushes may no longer be possible. Returns true if there were any.
     pub(in crate::lsm) fn forget_kept_logs(&self) -> Result<bool> {
         if self.reader().view.load().version.kept_logs.is_empty() {
             return Ok(false);
@@ -71,10 +74,13 @@ impl Maintenance {
         Ok(true)
     }
 
-    /// The imports that nobody can ask for any more: those up to the Seq behind which the oldest log begins that `edit`
-    /// leaves. Where an import stands does not tell: behind the last commit of a log that goes it comes before the first of
-    /// the next one, which whoever has read the one before still begins with. One of the log before that stays as well: who
-    /// has just read that to its end goes on behind it without having seen the log go.
+    /// The imports that no reader of the change feed can need any more: those up to the Seq after
+    /// which the oldest log begins that `edit` keeps.
+    ///
+    /// The position of an import is not sufficient. An import after the last commit of a forgotten
+    /// log precedes the first commit of the next log, and a reader that has read the forgotten log
+    /// continues there. Imports of the log just before the oldest are kept as well: a reader that
+    /// has just read that log to its end continues after it without noticing its removal.
     fn imports_before(
         &self,
         version: &Version,
@@ -90,7 +96,7 @@ impl Maintenance {
         let others = version.logs.iter().filter(|log| !logs.contains(&log.number)).copied();
         let oldest = kept.chain(others).next();
         let files = LogFiles { fs: &*self.env().fs, dir: &self.env().dir, logs: &[] };
-        // A log in which nothing stands yet, or that cannot be read: a later flush will tell.
+        // If the log is still empty or cannot be read, a later flush decides.
         let first = oldest.and_then(|log| files.first_record(log).ok().flatten());
         let Some((open, _, begins)) = first else { return Vec::new() };
         let before = open.predecessor.map(|log| log.number);
@@ -102,12 +108,12 @@ impl Maintenance {
 
     fn to_keep(&self, log: LogMeta, last: Seq) -> KeptLog {
         let path = self.env().dir.join(FileName::Wal(log.number).to_string());
-        // A length that cannot be had does not keep a flush from going on.
+        // An unknown length must not block a flush.
         let bytes = self.env().fs.open_read(&path).and_then(|file| file.len()).unwrap_or_default();
         KeptLog { log, bytes, last }
     }
 
-    /// True if `bytes` of logs may be kept, the oldest of which ends at `last`.
+    /// True if logs of `bytes` bytes may be kept, given that the oldest of them ends at `last`.
     fn keeps(&self, version: &Version, bytes: u64, last: Seq) -> bool {
         let options = &self.env().options;
         let is_young = |age| last.0.saturating_add(ticks_in(age)) >= self.env().clock.now();

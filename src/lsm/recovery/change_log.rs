@@ -1,15 +1,13 @@
-//! The commits of the logs in order, from any Seq on: those that recovery needs and those that are kept for this.
-//!
-//! 1. From the newest log back: each names the one before it, and its first record the last Seq before it. The one that
-//!    begins at or below the Seq asked for is where reading begins; if there is none, changes are lost.
-//! 2. Read on by `wal_tail`; ranges that came in as files stand in the manifest, and are put in by their Seqs.
+//! The commits of the logs in order, from any Seq on. Reads the logs that recovery needs and those
+//! retained for the change feed.
 //!
 //! Invariants
-//! * never a gap: logs are read as each names the one before it, and what is not linked so is not read;
-//! * only what is durable is given; an import in its place: it says where the log ended when it was made, and what the log had
-//!   then is given first.
+//! * There is never a gap: each log names its predecessor, and logs that are not linked in this way
+//!   are not read.
+//! * Only durable commits are returned. An import is returned in order: it states where the log
+//!   ended when it was made, and earlier records of the log are returned first.
 //!
-//! Not here: what a group says in words of tables and entities (`changes`).
+//! Not here: the meaning of a group in terms of tables and entities (`changes`).
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -28,42 +26,47 @@ use super::wal_tail::{LogTail, More, TailRecord};
 use crate::lsm::Env;
 use crate::lsm::read::log_files::LogFiles;
 
-/// How often a look is begun again because the writer removed what it was about to read.
+/// The number of retries while the writer removes files that are about to be read.
 const TRIES: usize = 64;
-/// Records that are read at a time, and their bytes but for the last.
+/// The most records read at a time, and the bytes after which no further record is read.
 const RECORDS_MAX: usize = 512;
 const BYTES_MAX: usize = 4 << 20;
 
-/// See the module.
+/// A reader of the change log.
+///
+/// To begin, it follows the logs from the newest back. Each log names its predecessor, and its
+/// first record contains the last Seq before it. Reading begins at the log that begins at or below
+/// the requested Seq; if there is none, changes are lost. From there `wal_tail` reads on. Imported
+/// ranges are listed in the manifest and are inserted by their Seqs.
 #[derive(Clone)]
 pub(crate) struct ChangeLog {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
     identity: Arc<Identity>,
     manifest: ManifestTail,
-    /// Everything in front of it is in `ready`, or was given.
+    /// Every record before its position is in `ready` or was returned.
     tail: LogTail,
     ready: VecDeque<TailRecord>,
-    /// Imports in front of `wal_tail` that were not given.
+    /// Imports before the position of `tail` that were not returned yet.
     imports: VecDeque<Import>,
-    /// The first record that is read begins the log that was chosen, or one behind it.
+    /// True once the first record read began the chosen log or a later one.
     is_linked: bool,
-    /// What comes later was not given yet.
+    /// The last Seq returned; everything later is still to be returned.
     pub(crate) given: Seq,
 }
 
-/// What a log holds.
+/// An item of the change log.
 pub(crate) enum Logged<'a> {
-    /// A log begins: it defines its shapes anew.
+    /// A log begins; its shapes are defined again.
     Log,
-    /// A commit; `is_new` if it is to be given. Others define shapes.
+    /// A commit. It is to be returned if `is_new`; otherwise it only defines shapes.
     Commit { seq: Seq, group: &'a Group<'a>, is_new: bool, path: &'a Path, at: u64 },
-    /// Rows came in as files.
+    /// Rows were imported as files.
     Import(&'a Import),
 }
 
 impl ChangeLog {
-    /// The commits after `since`, or from the oldest that is kept.
+    /// The commits after `since`, or all from the oldest one kept.
     ///
     /// # Errors
     /// `ChangesLost` if some of them are no longer kept; `Corruption`, `Io`.
@@ -85,7 +88,7 @@ impl ChangeLog {
         };
         feed.retrying(|feed| {
             if since.is_none() {
-                // The oldest log that the newest is linked to, and the last Seq before it.
+                // The oldest log to which the newest is linked, and the last Seq before it.
                 let oldest = feed.linked(|_| false)?;
                 feed.given = oldest.map_or(feed.manifest.version().seq_max(), |(_, seq)| seq);
             }
@@ -94,16 +97,17 @@ impl ChangeLog {
         Ok(feed)
     }
 
-    /// Gives what follows, until `visit` has had enough or nothing more is durable now.
+    /// Passes further items to `visit` until it returns `No` or nothing more is durable.
     ///
     /// # Errors
-    /// `ChangesLost` if what follows is no longer kept, or the database was restored; `Corruption`, `Io`.
+    /// `ChangesLost` if the next items are no longer kept, or if the database was restored;
+    /// `Corruption`, `Io`.
     pub(crate) fn read(&mut self, visit: &mut dyn FnMut(Logged<'_>) -> Result<More>) -> Result<()> {
         loop {
             while let Some(record) = self.ready.pop_front() {
                 let given = match self.emit_imports(record.start(), visit) {
                     Ok(More::Yes) => self.emit(&record, visit),
-                    // It is not its turn yet.
+                    // Keep the record for the next call.
                     not_yet => {
                         self.ready.push_front(record);
                         return not_yet.map(drop);
@@ -112,7 +116,7 @@ impl ChangeLog {
                 match given {
                     Ok(More::Yes) => {}
                     Ok(More::No) => return Ok(()),
-                    // It is asked for again.
+                    // The record will be requested again.
                     Err(error) => {
                         self.ready.push_front(record);
                         return Err(error);
@@ -133,7 +137,8 @@ impl ChangeLog {
         }
     }
 
-    /// Looks again after an error if the writer has gone on meanwhile: it may have removed what was looked for.
+    /// Retries `step` after an error as long as the writer changes the manifest: it may have
+    /// removed a file that was about to be read.
     fn retrying(&mut self, mut step: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
         self.manifest.advance()?;
         for _ in 0..TRIES {
@@ -150,11 +155,12 @@ impl ChangeLog {
         Err(Error::new(ErrorKind::Busy, problem))
     }
 
-    /// Reads some records that are durable; false if there are none.
+    /// Reads some durable records. Returns false if there are none.
     ///
-    /// First the records, by the logs that the manifest names; then the manifest again: an import and the edit that vouches
-    /// for it were written before any record behind it. What was read counts if its log is still named, for then what the
-    /// manifest said of imports behind that log was not forgotten either.
+    /// The records are read first, from the logs that the manifest names, and then the manifest
+    /// again. This finds all imports before the records: an import and the edit that vouches for it
+    /// are written before any later record. The records count only if their log is still named, for
+    /// then the imports after that log have not been forgotten either.
     fn fill(&mut self) -> Result<bool> {
         let version = Arc::clone(self.manifest.version());
         self.check_identity(&version)?;
@@ -177,7 +183,7 @@ impl ChangeLog {
         let logs = all_logs(&version);
         let is_named = from.is_none_or(|from| logs.iter().any(|log| log.number == from));
         if is_gone || !is_named && ready.iter().any(|record| record.seq > self.given) {
-            // All that it had may have been given.
+            // All records of the log may have been returned already.
             self.begin()?;
             return Ok(true);
         }
@@ -221,7 +227,7 @@ impl ChangeLog {
         Ok(more)
     }
 
-    /// Passes the imports up to `position` to `visit`.
+    /// Returns the imports up to `position`.
     fn emit_imports(
         &mut self,
         position: Position,
@@ -256,7 +262,7 @@ impl ChangeLog {
         Err(Error::new(ErrorKind::ChangesLost, problem))
     }
 
-    /// Chooses the log in which the commit after `given` would be.
+    /// Chooses the log that would contain the commit after `given`.
     fn begin(&mut self) -> Result<()> {
         let given = self.given;
         let found = self.linked(|seq| seq <= given)?;
@@ -270,7 +276,7 @@ impl ChangeLog {
             }
             Some((_, seq)) => Err(lost(given, seq)),
             None => {
-                // No log has a record: all there is is in files.
+                // No log has a record: all data is in files.
                 let last = self.manifest.version().flushed_seq;
                 self.tail = LogTail::default();
                 if given < last { Err(lost(given, last)) } else { Ok(()) }
@@ -278,7 +284,8 @@ impl ChangeLog {
         }
     }
 
-    /// The first log, from the newest back, that follows a Seq which `is_enough`; else the oldest.
+    /// The first log, from the newest back, that follows a Seq for which `is_enough` is true;
+    /// otherwise the oldest.
     fn linked(&self, is_enough: impl Fn(Seq) -> bool) -> Result<Option<(LogMeta, Seq)>> {
         let version = self.manifest.version();
         let logs = all_logs(version);
@@ -291,12 +298,12 @@ impl ChangeLog {
             let is_kept = version.kept_logs.iter().any(|kept| kept.log == *log);
             let first = match files.first_record(*log) {
                 Err(error) if !is_kept || error.kind() == ErrorKind::Io => return Err(error),
-                // An older build may have removed it, and nobody promised to keep it.
+                // An older build may have removed it, because nothing required it to be kept.
                 Err(_) => break,
                 Ok(first) => first,
             };
             let Some((open, _, seq)) = first else {
-                // The next log, in which nothing stands yet.
+                // The newest log, which has no record yet.
                 continue;
             };
             found = Some((*log, seq));
@@ -310,7 +317,7 @@ impl ChangeLog {
     }
 }
 
-/// Kept ones and those that recovery needs, in order.
+/// The retained logs and those that recovery needs, in order.
 pub(in crate::lsm) fn all_logs(version: &Version) -> Vec<LogMeta> {
     let kept = version.kept_logs.iter().map(|kept| kept.log);
     kept.chain(version.logs.iter().copied()).collect()

@@ -1,16 +1,11 @@
-//! The database as of a moment, while it goes on: what a checkpoint and a backup are made of, and the checkpoint.
-//!
-//! 1. Flush: what is in memory becomes files, so that a copy needs no log. Pin the version: its files stay. A snapshot
-//!    keeps the rows of a table that is dropped meanwhile, whose catalog row the copy may still have.
-//! 2. Link the files, or copy and sync them; sync the directory.
-//! 3. Write a manifest with a new incarnation, sync it and its name, and let CURRENT name it, last: until then the copy
-//!    does not open.
+//! Images of a live database, on which checkpoints and backups are based, and the checkpoint
+//! itself. [`checkpoint`] lists the steps.
 //!
 //! Invariants
-//! * a copy holds a prefix of the commits, across all tables: files are a prefix but for imported ones, and as long as
-//!   memory holds a commit older than an import, the image is taken again;
-//! * only table files are shared; they never change, so neither database sees the other;
-//! * no two databases have an incarnation in common: a Seq says something together with it only.
+//! * A copy holds a prefix of the commits, across all tables. Files form a prefix, except for
+//!   imported ones; while memory holds a commit older than an import, the image is taken again.
+//! * Only table files are shared. They never change, so neither database affects the other.
+//! * No two databases share an incarnation. A Seq is meaningful only together with its incarnation.
 //!
 //! Not here: backups as directories (`db::backup`), copies of key ranges (`ingest`).
 
@@ -32,20 +27,20 @@ use crate::lsm::guards::SnapshotGuard;
 use crate::lsm::read::view::View;
 use crate::lsm::{Engine, Env};
 
-/// Files are copied in pieces of this.
+/// The size of the pieces in which files are copied, in bytes.
 const COPY_BYTES: usize = 1 << 20;
-/// How often an image is taken again because somebody imports at the same time.
+/// The number of attempts to take an image while ranges are imported.
 const TRIES: usize = 8;
 
 /// Called with the bytes that were read or linked since the last call.
 pub(crate) type OnBytes<'p> = &'p mut dyn FnMut(u64);
 
-/// The database as of a moment; its files stay as long as this is held.
+/// The database at one moment. Its files stay as long as the image is held.
 pub(crate) struct Image {
     pinned: Arc<View>,
-    /// Of the database itself: a copy takes an incarnation of its own.
+    /// The identity of the database itself. A copy gets its own incarnation.
     pub(crate) identity: Identity,
-    /// Makes the image out of nothing but the files.
+    /// The edit that creates this state from the files alone.
     pub(crate) edit: VersionEdit,
 }
 
@@ -53,7 +48,7 @@ pub(crate) struct Image {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Copied {
     pub(crate) bytes: u64,
-    /// CRC-32 of all of them.
+    /// CRC-32 of all bytes.
     pub(crate) checksum: u32,
 }
 
@@ -63,7 +58,7 @@ impl Image {
     }
 }
 
-/// The database as of now, all of it in files.
+/// The database in its current state, with all data in files.
 pub(crate) fn image(engine: &Arc<Engine>) -> Result<Image> {
     let _snapshot = SnapshotGuard::take(engine);
     for _ in 0..TRIES {
@@ -83,8 +78,15 @@ pub(crate) fn image(engine: &Arc<Engine>) -> Result<Image> {
     Err(Error::new(ErrorKind::Busy, problem))
 }
 
-/// Copies the database as of now into the new or empty directory `target`. What an attempt that fails has made is
-/// removed, if it is certain that it is no database.
+/// Copies the current state of the database into the new or empty directory `target`. After a
+/// failure its files are removed again, if it is certain that they are not a database.
+///
+/// 1. Flush, so that the copy needs no log. Pin the version, so that its files stay. A snapshot
+///    keeps the rows of a table that is dropped during this time: the copy may still have its
+///    catalog row.
+/// 2. Link the files, or copy and sync them; sync the directory.
+/// 3. Write a manifest with a new incarnation, sync it and its name, and write CURRENT last: until
+///    then the copy does not open.
 pub(crate) fn checkpoint(engine: &Arc<Engine>, target: &Path, progress: OnBytes<'_>) -> Result<()> {
     let fs = &engine.env().fs;
     require_empty(&**fs, target)?;
@@ -103,8 +105,8 @@ pub(crate) fn checkpoint(engine: &Arc<Engine>, target: &Path, progress: OnBytes<
     Ok(())
 }
 
-/// Reads and checks all of a table file that `fs` has under the name of one of this database's. The file itself may
-/// be mapped, and what was read of it believed already.
+/// Reads and checks a whole table file that `fs` has under the name of one of this database's
+/// files. The original may be mapped and partly checked already, so nothing cached is used.
 pub(crate) fn verify_copy(env: &Env, fs: &dyn Fs, meta: &FileMeta) -> Result<()> {
     let cache = Arc::new(BlockCache::new(0));
     let shared = SstShared { cache, ..env.sst.clone() };
@@ -113,8 +115,8 @@ pub(crate) fn verify_copy(env: &Env, fs: &dyn Fs, meta: &FileMeta) -> Result<()>
 }
 
 impl View {
-    /// True if no memtable holds a commit from before something in the files: flushes take the oldest first, and only
-    /// imports come in beside them.
+    /// True if no memtable holds a commit older than a commit in the files. Flushes keep this
+    /// order, because the oldest memtable is flushed first; only imports can break it.
     pub(crate) fn is_a_prefix(&self) -> bool {
         let imported = self.version.files().map(|file| file.meta.visible_from).max();
         let imported = imported.unwrap_or_default();
@@ -123,8 +125,8 @@ impl View {
     }
 }
 
-/// Makes a database in the empty directory `dir`: `flush_placement` puts each file there, durable but for its name; `edit` names
-/// them. The database gets an incarnation and ids that follow from `seed`.
+/// Creates a database in the empty directory `dir`. `place` puts each file there, durable except
+/// for its name; `edit` names the files. The incarnation and the ids are derived from `seed`.
 pub(crate) fn build(
     fs: &Arc<dyn Fs>,
     dir: &Path,
@@ -152,7 +154,7 @@ pub(crate) fn build(
     built
 }
 
-/// Refuses a `dir` that holds anything.
+/// Refuses a `dir` that is not empty.
 pub(crate) fn require_empty(fs: &dyn Fs, dir: &Path) -> Result<()> {
     if fs.exists(dir).doing("look at", dir)? && !fs.list(dir).doing("look at", dir)?.is_empty() {
         let problem = format!("{} exists and is not empty", dir.display());
@@ -161,7 +163,8 @@ pub(crate) fn require_empty(fs: &dyn Fs, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Refuses `dir` if it is the database's directory or lies in it, as far as names tell: it would be lost with it.
+/// Refuses a `dir` that is the database's directory or inside it, because it would be lost with the
+/// database. Compares paths only.
 pub(crate) fn require_outside(dir: &Path, database: &Path) -> Result<()> {
     if !plain(dir).starts_with(plain(database)) {
         return Ok(());
@@ -171,7 +174,7 @@ pub(crate) fn require_outside(dir: &Path, database: &Path) -> Result<()> {
     Err(Error::new(ErrorKind::InvalidInput, problem))
 }
 
-/// The path from the root, without `.` and `..`.
+/// The absolute path without `.` and `..`.
 fn plain(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut plain = PathBuf::new();
@@ -185,7 +188,7 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// Copies a whole file and syncs it; its name is the caller's to sync.
+/// Copies a whole file and syncs it. The caller must sync its name.
 pub(crate) fn copy_file(
     fs: &dyn Fs,
     source: &Path,
@@ -232,13 +235,14 @@ fn link_or_copy(fs: &dyn Fs, source: &Path, target: &Path, progress: OnBytes<'_>
     })
 }
 
-/// Removes what was made of a database that is none: without CURRENT nothing is lost with it.
+/// Removes the files of an incomplete copy. Without CURRENT it is not a database, so no data is
+/// lost.
 fn discard(fs: &dyn Fs, dir: &Path, placed: &[PathBuf]) {
     let current = dir.join(FileName::Current.to_string());
     if fs.exists(&current).unwrap_or(true) {
         return;
     }
-    // Whatever stays is in the way of the next attempt, which says so.
+    // A file that cannot be removed makes the next attempt fail with an error that reports it.
     placed.iter().for_each(|path| drop(fs.remove(path)));
     drop(fs.sync_dir(dir));
 }

@@ -1,16 +1,12 @@
-//! Sound copies of damaged table files come in from another directory, while the database is in use.
-//!
-//! 1. Find files with the same unique id there: a number names a file, only the id says that it is the one that was meant.
-//! 2. Copy one under a new number: temporary name, synced, renamed, directory synced. Nothing names it yet.
-//! 3. Read and check all of it against what the manifest says of the damaged one. If it is not sound, the next one.
-//! 4. Claim the ranges that reference the damaged file, so that no job changes them. One edit puts the copy in its place
-//!    everywhere, with the same clips; the damaged file is removed when nobody holds it any more.
+//! Replaces damaged table files by sound copies from another directory, while the database is in
+//! use. [`FileReplacement::heal`] lists the steps.
 //!
 //! Invariants
-//! * a crash leaves the damaged file or the sound one in use, and at most an orphan;
-//! * whoever began to read before goes on reading the damaged file: maps are never changed under anybody.
+//! * After a crash either the damaged file or the sound copy is in use, and at most one orphan is
+//!   left.
+//! * Reads that began before continue on the damaged file: a mapped file is never changed.
 //!
-//! Not here: what is damaged (`quarantine`, `check`).
+//! Not here: finding the damage (`quarantine`, `check`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,27 +24,28 @@ use super::checkpoint::copy_file;
 use crate::lsm::background::maintenance::Maintenance;
 use crate::lsm::{Engine, Env};
 
-/// Where a backup may keep table files beside its own directory.
+/// The directory below its own in which a backup may keep table files.
 const FILES_DIR: &str = "files";
 
-/// Table files by their ids, in a directory that need not be a database.
+/// Table files by id, in a directory that need not be a database.
 pub(crate) struct SoundCopies(BTreeMap<FileId, Vec<PathBuf>>);
 
-/// What became of a damaged file.
+/// The outcome for a damaged file.
 #[derive(Clone, Debug)]
 pub(crate) enum Healed {
-    /// A copy of this file took its place, under this number.
+    /// A copy of this file replaced it, under this number.
     From(PathBuf, FileNumber),
-    /// There is none with its id.
+    /// There is no file with its id.
     NoCopy,
-    /// There is one, and it is damaged too.
+    /// There is a copy, and it is damaged too.
     Unsound(Error),
-    /// Compaction or a drop took the file meanwhile.
+    /// Compaction or a drop removed the file in the meantime.
     Gone,
 }
 
 impl SoundCopies {
-    /// Looks at every table file in `dir`, and in `concat_iter` below it; what has no readable header is passed over.
+    /// Examines every table file in `dir` and in `FILES_DIR` below it. Files without a readable
+    /// header are skipped.
     ///
     /// # Errors
     /// `NotFound` if there is no such directory; `Io`.
@@ -92,10 +89,21 @@ impl<'e> FileReplacement<'e> {
         Self(engine.maintenance())
     }
 
-    /// Replaces `file` by a sound copy; `progress` receives the bytes read.
+    /// Replaces `file` by a sound copy. `progress` is called with the bytes read.
+    ///
+    /// 1. Find files with the same unique id in `copies`. Numbers may name different files; only
+    ///    the id identifies the right one.
+    /// 2. Copy one under a new number: temporary name, sync, rename, sync of the directory. No
+    ///    version contains it yet.
+    /// 3. Read and check the whole copy against the manifest's entry of the damaged file. If it is
+    ///    damaged, try the next one.
+    /// 4. Claim the ranges that reference the damaged file, so that no job changes them. One edit
+    ///    replaces it by the copy in all of them, with the same clips. The damaged file is removed
+    ///    when no reader holds it any more.
     ///
     /// # Errors
-    /// `StorageFull` and `Io` of copying; of the manifest. The damaged file is in use then as before.
+    /// `StorageFull` and `Io` of copying; those of the manifest. The damaged file then remains in
+    /// use.
     pub(crate) fn replace(
         &self,
         file: &FileEntry,
@@ -105,7 +113,7 @@ impl<'e> FileReplacement<'e> {
         let _work = self.0.state.work()?;
         let mut outcome = Healed::NoCopy;
         for path in copies.of(file.meta.id) {
-            // Beside the damaged one, until nobody holds that.
+            // Space for both files, until no reader holds the damaged one.
             let _room = self.0.plan(file.meta.bytes).ok_or_else(|| self.0.no_room())?;
             let meta = self.copy_in(&file.meta, path)?;
             let checked = match self.0.env().verify_sst(&meta, progress) {
@@ -130,7 +138,7 @@ impl<'e> FileReplacement<'e> {
         Ok(outcome)
     }
 
-    /// Step 2: the copy's entry in the manifest, under a new number.
+    /// Step 2. Returns the copy's entry for the manifest, with a new number.
     fn copy_in(&self, meta: &FileMeta, path: &Path) -> Result<FileMeta> {
         let (number, _) = self.0.new_file()?;
         let copied = self.0.env().copy_in(path, number);
@@ -138,9 +146,10 @@ impl<'e> FileReplacement<'e> {
         Ok(FileMeta { number, ..meta.clone() })
     }
 
-    /// Step 4; false if nothing references the file any more.
+    /// Step 4. Returns false if no range references the file any more.
     fn exchange_file(&self, file: &FileEntry, meta: FileMeta) -> Result<bool> {
-        // Jobs that end meanwhile may leave it to other ranges; those of a split are not known before.
+        // A job or a split that ends before the claims may add references in other ranges. Repeat
+        // until the claimed ranges are all.
         loop {
             let version = Arc::clone(&self.0.reader().view.load().version);
             let held = ranges_of(&version, file.meta.number);
@@ -153,7 +162,7 @@ impl<'e> FileReplacement<'e> {
         }
     }
 
-    /// `None` if it is referenced by other ranges than those `held`.
+    /// `None` if the ranges that reference the file differ from those in `held`.
     fn exchange_claimed(
         &self,
         file: &FileEntry,
@@ -175,14 +184,14 @@ impl<'e> FileReplacement<'e> {
     }
 }
 
-/// The ranges that reference the file, in the order of their keys.
+/// The ranges that reference the file, in key order.
 fn ranges_of(version: &Version, file: FileNumber) -> Vec<RangeId> {
     let has = |(_, reference): (_, &FileReference)| reference.file.meta.number == file;
     let ranges = version.ranges.iter().filter(|range| range.references().any(has));
     ranges.map(|range| range.id).collect()
 }
 
-/// The edit that puts `meta` wherever `old` is.
+/// The edit that replaces `old` by `meta` in all ranges.
 fn replacement(version: &Version, old: &FileEntry, meta: &FileMeta) -> VersionEdit {
     let number = old.meta.number;
     let mut edit = VersionEdit {
@@ -209,7 +218,7 @@ impl Env {
         let copied = copy_file(&*self.fs, from, &temporary, &mut |_| ());
         let copied = copied.and_then(|_| self.fs.rename(&temporary, &path));
         copied.map_err(|error| {
-            // Nothing names it: on a full disk its space is needed.
+            // Nothing names it, and on a full disk its space is needed.
             drop(self.fs.remove(&temporary));
             Error::io(format!("copy {} to {}", from.display(), path.display()), error)
         })?;

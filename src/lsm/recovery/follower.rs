@@ -1,19 +1,13 @@
-//! A database as another process sees it: nothing on disk changes, no lock is taken, and nothing is shown that a crash of
-//! the writer or a power cut could take back.
-//!
-//! 1. Read the manifest up to its end (`manifest::tailer`), and open every table file it names: a file that is open stays
-//!    readable when the writer removes it.
-//! 2. Take the durable commits of the logs it names into memtables, one to each log (`wal_tail`, `wal_rows`).
-//! 3. Make an engine that shows this moment: its reads share files, memtables and shapes with the next one's.
-//!
-//! Where a file is gone that the manifest names, the writer has gone on: the manifest is read again. A writer removes a
-//! file only after an edit that no longer names it, so an error counts if the manifest has not changed meanwhile.
+//! Reads a database that another process may write. It changes nothing on disk, takes no lock, and
+//! shows nothing that a crash of the writer or a power cut could revoke. [`LogFollower`] describes
+//! the steps.
 //!
 //! Invariants
-//! * an engine's view never changes; what is younger than its Seq lies in shared memtables, unseen;
-//! * commits are shown in order, each whole, up to the last one that somebody vouches for.
+//! * An engine's view never changes. Commits above its Seq may be in the shared memtables but are
+//!   not visible.
+//! * Commits are shown in order, each completely, up to the last one covered by a durable offset.
 //!
-//! Not here: who refreshes, and when (`db`).
+//! Not here: refreshing (`db`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -44,29 +38,40 @@ use crate::lsm::read::view::Slot;
 use crate::lsm::write::log_queue::{LastSeqs, LogQueue};
 use crate::lsm::{Engine, Env};
 
-/// How often a look is begun again because the writer removed what it was about to read.
+/// The number of retries while the writer removes files that are about to be read.
 const TRIES: usize = 64;
 
-/// See the module.
+/// A reader that follows the database of another process.
+///
+/// 1. Read the manifest up to its end (`ManifestTail`), and open every table file that it names: an
+///    open file stays readable after the writer removes it.
+/// 2. Insert the durable commits of the named logs into memtables, one for each log (`wal_tail`,
+///    `wal_rows`).
+/// 3. Build an engine for this moment. It shares files, memtables and shapes with the engine of the
+///    next refresh.
+///
+/// If a file that the manifest names is missing, the writer has made progress, and the manifest is
+/// read again. A writer removes a file only after an edit that no longer names it. So an error is
+/// reported only if the manifest has not changed.
 pub(crate) struct LogFollower {
     dir: PathBuf,
     options: Options,
     identity: Arc<Identity>,
     manifest: ManifestTail,
-    /// What was read of it, and is shown.
+    /// The version read from the manifest that is shown.
     version: Arc<Version>,
     sst: SstShared,
     logs: Logs,
-    /// What is shown.
+    /// The Seq up to which commits are shown.
     shown: Seq,
 }
 
-/// What was read of the logs.
+/// The contents read from the logs.
 #[derive(Default)]
 struct Logs {
     tail: LogTail,
     rows: LogRows,
-    /// Oldest first, one to each log.
+    /// Oldest first, one for each log.
     slots: Vec<Arc<Slot>>,
     memtables: u64,
     drops: Drops,
@@ -78,8 +83,8 @@ impl LogFollower {
     /// Reads the database in `dir`.
     ///
     /// # Errors
-    /// `NotFound` if there is none; `Corruption`, `Unsupported`, `Io`; `Busy` if the writer replaces files faster than
-    /// they can be opened.
+    /// `NotFound` if there is none; `Corruption`, `Unsupported`, `Io`; `Busy` if the writer
+    /// replaces files faster than they can be opened.
     pub(crate) fn open(dir: &Path, options: Options) -> Result<Self> {
         let fs = Arc::clone(&options.fs);
         if !probe(&*fs, dir)? {
@@ -97,23 +102,24 @@ impl LogFollower {
         Ok(following)
     }
 
-    /// Reads what the writer made durable since; true if anything is new.
+    /// Reads the data that has become durable since. Returns true if anything is new.
     ///
     /// # Errors
-    /// As [`open`](Self::open); what was shown stays. `ChangesLost` if it is another database now, or a restored one.
+    /// As [`open`](Self::open); the state shown so far remains. `ChangesLost` if it is another
+    /// database now, or a restored one.
     pub(crate) fn advance(&mut self) -> Result<bool> {
         let (shown, version) = (self.shown, Arc::clone(&self.version));
         self.read()?;
         Ok(self.shown > shown || !Arc::ptr_eq(&version, &self.version))
     }
 
-    /// Commits that came from logs so far.
+    /// The number of commits read from logs so far.
     pub(crate) fn commits(&self) -> u64 {
         self.logs.commits
     }
 
     fn read(&mut self) -> Result<()> {
-        // What the writer did before this call is seen, whatever happened before.
+        // All writes that were durable before this call must be seen, whatever happened earlier.
         self.manifest.advance()?;
         for _ in 0..TRIES {
             let version = Arc::clone(self.manifest.version());
@@ -127,7 +133,7 @@ impl LogFollower {
                     return Ok(());
                 }
                 Err(error) => {
-                    // Perhaps half a log was read: its memtable is nobody's.
+                    // A log may have been read partly: discard its memtable.
                     self.logs = Logs::default();
                     if !is_changed {
                         return Err(error);
@@ -139,7 +145,7 @@ impl LogFollower {
         Err(Error::new(ErrorKind::Busy, problem))
     }
 
-    /// Reads what `version` names; up to where it can be shown.
+    /// Reads the files and logs of `version`. Returns the Seq up to which it can be shown.
     fn try_read(&mut self, version: &Version) -> Result<Seq> {
         self.check_identity(version)?;
         self.open_files(version)?;
@@ -163,7 +169,7 @@ impl LogFollower {
         Err(Error::new(ErrorKind::ChangesLost, problem))
     }
 
-    /// Opens what the writer may remove.
+    /// Opens the files that the writer may remove.
     fn open_files(&self, version: &Version) -> Result<()> {
         let fs = &*self.options.fs;
         for file in version.files() {
@@ -171,7 +177,7 @@ impl LogFollower {
             let Err(error) = opened else { continue };
             let path = self.dir.join(FileName::Sst(file.meta.number).to_string());
             let is_there = fs.exists(&path).doing("look at", path)?;
-            // Damage answers who reads there.
+            // Damage is reported to the reads that meet it.
             if !is_there || error.kind() != ErrorKind::Corruption {
                 return Err(error);
             }
@@ -179,7 +185,7 @@ impl LogFollower {
         Ok(())
     }
 
-    /// An engine that shows what was read, and refuses every write.
+    /// An engine that shows the state read so far and refuses every write.
     pub(crate) fn engine(&self) -> Arc<Engine> {
         let options = self.options.clone();
         let ttl = Ttl::new(&options, LivedTime::default(), self.shown);
@@ -190,9 +196,10 @@ impl LogFollower {
         let fs = Arc::clone(&options.fs);
         let tail = &self.manifest;
         let manifest = Manifest::for_readers(tail, &self.version, fs, &self.dir, why.clone());
-        // No handle is closed to be opened again later: the writer may have removed the file.
+        // No handle may be closed and reopened later, because the writer may have removed the file.
         let file_systems = [Arc::clone(&options.fs), Arc::clone(&options.fs)];
-        // Gaps are not shared with the next engine: a gap at one Seq is none at a later one.
+        // The gap cache is not shared with the next engine: a gap at one Seq may not be one at a
+        // later Seq.
         let meter = Meter::new(&self.dir);
         let env = Env::new(&self.dir, options, self.sst.clone(), file_systems, meter);
         let (queue, logged) =
@@ -208,7 +215,7 @@ impl LogFollower {
 }
 
 impl Logs {
-    /// Takes in what is durable and was not read yet.
+    /// Inserts the durable records that were not read yet.
     fn read(
         &mut self,
         files: &LogFiles<'_>,
@@ -227,7 +234,7 @@ impl Logs {
             if !is_gone {
                 return Ok(());
             }
-            // All of it was flushed: go on with the oldest log there is.
+            // The whole log was flushed: continue with the oldest log that exists.
             self.tail = LogTail::default();
             if files.logs.is_empty() {
                 return Ok(());
@@ -279,7 +286,8 @@ impl Logs {
         self.slots.push(Arc::new(Slot { memtable, logs: Vec::new() }));
     }
 
-    /// What files hold now must not be there twice. A log without a commit keeps its memtable while it is under way.
+    /// Discards commits that are in files now, so that they do not exist twice. The current log
+    /// keeps its memtable even without a commit.
     fn forget_flushed(&mut self, flushed: Seq) {
         let under_way = self.memtables.saturating_sub(1);
         self.slots.retain(|slot| match slot.memtable.seq_max() {
@@ -290,7 +298,7 @@ impl Logs {
         self.drops.tables.retain(|_, seq| *seq > flushed);
     }
 
-    /// Newest first, with at least one.
+    /// Newest first, at least one.
     fn memtables(&self) -> Vec<Arc<Slot>> {
         if self.slots.is_empty() {
             let memtable = Arc::new(Memtable::new(0, 0, 0));
@@ -300,8 +308,9 @@ impl Logs {
     }
 }
 
-/// True if logs that `version` names may hold commits behind an import that it does not know: the edits of an import are
-/// written before the commits behind it, and it is forgotten with the logs in front of it only.
+/// True if logs named by `version` may hold commits after an import that `version` does not
+/// contain. The edits of an import are written before any later commit, and an import is forgotten
+/// only along with the logs before it.
 fn may_lack_import(version: &Version, newer: &Version) -> bool {
     let last = |version: &Version| version.imports.last().map(|import| import.seq);
     last(newer) > last(version) || version.logs.iter().any(|log| !newer.logs.contains(log))

@@ -1,6 +1,6 @@
-//! What people and `check` look at: the pinned version, files and logs read again, counters.
+//! Inspection by users and by `check`: the pinned version, files and logs read again, counters.
 //!
-//! Not here: copies of what is pinned (`checkpoint`).
+//! Not here: copies of pinned files (`checkpoint`).
 
 use std::path::Path;
 
@@ -22,10 +22,10 @@ use crate::lsm::read::log_files::LogFiles;
 use crate::lsm::read::view::View;
 use crate::lsm::{Engine, Env};
 
-/// The pages of the medium that `Stats` assume: those of most flash.
+/// The page size of the medium that `Stats` assume, in bytes. Most flash has pages of this size.
 const FLASH_PAGE_BYTES: u64 = 16 << 10;
 
-/// See the module.
+/// Reads an open database for inspection.
 pub(crate) struct Inspector<'e>(&'e Maintenance);
 
 impl<'e> Inspector<'e> {
@@ -33,7 +33,7 @@ impl<'e> Inspector<'e> {
         Self(engine.maintenance())
     }
 
-    /// Reads and checks all of one file, as it is on disk now. One with damage is quarantined.
+    /// Reads and checks one whole file as it is on disk now. A damaged file is quarantined.
     pub(crate) fn verify_file(
         &self,
         file: &FileEntry,
@@ -55,7 +55,7 @@ impl<'e> Inspector<'e> {
         facts
     }
 
-    /// Reads the manifest again up to where it is durable; the records there are.
+    /// Reads the durable part of the manifest again, and returns the number of its records.
     pub(crate) fn verify_manifest(&self) -> Result<u64> {
         let (end, path) = {
             let manifest = self.0.install.lock();
@@ -64,16 +64,18 @@ impl<'e> Inspector<'e> {
             (end, self.0.env().dir.join(FileName::Manifest(end.file).to_string()))
         };
         match read_to(self.0.env(), &path, LogKind::Manifest, end) {
-            // It may have been rolled over since, and then it is nobody's.
+            // The manifest may have been rolled over since, and the old file is no longer in use.
             Err(_) if self.0.install.lock().position().file != end.file => Ok(0),
             result => result,
         }
     }
 
-    /// Reads every log that recovery would read, or the change feed: the records there are, and what is wrong with each log.
+    /// Reads every log that recovery or the change feed would read. Returns the number of records
+    /// and the problems found.
     pub(crate) fn verify_logs(&self) -> (u64, Vec<Error>) {
         let active = self.0.writer.group_commit.lock().queue.position();
-        // After a failure nobody knows where the active log ends; what can be read of it is looked at.
+        // After a failed write the end of the active log is unknown, so only its readable part is
+        // checked.
         let is_written = self.0.writer.group_commit.flush(Durability::Buffered).is_ok();
         let logs = all_logs(self.0.install.lock().version());
         let (mut records, mut problems) = (0, Vec::new());
@@ -86,7 +88,7 @@ impl<'e> Inspector<'e> {
             match read_to(self.0.env(), &path, LogKind::Wal, Position { file: log.number, offset })
             {
                 Ok(count) => records += count,
-                // Flushed meanwhile, perhaps by another process.
+                // The log was flushed since, perhaps by another process.
                 Err(_) if is_gone() => {}
                 Err(_)
                     if self.0.is_reader && matches!(self.0.env().fs.exists(&path), Ok(false)) => {}
@@ -96,7 +98,7 @@ impl<'e> Inspector<'e> {
         (records, problems)
     }
 
-    /// Where `log` ends by the log that follows it.
+    /// The end of `log` according to the log that follows it.
     fn end_by_next(&self, log: LogMeta, next: LogMeta) -> Option<u64> {
         let files = LogFiles { fs: &*self.0.env().fs, dir: &self.0.env().dir, logs: &[] };
         let (open, ..) = files.first_record(next).ok().flatten()?;
@@ -104,7 +106,7 @@ impl<'e> Inspector<'e> {
         Some(before.accepted_end)
     }
 
-    /// What the medium has written. Who only reads knows what the last edit said.
+    /// The bytes written to the medium. On a reader, those stated by the last edit.
     pub(crate) fn wear(&self) -> Wear {
         if self.0.is_reader {
             let view = self.0.reader().view.load_full();
@@ -186,7 +188,7 @@ impl<'e> Inspector<'e> {
         fields
     }
 
-    /// What the limit on disk use is about; zeros without one.
+    /// The fields of the limit on disk use; zeros without one.
     fn disk_fields(&self) -> [(&'static str, u64); 5] {
         let [used, limit, refusals, files, bytes] = self.0.disk_use().unwrap_or_default();
         [
@@ -198,7 +200,7 @@ impl<'e> Inspector<'e> {
         ]
     }
 
-    /// What is counted of memory, by part and together.
+    /// Memory use by part, and in total.
     fn memory(&self, view: &View) -> [(&'static str, u64); 7] {
         let memtables: usize = view.memtables.iter().map(|slot| slot.memtable.bytes()).sum();
         let parts = [
@@ -214,20 +216,21 @@ impl<'e> Inspector<'e> {
     }
 }
 
-/// `part` by `whole` in percent; 0 if there is no whole.
+/// `part` by `whole` in percent; 0 if `whole` is 0.
 fn percent(part: u64, whole: u64) -> u64 {
     let percent = (u128::from(part) * 100).checked_div(u128::from(whole));
     percent.map_or(0, |percent| u64::try_from(percent).unwrap_or(u64::MAX))
 }
 
-/// What the range has at least: its run, or its largest young file. Whatever else there is may be superseded.
+/// The least bytes of live data in the range: its run, or its largest young file. All other data
+/// may be superseded.
 fn live_bytes(range: &FileRange) -> u64 {
     let run = range.run.iter().map(|reference| reference.bytes).sum::<u64>();
     let young = range.young.iter().map(|reference| reference.bytes).max();
     run.max(young.unwrap_or_default())
 }
 
-/// Reads the records of a log; they must reach `end`.
+/// Reads the records of a log, which must reach `end`. Returns their number.
 fn read_to(env: &Env, path: &Path, kind: LogKind, end: Position) -> Result<u64> {
     let mut reader = LogReader::open(&*env.fs, path, kind, None)?;
     let mut records = 0;
@@ -249,7 +252,7 @@ fn read_to(env: &Env, path: &Path, kind: LogKind, end: Position) -> Result<u64> 
 }
 
 impl Env {
-    /// Reads and checks all of a file anew, past whoever has it open.
+    /// Reads and checks a whole file through a new handle, not through one that is already open.
     pub(in crate::lsm) fn verify_sst(
         &self,
         meta: &FileMeta,

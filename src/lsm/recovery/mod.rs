@@ -1,6 +1,7 @@
-//! Opening a database and reading what it left behind: replay, followers, the change log, checkpoints and file replacement.
+//! Opening a database and reading its files: replay, followers, the change log, checkpoints and
+//! file replacement.
 //!
-//! Not here: what runs once the database is open (`scheduler`).
+//! Not here: background work after opening (`scheduler`).
 
 pub(super) mod change_log;
 pub(super) mod checkpoint;

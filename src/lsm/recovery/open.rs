@@ -1,22 +1,13 @@
-//! Opening: from what a directory holds to a running engine.
-//!
-//! 1. Refuse a directory that is something else; take the lock; open or create the manifest.
-//! 2. Read the first record of every log that the manifest names: it tells how the log before it ended.
-//! 3. Replay the logs in order, each up to where its successor says it ended, into memtables.
-//! 4. At the first place X where a record should be and is not, ask whether anybody vouches for more: a promise
-//!    beyond X in this log or a later one, the clean-close edit, a manifest that is shorter than a log says.
-//!    If so, refuse: acknowledged data is damaged. If not, X is a torn tail: all behind it, in all logs, is dropped.
-//! 5. Write again what nobody vouches for, and sync what was accepted, so that nothing new can rest on what is only
-//!    in the system's memory. After a close in order that is the clean-close edit alone, and waits for the first edit.
-//! 6. Remove files that nothing names, begin a new log that names where the last one ended, start background work.
-//!    After a close in order the new log waits too, for the first commit: who only reads writes nothing.
+//! Opens a database: from the contents of a directory to a running engine. [`open`] lists the
+//! steps.
 //!
 //! Invariants
-//! * nothing is appended to a log of an earlier opening;
-//! * no file is removed before everything that is named has been found;
-//! * Seqs go on above every Seq on disk, and above the seq reservation if weak commits may have been lost.
+//! * Nothing is appended to a log of an earlier opening.
+//! * No file is removed before every named file has been found.
+//! * New Seqs are above every Seq on disk, and above the Seq reservation if weak commits may have
+//!   been lost.
 //!
-//! Not here: the manifest's own opening (`manifest`), replay of one log (`replay`).
+//! Not here: opening the manifest (`manifest`), replaying one log (`replay`).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -58,14 +49,29 @@ use crate::lsm::write::log_queue::{LogQueue, SPARE_BUFFERS};
 use crate::lsm::write::rate_limit::RateLimit;
 use crate::lsm::{Engine, Env, Reader, Writer};
 
-/// Small logs of short sessions share a memtable; with more than this many it is flushed.
+/// Small logs of short sessions share a memtable. After this many logs the next memtable begins.
 const LOGS_PER_MEMTABLE_MAX: usize = 8;
 
 /// Opens or creates the database in `dir`.
 ///
+/// 1. Refuse a directory that holds something else, take the lock, and open or create the manifest.
+/// 2. Read the first record of every log that the manifest names. It states where the previous log
+///    ended.
+/// 3. Replay the logs in order into memtables, each up to the end that its successor states.
+/// 4. Let X be the first position without a valid record. If anything vouches for more,
+///    acknowledged data is damaged and opening fails. That may be a durable offset beyond X in this
+///    log or a later one, the clean-close edit, or a manifest that is shorter than a log states.
+///    Otherwise X is a torn tail, and everything after it in all logs is dropped.
+/// 5. Rewrite the accepted bytes that no durable offset covers, and sync what was accepted. New
+///    data must not depend on bytes that exist only in the system's memory. After a clean close
+///    this concerns only the clean-close edit, and is deferred to the first edit.
+/// 6. Remove files that nothing names, begin a new log that states where the last one ended, and
+///    start background work. After a clean close the new log is deferred to the first commit: a
+///    read-only session writes nothing.
+///
 /// # Errors
-/// `NotFound` if there is none and none is to be created; `InvalidInput` for a directory that is something else;
-/// `Locked`, `Corruption`, `Unsupported`, `Io`, `StorageFull`.
+/// `NotFound` if there is no database and none is to be created; `InvalidInput` for a directory
+/// that holds something else; `Locked`, `Corruption`, `Unsupported`, `Io`, `StorageFull`.
 pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Engine>> {
     let meter = Meter::new(dir);
     look(&*options.fs, dir, &options)?;
@@ -74,7 +80,7 @@ pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Engine>> {
     let space_limit = SpaceLimit::begin(dir, &mut options)?;
     let disk = space_limit.map(|limit| (limit, eviction));
     let fs = meter.count(&options.fs, Cause::Import);
-    // Anew: somebody else may have made a database there before the lock was ours.
+    // Check again: another process may have created a database before this one took the lock.
     let is_there = probe(&*fs, dir)?;
     let mut rng = options.seed.map_or_else(Rng::from_entropy, Rng::from_seed);
     let mut recovered = Recovered::default();
@@ -114,7 +120,7 @@ pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Engine>> {
     Ok(Arc::new(engine))
 }
 
-/// Refuses a `dir` that is something else, and makes it if it is missing and may be.
+/// Refuses a `dir` that holds something else. Creates a missing `dir` if the options allow it.
 fn look(fs: &dyn Fs, dir: &Path, options: &Options) -> Result<()> {
     if probe(fs, dir)? {
         return Ok(());
@@ -154,7 +160,7 @@ fn fork(rng: &mut Rng) -> Rng {
     Rng::from_seed(rng.next_u64())
 }
 
-/// What all table files of an opening share.
+/// The state that all table files of an opening share.
 pub(in crate::lsm) fn shared_by_tables(options: &Options, seed: HashSeed) -> SstShared {
     SstShared {
         cache: Arc::new(BlockCache::new(options.cache_bytes)),
@@ -175,23 +181,25 @@ fn new_env(
     };
     let sst = shared_by_tables(&options, identity.seed);
     let cached_fs: Arc<dyn Fs> = match options.io_mode {
-        // A map takes no descriptor.
+        // A memory map takes no descriptor.
         IoMode::Mmap => Arc::clone(&fs),
         IoMode::Pread => Arc::new(CachedHandleFs::new(Arc::clone(&fs), options.max_open_files)),
     };
     Ok(Env::new(dir, options, sst, [fs, cached_fs], meter))
 }
 
-/// True if the database was closed in order and nothing was written since.
+/// True if the database was closed cleanly and nothing was written since.
 fn is_closed(close: Option<CleanClose>, replayed: &Replayed) -> bool {
-    // The edit that ends a close is written when the closing record is durable; the record alone proves nothing.
+    // The edit that ends a close is written when the closing record is durable. The record alone
+    // proves nothing.
     let close = close.map(|close| (close.log, close.end));
     let last = replayed.accepted.last().map(|log| (log.number, log.accepted_end));
     replayed.is_clean && last.is_some() && last == close
 }
 
-/// After an unclean end the replayed bytes may be nowhere but in the system's memory, and after a failed sync
-/// even a sync leaves them there: what nobody vouches for is written again first.
+/// Makes the accepted log records durable. After an unclean end they may exist only in the system's
+/// memory, and after a failed sync not even another sync writes them. So bytes that no durable
+/// offset covers are written again first.
 fn sync_logs(env: &Env, replayed: &Replayed) -> Result<()> {
     if mutant!("unsynced-recovery") {
         return Ok(());
@@ -210,7 +218,8 @@ fn sync_logs(env: &Env, replayed: &Replayed) -> Result<()> {
     env.sync_dir()
 }
 
-/// Removes those of `names` that are files of this database and that nothing names: leftovers of failed jobs and of crashes.
+/// Removes the files among `names` that belong to this database and that nothing names: leftovers
+/// of failed jobs and of crashes. Returns their number.
 fn remove_orphans(env: &Env, manifest: &mut Manifest, names: &[String]) -> Result<u64> {
     let version = Arc::clone(manifest.version());
     let mut orphans = 0;
@@ -219,7 +228,7 @@ fn remove_orphans(env: &Env, manifest: &mut Manifest, names: &[String]) -> Resul
         Some(FileName::Sst(number)) => !is_named(number),
         _ => false,
     };
-    // If a table file is missing, one that nothing names may be what is left of its rows. Names are
+    // If a table file is missing, an unnamed one may be all that is left of its rows. `names` are
     // sorted.
     let mut missing = version.files().filter(|file| names.binary_search(&file.name()).is_err());
     let keeps_tables = names.iter().any(is_unnamed) && missing.next().is_some();
@@ -235,7 +244,8 @@ fn remove_orphans(env: &Env, manifest: &mut Manifest, names: &[String]) -> Resul
             Some(FileName::Lock | FileName::Current) | None => false,
         };
         if is_orphan {
-            // What the last edit no longer names may be named by what is durable.
+            // A file that the last edit no longer names may be named by the durable part of the
+            // manifest.
             manifest.confirm()?;
             let path = env.dir.join(name);
             let removed = env.fs.remove(&path);
@@ -246,8 +256,8 @@ fn remove_orphans(env: &Env, manifest: &mut Manifest, names: &[String]) -> Resul
     Ok(orphans)
 }
 
-/// Puts the parts of an engine together that has the version of `manifest` and what logs hold, up
-/// to commit `last`: the `memtables` and the `drops`.
+/// Assembles an engine from the version of `manifest` and the contents of the logs up to commit
+/// `last`: the `memtables` and the `drops`.
 pub(super) fn assemble(
     env: Arc<Env>,
     manifest: Manifest,
@@ -280,7 +290,7 @@ pub(super) fn assemble(
     Maintenance { writer, install, state, ttl, eviction: None, executor, is_reader }
 }
 
-/// Begins a new log, unless the last one `is_closed`, and puts the parts together.
+/// Begins a new log, unless the last one `is_closed`, and assembles the engine.
 fn begin(
     env: Arc<Env>,
     mut manifest: Manifest,
@@ -290,7 +300,7 @@ fn begin(
 ) -> Result<Maintenance> {
     manifest.roll_bytes_min = env.options.manifest_roll_bytes;
     let known = manifest.version().clock_if_known();
-    // Numbers may be ahead of any clock: the earlier of the two lets nothing expire early.
+    // Seqs may be ahead of any clock. The lesser of the two values lets no row expire early.
     let known = known.unwrap_or_else(|| env.clock.now().min(replayed.last.0).into());
     let ttl = Ttl::new(&env.options, known, replayed.last);
     let last_log = replayed.accepted.last().copied();
@@ -319,7 +329,8 @@ fn begin_log(
     replayed: &Replayed,
     ttl: &Ttl,
 ) -> Result<LogQueue> {
-    // What was accepted is synced: other readers need not wait for a record of the new log that says so.
+    // The accepted records are synced, so other readers need not wait for a record of the new log
+    // to state that.
     let accepted = last_log.map(|log| Position { file: log.number, offset: log.accepted_end });
     let bytes = env.options.log_allocate_bytes;
     let clock = ttl.news(&manifest.version().clock);
@@ -328,7 +339,7 @@ fn begin_log(
     LogQueue::new(next, last_log, accepted.unwrap_or(durable), replayed.seqs())
 }
 
-/// A queue behind a log that was closed in order.
+/// A queue after a log that was closed cleanly.
 fn behind(env: &Env, log: Predecessor, replayed: &Replayed) -> Result<LogQueue> {
     let path = env.dir.join(FileName::Wal(log.number).to_string());
     let header = LogHeader { kind: LogKind::Wal, number: log.number, id: log.id };
@@ -337,7 +348,8 @@ fn behind(env: &Env, log: Predecessor, replayed: &Replayed) -> Result<LogQueue> 
     Ok(LogQueue::behind(Arc::new(file), end, unused, replayed.seqs()))
 }
 
-/// The replayed memtables newest first, with one that takes writes and belongs to the log `number`, if there is one yet.
+/// The replayed memtables, newest first. The first one accepts writes and belongs to the log
+/// `number`, if that log exists yet.
 fn memtables(env: &Env, mut replayed: Vec<Slot>, number: Option<FileNumber>) -> Vec<Arc<Slot>> {
     let goes_on = replayed.last().is_some_and(|slot| {
         !slot.is_half_full(env.options.memtable_bytes) && slot.logs.len() < LOGS_PER_MEMTABLE_MAX

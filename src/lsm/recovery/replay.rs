@@ -1,11 +1,14 @@
-//! Replay: from the logs that the manifest names to memtables, and the judgement where they end.
+//! Replays the logs that the manifest names into memtables, and decides whether their end is a torn
+//! tail or damage.
 //!
 //! Invariants
-//! * what is accepted is a prefix of the commits: nothing behind the first bad record of any log is used;
-//! * Seqs of commits ascend through all logs;
-//! * every row is checked against its shape before it is believed (`wal_rows`).
+//! * The accepted records are a prefix of the commits: nothing after the first bad record of any
+//!   log is used.
+//! * Seqs of commits ascend through all logs.
+//! * Every row is checked against its shape before it is used (`wal_rows`).
 //!
-//! Format: FORMAT.md §recovery. Not here: frames (`log`), payloads (`format::wal`), what follows (`open`).
+//! Format: FORMAT.md §recovery. Not here: frames (`log`), payloads (`format::wal`), the steps after
+//! replay (`open`).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -27,25 +30,25 @@ use crate::lsm::read::log_files::first_record;
 use crate::lsm::read::view::Slot;
 use crate::lsm::write::log_queue::LastSeqs;
 
-/// What the logs held.
+/// The contents of the logs.
 #[derive(Default)]
 pub(in crate::lsm) struct Replayed {
     /// Oldest first.
     pub(in crate::lsm) slots: Vec<Slot>,
     /// The logs that hold accepted records, in order.
     pub(in crate::lsm) accepted: Vec<Predecessor>,
-    /// Logs that hold none, or only what was dropped.
+    /// Logs without records, or with dropped records only.
     pub(in crate::lsm) unused: Vec<FileNumber>,
     pub(in crate::lsm) drops: Drops,
     pub(in crate::lsm) last: Seq,
-    /// The last that something has which is left: up to `last` numbers may have been given out.
+    /// The highest Seq of all data that is left. Seqs up to `last` may have been assigned.
     pub(in crate::lsm) used: Seq,
     pub(in crate::lsm) commits: u64,
-    /// What the account does not have yet.
+    /// Wear that is not in the account yet.
     pub(in crate::lsm) found: Account,
-    /// Some record vouches for everything up to here.
+    /// A durable offset: some record states that everything up to here is durable.
     pub(in crate::lsm) vouched: Position,
-    /// The last log was closed in order.
+    /// True if the last log was closed cleanly.
     pub(in crate::lsm) is_clean: bool,
     pub(in crate::lsm) torn: Option<String>,
 }
@@ -54,24 +57,25 @@ struct Replay<'a> {
     env: &'a Env,
     manifest: &'a Manifest,
     flushed: Seq,
-    /// The commit replayed last.
+    /// The last replayed commit.
     previous: Seq,
     out: Replayed,
     seq_reservation: Seq,
     rows: LogRows,
-    /// What the account has of logs and commits.
+    /// The positions up to which the account includes log bytes and user bytes.
     counted: Option<(Position, Position)>,
-    /// Logs that were opened and are read again.
+    /// Open logs that will be read again.
     readers: Vec<LogReader>,
 }
 
-/// So many logs stay open from one look at them to the next; after a close in order there are two.
+/// The most logs kept open between their first two reads. After a clean close there are two.
 const READERS_MAX: usize = 8;
 
-/// Replays all logs of `manifest`; `names` are in its directory.
+/// Replays all logs of `manifest`. `names` are the files in its directory.
 ///
 /// # Errors
-/// `Corruption` where somebody vouches for what is not there, `Unsupported` for what a newer build wrote, `Io`.
+/// `Corruption` if a durable offset covers missing data, `Unsupported` for records of a newer
+/// build, `Io`.
 pub(in crate::lsm) fn replay(env: &Env, manifest: &Manifest, names: &[String]) -> Result<Replayed> {
     let version = manifest.version();
     let (last, used) = (version.seq_max(), version.seq_used());
@@ -137,8 +141,9 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Each log in the directory says how long the manifest was; also one that a manifest which was cut
-    /// short no longer names, and which would pass for an orphan.
+    /// Checks the length of the manifest against the first record of each log in the directory.
+    /// This includes logs that a truncated manifest no longer names and that would look like
+    /// orphans.
     fn vouch_for_manifest(&mut self, names: &[String]) -> Result<()> {
         let version = Arc::clone(self.manifest.version());
         let is_kept = |number| version.kept_logs.iter().any(|kept| kept.log.number == number);
@@ -153,13 +158,13 @@ impl Replay<'_> {
             });
             match first {
                 Ok((reader, open)) => {
-                    // Whether it must be whole is judged where it is replayed.
+                    // Damage in the log is handled when the log is replayed.
                     if let Some((RecordKind::Open, Ok(open))) = open {
                         self.manifest.require(open.manifest)?;
                     }
                     self.keep(reader);
                 }
-                // What only the change feed reads keeps nobody from writing.
+                // A log that only the change feed reads must not prevent writing.
                 Err(error) if error.kind() == ErrorKind::Io && !is_kept(number) => {
                     return Err(error);
                 }
@@ -196,7 +201,8 @@ impl Replay<'_> {
         LogReader::open(&*self.env.fs, &path, LogKind::Wal, Some(log.id))
     }
 
-    /// A log is missing, or the manifest has lost the edit that forgets it; any record of the others may tell.
+    /// The error for a missing log. Either the log is lost, or the manifest has lost the edit that
+    /// forgets it; any record of the other logs may show the latter.
     fn missing(&self, path: &std::path::Path) -> Error {
         let position = self.manifest.position();
         let manifest = FileName::Manifest(position.file);
@@ -206,7 +212,8 @@ impl Replay<'_> {
         self.vouch_for_manifest_throughout().err().unwrap_or(missing)
     }
 
-    /// As [`vouch_for_manifest`](Self::vouch_for_manifest), by all records of the logs, for where that is in doubt.
+    /// As [`vouch_for_manifest`](Self::vouch_for_manifest), but with all records of the logs. Used
+    /// when the manifest is in doubt.
     fn vouch_for_manifest_throughout(&self) -> Result<()> {
         let dir = &self.env.dir;
         for name in self.env.fs.list(dir).unwrap_or_default() {
@@ -264,7 +271,7 @@ impl Replay<'_> {
         Ok(reader)
     }
 
-    /// Small logs share a memtable.
+    /// Begins a new memtable if the last one is half full: small logs share a memtable.
     fn begin_slot(&mut self) {
         let options = &self.env.options;
         let is_full = |slot: &Slot| slot.is_half_full(options.memtable_bytes);
@@ -275,8 +282,8 @@ impl Replay<'_> {
         }
     }
 
-    /// Classifies the end of `reader`, which no successor confirms: corruption if a durable offset lies beyond it, a torn
-    /// tail otherwise.
+    /// Decides about the position X where `reader` stopped, if no successor states that the log
+    /// ends there. It is corruption if anything vouches for data beyond X.
     fn classify_end(
         &mut self,
         mut reader: LogReader,
@@ -286,7 +293,8 @@ impl Replay<'_> {
         let (at, why) = (reader.position(), reader.stop_text());
         let is_bad = matches!(reader.stop(), Some(StopReason::Bad(_)));
         let rest = reader.rest()?;
-        // A close vouches too, also for a log that is not read because of what is in front of it.
+        // The clean-close edit counts, too, even for a log that is not read because an earlier one
+        // is bad.
         let close = self.manifest.version().clean_close;
         let close = close.map(|close| Position { file: close.log, offset: close.end });
         let mut highest = rest.durable_up_to.max(close);
@@ -303,8 +311,9 @@ impl Replay<'_> {
             is_torn |= !rest.zeros;
         }
         if let Some(durable_up_to) = highest.filter(|p| *p > at) {
-            // A log that ends in order, or in front of one that was closed, may well be whole: its successor, which
-            // would say so, is not.
+            // A log that ends without a bad record, or before a log that was closed cleanly, may
+            // well be complete. Then the damage is in its successor, which would state where it
+            // ends.
             let may_be_whole = ends_in_order || close.is_some_and(|close| close.file > at.file);
             let suspect = later.first().filter(|_| may_be_whole && successor_is_silent);
             let (file, offset, why) = suspect.map_or((at.file, at.offset, why), |log| {
@@ -323,7 +332,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Checks the last log, which has no record: after a clean close it must have some.
+    /// Handles a last log without records. It must have some if it was closed cleanly.
     fn check_empty(&self, log: &LogMeta) -> Result<()> {
         match self.manifest.version().clean_close {
             Some(close) if close.log == log.number => {
@@ -366,10 +375,10 @@ impl Replay<'_> {
         }
     }
 
-    /// Counts the records of a log up to `end` that the account does not have.
+    /// Counts the log's bytes up to `end` that the account does not include.
     fn count_log(&mut self, end: Position) {
         let found = &mut self.out.found;
-        // An older build has counted nothing: the account begins now.
+        // An older build has counted nothing, so the account begins now.
         if let Some((log_end, _)) = self.counted.filter(|(log_end, _)| *log_end < end) {
             let is_begun = log_end.file == end.file;
             let from = if is_begun { log_end.offset.max(LogFile::START) } else { LogFile::START };
@@ -378,7 +387,7 @@ impl Replay<'_> {
         (found.log_end, found.user_end) = (found.log_end.max(end), found.user_end.max(end));
     }
 
-    /// Counts keys and rows of a record that the account does not have.
+    /// Counts the bytes of keys and rows of a record if the account does not include them.
     fn count_user(&mut self, at: Position, record: &WalRecord<'_>) {
         let is_missing = self.counted.is_some_and(|(_, user_end)| at >= user_end);
         if let (true, WalRecord::Group(group) | WalRecord::Catalog(group)) = (is_missing, record) {

@@ -1,10 +1,11 @@
-//! What the groups of a log hold, on its way into memtables: rows with this process's shapes, range tombstones, drops.
+//! Inserts the groups of a log into memtables: rows with the shapes of this process, range
+//! tombstones, drops.
 //!
 //! Invariants
-//! * every row is checked against its shape before it is believed;
-//! * shapes belong to one log: none is known when the next begins.
+//! * Every row is checked against its shape before it is used.
+//! * Shapes belong to one log: none is known when the next log begins.
 //!
-//! Not here: which records count (`replay`, `wal_tail`).
+//! Not here: which records are accepted (`replay`, `wal_tail`).
 
 use std::collections::BTreeMap;
 
@@ -20,24 +21,25 @@ use crate::memtable::Memtable;
 use crate::model::{Interned, Seq, Shapes};
 use crate::mutants::mutant;
 
-/// The shapes of the log under way, and room to work in.
+/// The shapes of the current log, and buffers.
 #[derive(Default)]
 pub(in crate::lsm) struct LogRows {
-    /// By number. Few, and asked for every row: a tree of one node is faster than a hash.
+    /// By number. There are few, and each row looks one up: a tree of one node is faster than a
+    /// hash table.
     shapes: BTreeMap<u32, Interned>,
-    /// The key and the row under way.
+    /// The current key and the current row.
     key: Vec<u8>,
     row: Vec<u8>,
 }
 
-/// What commits of logs drop that the manifest does not know of.
+/// Drops in commits of logs that the manifest does not contain yet.
 #[derive(Clone, Default)]
 pub(in crate::lsm) struct Drops {
     pub(in crate::lsm) tables: BTreeMap<TableId, Seq>,
     pub(in crate::lsm) range_tombstones: Vec<RangeTombstone>,
 }
 
-/// Why a group cannot be taken in.
+/// The reason why a group is invalid.
 pub(in crate::lsm) struct Problem(pub(in crate::lsm) String);
 
 impl LogRows {
@@ -46,7 +48,7 @@ impl LogRows {
         self.shapes.clear();
     }
 
-    /// Learns the shapes that a group is the first of its log to use.
+    /// Defines the shapes that the group is the first of its log to use.
     pub(in crate::lsm) fn define(
         &mut self,
         shapes: &Shapes,
@@ -59,8 +61,8 @@ impl LogRows {
         Ok(())
     }
 
-    /// Takes in commit `seq`: its entries go into `memtable`, which counts the `bytes` of a commit
-    /// that hides a span.
+    /// Inserts commit `seq`: its entries are inserted into `memtable`. If the commit hides a span,
+    /// the memtable also counts its `bytes`.
     pub(in crate::lsm) fn take(
         &mut self,
         seed: HashSeed,
@@ -107,7 +109,7 @@ impl LogRows {
         Ok(())
     }
 
-    /// Rewrites a row's shape number from the log's to this process's, and checks the row.
+    /// Changes a row's shape number from the log's to this process's, and checks the row.
     fn reframe(&mut self, row: &[u8]) -> Result<(), Problem> {
         let shapes = &self.shapes;
         let mut id = None;
@@ -122,7 +124,7 @@ impl LogRows {
 }
 
 impl Drops {
-    /// Adds what commit `seq` drops.
+    /// Adds the drops of commit `seq`.
     fn take(&mut self, group: &Group<'_>, seq: Seq) -> Result<(), Problem> {
         for change in group.changes() {
             match change {
@@ -140,7 +142,7 @@ impl Drops {
     }
 }
 
-/// True if two entries have the same key: nobody could tell which of them counts.
+/// True if two entries have the same key: it would be undefined which of them counts.
 fn has_key_twice(group: &Group<'_>) -> bool {
     if group.entries().map(|entry| entry.key_suffix).is_sorted_by(|a, b| a < b) {
         return false;

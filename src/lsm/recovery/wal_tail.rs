@@ -1,15 +1,13 @@
-//! The commits that are durable, read from the logs while somebody else may write them.
-//!
-//! 1. Look at the first record of every later log: one that names this log as the one before it says where this one ends.
-//! 2. Read on from the last record that was given. Each record says up to where the logs were durable when it was written;
-//!    what ends at or below the highest of these promises is given, the rest is not: next time it is read anew.
-//! 3. At the end that the successor names go on there.
+//! Reads the durable commits from the logs, while another process may write them.
+//! [`LogTail::advance`] lists the steps.
 //!
 //! Invariants
-//! * what was given is durable: no crash takes it back, and a writer that opens the database accepts it;
-//! * records are given in the order of their Seqs, from logs that follow one another without a gap.
+//! * A returned record is durable: no crash revokes it, and a writer that opens the database
+//!   accepts it.
+//! * Records are returned in the order of their Seqs, from logs that follow each other without a
+//!   gap.
 //!
-//! Not here: which logs there are (`manifest`), what records mean (`wal_rows`, `changes`).
+//! Not here: which logs exist (`manifest`), the meaning of records (`wal_rows`, `changes`).
 
 use crate::error::{Error, Result};
 use crate::format::edit::LogMeta;
@@ -19,35 +17,35 @@ use crate::model::Seq;
 
 use crate::lsm::read::log_files::LogFiles;
 
-/// Where reading has come to. Plain data.
+/// A reading position. Plain data.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogTail {
-    /// The log under way; `None` before the first.
+    /// The current log; `None` before the first.
     pub(crate) log: Option<LogMeta>,
-    /// Where the last record that was given ends.
+    /// The offset at which the last returned record ends.
     end: u64,
     /// Everything up to here is durable.
     durable: Position,
 }
 
-/// A record that is durable, or waits until it is.
+/// A record that is durable, or is held back until it is.
 #[derive(Clone)]
 pub(crate) struct TailRecord {
     pub(crate) log: LogMeta,
     pub(crate) kind: RecordKind,
     pub(crate) seq: Seq,
-    /// Where the payload begins in the file.
+    /// The offset of the payload in the file.
     pub(crate) at: u64,
-    /// Where the record ends.
+    /// The offset of the record's end.
     end: u64,
     pub(crate) payload: Vec<u8>,
 }
 
-/// What a visitor wants.
+/// A visitor's answer: whether it accepts more records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum More {
     Yes,
-    /// This record is taken, and no other.
+    /// This record is accepted, and no further one.
     No,
 }
 
@@ -57,18 +55,25 @@ impl LogTail {
         Self { log: Some(log), end: LogFile::START, durable: Position::default() }
     }
 
-    /// Everything in front of this was given.
+    /// All records before this position were returned.
     pub(crate) fn position(&self) -> Position {
         self.log.map_or(Position::default(), |log| Position { file: log.number, offset: self.end })
     }
 
-    /// Gives every record that is durable and was not given yet, until the visitor has enough;
-    /// `vouched` is what the manifest says is durable. True if the log under way and the one behind
-    /// it are gone.
+    /// Passes every durable record that was not returned yet to `visit`, until that returns `No`.
+    /// `vouched` is the durable offset in the manifest. Returns true if the current log and its
+    /// successor are gone.
+    ///
+    /// 1. Read the first record of every later log. The log that names this one as its predecessor
+    ///    states where this one ends.
+    /// 2. Read on from the last returned record. Each record states the offset up to which the logs
+    ///    were durable when it was written. A record is returned if it ends at or below the highest
+    ///    of these offsets; the others are read again next time.
+    /// 3. At the end that the successor states, continue with the successor.
     ///
     /// # Errors
-    /// `Corruption` where somebody vouches for what is not there; what `visit` answers; `Io`. Then where it has come to
-    /// is not known.
+    /// `Corruption` if a durable offset covers missing data; errors of `visit`; `Io`. The position
+    /// is undefined afterwards.
     pub(crate) fn advance(
         &mut self,
         files: &LogFiles<'_>,
@@ -114,7 +119,8 @@ impl LogTail {
         }
     }
 
-    /// Reads `log` on from `from`, up to `ends` or the first record that is not whole; where that is.
+    /// Reads `log` on from `from`, up to `ends` or the first incomplete record. Returns the offset
+    /// reached.
     fn read(
         &mut self,
         files: &LogFiles<'_>,
@@ -139,7 +145,7 @@ impl LogTail {
             }
             from = reader.position().offset;
             let Some(problem) = self.missing(&mut reader)? else { break };
-            // Perhaps the record was being written when it was read, and is whole now.
+            // The record may have been incomplete because it was being written: read it again.
             if stopped == Some(from) {
                 return Err(Error::corrupt(reader.path(), from, "record", problem));
             }
@@ -148,7 +154,7 @@ impl LogTail {
         Ok((from, More::Yes))
     }
 
-    /// Gives what waits and is durable.
+    /// Returns the waiting records that are durable.
     fn emit(
         &mut self,
         waiting: &mut Vec<TailRecord>,
@@ -170,7 +176,7 @@ impl LogTail {
         Ok(More::Yes)
     }
 
-    /// Who vouches for more than was read, if somebody does.
+    /// The problem, if a durable offset beyond the records read exists.
     fn missing(&self, reader: &mut LogReader) -> Result<Option<String>> {
         let at = reader.position();
         let why = reader.stop_text();
@@ -181,13 +187,14 @@ impl LogTail {
         };
         let durable_up_to =
             rest.max(Some(self.durable)).filter(|durable_up_to| *durable_up_to > at);
-        // A promise of a later log stands for all before it; nothing may be missing then either.
+        // A durable offset in a later log also covers all logs before it, so nothing may be missing
+        // in this case either.
         Ok(durable_up_to.map(|end| format!("{why}; somebody vouches for everything up to {end}")))
     }
 }
 
 impl TailRecord {
-    /// Where it begins.
+    /// The position where the record begins.
     pub(crate) fn start(&self) -> Position {
         Position { file: self.log.number, offset: self.at - RECORD_HEADER_BYTES as u64 }
     }

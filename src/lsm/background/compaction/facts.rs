@@ -1,6 +1,7 @@
-//! What the picker asks about files, from the manifest, and of a part of a file from its indexes and zones.
+//! Answers the picker's questions about files, from the manifest, and about parts of files from
+//! their indexes and zones.
 //!
-//! A file that cannot be read counts as whole: the job that reads it says what is wrong.
+//! A file that cannot be read counts as a whole; the job that reads it reports the error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,29 +20,31 @@ use crate::lsm::read::load_sampling::Readers;
 use crate::lsm::read::range_tombstones::RangeTombstones;
 use crate::lsm::read::snapshot::Horizon;
 
-/// See the module.
+/// The facts at one moment.
 pub(crate) struct FileFacts<'e> {
     env: &'e Env,
     range_tombstones: Arc<RangeTombstones>,
     horizon: Horizon,
     state: &'e MaintenanceState,
     now: Duration,
-    /// A memtable that was frozen for readers is no file yet.
+    /// A memtable that was frozen for readers is not flushed yet.
     is_flushing: bool,
 }
 
-/// More range tombstones than these over a part of a file are carried out by writing it anew: each costs readers.
+/// If more range tombstones than this hide parts of a file, the file is rewritten, because each
+/// costs readers.
 const RANGE_TOMBSTONES_MAX: usize = 64;
-/// So is a range tombstone that hides one of so many bytes of it.
+/// A file's part is also rewritten if range tombstones hide at least 1/`HIDDEN_PART` of its bytes.
 const HIDDEN_PART: u64 = 4;
 
-/// So many keys of young files are looked for in the run: enough to tell a tenth from nine.
+/// The number of keys of young files that are looked up in the run: enough to distinguish 10 % from
+/// 90 %.
 const HIDDEN_SAMPLES: usize = 8;
 
 impl<'e> FileFacts<'e> {
-    /// With the range tombstones of now.
+    /// Facts with the range tombstones of the current view.
     pub(crate) fn new(maintenance: &'e Maintenance) -> Self {
-        // The horizon first: what it knows is in the view.
+        // Read the horizon first, so that the view contains everything that the horizon refers to.
         let horizon = maintenance.reader().horizon();
         let view = maintenance.reader().view.load();
         let frozen = maintenance.env().loads.frozen_for_readers();
@@ -56,7 +59,8 @@ impl<'e> FileFacts<'e> {
         }
     }
 
-    /// The newest range tombstone that everybody sees; it changes when what range tombstones ask for may have changed.
+    /// The newest range tombstone that all readers see. When it changes, range tombstones may
+    /// require other jobs.
     pub(crate) fn range_tombstone(&self) -> Seq {
         let seen = self
             .range_tombstones
@@ -65,12 +69,13 @@ impl<'e> FileFacts<'e> {
         seen.map(|range_tombstone| range_tombstone.from).max().unwrap_or_default()
     }
 
-    /// Everybody sees the commits up to here.
+    /// All readers see the commits up to this Seq.
     pub(crate) fn seen_below(&self) -> Seq {
         self.horizon.oldest()
     }
 
-    /// Some keys of the part, every `each`th from the place `first` on, of [`HIDDEN_SAMPLES`] that are spread over it.
+    /// Sample keys of the part. Of [`HIDDEN_SAMPLES`] places spread over it, returns the key at
+    /// every `each`-th place, beginning with place `first`.
     fn keys_of(&self, reference: &FileReference, first: usize, each: usize) -> Vec<Box<[u8]>> {
         let Ok(sst) = self.env.open_sst(&reference.file) else { return Vec::new() };
         let places = sst.places(&reference.clip, HIDDEN_SAMPLES).unwrap_or_default();
@@ -80,7 +85,7 @@ impl<'e> FileFacts<'e> {
         keys.filter(|key| reference.clip.contains(key)).collect()
     }
 
-    /// True if one of `run` has `key`, or cannot say.
+    /// True if a file of `run` holds `key`, or cannot be read.
     fn holds(&self, run: &[FileReference], key: &[u8]) -> bool {
         let Some(file) = run.iter().find(|reference| reference.clip.contains(key)) else {
             return false;
@@ -104,7 +109,7 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
 
     fn readers(&self, range: &FileRange) -> Readers {
         match self.env.readers(range) {
-            // What is about to be flushed for them is merged with it.
+            // The memtable about to be flushed for readers is merged with the young files.
             Readers::Served if self.is_flushing => Readers::Some,
             readers => readers,
         }
@@ -114,7 +119,7 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
         let each = young.len().clamp(1, HIDDEN_SAMPLES);
         let (mut asked, mut found) = (0, 0);
         for (at, reference) in young.iter().enumerate() {
-            // Together they are asked everywhere.
+            // The young files are sampled at different places, which together cover the span.
             for key in self.keys_of(reference, at, each) {
                 asked += 1;
                 found += u64::from(self.holds(run, &key));
@@ -136,7 +141,7 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
             self.ask(&reference.file, |sst| sst.part(&reference.clip)).unwrap_or(whole)
         };
         if is_sized && !is_whole {
-            // Counted when it was written: better than what an index can tell of a few rows.
+            // The size recorded at writing is more precise than an index is for a few rows.
             part.bytes = reference.bytes;
             part.entries = share(meta.entries, reference.bytes, meta.bytes);
         }

@@ -105,7 +105,8 @@ impl Maintenance {
     /// Merges all files of every range into its run. Tables under FIFO eviction are left out: with
     /// one file each, all their rows would be evicted at the same time.
     ///
-    /// # Errors Those of reading and writing. Work completed before the error is kept.
+    /// # Errors
+    /// Those of reading and writing. Work completed before the error is kept.
     pub(crate) fn compact_all(&self) -> Result<()> {
         let version = Arc::clone(&self.reader().view.load().version);
         let ranges = version.ranges.iter().filter(|range| !self.is_fifo(range.table));

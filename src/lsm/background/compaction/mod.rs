@@ -1,4 +1,4 @@
-//! Compaction: which files to merge, and merging them.
+//! Compaction: choosing files to merge, and merging them.
 
 mod facts;
 pub(crate) mod job;

@@ -1,15 +1,10 @@
-//! Which job goes first, and which ranges need one: pure, and remembered for ranges that did not change.
-//!
-//! 1. Joins: they cost nothing.
-//! 2. Ranges with more sources than the limit, the deepest and hottest first: reads suffer.
-//! 3. What is due by time: range tombstones, then old tombstones. It must not wait for ever behind a steady load.
-//! 4. Everything else by sources removed per byte read, weighed by the reads of the range.
-//! 5. Compression of what rests.
+//! The order of jobs between ranges, and a cache of the ranges that need none. Pure.
 //!
 //! Invariants
-//! * what is remembered of a range holds for exactly that state of it, and until a limit passes a Seq of its files, or what
-//!   waits because few read it, or readers have lost little, waits no longer;
-//! * no file is held: a range is told from its successors by its address, which a weak pointer keeps from being reused.
+//! * A cached result is valid for exactly one state of the range. It expires when a limit passes a
+//!   Seq of its files, or when more readers end the wait of a delayed job.
+//! * No file is kept open: a range is distinguished from its successors by its address, which a
+//!   weak pointer keeps from being reused.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -21,18 +16,27 @@ use crate::model::Seq;
 use super::plan::{Job, Limits, Reason};
 use crate::lsm::read::load_sampling::Readers;
 
-/// How much a job matters: the greatest goes first.
+/// The urgency of a job: the greatest runs first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Urgency {
     class: u8,
     score: u64,
 }
 
-/// How urgent a job is in a range with `sources` files over one another and `reads` a second.
+/// The urgency of a job in a range with `sources` overlapping files and `reads` reads/s. From most
+/// to least urgent:
+///
+/// 1. Joins, because they are free.
+/// 2. Ranges with more sources than the limit, because reads suffer; the deepest and most read
+///    first.
+/// 3. Range tombstones, then old tombstones. A steady load must not delay them for ever.
+/// 4. All others, by sources removed per byte read, weighted by the reads of the range.
+/// 5. Compression of runs at rest.
 pub(crate) fn urgency(job: &Job, sources: usize, reads: u64) -> Urgency {
     let reads = reads.saturating_add(1);
     let removed = job.young.len().saturating_sub(usize::from(job.run.is_empty())).max(1) as u64;
-    // Per MiB, in units of 1/1024: a small merge of a quiet range comes before a large one that frees as much.
+    // Per MiB, in units of 1/1024: a small merge of a rarely read range precedes a large one that
+    // removes as many sources.
     let gain = removed.saturating_mul(reads).saturating_mul(1 << 10);
     let per_byte = gain / (job.bytes >> 20).max(1);
     let (class, score) = match job.reason {
@@ -48,7 +52,7 @@ pub(crate) fn urgency(job: &Job, sources: usize, reads: u64) -> Urgency {
     Urgency { class, score }
 }
 
-/// What was found out about ranges.
+/// Cached results for ranges.
 #[derive(Default)]
 pub(crate) struct Ranking {
     known: BTreeMap<RangeId, Known>,
@@ -57,15 +61,16 @@ pub(crate) struct Ranking {
 struct Known {
     range: Weak<FileRange>,
     limits: Limits,
-    /// Who read it then.
+    /// The read load at that time.
     readers: Readers,
-    /// `None`: nothing is to be done.
+    /// `None`: the range needs no job.
     urgency: Option<Urgency>,
 }
 
 impl Ranking {
-    /// The cached urgency of `range`, unless the range or `limits` have changed since; the inner `None` means that there
-    /// is nothing to do. `readers` is called where more readers would make a difference.
+    /// The cached result for the current state of `range` under `limits`, if there is one. The
+    /// inner `None` means that the range needs no job. `readers` is called if a higher read load
+    /// could change that.
     pub(crate) fn cached(
         &self,
         range: &Arc<FileRange>,
@@ -81,7 +86,7 @@ impl Ranking {
         holds.then_some(known.urgency)
     }
 
-    /// Caches the urgency that the picker found.
+    /// Caches a result.
     pub(crate) fn record(
         &mut self,
         range: &Arc<FileRange>,
@@ -93,7 +98,7 @@ impl Ranking {
         self.known.insert(range.id, known);
     }
 
-    /// Forgets ranges that are gone, if there are many of them.
+    /// Discards results of removed ranges, if there are many.
     pub(crate) fn forget(&mut self, count: usize, is_there: impl Fn(RangeId) -> bool) {
         if self.known.len() > 2 * count + 16 {
             self.known.retain(|id, _| is_there(*id));
@@ -101,7 +106,8 @@ impl Ranking {
     }
 }
 
-/// True if a limit has passed the newest commit of a file, which may be due now, or a range tombstone is new.
+/// True if a limit has passed the newest commit of a file, so that a job may be due, or the newest
+/// range tombstone has changed.
 fn passes(range: &FileRange, before: &Limits, now: &Limits) -> bool {
     let is_between = |seq: Seq, from: Seq, to: Seq| from < seq && seq <= to;
     range.references().any(|(_, reference)| {
@@ -142,7 +148,7 @@ mod tests {
         ];
         let urgencies = reasons.map(|reason| urgency(&job(reason, 3, 100 << 20), 9, 0));
         assert!(urgencies.is_sorted_by(|a, b| a > b), "{urgencies:?}");
-        // However hot the others are.
+        // Even if all other ranges are read heavily.
         let hot = urgency(&job(Reason::Size, 9, 1 << 20), 9, u64::MAX);
         assert!(urgency(&job(Reason::Age, 1, 1 << 30), 2, 0) > hot);
     }

@@ -1,38 +1,15 @@
-//! Which files of a range to merge next: a pure function of the range, facts about its files, and limits.
-//!
-//! 1. Young files that overlap no other file of the range join the run: an edit, no bytes. Ascending and descending
-//!    data is never rewritten.
-//! 2. Four young files or more whose bytes are at least half of what they overlap in the run merge into it, the more the
-//!    better.
-//! 3. Six generations of young files of similar size that are neighbours in age merge into one.
-//!    Both wait where few read, the range has outgrown its flushes, and its young files hide little of its run: then merges
-//!    remove the most sources for the bytes, once a key has as many as the limit.
-//! 4. Where a key would have more sources than the limit, the merge that is cheapest per source removed is forced.
-//! 5. Files that hold many tombstones, tombstones older than the limit, or what a range tombstone hides, go into the run, which
-//!    drops them.
-//! 6. What is young of a range whose readers have lost as much by the number of its files as a merge of all of them takes
-//!    goes into the run, if it is an eighth of what it overlaps or more, and once an hour however little it is.
-//! 7. Many small neighbours in the run, which joins leave behind, become one file.
-//! 8. A run that has come to rest is written again, compressed.
-//!
-//! Of a table that gives its oldest files to make room (`fifo_eviction`), only files that are
-//! neighbours in age are merged, up to a
-//! length, and what is alone joins the run.
-//!
-//! No job is long: one that would read more than `job_bytes_max` (but for 6) takes the part of its inputs below a key
-//! (`cut`). The references keep the rest by a clip that begins there, and the next job goes on with them.
+//! Picks the next merge of a range: a pure function of the range, facts about its files, and
+//! limits. [`pick`] lists the rules.
 //!
 //! Invariants
-//! * a job's output is older or newer than every file it will overlap, as a whole;
-//! * what goes into the run takes everything older that it overlaps with it, so that tombstones may go;
-//! * a cut is a bound of clips, so that all versions of a user key are on one side of it;
-//! * a job is picked for tombstones only if everybody sees them: it drops them, and is not picked
-//!   again.
+//! * A job's output as a whole is older or newer than every file it will overlap.
+//! * A merge into the run includes everything older that it overlaps, so that tombstones may be
+//!   dropped.
+//! * A cut is a bound of clips, so that all versions of a user key are on one side of it.
+//! * A job is picked for tombstones only if all readers see them: the job drops them and is not
+//!   picked again.
 //!
-//! Why half, why four and why six: `simulated_write_amplification_is_sane` below measures them. From any one file that
-//! is half of what it overlaps, and by four, it wrote a seventh more for forty or a hundred memtables and a fifth more for ten.
-//!
-//! Not here: running a job (`job`), which range goes first (`order`), facts about real files (`facts`).
+//! Not here: running a job (`job`), choosing the range (`order`), facts about real files (`facts`).
 
 mod candidate;
 mod cut;
@@ -45,31 +22,63 @@ use super::plan::{Facts, Job, Limits, Part, Reason};
 use crate::lsm::read::load_sampling::Readers;
 use candidate::{Candidate, Picker};
 
-/// So many young files merge into the run at least, while there is room for more: while a range is small, one of them
-/// is soon half of it, and each would rewrite all.
+/// The least number of young files that merge into the run while there is room for more. While a
+/// range is small, a single young file is soon half of the run, and merging each would rewrite the
+/// whole range. The test `simulated_write_amplification_is_sane` measures this constant,
+/// `RUN_FOR_SIZE` and `MERGE_WIDTH`. Merging any single file that is half of what it overlaps, and
+/// four generations at a time, wrote 1/7 more for 40 or 100 memtables and 1/5 more for 10.
 const INTO_RUN_MIN: usize = 4;
-/// Young files go into a run that is up to so many times their length; for readers, so many.
+/// Young files merge into a run of up to this multiple of their bytes; the second constant applies
+/// to merges for readers.
 const RUN_FOR_SIZE: u64 = 2;
 const RUN_FOR_READERS: u64 = 8;
-/// In a job that may be so many times as long as others: of a whole range, of the usual length.
+/// A merge for readers reads up to this multiple of `job_bytes_max`: a whole range of the usual
+/// size.
 const READERS_JOBS: u64 = 2;
-/// Young files merge among themselves this many at a time.
+/// The number of generations of young files that merge with each other.
 const MERGE_WIDTH: usize = 6;
-/// Where files stay with their age, so many at least.
+/// The least number of files in a merge by age.
 const AGE_WIDTH: usize = 3;
-/// A range of up to so many flushes is small: to merge all of it is soon done, and what was loaded is ready to be read.
+/// A range of up to this many flushes is small. A merge of all of it takes little time, and loaded
+/// data soon becomes fast to read.
 const SMALL_FLUSHES: u64 = 8;
-/// Rows of so many bytes each cost a merge more than they do a reader.
+/// Rows of at least this average size cost a merge more than they cost a reader.
 const LONG_ROW_BYTES: u64 = 512;
-/// So many small neighbours in the run become one.
+/// The number of small neighbours in the run that merge into one file.
 const SMALL_NEIGHBOURS: usize = 8;
-/// From one tombstone in so many entries on a file is dense with them: a scan steps over as many dead entries as it
-/// returns live ones, or a good part of that.
+/// A file is dense with tombstones if it has at least one among this many entries. A scan then
+/// skips about as many dead entries as it returns live ones, or a good part of that.
 const DENSE_SHARE: u64 = 4;
-/// Fewer tombstones than this cost a scan less than opening a file: not worth a job.
+/// Fewer tombstones cost a scan less than opening a file, so they are not worth a job.
 const DENSE_MIN: u64 = 256;
 
-/// What to do to `range` next.
+/// The next job for `range`.
+///
+/// 1. Young files that overlap no other file of the range join the run by an edit, without moving
+///    bytes. Ascending and descending data is never rewritten.
+/// 2. At least four young files with at least half the bytes that they overlap in the run merge
+///    into it; the most files win.
+/// 3. Six generations of young files that are similar in size and neighbours in age merge into one.
+/// 4. If a key has more sources than the limit, the merge that costs least per removed source is
+///    forced.
+/// 5. Files merge into the run if they are dense with tombstones, have tombstones older than the
+///    limit, or have entries hidden by a range tombstone. The merge drops those.
+/// 6. All young files merge into the run if readers have lost as much by the number of files as the
+///    merge costs. The young files must have at least 1/8 of the bytes that they overlap; once an
+///    hour any amount is enough.
+/// 7. Eight small neighbours in the run, which joins leave behind, merge into one file.
+/// 8. A run at rest is rewritten with compression.
+///
+/// Rules 2 and 3 are delayed if rows are long, few readers use the range, it has outgrown its
+/// flushes, and its young files hide little of its run (`waits`, `is_wasteful`). Once a key has as
+/// many sources as the limit, the merge is then chosen by `cost_of_room`.
+///
+/// In tables under FIFO eviction (`fifo_eviction`), rule 1 applies, and otherwise only files that
+/// are neighbours in age merge, up to a length.
+///
+/// Except for rule 6, a job that would read more than `job_bytes_max` takes only the part of its
+/// inputs below a key (`cut`). The references keep the rest by a clip that begins there, and later
+/// jobs merge it.
 pub(crate) fn pick<F: RangeFile + Clone>(
     range: &Range<F>,
     facts: &impl Facts<F>,
@@ -112,7 +121,7 @@ pub(crate) fn pick<F: RangeFile + Clone>(
     due.or_else(|| picker.small_neighbours()).or_else(|| picker.rest())
 }
 
-/// How many files a point read looks at, for the worst key.
+/// The most files that a point read has to search, over all keys.
 pub(crate) fn sources<F: RangeFile>(range: &Range<F>) -> usize {
     let at = |key: &[u8]| range.young.iter().filter(|r| r.clip.contains(key)).count();
     let depth = range.young.iter().map(|r| at(&r.clip.low)).max().unwrap_or_default();
@@ -120,9 +129,10 @@ pub(crate) fn sources<F: RangeFile>(range: &Range<F>) -> usize {
 }
 
 impl Job {
-    /// The young files `young` and the run from key `from` on are merged into the run, as much of that as a job may
-    /// read; `None` if there is nothing. Younger files go with them where the run holds what is newer: a flush put it
-    /// there after `young` was listed.
+    /// A merge of the young files `young`, and of the run from key `from` on, into the run; limited
+    /// to the bytes that a job may read. `None` if there is nothing to merge. Younger files are
+    /// included where the run holds newer data, which a flush placed there after `young` was
+    /// listed.
     pub(crate) fn whole<F: RangeFile + Clone>(
         range: &Range<F>,
         facts: &impl Facts<F>,
@@ -141,7 +151,7 @@ impl Job {
 }
 
 impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
-    /// Young files that overlap nothing: all of them at once.
+    /// All young files that overlap no other file.
     fn join(&self) -> Option<Job> {
         let young = &self.range.young;
         let alone = |i: usize, r: &Reference<F>| {
@@ -162,9 +172,10 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         })
     }
 
-    /// Young files of similar length that are neighbours in age: where the oldest go, they go whole.
+    /// Young files of similar length that are neighbours in age: FIFO eviction drops whole files,
+    /// oldest first.
     fn by_age(&self) -> Option<Job> {
-        // One that is cut would leave its inputs where they are.
+        // No window is longer than a job may be: a cut job would leave its inputs in place.
         let most = self.limits.window_bytes.min(self.limits.job_bytes_max);
         let small = self.young_parts.iter().filter(|part| part.bytes <= most / AGE_WIDTH as u64);
         if small.count() < AGE_WIDTH {
@@ -176,17 +187,19 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         widest.map(|window| self.job(window, Reason::Size))
     }
 
-    /// The smallest generations of young files that are of similar size and neighbours in age.
+    /// The smallest window of generations of young files that are similar in size and neighbours in
+    /// age.
     fn similar(&self) -> Option<Candidate> {
         let neighbours = self.windows(MERGE_WIDTH..=MERGE_WIDTH).into_iter();
         let similar = neighbours.filter(|candidate| self.is_similar(candidate));
         similar.min_by_key(|candidate| self.bytes(candidate))
     }
 
-    /// True if merges may wait until a key has too many sources. That writes each byte less often than merges that keep
-    /// the run the largest part; it is felt by readers, now or later, in a range that is merged whole in no time, and where
-    /// many files lie beside one another. What a file more costs a reader is the same however long rows are, what a merge
-    /// costs is not: short ones are merged at once.
+    /// True if merges may wait until a key has too many sources. Waiting writes each byte fewer
+    /// times than merges that keep the run the largest part. Readers would feel the wait, now or
+    /// later, in a small range, which can be merged whole quickly, and in a range with many young
+    /// files, so these do not wait. An additional file costs a reader the same for any row length,
+    /// but a merge costs more for long rows, so ranges with short rows do not wait either.
     fn waits(&self) -> bool {
         let range = self.range;
         let is_flush = |(r, _): &(&Reference<F>, &Part)| r.file.bytes() <= self.limits.flush_bytes;
@@ -201,8 +214,8 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         are_long && !is_small && are_few && self.facts.readers(range) == Readers::Few
     }
 
-    /// What is young, into the run, if readers have lost by it what that costs; but much is not written again for little
-    /// that is new.
+    /// All young files into the run, if readers have lost as much as that costs. A large run is not
+    /// rewritten for a small amount of new data.
     fn for_readers(&self) -> Option<Job> {
         let readers = self.facts.readers(self.range);
         if readers < Readers::Losing || self.range.young.is_empty() {
@@ -210,13 +223,14 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         }
         let candidate = self.close((0..self.range.young.len()).collect(), 0..0);
         let is_due = readers == Readers::Served || self.is_part(&candidate, RUN_FOR_READERS);
-        // In one job: with each flush between two of them the first would begin again.
+        // Run it as one job: after a flush between two parts, the first part would begin again.
         let most = self.limits.job_bytes_max.saturating_mul(READERS_JOBS);
         let is_meant = is_due && self.bytes(&candidate) <= most && self.is_sound(&candidate);
         is_meant.then(|| self.cut_job(&candidate, Reason::Reads, None))
     }
 
-    /// The file with the most tombstones that a merge into the run would drop for good, or one that a range tombstone reaches.
+    /// A file with entries that a range tombstone hides, or else the file with the oldest or the
+    /// most tombstones that a merge into the run would drop.
     fn spent(&self) -> Option<Job> {
         let limits = self.limits;
         let is_sound = |r: &&Reference<F>| !self.facts.is_damaged(r);
@@ -227,7 +241,8 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
             return self.rewrite(reference, Reason::RangeTombstone);
         }
         let parts = || references().zip(self.young_parts.iter().chain(&self.run_parts));
-        // What somebody may not see yet would stay, and be picked again and again.
+        // Tombstones that some reader may not see yet would be kept, and the job picked again and
+        // again.
         let droppable = || {
             let parts = parts().filter(|(r, _)| is_sound(r));
             parts.filter(|(r, part)| part.tombstones > 0 && r.file.seqs().1 <= limits.seen_below)
@@ -247,7 +262,7 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         self.rewrite(reference, Reason::Tombstones)
     }
 
-    /// `reference` goes into the run, up to its last tombstone if that is what counts.
+    /// Merges `reference` into the run, up to its last tombstone if the reason is its tombstones.
     fn rewrite(&self, reference: &Reference<F>, reason: Reason) -> Option<Job> {
         let number = reference.file.number();
         let young = self.range.young.iter().position(|r| r.file.number() == number);
@@ -268,7 +283,7 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         Some(job)
     }
 
-    /// The first stretch of the run that consists of small files.
+    /// The first sequence of small files in the run.
     fn small_neighbours(&self) -> Option<Job> {
         let limits = self.limits;
         let mut from = 0;
@@ -278,7 +293,7 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
                 from = i + 1;
             } else if i + 1 - from == SMALL_NEIGHBOURS {
                 let candidate = self.close(Vec::new(), from..i + 1);
-                // They are merged for themselves, not to drag young files in.
+                // Small files merge only with each other, without including young files.
                 let becomes_one = self.bytes(&candidate) <= limits.run_file_bytes_max;
                 let is_meant = candidate.young.is_empty() && becomes_one;
                 return is_meant.then(|| self.job(&candidate, Reason::Small));
@@ -287,7 +302,7 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         None
     }
 
-    /// The first files of a run that rests and could be smaller.
+    /// The first files of a run at rest that compression could make smaller.
     fn rest(&self) -> Option<Job> {
         let limits = self.limits;
         let is_at_rest = |r: &Reference<F>| r.file.seqs().1 <= limits.rests_below;

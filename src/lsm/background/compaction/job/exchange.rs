@@ -1,9 +1,11 @@
-//! The edit that installs what jobs wrote: pure, from the version as it is now.
+//! Builds the edit that installs the outputs of jobs. A pure function of the current version.
 //!
 //! Invariants
-//! * a range gets of an output what was written for it and nothing else: its clip are the parts that lie in its span;
-//! * a range that changed meanwhile gets nothing, and its inputs stay; the others do not mind;
-//! * an output that no range references is not named.
+//! * A range references an output only by the parts written for that range: the clip consists of
+//!   the parts inside its span.
+//! * A range that has changed since the pick gets nothing, and its inputs stay. Other ranges are
+//!   not affected.
+//! * An output that no range references is not added to the version.
 
 use std::sync::Arc;
 
@@ -17,17 +19,18 @@ use super::super::plan::Job;
 use super::task::{Task, inputs, run_inputs, young_inputs};
 use crate::lsm::background::new_file::NewFile;
 
-/// What became of a set of jobs.
+/// The result of a set of jobs.
 pub(super) struct Exchange {
     pub(super) edit: VersionEdit,
-    /// Files that nothing references after the edit.
+    /// Files that are unreferenced after the edit.
     pub(super) gone: Vec<Arc<FileEntry>>,
-    /// Outputs that the edit does not name.
+    /// Outputs that the edit does not add.
     pub(super) unused: Vec<FileNumber>,
 }
 
-/// Replaces inputs by outputs. `None` if no task is still valid: `version` lacks its inputs where they were picked, or has
-/// something new in the span of its outputs. `remainders` are those of all tasks.
+/// Replaces the inputs by the outputs. A task is left out if `version` no longer has its inputs in
+/// place, or has a new file where its outputs belong. `None` if no task is left. `rests` are those
+/// of all tasks.
 pub(super) fn exchange(
     version: &Version,
     tasks: &[Task],
@@ -68,7 +71,7 @@ pub(super) fn exchange(
     is_any_valid.then_some(Exchange { edit, gone, unused })
 }
 
-/// What was written for `range`.
+/// The references to the outputs written for `range`.
 fn output(range: &FileRange, job: &Job, files: &[NewFile]) -> Vec<ReferenceMeta> {
     let reference = |file: &NewFile| {
         let mut parts = file.parts.iter().filter(|part| range.span.contains(&part.low));
@@ -85,8 +88,9 @@ fn output(range: &FileRange, job: &Job, files: &[NewFile]) -> Vec<ReferenceMeta>
     files.iter().filter_map(reference).collect()
 }
 
-/// True if an input of the job is no longer where it was, or a file joined the run since the job was picked, between
-/// keys of its inputs that no young file covers.
+/// True if an input of the job is no longer in its place, or a file has joined the run inside the
+/// span of an output since the job was picked. Such a file lies between the keys of the inputs,
+/// where it overlaps no young file.
 fn has_changed(picked: &FileRange, now: &FileRange, job: &Job, output: &[ReferenceMeta]) -> bool {
     let is_in_place = |(placement, input): (Placement, &FileReference)| {
         now.references().any(|(at, reference)| {
@@ -105,8 +109,8 @@ fn has_changed(picked: &FileRange, now: &FileRange, job: &Job, output: &[Referen
     !young.chain(run).all(is_in_place) || spans.any(|span| now.run_in(span).iter().any(is_new))
 }
 
-/// The references that a job with a cut leaves: its inputs, clipped to the keys above the cut. `bytes` estimates the bytes
-/// of such a reference.
+/// References to the remainders of inputs that a job merges only below its cut: the same files in
+/// the same places, clipped. `bytes` estimates the size of a remainder.
 pub(super) fn remainders(
     range: &FileRange,
     job: &Job,

@@ -1,7 +1,9 @@
-//! Two jobs with a common input and a flush, in every order: no file is lost and no row is there twice.
+//! Model of two jobs with a common input and a flush, in every order: no file is lost and no row is
+//! duplicated.
 //!
-//! Versions and the exchange are the engine's; the lock and the version in it stand for the manifest. The engine
-//! itself never runs two jobs of a range at once (`MaintenanceState::claim`): this is what holds if it did.
+//! The versions and the exchange are those of the engine; a lock around a version stands for the
+//! manifest. The engine never runs two jobs of a range at the same time
+//! (`MaintenanceState::claim`). This model shows what holds even if it did.
 
 use loom::thread;
 
@@ -16,7 +18,7 @@ use crate::sync::{Mutex, check_model};
 
 const RANGE: RangeId = RangeId(1);
 
-/// Flushed file n holds the commits of one Seq, n; an output holds those of its inputs.
+/// Flushed file n holds the commits of one Seq, n. An output holds the commits of its inputs.
 fn file(number: u64, seqs: (u64, u64)) -> FileMeta {
     FileMeta {
         number: FileNumber(number),
@@ -49,7 +51,7 @@ fn flushed(number: u64) -> VersionEdit {
     VersionEdit { add_references: vec![reference], add_files: vec![meta], ..VersionEdit::default() }
 }
 
-/// One range with files 1 to 3, all young.
+/// One range with the young files 1 to 3.
 fn start() -> Arc<Version> {
     let range = RangeMeta { id: RANGE, table: TableId(1), span: Span::new(b"a", Some(b"z")) };
     let identity = Identity {
@@ -71,7 +73,7 @@ fn start() -> Arc<Version> {
     Arc::new(full)
 }
 
-/// Merges two neighbours into file `output`.
+/// A merge of two neighbours into file `output`.
 fn merge_of(young: [u64; 2], placement: Placement, output: u64) -> (Job, NewFile) {
     let [newer, older] = young;
     let job = Job {
@@ -88,7 +90,7 @@ fn merge_of(young: [u64; 2], placement: Placement, output: u64) -> (Job, NewFile
     (job, NewFile { meta, parts })
 }
 
-/// Which commits the files hold together, ascending.
+/// The Seqs of all commits in the files, ascending.
 fn commits(version: &Version) -> Vec<u64> {
     version.check().unwrap();
     let seqs = version.files().map(|file| file.meta.seq_min.0..=file.meta.seq_max.0);
@@ -101,7 +103,7 @@ fn range(version: &Version) -> Arc<FileRange> {
     Arc::clone(version.ranges.get(RANGE).unwrap())
 }
 
-/// As `install_job`: in the version as it is now, or not at all.
+/// As `install_tasks`: installs the job in the current version, or not at all.
 fn install(current: &Mutex<Arc<Version>>, picked: &Version, job: &Job, files: &[NewFile]) -> bool {
     let mut current = current.lock();
     let task = Task { range: range(picked), job: job.clone() };
@@ -111,8 +113,8 @@ fn install(current: &Mutex<Arc<Version>>, picked: &Version, job: &Job, files: &[
     true
 }
 
-/// Of two jobs that were picked from one version and have an input in common, one is declined; a flush beside them
-/// loses nothing.
+/// Of two jobs that were picked from one version and have a common input, one is declined. A
+/// concurrent flush loses nothing.
 #[test]
 fn trap_10_loom_of_two_jobs_with_a_common_input_one_declines() {
     check_model(|| {

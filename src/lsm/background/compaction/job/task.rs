@@ -1,4 +1,4 @@
-//! What is to be done to one range, and which of its files that reads.
+//! A job of one range, and the files that it reads.
 
 use std::sync::Arc;
 
@@ -9,14 +9,14 @@ use crate::manifest::{FileRange, FileReference};
 use super::super::plan::Job;
 use crate::lsm::background::new_file::share;
 
-/// What is to be done to one range.
+/// A job of one range.
 pub(in crate::lsm) struct Task {
     pub(super) range: Arc<FileRange>,
     pub(super) job: Job,
 }
 
 impl Task {
-    /// About how many bytes of young files it reads; none if it reads nothing.
+    /// About the number of bytes of young files that the job reads; 0 for a join.
     pub(super) fn young_bytes(&self) -> u64 {
         let Self { range, job } = self;
         let young: u64 = young_inputs(range, job).map(|file| file.bytes).sum();
@@ -46,7 +46,8 @@ pub(super) fn inputs<'a>(
     young_inputs(range, job).chain(run_inputs(range, job))
 }
 
-/// The clips of what may hold older versions than the inputs: young files behind the last one, and the rest of the run.
+/// The clips of files that may hold older versions than the inputs: young files after the last
+/// input, and the rest of the run.
 pub(super) fn older_sources(range: &FileRange, job: &Job) -> Vec<Span> {
     let is_input = |file: FileNumber| job.young.contains(&file) || job.run.contains(&file);
     let oldest = range.young.iter().rposition(|file| is_input(file.file.meta.number));

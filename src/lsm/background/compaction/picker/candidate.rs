@@ -1,4 +1,5 @@
-//! Sets of files that may be merged: what must go together so that order is kept, and what it costs.
+//! Sets of files that may be merged: the files that must be merged together to keep the order, and
+//! the cost.
 
 use crate::format::edit::Placement;
 use crate::format::span::Span;
@@ -7,16 +8,16 @@ use crate::ranges::{Range, RangeFile, Reference};
 
 use super::super::plan::{Facts, Job, Limits, Part, Reason};
 
-/// Files that could be merged: positions in the range's lists.
+/// Files that could be merged, as positions in the range's lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
-    /// Ascending: newest first.
+    /// Ascending positions, so newest first.
     pub(super) young: Vec<usize>,
     pub(super) run: std::ops::Range<usize>,
     pub(super) placement: Placement,
 }
 
-/// A range and what is known about its files.
+/// A range with the facts about its files.
 pub(super) struct Picker<'a, F, A> {
     pub(super) range: &'a Range<F>,
     pub(super) facts: &'a A,
@@ -25,7 +26,7 @@ pub(super) struct Picker<'a, F, A> {
     pub(super) run_parts: Vec<Part>,
 }
 
-/// What files cover together.
+/// The keys and Seqs that a set of files covers.
 pub(super) struct Bounds {
     pub(super) span: Span,
     seq_min: Seq,
@@ -43,7 +44,8 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         Self { range, facts, limits, young_parts, run_parts }
     }
 
-    /// What could go into the run: the oldest young files and each alone, with all that must go with them.
+    /// Candidates for a merge into the run: each suffix of the oldest young files, and each young
+    /// file alone, with all files that must be merged with them.
     pub(super) fn run_candidates(&self) -> Vec<Candidate> {
         let count = self.range.young.len();
         let suffixes = (0..count).map(|from| (from..count).collect());
@@ -58,7 +60,8 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         candidates
     }
 
-    /// Adds whatever the output would overlap and that is not newer as a whole, until nothing is missing.
+    /// Adds every file that the output would overlap and that is not newer as a whole, until none
+    /// is missing.
     pub(super) fn close(
         &self,
         mut young: Vec<usize>,
@@ -84,7 +87,8 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         Candidate { young, run, placement: Placement::Run }
     }
 
-    /// Young files that overlap one another and are neighbours in age, `widths` generations at a time.
+    /// Young files that overlap each other and are neighbours in age, `widths` generations at a
+    /// time.
     pub(super) fn windows(&self, widths: std::ops::RangeInclusive<usize>) -> Vec<Candidate> {
         let young = &self.range.young;
         let mut candidates: Vec<Candidate> = Vec::new();
@@ -109,8 +113,9 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         candidates
     }
 
-    /// The generation of each young file: those whose Seqs interlace, such as the outputs of one job, are one. What
-    /// does not overlap is not asked: a part that was merged, and the rest of its inputs, are not of one age.
+    /// The generation of each young file. Files with interleaved Seqs, such as the outputs of one
+    /// job, share a generation. `young` must contain overlapping files only: the merged part of a
+    /// file and the remainder of its inputs differ in age.
     fn generations(&self, young: &[usize]) -> Vec<usize> {
         let (mut generation, mut oldest) = (0, Seq::MAX);
         let next = |i: &usize| {
@@ -124,7 +129,8 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         young.iter().map(next).collect()
     }
 
-    /// Adds the young files that the output would overlap in keys and Seqs, until none is missing.
+    /// Adds the young files that the output would overlap in both keys and Seqs, until none is
+    /// missing.
     fn close_young(&self, mut young: Vec<usize>) -> Candidate {
         while let Some(bounds) = bounds(self.inputs(&young, &(0..0))) {
             let before = young.len();
@@ -144,12 +150,12 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         Candidate { young, run: 0..0, placement: Placement::Young }
     }
 
-    /// True if none of the files is damaged: a merge that reads one comes to nothing.
+    /// True if no file is damaged. A merge that reads a damaged file fails.
     pub(super) fn is_sound(&self, candidate: &Candidate) -> bool {
         !self.inputs(&candidate.young, &candidate.run).any(|file| self.facts.is_damaged(file))
     }
 
-    /// True if the one output is older or newer than every other file it overlaps.
+    /// True if the single output is older or newer than every other file it overlaps.
     fn stays_ordered(&self, candidate: &Candidate) -> bool {
         let Some(bounds) = bounds(self.inputs(&candidate.young, &candidate.run)) else {
             return false;
@@ -166,13 +172,13 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         others.all(|(_, other)| disjoint(other)) && run.iter().all(above_run)
     }
 
-    /// What is young is as large as one of so many `parts` of what it overlaps, or larger.
+    /// True if the young files have at least 1/`parts` of the bytes that they overlap in the run.
     pub(super) fn is_part(&self, candidate: &Candidate, parts: u64) -> bool {
         let overlapped = self.run_bytes(candidate);
         (self.bytes(candidate) - overlapped).saturating_mul(parts) >= overlapped
     }
 
-    /// What its young files hide of the run takes half as much room as the run, or more.
+    /// True if the young files hide at least half of the bytes that they overlap in the run.
     pub(super) fn is_wasteful(&self, candidate: &Candidate) -> bool {
         let overlapped = self.run_bytes(candidate);
         let young: Vec<&Reference<F>> = self.inputs(&candidate.young, &(0..0)).collect();
@@ -181,7 +187,7 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         bytes * 2 >= u128::from(overlapped)
     }
 
-    /// No generation makes up more than half.
+    /// True if no generation has more than half of the bytes.
     pub(super) fn is_similar(&self, candidate: &Candidate) -> bool {
         let generations = self.generations(&candidate.young);
         let bytes_of = |generation: usize| -> u64 {
@@ -197,8 +203,9 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         self.bytes(candidate) / removed(candidate)
     }
 
-    /// The same where merges wait, by the square: who removes more sources at once lets the next merge wait for longer.
-    /// By the cost of one alone, the newest file would merge with the next again and again.
+    /// The cost per source where merges wait, divided by the square of the sources removed: a merge
+    /// that removes more sources lets the next merge wait longer. By the cost per source alone, the
+    /// newest file would merge with the next again and again.
     pub(super) fn cost_of_room(&self, candidate: &Candidate) -> u64 {
         let removed = removed(candidate);
         self.bytes(candidate).saturating_mul(1 << 10) / removed.saturating_mul(removed)
@@ -234,7 +241,7 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         self.cut_job(candidate, reason, self.cut(candidate))
     }
 
-    /// The job that merges what `candidate` has below a key.
+    /// The job that merges the part of `candidate` below a key.
     pub(super) fn cut_job(
         &self,
         candidate: &Candidate,
@@ -259,7 +266,7 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
     }
 }
 
-/// How many sources fewer there are without it, at least one.
+/// The number of sources that the merge removes, at least 1.
 fn removed(candidate: &Candidate) -> u64 {
     let sources = candidate.young.len() + usize::from(!candidate.run.is_empty());
     (sources as u64).saturating_sub(1).max(1)

@@ -1,7 +1,8 @@
-//! Where a job that would be too long ends: at a key, below which it takes its inputs.
+//! The key at which a job ends that would otherwise be too long. The job takes its inputs below
+//! that key.
 //!
 //! Invariants
-//! * something lies below the cut, and something at or above it: every job gets on, and none is cut for nothing.
+//! * Inputs lie on both sides of the cut: every job makes progress, and none is cut needlessly.
 
 use crate::format::span::Span;
 use crate::ranges::{RangeFile, Reference};
@@ -10,12 +11,13 @@ use super::super::plan::Facts;
 use super::candidate::{Candidate, Picker, bounds};
 
 impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
-    /// The key at which a merge of `candidate` ends, if it would read too much otherwise.
+    /// The key at which a merge of `candidate` ends, if it would otherwise read too much.
     ///
-    /// 1. The last boundary between files of the run up to which the job reads no more than it may: nothing is left
-    ///    of the files below it.
-    /// 2. Else, if there is one, the first boundary, unless the job would read twice as much.
-    /// 3. Else a key from the index of an input.
+    /// 1. The last boundary between files of the run up to which the job reads at most
+    ///    `job_bytes_max`. Nothing is left of the run's files below it.
+    /// 2. Otherwise the first boundary, if there is one and the job reads at most twice
+    ///    `job_bytes_max`.
+    /// 3. Otherwise a key from the index of an input.
     pub(super) fn cut(&self, candidate: &Candidate) -> Option<Box<[u8]>> {
         let (bytes, most) = (self.bytes(candidate), self.limits.job_bytes_max);
         if bytes <= most {
@@ -39,12 +41,14 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         found.or_else(|| self.key_of_index(candidate, bytes))
     }
 
-    /// A key that has as much of some input below it as the job may read of the whole. Below the least of them no input has
-    /// more than its share, so that the job is not too long; a larger one is taken where others have less there.
+    /// A key from an input's index. For each input this looks up the key below which the input's
+    /// share of `job_bytes_max` lies. Below the least of these keys no input has more than its
+    /// share, so the job is not too long. A larger key is used if the other inputs have fewer bytes
+    /// below it.
     fn key_of_index(&self, candidate: &Candidate, bytes: u64) -> Option<Box<[u8]>> {
         let most = self.limits.job_bytes_max;
         let young = candidate.young.iter().map(|i| (&self.range.young[*i], &self.young_parts[*i]));
-        // The first boundary of the run is too far already.
+        // Only the first file of the run: the boundary after it is already too far.
         let run = candidate.run.clone().take(1);
         let run = run.map(|i| (&self.range.run[i], &self.run_parts[i]));
         let keys = young.chain(run).filter_map(|(reference, part)| {
@@ -57,13 +61,13 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         fits.or_else(|| keys.iter().min()).map(|(_, key)| key.clone())
     }
 
-    /// True if inputs lie on both sides of `key`.
+    /// True if inputs have keys on both sides of `key`.
     pub(super) fn is_inside(&self, candidate: &Candidate, key: &[u8]) -> bool {
         let bounds = bounds(self.inputs(&candidate.young, &candidate.run));
         bounds.is_some_and(|bounds| *bounds.span.low < *key && bounds.span.contains(key))
     }
 
-    /// About what a merge of `candidate` below `key` reads.
+    /// About the number of bytes that a merge of `candidate` below `key` reads.
     pub(super) fn bytes_below(&self, candidate: &Candidate, key: &[u8]) -> u64 {
         let below = Span::new(&[], Some(key));
         let bytes_of = |reference: &Reference<F>, whole: u64| {

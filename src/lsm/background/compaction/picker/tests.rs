@@ -1,4 +1,5 @@
-//! The picker driven by simulated loads: order is kept at every install, reads stay shallow, bytes are not written too often.
+//! Tests the picker with simulated loads: every install keeps the order, reads need few sources,
+//! and bytes are not rewritten too often.
 
 use std::collections::BTreeMap;
 
@@ -12,7 +13,7 @@ use crate::rng::Rng;
 
 const ENTRY_BYTES: u64 = 1000;
 
-/// A file as its entries: by key the Seq, and whether it deletes. Newest versions only.
+/// A file as a map from key to Seq and whether the entry deletes. Newest versions only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct File {
     number: u64,
@@ -51,7 +52,7 @@ impl Default for Limits {
     }
 }
 
-/// What a test does not ask about.
+/// Answers to the questions that a test does not ask.
 macro_rules! unasked {
     (@readers) => {
         fn readers(&self, _: &Range<File>) -> Readers {
@@ -76,7 +77,7 @@ macro_rules! unasked {
     ($($name:ident),*) => { $(unasked!(@$name);)* };
 }
 
-/// Knows the files by heart, and who reads.
+/// Exact facts, with the given read load.
 struct ReadBy(Readers);
 
 impl Facts<File> for ReadBy {
@@ -108,7 +109,7 @@ impl Facts<File> for ReadBy {
     }
 }
 
-/// Knows the files by heart.
+/// Exact facts.
 struct Exact;
 
 impl Facts<File> for Exact {
@@ -132,7 +133,7 @@ impl Facts<File> for Exact {
     }
 }
 
-/// The same, and the named files are damaged.
+/// Exact facts, with damage in the given files.
 struct Damaged<'a>(&'a [u64]);
 
 impl Facts<File> for Damaged<'_> {
@@ -162,14 +163,14 @@ fn counted(
     reference.file.entries.range(bounds(reference))
 }
 
-/// The numbers inside the clip of a file.
+/// The key numbers inside the clip of a file.
 fn bounds(reference: &Reference<File>) -> std::ops::Range<u32> {
     let low = number_of(&reference.clip.low);
     let high = reference.clip.high.as_deref().map_or(u32::MAX, number_of);
     low..high.max(low)
 }
 
-/// The first number whose key is not below `bound`.
+/// The first number with a key at or above `bound`.
 fn number_of(bound: &[u8]) -> u32 {
     let Some(digits) = bound.get(..8) else { return 0 };
     let number: u32 = std::str::from_utf8(digits).unwrap().parse().unwrap();
@@ -196,12 +197,12 @@ struct Tree {
     written_bytes: u64,
     depth_max: usize,
     jobs: usize,
-    /// Of all jobs, what the longest read.
+    /// The most bytes that a job has read.
     job_bytes_max: u64,
     partial: usize,
-    /// Who reads it.
+    /// The read load.
     readers: Readers,
-    /// What a reader must find: the newest Seq of each key, and whether it deletes.
+    /// The expected contents: the newest Seq of each key, and whether it deletes.
     model: BTreeMap<u32, (u64, bool)>,
 }
 
@@ -238,12 +239,12 @@ impl Tree {
         reference
     }
 
-    /// A memtable with these writes in it.
+    /// Flushes a memtable with these writes.
     fn flush(&mut self, keys: Vec<u32>) {
         self.flush_and_delete(keys, Vec::new());
     }
 
-    /// A memtable with these writes and then deletes in it.
+    /// Flushes a memtable with these writes and then these deletes.
     fn flush_and_delete(&mut self, keys: Vec<u32>, deletes: Vec<u32>) {
         self.user_bytes += (keys.len() + deletes.len()) as u64 * ENTRY_BYTES;
         let mut entries = BTreeMap::new();
@@ -316,7 +317,7 @@ impl Tree {
         }
     }
 
-    /// Every key reads as the model says.
+    /// Checks that every key reads as in the model.
     fn check_reads(&self) {
         for (number, (seq, deletes)) in &self.model {
             let name = key(*number);
@@ -351,7 +352,8 @@ fn simulate(flushes: u32, mut next: impl FnMut(&mut Rng, u32) -> u32) -> Tree {
     tree
 }
 
-/// Memtables of new keys in random order, or of keys over and over again, that nobody reads meanwhile.
+/// Memtables of new keys in random order, or of the same keys repeatedly, without readers in the
+/// meantime.
 fn unread(flushes: u32, is_new: bool) -> Tree {
     let mut tree = Tree::new();
     tree.readers = Readers::Few;
@@ -375,7 +377,7 @@ fn what_nobody_reads_is_merged_less_often() {
     for (flushes, most) in [(8, 1.7), (40, 2.7), (47, 2.6), (60, 2.9), (100, 3.0), (200, 4.7)] {
         let tree = unread(flushes, true);
         check(&format!("{flushes} unread memtables"), &tree, most);
-        // They were a small range once, which is merged whole.
+        // The range was small once, and was merged whole.
         assert!(!tree.range.run.is_empty() || flushes < 4);
     }
 }
@@ -397,7 +399,7 @@ fn who_begins_to_read_has_merged_what_waited() {
     assert!(waited > 4 && sources(&tree.range) < 4, "{waited} -> {}", sources(&tree.range));
 }
 
-/// Memtables of new keys in random order, with readers who always have lost enough.
+/// Memtables of new keys in random order, with readers that have always lost enough.
 fn read_all_the_time(readers: Readers, flushes: u32) -> Tree {
     let mut tree = Tree::new();
     tree.readers = readers;
@@ -422,7 +424,7 @@ fn who_has_lost_enough_has_files_merged_that_are_an_eighth_of_the_run() {
     tree.readers = Readers::Served;
     tree.settle();
     tree.readers = Readers::Some;
-    // One memtable over thirty.
+    // One memtable against thirty.
     tree.flush((0..MEMTABLE).map(|i| 700_000 * i).collect());
     assert_eq!(tree.range.young.len(), 1);
     tree.readers = Readers::Losing;
@@ -436,7 +438,7 @@ fn who_has_lost_enough_has_files_merged_that_are_an_eighth_of_the_run() {
     tree.check_reads();
 }
 
-/// About zipfian with exponent 1 over `count` values, scattered.
+/// About a Zipf distribution with exponent 1 over `count` values, scattered.
 fn zipf(rng: &mut Rng, count: u32) -> u32 {
     let log = (f64::from(count)).ln() * (rng.below(1 << 30) as f64 / f64::from(1 << 30));
     (log.exp() as u32 * 2_654_435) % count
@@ -530,7 +532,7 @@ fn what_is_clear_of_everything_joins_before_others_merge() {
     young(&mut range, 5, (40, 49), &[13, 15]);
     let job = pick(&range, &Exact, &limits).unwrap();
     assert_eq!((numbers(&job), job.placement), ((vec![5, 4, 3, 2], vec![1]), Placement::Run));
-    // What is clear of everything joins first.
+    // Files that overlap nothing join first.
     young(&mut range, 6, (50, 59), &[20, 21]);
     let job = pick(&range, &Exact, &limits).unwrap();
     assert_eq!((numbers(&job), job.is_join()), ((vec![6], vec![]), true));
@@ -540,7 +542,8 @@ fn what_is_clear_of_everything_joins_before_others_merge() {
 fn trap_14_what_goes_into_the_run_takes_everything_older_with_it() {
     let mut range = empty();
     run(&mut range, 1, (1, 9), &[10, 20, 30, 40]);
-    // The large newer file would be worth a merge by itself; the older one lies over the same file of the run.
+    // The large newer file would be worth a merge by itself; the older one overlaps the same file
+    // of the run.
     young(&mut range, 2, (10, 12), &[39]);
     for number in 3..6 {
         young(&mut range, number, (number * 10, number * 10 + 9), &[10, 11, 12]);
@@ -557,7 +560,7 @@ fn where_the_oldest_files_go_they_merge_with_neighbours_in_age_up_to_a_length() 
         young(&mut range, number, (number * 10, number * 10 + 9), &[0, 10, 20]);
     }
     let limits = |bytes| Limits { window_bytes: bytes, sources_max: 2, ..Limits::default() };
-    // Neither the run's length, nor sources, nor what a key has in the run decides.
+    // The run's length, the number of sources, and the entries of a key in the run do not matter.
     let job = pick(&range, &Exact, &limits(100 * ENTRY_BYTES)).unwrap();
     assert_eq!((numbers(&job).0.len(), job.placement), (6, Placement::Young));
     assert!(job.run.is_empty() && job.below.is_none());
@@ -566,7 +569,7 @@ fn where_the_oldest_files_go_they_merge_with_neighbours_in_age_up_to_a_length() 
     let job = pick(&range, &Exact, &limits(10 * ENTRY_BYTES)).unwrap();
     assert_eq!(job.young.len(), 3);
     assert_eq!(pick(&range, &Exact, &limits(8 * ENTRY_BYTES)), None);
-    // Nor is anything begun that there is no room for.
+    // No job begins without space for it.
     let short = Limits { job_bytes_max: 8 * ENTRY_BYTES, ..limits(100 * ENTRY_BYTES) };
     assert_eq!(pick(&range, &Exact, &short), None);
 }
@@ -579,7 +582,7 @@ fn trap_12_young_files_merge_with_neighbours_in_age_only() {
         let keys: Vec<u32> = (0..=size).map(|i| i * 10).collect();
         young(&mut range, number, (number * 10, number * 10 + 9), &keys);
     }
-    // Others join them, but the large one stands among the small ones.
+    // More small files arrive, but the large file lies between them in age.
     young(&mut range, 7, (70, 79), &[0, 10]);
     young(&mut range, 8, (80, 89), &[0, 10]);
     let sources_max = 20;
@@ -597,7 +600,7 @@ fn trap_12_young_files_merge_with_neighbours_in_age_only() {
 fn the_ninth_source_forces_a_merge() {
     let mut range = empty();
     run(&mut range, 1, (1, 9), &(0..10_000).collect::<Vec<_>>());
-    // Each twice as large as all newer ones: no four are similar, none is half the run.
+    // Each file is twice as large as all newer ones: no four are similar, and none is half the run.
     for (number, size) in (2..10).zip([512, 256, 128, 64, 32, 16, 8, 4]) {
         let keys: Vec<u32> = (0..size).collect();
         young(&mut range, number, (number * 10, number * 10 + 9), &keys);
@@ -638,7 +641,8 @@ fn what_lies_clear_of_everything_joins_at_once() {
     assert_eq!((numbers(&job), job.is_join()), ((vec![4, 3, 2], vec![]), true));
 }
 
-/// One file of the run for every thousand keys, and young ones over all of it, together half as large.
+/// One file of the run for every thousand keys, and young files over all of it, half as large
+/// together.
 fn wide(files: u32, over: u32) -> Tree {
     let mut tree = Tree::new();
     tree.limits.job_bytes_max = 2_500 * ENTRY_BYTES;
@@ -663,7 +667,8 @@ fn wide(files: u32, over: u32) -> Tree {
 fn a_job_that_would_be_long_takes_the_leftmost_part() {
     let mut tree = wide(5, 4);
     let job = pick(&tree.range, &Exact, &tree.limits).unwrap();
-    // A file of the run and what lies over it are 1,500 entries: two files would be too many.
+    // A file of the run and the young files over it have 1,500 entries: two files would be too
+    // many.
     assert_eq!((numbers(&job), job.bytes), ((vec![14, 13, 12, 11], vec![0]), 1_500 * ENTRY_BYTES));
     assert_eq!(job.below.as_deref(), Some(key(1000).as_bytes()));
     tree.run(&job);
@@ -691,7 +696,7 @@ fn one_long_file_is_cut_by_its_index() {
 fn asked_for_everything_goes_from_left_to_right() {
     let mut tree = wide(5, 2);
     let asked: Vec<FileNumber> = tree.range.young.iter().map(|r| r.file.number()).collect();
-    // What was flushed meanwhile stays.
+    // Files flushed since then stay.
     young(&mut tree.range, 50, (90, 99), &[5, 4_500]);
     let (mut from, mut jobs) = (Box::default(), 0);
     while let Some(job) = Job::whole(&tree.range, &Exact, &tree.limits, &asked, &from) {
@@ -709,7 +714,7 @@ fn asked_for_everything_goes_from_left_to_right() {
 fn asked_for_everything_takes_younger_files_that_are_older_than_what_joined_the_run() {
     let mut tree = wide(2, 1);
     let asked: Vec<FileNumber> = tree.range.young.iter().map(|r| r.file.number()).collect();
-    // Two flushes: one over the run, and one above its end, which went straight into it.
+    // Two flushes: one overlaps the run, and one lies above its end and joined it directly.
     young(&mut tree.range, 50, (90, 99), &[5, 1_500]);
     run(&mut tree.range, 51, (100, 109), &[3_000]);
     tree.limits.job_bytes_max = u64::MAX;
@@ -788,7 +793,7 @@ fn a_run_at_rest_is_written_again_a_piece_at_a_time() {
     let large = || Fenced(vec![1, 2, 3, 4]);
     tree.limits.rests_below = Seq(8);
     let rests = |tree: &Tree| {
-        // Only the rest: nothing here is fenced.
+        // Without a range tombstone, so that only the rest applies.
         struct Rest(Fenced);
         impl Facts<File> for Rest {
             unasked!(readers, hidden, is_damaged, tombstones_end, wants_rewrite);
@@ -858,7 +863,7 @@ fn random_jobs_lose_nothing_however_short_they_are() {
     assert!(partial > 100, "{partial} partial jobs");
 }
 
-/// A damaged file stays out of every job, and those around it are merged for all that.
+/// A damaged file is never an input, but the files around it are still merged.
 #[test]
 fn trap_28_jobs_go_around_a_damaged_file() {
     let mut rng = Rng::from_seed(28);
