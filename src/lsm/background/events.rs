@@ -33,7 +33,7 @@ pub(crate) struct Recovered {
     pub(crate) torn: Option<String>,
     /// The place and reason if the manifest was cut off.
     pub(crate) manifest_torn: Option<String>,
-    /// The number of files removed because neither the manifest nor a log named them.
+    /// The number of files removed because nothing named them.
     pub(crate) orphans: u64,
 }
 

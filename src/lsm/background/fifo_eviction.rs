@@ -103,7 +103,7 @@ impl Maintenance {
     /// 2. One commit adds a range tombstone, as expiry does, over each whole table that has one of
     ///    these files. Its floor is just above the newest entry of the youngest of these files. It
     ///    is durable before any file is removed, and uses only space reserved for it.
-    /// 3. One edit removes the files that lie completely below the floor (`reclaim`); then they are
+    /// 3. One edit removes the files that are completely below the floor (`reclaim`); then they are
     ///    deleted.
     ///
     /// A crash between steps 2 and 3 loses nothing else: the range tombstone is in the log, and the

@@ -1,5 +1,4 @@
-//! Tables that drop their oldest files near the limit on disk use, and the totals of what they
-//! dropped.
+//! Tables that drop their oldest files near the limit on disk use, and totals of dropped files.
 //!
 //! Not here: choosing and dropping the files (`fifo_eviction`).
 
@@ -15,7 +14,7 @@ use crate::sync::{ArcSwap, AtomicBool, AtomicU64, Mutex, Ordering};
 
 use crate::lsm::write::batch::Gate;
 
-/// The tables under FIFO eviction, and the totals of what they dropped.
+/// The tables under FIFO eviction, and totals of dropped files.
 pub(crate) struct FifoEviction {
     pub(super) tables: ArcSwap<Vec<Arc<Gate>>>,
     /// True once the tables that existed at opening are known, too. Until then no table is merged,

@@ -1,13 +1,4 @@
-//! Flushes the oldest frozen memtable to table files.
-//!
-//! 1. Wait until its last commit is published: files hold no entry that a failed commit group could
-//!    revoke.
-//! 2. Write its entries, except those that no reader can see, into new files. Sync the files and
-//!    their names.
-//! 3. Sync the active log, which contains the Seq reservation for Seqs in use. Under the install
-//!    lock, one edit adds the files, sets the flushed Seq, and removes the logs that are no longer
-//!    needed.
-//! 4. Publish the view without the memtable and with the files, in one step. Then remove the logs.
+//! Flushes the oldest frozen memtable to table files. [`Maintenance::flush_one`] lists the steps.
 //!
 //! Invariants
 //! * Memtables are flushed oldest first, so files always hold a prefix of all commits.
@@ -62,6 +53,16 @@ impl Maintenance {
 
 impl Maintenance {
     /// Flushes the oldest frozen memtable. Returns false if there is none.
+    ///
+    /// 1. Wait until its last commit is published: files hold no entry that a failed commit group
+    ///    could revoke.
+    /// 2. Write its entries, except those that no reader can see, into new files. Sync the files
+    ///    and their names.
+    /// 3. Sync the active log, which contains the Seq reservation for Seqs in use. Under the
+    ///    install lock, one edit adds the files, sets the flushed Seq, and removes the logs that
+    ///    are no longer needed.
+    /// 4. Publish the view without the memtable and with the files, in one step. Then remove the
+    ///    logs.
     ///
     /// # Errors
     /// `StorageFull` and `Io`; the memtable stays and can be flushed later.

@@ -1,12 +1,5 @@
 //! Splits ranges and merges neighbours, concurrently with all other work.
-//!
-//! 1. Claim the ranges, so that no job changes them. A job would be declined if its range were
-//!    gone.
-//! 2. Read from indexes what the edit needs: the key of the cut, about the bytes on each side, and
-//!    whether a file has a key in a gap.
-//! 3. Under the install lock, check that the ranges still exist and build one edit
-//!    (`ranges::divide`). Files that a flush added since are divided with the rest. Publish the
-//!    view.
+//! [`Maintenance::divide_one`] lists the steps.
 //!
 //! Invariants
 //! * No byte of a table file moves: the new ranges reference the old files, clipped.
@@ -74,6 +67,14 @@ impl Maintenance {
     /// Splits a range that is too large, or merges two small neighbours. Returns false if there is
     /// nothing to do; while the version does not change, this is known without examining its
     /// ranges.
+    ///
+    /// 1. Claim the ranges, so that no job changes them. A job would be declined if its range were
+    ///    gone.
+    /// 2. Read from indexes what the edit needs: the key of the cut, about the bytes on each side,
+    ///    and whether a file has a key in a gap.
+    /// 3. Under the install lock, check that the ranges still exist and build one edit
+    ///    (`ranges::divide`). Files that a flush added since are divided with the rest. Publish the
+    ///    view.
     pub(in crate::lsm) fn divide_one(&self) -> Result<bool> {
         let version = Arc::clone(&self.reader().view.load().version);
         let bytes = self.env().options.range_bytes;
@@ -203,8 +204,8 @@ impl Maintenance {
         }
     }
 
-    /// The boundary at or after `key` and before the next key that `range` holds. `key` may be
-    /// truncated anywhere.
+    /// The boundary at or after `key`, and at or before the next key that `range` holds. `key` may
+    /// be truncated anywhere.
     fn boundary_at(&self, range: &FileRange, key: &[u8]) -> Result<Option<Box<[u8]>>> {
         let mut next: Option<Box<[u8]>> = None;
         for (_, reference) in range.references() {

@@ -26,11 +26,10 @@ use super::state::LastSearch;
 const RANGE_TOMBSTONE_BYTES_MAX: usize = 4 << 20;
 
 impl Maintenance {
-    /// Reclaims what it can of drops. Returns false if there was nothing to do.
+    /// Reclaims the space of drops as far as possible. Returns false if there was nothing to do.
     ///
     /// 1. Removes the ranges of tables that no reader can read any more, with their references.
-    /// 2. Removes references to files that lie completely below a range tombstone that all readers
-    ///    see.
+    /// 2. Removes references that are completely below a range tombstone that all readers see.
     /// 3. Removes range tombstones that a newer one covers, or that have nothing older in any log,
     ///    memtable or file.
     ///
@@ -154,8 +153,8 @@ fn remove_under_range_tombstones(
     }
 }
 
-/// Truncates `range_tombstones` to those that one edit may hold; the next edit removes more. The
-/// oldest are first, because newer ones may be the reason for their removal.
+/// Truncates `range_tombstones` to the number that one edit may hold; the next edit removes more.
+/// The oldest are removed first, because newer ones may be the reason for their removal.
 fn keep_short(range_tombstones: &mut Vec<&RangeTombstone>) {
     let mut bytes = 0;
     let fits = |range_tombstone: &&&RangeTombstone| {

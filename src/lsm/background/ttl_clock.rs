@@ -35,9 +35,8 @@ const BACK: u64 = 60 * TICKS_PER_SECOND;
 ///
 /// Lived time starts at the wall clock's value and advances with it. When the wall clock jumps by
 /// more than one day, a new *era* begins, in which lived time continues from its current value. A
-/// clock that returns to an earlier era is believed again, even after reopening. This holds only if
-/// the era was already known at an earlier opening, because wrong clocks may match an era by
-/// chance.
+/// clock that returns to an earlier era is believed again, even after reopening. This holds from
+/// the second return on, because wrong clocks may match an era by chance.
 ///
 /// Commits derive their Seqs from the wall clock. If the clock was wrong, Seqs may be decades in
 /// the future; *marks* then record when Seqs were assigned.

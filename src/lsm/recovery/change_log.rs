@@ -49,7 +49,7 @@ pub(crate) struct ChangeLog {
     ready: VecDeque<TailRecord>,
     /// Imports before the position of `tail` that were not returned yet.
     imports: VecDeque<Import>,
-    /// True once the first record read began the chosen log or a later one.
+    /// True after the first record of the chosen log, or of a later one, was read without a gap.
     is_linked: bool,
     /// The last Seq returned; everything later is still to be returned.
     pub(crate) given: Seq,

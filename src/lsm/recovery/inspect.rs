@@ -25,7 +25,7 @@ use crate::lsm::{Engine, Env};
 /// The page size of the medium that `Stats` assume, in bytes. Most flash has pages of this size.
 const FLASH_PAGE_BYTES: u64 = 16 << 10;
 
-/// Reads an open database for inspection.
+/// Inspects an open database.
 pub(crate) struct Inspector<'e>(&'e Maintenance);
 
 impl<'e> Inspector<'e> {

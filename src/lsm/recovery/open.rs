@@ -49,7 +49,7 @@ use crate::lsm::write::log_queue::{LogQueue, SPARE_BUFFERS};
 use crate::lsm::write::rate_limit::RateLimit;
 use crate::lsm::{Engine, Env, Reader, Writer};
 
-/// Small logs of short sessions share a memtable. After this many logs the next memtable begins.
+/// Small logs of short sessions share a memtable. With this many logs it is frozen and flushed.
 const LOGS_PER_MEMTABLE_MAX: usize = 8;
 
 /// Opens or creates the database in `dir`.

@@ -1,13 +1,4 @@
-//! Running the jobs that the picker chose.
-//!
-//! 1. Claim the range, so that no two jobs change it at the same time. Small ranges that follow it
-//!    and also need a job are claimed with it; this *stretch* of ranges shares its output files.
-//! 2. Merge the inputs of each range into new files, limited to the clips and to keys below the
-//!    job's cut. A join writes nothing.
-//! 3. Under the install lock, check that the current version still has every input in its place. A
-//!    range is left out if a drop removed an input or a flush added a file between them. One edit
-//!    removes the inputs of the other ranges, or clips them to the keys above the cut, and adds the
-//!    outputs. If no range is left, the job is declined and its outputs are removed.
+//! Running the jobs that the picker chose. [`Maintenance::compact_one`] lists the steps.
 //!
 //! Invariants
 //! * A tombstone is dropped only if no source of the range that is older than the inputs can hold
@@ -68,6 +59,17 @@ const REST_TICKS: u64 = 6 * 3_600 * TICKS_PER_SECOND;
 
 impl Maintenance {
     /// Runs the most urgent job. Returns false if there is none.
+    ///
+    /// 1. Claim the range, so that no two jobs change it at the same time. Small ranges that follow
+    ///    it and also need a job are claimed with it; this *stretch* of ranges shares its output
+    ///    files.
+    /// 2. Merge the inputs of each range into new files, limited to the clips and to keys below the
+    ///    job's cut. A join writes nothing.
+    /// 3. Under the install lock, check that the current version still has every input in its
+    ///    place. A range is left out if a drop removed an input or a flush added a file between
+    ///    them. One edit removes the inputs of the other ranges, or clips them to the keys above
+    ///    the cut, and adds the outputs. If no range is left, the job is declined and its outputs
+    ///    are removed.
     pub(crate) fn compact_one(&self) -> Result<bool> {
         if !self.are_fifo_tables_known() {
             return Ok(false);
@@ -82,7 +84,7 @@ impl Maintenance {
             let version = Arc::clone(&self.reader().view.load().version);
             let tasks = self.stretch(&version, id, &limits);
             drop(version);
-            // A job without room may get it from another job.
+            // Without enough space, the job may fit later, after another one has freed some.
             let planned = self.plan_tasks(&tasks).filter(|_| !tasks.is_empty());
             let done = planned.as_ref().map(|_| self.run_tasks(&tasks));
             let claimed = ids_of(&tasks);
@@ -288,9 +290,8 @@ impl Maintenance {
         Some(Task { range: Arc::clone(range), job })
     }
 
-    /// True if the task may share an edit with those of other ranges. No file of the range may
-    /// remain with Seqs that a shared file could enclose, and all readers must see the
-    /// outputs.
+    /// True if the task may share an edit with tasks of other ranges. No file of the range may
+    /// remain with Seqs that a shared file could enclose, and all readers must see the outputs.
     fn can_share(&self, task: &Task) -> bool {
         let Task { range, job } = task;
         let is_small = range.bytes() < SMALL_RANGE_BYTES && job.takes_all_of(range);
@@ -508,9 +509,9 @@ impl Maintenance {
         inputs(range, job).all(is_later).then_some(from)
     }
 
-    /// Called after each `written` bytes of a job. Fails, and so ends the job early, when the
-    /// database is closing or nothing can be installed any more. Waits while a flush needs the
-    /// disk, and for the job's share of the byte rate.
+    /// Called at intervals with the bytes that a job has written since the last call. Fails, and so
+    /// ends the job early, when the database is closing or nothing can be installed any more. Waits
+    /// while a flush needs the disk, and for the job's share of the byte rate.
     fn wait_for_quota(&self, written: u64) -> Result<()> {
         let wait = self.state.pace.lock().take(written, self.env().clock.monotonic());
         if self.executor.is_threaded() {

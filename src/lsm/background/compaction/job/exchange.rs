@@ -89,8 +89,8 @@ fn output(range: &FileRange, job: &Job, files: &[NewFile]) -> Vec<ReferenceMeta>
 }
 
 /// True if an input of the job is no longer in its place, or a file has joined the run inside the
-/// span of an output since the job was picked. Such a file lies between the keys of the inputs,
-/// where it overlaps no young file.
+/// span of an output since the job was picked. The keys of such a file are between the keys of the
+/// inputs, where it overlaps no young file.
 fn has_changed(picked: &FileRange, now: &FileRange, job: &Job, output: &[ReferenceMeta]) -> bool {
     let is_in_place = |(placement, input): (Placement, &FileReference)| {
         now.references().any(|(at, reference)| {

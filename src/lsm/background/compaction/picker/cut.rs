@@ -2,7 +2,7 @@
 //! that key.
 //!
 //! Invariants
-//! * Inputs lie on both sides of the cut: every job makes progress, and none is cut needlessly.
+//! * Inputs have keys on both sides of the cut: every job makes progress, and no cut is useless.
 
 use crate::format::span::Span;
 use crate::ranges::{RangeFile, Reference};
@@ -41,10 +41,9 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         found.or_else(|| self.key_of_index(candidate, bytes))
     }
 
-    /// A key from an input's index. For each input this looks up the key below which the input's
-    /// share of `job_bytes_max` lies. Below the least of these keys no input has more than its
-    /// share, so the job is not too long. A larger key is used if the other inputs have fewer bytes
-    /// below it.
+    /// A key from an input's index. Each input proposes the key below which it has its share of
+    /// `job_bytes_max`. Below the least of these keys no input has more than its share, so the job
+    /// is not too long. A larger key is used if the other inputs have fewer bytes below it.
     fn key_of_index(&self, candidate: &Candidate, bytes: u64) -> Option<Box<[u8]>> {
         let most = self.limits.job_bytes_max;
         let young = candidate.young.iter().map(|i| (&self.range.young[*i], &self.young_parts[*i]));

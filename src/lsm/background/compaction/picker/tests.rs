@@ -582,7 +582,7 @@ fn trap_12_young_files_merge_with_neighbours_in_age_only() {
         let keys: Vec<u32> = (0..=size).map(|i| i * 10).collect();
         young(&mut range, number, (number * 10, number * 10 + 9), &keys);
     }
-    // More small files arrive, but the large file lies between them in age.
+    // More small files arrive, but the large file is between them in age.
     young(&mut range, 7, (70, 79), &[0, 10]);
     young(&mut range, 8, (80, 89), &[0, 10]);
     let sources_max = 20;
