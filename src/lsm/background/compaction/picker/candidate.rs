@@ -203,7 +203,7 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         self.bytes(candidate) / removed(candidate)
     }
 
-    /// The cost per source where merges wait, divided by the square of the sources removed: a merge
+    /// The cost where merges wait: the bytes, scaled, by the square of the sources removed. A merge
     /// that removes more sources lets the next merge wait longer. By the cost per source alone, the
     /// newest file would merge with the next again and again.
     pub(super) fn cost_of_room(&self, candidate: &Candidate) -> u64 {
