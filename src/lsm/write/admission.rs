@@ -1,15 +1,18 @@
-//! What is admitted below the limit on disk use.
+//! Admission of writes below the limit on disk use.
 //!
-//! Of the limit L a margin M is kept for the manifest, for the logs of openings, and for commits that free whole files: tables
-//! stay below L - M. Of the rest a reserve R is kept for deletions and merges, half of it for each: rows are refused while
-//! tables, logs and manifest take more than L - M - R, deletions while all files take more than L - M - R/2, the flush of what
-//! is in memory counted with both. What was admitted counts until it is in the log and in memory.
+//! Of the limit L a margin M is kept for the manifest, the logs of openings, and commits that free
+//! whole files. Table files stay below L - M. A reserve R is kept for deletions and merges, half of
+//! it for each. Rows are refused while tables, logs and manifest use more than L - M - R. Deletions
+//! are refused while all files use more than L - M - R/2. Both sums include the flush of the
+//! memtables. Admitted bytes count until they are in the log and in the memtable.
 //!
 //! Invariants
-//! * all files of the directory together take at most L, but for a manifest that outgrows M: `fs::metered` refuses the rest;
-//! * what is admitted here is not refused below: logs may grow for it up to L, and only what they reserve ahead ends earlier.
+//! * all files of the directory use at most L together, unless the manifest outgrows M:
+//!   `fs::metered` refuses the rest;
+//! * an admitted write is not refused below: logs may grow for it up to L, and only their
+//!   preallocation ends earlier.
 //!
-//! Not here: counting (`fs::metered`), making room and merges near the limit (`space_limit`).
+//! Not here: counting (`fs::metered`), freeing space and merges near the limit (`space_limit`).
 
 use std::cell::Cell;
 use std::path::Path;
@@ -26,22 +29,26 @@ use super::retry::Unblock;
 use crate::lsm::Reader;
 use crate::lsm::read::view::View;
 
-/// A job reads at most about so many full files of the run: long enough that the parts of files around a cut, which are
-/// read twice, are few; short enough to be over in a second on a slow disk.
+/// A job reads at most about this many full files of the run. The parts of files at a cut are read
+/// twice; with this many files they are a small share. A job of this size ends within a second on a
+/// slow disk.
 pub(in crate::lsm) const JOB_RUN_FILES: u64 = 4;
-/// What a manifest reserves at a time, twice: the old and the new one of a roll-over.
+/// The reservation step of a manifest, twice: for the old and the new one of a roll-over.
 const MANIFEST_BYTES: u64 = 128 << 10;
-/// Logs that are there at the same time: one that takes commits, the next one, and those of frozen memtables.
+/// The largest number of logs at the same time: the active one, the next one, and those of frozen
+/// memtables.
 const LOGS: u64 = 8;
-/// Part of the limit that is kept for the manifest at least, and for merges at least and at most.
+/// The divisor of the limit for the smallest margin, and those for the smallest and the largest
+/// reserve.
 const MARGIN_PART: u64 = 64;
 const RESERVE_PART_MIN: u64 = 8;
 const RESERVE_PART_MAX: u64 = 4;
-/// What a table file takes however few rows it has.
+/// The size of a table file with hardly any rows.
 const TABLE_BYTES: u64 = 4 << 10;
-/// Each merge is taken for so much more than its patch: few have to ask again once the row is known.
+/// The allowance of each merge beyond its patch, so that few merges need a second admission once
+/// the row is known.
 const MERGED_BYTES: u64 = 1 << 10;
-/// Rows of the catalog of so few bytes pass as deletions do: gates, retention.
+/// Catalog rows up to this size are admitted as deletions are: gates, retention.
 const CATALOG_BYTES: u64 = 4 << 10;
 /// See the module.
 pub(crate) struct SpaceLimit {
@@ -49,50 +56,53 @@ pub(crate) struct SpaceLimit {
     pub(in crate::lsm) limit: u64,
     margin: u64,
     pub(in crate::lsm) reserve: u64,
-    /// What merges under way may write.
+    /// Bytes that merges in progress may write.
     planned: Mutex<u64>,
-    /// What commits take that were let pass, and that neither log nor memtable has yet.
+    /// Bytes of admitted commits that neither log nor memtable contains yet. A file that is being
+    /// loaded counts as well.
     admitted: Mutex<u64>,
     /// Writes refused since opening.
     refusals: AtomicU64,
-    /// When a flush was asked for last, in nanoseconds of the monotonic clock; 0: never.
+    /// The time of the last flush request in nanoseconds of the monotonic clock; 0 if there was
+    /// none.
     pub(in crate::lsm) asked: AtomicU64,
-    /// It is still to be done.
+    /// A requested flush is still pending.
     pub(in crate::lsm) wants_flush: AtomicBool,
 }
 
-/// A part of a count that others must see, such as what table files that are being written may
-/// take; given back when this is dropped.
+/// A share of a counter, such as the bytes that table files in progress may use. Dropping it
+/// returns the share.
 pub(in crate::lsm) struct Held<'a> {
-    /// `None` where there is no limit.
+    /// `None` if there is no limit.
     count: Option<&'a Mutex<u64>>,
     bytes: u64,
 }
 
-/// What a commit takes until its log and its memtable have it.
+/// The bytes admitted for a commit, held until its log and its memtable contain them.
 pub(in crate::lsm) struct Admitted<'a> {
-    /// `None`: it may take whatever it likes.
+    /// `None` if the commit may use any amount.
     held: Option<Held<'a>>,
-    /// Of its rows.
+    /// The bytes that its operations were admitted for.
     bytes: u64,
 }
 
-/// How much is taken, and of what.
+/// Disk use by category, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::lsm) struct Taken {
-    /// By all files.
+    /// Of all files.
     pub(in crate::lsm) all: u64,
-    /// By those that stay: tables in use, logs, manifest.
+    /// Of the files that stay: tables in use, logs, manifest.
     pub(in crate::lsm) live: u64,
-    /// By the flush of what is in memory, and by what names it then.
+    /// Of the coming flush of the memtables, with the manifest's entries for it.
     pub(in crate::lsm) flush: u64,
 }
 
 impl SpaceLimit {
-    /// For what is in `dir`, by the limit of `options`, whose file system it stands before; `None` without a limit.
+    /// Counts the files of `dir` and wraps the file system of `options` in a meter. `None` if
+    /// `options` set no limit.
     ///
     /// # Errors
-    /// `InvalidInput` for a limit that leaves no room for rows.
+    /// `InvalidInput` if the limit leaves no room for rows.
     pub(in crate::lsm) fn begin(dir: &Path, options: &mut Options) -> Result<Option<SpaceLimit>> {
         let Some(limit) = options.max_disk else { return Ok(None) };
         let margin = (limit / MARGIN_PART).max(margin_least(options));
@@ -126,21 +136,24 @@ impl SpaceLimit {
         }))
     }
 
-    /// From now on nothing grows beyond the limit: before, what an opening needs has to be there.
+    /// Enforces the limit from now on. Not before the end of opening, which must be able to write
+    /// what it needs.
     pub(in crate::lsm) fn enforce(&self) {
         let tables = self.limit - self.margin;
-        // A database that takes more already is to be shrunk: that, too, is written to a log.
+        // A database that already uses more must be able to shrink, and its deletions are logged
+        // too.
         let logs = self.limit.max(self.meter.total().saturating_add(self.margin));
         self.meter.limit(MeterLimits { tables, logs, logs_ahead: self.for_rows() });
     }
 
-    /// What merges may read, and so write, at a time; one may always be as large as `least`, if there is room for it.
+    /// The number of bytes that merges may read, and therefore write, at a time. A single merge may
+    /// always be as large as `least`, provided that it fits.
     pub(in crate::lsm) fn job_bytes_max(&self, view: &View, least: u64) -> u64 {
         let left = self.left_beside(self.taken(view), *self.planned.lock());
         left.min(self.reserve / 2).max(least)
     }
 
-    /// What all files take, the limit, and how many writes it refused.
+    /// The bytes of all files, the limit, and the number of refused writes.
     pub(in crate::lsm) fn figures(&self) -> [u64; 3] {
         [self.meter.total(), self.limit, self.refusals.load(Ordering::Relaxed)]
     }
@@ -150,18 +163,18 @@ impl SpaceLimit {
         let memory = view.memtables.iter().filter(|slot| !slot.memtable.is_empty());
         let files = memory.map(|slot| slot.memtable.bytes() as u64 + TABLE_BYTES);
         let flush = files.sum::<u64>();
-        // A manifest that was closed has given back what it had reserved, and takes it again with the next edit.
+        // A closed manifest has released its reservation; its next edit reserves it again.
         let manifest = (MANIFEST_BYTES / 2).saturating_sub(self.meter.others());
         let live = all.saturating_sub(self.meter.tables()) + view.version.file_bytes;
         Taken { all, live, flush: flush + flush / 8 + manifest }
     }
 
-    /// What rows may take.
+    /// The number of bytes that rows may use.
     pub(in crate::lsm) fn for_rows(&self) -> u64 {
         self.limit - self.margin - self.reserve
     }
 
-    /// What is left for merges beside those that may write `planned` bytes.
+    /// The number of bytes left for merges, besides the `planned` bytes of merges in progress.
     fn left_beside(&self, taken: Taken, planned: u64) -> u64 {
         let used = taken.all + taken.flush + *self.admitted.lock() + planned;
         (self.limit - self.margin).saturating_sub(used)
@@ -181,16 +194,18 @@ impl SpaceLimit {
 }
 
 impl<'a> Held<'a> {
-    /// Where there is no limit.
+    /// The share when there is no limit.
     pub(in crate::lsm) const NONE: Self = Self { count: None, bytes: 0 };
 
-    /// Adds `bytes` if that `fits` beside what others hold: of two that look at the same time only one takes the last room.
+    /// Adds `bytes` to the counter if `fits` accepts the sum of the other shares. The check and the
+    /// addition are atomic: of two concurrent callers only one gets the last space.
     pub(in crate::lsm) fn take(
         count: &'a Mutex<u64>,
         bytes: u64,
         fits: impl Fn(u64) -> bool,
     ) -> Option<Self> {
-        // Nobody gives anything back while this looks: what others hold is counted here, or where it went.
+        // No share is returned while this lock is held. Bytes of others are therefore counted here,
+        // or where they have been written.
         let mut held = count.lock();
         if !fits(*held) {
             return None;
@@ -209,10 +224,10 @@ impl Drop for Held<'_> {
 }
 
 impl Admitted<'_> {
-    /// Where there is no limit, or nothing that it would be about.
+    /// The admission when there is no limit, or when the limit does not apply to the commit.
     pub(super) const ALL: Self = Self { held: None, bytes: 0 };
 
-    /// What `batch` takes with rows that turned out to be so long, if that is more than was let pass.
+    /// The bytes of `batch` with rows of these lengths, if they exceed the admitted bytes.
     #[inline]
     pub(in crate::lsm) fn exceeded_by(
         &self,
@@ -226,10 +241,11 @@ impl Admitted<'_> {
 }
 
 impl SpaceLimit {
-    /// Lets `batch` pass, which takes at least `least` bytes: to be held until it is queued.
+    /// Admits `batch`, which takes at least `least` bytes. The result must be held until the batch
+    /// is queued.
     ///
     /// # Errors
-    /// `StorageFull` where the limit leaves no room for it.
+    /// `StorageFull` if the limit leaves no room for it.
     pub(super) fn admit<'a>(
         &'a self,
         reader: &Reader,
@@ -240,14 +256,15 @@ impl SpaceLimit {
         let Some((bytes, has_rows)) = demand(batch) else { return Ok(Admitted::ALL) };
         let bytes = bytes.max(least);
         let most = if has_rows { self.for_rows() } else { u64::MAX };
-        // In the log and in memory, from where it goes to a table.
+        // Counted twice, for the log and for the memtable, which becomes a table file.
         let for_deletes = self.limit - self.margin - self.reserve / 2;
         let held = self.take_room(reader, help, 2 * bytes, [for_deletes, most])?;
         Ok(Admitted { held: Some(held), bytes })
     }
 
-    /// As [`admit`](Self::admit), for a table file of about so many bytes of rows that come in. All files count as rows do, for
-    /// no version names it before the last of them is written.
+    /// As [`admit`](Self::admit), for a table file of about `bytes` bytes of rows that are loaded.
+    /// The limit for rows applies to all files here, because no version names the loaded files
+    /// before the last of them is written.
     pub(in crate::lsm) fn admit_file(
         &self,
         reader: &Reader,
@@ -258,7 +275,8 @@ impl SpaceLimit {
         self.take_room(reader, help, needs, [self.for_rows(); 2])
     }
 
-    /// Takes so many bytes, if all files stay below the first limit with them, and those that stay below the second.
+    /// Takes `needs` bytes if, with them, all files stay below `most[0]` and the files that stay
+    /// remain below `most[1]`.
     fn take_room(
         &self,
         reader: &Reader,
@@ -280,25 +298,28 @@ impl SpaceLimit {
             is_taken
         };
         if !fits() {
-            // Beyond that only the holders of files could make room.
+            // Beyond that, only readers that release files could free space.
             help.free_space(needs, most[0].min(most[1]), &fits)?;
         }
         held.take().ok_or_else(|| self.refusal(self.taken(&reader.view.load()), false))
     }
 
-    /// Room for a merge that reads `bytes`, beside the others; `None` if it must not begin.
+    /// Reserves space for a merge that reads `bytes`, in addition to the merges in progress. `None`
+    /// if it must not start.
     pub(in crate::lsm) fn plan(&self, reader: &Reader, bytes: u64) -> Option<Held<'_>> {
         let least = bytes.saturating_add(TABLE_BYTES);
-        // All together are to stay in their half of the reserve, as each is picked to, or one that has to be larger alone.
+        // All merges together stay within their half of the reserve, for which jobs are picked. A
+        // larger one must run alone.
         let fits = |others: u64| {
             let is_alone = others == 0 || others.saturating_add(bytes) <= self.reserve / 2;
-            // The view as of now: what others planned and installed meanwhile is in it.
+            // Load the view now, so that it contains what other jobs have installed in the
+            // meantime.
             is_alone && least <= self.left_beside(self.taken(&reader.view.load()), others)
         };
         Held::take(&self.planned, bytes, fits)
     }
 
-    /// So many bytes are missing for `needs` more where files may take `most`.
+    /// The number of bytes that must be freed so that `needs` more fit if files may use `most`.
     pub(in crate::lsm) fn missing(&self, view: &View, needs: u64, most: u64) -> u64 {
         let taken = self.taken(view);
         let others = *self.admitted.lock();
@@ -310,20 +331,22 @@ fn margin_least(options: &Options) -> u64 {
     MANIFEST_BYTES + LOGS * options.log_allocate_bytes
 }
 
-/// The smallest limit that leaves as much room for rows as memtables, logs and merges need around them.
+/// The smallest limit that leaves enough space for rows in addition to memtables, logs and merges.
 pub(crate) fn least_limit(options: &Options) -> u64 {
     let memtables = (options.frozen_max as u64 + 1).saturating_mul(options.memtable_bytes as u64);
-    // Each is in its log and in a table that is being written.
+    // Each memtable is counted three times: in memory, in its log and in a table file that is being
+    // written.
     let fixed =
         memtables.saturating_mul(3).saturating_add(options.run_file_bytes.saturating_mul(2));
-    // Rows have three quarters of a limit at least, but for the margin: one and a half times this leaves the rest of it.
+    // The kept logs count against the share of rows, which is at least three quarters of the limit,
+    // less the margin. One and a half times their bytes leaves the rest of that share to rows.
     let kept = options.keep_changes_bytes.unwrap_or(0);
     let fixed = fixed.saturating_add(kept.saturating_add(kept / 2));
-    // Where the margin is a share of the limit, the limit is far above this.
+    // If the margin is a share of the limit, the limit is far above this value.
     fixed.saturating_add(margin_least(options).saturating_mul(2))
 }
 
-/// What limit a file is held to.
+/// The category of limit that applies to a file.
 fn metered(name: &str) -> Metered {
     match FileName::parse(name) {
         Some(FileName::Sst(_)) => Metered::Table,
@@ -333,8 +356,8 @@ fn metered(name: &str) -> Metered {
     }
 }
 
-/// About how many bytes `batch` takes, and whether it writes rows: else it deletes, or changes a
-/// few bytes of the catalog. `None` if whole files go with it, or nothing changes on the disk.
+/// About how many bytes `batch` takes, and whether it writes rows. Otherwise it deletes, or changes
+/// a few bytes of the catalog. `None` if it removes whole files, or changes nothing on the disk.
 fn demand(batch: &Batch<'_>) -> Option<(u64, bool)> {
     let is_new = |change: &TableChange| matches!(change, TableChange::Created(_));
     let creates = batch.changes.iter().any(is_new);

@@ -1,51 +1,60 @@
-//! How much a writer is slowed so that background work keeps up: pure functions of what waits to be done.
+//! The delay of writers that lets background work keep up, as pure functions of the backlog.
 //!
 //! Invariants
-//! * nothing waits, no delay: a range is slowed by its own files only, and everybody by memory only when it is nearly
-//!   used up, and then to the pace of flushes, not below it: what waits for memory longer than that waits for nothing;
-//! * delays grow steadily, from nothing, with what waits, and end at [`DELAY_MAX`]: no cliff.
+//! * without a backlog there is no delay. A range is delayed by its own files only. Memory delays
+//!   all writers, only when it is nearly exhausted, and only to the pace of flushes: a longer delay
+//!   would not free memory sooner;
+//! * delays grow steadily from zero with the backlog and end at [`DELAY_MAX`], without a jump.
 //!
-//! Why squares: at the beginning a backlog is mostly a burst that background work takes care of; the more of the
-//! way is gone, the closer the writer must come to the pace of the disk.
+//! A delay grows with the square of the backlog: a small backlog is mostly a burst, which
+//! background work will process. The larger the backlog, the closer the delay must bring the
+//! writer to the pace of the disk.
 //!
 //! Not here: waiting (`delay`), counting (`backlog`).
 
 use std::time::Duration;
 
-/// The longest delay of a write for what it touches. A single writer gets as slow as a disk of 2 MB/s with writes of
-/// 32 KiB, and four of these still stay below 50 ms.
+/// The longest delay of a write by its ranges or by memory. It slows a single writer of 32 KiB
+/// writes to the pace of a disk of 2 MB/s. Four such delays stay below 50 ms.
 pub(in crate::lsm) const DELAY_MAX: Duration = Duration::from_millis(12);
-/// Up to so many files over one another compaction is at rest, or about to begin.
+/// Up to this many overlapping files, compaction is idle or about to start.
 pub(in crate::lsm) const SOURCES_FREE: usize = 8;
-/// So many more where nobody reads: there merges begin when a key has as many as it may, and flushes go on meanwhile.
+/// The number of additional files that a range with few readers may have. There, merges start only
+/// when a key has the maximum of files, and flushes continue during a merge.
 pub(in crate::lsm) const SOURCES_UNREAD: usize = 4;
-/// From so many on a range is slowed by all of [`DELAY_MAX`]: reads cost three times what they should.
+/// At this many files a range is delayed by the full [`DELAY_MAX`]: reads cost three times the
+/// normal amount.
 pub(in crate::lsm) const SOURCES_FULL: usize = 24;
-/// Up to so many memtables of young bytes in a range are the normal work of tiers.
+/// Young bytes of a range up to this many memtables are the normal work of tiers.
 const DEBT_FREE_MEMTABLES: u64 = 12;
-/// From so many on compaction is minutes behind.
+/// At this many memtables compaction is minutes behind.
 const DEBT_FULL_MEMTABLES: u64 = 44;
-/// Of the memory for memtables, in 1/1000: one is filling and one being flushed.
+/// Bounds of memory delays in 1/1000 of the memory for memtables. At the lower bound one memtable
+/// is filling and one is being flushed.
 const MEMORY_FREE: u64 = 700;
 const MEMORY_FULL: u64 = 1_000;
-/// So many writers together are as slow as a flush when memory is used up; one alone is so long before. The same of merges,
-/// halfway to where a range is slowed by all of [`DELAY_MAX`].
+/// The number of concurrent writers that a delay assumes. When memory is exhausted, this many
+/// writers together are as slow as a flush; a single writer reaches that pace earlier. The same
+/// number applies to merges, halfway to the point at which a range is delayed by the full
+/// [`DELAY_MAX`].
 const WRITERS: u64 = 16;
-/// All of the way.
+/// A share of 100 %, in millionths.
 const WHOLE: u64 = 1_000_000;
 
-/// No flush writes a longer file: a memtable takes one commit more when it is nearly full. What merges write of several is
-/// longer, as a rule.
+/// The largest file that a flush writes: a memtable that is nearly full accepts one more commit.
+/// Files that merges write from several inputs are usually larger.
 pub(in crate::lsm) fn flush_bytes_max(memtable_bytes: u64) -> u64 {
     memtable_bytes.saturating_mul(2)
 }
 
-/// How far a range is behind with merges, in millionths of the way to where that is slowed by all of [`DELAY_MAX`].
+/// The merge backlog of a range, in millionths of the backlog at which the delay is the full
+/// [`DELAY_MAX`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::lsm) struct RangeDebt(u64);
 
 impl RangeDebt {
-    /// Of a range in which `sources` files lie over a key, and `debt` bytes of young files wait.
+    /// The debt of a range with `sources` overlapping files at a key and `debt` bytes of young
+    /// files to merge.
     pub(in crate::lsm) fn of(sources: usize, debt: u64, memtable_bytes: u64) -> Self {
         let sources = share(sources as u64, SOURCES_FREE as u64, SOURCES_FULL as u64);
         let [free, full] = [DEBT_FREE_MEMTABLES, DEBT_FULL_MEMTABLES].map(|n| n * memtable_bytes);
@@ -53,23 +62,24 @@ impl RangeDebt {
     }
 }
 
-/// The delay of a write to a range that is so far behind. `merge`: how long it takes to merge as much as is written, if
-/// that is known. Who is a little behind keeps that pace; towards the end of the way it counts for nothing any more.
+/// The delay of a write to a range with this debt. `merge` is the time for merging as many bytes as
+/// the write has, if known. A small debt delays writers to the pace of merges. That bound rises
+/// with the debt and vanishes at the full debt.
 pub(in crate::lsm) fn range_delay(
     RangeDebt(share): RangeDebt,
     merge: Option<Duration>,
 ) -> Duration {
     let pace = merge.map_or(DELAY_MAX, |merge| {
         let left = u128::from((WHOLE - share).max(1));
-        // However coarse the clock is.
+        // At least 1 ns, for a coarse clock.
         let nanos = merge.as_nanos().max(1).saturating_mul(u128::from(WRITERS * share)) / left;
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     });
     delay(share).min(pace)
 }
 
-/// The delay of any write while memtables take `used` of at most `most` bytes. `flush`: how long it takes to flush as much
-/// as is written, if that is known.
+/// The delay of any write while memtables use `used` of at most `most` bytes. `flush` is the time
+/// for flushing as many bytes as the write has, if known.
 pub(in crate::lsm) fn memory_delay(used: u64, most: u64, flush: Option<Duration>) -> Duration {
     let used = u128::from(used) * 1_000_000 / u128::from(most.max(1));
     let used = u64::try_from(used).unwrap_or(u64::MAX);
@@ -81,7 +91,7 @@ pub(in crate::lsm) fn memory_delay(used: u64, most: u64, flush: Option<Duration>
     delay(share).min(pace)
 }
 
-/// How far `value` is on the way from `free` to `full`, in millionths.
+/// The position of `value` between `free` and `full`, in millionths.
 fn share(value: u64, free: u64, full: u64) -> u64 {
     let way = u128::from(full.saturating_sub(free).max(1));
     let gone = u128::from(value.clamp(free, full.max(free)) - free);
@@ -114,7 +124,7 @@ mod tests {
 
     #[test]
     fn delays_grow_without_a_cliff() {
-        // The next step is never more than an eighth of the whole.
+        // No step is larger than an eighth of the full delay.
         let check = |delays: &mut dyn Iterator<Item = Duration>| {
             let delays: Vec<Duration> = delays.collect();
             assert_eq!(delays.first(), Some(&Duration::ZERO));
@@ -140,7 +150,8 @@ mod tests {
         let delay = |used| memory_delay(used, 1_000, Some(flush));
         assert_eq!(delay(700), Duration::ZERO);
         assert!((701..1_000).all(|used| delay(used) <= memory_delay(used, 1_000, None)));
-        // One alone keeps the pace of flushes where most of the memory is still free for others.
+        // A single writer keeps the pace of flushes while most of the memory is still free for
+        // others.
         assert!(delay(740) > flush && delay(710) < flush);
         assert_eq!(delay(1_000), flush * 16);
     }

@@ -1,4 +1,5 @@
-//! What a commit asks for: mutations of keys with their conditions, and what a newest entry makes of them.
+//! The contents of a commit: mutations of keys with their conditions, and their evaluation against
+//! the newest entries.
 //!
 //! Not here: entities and their limits (`table`), the log's encoding (`format::wal`).
 
@@ -19,27 +20,27 @@ use crate::sync::{AtomicBool, AtomicU64, Ordering};
 use super::gates::SpanGate;
 use crate::lsm::read::view::Current;
 
-/// A list of mutations that happen together or not at all.
+/// A list of mutations that are applied atomically.
 pub(crate) struct Batch<'a> {
-    /// The table written to; a drop closes it under the commit lock.
+    /// The table that is written to. A drop closes it under the commit lock.
     pub(crate) gate: Arc<Gate>,
     pub(crate) ops: Ops<'a>,
-    /// How many first bytes all keys share: they are logged once.
+    /// The length of the prefix that all keys share. The log stores it once.
     pub(crate) prefix_len: usize,
     /// Errors name the failing operation.
     pub(crate) is_group: bool,
-    /// What else comes and goes with this commit.
+    /// Tables and spans that this commit creates or removes.
     pub(crate) changes: Vec<TableChange>,
     /// A gate that closes with this commit.
     pub(crate) closes: Option<SpanGate>,
-    /// Checks a row that a merge made: key and row.
+    /// Checks the key and the row that a merge produced.
     pub(crate) check_merged: fn(&[u8], &RowRef<'_>) -> Result<()>,
 }
 
-/// Most commits have one.
+/// Most commits have one operation.
 pub(crate) type Ops<'a> = SmallVec<[Op<'a>; 1]>;
 
-/// One mutation. Requires: no other of the batch has the same key.
+/// One mutation. Requires: no other operation of the batch has the same key.
 pub(crate) struct Op<'a> {
     /// The user key.
     pub(crate) key: Cow<'a, [u8]>,
@@ -48,27 +49,28 @@ pub(crate) struct Op<'a> {
     pub(crate) action: Action<'a>,
 }
 
-/// What an entry takes in a memtable besides its key and row, about.
+/// The approximate overhead of a memtable entry, besides its key and row.
 const ENTRY_BYTES: usize = 48;
 
-/// What must hold of the current entry.
+/// The condition on the current entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     Any,
     Absent,
     Present,
-    /// Written by this commit and by none since.
+    /// The entry was written by this commit and not changed since.
     Is(Seq),
 }
 
 pub(crate) enum Action<'a> {
     Put(PackedRow<'a>),
-    /// Sets the named properties and keeps the others; a put where there is no row.
+    /// Sets the given properties and keeps the others. Without a row it is a put.
     Merge(Row),
     Delete,
 }
 
-/// A row as memtable and log frame it, in two parts: the body stays where it is until it is copied there.
+/// A row as the memtable and the log frame it, in two parts. The body is copied only
+/// once, to its destination.
 #[derive(Clone, Debug)]
 pub(crate) struct PackedRow<'a> {
     /// The shape that the log must define; `None` for a self-describing row.
@@ -81,25 +83,26 @@ pub(crate) struct PackedRow<'a> {
 #[derive(Debug)]
 pub(crate) struct Gate {
     pub(crate) table: TableId,
-    /// The commit that drops the table; 0 while there is none.
+    /// The commit that drops the table; 0 if there is none.
     dropped_at: AtomicU64,
-    /// Its oldest files are dropped near the limit on disk use: files of one age lie over one another.
+    /// FIFO eviction drops the table's oldest files near the space limit. Its files of one age
+    /// overlap.
     is_fifo: AtomicBool,
 }
 
-/// A table or span that comes or goes with a commit.
+/// A table or span that a commit creates or removes.
 #[derive(Clone, Debug)]
 pub(crate) enum TableChange {
     Created(TableId),
     Dropped(Arc<Gate>),
-    /// All entries of the span go.
+    /// All entries of the span are deleted.
     Fenced(Span),
-    /// Those below the Seq do, which is far behind the commit's.
+    /// Entries of the span below the Seq are deleted. That Seq is far below the commit's.
     Expired(Span, Seq),
 }
 
 impl TableChange {
-    /// As the log records it.
+    /// The change as the log records it.
     pub(crate) fn logged(&self) -> Change {
         match self {
             TableChange::Created(table) => Change::Created(*table),
@@ -109,12 +112,12 @@ impl TableChange {
         }
     }
 
-    /// True for an expiry of what would come after commit `seq`.
+    /// True if it expires entries that are newer than commit `seq`.
     pub(crate) fn is_ahead_of(&self, seq: Seq) -> bool {
         matches!(self, TableChange::Expired(_, below) if *below >= seq)
     }
 
-    /// The most that it takes in a log.
+    /// The largest size of the change in a log.
     pub(crate) fn bytes_max(&self) -> usize {
         match self {
             TableChange::Created(_) | TableChange::Dropped(_) => 16,
@@ -124,7 +127,8 @@ impl TableChange {
         }
     }
 
-    /// Jobs carry it out durably as soon as it is published: a power cut must not take it back afterwards.
+    /// True if jobs apply the change durably as soon as it is published, so that a power cut must
+    /// not undo it afterwards.
     pub(crate) fn must_be_durable(&self) -> bool {
         !matches!(self, TableChange::Created(_))
     }
@@ -149,13 +153,14 @@ impl Gate {
         self.is_fifo.load(Ordering::Acquire)
     }
 
-    /// No commit after `seq` enters. Requires the commit lock.
+    /// Admits no commit after `seq`. Requires the commit lock.
     pub(crate) fn close(&self, seq: Seq) {
         debug_assert!(self.dropped_at().is_none(), "a table is dropped once");
         self.dropped_at.store(seq.0, Ordering::Release);
     }
 
-    /// To be asked when a read has pinned its view: its rows may be gone by then.
+    /// Call it after the read has pinned its view, because the rows of a dropped table may be
+    /// missing from the view.
     ///
     /// # Errors
     /// `TableNotFound` if the table is dropped as of `published`.
@@ -168,7 +173,7 @@ impl Gate {
 }
 
 impl<'a> PackedRow<'a> {
-    /// The row, framed.
+    /// Frames the row.
     #[inline]
     pub(crate) fn new(row: NewRow<'a>) -> Self {
         let NewRow { number, shape, body } = row;
@@ -182,13 +187,13 @@ impl<'a> PackedRow<'a> {
         }
     }
 
-    /// The same of any row, whose shape becomes known to `shapes` if there is room.
+    /// As [`new`](Self::new), for any row. Registers the shape in `shapes` if there is room.
     pub(crate) fn of(row: Row, shapes: &Shapes) -> Self {
         let number = shapes.number(&row.shape);
         Self::new(NewRow { number, shape: ShapeRef::Own(row.shape), body: Body::Owned(row.body) })
     }
 
-    /// What stands in front of the body, and the body.
+    /// The head and the body.
     #[inline]
     pub(crate) fn parts(&self) -> [&[u8]; 2] {
         [self.head.as_slice(), self.body.as_slice()]
@@ -201,12 +206,12 @@ impl<'a> PackedRow<'a> {
 }
 
 impl Batch<'_> {
-    /// A batch that writes no entity.
+    /// A batch of one change, without entities.
     pub(crate) fn of_change(gate: &Arc<Gate>, change: TableChange) -> Self {
         Self::of_changes(gate, vec![change])
     }
 
-    /// A batch of several changes that come with one commit.
+    /// A batch of several changes in one commit.
     pub(crate) fn of_changes(gate: &Arc<Gate>, changes: Vec<TableChange>) -> Self {
         Batch {
             gate: Arc::clone(gate),
@@ -221,12 +226,12 @@ impl Batch<'_> {
 }
 
 impl Op<'_> {
-    /// Whether the newest entry matters.
+    /// True if the result depends on the newest entry.
     pub(crate) fn needs_current(&self) -> bool {
         self.condition != Condition::Any || matches!(self.action, Action::Merge(_))
     }
 
-    /// About what it takes in a memtable; of a merge what the patch does.
+    /// The approximate size in a memtable. For a merge it counts the patch as the row.
     pub(crate) fn memtable_bytes(&self) -> usize {
         let row = match &self.action {
             Action::Put(row) => row.len(),
@@ -236,12 +241,12 @@ impl Op<'_> {
         self.bytes_with(row)
     }
 
-    /// The same with a row of so many bytes.
+    /// The approximate size in a memtable with a row of `row` bytes.
     pub(in crate::lsm) fn bytes_with(&self, row: usize) -> usize {
         self.key.len() + row + ENTRY_BYTES
     }
 
-    /// Whether the newest entry's row matters, not only that it exists.
+    /// True if the result depends on the newest entry's row, not only on its existence.
     pub(crate) fn needs_row(&self) -> bool {
         matches!(self.action, Action::Merge(_))
     }
@@ -261,7 +266,7 @@ impl Op<'_> {
         }
     }
 
-    /// The row that `patch` makes of `current`.
+    /// The row that results from applying `patch` to `current`.
     pub(crate) fn merged(
         patch: &Row,
         current: Option<&Current<'_>>,

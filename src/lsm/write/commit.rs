@@ -1,12 +1,17 @@
-//! The commit path. Under the commit lock a batch is validated, appended to the log buffer and inserted into the memtable; the
-//! leader of its commit group then writes, syncs and publishes it (`group_commit`).
+//! The commit path, up to the group commit (`group_commit`).
+//!
+//! Under the commit lock a batch is validated, appended to the log buffer and inserted into the
+//! memtable. The leader of its commit group then writes, syncs and publishes it.
 //!
 //! Invariants
-//! * one log to a memtable that takes writes; a group never spans two records, files or memtables;
-//! * a look-up made before the lock counts only while every memtable newer than its view is still there;
-//! * a commit weaker than `Sync` takes a Seq below the durable reservation, so that none is used twice after a power cut.
+//! * the memtable that accepts writes appends to one log; an entity group never spans two records,
+//!   files or memtables;
+//! * a pre-read counts only while every memtable newer than its view is still in the view;
+//! * a commit weaker than `Sync` uses a Seq within the durable reservation, so that no Seq is used
+//!   twice after a power cut.
 //!
-//! Not here: the log buffer (`log_queue`), what a condition means (`batch`), rows made late (`insert`), delays (`delay`).
+//! Not here: the log buffer (`log_queue`), the meaning of conditions (`batch`), delayed inserts
+//! (`insert`), delays (`delay`).
 
 use std::borrow::Cow;
 
@@ -29,21 +34,23 @@ use super::writer::Writer;
 use crate::lsm::read::load_sampling::Kind;
 use crate::lsm::read::view::{Current, View};
 
-/// A batch on its way through the commit lock.
+/// A batch that is being submitted, with its final durability and its admitted bytes.
 struct PendingWrite<'w, 'b> {
     batch: &'w Batch<'b>,
     durability: Durability,
     admitted: Admitted<'w>,
 }
 
-/// What each operation writes; `None` stands for a tombstone.
+/// The row that each operation writes; `None` is a tombstone.
 type ResolvedRows<'b> = SmallVec<[Option<ResolvedRow<'b>>; 1]>;
 
 impl Writer {
-    /// Commits `batch` and waits until it is as durable as asked. The Seq is the ETag of all it wrote.
+    /// Commits `batch` and waits until it is as durable as requested. The returned Seq is the ETag
+    /// of every entity that the batch wrote.
     ///
     /// # Errors
-    /// The service's code for an unmet condition; `StorageFull` (nothing was written), `Poisoned`, `Io`.
+    /// The service's code for an unmet condition; `StorageFull` (nothing was written), `Poisoned`,
+    /// `Io`.
     pub(in crate::lsm) fn commit(
         &self,
         help: &impl Unblock,
@@ -64,7 +71,8 @@ impl Writer {
         self.submit_around(help, batch, durability, None, || {})
     }
 
-    /// `pre_read`: what a look-up found already. Calls `between` between the look-up and the decision, for tests.
+    /// As [`submit`](Self::submit), with an optional pre-read that the caller has made. Tests pass
+    /// `between`, which is called between the pre-read and the decision.
     pub(in crate::lsm) fn submit_around(
         &self,
         help: &impl Unblock,
@@ -97,20 +105,22 @@ impl Writer {
         }
     }
 
-    /// Log and memtable have the batch.
+    /// Runs after the batch was queued for the log and for publication.
     fn submitted(&self, state: MutexGuard<'_, State<LogQueue>>, write: PendingWrite<'_, '_>) {
         let queued = state.queue.queued_bytes();
-        // The log and the memtable count these bytes now: a reader of the counts must not add them twice.
+        // The counts of the log and the memtable include these bytes now. Release the admission
+        // before the lock, so that a reader of the counts does not add them twice.
         drop(write.admitted);
         drop(state);
         self.record_writes(write.batch);
         if queued >= self.reader.env.options.log_buffer_bytes {
-            // A failure answers the waiters of the commit group: this commit may be visible already.
+            // A failure is reported to the waiters of the commit group. It does not fail this
+            // commit, which may already be visible.
             drop(self.flush_full_buffer(queued));
         }
     }
 
-    /// Makes what the batch lacked; it begins again then.
+    /// Resolves the reason for which the attempt stopped. The caller then starts it again.
     fn unblock<'w, 'b>(
         &'w self,
         help: &impl Unblock,
@@ -123,7 +133,7 @@ impl Writer {
             RetryReason::FrozenMemtables => help.make_room()?,
             RetryReason::SeqReservation => self.reserve_seqs(help)?,
             RetryReason::Larger(bytes) => {
-                // What was admitted for it before counts no more.
+                // Release the earlier admission, so that it is not counted twice.
                 write.admitted = Admitted::ALL;
                 write.admitted = self.admit(help, write.batch, bytes)?;
             }
@@ -158,7 +168,8 @@ impl Writer {
         Ok(seq)
     }
 
-    /// Refuses the batch after a failure or a close, in a dropped table, and behind a closed gate.
+    /// Refuses the batch after a failure or a close, if its table is dropped, and if a closed gate
+    /// covers one of its keys.
     fn check_admission(
         &self,
         state: &State<LogQueue>,
@@ -177,7 +188,8 @@ impl Writer {
         }
     }
 
-    /// The next Seq, above the last and not behind the clock; within the reservation if the commit is a weak one.
+    /// The next Seq: greater than the last one and not less than the clock. For a weak commit it
+    /// must be within the reservation.
     fn assign_seq(
         &self,
         state: &State<LogQueue>,
@@ -198,7 +210,7 @@ impl Writer {
         Ok(seq)
     }
 
-    /// Evaluates conditions and merges on the newest entries.
+    /// Evaluates conditions and merges against the newest entries.
     fn resolve<'b>(
         &self,
         view: &View,
@@ -222,7 +234,8 @@ impl Writer {
         }
     }
 
-    /// Of operation `index`, whose newest entry matters: the one in memory, or else the one that was looked up.
+    /// Resolves operation `index`, which depends on the newest entry of its key. That is the entry
+    /// in memory, or else the pre-read one.
     fn resolve_current<'b>(
         &self,
         view: &View,
@@ -268,7 +281,8 @@ impl Writer {
         })
     }
 
-    /// Appends the record to the log buffer, then puts the entries into the memtable, not yet visible; the record's length.
+    /// Appends the record to the log buffer, then inserts the entries into the memtable, not yet
+    /// visible. Returns the length of the record.
     fn append(
         &self,
         state: &mut State<LogQueue>,
@@ -285,7 +299,8 @@ impl Writer {
         Ok(bytes)
     }
 
-    /// Tables that are dropped, spans whose entries are hidden, and a gate that closes with commit `seq`.
+    /// Applies the changes of commit `seq` other than rows: dropped tables, range tombstones, and a gate
+    /// that closes.
     fn apply_table_changes(&self, view: &View, batch: &Batch<'_>, seq: Seq) {
         let mut range_tombstones = Vec::new();
         for change in &batch.changes {
@@ -304,7 +319,7 @@ impl Writer {
         }
     }
 
-    /// Hands the commit over to the commit group being filled.
+    /// Adds the commit to the commit group that is being filled.
     fn enqueue(&self, state: &mut State<LogQueue>, seq: Seq, durability: Durability, bytes: u64) {
         let env = &*self.reader.env;
         let weak_bytes = if durability < Durability::Sync { bytes } else { 0 };
@@ -314,14 +329,14 @@ impl Writer {
         self.group_commit.queued(state, seq, durability);
     }
 
-    /// The refusal depends on commit `at`; it is not reported before `at` is published.
+    /// A refusal that depends on commit `at`; it is not reported before `at` is published.
     fn refused_since(&self, at: Seq, code: Code) -> RetryReason {
         let error = Error::refused(code);
         let is_seen = at <= self.reader.published();
         if is_seen { RetryReason::Refused(error) } else { RetryReason::After(at, error) }
     }
 
-    /// Counts the writes of a batch. Any of its keys does: a batch is of one partition.
+    /// Samples the load of a batch. Any of its keys will do, because all are in one partition.
     #[inline]
     fn record_writes(&self, batch: &Batch<'_>) {
         let (env, ops) = (&*self.reader.env, batch.ops.len());
@@ -333,7 +348,8 @@ impl Writer {
         }
     }
 
-    /// The committer that fills the buffer flushes it; at twice the limit it first waits for the group in progress.
+    /// Flushes the full log buffer unless a leader is active. At twice the limit the committer
+    /// first waits for the group in progress.
     fn flush_full_buffer(&self, queued: usize) -> Result<()> {
         let most = self.reader.env.options.log_buffer_bytes;
         if queued >= 2 * most || !self.group_commit.lock().leading {
@@ -342,11 +358,12 @@ impl Writer {
         Ok(())
     }
 
-    /// Waits until `seq` is published; first leaves it to others to lead its commit group, for as long as options allow.
+    /// Waits until `seq` is published. Waits up to `max_commit_delay` for another committer to lead
+    /// its commit group first.
     fn wait_published(&self, batch: &Batch<'_>, seq: Seq) -> Result<Seq> {
         let options = &self.reader.env.options;
         let is_plain = batch.changes.is_empty() && batch.closes.is_none();
-        // Where no thread runs steps there may be no other committer.
+        // Without background threads there may be no other committer.
         let is_shared = options.background != Background::Manual;
         if is_plain && is_shared && !options.max_commit_delay.is_zero() {
             self.group_commit.wait_for_leader(seq, options.max_commit_delay);
@@ -368,7 +385,8 @@ mod tests {
     use crate::fs::MemFs;
     use crate::options::Options;
 
-    /// A look-up copies no row that is in memory: a flush that takes it away meanwhile must not take its properties.
+    /// A pre-read copies no row that is in memory. A flush between pre-read and decision must not
+    /// lose the row's properties.
     #[test]
     fn a_merge_keeps_a_row_that_is_flushed_between_look_up_and_decision() {
         let options = Options::default().fs(Arc::new(MemFs::new()));
@@ -392,7 +410,7 @@ mod tests {
         engine.commit(&batch(Action::Put(put)), Durability::Sync).unwrap();
         engine.maintenance().freeze().unwrap();
         let merge = batch(Action::Merge(row(entity().with("B", 3))));
-        // The memtable that takes writes stays: only the frozen one goes.
+        // Only the frozen memtable is flushed; the active one stays.
         let flush = || {
             assert!(
                 engine.reader().view.load().frozen().is_empty()

@@ -1,9 +1,9 @@
-//! Which writes are delayed, so that background work keeps up, and for how long.
+//! The delays of writes, so that background work keeps up.
 //!
-//! A write is delayed by the ranges that it touches, if they have more files or bytes waiting than reads should look at, and
-//! by memory that is nearly used up.
+//! A write is delayed by the ranges that it touches, if they have more unmerged files or bytes than
+//! reads should examine, and by memory that is nearly exhausted.
 //!
-//! Not here: the functions of what waits (`backpressure`), what is known of its pace (`backlog`).
+//! Not here: the functions of the backlog (`backpressure`), its pace (`backlog`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,12 +22,12 @@ use crate::lsm::Env;
 use crate::lsm::read::load_sampling::Readers;
 use crate::lsm::read::view::View;
 
-/// A range that would delay a write by less than this is in order.
+/// A range that would delay a write by less than this does not delay it.
 const DELAY_MIN: Duration = Duration::from_micros(30);
 
 impl Writer {
-    /// Slows a writer down by what it touches: ranges that have more files or bytes waiting than reads should look at,
-    /// and memory that is nearly used up.
+    /// Delays a writer by the ranges that `batch` touches, if they have more unmerged files or
+    /// bytes than reads should examine, and by memory that is nearly exhausted.
     pub(super) fn delay(&self, batch: &Batch<'_>) {
         if self.reader.env.options.background == Background::Manual || batch.ops.is_empty() {
             return;
@@ -50,7 +50,7 @@ impl Writer {
     }
 
     fn range_pressure(&self, view: &View, batch: &Batch<'_>) -> Duration {
-        // Files of one age lie over one another, and nothing is behind.
+        // Files of one age overlap here, and no merge is due.
         if batch.gate.is_fifo() {
             return Duration::ZERO;
         }
@@ -63,7 +63,7 @@ impl Writer {
     }
 
     fn memory_pressure(&self, view: &View, batch: &Batch<'_>) -> Duration {
-        // While none waits for its flush, the active one fills as fast as it likes.
+        // While no frozen memtable waits for its flush, the active one fills without a delay.
         if view.frozen().is_empty() {
             return Duration::ZERO;
         }
@@ -78,8 +78,8 @@ impl Writer {
     }
 
     /// Counts a delayed write and emits the event. The cause is `memtables` if too many wait for
-    /// their flush, `ranges` if a range that the write touches has too much waiting for compaction,
-    /// `memory` if memory is nearly used up.
+    /// their flush, `ranges` if a range that the write touches has too large a backlog of
+    /// compaction, and `memory` if memory is nearly exhausted.
     pub(crate) fn stalled(&self, cause: &'static str, time: Duration) {
         self.backlog.record_stall(time);
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
@@ -87,7 +87,7 @@ impl Writer {
     }
 }
 
-/// Of the range that is furthest behind of those that `batch` touches.
+/// The largest debt of the ranges that `batch` touches.
 fn range_debt(env: &Env, view: &View, batch: &Batch<'_>) -> RangeDebt {
     let memtable_bytes = env.options.memtable_bytes as u64;
     let mut most = RangeDebt::default();
@@ -98,12 +98,12 @@ fn range_debt(env: &Env, view: &View, batch: &Batch<'_>) -> RangeDebt {
         }
         last = view.version.range_for(&op.key);
         let Some(range) = last.filter(|range| !range.young.is_empty()) else { continue };
-        // Counted only where there can be too many: most ranges have few young files.
+        // Count sources only if there can be too many: most ranges have few young files.
         let is_deep = range.young.len() >= SOURCES_FREE;
         let sources = if is_deep { range.sources(&op.key).count() } else { 0 };
         let is_behind = sources > SOURCES_FREE && env.readers(range) > Readers::Few;
         let sources = if is_behind { sources } else { sources.saturating_sub(SOURCES_UNREAD) };
-        // What is longer than a flush was merged: it waits for nothing.
+        // A file longer than a flush was merged already and is not part of the backlog.
         let flush_bytes = flush_bytes_max(memtable_bytes);
         let waiting = range.young.iter().filter(|file| file.file.meta.bytes <= flush_bytes);
         let debt = waiting.map(|file| file.bytes).sum();

@@ -1,11 +1,12 @@
-//! How an event is emitted to subscribers of `tracing`, with the feature `events`; without it nothing is computed.
+//! Emits events to subscribers of `tracing`, with the feature `events`. Without the feature nothing
+//! is computed.
 //!
-//! Every event has the target `rowstone`, a name in the field `event`, and the directory in `db`. Fields are computed only
-//! if there is a subscriber. Sizes are bytes, times microseconds.
+//! Every event has the target `rowstone`, a name in the field `event`, and the directory in `db`.
+//! Fields are computed only if there is a subscriber. Sizes are in bytes, times in microseconds.
 //!
 //! Not here: the events themselves (`background::events`; of a writer, `delay`).
 
-/// Tells subscribers; a `String` is shown as it is.
+/// Emits an event; a `String` is displayed unchanged.
 #[cfg(feature = "events")]
 macro_rules! emit {
     ($level:ident, $name:expr, $env:expr, $($field:ident = $value:expr),* $(,)?) => {

@@ -1,15 +1,18 @@
-//! Gates: key spans whose writes, or reads too, are held back for a time, each answered `ServerBusy`.
+//! Gates: key spans in which writes, or writes and reads, are refused with `ServerBusy` for a time.
 //!
-//! 1. Closing a gate is a commit. Under the commit lock it gets its Seq and counts for writers from then on.
-//! 2. It counts for readers once it is published: until then its commit group can still fail.
-//! 3. When the commit is answered, everything before it is published and nothing behind it got into the span.
-//! 4. Opening one is a commit too, and the gate stays closed until that is published.
+//! 1. Closing a gate is a commit. It gets its Seq under the commit lock and applies to writers from
+//!    then on.
+//! 2. It applies to readers once it is published, because its commit group can fail until then.
+//! 3. When the commit returns, everything before it is published, and no later commit wrote to the
+//!    span.
+//! 4. Opening a gate is a commit too. The gate stays closed until that is published.
 //!
 //! Invariants
-//! * without gates a read pays for one load of a counter;
-//! * what removes whole spans (a dropped table, a deleted range, expiry) passes: that is how a move ends.
+//! * without gates a read costs one load of a counter;
+//! * a commit that removes whole spans (a dropped table, a deleted range, expiry) passes, because a
+//!   move ends with one.
 //!
-//! Not here: which gates there are after opening (`table::catalog`), the drop of a table (`batch::Gate`).
+//! Not here: the gates after opening (`table::catalog`), the drop of a table (`batch::Gate`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -19,7 +22,7 @@ use crate::format::span::Span;
 use crate::model::Seq;
 use crate::sync::{ArcSwap, AtomicU64, Ordering};
 
-/// What a closed gate holds back.
+/// The operations that a closed gate refuses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum GateMode {
@@ -32,7 +35,7 @@ pub enum GateMode {
 /// A closed gate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SpanGate {
-    /// Two gates of a database never share one.
+    /// Unique among the gates of a database.
     pub(crate) id: u64,
     pub(crate) span: Span,
     pub(crate) mode: GateMode,
@@ -40,13 +43,13 @@ pub(crate) struct SpanGate {
 
 /// The closed gates of an open database.
 pub(crate) struct Gates {
-    /// Each with the commit that closed it.
+    /// Each gate with the commit that closed it.
     closed: ArcSwap<Vec<(SpanGate, Seq)>>,
     count: AtomicU64,
 }
 
 impl GateMode {
-    /// The mode as it is written: `ReadOnly` or `Offline`.
+    /// The name of the mode: `ReadOnly` or `Offline`.
     pub fn as_str(self) -> &'static str {
         match self {
             GateMode::ReadOnly => "ReadOnly",
@@ -54,7 +57,7 @@ impl GateMode {
         }
     }
 
-    /// The mode of this name.
+    /// The mode with this name.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         [GateMode::ReadOnly, GateMode::Offline].into_iter().find(|mode| mode.as_str() == name)
     }
@@ -73,13 +76,15 @@ impl Default for Gates {
 }
 
 impl Gates {
-    /// Closes `gate` with the commit `seq`. One with its id stays until [`settle`](Self::settle): the commit may fail.
-    /// Requires the commit lock, but at opening.
+    /// Closes `gate` with the commit `seq`. An earlier gate with the same id remains until
+    /// [`settle`](Self::settle), because the commit may fail. Requires the commit lock, except
+    /// while opening.
     pub(crate) fn close(&self, gate: &SpanGate, seq: Seq) {
         self.change(|gates| gates.push((gate.clone(), seq)));
     }
 
-    /// Removes all gates with this id but the last. Requires: the commit that closed it is published.
+    /// Removes all gates with this id but the last. Requires: the commit that closed the last one
+    /// is published.
     pub(crate) fn remove_superseded(&self, id: u64) {
         self.change(|gates| {
             let last = gates.iter().rposition(|(gate, _)| gate.id == id);
@@ -91,7 +96,7 @@ impl Gates {
         });
     }
 
-    /// Opens the gate again. Requires: the commit that does is published.
+    /// Opens the gate. Requires: the commit that opens it is published.
     pub(crate) fn lift(&self, id: u64) {
         self.change(|gates| gates.retain(|(gate, _)| gate.id != id));
     }
@@ -105,10 +110,10 @@ impl Gates {
         self.count.store(self.closed.load().len() as u64, Ordering::Release);
     }
 
-    /// To be asked by a read at `published`; `touches` says whether it reads anything of a span.
+    /// Admits a read at `published`. `touches` returns whether the read touches a span.
     ///
-    /// # Errors
-    /// `ServerBusy` if any of that is offline.
+    ///  Errors
+    /// `ServerBusy` if the read touches an offline span.
     #[inline]
     pub(in crate::lsm) fn admit_read(
         &self,
@@ -124,14 +129,14 @@ impl Gates {
         }
     }
 
-    /// True if a gate that counts for readers takes a span offline that is touched.
+    /// True if an offline gate, closed at or before `published`, covers a touched span.
     fn is_offline(&self, published: Seq, touches: impl Fn(&Span) -> bool) -> bool {
         let gates = self.closed.load();
         let counts = |gate: &SpanGate, since| gate.mode == GateMode::Offline && since <= published;
         gates.iter().any(|(gate, since)| counts(gate, *since) && touches(&gate.span))
     }
 
-    /// The commit that closed a gate to any of `keys`.
+    /// The commit that closed a gate over any of `keys`.
     pub(in crate::lsm) fn closed_to<'k>(
         &self,
         mut keys: impl Iterator<Item = &'k [u8]>,

@@ -1,21 +1,25 @@
-//! Group commit: who waits leads. What shares one write and one sync is a commit group.
+//! Group commit. The first waiter becomes the leader of its commit group: the commits that share
+//! one write and one sync of the log.
 //!
 //! The protocol
-//! 1. under the lock, a commit is put into the queue and [`State::queued`] notes how durable it wants to be;
-//! 2. it waits ([`GroupCommit::wait`]); the first waiter without a leader leads: it takes the whole queue,
-//!    leaves the lock, carries the commit group out (write, sync), and meanwhile the next commit group fills;
-//! 3. back under the lock it publishes the commit group's last Seq, wakes the commit group's
-//!    waiters, and one of the next commit group's
-//!    to lead it. Nobody else hands on: whoever is woken so finds a leader or leads.
+//! 1. Under the lock, a commit is queued, and [`State::queued`] records the durability that it
+//!    requests.
+//! 2. The committer waits ([`GroupCommit::wait`]). If there is no leader, it leads: it takes the
+//!    whole queue, releases the lock and carries the group out (write, sync), while the next group
+//!    fills.
+//! 3. Under the lock again, the leader publishes the last Seq of the group, wakes the group's
+//!    waiters, and wakes one waiter of the next group to lead that. The woken waiter leads unless
+//!    there is a leader already.
 //!
 //! Invariants
 //! * one leader at a time, so commit groups are written in order and publication is in Seq order;
-//! * a commit is published only when it and all before it are as durable as they asked;
-//! * after a failed commit group nothing is ever published again: the failure answers every waiter.
+//! * a commit is published only when it and all before it are as durable as requested;
+//! * after a failed commit group nothing is published any more; every waiter gets the failure.
 //!
 //! Locks: `state` is the commit lock of the database. It is never held over a write or a sync.
 //!
-//! Not here: what is in the queue and how it is written (`commit`).
+//! Not here: the contents of the queue and how they are written (`log_queue`), the commit path
+//! (`commit`).
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -29,55 +33,57 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 
 use crate::lsm::read::published::PublishedSeq;
 
-/// What commit groups are made of.
+/// A queue of commits, from which a leader takes commit groups.
 pub(crate) trait Queue {
-    /// Everything a leader needs in order to carry a commit group out without the lock.
+    /// All that a leader needs to carry a commit group out without the lock.
     type CommitGroup;
-    /// What carrying it out came to.
+    /// The result of carrying a commit group out.
     type Done;
 
-    /// Takes all that is queued.
+    /// Takes everything that is queued.
     fn take(&mut self, need: Durability) -> Self::CommitGroup;
-    /// Writes it, and syncs it if `need` says so. Runs without the lock.
+    /// Writes the group, and syncs it if its `need` was `Sync`. Runs without the lock.
     fn carry_out(group: Self::CommitGroup) -> Result<Self::Done, Error>;
-    /// Notes the result, under the lock again. True if it queued something that should be written,
-    /// not synced, at once: with nobody waiting, nobody else would.
+    /// Records the result, under the lock again. Returns true if it queued something that must be
+    /// written (not synced) immediately; without a waiter nothing else would trigger that write.
     fn finished(&mut self, done: Self::Done) -> bool;
 }
 
-/// The commit lock, the commit groups under it, and the published Seq.
+/// The commit lock, the commit groups that it guards, and the published Seq.
 pub(crate) struct GroupCommit<Q: Queue> {
     state: Mutex<State<Q>>,
-    /// Waiters of even and of odd commit groups: the end of one must not wake the next one's crowd.
+    /// One condition variable each for the waiters of even and of odd commit groups, so that the
+    /// end of a group does not wake all waiters of the next one.
     ended: [Condvar; 2],
-    /// Of those who wait for company: somebody led, or nobody ever will.
+    /// Wakes committers in [`GroupCommit::wait_for_company`] when a commit group ended
+    /// or writing failed.
     company: Condvar,
     pub(in crate::lsm) published: Arc<PublishedSeq>,
 }
 
-/// What the commit lock guards.
+/// The state that the commit lock guards.
 pub(crate) struct State<Q> {
     pub(crate) queue: Q,
     /// The number of the commit group that is being filled.
     filling: u64,
-    /// A commit group is under way.
+    /// A commit group is in progress.
     pub(super) leading: bool,
-    /// The strictest wish in the commit group being filled.
+    /// The strictest durability requested in the commit group that is being filled.
     need: Durability,
     /// The last Seq queued.
     pub(in crate::lsm) last: Seq,
-    /// What the end of the commit group under way publishes: all it took, and what follows up to the first commit that
-    /// wants more than `Buffered`.
+    /// The Seq that the end of the commit group in progress publishes. It covers the commits of the
+    /// group, and later commits up to the first one stricter than `Buffered`.
     ending: Seq,
-    /// Why nothing can be written any more.
+    /// The error that ended writing.
     pub(in crate::lsm) failed: Option<Error>,
     wakers: Vec<(Seq, Waker)>,
-    /// How many wait for company.
+    /// The number of committers in [`GroupCommit::wait_for_company`].
     lingering: usize,
 }
 
 impl<Q: Queue> GroupCommit<Q> {
-    /// Rounds that continue after `last`.
+    /// Commit groups that continue after `last`.
     pub(crate) fn new(queue: Q, last: Seq) -> Self {
         let state = State {
             queue,
@@ -102,12 +108,14 @@ impl<Q: Queue> GroupCommit<Q> {
         self.state.lock()
     }
 
-    /// Readers see every commit up to this one. Read it after pinning a view.
+    /// Readers see every commit up to this Seq. Load it after pinning a view.
     pub(crate) fn published(&self) -> Seq {
         self.published.load()
     }
 
-    /// Notes that `seq` was queued. A `Buffered` commit with nothing stricter before it is published at once.
+    /// Records that `seq` was queued. A `Buffered` commit with nothing stricter before it is
+    /// published immediately if no leader is active, and otherwise at the end of the group in
+    /// progress.
     pub(crate) fn queued(&self, state: &mut State<Q>, seq: Seq, durability: Durability) {
         debug_assert!(seq > state.last, "Seqs of commits grow");
         state.last = seq;
@@ -124,7 +132,7 @@ impl<Q: Queue> GroupCommit<Q> {
         }
     }
 
-    /// Blocks until `seq` is published; leads commit groups as needed.
+    /// Blocks until `seq` is published. Leads commit groups as needed.
     pub(crate) fn wait(&self, seq: Seq) -> Result<(), Error> {
         let mut state = self.lock();
         loop {
@@ -140,7 +148,8 @@ impl<Q: Queue> GroupCommit<Q> {
         }
     }
 
-    /// Waits for another thread to lead a commit group with `seq`, until one has ended or `time` has passed.
+    /// Waits until another committer has led a commit group, at most for `time`. Returns
+    /// immediately if `seq` is decided.
     pub(crate) fn wait_for_leader(&self, seq: Seq, time: Duration) {
         let mut state = self.lock();
         if self.published() < seq && state.failed.is_none() {
@@ -150,7 +159,8 @@ impl<Q: Queue> GroupCommit<Q> {
         }
     }
 
-    /// Carries out one commit group with all that is queued, at least as durable as `need`; waits for a commit group under way.
+    /// Leads one commit group with everything that is queued, at least as durable as `need`. Waits
+    /// for a group in progress first.
     pub(crate) fn flush(&self, need: Durability) -> Result<(), Error> {
         let mut state = self.lock();
         while state.leading && !mutant!("two-leaders") {
@@ -162,7 +172,9 @@ impl<Q: Queue> GroupCommit<Q> {
         state.check()
     }
 
-    /// Leads a commit group if somebody polls for a commit; one that is under way may leave somebody for the next.
+    /// Leads one commit group if a polled commit is undecided. Waits for a group in progress first,
+    /// because its end may leave polled commits for the next group. Returns false if there was
+    /// nothing to lead.
     pub(crate) fn lead_polled(&self) -> bool {
         let mut state = self.lock();
         loop {
@@ -178,7 +190,8 @@ impl<Q: Queue> GroupCommit<Q> {
         true
     }
 
-    /// The state of `seq` now; if it is undecided, `waker` is called when it is decided.
+    /// The result of `seq`, or `None` while it is undecided; `waker` is then called on the
+    /// decision.
     pub(crate) fn poll(&self, seq: Seq, waker: &Waker) -> Option<Result<(), Error>> {
         let mut state = self.lock();
         if self.published() >= seq {
@@ -194,14 +207,14 @@ impl<Q: Queue> GroupCommit<Q> {
         None
     }
 
-    /// Ends writing for good: `error` answers everybody from now on.
+    /// Ends writing permanently: `error` is the result of every later commit and of every waiter.
     pub(crate) fn fail(&self, error: Error) {
         let mut state = self.lock();
         state.fail(error);
         drop(self.notify_all(state));
     }
 
-    /// Requires: nobody leads.
+    /// Leads one commit group. Requires: there is no leader.
     fn lead<'a>(
         &'a self,
         mut state: MutexGuard<'a, State<Q>>,
@@ -228,7 +241,7 @@ impl<Q: Queue> GroupCommit<Q> {
                     self.company.notify_all();
                 }
                 if state.last > self.published() && !mutant!("wake-no-leader") {
-                    // One of those who wait for the next commit group leads it.
+                    // One waiter of the next commit group becomes its leader.
                     self.ended_of(state.filling).notify_one();
                 }
                 state = self.wake(state);
@@ -258,7 +271,7 @@ impl<Q: Queue> GroupCommit<Q> {
         }
     }
 
-    /// Wakes all waiters, after a failure.
+    /// After a failure: wakes all waiters.
     fn notify_all<'a>(&'a self, state: MutexGuard<'a, State<Q>>) -> MutexGuard<'a, State<Q>> {
         self.ended[0].notify_all();
         self.company.notify_all();
@@ -268,7 +281,8 @@ impl<Q: Queue> GroupCommit<Q> {
         self.wake(state)
     }
 
-    /// Calls the wakers of all that is decided; without the lock, for a waker may poll at once.
+    /// Calls the wakers of all decided commits. The lock is released for it, because a waker may
+    /// poll immediately.
     fn wake<'a>(&'a self, mut state: MutexGuard<'a, State<Q>>) -> MutexGuard<'a, State<Q>> {
         let published = self.published();
         let failed = state.failed.is_some();
@@ -286,25 +300,25 @@ impl<Q: Queue> GroupCommit<Q> {
 }
 
 impl<Q> State<Q> {
-    /// Numbers up to `seq` are given out; what ends next publishes them.
+    /// Raises the last Seq in use to `seq`; the end of the next commit group publishes it.
     pub(crate) fn raise(&mut self, seq: Seq) {
         self.last = self.last.max(seq);
     }
 
     /// # Errors
-    /// Why nothing can be written any more.
+    /// The error that ended writing.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// The commit group whose end decides `seq`. Requires: a commit group is under way.
+    /// The commit group that decides `seq`. Requires: a commit group is in progress.
     fn round_of(&self, seq: Seq) -> u64 {
         let is_taken = seq <= self.ending && !mutant!("wait-next-group");
         if is_taken { self.filling - 1 } else { self.filling }
     }
 
     fn fail(&mut self, error: Error) {
-        // The first failure is the cause of all later ones.
+        // Keep the first failure: it is the cause of all later ones.
         self.failed.get_or_insert(error);
     }
 }

@@ -1,4 +1,5 @@
-//! An insert whose row is made only when it is wanted: where an entity of its key is there already, none is.
+//! An insert that builds its row only if it is needed. If the key already has an entity, no row is
+//! built.
 //!
 //! Not here: the decision under the commit lock, which every other insert waits for (`commit`).
 
@@ -14,8 +15,9 @@ use super::retry::Unblock;
 use super::writer::Writer;
 
 impl Writer {
-    /// Commits an insert, a `batch` of one operation, and waits until it is as durable as asked. Its row is made when its key
-    /// was looked up, and not at all if an entity is there already.
+    /// Commits an insert, a `batch` of one operation, and waits until it is as durable as
+    /// requested. The row is built after the pre-read, and only if the pre-read finds no visible
+    /// entity.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -38,8 +40,9 @@ impl Writer {
         Ok(seq)
     }
 
-    /// True if nothing is to be said of the one insert of `batch` but that everybody sees an entity of its key. It was there
-    /// when the view of the look-up was pinned, or as soon as it was published: what came later changes nothing about that.
+    /// True if the insert in `batch` can be refused only because its key has an entity that every
+    /// reader sees. The entity existed when the view of the pre-read was pinned, or as soon as it
+    /// was published. Later commits do not change that.
     fn is_taken(&self, batch: &Batch<'_>, pre_read: &PreRead) -> bool {
         let hidden = pre_read.hidden_since(0);
         let is_there = pre_read.current(0).is_some_and(|current| {

@@ -1,13 +1,14 @@
-//! The active log and what is queued for it: records are appended in memory, and a commit group writes and syncs them.
+//! The active log and its buffer. Records are appended in memory; a commit group writes and syncs
+//! them.
 //!
 //! Invariants
-//! * running out of space is found before a byte of a record is queued, and refuses only this commit;
-//! * a `Sync` commit group syncs every older log that has unsynced bytes before its own;
-//! * nothing follows the closing record.
+//! * a lack of space is found before a byte of a record is queued, and refuses only this commit;
+//! * a `Sync` commit group first syncs every older log that has unsynced bytes;
+//! * no record follows the closing record.
 //!
 //! Locks: the commit lock guards all of a [`LogQueue`]; [`Queue::carry_out`] runs without it.
 //!
-//! Not here: what is committed (`commit`), the next log (`wal_switch`), who writes (`group_commit`).
+//! Not here: the commit path (`commit`), the next log (`wal_switch`), the leader (`group_commit`).
 
 use std::borrow::Cow;
 use std::sync::Arc;
@@ -31,77 +32,81 @@ use crate::write_accounting::Meter;
 use super::batch::{Batch, Op, PackedRow, TableChange};
 use super::group_commit::Queue;
 
-/// The most that a record without entries takes.
+/// The largest size of a record without entries.
 const EMPTY_RECORD_BYTES: u64 = 128;
-/// Kept free behind every commit, so that a full disk keeps nobody from syncing and closing.
+/// Space kept free after every commit, so that a full disk never prevents a sync and a close.
 const ROOM_BEHIND: u64 = 2 * EMPTY_RECORD_BYTES;
-/// Space is reserved in doubling steps up to this.
+/// The largest allocation step; steps double up to it.
 const ALLOCATE_STEP_MAX: u64 = 16 << 20;
-/// Where there is no space for such a step, for this much more at least.
+/// If the disk has no space for such a step, at least the record is rounded up to this.
 const NEAR_BYTES: u64 = 16 << 10;
-/// A buffer that is kept may be as long as so many full ones.
+/// A buffer is kept for reuse if its capacity is at most this many full buffers.
 pub(in crate::lsm) const SPARE_BUFFERS: usize = 4;
 
-/// Where numbers of commits have come to when a queue begins.
+/// The Seqs in use when a queue starts.
 #[derive(Clone, Copy)]
 pub(in crate::lsm) struct LastSeqs {
-    /// The last that something has which is left.
+    /// The last Seq of any commit that still exists.
     pub(in crate::lsm) used: Seq,
-    /// Up to here they may have been given out.
+    /// The last Seq that may have been assigned.
     pub(in crate::lsm) given_out: Seq,
 }
 
-/// Sealed by a leader and written at `offset` of `log`.
+/// Queued bytes for `log` at `offset`. The leader seals and writes them.
 pub(crate) struct Segment {
     log: Arc<LogFile>,
     offset: u64,
     pub(super) bytes: Vec<u8>,
-    /// Keys and rows in it.
+    /// The bytes of keys and rows in it.
     user_bytes: u64,
 }
 
-/// What the commit lock guards besides the commit group: the active log and what is queued for it.
+/// The part of the state under the commit lock that concerns the log: the active log and the
+/// records queued for it.
 pub(crate) struct LogQueue {
     pub(super) log: Arc<LogFile>,
-    /// Where the next record goes: written and queued bytes together.
+    /// The offset of the next record, after all written and queued bytes.
     pub(super) end: u64,
     pub(super) allocated: u64,
-    /// The background was told that this much is nearly used; 0 for a new log.
+    /// The allocation for which the background was last signalled that it is nearly used up; 0 for
+    /// a new log.
     pub(super) short_of: u64,
-    /// To be written, oldest log first.
+    /// Bytes to write, oldest log first.
     pub(super) segments: SmallVec<[Segment; 1]>,
-    /// Logs with bytes that were written and not synced, oldest first.
+    /// Logs with bytes that are written but not synced, oldest first.
     pub(super) unsynced: SmallVec<[Arc<LogFile>; 1]>,
-    /// Bytes of weak commits since the last sync, and since when any commit was queued.
+    /// The bytes of weak commits since the last sync, and the time at which the first commit since
+    /// then was queued.
     pub(super) undurable: Option<(u64, Duration)>,
-    /// The log is durable up to here.
+    /// The position up to which the logs are durable.
     pub(super) durable: Position,
-    /// Some record that was written says so up to here.
+    /// The largest durable offset that a written record states.
     pub(super) durable_claimed: Position,
-    /// Where the last commit ends that was queued.
+    /// The end of the last commit queued.
     pub(in crate::lsm) committed: Position,
-    /// By number: shapes that the active log defines.
+    /// By shape number: whether the active log defines the shape.
     pub(super) shapes: Vec<bool>,
     pub(super) seq_reservation: Seq,
     pub(super) seq_reservation_queued: Seq,
     /// The next log, prepared in the background.
     pub(super) next: Option<NextLog>,
-    /// The log is one of an earlier opening, closed in order: nothing is appended to it.
+    /// The log is from an earlier session and was closed cleanly: nothing is appended to it.
     pub(in crate::lsm) is_ended: bool,
-    /// Logs without a record, which the next one's edit forgets.
+    /// Logs without a record, which the edit that names the next log removes.
     pub(super) unused: Vec<FileNumber>,
     /// A commit was queued since the last empty record.
     pub(super) durable_record_due: bool,
-    /// An empty buffer to fill next.
+    /// An empty buffer for reuse.
     pub(super) spare: Vec<u8>,
-    /// One that has grown beyond this is given back.
+    /// A buffer with a larger capacity is freed instead of kept.
     pub(in crate::lsm) spare_bytes_max: usize,
     pub(in crate::lsm) closing: Closing,
-    /// The last Seq that something has: of a commit that was queued, or of rows that came in as files.
+    /// The last Seq in use, by a queued commit or by rows of ingested files.
     pub(in crate::lsm) last: Seq,
-    /// Keys and rows that were written and that the account does not have yet, and where the logs ended behind them.
+    /// Bytes of keys and rows that are written but not yet in the write accounting, and the end of
+    /// the logs after them.
     pub(super) unaccounted_user: (u64, Position),
-    /// Bytes handed to the file system for logs, since opening.
+    /// Bytes written to logs since opening.
     pub(crate) written: u64,
     /// Log syncs since opening.
     pub(crate) syncs: u64,
@@ -109,40 +114,40 @@ pub(crate) struct LogQueue {
     pub(crate) commits: u64,
 }
 
-/// How far closing has come.
+/// The progress of closing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::lsm) enum Closing {
     No,
-    /// No commit enters any more.
+    /// No further commit is accepted.
     Commits,
-    /// The closing record is queued: nothing follows it.
+    /// The closing record is queued; nothing follows it.
     Log,
 }
 
-/// A log that is named in the manifest and holds no record yet.
+/// A log that the manifest names and that has no record yet.
 pub(crate) struct NextLog {
     pub(crate) log: Arc<LogFile>,
     pub(crate) allocated: u64,
-    /// The manifest as of its naming.
+    /// The position of the manifest at the edit that names the log.
     pub(crate) manifest: Position,
 }
 
-/// Everything a leader needs.
+/// All that a leader needs.
 pub(crate) struct CommitGroup {
     segments: SmallVec<[Segment; 1]>,
     sync: SmallVec<[Arc<LogFile>; 1]>,
     durable_up_to: Position,
-    /// What is known before.
+    /// The part of the result that is known before the write.
     done: Done,
 }
 
-/// What a commit group came to.
+/// The result of a commit group.
 #[derive(Default)]
 pub(crate) struct Done {
     end: Position,
     seq_reservation: Seq,
     is_sync: bool,
-    /// What the records that were written promise.
+    /// The durable offset that the written records state.
     durable_claimed: Option<Position>,
     user_bytes: u64,
     written: u64,
@@ -150,15 +155,15 @@ pub(crate) struct Done {
     spare: Vec<u8>,
 }
 
-/// What everybody is answered after a close.
+/// The error of every operation after a close.
 pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::InvalidInput, "the database was closed")
 }
 
-/// A row to be written: the caller's, or one that a merge made.
+/// A row to be written: the caller's, or the result of a merge.
 pub(super) type ResolvedRow<'b> = Cow<'b, PackedRow<'b>>;
 
-/// What `op` writes: its row, or a tombstone.
+/// The memtable entry that `op` writes: its row, or a tombstone.
 #[inline]
 pub(super) fn new_entry<'r>(op: &'r Op<'_>, row: &'r Option<ResolvedRow<'_>>) -> NewEntry<'r> {
     let (kind, row) = match row {
@@ -177,7 +182,7 @@ fn encoded_shape(shapes: &Shapes, id: ShapeId) -> Option<(ShapeId, Vec<u8>)> {
 }
 
 impl LogQueue {
-    /// A queue whose first record, which names `predecessor`, is queued.
+    /// A new queue. Its first record, which names `predecessor`, is already queued.
     pub(crate) fn new(
         next: NextLog,
         predecessor: Option<Predecessor>,
@@ -190,8 +195,8 @@ impl LogQueue {
         Ok(queue)
     }
 
-    /// A queue behind a log that was closed in order at `end`, where nothing follows: the first commit goes to a new one.
-    /// `unused` are logs that go then.
+    /// A queue after a log that was cleanly closed at `end`. Nothing is appended to that log: the
+    /// first commit uses a new one. `unused` are logs that are removed then.
     pub(crate) fn behind(
         log: Arc<LogFile>,
         end: u64,
@@ -212,12 +217,12 @@ impl LogQueue {
             unsynced: SmallVec::new(),
             undurable: None,
             durable,
-            // Of a database's first log nothing needs a promise.
+            // The first log of a database needs no durable offset in a record.
             durable_claimed: if durable.offset == 0 { durable } else { Position::default() },
             committed: durable,
             shapes: Vec::new(),
             seq_reservation: Seq::ZERO,
-            // Numbers up to here may have been seen although no commit that is left has them.
+            // Seqs up to this one may have been observed although no remaining commit has them.
             seq_reservation_queued: seqs.given_out,
             next: None,
             is_ended: false,
@@ -234,7 +239,7 @@ impl LogQueue {
         }
     }
 
-    /// Refuses once closing has come further than `allowed`.
+    /// Refuses if closing has progressed beyond `allowed`.
     pub(super) fn check_open(&self, allowed: Closing) -> Result<()> {
         if self.closing > allowed { Err(closed()) } else { Ok(()) }
     }
@@ -247,7 +252,7 @@ impl LogQueue {
         self.segments.iter().map(|segment| segment.bytes.len()).sum()
     }
 
-    /// Goes on in `next`, whose first record says where this log ends.
+    /// Continues in `next`. The first record of `next` states where this log ends.
     pub(super) fn switch_to(&mut self, next: NextLog) -> Result<()> {
         let header = self.log.header();
         let predecessor =
@@ -261,12 +266,13 @@ impl LogQueue {
     }
 
     fn append_open(&mut self, predecessor: Option<Predecessor>, manifest: Position) -> Result<()> {
-        // Not what was only given out: whoever has seen the last there is can go on with this log.
+        // The last Seq in use, not the last one assigned: a session that has seen the former can
+        // continue with this log.
         let last = self.last;
         self.append_empty(RecordKind::Open, last, |out| {
             wal::Open { predecessor, manifest }.encode(out);
         })?;
-        // The seq reservation must outlive the log that first named it.
+        // The Seq reservation must outlive the log that first stated it.
         let seq_reservation = self.seq_reservation.max(self.seq_reservation_queued);
         if seq_reservation > Seq::ZERO {
             self.append_durable_record(last, seq_reservation)
@@ -283,7 +289,7 @@ impl LogQueue {
         Ok(())
     }
 
-    /// Queues the batch's record; returns its length.
+    /// Queues the record of the batch. Returns its length.
     pub(super) fn append(
         &mut self,
         registry: &Shapes,
@@ -353,7 +359,7 @@ impl LogQueue {
         self.append_record(kind, seq, payload)
     }
 
-    /// Queues a record that there is room for.
+    /// Queues a record for which space is allocated.
     fn append_record(
         &mut self,
         kind: RecordKind,
@@ -375,12 +381,13 @@ impl LogQueue {
         Ok(())
     }
 
-    /// True if three quarters of what is allocated are used.
+    /// True if at least three quarters of the allocation are used.
     pub(super) fn is_short(&self) -> bool {
         self.end + self.allocated / 4 >= self.allocated
     }
 
-    /// True if the background must learn of it: its sync has something to do from now on, or at once, or space runs short.
+    /// Counts a commit. True if the background must be signalled: its sync has work from now on or
+    /// immediately, or the allocated space runs short.
     pub(super) fn record_commit(
         &mut self,
         weak_bytes: u64,
@@ -394,7 +401,8 @@ impl LogQueue {
         self.undurable = Some((after, since));
         let is_full = |bytes: u64| bytes >= options.weak_sync_bytes;
         let must_sync = weak_bytes > 0 && (before == 0 || is_full(after) && !is_full(before));
-        // Once for what is allocated: space is reserved ahead, not by the commit that needs it.
+        // Signal once for each allocation: the background allocates ahead, so that the committer
+        // need not.
         let is_short = self.is_short() && self.short_of < self.allocated;
         if is_short {
             self.short_of = self.allocated;
@@ -402,14 +410,15 @@ impl LogQueue {
         must_sync || is_short
     }
 
-    /// Up to where the logs are durable, if no record of theirs says so yet of some commit.
+    /// The position up to which the logs are durable, if some commit is not yet covered by a
+    /// durable offset in a record.
     pub(in crate::lsm) fn durable_unclaimed(&self) -> Option<Position> {
         let is_claimed_durable =
             self.committed <= self.durable_claimed || self.durable <= self.durable_claimed;
         (!is_claimed_durable).then_some(self.durable)
     }
 
-    /// Makes sure that a commit with `payload` bytes, and empty records behind it, fit what is allocated.
+    /// Allocates enough for a record with `payload` bytes and the empty records after it.
     pub(super) fn reserve(&mut self, payload: u64) -> Result<()> {
         self.reserve_to(self.end + RECORD_HEADER_BYTES as u64 + payload + 8 + ROOM_BEHIND)
     }
@@ -422,9 +431,11 @@ impl LogQueue {
         Ok(())
     }
 
-    /// Allocates up to `ahead`, or as far as there is space, at least up to `want`; returns where to.
+    /// Allocates up to `ahead`, or as far as space permits, but at least up to `want`. Returns the
+    /// new end.
     fn allocate(&self, want: u64, ahead: u64) -> Result<u64> {
-        // A nearly full disk may still hold this one record, and a limit has let it pass; with the next few, if it can.
+        // A nearly full disk may still have space for this record, which the space limit has
+        // admitted. Try to include the next few records.
         let near = want.next_multiple_of(NEAR_BYTES).min(ahead);
         let is_full = |error: &Error| error.kind() == ErrorKind::StorageFull;
         let mut allocated = self.log.allocate_ahead(ahead).map(|()| ahead);
@@ -437,7 +448,7 @@ impl LogQueue {
         allocated
     }
 
-    /// Gives back what was allocated ahead. Requires: nothing is appended any more.
+    /// Frees the preallocated space. Requires: nothing is appended any more.
     pub(in crate::lsm) fn trim(&self) {
         if !self.is_ended && self.segments.is_empty() {
             self.log.trim(self.end);
@@ -447,14 +458,14 @@ impl LogQueue {
         }
     }
 
-    /// Moves what users have written into the account.
+    /// Moves the bytes that users have written into the write accounting.
     pub(in crate::lsm) fn account_user_bytes(&mut self, meter: &Meter) {
         let (bytes, end) = self.unaccounted_user;
         self.unaccounted_user = (0, end);
         meter.record_user(bytes, end);
     }
 
-    /// What its buffers take.
+    /// The memory of its buffers, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let queued = self.segments.iter().map(|segment| segment.bytes.capacity());
         queued.sum::<usize>() + self.spare.capacity()
@@ -529,13 +540,14 @@ impl Queue for LogQueue {
         if !idle || self.end + EMPTY_RECORD_BYTES > self.allocated {
             return false;
         }
-        // An unsynced empty record tells recovery that what was just synced must be there.
+        // An unsynced empty record states the durable offset: recovery must find everything that
+        // was just synced.
         self.durable_record_due = false;
         self.append_durable_record(self.last, self.seq_reservation).is_ok()
     }
 }
 
-/// Doubles what is allocated, in steps of at most 16 MiB, until `want` fits.
+/// Doubles the allocation, in steps of at most 16 MiB, until `want` fits.
 pub(super) fn next_allocation(allocated: u64, want: u64) -> u64 {
     let mut len = allocated.max(4096);
     while len <= want {

@@ -1,6 +1,8 @@
-//! The look-up before the commit lock: the newest entries of the keys that a batch asks about.
+//! The pre-read: the newest entries of the keys that a batch depends on, read before the commit
+//! lock is taken.
 //!
-//! Invariant: a look-up counts only while everything written since is in memtables of the view, see [`PreRead::stands`].
+//! Invariant: a pre-read counts only while everything written since is in memtables of the view,
+//! see [`PreRead::stands`].
 //!
 //! Not here: the decision under the lock (`commit`), reads (`view`).
 
@@ -15,31 +17,33 @@ use super::writer::Writer;
 use crate::lsm::Env;
 use crate::lsm::read::view::{Current, View};
 
-/// What a commit saw of its keys before it took the lock.
+/// The entries of its keys that a commit found before it took the lock.
 pub(crate) struct PreRead {
-    /// The id of the newest memtable in the view that was looked at.
+    /// The id of the newest memtable in the view that was read.
     memtable: u64,
-    /// By operation; `None` where there is no entry or none was needed.
+    /// By operation; `None` if there is no entry or none was needed.
     found: SmallVec<[Option<PreReadHit>; 1]>,
 }
 
-/// The newest entry of a key in the view that was looked at.
+/// The newest entry of a key in the view that was read.
 struct PreReadHit {
     seq: Seq,
     kind: Kind,
-    /// That of a file. One that is in memory is most often still there when it is decided about, and is not copied.
+    /// The row, if it is in a file. A row in memory is not copied, because it is usually still
+    /// there at the decision.
     row: Option<Row>,
-    /// The commit of a range tombstone that hides it there. The range tombstone may have left since, and the entry with it.
+    /// The commit of the range tombstone that hides the entry. The range tombstone may have been
+    /// removed since, together with the entry.
     hidden: Option<Seq>,
 }
 
 impl PreRead {
-    /// True if all writes since the pre-read are in the memtables of `view`.
+    /// True if everything written since the pre-read is in the memtables of `view`.
     pub(crate) fn is_current(&self, view: &View) -> bool {
         view.memtables.last().is_some_and(|oldest| oldest.memtable.id <= self.memtable)
     }
 
-    /// False if `op`, the operation `index`, needs a row that was left in memory.
+    /// False if `op`, which is operation `index`, needs a row that was not copied from memory.
     pub(crate) fn is_whole(&self, index: usize, op: &Op<'_>) -> bool {
         let found = self.found.get(index).and_then(Option::as_ref);
         found.is_none_or(|found| {
@@ -47,21 +51,22 @@ impl PreRead {
         })
     }
 
-    /// What was found for operation `index`.
+    /// The entry found for operation `index`.
     pub(crate) fn current(&self, index: usize) -> Option<Current<'_>> {
         let found = self.found.get(index)?.as_ref()?;
         let row = found.row.as_ref().map(Row::as_ref);
         Some(Current { seq: found.seq, kind: found.kind, row, is_checked: false })
     }
 
-    /// The commit that hides it, if one did already.
+    /// The commit that hid the entry before the pre-read.
     pub(crate) fn hidden_since(&self, index: usize) -> Option<Seq> {
         self.found.get(index)?.as_ref()?.hidden
     }
 }
 
 impl PreReadHit {
-    /// The newest entry of an operation's key. What range tombstones hide is decided under the lock, also by what is known here.
+    /// The newest entry of the operation's key. The decision under the lock applies range
+    /// tombstones, including the one recorded here.
     #[inline]
     fn newest(view: &View, env: &Env, op: &Op<'_>) -> Result<Option<Self>> {
         let hidden = |seq| view.range_tombstones.hidden_since(&op.key, seq);
@@ -83,7 +88,8 @@ impl PreReadHit {
 }
 
 impl Writer {
-    /// Looks up the keys of `batch` whose newest entry matters, outside the commit lock.
+    /// Reads the newest entries of the keys in `batch` that depend on them, outside the commit
+    /// lock.
     pub(crate) fn look_up(&self, batch: &Batch<'_>) -> Result<PreRead> {
         let view = self.reader.view.load();
         let memtable = view.active().memtable.id;

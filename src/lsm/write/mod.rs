@@ -1,8 +1,9 @@
-//! Writing: a batch is validated, logged, inserted into the memtable, and published by its commit group.
+//! The write room: a batch is validated, logged, inserted into the memtable, and published by its
+//! commit group.
 //!
 //! Uses `read` for the current rows that conditions are checked against.
 //!
-//! Not here: flushing what was written (`scheduler`), replaying the log (`recovery`).
+//! Not here: flushing memtables (`scheduler`), replaying the log (`recovery`).
 
 pub(super) mod admission;
 pub(super) mod backlog;

@@ -1,19 +1,23 @@
-//! Scalability targets: so many entities a second for each partition and for the database, as the service has them.
+//! Scalability targets: entities per second for each partition and for the database, as the service
+//! has them.
 //!
-//! A target is kept as the moment up to which it is used up, in nanoseconds of the monotonic clock: an entity moves
-//! it on by a second divided by the target. Whoever would move it more than a second ahead is answered `ServerBusy`, and
-//! so a burst of one second's worth passes. What finds the target unused passes whatever its size: a group may be larger
+//! A target is stored as the time until which it is used up, in nanoseconds of the monotonic clock.
+//! Each entity advances that time by one second divided by the target. A request that would advance
+//! it to more than one second ahead is refused with `ServerBusy`, so a burst of one second's worth
+//! passes. A request passes regardless of its size if the target is unused: a group may be larger
 //! than the target.
 //!
-//! Partitions share two fixed tables of such moments, each placed in both by its hash; the lesser of the two counts. Memory
-//! is 256 KiB however many partitions there are. The error has one direction: no partition gets more than its target, and one
-//! that shares both places with busy ones gets less. With n partitions in use within the last second the odds are about
-//! (n / 16,384)²: 1 in 27,000 for 100, 1 in 270 for 1,000.
+//! Partitions share two fixed tables of such times. The hash of a partition selects one place in
+//! each; the lesser of the two times counts. The tables take 256 KiB for any number of partitions.
+//! The error has one direction: no partition exceeds its target, and a partition that shares both
+//! places with busy ones gets less. With n partitions in use within the last second the probability
+//! is about (n / 16,384)²: 1 in 27,000 for 100, 1 in 270 for 1,000.
 //!
 //! Invariants
-//! * what is refused is not booked, and nothing was done for it;
-//! * what was not known before (rows that a query returned) is booked afterwards and may go beyond: the next one waits;
-//! * the same requests at the same times by the clock are answered alike.
+//! * a refused request is not charged, and no work was done for it;
+//! * entities that are not known in advance (rows that a query returns) are charged afterwards and
+//!   may exceed the target: the next request waits;
+//! * the same requests at the same clock times get the same results.
 
 use std::time::Duration;
 
@@ -26,25 +30,25 @@ use crate::sync::Mutex;
 
 use crate::lsm::Env;
 
-/// Places of each table.
+/// The number of places in each table.
 const PLACES: usize = 1 << 14;
 const SECOND: u64 = 1_000_000_000;
 
 /// See the module.
 pub(crate) struct RateLimit {
-    /// What an entity costs, in nanoseconds.
+    /// The cost of an entity in nanoseconds; 0 without a target.
     partition: u64,
     database: u64,
     used: Mutex<Used>,
 }
 
-/// Up to when what is used up, in nanoseconds.
+/// The time until which each target is used up, in nanoseconds.
 struct Used {
     database: u64,
     partitions: [Box<[u64]>; 2],
 }
 
-/// Entities of one partition, which its hash names; 0 for none.
+/// Entities of one partition, identified by its hash; 0 means no partition.
 #[derive(Clone, Copy, Debug)]
 struct Demand {
     partition: u64,
@@ -62,7 +66,7 @@ impl RateLimit {
         }
     }
 
-    /// Books all of `demands`, or none.
+    /// Charges all of `demands`, or none.
     fn admit(&self, demands: &[Demand], now: Duration) -> Result<()> {
         let now = nanos(now);
         let mut used = self.used.lock();
@@ -100,7 +104,7 @@ impl RateLimit {
     }
 }
 
-/// A place in each table, from bits of the hash that have nothing to do with each other.
+/// A place in each table, from independent bits of the hash.
 fn places(partition: u64) -> [usize; 2] {
     let mask = PLACES as u64 - 1;
     [(partition & mask) as usize, (partition >> 32 & mask) as usize]
@@ -116,7 +120,7 @@ fn nanos(time: Duration) -> u64 {
 }
 
 impl RateLimit {
-    /// Operations on these keys; neighbours of one partition are asked for together.
+    /// Admits operations on these keys. Adjacent keys of one partition are admitted together.
     pub(super) fn admit_keys<'k>(
         &self,
         env: &Env,
@@ -128,20 +132,21 @@ impl RateLimit {
         }
     }
 
-    /// The beginning of a query, which costs as much as its first row: of the partition of `key` if that is all it reads.
+    /// Admits the start of a query, at the cost of its first row. It is charged to the partition of
+    /// `key` if the query reads only that partition.
     pub(super) fn admit_query(&self, env: &Env, key: Option<Vec<u8>>) -> Result<()> {
         let partition = key.and_then(|key| partition_hash(env, &key)).unwrap_or(0);
         self.admit(&[Demand { partition, entities: 1 }], env.clock.monotonic())
     }
 
-    /// A row that a query hands out behind its first.
+    /// Charges a row that a query returns after its first.
     pub(super) fn book_row(&self, env: &Env, key: &[u8]) {
         let partition = partition_hash(env, key).unwrap_or(0);
         self.book(Demand { partition, entities: 1 }, env.clock.monotonic());
     }
 }
 
-/// What `keys` ask for, by partition; the catalog asks for nothing.
+/// The demands of `keys`, by partition; the catalog has none.
 fn demands<'k>(env: &Env, keys: impl Iterator<Item = &'k [u8]>) -> Vec<Demand> {
     let mut demands: Vec<Demand> = Vec::new();
     let users = keys.filter(|key| table_of(key) != Some(TableId::CATALOG));
@@ -170,7 +175,7 @@ mod tests {
         })
     }
 
-    /// How many of `tries` groups of `entities`, `every` apart, pass.
+    /// The number of `tries` groups of `entities` that pass, with `every` between two groups.
     fn passed(
         rate_limit: &RateLimit,
         partition: u64,
@@ -187,14 +192,14 @@ mod tests {
     #[test]
     fn a_second_s_worth_passes_at_once_and_then_the_rate() {
         let ms = Duration::from_millis;
-        // 10 s at 1,000 a second against 100 a second: a burst of 100, then 100 each second.
+        // 10 s at 1,000/s against a target of 100/s: a burst of 100, then 100 each second.
         assert_eq!(passed(&new(100, 0), 7, 1, 10_000, ms(1)), 100 + 999);
         assert_eq!(passed(&new(0, 100), 7, 1, 10_000, ms(1)), 100 + 999);
         // Below the target nothing is refused.
         assert_eq!(passed(&new(100, 100), 7, 1, 1_000, ms(10)), 1_000);
-        // Groups cost what they hold.
+        // A group costs as much as its entities.
         assert_eq!(passed(&new(100, 0), 7, 50, 10_000, ms(1)), 2 + 19);
-        // A group that is larger than the target passes when nothing is used.
+        // A group larger than the target passes if the target is unused.
         assert_eq!(passed(&new(10, 0), 7, 100, 10_000, ms(1)), 1);
         assert_eq!(passed(&new(0, 0), 7, 100, 10_000, ms(0)), 10_000);
     }
@@ -234,7 +239,7 @@ mod tests {
         assert!(admit(4).is_err() && admit(5).is_ok());
     }
 
-    /// A partition suffers only where both its places are somebody else's, too.
+    /// A partition is limited only if other partitions use up both its places.
     #[test]
     fn sharing_one_place_costs_nothing() {
         let rate_limit = new(10, 0);
@@ -242,7 +247,7 @@ mod tests {
         assert_eq!(passed(&rate_limit, busy, 1, 20, Duration::ZERO), 10);
         assert_eq!(passed(&rate_limit, other, 1, 20, Duration::ZERO), 10);
         assert_eq!(passed(&rate_limit, 1 | 3 << 32, 1, 20, Duration::ZERO), 10);
-        // Now both places of this one are used up by others: the one error there is.
+        // Other partitions have used up both places of this one, which is the only possible error.
         assert_eq!(passed(&rate_limit, 1 | 2 << 32, 1, 20, Duration::ZERO), 0);
     }
 }

@@ -1,24 +1,24 @@
-//! Why a commit begins again, and what it asks of background work before it does.
+//! The reasons for which a commit starts again, and the background work that it requests first.
 //!
-//! The writer knows no file, no manifest and no flush. Where it lacks one of them it leaves the commit lock and calls
-//! [`Unblock`], which background work implements.
+//! The writer knows no file, no manifest and no flush. If a commit needs one of them, it releases
+//! the commit lock and calls [`Unblock`], which background work implements.
 
 use crate::error::{Error, Result};
 use crate::model::Seq;
 
-/// Why a commit must begin again, outside the lock.
+/// The reason for which a commit must leave the lock and start again, or fail.
 pub(super) enum RetryReason {
-    /// The look-up no longer stands.
+    /// The pre-read is outdated.
     LookUp,
     /// No next log is prepared.
     Log,
     /// Too many memtables wait for their flush.
     FrozenMemtables,
-    /// Merged with what is there it takes so many bytes, more than were admitted.
+    /// With the merged rows the batch takes this many bytes, more than were admitted.
     Larger(u64),
-    /// The durable seq reservation is too low.
+    /// The durable Seq reservation is too low.
     SeqReservation,
-    /// Refused because of a commit that is not published yet: wait for it.
+    /// The refusal depends on a commit that is not published yet; wait for that first.
     After(Seq, Error),
     Refused(Error),
 }
@@ -29,7 +29,7 @@ impl From<Error> for RetryReason {
     }
 }
 
-/// What background work does for a commit that cannot go on. Requires: the commit lock is not held.
+/// The background work that a blocked commit needs. Requires: the commit lock is not held.
 pub(in crate::lsm) trait Unblock {
     /// Creates the next log, unless there is one.
     fn prepare_log(&self) -> Result<()>;
@@ -37,12 +37,13 @@ pub(in crate::lsm) trait Unblock {
     /// Waits until another memtable may be frozen.
     ///
     /// # Errors
-    /// Why flushing fails, if it does.
+    /// The error of the last flush, if that failed.
     fn make_room(&self) -> Result<()>;
 
-    /// Frees space on the disk until `needs` bytes more than now `fits`, with all files within `most` bytes.
+    /// Frees disk space until `fits` returns true for `needs` more bytes, with all files within
+    /// `most` bytes.
     ///
     /// # Errors
-    /// `StorageFull` if there is no more to free; merges are asked for space then.
+    /// `StorageFull` if nothing more can be freed; merges are then requested to free space.
     fn free_space(&self, needs: u64, most: u64, fits: &dyn Fn() -> bool) -> Result<()>;
 }

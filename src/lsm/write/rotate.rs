@@ -1,6 +1,7 @@
-//! The end of a memtable: it is frozen, and commits go on in the next log and in a new one.
+//! Rotation of the memtable: the active one is frozen, and commits continue in a new one and in the
+//! next log.
 //!
-//! Not here: flushing what is frozen (`flush`), preparing the next log (`wal_switch`).
+//! Not here: flushing frozen memtables (`flush`), preparing the next log (`wal_switch`).
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use crate::lsm::read::range_tombstones::RANGE_TOMBSTONE_BYTES_MAX;
 use crate::lsm::read::view::{Slot, View};
 
 impl Writer {
-    /// Freezes a full memtable and goes on in the next log.
+    /// Freezes a full memtable and continues in the next log.
     pub(super) fn switch_if_full(
         &self,
         state: &mut MutexGuard<'_, State<LogQueue>>,
@@ -47,7 +48,7 @@ impl Writer {
         let number = next.log.header().number;
         state.queue.switch_to(next)?;
         let id = view.active().memtable.id + 1;
-        // The next one is likely to be like this one.
+        // The new memtable is likely to resemble this one.
         let keys = view.active().memtable.keys();
         let memtable = Memtable::new(id, self.reader.env.options.memtable_bytes, keys);
         let slot = Arc::new(Slot { memtable: Arc::new(memtable), logs: vec![number] });
@@ -57,7 +58,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Freezes the active memtable if it holds anything, so that a flush covers all that was committed.
+    /// Freezes the active memtable if it has entries, so that a flush covers all earlier commits.
     pub(in crate::lsm) fn freeze(&self, help: &impl Unblock) -> Result<()> {
         while !self.freeze_if_room(help)? {
             help.make_room()?;
@@ -65,7 +66,8 @@ impl Writer {
         Ok(())
     }
 
-    /// The same for who must not wait for a flush, because it is the one that flushes; false if as many are frozen as may be.
+    /// As [`freeze`](Self::freeze), for the flusher, which must not wait for a flush. False if the
+    /// maximum number of memtables is frozen.
     pub(in crate::lsm) fn freeze_if_room(&self, help: &impl Unblock) -> Result<bool> {
         loop {
             let mut state = self.group_commit.lock();

@@ -1,10 +1,11 @@
-//! Logs around the commits: the next one is prepared and begun, the active one given space, synced and closed.
+//! The life cycle of logs as commits see it: preparing the next log, starting it, allocating space,
+//! syncing, closing.
 //!
 //! Invariant: a log is named in the manifest before it can become the active one.
 //!
 //! Locks: the manifest, which callers hold, before the commit lock.
 //!
-//! Not here: what is queued for the log (`log_queue`).
+//! Not here: the records queued for the log (`log_queue`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -29,15 +30,16 @@ use super::retry::Unblock;
 use super::writer::Writer;
 use crate::lsm::Env;
 
-/// How far the seq reservation of weak commits lies ahead.
+/// The distance of the Seq reservation of weak commits ahead of the clock.
 const SEQ_RESERVATION_TICKS: u64 = 5 * TICKS_PER_SECOND;
-/// Weak commits, and tickets that were dropped, wait this long for the background sync.
+/// Weak commits, and commits with dropped tickets, wait this long for the background sync.
 pub(in crate::lsm) const WEAK_SYNC_EVERY: Duration = Duration::from_secs(1);
-/// What a log reserves where there is no room for more.
+/// The allocation of a log if there is no space for more.
 const LOG_BYTES_LEAST: u64 = 16 << 10;
 
 impl Writer {
-    /// Creates the next log, unless there is one: file, directory entry, and its name in `manifest`, with `clock`.
+    /// Creates the next log, unless there is one: the file, its directory entry, and its name in
+    /// `manifest`, with `clock`.
     pub(in crate::lsm) fn prepare_log(
         &self,
         manifest: &mut Manifest,
@@ -51,7 +53,8 @@ impl Writer {
             state.queue.account_user_bytes(&self.reader.env.meter);
             state.queue.unused.clone()
         };
-        // However large its predecessor is: it may wait for long, and grows ahead of its commits.
+        // The allocation does not depend on the size of the predecessor. The log may wait for long,
+        // and it grows ahead of its commits.
         let bytes = self.reader.env.options.log_allocate_bytes;
         let next = self.reader.env.create_log(manifest, bytes, &unused, None, clock);
         let next = next.map_err(|error| self.poison_on_failure(manifest, error))?;
@@ -61,8 +64,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Goes on in the log that was prepared, if the one so far was closed before this opening; false if none is. The
-    /// memtable stays, and is in the new log too from now on.
+    /// If the active log was closed by an earlier session, continues in the prepared log. False if
+    /// none is prepared. The memtable stays and is in the new log too from now on.
     pub(super) fn begin_log(&self, state: &mut MutexGuard<'_, State<LogQueue>>) -> Result<bool> {
         if !state.queue.is_ended {
             return Ok(true);
@@ -75,7 +78,7 @@ impl Writer {
         Ok(true)
     }
 
-    /// Sees to it that there is a log to append to.
+    /// Ensures that there is a log to append to.
     fn ensure_log(&self, help: &impl Unblock) -> Result<()> {
         while !self.begin_log(&mut self.group_commit.lock())? {
             help.prepare_log()?;
@@ -83,7 +86,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Reserves space in the active log before it is needed.
+    /// Allocates space in the active log before it is needed.
     pub(crate) fn allocate_ahead(&self) -> Result<bool> {
         let (log, want) = {
             let state = self.group_commit.lock();
@@ -94,7 +97,7 @@ impl Writer {
             (Arc::clone(&queue.log), next_allocation(queue.allocated, queue.allocated))
         };
         match log.allocate_ahead(want) {
-            // Commits reserve what they need themselves.
+            // Commits allocate the space that they need themselves.
             Err(error) if error.kind() == ErrorKind::StorageFull => return Ok(false),
             result => result.map_err(|error| self.poison_on_log_failure(error))?,
         }
@@ -105,7 +108,7 @@ impl Writer {
         Ok(true)
     }
 
-    /// Makes a higher seq reservation durable, so that weak commits can take numbers below it.
+    /// Makes a higher Seq reservation durable, so that weak commits can use Seqs below it.
     pub(in crate::lsm) fn reserve_seqs(&self, help: &impl Unblock) -> Result<()> {
         self.ensure_log(help)?;
         {
@@ -124,13 +127,13 @@ impl Writer {
         self.group_commit.flush(Durability::Sync)
     }
 
-    /// True if no next log is prepared, and the log that there is gets commits.
+    /// True if no next log is prepared and the active log accepts commits.
     pub(crate) fn wants_log(&self) -> bool {
         let state = self.group_commit.lock();
         state.queue.next.is_none() && !state.queue.is_ended
     }
 
-    /// How long until the background sync is due: of weak commits, and of others that nobody waits for.
+    /// The time until the background sync is due, for weak commits and for others without a waiter.
     pub(crate) fn sync_due(&self) -> Option<Duration> {
         let (bytes, since) = self.group_commit.lock().queue.undurable?;
         if bytes >= self.reader.env.options.weak_sync_bytes {
@@ -148,14 +151,16 @@ impl Writer {
         self.group_commit.flush(Durability::Sync)
     }
 
-    /// Makes the seq reservation of numbers in use durable in the active log, before a log that names it goes.
+    /// Makes the reservation of Seqs in use durable in the active log, before a log that states it
+    /// is removed.
     pub(in crate::lsm) fn persist_seq_reservation(&self, help: &impl Unblock) -> Result<()> {
         self.ensure_log(help)?;
         let is_settled = {
             let state = self.group_commit.lock();
-            // A failed commit group has emptied the queue, and nobody knows what of it is on the disk.
+            // A failed commit group has emptied the queue, and how much of it is on the disk is
+            // unknown.
             state.check()?;
-            // A commit group under way has emptied the queue, too.
+            // A commit group in progress has emptied the queue, too.
             (!state.leading || mutant!("racy-ceiling"))
                 && state.queue.unsynced.is_empty()
                 && state.queue.segments.is_empty()
@@ -163,8 +168,8 @@ impl Writer {
         if is_settled { Ok(()) } else { self.group_commit.flush(Durability::Sync) }
     }
 
-    /// Appends the record that says the log was closed in order, and syncs it; what a clean close vouches for. `None` if
-    /// there is no space for a log: nothing was committed then, and every edit is synced.
+    /// Appends the closing record and syncs the log. Returns the contents of the clean-close edit.
+    /// `None` if there is no space for a log; then nothing was committed and every edit is synced.
     pub(in crate::lsm) fn close_log(
         &self,
         manifest: &mut Manifest,
@@ -196,8 +201,9 @@ impl Writer {
 }
 
 impl Env {
-    /// Creates a log: the file, its directory entry, and its name in the manifest, which forgets `unused` ones; these go.
-    /// `durable` is up to where older logs are, if none of their records says so.
+    /// Creates a log: the file, its directory entry, and its name in the manifest. The same edit
+    /// removes the `unused` logs from the manifest, and their files are deleted. `durable` is the
+    /// position up to which older logs are durable, if none of their records states it.
     pub(in crate::lsm) fn create_log(
         &self,
         manifest: &mut Manifest,
@@ -214,7 +220,7 @@ impl Env {
             let log = created.and_then(|log| self.sync_dir().map(|()| log));
             log.inspect_err(|_| self.discard(FileName::Wal(number)))
         };
-        // A nearly full disk must still open: to read, and to delete.
+        // A nearly full disk must still allow opening, for reads and deletions.
         let (log, allocate) = match create(allocate) {
             Err(error) if error.kind() == ErrorKind::StorageFull && allocate > LOG_BYTES_LEAST => {
                 (create(LOG_BYTES_LEAST)?, LOG_BYTES_LEAST)
@@ -228,7 +234,8 @@ impl Env {
             ..VersionEdit::default()
         };
         manifest.append_behind(&edit, durable, 0).inspect_err(|error| {
-            // Only then is it known that nothing names the log; its space is needed.
+            // Only for this error is it certain that nothing names the log, and its space is
+            // needed.
             if error.kind() == ErrorKind::StorageFull {
                 self.discard(FileName::Wal(number));
             }

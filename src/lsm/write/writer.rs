@@ -1,11 +1,11 @@
 //! The part of the engine that writes: commits up to their publication.
 //!
-//! Invariant: the writer knows no manifest and starts no background work; what it cannot go on without it asks for
-//! through [`Unblock`](super::retry::Unblock).
+//! Invariant: the writer knows no manifest and starts no background work. It requests the work that
+//! it depends on through [`Unblock`](super::retry::Unblock).
 //!
-//! Locks: the commit lock (`group_commit`), which is held over no write and no sync.
+//! Locks: the commit lock (`group_commit`), which is never held over a write or a sync.
 //!
-//! Not here: the commit path (`commit`), what is read (`Reader`).
+//! Not here: the commit path (`commit`), reads (`Reader`).
 
 use std::sync::Arc;
 
@@ -28,27 +28,27 @@ pub(crate) struct Writer {
     pub(in crate::lsm) reader: Reader,
     pub(in crate::lsm) group_commit: GroupCommit<LogQueue>,
     pub(crate) gates: Gates,
-    /// Only if there are targets.
+    /// `None` without scalability targets.
     pub(in crate::lsm) rate_limit: Option<RateLimit>,
-    /// Only if there is a limit on disk use.
+    /// `None` without a limit on disk use.
     pub(in crate::lsm) space_limit: Option<SpaceLimit>,
     pub(in crate::lsm) backlog: Backlog,
-    /// Woken when there is something to do.
+    /// Its lanes are signalled when they have work.
     pub(in crate::lsm) executor: Arc<Executor>,
 }
 
 impl Writer {
-    /// To be asked by a read; `touches` says whether it reads anything of a span.
+    /// Admits a read. `touches` returns whether the read touches a span.
     ///
     /// # Errors
-    /// `ServerBusy` if any of that is offline.
+    /// `ServerBusy` if the read touches an offline span.
     #[inline]
     pub(crate) fn admit_read(&self, touches: impl Fn(&Span) -> bool) -> Result<()> {
         self.gates.admit_read(|| self.reader.published(), touches)
     }
 
     /// # Errors
-    /// `ServerBusy` if the targets do not allow so many writes now.
+    /// `ServerBusy` if the targets do not admit the writes of `batch` now.
     #[inline]
     pub(super) fn limit_rate(&self, batch: &Batch<'_>) -> Result<()> {
         match batch.ops.first() {
@@ -59,27 +59,28 @@ impl Writer {
         }
     }
 
-    /// Reads of these keys; neighbours of one partition are asked for together.
+    /// Admits reads of these keys. Adjacent keys of one partition are admitted together.
     ///
     /// # Errors
-    /// `ServerBusy` if the targets do not allow them now.
+    /// `ServerBusy` if the targets do not admit them now.
     #[inline]
     pub(crate) fn throttle_keys<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> Result<()> {
         let limit = self.rate_limit.as_ref();
         limit.map_or(Ok(()), |limit| limit.admit_keys(&self.reader.env, keys))
     }
 
-    /// The beginning of a query, which costs as much as its first row: of the partition of `key` if that is all it reads.
+    /// Admits the start of a query, at the cost of its first row. It is charged to the partition of
+    /// `key` if the query reads only that partition.
     ///
     /// # Errors
-    /// `ServerBusy` if the targets do not allow it now.
+    /// `ServerBusy` if the targets do not admit it now.
     #[inline]
     pub(crate) fn throttle_query(&self, key: impl FnOnce() -> Option<Vec<u8>>) -> Result<()> {
         let limit = self.rate_limit.as_ref();
         limit.map_or(Ok(()), |limit| limit.admit_query(&self.reader.env, key()))
     }
 
-    /// A row that a query hands out behind its first.
+    /// Charges a row that a query returns after its first.
     #[inline]
     pub(crate) fn book_row(&self, key: &[u8]) {
         if let Some(rate_limit) = &self.rate_limit {
@@ -87,10 +88,11 @@ impl Writer {
         }
     }
 
-    /// Lets `batch` pass, which takes at least `least` bytes: to be held until it is queued.
+    /// Admits `batch`, which takes at least `least` bytes. The result must be held until the batch
+    /// is queued.
     ///
     /// # Errors
-    /// `StorageFull` where the limit on disk use leaves no room for it.
+    /// `StorageFull` if the limit on disk use leaves no room for it.
     #[inline]
     pub(super) fn admit(
         &self,
@@ -104,7 +106,8 @@ impl Writer {
         }
     }
 
-    /// Takes over the gaps that scans offered: under the commit lock, so that no put is missed.
+    /// Caches the gaps that scans have offered. It runs under the commit lock, so that no put is
+    /// missed.
     #[inline]
     pub(in crate::lsm) fn cut_gaps(&self) {
         if self.reader.env.gaps.has_offers() {

@@ -1,7 +1,8 @@
-//! The commit commit group in every order of its threads, with a queue that notes what was carried out.
+//! Group commit under every interleaving of its threads, with a queue that records the writes and
+//! syncs.
 //!
-//! What is noted lies in relaxed atomics: a reader sees it only through the orderings of the commit groups themselves.
-//! A thread that nobody wakes is found by loom as a deadlock.
+//! The records are relaxed atomics: a reader sees them only through the orderings of the commit
+//! groups themselves. A thread that is never woken is found by loom as a deadlock.
 
 use std::sync::Arc;
 use std::task::Wake;
@@ -12,21 +13,21 @@ use super::*;
 use crate::error::ErrorKind;
 use crate::sync::{AtomicU64, Ordering, check_model};
 
-/// What leaders did, and what was asked of them.
+/// The writes and syncs of leaders, and the requested durability of each commit.
 #[derive(Default)]
 struct Disk {
     written: AtomicU64,
     synced: AtomicU64,
-    /// Never blocks: no thread is interrupted while it holds this.
+    /// Never blocks: no thread is interrupted while it holds this lock.
     asked: std::sync::Mutex<Vec<(Seq, Durability)>>,
 }
 
 struct Recorder {
     disk: Arc<Disk>,
     last: Seq,
-    /// Rounds that succeed before one fails.
+    /// The number of commit groups that succeed before one fails.
     good: usize,
-    /// A sync with nothing queued behind it queues something that should be written.
+    /// After a sync with an empty queue, something is queued that should be written.
     durable_claims: bool,
 }
 
@@ -66,7 +67,7 @@ impl Queue for Recorder {
     }
 }
 
-/// The commit groups and their disk, as every thread of a model holds them.
+/// The group commit and its disk, shared by the threads of a model.
 #[derive(Clone)]
 struct Model {
     group_commit: Arc<GroupCommit<Recorder>>,
@@ -78,7 +79,7 @@ impl Model {
         Self::failing_after(usize::MAX)
     }
 
-    /// The commit group after `good` fails.
+    /// The commit group after the first `good` ones fails.
     fn failing_after(good: usize) -> Self {
         let disk = Arc::new(Disk::default());
         let queue =
@@ -117,7 +118,7 @@ impl Model {
         Ok(seq)
     }
 
-    /// The published Seq; all up to it is as durable as it asked.
+    /// The published Seq. Asserts that every commit up to it is as durable as requested.
     fn published(&self) -> Seq {
         let published = self.group_commit.published();
         let written = Seq(self.disk.written.load(Ordering::Relaxed));
@@ -137,7 +138,7 @@ impl Model {
     }
 }
 
-/// Each of `wishes` is one thread's commits.
+/// Each element of `wishes` is the list of one thread's commits.
 #[track_caller]
 fn check_commits(durable_claims: bool, wishes: &'static [&'static [Durability]]) {
     check_model(move || {
@@ -163,38 +164,40 @@ const BUFFERED: Durability = Durability::Buffered;
 const OS: Durability = Durability::Os;
 const SYNC: Durability = Durability::Sync;
 
-/// Every commit returns, visible: whoever waits for a commit group is woken at its end, and hands on to the next.
+/// Every commit returns and is visible. A waiter of a commit group is woken at its end, and one
+/// waiter of the next group leads that.
 #[test]
 fn trap_29_loom_two_threads_share_rounds() {
     check_commits(false, &[&[SYNC, SYNC], &[SYNC, SYNC]]);
 }
 
-/// The same with three: of those who wait for the next commit group one is woken to lead it.
+/// The same with three threads: one of the waiters of the next commit group is woken to lead it.
 #[test]
 fn trap_29_loom_three_threads_share_rounds() {
     check_commits(false, &[&[SYNC], &[SYNC], &[SYNC]]);
 }
 
-/// The same whatever each of them asked for.
+/// The same with different requested durabilities.
 #[test]
 fn trap_29_loom_every_durability_at_once() {
     check_commits(false, &[&[SYNC], &[OS], &[BUFFERED]]);
 }
 
-/// A weak commit behind a stricter one is published with it and woken with it.
+/// A weak commit after a stricter one is published and woken together with it.
 #[test]
 fn trap_29_loom_soft_commits_wait_for_what_is_before_them() {
     check_commits(false, &[&[BUFFERED, SYNC], &[BUFFERED, BUFFERED]]);
     check_commits(false, &[&[BUFFERED], &[BUFFERED], &[OS]]);
 }
 
-/// What a sync with nobody behind it queues is written at once, and keeps nobody from leading.
+/// A record that a sync queues, without a commit after it, is written immediately and does not
+/// prevent others from leading.
 #[test]
 fn loom_an_empty_record_follows_a_sync() {
     check_commits(true, &[&[SYNC, BUFFERED], &[OS]]);
 }
 
-/// What a reader sees as published is as durable as it asked, and so is all before it.
+/// A published commit is as durable as requested, and so are all commits before it.
 #[test]
 fn trap_17_loom_what_is_published_is_durable_and_only_grows() {
     check_model(|| {
@@ -213,7 +216,7 @@ fn trap_17_loom_what_is_published_is_durable_and_only_grows() {
     });
 }
 
-/// A dropped ticket is neither lost nor in the way.
+/// A commit with a dropped ticket is not lost and blocks no other commit.
 #[test]
 fn loom_a_ticket_nobody_waits_for_is_driven_by_the_next_committer() {
     check_model(|| {
@@ -231,7 +234,8 @@ fn loom_a_ticket_nobody_waits_for_is_driven_by_the_next_committer() {
     });
 }
 
-/// A flush covers all that was queued before it, and commit groups stay in order: one leader at a time.
+/// A flush covers all commits that were queued before it, and commit groups stay in order: one
+/// leader at a time.
 #[test]
 fn loom_a_flush_beside_waiters() {
     check_model(|| {
@@ -255,7 +259,7 @@ fn loom_a_flush_beside_waiters() {
     });
 }
 
-/// Two who want to lead without a commit of their own, and one who waits: all return.
+/// Two flushes, which lead without a commit of their own, and one waiter: all return.
 #[test]
 fn loom_two_flushes_beside_a_waiter() {
     check_model(|| {
@@ -270,7 +274,7 @@ fn loom_two_flushes_beside_a_waiter() {
     });
 }
 
-/// The first `good` commit groups succeed.
+/// The first `good` commit groups succeed, the next one fails.
 #[track_caller]
 fn check_failure(good: usize, wishes: &'static [Durability]) {
     check_model(move || {
@@ -298,7 +302,8 @@ fn check_failure(good: usize, wishes: &'static [Durability]) {
     });
 }
 
-/// After a failed commit group everybody is answered, nothing is published, and nothing is taken.
+/// After a failed commit group every waiter gets the failure, nothing is published, and no commit
+/// is accepted.
 #[test]
 fn loom_a_failed_round_answers_everybody() {
     check_failure(0, &[SYNC, SYNC]);
@@ -306,7 +311,7 @@ fn loom_a_failed_round_answers_everybody() {
     check_failure(1, &[SYNC, OS]);
 }
 
-/// The same for a failure that no leader met: the manifest's, or a close.
+/// The same for a failure that no leader met: one of the manifest, or a close.
 #[test]
 fn loom_a_failure_from_outside_answers_everybody() {
     check_model(|| {
@@ -325,7 +330,7 @@ fn loom_a_failure_from_outside_answers_everybody() {
     });
 }
 
-/// A sleeper that is woken once, and keeps being awake.
+/// A signal that stays set once it is given.
 #[derive(Default)]
 struct Signal {
     given: Mutex<bool>,
@@ -352,7 +357,7 @@ impl Wake for Signal {
     }
 }
 
-/// Polls for `seq` until it is decided; `lane` is signalled as a ticket signals the lane of the log.
+/// Polls for `seq` until it is decided. Signals `lane` as a ticket signals the lane of the log.
 fn await_commit(model: &Model, seq: Seq, lane: &Signal) -> Result<(), Error> {
     loop {
         let woken = Arc::new(Signal::default());
@@ -365,7 +370,7 @@ fn await_commit(model: &Model, seq: Seq, lane: &Signal) -> Result<(), Error> {
     }
 }
 
-/// A ticket polled by one thread, led by the lane that it signals, beside a committer.
+/// One thread polls a ticket, the lane that it signals leads, and other threads commit.
 #[track_caller]
 fn check_polled(good: usize, committers: &'static [Durability]) {
     check_model(move || {
@@ -401,14 +406,14 @@ fn trap_29_loom_a_polled_ticket_is_led_in_the_background() {
     check_polled(usize::MAX, &[SYNC]);
 }
 
-/// Its waker is called for a failure, too.
+/// The waker of a ticket is called for a failure, too.
 #[test]
 fn loom_a_polled_ticket_hears_of_a_failure() {
     check_polled(0, &[OS]);
     check_polled(1, &[OS]);
 }
 
-/// Polls from within its own wake-up, as an executor that runs everything in place does.
+/// Polls from within its own waker, as an executor that runs tasks in place does.
 struct PollsAgain {
     model: Model,
     seq: Seq,

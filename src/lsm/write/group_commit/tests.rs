@@ -1,6 +1,7 @@
-//! Rounds over a queue without contents: each waiter is woken.
+//! Commit groups over a queue without contents: each waiter is woken.
 //!
-//! A lost wake-up makes these tests hang. They have no time limit, because a busy machine would exceed any.
+//! A lost wake-up makes these tests hang. They have no time limit, because a busy machine would
+//! exceed any.
 
 #![expect(clippy::disallowed_methods, reason = "tests have threads of their own")]
 
@@ -10,7 +11,7 @@ use std::task::{Wake, Waker};
 
 use super::*;
 
-/// Counts commits. A commit group whose queue has a `rule` blocks at the gate.
+/// Counts commits. With a `rule`, a commit group blocks at the gate.
 #[derive(Default)]
 struct Counting {
     queued: usize,
@@ -22,7 +23,8 @@ struct Counting {
 enum Rule {
     /// After the gate was opened once; the sender reports that the commit group waits there.
     Opened(Sender<()>),
-    /// In every other wave, after all commits of the wave are queued, so that some of them find the commit group in progress.
+    /// In every other wave, after all commits of the wave are queued, so that some of them find the
+    /// commit group in progress.
     WholeWave { threads: usize },
 }
 
@@ -85,7 +87,7 @@ fn submit(group_commit: &GroupCommit<Counting>, durability: Durability) -> Seq {
     seq
 }
 
-/// `threads` commits at once, again and again: a wave ends when each of its commits is published.
+/// `threads` concurrent commits, repeatedly: a wave ends when each of its commits is published.
 fn waves(threads: usize, durability: fn(usize) -> Durability) {
     const WAVES: usize = 1000;
     let gate = Arc::new(Gate::default());
@@ -142,7 +144,8 @@ fn trap_29_who_polls_during_a_round_is_served_by_the_next() {
     let (woken, is_woken) = channel();
     let waker = Waker::from(Arc::new(Flag(woken)));
     assert!(group_commit.poll(second, &waker).is_none());
-    // The background step that the poll asked for begins while the first commit group is in progress.
+    // The background step that the poll asked for begins while the first commit group is in
+    // progress.
     let step = {
         let group_commit = Arc::clone(&group_commit);
         std::thread::spawn(move || group_commit.lead_polled())
