@@ -1,6 +1,8 @@
-//! Values that keep a database open: a snapshot, and a commit whose durability is waited for.
+//! Values that keep a database open: a snapshot, and the ticket of a commit that is not durable
+//! yet.
 //!
-//! Not here: what jobs keep for snapshots (`snapshot`), commit groups (`group_commit`).
+//! Not here: the versions that jobs keep for snapshots (`snapshot`), commit groups
+//! (`group_commit`).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -22,7 +24,7 @@ pub(crate) struct SnapshotGuard {
 }
 
 impl SnapshotGuard {
-    /// Of the published Seq.
+    /// A snapshot of the published Seq.
     pub(crate) fn take(engine: &Arc<Engine>) -> Self {
         let reader = engine.reader();
         Self { engine: Arc::clone(engine), seq: reader.snapshots.register(&reader.published) }
@@ -38,13 +40,13 @@ impl Drop for SnapshotGuard {
     }
 }
 
-/// A commit that was accepted and is not yet known to be as durable as it asked.
+/// An accepted commit that may not yet be as durable as requested.
 ///
-/// Dropping a ticket does not take the commit back: it is driven by the next committer or in the background.
+/// Dropping a ticket does not cancel the commit: the next committer or the background syncs it.
 #[must_use = "the commit is not durable until the ticket is waited for"]
 pub(crate) struct CommitTicket {
     engine: Arc<Engine>,
-    /// The commit's number.
+    /// The Seq of the commit.
     pub(crate) seq: Seq,
 }
 
@@ -52,7 +54,7 @@ impl CommitTicket {
     /// Commits `batch` without waiting.
     ///
     /// # Errors
-    /// As [`Engine::commit`], for what is known before the commit is durable.
+    /// Those of [`Engine::commit`] that are known before the commit is durable.
     pub(crate) fn submit(
         engine: &Arc<Engine>,
         batch: &Batch<'_>,
@@ -62,10 +64,10 @@ impl CommitTicket {
         Ok(Self { engine: Arc::clone(engine), seq })
     }
 
-    /// Blocks until the commit is as durable as it asked, and visible.
+    /// Blocks until the commit is as durable as requested, and visible.
     ///
     /// # Errors
-    /// `Poisoned`: whether the commit survives is decided when the database is opened anew.
+    /// `Poisoned`: whether the commit survives is decided when the database is opened again.
     pub(crate) fn wait(&self) -> Result<()> {
         self.engine.writer().group_commit.wait(self.seq)
     }
@@ -74,7 +76,8 @@ impl CommitTicket {
 impl Drop for CommitTicket {
     fn drop(&mut self) {
         if self.engine.reader().published() < self.seq {
-            // Nobody waits any more: the background sync takes it, if no other commit does.
+            // The commit may have no waiter left. The background sync handles it, unless another
+            // commit does.
             self.engine.maintenance().executor.signal(Lane::Log);
         }
     }
@@ -92,7 +95,7 @@ impl Future for CommitTicket {
         if this.engine.maintenance().executor.signal(Lane::Log) {
             return Poll::Pending;
         }
-        // Nobody runs steps for us: lead a commit group here rather than never.
+        // No background thread runs steps: lead a commit group here.
         Poll::Ready(this.wait())
     }
 }

@@ -1,10 +1,13 @@
-//! The engine: commits, reads and background work over logs, memtables and table files. Knows keys and rows, no entities.
+//! The engine: commits, reads and background work over logs, memtables and table files. It knows
+//! keys and rows, no entities.
 //!
-//! Four rooms, each of which uses lower ones only: `read` < `write` < `background` < `recovery`. The engine is composed of a
-//! part of each: `Engine` owns a [`Maintenance`], which owns a [`Writer`], which owns a [`Reader`].
+//! Four rooms, each of which uses only rooms before it in this order: `read` < `write` <
+//! `background` < `recovery`. The engine is composed of a part of each: `Engine` owns a
+//! [`Maintenance`], which owns a [`Writer`], which owns a [`Reader`].
 //!
-//! Locks, always taken in this order: `Maintenance::install` (the manifest and every change of the version), the commit
-//! lock (`Writer::group_commit`), then any of the small ones (snapshots, state), which are held for a few instructions.
+//! Locks, always taken in this order: `Maintenance::install` (the manifest and every change of the
+//! version), the commit lock (`Writer::group_commit`), then any of the small ones (snapshots,
+//! state), which are held for a few instructions.
 //!
 //! Not here: tables by name and entities (`table`), bytes (`format`).
 
@@ -60,11 +63,11 @@ use crate::model::Seq;
 use crate::options::Durability;
 use crate::sync::Mutex;
 
-/// One open database. The last of the library's own values that holds it closes it; background threads hold the
-/// maintenance only.
+/// One open database. It is closed when the library drops its last reference. Background threads
+/// hold only the `Maintenance`.
 pub(crate) struct Engine {
     maintenance: Arc<Maintenance>,
-    /// What opening found.
+    /// The result of recovery at opening.
     pub(crate) recovered: Recovered,
     /// Held until the database is closed.
     lock: Mutex<Option<Box<dyn FileLock>>>,
@@ -72,7 +75,7 @@ pub(crate) struct Engine {
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // To learn what goes wrong, call close.
+        // The error is lost here; call `close` to get it.
         drop(self.close());
     }
 }
@@ -98,10 +101,12 @@ impl Engine {
         &self.maintenance.writer.reader.env
     }
 
-    /// Commits `batch` and waits until it is as durable as asked. The Seq is the ETag of all it wrote.
+    /// Commits `batch` and waits until it is as durable as requested. The returned Seq is the ETag
+    /// of every entity that the batch wrote.
     ///
     /// # Errors
-    /// The service's code for an unmet condition; `StorageFull` (nothing was written), `Poisoned`, `Io`.
+    /// The service's code for an unmet condition; `StorageFull` (nothing was written), `Poisoned`,
+    /// `Io`.
     pub(crate) fn commit(&self, batch: &Batch<'_>, durability: Durability) -> Result<Seq> {
         self.maintenance.commit(batch, durability)
     }
@@ -117,10 +122,11 @@ impl Engine {
         self.read_view(at).scan(span, span)
     }
 
-    /// Ends background work, makes everything durable, and leaves the mark of a clean close.
+    /// Ends background work, makes everything durable, and writes the mark of a clean close.
     ///
     /// # Errors
-    /// What could not be made durable is lost only if the machine stops: opening again recovers from the log.
+    /// The first failure. Data that could not be made durable is lost only if the machine stops:
+    /// the next opening recovers it from the log.
     pub(crate) fn close(&self) -> Result<()> {
         self.maintenance.executor.stop();
         let Some(lock) = self.lock.lock().take() else { return Ok(()) };

@@ -1,7 +1,8 @@
-//! The engine itself under loom: a database in memory, two or three threads, every order of their steps.
+//! The engine itself under loom: a database in memory, two or three threads, every interleaving of
+//! their steps.
 //!
-//! The view lies in a lock (`sync::ArcSwap`), a file operation is one step, and nobody runs background work but the
-//! threads of a model. Everything else is what users run.
+//! A lock contains the view (`sync::ArcSwap`), a file operation is one step, and only the threads
+//! of a model run background work. Everything else is production code.
 
 use std::path::Path;
 
@@ -23,7 +24,7 @@ const TABLE: TableId = TableId(7);
 const DIR: &str = "db";
 const STACK: usize = 1 << 20;
 
-/// A database that every thread of a model holds.
+/// A database that the threads of a model share.
 #[derive(Clone)]
 struct Model {
     fs: MemFs,
@@ -40,7 +41,7 @@ impl Model {
         Self::over(fs, shared)
     }
 
-    /// A sync takes a step of its own: others go on before it.
+    /// A sync is preceded by a step of its own, at which other threads may run.
     fn with_slow_syncs() -> Self {
         let (fs, step) = (MemFs::new(), AtomicUsize::new(0));
         let slow = FaultFs::new(Arc::new(fs.clone()));
@@ -76,7 +77,7 @@ impl Model {
         user_key(TABLE, "p", name)
     }
 
-    /// Writes a row that holds `value`.
+    /// Writes a row with the value `value`.
     fn put(&self, name: &str, value: i64) -> Result<Seq> {
         self.put_with(name, value, Durability::Sync)
     }
@@ -104,14 +105,14 @@ impl Model {
         self.engine.commit(&batch, durability)
     }
 
-    /// Deletes what is in the table by a range tombstone.
+    /// Deletes all rows of the table by a range tombstone.
     fn clear(&self) {
         let change = TableChange::Fenced(whole_table(TABLE));
         let batch = Batch::of_change(&Arc::new(Gate::new(TABLE)), change);
         self.engine.commit(&batch, Durability::Sync).unwrap();
     }
 
-    /// Takes the rows of `source`, as they were read, into the table, where none are.
+    /// Ingests the rows of `source` into the table, which has no rows.
     fn take_in(&self, source: &Model) {
         let mut rows = source.engine.scan(&whole_table(TABLE), None).unwrap();
         let (gate, span) = (Gate::new(TABLE), whole_table(TABLE));
@@ -150,19 +151,19 @@ impl Model {
         self.engine.maintenance().flush_all().unwrap();
     }
 
-    /// Names of the table files on the disk.
+    /// The names of the table files on the disk.
     fn files(&self) -> Vec<String> {
         let names = self.fs.list(Path::new(DIR)).unwrap();
         names.into_iter().filter(|name| name.ends_with(".sst")).collect()
     }
 }
 
-/// loom's threads have a small stack, and its first thread always has.
+/// The threads of loom have a small stack, and its first thread always has one.
 fn spawn<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> thread::JoinHandle<R> {
     thread::Builder::new().stack_size(STACK).spawn(run).unwrap()
 }
 
-/// Runs `model` in every order of its threads with at most `preemptions`.
+/// Runs `model` under every interleaving of its threads with at most `preemptions` preemptions.
 #[track_caller]
 fn check(preemptions: usize, model: impl Fn(Model) + Copy + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();
@@ -171,7 +172,8 @@ fn check(preemptions: usize, model: impl Fn(Model) + Copy + Send + Sync + 'stati
     builder.check(move || spawn(move || model(Model::new())).join().unwrap());
 }
 
-/// `read` finds a row that exists throughout, beside a commit of another version and a flush of both.
+/// `read` finds a row that exists throughout, concurrently with a commit of another version and a
+/// flush of both.
 #[track_caller]
 fn check_read(read: fn(&Model) -> Option<i64>) {
     check(2, move |model| {
@@ -185,13 +187,13 @@ fn check_read(read: fn(&Model) -> Option<i64>) {
     });
 }
 
-/// A read pins the view before it takes the Seq: what it may see is in that view.
+/// A read pins the view before it loads the Seq: every version that it may see is in that view.
 #[test]
 fn trap_55_loom_a_read_beside_a_commit_and_a_flush() {
     check_read(|model| model.get("k", None));
 }
 
-/// What a snapshot sees is kept by every flush that begins after it was taken.
+/// Every flush that starts after a snapshot was taken keeps the versions that it sees.
 #[test]
 fn trap_55_loom_a_snapshot_beside_a_commit_and_a_flush() {
     check_read(|model| {
@@ -202,13 +204,13 @@ fn trap_55_loom_a_snapshot_beside_a_commit_and_a_flush() {
     });
 }
 
-/// Two changes of the view at once are both there afterwards: a flush and a new memtable.
+/// Two concurrent changes of the view, a flush and a new memtable, are both in effect afterwards.
 #[test]
 fn loom_a_view_keeps_what_two_threads_put_into_it() {
     check(2, |model| {
         model.put("a", 1).unwrap();
         model.engine.maintenance().freeze().unwrap();
-        // Or the second freeze would wait for the end of the flush.
+        // Otherwise the second freeze would wait for the end of the flush.
         crate::lsm::write::retry::Unblock::prepare_log(model.engine.maintenance()).unwrap();
         let other = model.spawn(|model| {
             model.put("b", 1).unwrap();
@@ -223,7 +225,7 @@ fn loom_a_view_keeps_what_two_threads_put_into_it() {
     });
 }
 
-/// A row is in the memtable or in the file of every view, never in none.
+/// A row is in the memtable or in the file of every view, never in neither.
 #[test]
 fn loom_a_row_is_seen_throughout_its_flush() {
     check(2, |model| {
@@ -234,7 +236,7 @@ fn loom_a_row_is_seen_throughout_its_flush() {
     });
 }
 
-/// A file stays on the disk while a view that names it is held, and goes when none is.
+/// A file stays on the disk while a view that names it is held, and is removed when no view does.
 #[test]
 fn trap_33_loom_files_stay_while_a_view_holds_them() {
     check(2, |model| {
@@ -259,7 +261,8 @@ fn trap_33_loom_files_stay_while_a_view_holds_them() {
     });
 }
 
-/// What was put at the head of a queue and acknowledged is found there, beside a scan that remembers the head as a gap.
+/// A row that was put at the head of a queue and acknowledged is found there, concurrently with a
+/// scan that caches the head as a gap.
 #[test]
 fn trap_32_loom_a_put_into_a_gap_beside_a_scan() {
     check(2, |model| {
@@ -276,8 +279,9 @@ fn trap_32_loom_a_put_into_a_gap_beside_a_scan() {
     });
 }
 
-/// A commit that was acknowledged beside a close was on the disk when the close returned, and one that was refused
-/// was not; nobody waits for ever, and nothing on the disk changes after a close.
+/// A commit concurrent with a close is on the disk when the close returns if it was acknowledged,
+/// and is not if it was refused. No thread waits forever, and nothing on the disk changes after a
+/// close.
 #[test]
 fn trap_43_loom_a_commit_beside_a_close() {
     check(2, |model| {
@@ -297,7 +301,8 @@ fn trap_43_loom_a_commit_beside_a_close() {
     });
 }
 
-/// What `work` changes on the disk beside a close is done when the close returns, and nothing is lost by it.
+/// `work` concurrent with a close has made its changes on the disk when the close returns, and
+/// nothing is lost by it.
 #[track_caller]
 fn check_work_beside_a_close(work: fn(&Engine) -> Result<()>) {
     check(2, move |model| {
@@ -325,8 +330,8 @@ fn trap_43_loom_a_merge_beside_a_close() {
     check_work_beside_a_close(|engine| engine.maintenance().compact_all());
 }
 
-/// No Seq is given twice: a log that names the seq reservation of those in use goes only when another names it durably, also
-/// while a commit group is about to see to that.
+/// No Seq is used twice. A log that states the reservation of Seqs in use is removed only after
+/// another log states it durably. This holds while a commit group is about to make it durable, too.
 #[test]
 fn loom_a_ceiling_outlives_its_log_beside_a_round() {
     check(2, |_| {
@@ -346,8 +351,8 @@ fn loom_a_ceiling_outlives_its_log_beside_a_round() {
     });
 }
 
-/// Rows that come in where all was deleted stay, beside the work that takes the space of what was deleted: they are
-/// older than the deletion.
+/// Rows ingested where all rows were deleted stay, concurrently with the reclaiming of the deleted
+/// space, although their Seqs are lower than that of the deletion.
 #[test]
 fn loom_rows_that_come_in_stay_beside_a_reclaim() {
     check(2, |model| {

@@ -1,15 +1,15 @@
-//! Files that do not overlap, read one after the other as one source of a merge; and which of their blocks need not
-//! be read for a filter.
+//! Files that do not overlap, read one after the other as one source of a merge, without the blocks
+//! that a filter need not see.
 //!
 //! Invariants
-//! * a file is opened when its turn comes, and read only inside its reference's clip;
-//! * a block is passed over only if none of its rows can match, no older source has a key inside its span, and no key
-//!   of it goes on in the next block: else a tombstone or a newer row would be passed over too, and what it hides
-//!   come back;
-//! * a block is counted unread only if every row of it matches and is visible, and no other source, no bound of the
-//!   scan and no clip comes into its span.
+//! * a file is opened when it is reached, and read only inside its reference's clip;
+//! * a block is skipped only if none of its rows can match, no older source has a key in its span,
+//!   and none of its keys continues in the next block. Otherwise a tombstone or a newer row would
+//!   be skipped too, and the row that it hides would reappear;
+//! * a block is counted unread only if every row of it matches and is visible, and no other source,
+//!   no bound of the scan and no clip falls in its span.
 //!
-//! Not here: order over several sources (`merge`), what zones say about a filter (`query`).
+//! Not here: order over several sources (`merge`), the evaluation of zones for a filter (`query`).
 
 use std::sync::Arc;
 
@@ -29,52 +29,54 @@ use crate::lsm::Env;
 pub(in crate::lsm) struct ConcatIter {
     /// Ascending.
     files: Chain<Arc<FileEntry>>,
-    /// The file being read; all read when it is the count.
+    /// The index of the file being read; the number of files at the end.
     at: usize,
     iter: Option<SstIter>,
     fill_cache: bool,
     zones: Option<Box<PageMatch>>,
-    /// Of the files left behind.
+    /// The counts of files that were read to their end.
     counts: ReadCounts,
 }
 
-/// What was read of files.
+/// The files and blocks that a scan has read or skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReadCounts {
     pub(crate) files: u64,
     pub(crate) blocks: u64,
-    /// Because no row in them could match; blocks also because all that was asked is how many match.
+    /// Skipped because no row in them could match. Blocks are also skipped if only the number of
+    /// matching rows is requested.
     pub(crate) files_skipped: u64,
     pub(crate) blocks_skipped: u64,
 }
 
-/// What else a scan reads at the same time.
+/// The other sources and the bounds of a scan.
 pub(in crate::lsm) struct Around<'k> {
     /// The next key of the newer sources.
     pub(in crate::lsm) newer: Option<&'k [u8]>,
     /// The next key of the older sources.
     pub(in crate::lsm) older: Option<&'k [u8]>,
-    /// Where the scan ends.
+    /// The end of the scan.
     pub(in crate::lsm) high: Option<&'k [u8]>,
     pub(in crate::lsm) at: Seq,
-    /// Entries below this are hidden, up to `floor_end`.
+    /// Entries below this Seq are hidden, up to `floor_end`.
     pub(in crate::lsm) below: Seq,
     pub(in crate::lsm) floor_end: Option<&'k [u8]>,
 }
 
-/// A page of the current file's zones and what it means for the filter.
+/// A page of the current file's zones, evaluated for the filter.
 struct PageMatch {
     number: usize,
-    /// Blocks without a row that can match, whose keys end with them.
+    /// Blocks without a row that can match, and whose last key does not continue in the next block.
     skippable: u64,
-    /// Blocks all of whose entries are visible rows that match, one of each key.
+    /// Blocks in which every entry is a visible row that matches, one for each key.
     countable: u64,
     entries: [u32; ZONE_BLOCKS],
 }
 
-/// How many blocks are passed over before one is read all the same, so that a reader gets to look at its clock.
+/// The number of blocks that are skipped before one is read anyway, so that a reader can check its
+/// clock.
 const PASS_BLOCKS: usize = 4_096;
-/// Likewise files.
+/// The same for files.
 const PASS_FILES: usize = 64;
 
 impl ConcatIter {
@@ -121,8 +123,8 @@ impl ConcatIter {
         }
     }
 
-    /// The entries from the current one to the end of its block, as far as their keys are below `limit` and inside
-    /// the file's clip.
+    /// The entries from the current one to the end of its block, as far as their keys are below
+    /// `limit` and inside the file's clip.
     pub(in crate::lsm) fn rest_of_block(
         &self,
         limit: Option<&[u8]>,
@@ -132,7 +134,7 @@ impl ConcatIter {
         iter.rest_of_block(limit).map(Some)
     }
 
-    /// The file being read, if its source is not used up.
+    /// The iterator of the file being read; `None` at the end of the source.
     #[inline]
     pub(in crate::lsm) fn iter(&self) -> Option<&SstIter> {
         self.iter.as_ref()
@@ -146,7 +148,8 @@ impl ConcatIter {
         }
     }
 
-    /// Says in `out` how far a window may go that has about `ahead` entries of this source: it ends with the block.
+    /// Writes to `out` the bound of a window with about `ahead` entries of this source. The window
+    /// ends with the block.
     pub(in crate::lsm) fn put_window_end(&self, ahead: usize, out: &mut Vec<u8>) -> Result<()> {
         let Some(iter) = &self.iter else { return Ok(()) };
         iter.put_key_ahead(ahead, out)?;
@@ -157,8 +160,8 @@ impl ConcatIter {
         Ok(())
     }
 
-    /// The entries from the current one on below `limit`, which is not above what
-    /// [`put_window_end`](Self::put_window_end) says; `None` without any.
+    /// The entries from the current one on below `limit`, which must not exceed the bound of
+    /// [`put_window_end`](Self::put_window_end). `None` if there are none.
     pub(in crate::lsm) fn window(
         &self,
         limit: &[u8],
@@ -169,14 +172,14 @@ impl ConcatIter {
         Ok(Some(run).filter(|run| !run.is_empty()))
     }
 
-    /// The same, for moves inside the current block.
+    /// As [`iter`](Self::iter), for moves inside the current block.
     #[inline]
     pub(in crate::lsm) fn iter_mut(&mut self) -> Option<&mut SstIter> {
         self.iter.as_mut()
     }
 
-    /// Goes to the entry in `slot` of the current block, or to the first one behind the block that must be read for
-    /// `filter`.
+    /// Moves to the entry in `slot` of the current block. If the block has no such slot, moves to
+    /// the first entry after the block that must be read for `filter`.
     pub(in crate::lsm) fn leave_run<'k>(
         &mut self,
         env: &Env,
@@ -191,7 +194,8 @@ impl ConcatIter {
         }
     }
 
-    /// Goes to the entry in `slot` of the current block, or behind the file's clip if that ends before it.
+    /// Moves to the entry in `slot` of the current block, or beyond the file if its clip ends
+    /// before that entry.
     pub(in crate::lsm) fn pass_to(&mut self, env: &Env, slot: usize) -> Result<()> {
         self.iter.as_mut().map_or(Ok(()), |iter| iter.go_to_slot(slot))?;
         if self.is_inside() {
@@ -245,12 +249,13 @@ impl ConcatIter {
         self.counts.plus(current.unwrap_or_default())
     }
 
-    /// Opens files from the current one on until one has an entry at or above `low` inside its clip.
+    /// Opens files, starting with the current one, until one has an entry at or above `low` inside
+    /// its clip.
     fn open(&mut self, env: &Env, low: &[u8]) -> Result<()> {
         self.leave_file();
         while let Some(file) = self.files.get(self.at) {
             let sst = match env.open_sst(&file.file) {
-                // It cannot be opened, and has nothing that is asked for.
+                // The file cannot be opened, but it contains none of the requested keys.
                 Err(_) if *file.file.meta.key_max < *low => {
                     self.at += 1;
                     continue;
@@ -275,7 +280,7 @@ impl ConcatIter {
         self.zones = None;
     }
 
-    /// True if the current entry lies inside the current file's clip.
+    /// True if the current entry is inside the current file's clip.
     fn is_inside(&self) -> bool {
         let Some(iter) = self.iter.as_ref().filter(|iter| iter.valid()) else { return false };
         self.clip_high().is_none_or(|high| iter.key() < high)
@@ -285,8 +290,8 @@ impl ConcatIter {
         self.files.get(self.at).and_then(|file| file.clip.high.as_deref())
     }
 
-    /// Passes over files none of whose rows can match. Only where nothing older is left: what these files hide is
-    /// hidden in them, for all versions of a key lie in one.
+    /// Skips files without a row that can match. Done only if no older source is left. Entries that
+    /// these files hide are then in the same file, because all versions of a key are in one file.
     fn skip_files(
         &mut self,
         env: &Env,
@@ -310,11 +315,11 @@ impl ConcatIter {
             self.counts.blocks_skipped += sst.block_count() as u64;
             self.at += 1;
         }
-        // Then one is read for all that: who watches the clock gets to see it.
+        // The next file is read anyway, so that a reader with a time budget can check its clock.
         Ok(())
     }
 
-    /// The next block of the current file to be read; `None` if there is none.
+    /// The next block of the current file that must be read; `None` if there is none.
     fn next_block(
         &mut self,
         filter: &mut impl RowFilter,
@@ -344,7 +349,8 @@ impl ConcatIter {
         Ok(None)
     }
 
-    /// Matches the filter against zone page `number`, of the blocks from 64 · `number` on; false if nothing is known.
+    /// Lets the filter evaluate page `number` of the zones, which has the blocks from 64 × `number`
+    /// on. False if the blocks must be read.
     fn match_page(
         &mut self,
         sst: &Sst,
@@ -355,7 +361,7 @@ impl ConcatIter {
         if self.zones.as_ref().is_some_and(|zones| zones.number == number) {
             return Ok(true);
         }
-        // Where the scan ends before the page, its zones are of no interest.
+        // If the scan ends before the page, its zones are not needed.
         let before = (number * ZONE_BLOCKS).saturating_sub(1);
         if let Some(high) = around.high
             && !sst.ends_before(before, high)?
@@ -371,7 +377,7 @@ impl ConcatIter {
         Ok(self.zones.is_some())
     }
 
-    /// How many rows of the block match if it need not be read; `None` if it must be.
+    /// The number of rows of the block that match, if it need not be read; `None` if it must be.
     fn unread_rows(&self, sst: &Sst, block: usize, around: &Around<'_>) -> Result<Option<u64>> {
         let Some(page) = &self.zones else { return Ok(None) };
         let bit = block % ZONE_BLOCKS;

@@ -1,10 +1,11 @@
-//! Dropped tables whose rows memtables or files may still hold.
+//! Dropped tables whose rows may still be in memtables or files.
 //!
-//! The commit that drops a table notes it here; background work removes its rows once nobody can read them, and forgets it.
+//! The commit that drops a table records it here. Background work removes its rows once no reader
+//! can see them, and then removes the record.
 //!
 //! Locks: its own, one of the small ones.
 //!
-//! Not here: the removal (`reclaim`), spans of a table (`range_tombstones`).
+//! Not here: the removal of rows (`reclaim`), spans of a table (`range_tombstones`).
 
 use std::collections::BTreeMap;
 
@@ -15,11 +16,11 @@ use crate::sync::Mutex;
 
 use super::snapshot::Horizon;
 
-/// See the module. Each table with the commit that dropped it.
+/// See the module. Maps each table to the commit that dropped it.
 pub(in crate::lsm) struct DroppedTables(pub(in crate::lsm) Mutex<BTreeMap<TableId, Seq>>);
 
 impl DroppedTables {
-    /// A table was dropped by commit `seq`.
+    /// Records that commit `seq` dropped a table.
     pub(in crate::lsm) fn record(&self, table: TableId, seq: Seq) {
         self.0.lock().insert(table, seq);
     }
@@ -32,7 +33,7 @@ impl DroppedTables {
         self.0.lock().is_empty()
     }
 
-    /// Those that nobody can read any more.
+    /// The dropped tables that no reader can see any more.
     pub(in crate::lsm) fn dead(&self, horizon: &Horizon) -> Vec<TableId> {
         let dropped = self.0.lock();
         let dead = dropped.iter().filter(|(_, seq)| horizon.all_see(**seq));
@@ -48,7 +49,7 @@ impl DroppedTables {
         unrecorded.map(|(table, seq)| (*table, *seq)).collect()
     }
 
-    /// Forgets drops that no memtable, file or manifest knows of any more.
+    /// Removes the drops that no memtable, file or manifest has any trace of.
     pub(in crate::lsm) fn forget(&self, is_gone: impl Fn(TableId, Seq) -> bool) {
         self.0.lock().retain(|table, seq| !is_gone(*table, *seq));
     }

@@ -1,6 +1,7 @@
-//! What every part of the engine works with and nothing changes: file system, clock, options, shapes, caches, samples.
+//! The environment of the engine, shared by all its parts and never replaced: file system, clock,
+//! options, shapes, caches, samples.
 //!
-//! Not here: the current view (`reader`), what is counted for a range (`load_sampling`).
+//! Not here: the current view (`reader`), the load of a range (`load_sampling`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -21,9 +22,10 @@ use super::load_sampling::{Due, Kind, LoadSampling, Place, Readers};
 
 /// See the module.
 pub(crate) struct Env {
-    /// Counted by `meter`; table files that are written through it came in.
+    /// Counted by `meter`. Table files written through it are counted as ingested.
     pub(crate) fs: Arc<dyn Fs>,
-    /// The same for table files that are read, which it closes when others are wanted more.
+    /// The same file system for reading table files. It closes idle files when other files need
+    /// handles.
     pub(in crate::lsm) cached_fs: Arc<dyn Fs>,
     pub(in crate::lsm) meter: Arc<Meter>,
     pub(crate) dir: PathBuf,
@@ -37,8 +39,8 @@ pub(crate) struct Env {
 }
 
 impl Env {
-    /// For the database in `dir`, whose table files share `sst`. `file_systems` are `fs` and
-    /// `cached_fs`.
+    /// The environment of the database in `dir`, whose table files share `sst`. `file_systems` are
+    /// `fs` and `cached_fs`.
     pub(in crate::lsm) fn new(
         dir: &Path,
         options: Options,
@@ -62,7 +64,7 @@ impl Env {
         }
     }
 
-    /// The hash that memtables and files find `key` by.
+    /// The hash under which memtables and files index `key`.
     #[inline]
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {
         hash(self.seed, key)
@@ -79,24 +81,24 @@ impl Env {
         self.fs.sync_dir(&self.dir).doing("sync", &self.dir)
     }
 
-    /// Removes a file that nothing names. A failure is no harm: opening removes what is left over.
+    /// Removes a file that nothing names. A failure is harmless, because opening removes orphans.
     pub(crate) fn discard(&self, name: FileName) {
         drop(self.fs.remove(&self.dir.join(name.to_string())));
     }
 
-    /// Removes the manifests that rolling over has left behind.
+    /// Removes the manifests that were superseded by a roll-over.
     pub(in crate::lsm) fn discard_superseded(&self, manifest: &mut Manifest) {
         for number in std::mem::take(&mut manifest.superseded) {
             self.discard(FileName::Manifest(number));
         }
     }
 
-    /// Seconds by the clock that does not jump.
+    /// The monotonic time in seconds.
     pub(in crate::lsm) fn seconds(&self) -> f64 {
         self.clock.monotonic().as_secs_f64()
     }
 
-    /// Who reads the range.
+    /// The class of the range's readers.
     pub(in crate::lsm) fn readers(&self, range: &FileRange) -> Readers {
         match self.options.max_disk {
             Some(_) => Readers::Some,
@@ -104,12 +106,13 @@ impl Env {
         }
     }
 
-    /// What a merge for readers costs, if there are any: a database with little disk has no room for that.
+    /// The price of a merge on behalf of readers, if such merges are enabled. A limit on disk use
+    /// disables them, because there is no space for them.
     pub(in crate::lsm) fn merge_price(&self) -> Option<MergePrice> {
         self.options.merge_for_readers.filter(|_| self.options.max_disk.is_none())
     }
 
-    /// Counts rows that were read, the last of them at `key`.
+    /// Counts rows that were read; `key` is the key of the last one.
     #[inline]
     pub(in crate::lsm) fn record_rows(&self, version: &Version, rows: u32, key: &[u8]) {
         if let Some(due) = self.loads.take(rows) {
@@ -117,7 +120,7 @@ impl Env {
         }
     }
 
-    /// The operation at `key` stands for all that `due` counted.
+    /// Records the operation at `key` with the weight of all that `due` counted.
     #[cold]
     pub(in crate::lsm) fn sample(&self, due: &Due, version: &Version, key: &[u8], kind: Kind) {
         let price = self.merge_price();

@@ -1,26 +1,30 @@
-//! Remembered gaps: spans without a visible row, which forward scans pass over at once.
+//! Gaps: spans without a visible row, which forward scans skip.
 //!
-//! A queue takes rows at its head and leaves tombstones there, in memory and in files. Whoever looks for the new head would
-//! walk over all of them, again and again.
+//! A queue removes rows at its head and leaves tombstones there, in memory and in files. Without
+//! gaps every search for the new head would read all of them again.
 //!
-//! 1. A scan that passed many dead entries before its first row offers the span, with the Seq it reads at ([`Head`]).
-//! 2. The next commit, or the next read, takes it over under the commit lock, and cuts out every key that was put above
-//!    that Seq: such puts are among the newest entries of the active memtable, or there are too many to look.
-//! 3. A put cuts its key out of the gap that holds it, under the commit lock and so before it is published.
-//! 4. Rows that come in as files end all gaps, likewise (`ingest`). Nothing else makes a row visible.
+//! 1. A scan that passed many dead entries before its first row offers the span, with the Seq it
+//!    reads at ([`Head`]).
+//! 2. The next commit, or the next read, caches the offered gap under the commit lock. It cuts out
+//!    every key that was put above that Seq. These puts are among the newest entries of the active
+//!    memtable; if those are too many to examine, the offer is dropped.
+//! 3. A put cuts its key out of the gap that contains it, under the commit lock and therefore
+//!    before it is published.
+//! 4. An import of files removes all gaps, also under the commit lock (`ingest`). Nothing else
+//!    makes a row visible.
 //!
 //! Invariants
-//! * nobody who reads at the Seq of a gap or later, up to what is published, sees a row in it;
-//!   tombstones and range tombstones that
-//!   follow only hide more;
-//! * a reader asks after it took its Seq: a put at or below that has cut its gap by then;
-//! * a view that lacks a memtable with commits up to the gap's Seq, for it was pinned before, does not use the gap: it
-//!   would miss what these commits deleted, and not show what they put;
-//! * without gaps and offers a commit and a scan pay for one load of a counter.
+//! * no reader at the Seq of a gap or later, up to the published Seq, sees a row in it. Later
+//!   tombstones and range tombstones only hide more;
+//! * a reader queries gaps after it has loaded its Seq. A put at or below that Seq has cut its gap
+//!   by then;
+//! * a view that was pinned earlier, and lacks a memtable with commits up to the gap's Seq, does
+//!   not use the gap. It would miss the deletions of these commits and not show their puts;
+//! * without gaps and offers a commit and a scan each pay for one load of a counter.
 //!
 //! Locks: the list's own, inside the commit lock wherever gaps are added or cut.
 //!
-//! Not here: which entries are dead (`scan`).
+//! Not here: the definition of dead entries (`scan`).
 
 use smallvec::SmallVec;
 
@@ -29,33 +33,33 @@ use crate::model::Seq;
 use crate::mutants::mutant;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
-/// Gaps of a database. The one that was used last stays longest.
+/// The gaps of a database. The least recently used one is evicted.
 const GAPS_MAX: usize = 64;
-/// Offers that wait; more are not worth a wait.
+/// The number of pending offers; further offers are dropped.
 const OFFERS_MAX: usize = 8;
-/// Entries above an offer's Seq that are looked at.
+/// The number of entries above an offer's Seq that are examined.
 const NEWER_MAX: usize = 256;
-/// Keys longer than this are not copied into gaps.
+/// Longer keys are not copied into gaps.
 const KEY_BYTES_MAX: usize = 1024;
-/// One offer, as the counter has it; gaps count 1.
+/// One offer in the counter; a gap counts 1.
 const OFFER: u64 = 1 << 32;
 
 /// The gaps of an open database.
 #[derive(Default)]
 pub(crate) struct GapCache {
-    /// How many gaps and offers there are.
+    /// The number of gaps and offers.
     counts: AtomicU64,
     list: Mutex<List>,
 }
 
 #[derive(Default)]
 struct List {
-    /// Ascending; none touches another.
+    /// Ascending; no gap touches another.
     gaps: Vec<Gap>,
     offers: Vec<Offer>,
-    /// How often any was used.
+    /// The number of uses of all gaps.
     uses: u64,
-    /// How many scans passed over one.
+    /// The number of times a scan skipped a gap.
     passed: u64,
 }
 
@@ -64,11 +68,11 @@ struct Gap {
     low: Box<[u8]>,
     /// Exclusive.
     high: Box<[u8]>,
-    /// It is one for readers from here on.
+    /// The gap is valid for readers at this Seq or later.
     from: Seq,
-    /// The id of the memtable that took writes then.
+    /// The id of the memtable that was active at that Seq.
     memtable: u64,
-    /// When it was used last.
+    /// The value of `uses` at its last use.
     used: u64,
 }
 
@@ -77,26 +81,27 @@ struct Offer {
     pinned: Pinned,
 }
 
-/// What is to be known of the view of an offer.
+/// The properties of the view of an offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::lsm) struct Pinned {
     memtable: u64,
-    /// See [`RangeTombstones::newest`](super::range_tombstones::Range tombstones::newest).
+    /// See [`RangeTombstones::newest`](super::range_tombstones::RangeTombstones::newest).
     newest: Seq,
-    /// All commits above the Seq of the read are in the memtable that takes writes.
+    /// All commits above the Seq of the read are in the active memtable, and the read may offer
+    /// gaps.
     may_offer: bool,
 }
 
-/// The way of a scan to its first row.
+/// The progress of a scan up to its first row.
 pub(in crate::lsm) struct Head {
     pinned: Pinned,
-    /// Where it began.
+    /// The key at which the scan started.
     low: SmallVec<[u8; 64]>,
     /// No row was seen yet.
     pub(in crate::lsm) is_open: bool,
-    /// Dead entries that were looked at.
+    /// The number of dead entries that were examined.
     dead: u32,
-    /// Gaps that were passed over.
+    /// The number of gaps that were skipped.
     gaps: u32,
 }
 
@@ -110,7 +115,7 @@ impl GapCache {
         self.counts.load(Ordering::Acquire) >= OFFER
     }
 
-    /// How many scans passed over a gap.
+    /// The number of times a scan skipped a gap.
     pub(in crate::lsm) fn passed(&self) -> u64 {
         self.list.lock().passed
     }
@@ -119,11 +124,12 @@ impl GapCache {
         let mut list = self.list.lock();
         change(&mut list);
         let counts = list.gaps.len() as u64 + OFFER * list.offers.len() as u64;
-        // Under the lock: a commit that must see a gap has its adding before it, and later counts have it too.
+        // Stored under the lock: a commit that must see a gap happens after the gap was added, and
+        // later counts include the gap.
         self.counts.store(counts, Ordering::Release);
     }
 
-    /// Ends all gaps. Requires the commit lock.
+    /// Removes all gaps. Requires the commit lock.
     pub(in crate::lsm) fn clear(&self) {
         if self.is_in_use() {
             self.change(|list| {
@@ -139,9 +145,9 @@ impl GapCache {
         }
     }
 
-    /// Takes offers over, and cuts `puts` out of all gaps. Requires: the commit lock; `active` takes writes, and `newest` is
-    /// the newest range tombstone of its view; entries that are in `active`, or are none of `puts`, and none else, were
-    /// put above any gap's Seq.
+    /// Caches the offers, and cuts `puts` out of all gaps. Requires: the commit lock is held;
+    /// `active` is the active memtable, and `newest` is the newest range tombstone of its view.
+    /// Every entry put above the Seq of any gap is in `active` or in `puts`.
     pub(in crate::lsm) fn apply_offers<'k>(
         &self,
         active: &Memtable,
@@ -164,7 +170,7 @@ impl GapCache {
         });
     }
 
-    /// The end of the gap that `key` is in for a reader at `at`.
+    /// The end of the gap that contains `key` for a reader at `at`.
     fn end(&self, key: &[u8], at: Seq, pinned: Pinned) -> Option<Box<[u8]>> {
         if !self.is_in_use() {
             return None;
@@ -189,7 +195,7 @@ impl List {
         (*key < *gap.high).then_some(gap)
     }
 
-    /// Adds `gap` as far as `active` has no put above its Seq in it.
+    /// Adds `gap` without the keys that `active` has put above its Seq.
     fn take_over(&mut self, gap: Gap, active: &Memtable) {
         let mut puts: Vec<&[u8]> = Vec::new();
         let is_all = active.newer_than(gap.from, NEWER_MAX, |key, is_put| {
@@ -211,7 +217,7 @@ impl List {
         }
     }
 
-    /// Adds `gap`, made one with those that it meets.
+    /// Adds `gap`, merged with the gaps that it overlaps or touches.
     fn add(&mut self, mut gap: Gap) {
         let first = self.gaps.partition_point(|other| other.high < gap.low);
         let last = self.gaps.partition_point(|other| other.low <= gap.high);
@@ -235,7 +241,7 @@ impl List {
         self.keep_few();
     }
 
-    /// Takes `key` out of the gap that it is in.
+    /// Cuts `key` out of the gap that contains it.
     fn cut(&mut self, key: &[u8]) {
         let at = self.gaps.partition_point(|gap| *gap.low <= *key);
         let Some(at) = at.checked_sub(1).filter(|at| *key < *self.gaps[*at].high) else { return };
@@ -256,7 +262,7 @@ impl List {
 }
 
 impl Gap {
-    /// What of it is below `key`, which lies in it, and what is above.
+    /// The part of the gap below `key`, and the part above it. `key` is in the gap.
     fn without(self, key: &[u8]) -> (Option<Gap>, Option<Gap>) {
         debug_assert!(*self.low <= *key && *key < *self.high, "the key lies in the gap");
         let above = Gap { low: behind(key), ..self.clone() };
@@ -275,8 +281,8 @@ fn behind(key: &[u8]) -> Box<[u8]> {
 }
 
 impl Pinned {
-    /// Of a read at `at`, of what was published if `is_newest`, in a view with these memtables, newest first, and this newest
-    /// range tombstone.
+    /// The properties of a read at `at`, which is the published Seq if `is_newest`. `memtables` are
+    /// those of its view, newest first; `newest` is its newest range tombstone.
     pub(in crate::lsm) fn new<'m>(
         mut memtables: impl Iterator<Item = &'m Memtable>,
         newest: Seq,
@@ -285,8 +291,8 @@ impl Pinned {
     ) -> Self {
         let memtable = memtables.next().map_or(0, |memtable| memtable.id);
         let is_older = |seq: Option<Seq>| seq.is_none_or(|seq| seq <= at);
-        // What an import brought, or a drop, may be in the view before it is published: this read does not see it yet, and
-        // whoever asks the gap would.
+        // The rows of an import, or the effect of a drop, may be in the view before they are
+        // published. This read does not see them yet, but later users of the gap would.
         let is_shown = newest <= at;
         let may_offer = is_newest && is_shown && memtables.all(|frozen| is_older(frozen.seq_max()));
         Self { memtable, newest, may_offer }
@@ -294,18 +300,18 @@ impl Pinned {
 }
 
 impl Head {
-    /// Of a scan that tells nobody and asks nobody.
+    /// The head of a scan that neither offers nor uses gaps.
     pub(in crate::lsm) fn closed() -> Self {
         let pinned = Pinned { memtable: 0, newest: Seq::ZERO, may_offer: false };
         Self { pinned, low: SmallVec::new(), is_open: false, dead: 0, gaps: 0 }
     }
 
-    /// Of a scan of a view.
+    /// The head of a scan of a view.
     pub(in crate::lsm) fn new(pinned: Pinned) -> Self {
         Self { pinned, ..Self::closed() }
     }
 
-    /// The scan begins at `low`; answers where it need not begin before.
+    /// The scan starts at `low`. Returns the key before which it may skip everything.
     #[inline]
     pub(in crate::lsm) fn begin(
         &mut self,
@@ -321,7 +327,8 @@ impl Head {
         Some(high)
     }
 
-    /// The entry of `key` is dead; answers where the scan may go on. Now and then: to ask costs more than an entry.
+    /// The entry of `key` is dead. Returns the key to which the scan may skip. Queries the gaps
+    /// only now and then, because a query costs more than an entry.
     pub(in crate::lsm) fn pass(
         &mut self,
         gaps: &GapCache,
@@ -337,8 +344,9 @@ impl Head {
         Some(high)
     }
 
-    /// The scan stands at its first row, whose key is `high`; dead entries from `min` on are worth a gap, and fewer are
-    /// worth a longer one: a queue is read again.
+    /// The scan is at its first row, with the key `high`. Offers a gap if at least `min` dead
+    /// entries were passed. If a gap was skipped, fewer entries are enough to extend it, because
+    /// the head of a queue is read repeatedly.
     pub(in crate::lsm) fn end_at_row(&mut self, gaps: &GapCache, high: &[u8], at: Seq, min: u32) {
         self.is_open = false;
         let min = if self.gaps > 0 { min.div_ceil(4) } else { min };
@@ -347,11 +355,11 @@ impl Head {
         }
     }
 
-    /// The scan is at its end without a row; `last` was the last key it decided about.
+    /// The scan ended without a row; `last` is the last key that it decided about.
     pub(in crate::lsm) fn end(&mut self, gaps: &GapCache, last: &[u8], at: Seq, min: u32) {
         self.is_open = false;
         if self.dead >= min {
-            // Not up to the end of the span: what is put behind all that was there shall cut nothing.
+            // Not up to the end of the span, so that a put after all existing keys cuts nothing.
             self.offer(gaps, behind(last), at);
         }
     }

@@ -1,19 +1,21 @@
-//! Where operations are sampled, and the load of each range.
+//! Sampling of operations, and the load of each range.
 //!
-//! An operation takes one off a counter of its engine. Who takes the last one is the sample: it stands for as many as the
-//! counter held, and pays for the look at the range. A counter is then set for about [`SAMPLES_PER_SECOND`], so
-//! that a slow load is counted operation by operation and a fast one pays nothing.
+//! Each operation decrements a counter. The operation that exhausts the counter is the sample: it
+//! counts for all operations since the last sample, and it alone pays for finding the range. The
+//! counter is then set for about [`SAMPLES_PER_SECOND`]. A slow load is therefore counted operation
+//! by operation, and a fast one pays almost nothing.
 //!
 //! Invariants
-//! * the numbers live in memory, beside the version: they begin anew with each opening, and survive every change of the
-//!   version; splits and joins divide and join them;
-//! * with `Background::Manual` one counter serves all, so that one thread always gets the same numbers; otherwise threads
-//!   find different counters by where their stacks lie, and two that meet at one lose a count, which nobody misses;
-//! * data that is in memtables only and belongs to no range yet has no load.
+//! * the loads are kept in memory, separate from the version. They start empty at each opening and
+//!   survive every change of the version; splits and merges of ranges split and merge them;
+//! * with `Background::Manual` one counter serves all threads, so that one thread always gets the
+//!   same numbers. Otherwise the address of a thread's stack selects its counter; two threads that
+//!   share a counter may lose a count, which is harmless;
+//! * data that is only in memtables and belongs to no range yet has no load.
 //!
 //! Locks: `sampled` is one of the small ones, and the innermost.
 //!
-//! Not here: what a load is (`ranges::load`), what follows from it (`ranges::decide`).
+//! Not here: the definition of a load (`ranges::load`), decisions by load (`ranges::decide`).
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -27,47 +29,52 @@ use crate::ranges::load::{LoadSummary, RangeLoad, TURN_SECONDS};
 use crate::rng::Rng;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 
-/// Ranges are looked at this often: what is decided by minutes need not be asked more often.
+/// The interval at which ranges are examined, in seconds. Decisions depend on minutes of load and
+/// need no shorter interval.
 const LOOK_SECONDS: f64 = 10.0;
-/// Counters of an engine; threads beyond that share them.
+/// The counters of an engine. If there are more threads, they share counters.
 const SLOTS: usize = 16;
-/// Of each counter. A sample costs about half a microsecond: this is less than a thousandth of a second's work.
+/// The target for each counter. A sample costs about 0.5 µs, so this is less than a thousandth of a
+/// processor.
 const SAMPLES_PER_SECOND: f64 = 1_000.0;
-/// A counter is never set higher: after a fast load the next slow one is seen soon.
+/// The largest mean distance of two samples, so that a slow load after a fast one is noticed soon.
 const GAP_MAX: f64 = 1_024.0;
-/// Loads of so many ranges are kept; of more, those that anybody asks for.
+/// The largest number of ranges with a load. If it is exceeded, only ranges with recent operations
+/// are kept.
 const TRACKED_MAX: usize = 4_096;
 
-/// To so many reads a second, a few files more to look at are less than a thousandth of a processor.
+/// At up to this many reads per second, some additional files cost less than a thousandth of a
+/// processor.
 const READS_FEW: f64 = 1_000.0;
-/// Or beside so many writes each.
+/// The same holds if there are at least this many writes for each read.
 const WRITES_EACH: f64 = 8.0;
 
 /// The loads of an open database.
 pub(crate) struct LoadSampling {
     counters: [Counter; SLOTS],
-    /// Which bits of a hash choose the counter.
+    /// The bits of a hash that select the counter.
     mask: usize,
     is_on: AtomicBool,
-    /// For compaction, when readers have lost enough.
+    /// Signals compaction when the readers of a range have lost enough.
     pub(in crate::lsm) bell: Bell,
     sampled: Mutex<Sampled>,
 }
 
-/// Who reads a range, and what its files cost them.
+/// The amount of reading in a range, and its cost in additional files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Readers {
-    /// So few that a file more is not felt.
+    /// So few reads that an additional file does not matter.
     Few,
-    /// Each file more is felt; also where nothing is known of them, or there is little disk.
+    /// Each additional file matters. Also used if the reads are unknown, or if there is a limit on
+    /// disk use.
     Some,
-    /// By its files they have lost as much as it takes to merge them.
+    /// The additional files have cost the readers as much as merging them does.
     Losing,
-    /// The same, and the range has its turn to be merged, however much that writes anew.
+    /// As `Losing`, and it is the range's turn to be merged, however many bytes that rewrites.
     Served,
 }
 
-/// Alone in its cache lines: threads do not take it from each other.
+/// Alone in its cache lines, so that threads do not contend for them.
 #[repr(align(128))]
 struct Counter(AtomicU32);
 
@@ -75,27 +82,28 @@ struct Sampled {
     gaps: [Gap; SLOTS],
     rng: Rng,
     ranges: BTreeMap<RangeId, RangeLoad>,
-    /// When the database was opened, and when ranges that are younger were divided or joined.
+    /// The time of the opening, and the times at which younger ranges were split or merged.
     opened: f64,
     made: BTreeMap<RangeId, f64>,
-    /// Ranges that a split by load left: they are joined for their load, not for their size.
+    /// Ranges that resulted from a split by load. They are merged by their load, not by their size.
     by_load: BTreeSet<RangeId>,
-    /// When ranges were looked at last.
+    /// The time of the last examination of the ranges.
     checked: Option<f64>,
-    /// Ranges whose readers had lost enough when that was looked at.
+    /// Ranges whose readers had lost enough at the last examination.
     losing: BTreeSet<RangeId>,
     froze: Option<Froze>,
 }
 
-/// What is in memory was frozen for readers.
+/// The last freeze of a memtable on behalf of readers.
 #[derive(Clone, Copy)]
 struct Froze {
     at: f64,
-    /// The greatest number while it is being done, `None` if it could not be.
+    /// The id of the memtable. `u64::MAX` while the freeze is in progress, `None` if none could be
+    /// frozen.
     memtable: Option<u64>,
 }
 
-/// How a counter was set last.
+/// The last setting of a counter.
 #[derive(Clone, Copy)]
 struct Gap {
     set: u32,
@@ -103,23 +111,23 @@ struct Gap {
     at: f64,
 }
 
-/// An operation that stands for others.
+/// A sampled operation, which counts for others.
 pub(in crate::lsm) struct Due {
     slot: usize,
-    /// More than the counter had left.
+    /// The number of operations beyond the counter's remainder.
     pub(in crate::lsm) over: u32,
 }
 
-/// Where an operation was.
+/// The range and the cost of an operation's key.
 pub(super) struct Place {
     range: RangeId,
-    /// Files beside one that the key is looked for in.
+    /// The number of files that the key is looked for in, beyond the first.
     over: f64,
-    /// What readers may lose by them before they are merged.
+    /// The cost that readers may accumulate by them before they are merged, in rows.
     price: f64,
 }
 
-/// What an operation does.
+/// The type of an operation.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(in crate::lsm) enum Kind {
     Read,
@@ -149,14 +157,14 @@ impl LoadSampling {
         }
     }
 
-    /// Reads a second of a range, rounded down.
+    /// Reads per second of a range, rounded down.
     pub(in crate::lsm) fn reads(&self, range: RangeId, now: f64) -> u64 {
-        // What is not finite or below one becomes 0 or the greatest.
+        // The cast saturates; it maps NaN and values below one to 0.
         let sampled = self.sampled.lock();
         sampled.ranges.get(&range).map_or(0, |load| load.rates(now)[0] as u64)
     }
 
-    /// Takes `ops` operations off a counter; `Some` if one of them is the sample.
+    /// Deducts `ops` operations from a counter; `Some` if one of them is the sample.
     #[inline]
     pub(in crate::lsm) fn take(&self, ops: u32) -> Option<Due> {
         if !self.is_on.load(Ordering::Relaxed) {
@@ -166,14 +174,14 @@ impl LoadSampling {
         let counter = &self.counters[slot].0;
         let left = counter.load(Ordering::Relaxed);
         if left > ops {
-            // Not one atomic step: a count lost to another thread costs less than the step would.
+            // Not one atomic step: losing a count to another thread costs less than the step would.
             counter.store(left - ops, Ordering::Relaxed);
             return None;
         }
         Some(Due { slot, over: ops - left })
     }
 
-    /// The counter of this thread: stacks lie at least this far apart.
+    /// The counter of this thread. Stacks are at least 128 KiB apart.
     #[inline]
     fn slot(&self) -> usize {
         let place = 0u8;
@@ -181,12 +189,12 @@ impl LoadSampling {
         (page.wrapping_mul(0x9e37_79b1) >> 8) & self.mask
     }
 
-    /// Stops counting, or goes on; for measuring what it costs.
+    /// Enables or disables counting, for measuring its cost.
     pub(in crate::lsm) fn switch(&self, on: bool) {
         self.is_on.store(on, Ordering::Relaxed);
     }
 
-    /// A range was divided at a key.
+    /// Follows the split of a range at a key.
     pub(in crate::lsm) fn split(&self, range: RangeId, at: &[u8], parts: [RangeId; 2], now: f64) {
         let mut sampled = self.sampled.lock();
         sampled.made.extend(parts.map(|part| (part, now)));
@@ -200,7 +208,7 @@ impl LoadSampling {
         }
     }
 
-    /// Two neighbours became one range.
+    /// Follows the merge of two neighbours.
     pub(in crate::lsm) fn join(&self, lower: RangeId, upper: RangeId, joined: RangeId, now: f64) {
         let mut sampled = self.sampled.lock();
         sampled.made.insert(joined, now);
@@ -217,7 +225,7 @@ impl LoadSampling {
         sampled.ranges.insert(joined, load);
     }
 
-    /// Counts the operation at `key` for all that it stands for.
+    /// Counts the operation at `key` with the weight of all operations since the last sample.
     pub(super) fn sample(
         &self,
         due: &Due,
@@ -242,10 +250,11 @@ impl LoadSampling {
         }
     }
 
-    /// Ranges whose readers have lost as much as `price` says (`None` where nothing lies over the run), and which had no turn
-    /// lately, have theirs. True if what is `in_memory`, if anything is, is to be flushed for
-    /// that, and [`LoadSampling::record_frozen`]
-    /// called: for all of them together as seldom as for one.
+    /// Starts the turn of each range whose readers have lost at least `price` and which had no turn
+    /// lately. `price` is `None` if nothing overlaps the run of a range. Returns true if the
+    /// memtables (`in_memory`: there is an entry in them) are to be flushed for these turns. The
+    /// caller then calls [`LoadSampling::record_frozen`]. For all ranges together this happens as
+    /// rarely as for one.
     pub(in crate::lsm) fn begin_turns(
         &self,
         price: impl Fn(RangeId) -> Option<f64>,
@@ -258,7 +267,7 @@ impl LoadSampling {
         losing.retain(|id| {
             let Some(load) = ranges.get_mut(id) else { return false };
             let Some(price) = price(*id) else {
-                // Who reads an older version goes on losing: no merge could help.
+                // Readers of older versions continue to lose, but no merge could help them.
                 load.record_merged();
                 return false;
             };
@@ -274,19 +283,19 @@ impl LoadSampling {
         freezes
     }
 
-    /// Memtable `id` was frozen for readers, or none could be.
+    /// Records that memtable `id` was frozen for readers, or that none could be.
     pub(in crate::lsm) fn record_frozen(&self, id: Option<u64>) {
         if let Some(froze) = &mut self.sampled.lock().froze {
             froze.memtable = id;
         }
     }
 
-    /// What was frozen for readers last, or is about to be: no memtable is newer than that.
+    /// The last memtable that was frozen for readers, or an upper bound while that is in progress.
     pub(in crate::lsm) fn frozen_for_readers(&self) -> Option<u64> {
         self.sampled.lock().froze.and_then(|froze| froze.memtable)
     }
 
-    /// Nothing lies over the run of the range any more.
+    /// Records that nothing overlaps the run of the range any more.
     pub(in crate::lsm) fn record_merged(&self, range: RangeId) {
         let mut sampled = self.sampled.lock();
         sampled.losing.remove(&range);
@@ -295,7 +304,7 @@ impl LoadSampling {
         }
     }
 
-    /// Who reads the range, if `price` is what a merge for them costs.
+    /// The class of the range's readers, if `price` is the cost of a merge on their behalf.
     pub(in crate::lsm) fn readers(
         &self,
         range: &FileRange,
@@ -305,7 +314,7 @@ impl LoadSampling {
         let sampled = self.sampled.lock();
         match sampled.ranges.get(&range.id) {
             None => Readers::Some,
-            // However seldom they read: it adds up.
+            // Independent of the rate of reads: the cost accumulates.
             Some(load) if load.lost() >= rows_of(range, price) => match load.is_in_turn() {
                 true => Readers::Served,
                 false => Readers::Losing,
@@ -315,7 +324,7 @@ impl LoadSampling {
         }
     }
 
-    /// The loads of the ranges that there are; those of others are forgotten.
+    /// The loads of the ranges in `version`; loads of other ranges are removed.
     pub(crate) fn loads(&self, version: &Version, now: f64) -> BTreeMap<RangeId, LoadSummary> {
         let mut sampled = self.sampled.lock();
         let ids: BTreeSet<_> = version.ranges.iter().map(|r| r.id).collect();
@@ -324,8 +333,8 @@ impl LoadSampling {
         summaries.collect()
     }
 
-    /// The ranges of `version` in key order, as decisions see them, with their sizes noted; `None` if they were looked at
-    /// less than [`LOOK_SECONDS`] ago.
+    /// The ranges of `version` in key order, as input of decisions, after recording their sizes.
+    /// `None` if ranges were examined less than [`LOOK_SECONDS`] ago.
     pub(in crate::lsm) fn range_states(
         &self,
         version: &Version,
@@ -354,7 +363,7 @@ impl LoadSampling {
         Some(states.collect())
     }
 
-    /// True if size alone decides whether two neighbours are joined, or their load agrees.
+    /// True if size alone decides whether two neighbours are merged, or if their loads permit it.
     pub(in crate::lsm) fn may_merge(
         &self,
         lower: RangeId,
@@ -374,7 +383,7 @@ impl LoadSampling {
         should_merge(&state(lower), &state(upper), limits)
     }
 
-    /// The loads go the way of the ranges that an edit divides or joins.
+    /// Splits or merges the loads of the ranges that an edit splits or merges.
     pub(in crate::lsm) fn follow_ranges(&self, edit: &VersionEdit, now: f64) {
         match (&*edit.remove_ranges, &*edit.add_ranges) {
             ([range], [lower, upper]) => {
@@ -385,8 +394,9 @@ impl LoadSampling {
         }
     }
 
-    /// The hottest range whose load has lasted and divides, and where; it counts as divided by its load from now on. `None` if
-    /// there is none, or ranges were looked at lately.
+    /// The busiest range whose load has lasted and is divisible, and the key at which to split it.
+    /// The range counts as split by load from now on. `None` if there is no such range, or if
+    /// ranges were examined recently.
     pub(in crate::lsm) fn pick_by_load(
         &self,
         version: &Version,
@@ -413,36 +423,37 @@ impl LoadSampling {
 }
 
 impl Place {
-    /// Of `key`, in `range`.
+    /// The place of `key`, in `range`.
     pub(super) fn new(range: &FileRange, key: &[u8], price: Option<MergePrice>) -> Self {
         let over = range.sources(key).count().saturating_sub(1) as f64;
         Self { range: range.id, over, price: rows_of(range, price) }
     }
 }
 
-/// What a merge of the range costs, in rows; endless if none is for readers.
+/// The cost of a merge of the range in rows; infinite without merges on behalf of readers.
 pub(in crate::lsm) fn rows_of(range: &FileRange, price: Option<MergePrice>) -> f64 {
     let rows = |price: MergePrice| price.rows + range.bytes() / price.bytes_per_row;
     price.map_or(f64::INFINITY, |price| rows(price) as f64)
 }
 
-/// True for a load of which so little is reads that a file more is not felt.
+/// True if reads are so few that an additional file does not matter.
 fn few_read(load: &RangeLoad, now: f64) -> bool {
     let [reads, writes] = load.rates(now);
     reads <= READS_FEW && reads * WRITES_EACH <= writes
 }
 
 impl Sampled {
-    /// Sets the counter that has run down; the result is how many operations it counted.
+    /// Resets a counter that has run down. Returns the number of operations that it counted.
     fn set_counter(&mut self, due: &Due, now: f64, counter: &AtomicU32) -> f64 {
         let gap = &mut self.gaps[due.slot];
         let counted = f64::from(gap.set) + f64::from(due.over);
         let seconds = now - gap.at;
         let wanted = if seconds > 0.0 { counted / seconds / SAMPLES_PER_SECOND } else { GAP_MAX };
-        // A burst does not set it so high that the quiet behind it is missed.
+        // A burst at most doubles the mean, so that a slow phase after it is not missed.
         gap.mean = wanted.min(gap.mean * 2.0).clamp(1.0, GAP_MAX);
         debug_assert!(gap.mean >= 1.0, "of so many accesses one is sampled");
-        // Not always the same distance: a program that goes commit group its keys would show one of them only.
+        // A random distance: with a fixed one, a program that cycles through its keys might show
+        // only one of them.
         gap.set = 1 + self.rng.below(2 * gap.mean as u64 - 1) as u32;
         gap.at = now;
         counter.store(gap.set, Ordering::Relaxed);

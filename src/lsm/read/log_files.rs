@@ -1,4 +1,4 @@
-//! The log files of a directory: each names the one before it.
+//! The log files of a directory; each names its predecessor.
 //!
 //! Not here: the records in order (`wal_tail`).
 
@@ -13,7 +13,7 @@ use crate::fs::Fs;
 use crate::log::LogReader;
 use crate::model::Seq;
 
-/// Which files there are.
+/// The logs of a directory, and access to them.
 pub(crate) struct LogFiles<'a> {
     pub(crate) fs: &'a dyn Fs,
     pub(crate) dir: &'a Path,
@@ -35,7 +35,8 @@ impl LogFiles<'_> {
         first_record(&mut self.open(log)?)
     }
 
-    /// The log that follows `log`. Of two that say so the manifest names one: opening after a crash drops the other.
+    /// The log that follows `log`. If two logs name `log` as their predecessor, the manifest names
+    /// one of them: opening after a crash removes the other.
     pub(in crate::lsm) fn successor(
         &self,
         log: LogMeta,
@@ -51,7 +52,8 @@ impl LogFiles<'_> {
     }
 }
 
-/// The first record of the log that `reader` has just opened, and what that record vouches for.
+/// The first record of the log that `reader` has just opened, the durable offset that it states,
+/// and its Seq.
 pub(in crate::lsm) fn first_record(
     reader: &mut LogReader,
 ) -> Result<Option<(Open, Position, Seq)>> {

@@ -1,11 +1,12 @@
 //! Sorted reading over many sources: all entries in one order.
 //!
 //! Invariants
-//! * entries come by user key ascending, then Seq descending;
-//! * an error ends the iteration and is answered ever after: a scan never just stops early.
+//! * entries are in the order of user keys ascending, then Seqs descending;
+//! * an error ends the iteration and is returned from then on: a scan never just stops early.
 //!
-//! Not here: many entries at once (`merge_window`), the files of one source (`concat_iter`), which sources a key has
-//! (`manifest::Version`), points (`view`), which entries a reader sees (`scan`).
+//! Not here: many entries at a time (`merge_window`), the files of one source (`concat_iter`), the
+//! sources of a key (`manifest::Version`), points (`view`), the entries that a reader sees
+//! (`scan`).
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
@@ -37,18 +38,19 @@ pub(in crate::lsm) enum Source {
 pub(crate) struct Merge {
     pub(in crate::lsm) env: Arc<Env>,
     pub(super) sources: Vec<Source>,
-    /// A binary heap of the sources that are not used up, least entry first.
+    /// A binary heap of the sources that are not exhausted, least entry first.
     pub(super) heap: Vec<usize>,
     pub(super) high: Option<Vec<u8>>,
     pub(super) window: Window,
-    /// The source that has the current entry of the window, which is none of its own.
+    /// The source of the current entry of the window. The merge's own current entry is the top of
+    /// the heap.
     pub(super) shown: Option<usize>,
     pub(super) failed: Option<Error>,
 }
 
 impl Merge {
-    /// Over the memtables and files of `view` that can hold keys of `whole`, from the first entry at or above `low` up to
-    /// `high`, which lie in it.
+    /// Merges the memtables and files of `view` that can contain keys of `whole`, from the first
+    /// entry at or above `low` up to `high`. Both bounds are in `whole`.
     pub(in crate::lsm) fn over_view(
         env: &Arc<Env>,
         view: &View,
@@ -60,12 +62,13 @@ impl Merge {
         let chains = view.chains(whole, at);
         let mut sources = Vec::with_capacity(view.memtables.len() + chains.len());
         sources.extend(memory.map(|slot| Source::Memory(slot.memtable.iter())));
-        // What stands later is older where they overlap.
+        // Later sources are older where they overlap.
         sources.extend(chains.into_iter().map(|files| Source::Files(ConcatIter::new(files, true))));
         Merge::new(env, sources, low, high)
     }
 
-    /// Over files only, each a source of its own, around the cache; for jobs.
+    /// Merges files only, without filling the cache; for jobs. Each young file is a source, and the
+    /// run is one source.
     pub(crate) fn over_files(
         env: &Arc<Env>,
         young: &[FileReference],
@@ -81,7 +84,7 @@ impl Merge {
         Merge::new(env, sources, &[], None)
     }
 
-    /// Over one memtable; for its flush.
+    /// Merges one memtable; for its flush.
     pub(crate) fn over_memtable(env: &Arc<Env>, iter: MemtableIter) -> Result<Merge> {
         Merge::new(env, vec![Source::Memory(iter)], &[], None)
     }
@@ -100,14 +103,16 @@ impl Merge {
         Ok(merge)
     }
 
-    /// Goes to the first entry of another span. Requires: the span lies in the one the merge was made for.
+    /// Moves to the first entry of another span. Requires: the span is inside the one that the
+    /// merge was created for.
     pub(in crate::lsm) fn seek_span(&mut self, low: &[u8], high: Option<&[u8]>) -> Result<()> {
         self.usable()?;
         self.high = high.map(<[u8]>::to_vec);
         self.seek(low).inspect_err(|error| self.failed = Some(error.clone()))
     }
 
-    /// Goes on to the first entry at or above `low`, or to the end of the span. Requires: the current one is below it.
+    /// Moves forward to the first entry at or above `low`, or to the end of the span. Requires: the
+    /// current entry is below it.
     pub(in crate::lsm) fn skip_to(&mut self, low: &[u8]) -> Result<()> {
         self.usable()?;
         if self.high.as_deref().is_some_and(|high| high <= low) {
@@ -118,7 +123,7 @@ impl Merge {
     }
 
     /// # Errors
-    /// What ended the iteration.
+    /// The error that ended the iteration.
     #[inline]
     pub(super) fn usable(&self) -> Result<()> {
         match &self.failed {
@@ -127,8 +132,9 @@ impl Merge {
         }
     }
 
-    /// The files of the source that has the current entry, and where its entries stop being the least: at the next
-    /// entry of another source, or at the end of the span. `None` if the entry is in memory.
+    /// The files of the source with the current entry, and the bound up to which its entries are
+    /// the least. The bound is the next entry of another source, or the end of the span. `None` if
+    /// the entry is in memory.
     pub(in crate::lsm) fn top_files(&mut self) -> Option<(&mut ConcatIter, Option<&[u8]>)> {
         let top = *self.heap.first()?;
         let (before, rest) = self.sources.split_at_mut(top);
@@ -139,17 +145,17 @@ impl Merge {
                 if source < top { before.get(source) } else { after.get(source - top - 1) };
             source.map(Source::key)
         };
-        // The children of a heap's root: the least of the others is one of them.
+        // The least of the other sources is one of the two children of the heap's root.
         let bounds = [other(1), other(2), self.high.as_deref()];
         Some((files, bounds.into_iter().flatten().min()))
     }
 
-    /// True if there is one source left.
+    /// True if one source is left.
     pub(in crate::lsm) fn is_alone(&self) -> bool {
         self.heap.len() == 1
     }
 
-    /// Leaves the current entry behind, and blocks behind it that `filter` needs not see.
+    /// Moves past the current entry, and past following blocks that `filter` need not see.
     pub(in crate::lsm) fn pass(
         &mut self,
         filter: &mut impl RowFilter,
@@ -165,8 +171,8 @@ impl Merge {
         }
     }
 
-    /// The iterator of the file that has the current entry; `None` if the entry is in memory.
-    /// Requires of a move inside the file's block that the source on top stays the least.
+    /// The iterator of the file with the current entry; `None` if the entry is in memory. Requires
+    /// of a move inside the file's block: the source on top stays the least.
     #[inline]
     pub(in crate::lsm) fn top_file(&mut self) -> Option<&mut SstIter> {
         match self.heap.first().map(|top| &mut self.sources[*top]) {
@@ -199,7 +205,8 @@ impl Merge {
         Ok(visit)
     }
 
-    /// Leaves the entries before `slot` of the block on top behind, and blocks behind it that `filter` needs not see.
+    /// Moves past the entries before `slot` of the block on top, and past following blocks that
+    /// `filter` need not see.
     pub(in crate::lsm) fn leave_run(
         &mut self,
         slot: usize,
@@ -222,7 +229,7 @@ impl Merge {
         self.restore_heap(moved)
     }
 
-    /// Restores the heap order after the source on top moved forwards.
+    /// Restores the heap order after the source on top has moved forward.
     fn restore_heap(&mut self, moved: Result<()>) -> Result<()> {
         if let Err(error) = moved {
             self.failed = Some(error.clone());
@@ -238,7 +245,7 @@ impl Merge {
         Ok(())
     }
 
-    /// What was read of all files so far.
+    /// The counts of all files so far.
     pub(in crate::lsm) fn counts(&self) -> ReadCounts {
         let files = self.sources.iter().filter_map(|source| match source {
             Source::Files(files) => Some(files.counts()),
@@ -247,7 +254,7 @@ impl Merge {
         files.fold(ReadCounts::default(), ReadCounts::plus)
     }
 
-    /// Goes to the first entry at or above `low`.
+    /// Moves to the first entry at or above `low`.
     fn seek(&mut self, low: &[u8]) -> Result<()> {
         self.shown = None;
         for source in &mut self.sources {
@@ -257,7 +264,7 @@ impl Merge {
         Ok(())
     }
 
-    /// Makes the heap of the sources that are not used up.
+    /// Builds the heap of the sources that are not exhausted.
     pub(super) fn order_sources(&mut self) {
         self.heap.clear();
         self.heap.extend((0..self.sources.len()).filter(|i| self.sources[*i].is_valid()));
@@ -267,7 +274,7 @@ impl Merge {
         debug_assert!((1..self.heap.len()).all(|i| !self.is_less(i, 0)), "the least is on top");
     }
 
-    /// True if there is an entry to look at.
+    /// True if there is a current entry.
     pub(crate) fn is_valid(&self) -> bool {
         match (self.heap.first(), &self.high) {
             (Some(top), Some(high)) => self.sources[*top].key() < high.as_slice(),
@@ -275,14 +282,14 @@ impl Merge {
         }
     }
 
-    /// Goes to the next entry. Requires that there is a current one.
+    /// Moves to the next entry. Requires that there is a current one.
     pub(crate) fn advance(&mut self) -> Result<()> {
         self.usable()?;
         let Some(top) = self.heap.first().copied() else { return Ok(()) };
         if let Source::Memory(iter) = &mut self.sources[top]
             && self.heap.len() == 1
         {
-            // A flush: nothing can fail, and nothing comes between.
+            // A flush: the move cannot fail, and there is no other source.
             iter.next();
             if !iter.valid() {
                 self.heap.clear();
@@ -314,7 +321,6 @@ impl Merge {
     }
 
     /// Key, Seq and row of a put; requires one.
-    // Each row that is handed out goes through here, and is copied by each caller that has it not inlined.
     #[inline(always)]
     pub(in crate::lsm) fn current(&self) -> Result<(&[u8], Seq, RowRef<'_>)> {
         match self.top() {
@@ -409,7 +415,7 @@ impl Source {
     }
 }
 
-/// The least of the keys that some sources stand on.
+/// The least current key of some sources.
 fn next_key(sources: &[Source]) -> Option<&[u8]> {
     sources.iter().filter(|source| source.is_valid()).map(Source::key).min()
 }

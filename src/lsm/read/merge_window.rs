@@ -1,17 +1,20 @@
-//! Windows: all entries of a merge below some key, put in order at once.
+//! Windows: all entries of a merge below some key, sorted together.
 //!
-//! Entry by entry, a merge compares whole keys of its sources and asks each source for its key again. All keys of a
-//! window begin with what its bounds have in common, so that the eight bytes behind that, its *head*, decide nearly every
-//! comparison; and each source is walked alone. Where few rows match a filter it is asked before anything is put in order,
-//! and only what matches is looked for in the other sources, which may hide it.
+//! Entry by entry, a merge compares whole keys of its sources and asks each source for its key
+//! again. All keys of a window share the common prefix of its bounds. The eight bytes after that
+//! prefix, the *head* of a key, decide nearly every comparison, and each source is read by itself.
+//! If few rows match a filter, it is evaluated before anything is sorted. Only matching rows are
+//! then looked up in the other sources, which may hide them.
 //!
 //! Invariants
-//! * a window has all entries below its limit that sources have left, so that what decides about a key of it is in it;
-//! * files are walked in their current blocks only: the last entry of a block is never in a window, for versions of its
-//!   key may follow in the next;
-//! * entries with equal heads are put in order by their keys and Seqs; different heads mean different keys.
+//! * a window has all remaining entries of the sources below its limit, and therefore every entry
+//!   that decides about one of its keys;
+//! * files contribute entries of their current blocks only. The last entry of a block is never in a
+//!   window, because versions of its key may continue in the next block;
+//! * entries with equal heads are ordered by their keys and Seqs; different heads mean different
+//!   keys.
 //!
-//! Not here: which entries a reader sees of a run of one file (`scan`), memtables' own order (`memtable`).
+//! Not here: the visible entries of a run of one file (`scan`), memtables' own order (`memtable`).
 
 use std::ops::ControlFlow;
 
@@ -35,13 +38,14 @@ impl Drop for Merge {
 }
 
 impl Merge {
-    /// About `rows` rows will be asked for.
+    /// Hint: the caller expects to read about `rows` rows.
     pub(in crate::lsm) fn expect(&mut self, rows: usize) {
         self.window.ahead = (rows / 2).clamp(AHEAD_MIN, AHEAD.0);
     }
 
-    /// Opens a window over the next entries and says how many they are; none if the current one must be taken alone.
-    /// With a `sieve` the window has only rows that may match, newer ones and older ones of a key.
+    /// Opens a window over the next entries and returns the number of them. Returns 0 if the
+    /// current entry must be read alone. With a `sieve` the window has only rows that may match; it
+    /// may have newer and older ones of a key.
     pub(in crate::lsm) fn open_window<F: RowFilter>(
         &mut self,
         sieve: Option<&mut F>,
@@ -92,7 +96,8 @@ impl Merge {
         Ok(entries)
     }
 
-    /// Puts the limit into the window. False if there is none: then it is the greatest key that there is.
+    /// Computes the limit of the window. False if there is none: the limit is then the greatest key
+    /// of all sources.
     fn find_limit(&self, window: &mut Window) -> Result<bool> {
         let Window { limit, key, ahead, .. } = window;
         let mut least = |key: &[u8], has_limit: &mut bool| {
@@ -131,7 +136,8 @@ impl Merge {
         Ok(has_limit)
     }
 
-    /// Takes in all entries below the limit that are not newer than `at`, and says how many there are of all.
+    /// Adds all entries below the limit that are not newer than `at`. Returns the number of entries
+    /// below the limit.
     fn fill(&self, window: &mut Window, part: Part<'_>, at: Seq) -> Result<usize> {
         let Part { limit, ahead, .. } = part;
         for source in self.heap.iter().copied() {
@@ -148,7 +154,8 @@ impl Merge {
         Ok(window.lanes.iter().map(|lane| lane.len).sum())
     }
 
-    /// Takes in the rows below the limit that may match and are visible but for what other sources have.
+    /// Adds the rows below the limit that may match and are visible unless another source hides
+    /// them. Returns the number of entries below the limit.
     fn sieve<F: RowFilter>(
         &self,
         window: &mut Window,
@@ -185,13 +192,13 @@ impl Merge {
         Ok(window.lanes.iter().map(|lane| lane.len).sum())
     }
 
-    /// How many entries of the window are to be looked at.
+    /// The number of entries of the window that are to be examined.
     pub(in crate::lsm) fn window_items(&self) -> usize {
         self.window.items.len()
     }
 
-    /// Goes to the next visible row of the window, and counts the entries on the way; false at the window's end.
-    /// `decided` is the key that was decided before the window.
+    /// Moves to the next visible row of the window, and adds the entries on the way to `entries`.
+    /// False at the window's end. `decided` is the key that was decided before the window.
     #[inline(always)]
     pub(in crate::lsm) fn next_in_window(&mut self, decided: &[u8], entries: &mut u64) -> bool {
         while let Some((item, kind)) = self.show_next() {
@@ -207,8 +214,8 @@ impl Merge {
         false
     }
 
-    /// Calls `with` with the next visible rows of the window, at most `max`, until it breaks; all else is as
-    /// [`next_in_window`](Self::next_in_window).
+    /// Calls `with` with the next visible rows of the window, at most `max`, until it breaks.
+    /// Otherwise as [`next_in_window`](Self::next_in_window).
     #[inline]
     pub(in crate::lsm) fn visit_window(
         &mut self,
@@ -262,7 +269,8 @@ impl Merge {
         Ok(visit)
     }
 
-    /// Goes to the next row of a window that was sifted and that nothing in it hides; false at the window's end.
+    /// Moves to the next row of a sifted window that no entry of the window hides. False at the
+    /// window's end.
     pub(in crate::lsm) fn next_sifted(&mut self, at: Seq, decided: &[u8]) -> Result<bool> {
         self.usable()?;
         while self.show_next().is_some() {
@@ -277,7 +285,7 @@ impl Merge {
         Ok(false)
     }
 
-    /// Leaves all entries of the window behind.
+    /// Moves past all entries of the window.
     pub(in crate::lsm) fn close_window(&mut self) -> Result<()> {
         self.usable()?;
         let mut window = std::mem::take(&mut self.window);
@@ -325,7 +333,7 @@ impl Merge {
         Some((item, kind))
     }
 
-    /// True if the key of the current item, `item`, was decided about.
+    /// True if the key of the current item, `item`, is already decided.
     #[inline(always)]
     fn is_decided(&self, item: Item, before: &[u8]) -> bool {
         match self.window.decided {
@@ -334,7 +342,7 @@ impl Merge {
         }
     }
 
-    /// True if the current key is that of `last` or, without one, `before`.
+    /// True if the current key is that of `last` or, without `last`, equals `before`.
     #[inline(never)]
     fn is_key_decided(&self, last: Option<Item>, before: &[u8]) -> bool {
         let Some(last) = last else { return self.key() == before };
@@ -342,7 +350,8 @@ impl Merge {
         self.key().strip_prefix(a) == Some(b)
     }
 
-    /// True if the window has a version of the current key that is newer than the current one, but not than `at`.
+    /// True if the window has a version of the current key that is newer than the current one, but
+    /// not newer than `at`.
     fn is_hidden(&self, at: Seq) -> Result<bool> {
         let (key, seq) = (self.key(), self.seq());
         for lane in &self.window.lanes {
@@ -368,7 +377,8 @@ impl Merge {
         }
     }
 
-    /// The same for one group: in it lanes follow one another, each in order.
+    /// Sorts one group of entries with equal heads. In it the lanes follow one another, each
+    /// sorted.
     #[cold]
     fn sort_group(&self, window: &Window, shared: usize, group: &mut [Item]) {
         let entry = |item: &Item| self.entry(window, *item);
@@ -381,7 +391,8 @@ impl Merge {
             let low = lanes().filter_map(|lane| lane.first().map(key)).min().unwrap_or_default();
             let high = lanes().filter_map(|lane| lane.last().map(key)).max().unwrap_or_default();
             let common = shared_len(&low, &high);
-            // Heads further on tell them apart, unless one key ends where the others go on.
+            // Heads further along distinguish the keys, unless one key ends where the others
+            // continue.
             if common > shared && common < low.len() {
                 let mut ends: Vec<usize> = lanes().map(<[Item]>::len).collect();
                 let mut end = 0;

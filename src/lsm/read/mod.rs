@@ -1,6 +1,6 @@
-//! Reading: one pinned view of memtables and files, merged into rows.
+//! The read room: one pinned view of memtables and files, merged into rows.
 //!
-//! Not here: commits (`write`), what changes the files (`scheduler`), opening (`recovery`).
+//! Not here: commits (`write`), changes of the files (`scheduler`), opening (`recovery`).
 
 pub(super) mod concat_iter;
 pub(super) mod dropped_tables;

@@ -2,13 +2,13 @@
 //!
 //! Invariant: it only rises. The leader of a commit group stores it, under the commit lock.
 //!
-//! Not here: when a commit may become visible (`group_commit`).
+//! Not here: the conditions for publishing a commit (`group_commit`).
 
 use crate::model::Seq;
 use crate::mutants::mutant;
 use crate::sync::{AtomicU64, Ordering};
 
-/// Readers see every commit up to this one. Read it after pinning a view.
+/// Readers see every commit up to this Seq. Load it after pinning a view.
 pub(crate) struct PublishedSeq(AtomicU64);
 
 impl PublishedSeq {
@@ -21,7 +21,7 @@ impl PublishedSeq {
         Seq(self.0.load(Ordering::Acquire))
     }
 
-    /// Requires the commit lock, and a Seq above the one so far.
+    /// Requires: the commit lock is held, and `seq` is greater than the current value.
     pub(in crate::lsm) fn store(&self, seq: Seq) {
         let relaxed = mutant!("relaxed-publish");
         self.0.store(seq.0, if relaxed { Ordering::Relaxed } else { Ordering::Release });

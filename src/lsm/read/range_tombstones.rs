@@ -1,11 +1,14 @@
-//! Range tombstones: marks of drops of key spans, and of what has expired. Readers skip what lies below them.
+//! Range tombstones: they mark key spans as dropped or expired. Readers skip entries below them.
 //!
 //! Invariants
-//! * a reader at or above a range tombstone's `from` does not see entries in its span below its `below`; readers before it do;
-//! * a range tombstone is in the view before its commit is published, and leaves with the edit that knows of nothing older;
-//! * a read at a Seq has a view with every range tombstone up to it: see `Reader::pin_read`.
+//! * a reader at or above a range tombstone's `from` does not see entries in its span below its
+//!   `below`; earlier readers do;
+//! * a range tombstone is in the view before its commit is published. It is removed with the edit
+//!   after which nothing older is left;
+//! * a read at a Seq has a view with every range tombstone up to it, see `Reader::pin_read`.
 //!
-//! Not here: whole tables that were dropped (`state`), when a range tombstone leaves (`reclaim`), its bytes (`format`).
+//! Not here: dropped tables (`dropped_tables`), the removal of a range tombstone (`reclaim`), its
+//! bytes (`format`).
 
 use std::sync::Arc;
 
@@ -16,48 +19,50 @@ use crate::model::Seq;
 
 use super::snapshot::Horizon;
 
-/// Range tombstones of one log: a flush names them in one edit, which has room for four times as much.
+/// The largest size of the range tombstones in one log. A flush adds them in one edit, which has
+/// room for four times as much.
 pub(in crate::lsm) const RANGE_TOMBSTONE_BYTES_MAX: usize = 4 << 20;
 
-/// The range tombstones of a view. Immutable; a point costs a binary search, and nothing if there are none.
+/// The range tombstones of a view. Immutable. A point read costs a binary search, and nothing if
+/// there are none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RangeTombstones {
     /// Ascending by `from`.
     list: Vec<Arc<RangeTombstone>>,
-    /// For whoever sees all of them.
+    /// The floors for readers that see all range tombstones.
     floors: Arc<[Floor]>,
-    /// The newest `from` that was ever here, or the newest import.
+    /// The newest `from` that was ever in this list, or the newest import.
     pub(crate) newest: Seq,
 }
 
-/// From `low` on, up to the next one's: entries below `below` are not seen.
+/// From `low` up to the `low` of the next floor, entries below `below` are hidden.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Floor {
     low: Arc<[u8]>,
     below: Seq,
 }
 
-/// What is not seen along a span, for keys that are asked in order.
+/// The floors along a span, for keys that are queried in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Floors {
     floors: Arc<[Floor]>,
-    /// How many begin at or before the last key asked; `None` if it is not known.
+    /// The number of floors that begin at or before the last key queried; `None` if unknown.
     begun: Option<usize>,
 }
 
-/// What jobs may leave out, for keys that are asked in order.
+/// The entries that jobs may drop, for keys that are queried in order.
 pub(crate) struct Spent {
-    /// Those that overlap the job's keys.
+    /// The range tombstones that overlap the job's keys.
     range_tombstones: Vec<RangeTombstone>,
-    /// Those over the current key.
+    /// The range tombstones over the current key, as `below` and `from`.
     over: Vec<(Seq, Seq)>,
-    /// Up to here they are the same.
+    /// The key up to which `over` is valid.
     until: Option<Box<[u8]>>,
     is_started: bool,
 }
 
 impl RangeTombstones {
-    /// In any order; `newest` is the newest `from` ever.
+    /// From a list in any order; `newest` is the newest `from` ever.
     pub(crate) fn new(list: Vec<RangeTombstone>, newest: Seq) -> Self {
         Self::of(list.into_iter().map(Arc::new).collect(), newest)
     }
@@ -69,7 +74,8 @@ impl RangeTombstones {
         Self { list, floors, newest }
     }
 
-    /// With those of one more commit, the newest; costs one copy of pointers to the others.
+    /// Adds the range tombstones of one more commit, the newest. Costs one copy of pointers to the
+    /// others.
     pub(crate) fn with(&self, range_tombstones: &[RangeTombstone]) -> Self {
         let last = self.list.last().map_or(Seq::ZERO, |last| last.from);
         let is_newer = |new: &RangeTombstone| new.from >= last;
@@ -87,7 +93,7 @@ impl RangeTombstones {
         Self { list, floors, newest }
     }
 
-    /// Without those that match.
+    /// Removes the range tombstones that match.
     pub(crate) fn without(&self, gone: impl Fn(&RangeTombstone) -> bool) -> Self {
         let list =
             self.list.iter().filter(|range_tombstone| !gone(range_tombstone)).cloned().collect();
@@ -98,7 +104,7 @@ impl RangeTombstones {
         self.list.is_empty()
     }
 
-    /// The same list with `newest` raised to `seq`, the Seq of ingested files.
+    /// The same range tombstones, after an import of files that is visible from `seq` on.
     pub(crate) fn with_newest(&self, seq: Seq) -> Self {
         Self { newest: self.newest.max(seq), ..self.clone() }
     }
@@ -108,7 +114,7 @@ impl RangeTombstones {
         self.list.iter().map(Arc::as_ref)
     }
 
-    /// A reader at `at` does not see entries of `key` below this.
+    /// The Seq below which entries of `key` are hidden from a reader at `at`.
     #[inline]
     pub(crate) fn floor(&self, key: &[u8], at: Seq) -> Seq {
         if self.list.is_empty() { Seq::ZERO } else { self.floor_among(key, at) }
@@ -123,7 +129,7 @@ impl RangeTombstones {
         over.map(|range_tombstone| range_tombstone.below).max().unwrap_or_default()
     }
 
-    /// What a reader at `at` does not see of `span`; `None` if no range tombstone comes into it.
+    /// The floors of a reader at `at` along `span`; `None` if no range tombstone overlaps it.
     pub(crate) fn floors_in(&self, span: &Span, at: Seq) -> Option<Floors> {
         let mut over = self.list.iter().filter(|f| f.from <= at && f.span.overlaps(span));
         over.next()?;
@@ -147,13 +153,14 @@ impl RangeTombstones {
         self.iter().find(hides).map(|range_tombstone| range_tombstone.from)
     }
 
-    /// True if a reader at `at` sees nothing of `clip` that is not newer than `seq_max`.
+    /// True if range tombstones hide everything in `clip` up to `seq_max` from a reader at `at`.
     pub(crate) fn covers(&self, clip: &Span, seq_max: Seq, at: Seq) -> bool {
         let covers = |f: &RangeTombstone| f.from <= at && f.below > seq_max && f.span.covers(clip);
         self.iter().any(covers)
     }
 
-    /// Those that everybody sees and that may hide a part of a file which a job would leave out.
+    /// The range tombstones that every reader sees and that may hide a part of a file which a job
+    /// would drop.
     pub(crate) fn hiding_part<'f>(
         &'f self,
         reference: &'f FileReference,
@@ -168,7 +175,7 @@ impl RangeTombstones {
         })
     }
 
-    /// What a job over `span` may leave out.
+    /// The entries that a job over `span` may drop.
     pub(crate) fn spent(&self, span: &Span, horizon: &Horizon) -> Spent {
         let is_known =
             |range_tombstone: &&RangeTombstone| range_tombstone.from <= horizon.published;
@@ -179,7 +186,8 @@ impl RangeTombstones {
 }
 
 impl Floors {
-    /// Entries of `key` below this are not seen. Fast if keys ascend; after a jump see [`rewind`](Self::rewind).
+    /// The Seq below which entries of `key` are hidden. Fast if keys ascend; after a jump backwards
+    /// call [`rewind`](Self::rewind).
     #[inline]
     pub(crate) fn below(&mut self, key: &[u8]) -> Seq {
         let begins = |floor: &Floor| *floor.low <= *key;
@@ -191,26 +199,26 @@ impl Floors {
         begun.checked_sub(1).map_or(Seq::ZERO, |at| self.floors[at].below)
     }
 
-    /// Up to here the answer for the last key asked is the same.
+    /// The key up to which the result for the last key is valid.
     #[inline]
     pub(crate) fn end(&self) -> Option<&[u8]> {
         self.floors.get(self.begun?).map(|next| &*next.low)
     }
 
-    /// The answer for the last key asked.
+    /// The result for the last key queried.
     pub(crate) fn last(&self) -> Seq {
         let at = self.begun.and_then(|begun| begun.checked_sub(1));
         at.map_or(Seq::ZERO, |at| self.floors[at].below)
     }
 
-    /// The next key asked may be anywhere.
+    /// Permits any key as the next one.
     pub(crate) fn rewind(&mut self) {
         self.begun = None;
     }
 }
 
 impl Spent {
-    /// True if nobody can see the entry `seq` of `key` any more. Requires: keys ascend.
+    /// True if no reader can see the entry `seq` of `key` any more. Requires: keys ascend.
     pub(crate) fn hides(&mut self, key: &[u8], seq: Seq, horizon: &Horizon) -> bool {
         if self.range_tombstones.is_empty() {
             return false;
@@ -235,7 +243,7 @@ impl Spent {
     }
 }
 
-/// Where the span begins, and where it ends if it does.
+/// The lower bound of the span, and its upper bound if there is one.
 fn bounds(range_tombstone: &RangeTombstone) -> impl Iterator<Item = &Box<[u8]>> {
     let Span { low, high } = &range_tombstone.span;
     std::iter::once(low).chain(high)
@@ -268,7 +276,8 @@ fn floors<'f>(range_tombstones: impl Iterator<Item = &'f RangeTombstone>) -> Vec
     floors
 }
 
-/// The same floors under more range tombstones that hide what is below `below`, which is nowhere lower than any.
+/// The floors after adding range tombstones that hide entries below `below`, which is at least as
+/// high as every old floor.
 fn with_highest(old: &[Floor], range_tombstones: &[RangeTombstone], below: Seq) -> Vec<Floor> {
     let mut spans: Vec<&Span> =
         range_tombstones.iter().map(|range_tombstone| &range_tombstone.span).collect();
@@ -277,7 +286,7 @@ fn with_highest(old: &[Floor], range_tombstones: &[RangeTombstone], below: Seq) 
     let (mut spans, mut done) = (spans.into_iter().peekable(), 0);
     while let Some(span) = spans.next() {
         let mut high = span.high.as_deref();
-        // Those that overlap or touch are as one.
+        // Spans that overlap or touch are treated as one.
         let goes_on =
             |next: &&Span, high: Option<&[u8]>| high.is_none_or(|high| *next.low <= *high);
         while let Some(next) = spans.next_if(|next| goes_on(next, high)) {
@@ -286,7 +295,7 @@ fn with_highest(old: &[Floor], range_tombstones: &[RangeTombstone], below: Seq) 
         let from = done + old[done..].partition_point(|floor| *floor.low < *span.low);
         floors.extend_from_slice(&old[done..from]);
         floors.push(Floor { low: span.low.as_ref().into(), below });
-        // What begins right at its end stays as it is.
+        // A floor that begins exactly at its end stays unchanged.
         done = high.map_or(old.len(), |high| {
             from + old[from..].partition_point(|floor| *floor.low < *high)
         });
@@ -384,7 +393,7 @@ mod tests {
             let (before, count) = (rng.below(5), 1 + rng.below(5));
             let mut list = random_range_tombstones(&mut rng, before);
             let seq = Seq(100);
-            // Drops of one commit, but for an expiry now and then, whose floor is lower.
+            // Drops of one commit, and occasionally an expiry with a lower floor.
             let new = |_| match rng.chance(1, 10) {
                 true => RangeTombstone { span: random_span(&mut rng), below: Seq(40), from: seq },
                 false => RangeTombstone::drop(random_span(&mut rng), seq),
@@ -437,7 +446,7 @@ mod tests {
         );
     }
 
-    /// The clock may go back between the moment at which a range tombstone is due and its commit.
+    /// The clock may go back between the time at which a range tombstone is due and its commit.
     #[test]
     fn an_expiry_of_what_is_not_written_yet_is_refused() {
         let options = Options::default().fs(Arc::new(MemFs::new()));
@@ -508,7 +517,7 @@ mod tests {
                 let committer = std::cell::Cell::new(Some(
                     scope.spawn(move || engine.commit(&batch, Durability::Sync)),
                 ));
-                // The first view that has any of them is pinned, and only then are they published.
+                // Pin the first view that has any of them; they are published only after that.
                 while engine.reader().view.load().range_tombstones.newest == before {
                     std::hint::spin_loop();
                 }

@@ -1,10 +1,11 @@
-//! The part of the engine that reads: the current view, the Seq up to which it is shown, and what keeps older versions readable.
+//! The part of the engine that reads: the current view, the published Seq, and the snapshots that
+//! keep older versions readable.
 //!
 //! Invariants
-//! * a read pins the view first and takes its Seq afterwards: see [`Reader::pin_read`];
-//! * nothing here can wait for a commit, a flush or the manifest: this part knows none of their locks.
+//! * a read pins the view first and loads its Seq afterwards, see [`Reader::pin_read`];
+//! * no read waits for a commit, a flush or the manifest: this part has none of their locks.
 //!
-//! Not here: rows in order (`scan`), what changes the view (`Writer`, `Maintenance`).
+//! Not here: scans (`scan`), changes of the view (`Writer`, `Maintenance`).
 
 use std::sync::Arc;
 
@@ -28,7 +29,7 @@ pub(crate) struct Reader {
     pub(in crate::lsm) view: ArcSwap<View>,
     pub(in crate::lsm) published: Arc<PublishedSeq>,
     pub(in crate::lsm) snapshots: Snapshots,
-    /// The newest commit that put up a range tombstone, published or not, or the newest import.
+    /// The newest commit that added a range tombstone, published or not, or the newest import.
     newest_range_tombstone: AtomicU64,
     pub(in crate::lsm) dropped: DroppedTables,
 }
@@ -63,7 +64,7 @@ impl Reader {
         Ok(found.flatten())
     }
 
-    /// Every commit up to this one is visible.
+    /// The published Seq: every commit up to it is visible.
     #[inline]
     pub(crate) fn published(&self) -> Seq {
         self.published.load()
@@ -71,13 +72,15 @@ impl Reader {
 
     /// A view and a Seq to read it at, `at` or the published one.
     ///
-    /// The view comes first (see `view`). A range tombstone that was committed between the two is not in it: then once more.
+    /// The view is loaded first (see `view`). If a range tombstone was committed after that, the
+    /// view lacks it, and both are loaded again.
     #[inline]
     pub(in crate::lsm) fn pin_read(&self, at: Option<Seq>) -> (Loaded<View>, Seq) {
         self.pin_around(at, || {})
     }
 
-    /// Calls `between` between the two, for tests.
+    /// As [`pin_read`](Self::pin_read). Tests pass `between`, which is called between loading the
+    /// view and loading the Seq.
     #[inline]
     pub(in crate::lsm) fn pin_around(
         &self,
@@ -103,17 +106,18 @@ impl Reader {
         ReadView::of(&self.env, Arc::clone(&view), at, is_newest)
     }
 
-    /// The current view; its files are not removed while it is held.
+    /// The current view. Its files are not removed while it is held.
     pub(crate) fn pin(&self) -> Arc<View> {
         self.view.load_full()
     }
 
-    /// Which of the databases with this one's id it is: another after each restore.
+    /// The incarnation of the database. Each restore creates another one with the same database id.
     pub(crate) fn incarnation(&self) -> u64 {
         self.pin().version.identity.as_ref().map_or(0, |identity| identity.incarnation)
     }
 
-    /// Puts what `next` makes of the current view in its place; what others put there meanwhile stays.
+    /// Replaces the current view by the result of `next`. Concurrent changes by others are kept:
+    /// `next` may be called again.
     pub(in crate::lsm) fn change_view(&self, next: impl Fn(&View) -> View) {
         if mutant!("overwrite-view") {
             let next = next(&self.view.load());
@@ -122,7 +126,7 @@ impl Reader {
         self.view.rcu(|view| next(view));
     }
 
-    /// Puts the range tombstones of a commit into the view at once, unpublished. Requires the commit lock.
+    /// Adds the range tombstones of a commit to the view, unpublished. Requires the commit lock.
     pub(in crate::lsm) fn add_range_tombstones(&self, range_tombstones: &[RangeTombstone]) {
         let newest = range_tombstones.iter().map(|range_tombstone| range_tombstone.from).max();
         let Some(newest) = newest else { return };
@@ -132,22 +136,23 @@ impl Reader {
         self.require_range_tombstones_of(newest);
     }
 
-    /// From now on a read pins a view only with the range tombstones, and the imports, up to `seq`.
+    /// From now on a read pins only views that have the range tombstones, and the imports, up to
+    /// `seq`.
     pub(in crate::lsm) fn require_range_tombstones_of(&self, seq: Seq) {
         self.newest_range_tombstone.store(seq.0, Ordering::Release);
     }
 
-    /// What a job that starts now must keep.
+    /// The Seqs that a job that starts now must keep readable.
     pub(in crate::lsm) fn horizon(&self) -> Horizon {
         self.snapshots.horizon(&self.published)
     }
 
-    /// True if the table was dropped and its space may not be reclaimed yet.
+    /// True if the table was dropped and its space is not reclaimed yet.
     pub(crate) fn is_dropped(&self, table: TableId) -> bool {
         self.dropped.contains(table)
     }
 
-    /// True if something was dropped whose space is not reclaimed yet.
+    /// True if the space of any dropped table or span is not reclaimed yet.
     pub(in crate::lsm) fn has_drops(&self) -> bool {
         !self.dropped.is_empty() || !self.view.load().range_tombstones.is_empty()
     }

@@ -1,12 +1,13 @@
 //! Reading a key span backwards.
 //!
-//! Keys are walked from the last to the first, over all sources; the row of each is then looked up as a point. A
-//! source gives the versions of a key oldest first on the way back, so that the newest is known only when the key
-//! is left: looking it up costs less than remembering candidates of every source.
+//! Keys are visited from the last to the first, over all sources. The row of each key is then
+//! looked up as a point. In reverse order a source returns the versions of a key oldest first, so
+//! the newest is known only after the last of them. A point read costs less than remembering a
+//! candidate from every source.
 //!
-//! Invariant: every key of every source in the span is met, from the greatest to the least.
+//! Invariant: every key of every source in the span is visited, from the greatest to the least.
 //!
-//! Not here: forwards (`scan`).
+//! Not here: scanning forwards (`scan`).
 
 use std::sync::Arc;
 
@@ -27,10 +28,10 @@ pub(crate) struct ReverseScan {
     view: ReadView,
     low: Box<[u8]>,
     sources: Vec<Source>,
-    /// The key that was looked up last; no source stands at it or above.
+    /// The key that was looked up last. No source is positioned at or above it.
     key: Vec<u8>,
     found: Option<(Seq, Row)>,
-    /// How many keys were looked up.
+    /// The number of keys looked up.
     pub(crate) rows: u64,
     failed: Option<Error>,
 }
@@ -40,7 +41,7 @@ enum Source {
     Files(Box<Files>),
 }
 
-/// Files that do not overlap, read from the last.
+/// Files that do not overlap, read from the last to the first.
 struct Files {
     /// Ascending; the last is being read.
     files: Chain<Arc<FileEntry>>,
@@ -73,7 +74,7 @@ impl ReadView {
 }
 
 impl ReverseScan {
-    /// Goes to the next visible row that matches, downwards, or pauses after `rows_max` keys.
+    /// Moves down to the next visible row that matches, or pauses after `rows_max` keys.
     ///
     /// # Errors
     /// Damage and disk errors, now and at every later call; those of the filter.
@@ -90,7 +91,7 @@ impl ReverseScan {
         step
     }
 
-    /// The current row. Requires that the scan stands on one.
+    /// The current row. Requires: the scan is positioned on a row.
     pub(crate) fn row(&self) -> Result<ScanRow<'_>> {
         match &self.found {
             Some((seq, row)) => Ok(ScanRow { key: &self.key, seq: *seq, row: row.as_ref() }),
@@ -98,12 +99,12 @@ impl ReverseScan {
         }
     }
 
-    /// The key that was looked at last: everything above it was read.
+    /// The last key that was visited: everything above it was read.
     pub(crate) fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// True if a key was looked at.
+    /// True if a key was visited.
     pub(crate) fn is_valid(&self) -> bool {
         self.rows > 0
     }
@@ -130,7 +131,8 @@ impl ReverseScan {
         Ok(Step::End)
     }
 
-    /// Takes the greatest key of all sources, and moves those that have it below it; false at the end.
+    /// Moves to the greatest key of all sources, and moves every source that has it below it. False
+    /// at the end.
     fn step(&mut self) -> Result<bool> {
         let Some(greatest) = self.sources.iter().filter_map(Source::key).max() else {
             return Ok(false);
@@ -150,7 +152,7 @@ impl ReverseScan {
 }
 
 impl Source {
-    /// The key it stands at; `None` once all was read.
+    /// The current key of the source; `None` at its end.
     fn key(&self) -> Option<&[u8]> {
         match self {
             Source::Memory(iter) => iter.valid().then(|| iter.key()),
@@ -160,7 +162,7 @@ impl Source {
         }
     }
 
-    /// Goes to the last entry below `high`, or to the last of all.
+    /// Moves to the last entry below `high`, or to the last of all.
     fn seek_below(&mut self, env: &Env, high: Option<&[u8]>) -> Result<()> {
         match self {
             Source::Memory(iter) => {
@@ -183,7 +185,7 @@ impl Source {
 }
 
 impl Files {
-    /// Goes to the last entry below `high` inside a clip, in this file or one before.
+    /// Moves to the last entry below `high` inside a clip, in the current file or an earlier one.
     fn seek_below(&mut self, env: &Env, high: Option<&[u8]>) -> Result<()> {
         while let Some(file) = self.files.last() {
             let high = [high, file.clip.high.as_deref()].into_iter().flatten().min();

@@ -1,6 +1,6 @@
-//! Rows as a scan hands them out, and what may be asked of them before.
+//! The rows that a scan returns, and the filter that it applies to them.
 //!
-//! Not here: which rows are visible (`scan`), what a filter says (`query`).
+//! Not here: visibility of rows (`scan`), the meaning of a filter (`query`).
 
 use crate::codec::DecodeError;
 use crate::error::Result;
@@ -17,23 +17,23 @@ pub(crate) struct ScanRow<'a> {
     pub(crate) row: RowRef<'a>,
 }
 
-/// What came of handing out many rows.
+/// The result of visiting many rows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Visit {
-    /// How many were handed out.
+    /// The number of rows visited.
     pub(crate) rows: usize,
-    /// Whoever took them wants no more.
+    /// The visitor wants no more rows.
     pub(crate) is_over: bool,
 }
 
-/// Entries of one block that no other source comes between.
+/// Entries of one block, without entries of other sources in between.
 pub(crate) struct VisibleRun<'a> {
     run: &'a BlockRun<'a>,
     at: Seq,
     decided: &'a [u8],
 }
 
-/// What is asked of rows. Errors end the scan.
+/// A condition on rows. Errors end the scan.
 pub(crate) trait RowFilter {
     /// Appends the slots of the visible rows of `run` that match, ascending.
     fn select(&mut self, run: &VisibleRun<'_>, found: &mut Vec<u16>) -> Result<()>;
@@ -41,63 +41,66 @@ pub(crate) trait RowFilter {
     /// True if the row matches.
     fn matches(&mut self, row: &ScanRow<'_>) -> Result<bool>;
 
-    /// True if [`sift`](Self::sift) spares looking at most rows.
+    /// True if [`sift`](Self::sift) excludes most rows.
     fn can_sift(&self) -> bool {
         false
     }
 
-    /// Appends the slots of the rows of `run` that may match, ascending, before it is known whether they are hidden by
-    /// rows of the run or elsewhere. Nothing follows from that: those which are not are asked by [`matches`](Self::matches).
+    /// Appends the slots of the rows of `run` that may match, ascending. Rows of the run or of
+    /// other sources may hide them, so this has no other effect. The rows that are not hidden are
+    /// passed to [`matches`](Self::matches).
     fn sift(&mut self, _run: &VisibleRun<'_>, _found: &mut Vec<u16>) -> Result<()> {
         Ok(())
     }
 
-    /// The same for one row.
+    /// As [`sift`](Self::sift), for one row.
     fn sift_row(&mut self, _row: &ScanRow<'_>) -> Result<bool> {
         Ok(true)
     }
 
-    /// True if every row matches: nothing is asked then.
+    /// True if every row matches. The filter is then not evaluated.
     fn takes_all(&self) -> bool {
         false
     }
 
-    /// False if zones cannot decide the filter: they are not read then.
+    /// False if the filter does not depend on any property of zones. They are then not read.
     fn asks_zones(&self) -> bool;
 
-    /// Matches the filter against zones; `None` if they cannot decide it.
+    /// Evaluates the filter on zones; `None` if they contain nothing about it.
     fn match_zones(&mut self, zones: &ZoneSet<'_>) -> Option<ZoneMatch>;
 
-    /// After about how many rows a reader with a time budget wants to look at its clock.
+    /// About how many rows a reader with a time budget reads between two checks of its clock.
     fn stretch(&self) -> u64;
 
-    /// Takes `rows` rows that match without seeing them; false if it must see them.
+    /// Counts `rows` matching rows without reading them; false if it must read them.
     fn take_unseen(&mut self, _rows: u64) -> bool {
         false
     }
 }
 
-/// The blocks that a filter may match by their zones: one bit for each, the lowest for the first.
+/// The evaluation of zones: a bit for each block, the first block in the lowest bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ZoneMatch {
     /// Some row may match.
     pub(crate) maybe: u64,
-    /// Every row does.
+    /// Every row matches.
     pub(crate) surely: u64,
 }
 
-/// Where a filtered scan stands.
+/// The result of a step of a filtered scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// On a row that matches.
+    /// The scan is positioned on a row that matches.
     Row,
-    /// Nowhere yet, after much work: at an entry not looked at, whose key [`Scan::key`] tells.
+    /// The scan has done much work without a result. It is positioned at an entry that it has not
+    /// examined, with the key [`Scan::key`].
     Pause,
     End,
 }
 
 impl<'a> VisibleRun<'a> {
-    /// What a reader at `at` sees of `run` if it decided about the key `decided` before.
+    /// The entries of `run` that a reader at `at` sees, if it has decided about the key `decided`
+    /// before.
     pub(in crate::lsm) fn new(run: &'a BlockRun<'a>, at: Seq, decided: &'a [u8]) -> Self {
         Self { run, at, decided }
     }
@@ -108,7 +111,8 @@ impl<'a> VisibleRun<'a> {
         &self,
         mut with: impl FnMut(u16, &BlockEntry<'a>) -> Result<(), DecodeError>,
     ) -> Result<()> {
-        // By which Seq the key before the run was decided is not known: that key is compared.
+        // The Seq at which the key before the run was decided is unknown, so compare that key
+        // itself.
         let before = self.decided.strip_prefix(self.run.prefix());
         let mut decided = before.map(|key| (key, Seq(u64::MAX)));
         self.run.visit(|slot, entry| {
@@ -121,13 +125,14 @@ impl<'a> VisibleRun<'a> {
             if entry.kind == Kind::Delete {
                 return Ok(());
             }
-            // A block has fewer slots than that.
+            // A block has fewer slots than `u16::MAX`.
             let slot = u16::try_from(slot).unwrap_or(u16::MAX);
             with(slot, &entry)
         })
     }
 
-    /// The same of each row that is not newer than the read, also of those which a newer version in the run hides.
+    /// As [`visit`](Self::visit), including rows that a newer version in the run hides. Excludes
+    /// rows newer than the read.
     #[inline]
     pub(crate) fn visit_puts(
         &self,
@@ -147,13 +152,13 @@ impl<'a> VisibleRun<'a> {
         self.run.row(entry)
     }
 
-    /// What every key of the run begins with.
+    /// The prefix that all keys of the run share.
     pub(crate) fn prefix(&self) -> &'a [u8] {
         self.run.prefix()
     }
 }
 
-/// True for equal keys. Neighbours mostly differ in their last byte.
+/// True for equal keys. Adjacent keys usually differ in their last byte.
 #[inline]
 fn is_same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.last() == b.last() && a == b

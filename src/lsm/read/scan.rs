@@ -1,13 +1,14 @@
-//! Reading a key span in order: which entries of a merge a reader sees, one by one or a block at a time.
+//! Reading a key span in order: selects the visible entries of a merge, one by one or a block at a
+//! time.
 //!
 //! Invariants
-//! * a reader sees the newest version of a key at or below its Seq, and nothing if that is a tombstone; what decides
-//!   about a key is found before any filter is asked;
-//! * a block is passed over only if no row of it that decides about its key can match (`concat_iter`);
-//! * where one file alone has the entries of a stretch of keys, a filter is asked about a whole block at once; the
-//!   answer is the same as row by row.
+//! * a reader sees the newest version of a key at or below its Seq, and nothing if that is a
+//!   tombstone. The entry that decides about a key is found before any filter is evaluated;
+//! * a block is skipped only if no row of it that decides about its key can match (`concat_iter`);
+//! * where a single file has the entries of a stretch of keys, a filter is evaluated on a whole
+//!   block. The result is the same as row by row.
 //!
-//! Not here: the order of entries (`merge`), points (`view`), what a filter means (`query`).
+//! Not here: the order of entries (`merge`), points (`view`), the meaning of a filter (`query`).
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -39,61 +40,62 @@ pub(crate) struct ReadView {
 pub(crate) struct Scan {
     merge: Merge,
     at: Seq,
-    /// What range tombstones hide; `None` without any.
+    /// The range tombstones in the span; `None` without any.
     floors: Option<Floors>,
     /// The key of the entry that decided last; older versions of it are skipped.
     decided: Vec<u8>,
-    /// True if the current entry was not looked at yet.
+    /// True if the current entry was not examined yet.
     is_fresh: bool,
     batch: Batch,
     head: Head,
-    /// Entries looked at.
+    /// The number of entries examined.
     pub(crate) rows: u64,
-    /// Do not try for a batch before this many more entries.
+    /// The number of further entries before the next attempt at a batch.
     single: u32,
-    /// How often there was none in a row.
+    /// The number of consecutive failed attempts.
     misses: u32,
 }
 
-/// Many entries that are decided about together.
+/// Many entries that are decided together.
 #[derive(Default)]
 struct Batch {
     open: Open,
-    /// So many windows more are put in order before their rows are asked: many matched in one that was asked first.
+    /// The number of further windows that are opened without sifting, because too many rows of a
+    /// sifted window matched.
     plain: u32,
     walk: RunWalk,
-    /// What a filter found in the run.
+    /// The slots of the run that a filter found.
     found: Vec<u16>,
-    /// How many of them were handed out.
+    /// The number of these slots that were returned.
     handed: usize,
-    /// The slot behind the run.
+    /// The slot after the run.
     end: usize,
 }
 
-/// What the batch is of.
+/// The contents of the batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Open {
     #[default]
     Nothing,
-    /// A run of one block that a filter was asked about.
+    /// A run of one block with the result of a filter.
     Found,
-    /// A run all of whose visible rows match: it is walked, and nothing is known before of what is in it.
+    /// A run in which every visible row matches. It is walked, without any prior evaluation.
     Walk,
-    /// A window, in order; its rows are still to be asked.
+    /// A sorted window; the filter is still to be evaluated on its rows.
     Window,
     /// A window of rows that may match, some of which may be hidden.
     Sifted,
 }
 
-/// Runs shorter than this are not worth a batch where other sources come between.
+/// The minimum length of a run for a batch, if there are other sources.
 const RUN_MIN: usize = 16;
-/// At the most two to this power entries go one by one between two tries for a batch.
+/// At most 2 to this power entries, less one, are read one by one between two attempts at a batch.
 const MISSES_MAX: u32 = 6;
-/// Where more than one in so many rows match, they are not asked before they are in order.
+/// If more than one in this many rows match, the next windows are not sifted.
 const SIFT_SHARE: u64 = 8;
-/// So few rows are not worth a batch.
+/// Up to this many expected rows are not worth a batch.
 const FEW_ROWS: usize = 8;
-/// For so many windows, until it is tried again.
+/// The number of windows without sifting before the next attempt.
 const PLAIN_WINDOWS: u32 = 16;
 
 impl ReadView {
@@ -111,7 +113,7 @@ impl ReadView {
         Ok(found.flatten())
     }
 
-    /// How many ranges the spans touch. Requires: ascending, or descending.
+    /// The number of different ranges that the spans touch.
     pub(crate) fn ranges<'s>(&self, spans: impl Iterator<Item = &'s Span>) -> usize {
         let ranges = spans.flat_map(|span| self.view.version.ranges_in(span));
         let mut ids: Vec<_> = ranges.map(|range| range.id).collect();
@@ -120,13 +122,13 @@ impl ReadView {
         ids.len()
     }
 
-    /// Counts rows that were passed, the last of them at `key`.
+    /// Counts rows that were passed; `key` is the key of the last one.
     #[inline]
     pub(crate) fn record_rows(&self, rows: u32, key: &[u8]) {
         self.env.record_rows(&self.view.version, rows, key);
     }
 
-    /// The rows of `span`, which is a part of `whole`; [`Scan::seek`] goes on with other parts.
+    /// The rows of `span`, which is a part of `whole`. [`Scan::seek`] continues with other parts.
     pub(crate) fn scan(&self, whole: &Span, span: &Span) -> Result<Scan> {
         let mut head = Head::new(self.pinned);
         let begin = head.begin(&self.env.gaps, &span.low, self.at);
@@ -135,7 +137,7 @@ impl ReadView {
         Ok(Scan::new(merge, self.at, self.view.range_tombstones.floors_in(whole, self.at), head))
     }
 
-    /// A read at `at` in this view; as of what was published if `is_newest`.
+    /// A read at `at` in this view. `is_newest` means that `at` is the published Seq.
     pub(in crate::lsm) fn of(env: &Arc<Env>, view: Arc<View>, at: Seq, is_newest: bool) -> Self {
         let memtables = view.memtables.iter().map(|slot| &*slot.memtable);
         let pinned = Pinned::new(memtables, view.range_tombstones.newest, at, is_newest);
@@ -160,7 +162,7 @@ impl Scan {
         }
     }
 
-    /// Goes to the next visible row; false at the end.
+    /// Moves to the next visible row; false at the end.
     ///
     /// # Errors
     /// Damage and disk errors, now and at every later call.
@@ -182,7 +184,7 @@ impl Scan {
         Ok(false)
     }
 
-    /// Goes to the next visible row that matches, or pauses after about `rows_max` entries.
+    /// Moves to the next visible row that matches, or pauses after about `rows_max` entries.
     ///
     /// # Errors
     /// As [`advance`](Self::advance), and those of the filter.
@@ -202,7 +204,8 @@ impl Scan {
             }
             if !self.is_fresh {
                 self.is_fresh = true;
-                // At the head nothing is passed over unseen: what no filter wants may be a row.
+                // At the head no block is skipped unread: an entry that the filter need not see may
+                // still be a row.
                 match self.head.is_open {
                     true => self.merge.advance()?,
                     false => self.merge.pass(filter, self.at, self.floors.as_ref())?,
@@ -212,7 +215,8 @@ impl Scan {
                 self.leave_head();
                 return Ok(Step::End);
             }
-            // Not among the older versions of a row that was seen: who goes on from its key would see it again.
+            // Do not pause among the older versions of a row that was returned: a scan that
+            // continues from its key would return it again.
             if self.rows >= pause_at && self.merge.key() != self.decided.as_slice() {
                 return Ok(Step::Pause);
             }
@@ -232,7 +236,7 @@ impl Scan {
         }
     }
 
-    /// About `rows` rows will be asked for.
+    /// Hint: the caller expects to read about `rows` rows.
     pub(crate) fn expect(&mut self, rows: usize) {
         if rows <= FEW_ROWS {
             self.single = rows as u32;
@@ -240,7 +244,7 @@ impl Scan {
         self.merge.expect(rows);
     }
 
-    /// Goes on with another part of the span that the scan was made for.
+    /// Continues with another part of the span that the scan was created for.
     pub(crate) fn seek(&mut self, span: &Span) -> Result<()> {
         self.batch.open = Open::Nothing;
         self.is_fresh = true;
@@ -253,7 +257,7 @@ impl Scan {
         self.merge.seek_span(low, high)
     }
 
-    /// The current row. Requires that the scan stands on one.
+    /// The current row. Requires: the scan is positioned on a row.
     #[inline(always)]
     pub(crate) fn row(&self) -> Result<ScanRow<'_>> {
         let (key, seq, row) = self.merge.current()?;
@@ -271,7 +275,7 @@ impl Scan {
         self.merge.key()
     }
 
-    /// What was read of files.
+    /// The counts of files and blocks.
     pub(crate) fn counts(&self) -> ReadCounts {
         self.merge.counts()
     }
@@ -289,13 +293,14 @@ impl Scan {
         self.merge.kind() == Kind::Put && !self.floors.as_mut().is_some_and(is_hidden)
     }
 
-    /// True if the current entry, which no batch holds, is no row: what range tombstones hide may seem to be one.
+    /// True if the current entry, which is in no batch, is not a row. Entries that range tombstones
+    /// hide are not recognized.
     fn is_dead(&self) -> bool {
         let (merge, key) = (&self.merge, self.merge.key());
         merge.kind() == Kind::Delete || merge.seq() > self.at || key == self.decided.as_slice()
     }
 
-    /// The current entry is dead; true if the scan left it and a gap that it is in behind.
+    /// The current entry is dead. If it is in a gap, skips the gap and returns true.
     #[inline]
     fn pass_gap(&mut self) -> Result<bool> {
         if self.head.is_open { self.pass_gap_at_head() } else { Ok(false) }
@@ -305,14 +310,14 @@ impl Scan {
     fn pass_gap_at_head(&mut self) -> Result<bool> {
         let end = self.head.pass(&self.merge.env.gaps, self.merge.key(), self.at);
         let Some(end) = end else { return Ok(false) };
-        // Should it fail, no later call begins with where it left off.
+        // If the skip fails, no later call starts with the entry that was current.
         self.is_fresh = false;
         self.merge.skip_to(&end)?;
         self.is_fresh = true;
         Ok(true)
     }
 
-    /// The scan stands at a visible row or at its end.
+    /// The scan is at its first visible row or at its end.
     #[inline]
     fn leave_head(&mut self) {
         if self.head.is_open {
@@ -340,7 +345,8 @@ impl Scan {
         Ok(())
     }
 
-    /// Goes to the next row that matches of those that are decided about already; false if there is none, or no more.
+    /// Moves to the next matching row among the entries that are already decided. False if there is
+    /// no batch, or no further row in it.
     ///
     /// # Errors
     /// As [`advance_where`](Self::advance_where).
@@ -367,8 +373,9 @@ impl Scan {
         }
     }
 
-    /// Calls `with` with what [`next_in_batch`](Self::next_in_batch) would go to, at most `max` rows, until it breaks. One
-    /// loop: a row costs a third of what it does where each is asked for.
+    /// Calls `with` with the rows that [`next_in_batch`](Self::next_in_batch) would move to, at
+    /// most `max`, until it breaks. In this loop a row costs a third of a call for each row. Visits
+    /// nothing if the kind of batch does not permit it.
     ///
     /// # Errors
     /// As [`advance_where`](Self::advance_where), and those of `with`.
@@ -420,16 +427,16 @@ impl Scan {
         self.merge.seq() >= floors.below(self.merge.key())
     }
 
-    /// Decides about many entries at once; false if the current one is to be taken alone.
+    /// Decides about many entries together; false if the current one must be read alone.
     fn open_batch(&mut self, filter: &mut impl RowFilter) -> Result<bool> {
         debug_assert!(self.batch.open == Open::Nothing, "one batch is open at a time");
         if self.single > 0 {
-            // Rows are counted, not the dead before the first of them.
+            // Rows are counted, but not the dead entries before the first row.
             self.single -= u32::from(!self.head.is_open);
             return Ok(false);
         }
         if self.head.is_open {
-            // There the dead are counted, one by one.
+            // Dead entries at the head are counted one by one.
             if self.is_dead() || !self.is_above_floor() {
                 return Ok(false);
             }
@@ -439,17 +446,20 @@ impl Scan {
             self.misses = 0;
             return Ok(true);
         }
-        // Mostly the last entry of a block. Of many versions of one key none is in a window: not each is worth a try.
+        // Usually this is the last entry of a block. The versions of one key are never in a window,
+        // so not every one of many versions is worth an attempt.
         self.single = (1 << self.misses) - 1;
         self.misses = (self.misses + 1).min(MISSES_MAX);
         Ok(false)
     }
 
-    /// Asks the filter about the entries from the current one on, if they are many that one block alone has.
+    /// Evaluates the filter on the entries from the current one on, if many of them are in one
+    /// block and no other source has entries in between.
     fn open_run(&mut self, filter: &mut impl RowFilter) -> Result<bool> {
         let is_alone = self.merge.is_alone();
         let Some((files, limit)) = self.merge.top_files() else { return Ok(false) };
-        // Up to where the floor is the same, and only over entries that are all above it.
+        // Up to the key at which the floor changes, and only if all entries of the file are above
+        // the floor.
         let mut limit = limit;
         if let Some(floors) = &mut self.floors {
             if floors.below(files.key()) > files.seq_min() {
@@ -483,7 +493,8 @@ impl Scan {
         Ok(true)
     }
 
-    /// Opens a window over the next entries of all sources; false if the current one must be taken alone.
+    /// Opens a window over the next entries of all sources; false if the current one must be read
+    /// alone.
     fn open_window(&mut self, filter: &mut impl RowFilter) -> Result<bool> {
         let sifts = self.batch.plain == 0 && filter.can_sift();
         let sieve = sifts.then_some(filter);
@@ -497,7 +508,7 @@ impl Scan {
             return Ok(true);
         }
         self.rows += entries;
-        // What matches is asked a second time, and looked for in all other sources.
+        // A sifted row is evaluated a second time, and looked up in all other sources.
         if SIFT_SHARE * self.merge.window_items() as u64 > entries {
             self.batch.plain = PLAIN_WINDOWS;
         }
@@ -515,14 +526,14 @@ impl Scan {
     }
 }
 
-/// What of `span` is not before `begin`.
+/// The part of `span` that is not before `begin`.
 fn part_from<'s>(span: &'s Span, begin: Option<&'s [u8]>) -> (&'s [u8], Option<&'s [u8]>) {
     let high = span.high.as_deref();
     let low = begin.unwrap_or(&span.low);
     (high.map_or(low, |high| low.min(high)), high)
 }
 
-/// The end of the last key about which the run decides anything.
+/// The suffix of the last key that the run decides about.
 fn last_decided<'a>(run: &BlockRun<'a>, at: Seq) -> Result<Option<&'a [u8]>> {
     for slot in run.slots.clone().rev() {
         let entry = run.entry(slot)?;

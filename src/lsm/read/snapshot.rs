@@ -1,8 +1,9 @@
 //! Points in time that are kept readable.
 //!
 //! Invariants
-//! * a snapshot's Seq is taken and registered under one lock, and a job reads the list under the same lock
-//!   before it takes the published Seq: no version that a snapshot sees can be dropped between the two.
+//! * a snapshot's Seq is loaded and registered under one lock. A job reads the list under the same
+//!   lock before it loads the published Seq. No version that a snapshot sees can be dropped between
+//!   the two.
 
 use std::collections::BTreeMap;
 
@@ -11,11 +12,12 @@ use crate::mutants::mutant;
 use crate::sync::Mutex;
 
 use super::published::PublishedSeq;
-/// The snapshots in use: how many hold each Seq.
+/// The snapshots in use: the number of holders of each Seq.
 #[derive(Default)]
 pub(crate) struct Snapshots(Mutex<BTreeMap<Seq, usize>>);
 
-/// What jobs must keep: for each of these Seqs the newest version at or below it, and the newest of all.
+/// The versions that jobs must keep: the newest of all, and for each of these Seqs the newest at or
+/// below it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Horizon {
     /// Ascending.
@@ -34,7 +36,7 @@ impl Snapshots {
         seq
     }
 
-    /// True if nobody holds `seq` any more.
+    /// True if `seq` has no holder left.
     pub(in crate::lsm) fn release(&self, seq: Seq) -> bool {
         let mut held = self.0.lock();
         let Some(count) = held.get_mut(&seq) else { return false };
@@ -45,7 +47,7 @@ impl Snapshots {
         !held.contains_key(&seq)
     }
 
-    /// What a job that starts now must keep.
+    /// The horizon of a job that starts now.
     pub(in crate::lsm) fn horizon(&self, published: &PublishedSeq) -> Horizon {
         let held = self.0.lock();
         let snapshots: Vec<Seq> = held.keys().copied().collect();
@@ -57,23 +59,23 @@ impl Snapshots {
 }
 
 impl Horizon {
-    /// True if `newer` hides `older` of the same key from everyone.
+    /// True if `newer` hides `older` of the same key from every reader.
     pub(crate) fn hides(&self, newer: Seq, older: Seq) -> bool {
         debug_assert!(newer > older, "versions come newest first");
         newer <= self.published && !self.snapshots.iter().any(|at| *at >= older && *at < newer)
     }
 
-    /// True if there is a snapshot, which may keep whatever is hidden from now on.
+    /// True if there is a snapshot, which may keep versions that are hidden from now on.
     pub(in crate::lsm) fn has_snapshots(&self) -> bool {
         !self.snapshots.is_empty()
     }
 
-    /// Everyone who reads from now on reads at this Seq or later.
+    /// The oldest Seq at which any read from now on can happen.
     pub(crate) fn oldest(&self) -> Seq {
         self.snapshots.first().map_or(self.published, |oldest| self.published.min(*oldest))
     }
 
-    /// True if everyone who reads from now on reads at `seq` or later.
+    /// True if every read from now on happens at `seq` or later.
     pub(crate) fn all_see(&self, seq: Seq) -> bool {
         seq <= self.published && self.snapshots.first().is_none_or(|oldest| *oldest >= seq)
     }

@@ -1,9 +1,10 @@
-//! What a read looks at: the memtables and the version, pinned together.
+//! The state that a read uses: the memtables and the version, pinned together.
 //!
 //! Invariants
-//! * memtables stand newest first, and each is newer than every file of the version;
-//! * a reader pins the view first and takes the published Seq afterwards, so that no version of a row that is
-//!   visible at that Seq was dropped from the view (a job keeps what is visible at the Seq it started at).
+//! * memtables are ordered newest first, and each is newer than every file of the version;
+//! * a reader pins the view first and loads the published Seq afterwards. No row version visible at
+//!   that Seq has then been dropped from the view, because a job keeps all versions visible at the
+//!   Seq it started at.
 //!
 //! Not here: scans (`merge`), the current view (`Engine::view`).
 
@@ -23,20 +24,20 @@ use crate::sst::{Hit, Sst};
 use super::range_tombstones::{RANGE_TOMBSTONE_BYTES_MAX, RangeTombstones};
 use crate::lsm::Env;
 
-/// An immutable pairing of memtables and version.
+/// An immutable pair of memtables and version.
 #[derive(Clone)]
 pub(crate) struct View {
-    /// Newest first; the first takes writes.
+    /// Newest first; the first one accepts writes.
     pub(crate) memtables: Vec<Arc<Slot>>,
     pub(crate) version: Arc<Version>,
-    /// Those of the version, and younger ones.
+    /// The range tombstones of the version, and newer ones.
     pub(crate) range_tombstones: Arc<RangeTombstones>,
 }
 
-/// A memtable and the logs that hold what it holds.
+/// A memtable and the logs that contain its entries.
 pub(crate) struct Slot {
     pub(crate) memtable: Arc<Memtable>,
-    /// In order of writing. Recovery may leave several small logs to one memtable.
+    /// In the order of writing. Recovery may assign several small logs to one memtable.
     pub(crate) logs: Vec<FileNumber>,
 }
 
@@ -45,12 +46,13 @@ pub(crate) struct Current<'a> {
     pub(crate) seq: Seq,
     pub(crate) kind: Kind,
     pub(crate) row: Option<RowRef<'a>>,
-    /// The row's body fits its shape: true in memory, where only what was encoded or checked here comes.
+    /// The row's body fits its shape. True in memory, which contains only rows that were encoded or
+    /// checked by this process.
     pub(crate) is_checked: bool,
 }
 
 impl Slot {
-    /// True if rows or range tombstones take half of what they may.
+    /// True if rows or range tombstones use half of their limit.
     pub(crate) fn is_half_full(&self, memtable_bytes: usize) -> bool {
         self.memtable.bytes() >= memtable_bytes / 2
             || self.memtable.other_bytes() >= RANGE_TOMBSTONE_BYTES_MAX / 2
@@ -58,17 +60,17 @@ impl Slot {
 }
 
 impl View {
-    /// The memtable that takes writes.
+    /// The memtable that accepts writes.
     pub(crate) fn active(&self) -> &Slot {
         &self.memtables[0]
     }
 
-    /// The memtables that only wait for their flush.
+    /// The memtables that wait for their flush.
     pub(crate) fn frozen(&self) -> &[Arc<Slot>] {
         &self.memtables[1..]
     }
 
-    /// The same files under a new memtable.
+    /// The same files with a new active memtable.
     pub(crate) fn with_active(&self, slot: &Arc<Slot>) -> View {
         let newest = self.active().memtable.id;
         debug_assert!(slot.memtable.id > newest, "memtables are numbered in order");
@@ -77,7 +79,7 @@ impl View {
         view
     }
 
-    /// The same, its active memtable in the log `number` too.
+    /// The same view, with log `number` added to the active memtable.
     pub(crate) fn with_log(&self, number: FileNumber) -> View {
         let mut view = self.clone();
         if let Some(active) = view.memtables.first_mut() {
@@ -87,26 +89,27 @@ impl View {
         view
     }
 
-    /// The same memtables and files under other range tombstones.
+    /// The same memtables and files with other range tombstones.
     pub(crate) fn with_range_tombstones(&self, range_tombstones: Arc<RangeTombstones>) -> View {
         View { range_tombstones, ..self.clone() }
     }
 
-    /// The same memtables, less `flushed`, over a new version.
+    /// The same memtables without `flushed`, with a new version.
     pub(crate) fn with_version(&self, version: &Arc<Version>, flushed: Option<u64>) -> View {
         let mut view = View { version: Arc::clone(version), ..self.clone() };
         view.memtables.retain(|slot| Some(slot.memtable.id) != flushed);
         view
     }
 
-    /// The files that a reader at `at` needs for keys of `span`, as few sources. A file without a
-    /// key there is not touched: it may be damaged.
+    /// The files that a reader at `at` needs for keys of `span`, in as few sources as possible.
+    /// Files without a key in the span are not opened, because they may be damaged.
     pub(super) fn chains(&self, span: &Span, at: Seq) -> Vec<Chain<Arc<FileEntry>>> {
         let sees = |file: &FileReference| file.file.has_keys_in(span) && self.can_see(file, at);
         chains(self.version.ranges_in(span), span, sees)
     }
 
-    /// False if a reader at `at` sees nothing of a file: range tombstones hide it, or it came in later.
+    /// False if a reader at `at` sees nothing of a file: range tombstones hide all of it, or it was
+    /// loaded later.
     #[inline]
     fn can_see(&self, file: &FileReference, at: Seq) -> bool {
         let meta = &file.file.meta;
@@ -126,7 +129,8 @@ impl View {
         found.map(|entry| current(entry, shapes)).transpose()
     }
 
-    /// Calls `with` with the newest entry of a key at or below `at`, if there is one that no range tombstone hides.
+    /// Calls `with` with the newest entry of a key at or below `at`, unless a range tombstone hides
+    /// it.
     #[inline]
     pub(crate) fn read<R>(
         &self,
@@ -143,7 +147,7 @@ impl View {
         Ok(found.flatten())
     }
 
-    /// As [`read`](Self::read), also what range tombstones hide.
+    /// As [`read`](Self::read), including entries that range tombstones hide.
     #[inline]
     fn read_through<R>(
         &self,
@@ -175,8 +179,9 @@ impl View {
         at: Seq,
     ) -> Result<Option<Hit<'_>>> {
         let Some(range) = self.version.range_for(key) else { return Ok(None) };
-        // A file is asked by its own bounds first: whether the clip holds the key matters only if the file may. Then it
-        // comes first: damage in what was merged away concerns nobody.
+        // The file's own bounds are checked first; the clip matters only if the file may contain
+        // the key. The clip is checked before any block of rows is read, so that damage in a part
+        // that was merged away has no effect.
         for file in &range.young {
             let counts = || file.clip.contains(key);
             if file.file.is_visible(at)
@@ -194,7 +199,8 @@ impl View {
     }
 }
 
-/// The reader of a file that may hold `key`; `None` for one that cannot be opened and does not.
+/// The reader of a file that may hold `key`. `None` if the file cannot be opened and does not hold
+/// it.
 #[inline]
 fn open_for<'a>(env: &Env, file: &'a FileReference, key: &[u8]) -> Result<Option<&'a Arc<Sst>>> {
     match env.open_sst(&file.file) {
@@ -213,7 +219,7 @@ pub(crate) fn current<'a>(entry: Entry<'a>, shapes: &'a Shapes) -> Result<Curren
     Ok(Current { seq: entry.seq, kind: entry.kind, row, is_checked: true })
 }
 
-/// A row as memtables and logs frame it: numbered by the registry.
+/// A row in the frame of memtables and logs: the registry numbers its shape.
 #[inline(always)]
 pub(crate) fn memory_row<'a>(row: &'a [u8], shapes: &'a Shapes) -> Result<RowRef<'a>> {
     match decode_common_row(row, |number| shapes.get(ShapeId(number))) {
@@ -225,7 +231,7 @@ pub(crate) fn memory_row<'a>(row: &'a [u8], shapes: &'a Shapes) -> Result<RowRef
 #[cold]
 #[inline(never)]
 fn rare_memory_row<'a>(row: &'a [u8], shapes: &'a Shapes) -> Result<RowRef<'a>> {
-    // Only rows that were encoded or verified by this process are in a memtable.
+    // A memtable contains only rows that this process has encoded or verified.
     decode_row(row, |number| shapes.get(ShapeId(number)))
         .map_err(|error| Error::decode("memtable".as_ref(), 0, error))
 }

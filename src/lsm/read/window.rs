@@ -1,6 +1,7 @@
-//! The entries of a window: all entries of several sources below some key, to be put in order at once.
+//! The entries of a window: all entries of several sources below some key, which are sorted
+//! together.
 //!
-//! Not here: what is put into a window and asked of it (`merge_window`).
+//! Not here: filling a window and reading from it (`merge_window`).
 
 use std::cell::Cell;
 use std::cmp::Ordering;
@@ -18,18 +19,18 @@ pub(super) struct Window {
     pub(super) lanes: Vec<Lane>,
     /// In order: all entries that the reader may see, or those that may match.
     pub(super) items: Vec<Item>,
-    /// Where entries are in blocks.
+    /// The places of entries in blocks.
     pub(super) places: Vec<EntryPlace>,
-    /// The item behind the current one.
+    /// The index after the current item.
     pub(super) next: usize,
-    /// The one that decided last.
+    /// The item that decided last.
     pub(super) decided: Option<Item>,
-    /// What all keys begin with.
+    /// The length of the prefix that all keys share.
     pub(super) shared: usize,
     pub(super) limit: Vec<u8>,
     /// About how many entries of each source the next window may have.
     pub(super) ahead: usize,
-    /// Room that is used again.
+    /// Buffers for reuse.
     pub(super) ends: Vec<usize>,
     pub(super) spare: Vec<Item>,
     pub(super) key: Vec<u8>,
@@ -40,55 +41,59 @@ pub(super) struct Window {
 #[derive(Clone, Copy)]
 pub(super) struct Lane {
     pub(super) source: usize,
-    /// Of a memtable.
+    /// The run of a memtable.
     pub(super) run: usize,
     /// The slot of the first entry in its block; 0 in memory.
     pub(super) first: usize,
     pub(super) len: usize,
 }
 
-/// What a window is to have of its sources.
+/// The part of each source that a window takes.
 #[derive(Clone, Copy)]
 pub(super) struct Part<'l> {
     pub(super) limit: &'l [u8],
-    /// False if there is nothing from the limit on but its key: then only memtables are left.
+    /// False if there is no key above the limit. The limit is then the greatest key, and only
+    /// memtables are left.
     pub(super) has_limit: bool,
     /// No file has more entries below the limit.
     pub(super) ahead: usize,
 }
 
-/// An entry, or where it is.
+/// The head of an entry, and its place.
 #[derive(Clone, Copy)]
 pub(super) struct Item {
     pub(super) head: u64,
     pub(super) lane: u32,
-    /// Which of the window's places, or how far ahead in a run of a memtable.
+    /// The index of the window's place, or the distance in a run of a memtable.
     pub(super) at: u32,
 }
 
-/// Entries of a source that the first window may have, and that any may have.
+/// The number of entries of a source that the first window may have, and the maximum for any
+/// window.
 pub(super) const AHEAD: (usize, usize) = (64, 256);
-/// The least that a window may have, however few are expected.
+/// The minimum for a window, however few rows are expected.
 pub(super) const AHEAD_MIN: usize = 4;
-/// Up to so many entries of equal heads are compared by their keys.
+/// Up to this many entries with equal heads are compared by their keys.
 pub(super) const GROUP_SMALL: usize = 8;
-/// What a thread keeps for its next scan: ranges of some hundred rows need less, and a full scan does not miss it.
+/// The largest buffers that a thread keeps for its next scan. Ranges of some hundred rows need
+/// less, and a full scan does not depend on them.
 pub(super) const ROOM_BYTES_MAX: usize = 128 << 10;
 
 thread_local! {
-    /// The room of the last window of this thread that was given up: growing it anew costs a range a twentieth.
+    /// The buffers of the last window that this thread closed. Allocating them again costs a scan
+    /// of a range about 5 % of its time.
     static ROOM: Cell<Window> = Cell::default();
 }
 
 impl<'l> Part<'l> {
-    /// What all keys are below, if they are.
+    /// The exclusive upper bound of all keys, if there is one.
     pub(super) fn below(self) -> Option<&'l [u8]> {
         self.has_limit.then_some(self.limit)
     }
 }
 
 impl Window {
-    /// Empties it; a first one gets the room of one that this thread is done with.
+    /// Empties the window. A window without buffers takes those that this thread has kept.
     pub(super) fn take_room(&mut self) {
         if self.items.capacity() == 0 {
             let space_limit = ROOM.try_with(Cell::take).unwrap_or_default();
@@ -97,13 +102,13 @@ impl Window {
         self.clear();
     }
 
-    /// Leaves its room to the next one of this thread.
+    /// Keeps the buffers for the next window of this thread.
     pub(super) fn leave_room(&mut self) {
         let bytes = self.places.capacity() * size_of::<EntryPlace>()
             + (self.items.capacity() + self.spare.capacity()) * size_of::<Item>();
         if bytes > 0 && bytes <= ROOM_BYTES_MAX {
             self.clear();
-            // At the thread's end there is no next one.
+            // At the end of the thread there is no next window.
             let _ = ROOM.try_with(|space_limit| space_limit.set(std::mem::take(self)));
         }
     }
@@ -121,13 +126,14 @@ impl Window {
         self.lanes.len() as u32 - 1
     }
 
-    /// A lane of what is left of a block, and how its keys get heads.
+    /// Adds a lane for the rest of a block. Also returns how to compute the heads of its keys.
     pub(super) fn begin_block(&mut self, source: usize, run: &BlockRun<'_>) -> (u32, Heads) {
         let lane = self.add_lane(source, 0, run.slots.start, run.slots.len());
         (lane, Heads::new(run.prefix(), self.shared))
     }
 
-    /// A lane for each run of a memtable, with those of its entries below the limit that `takes` takes.
+    /// Adds a lane for each run of a memtable, with the entries below the limit that `takes`
+    /// accepts.
     pub(super) fn take_entries(
         &mut self,
         source: usize,
@@ -153,7 +159,7 @@ impl Window {
         Ok(())
     }
 
-    /// The last lane has so many entries.
+    /// Ends the last lane with `len` entries.
     pub(super) fn end_lane(&mut self, len: usize) {
         if let Some(lane) = self.lanes.last_mut() {
             lane.len = len;
@@ -161,7 +167,7 @@ impl Window {
         self.ends.push(self.items.len());
     }
 
-    /// A lane for what is left of a block, with all of it that is not newer than `at`.
+    /// Adds a lane for the rest of a block, with all its entries that are not newer than `at`.
     pub(super) fn take_block(&mut self, source: usize, run: &BlockRun<'_>, at: Seq) -> Result<()> {
         let (lane, heads) = self.begin_block(source, run);
         let Self { items, places, .. } = self;
@@ -182,7 +188,8 @@ impl Window {
         self.places.push(place);
     }
 
-    /// Puts the items of all lanes in order of their heads; those with equal ones stay in the order of lanes.
+    /// Sorts the items of all lanes by their heads. Items with equal heads keep the order of the
+    /// lanes.
     pub(super) fn merge_lanes(&mut self) {
         self.ends.dedup();
         self.ends.retain(|end| *end > 0);
@@ -190,7 +197,7 @@ impl Window {
     }
 }
 
-/// Merges lists in order that follow one another, and end at `ends`.
+/// Merges adjacent sorted lists, which end at `ends`.
 pub(super) fn merge_all(items: &mut Vec<Item>, spare: &mut Vec<Item>, ends: &mut Vec<usize>) {
     while ends.len() > 1 {
         spare.clear();
@@ -210,13 +217,13 @@ pub(super) fn merge_all(items: &mut Vec<Item>, spare: &mut Vec<Item>, ends: &mut
     }
 }
 
-/// Merges two lists in order into `out`.
+/// Merges two sorted lists into `out`.
 pub(super) fn merge(a: &[Item], b: &[Item], out: &mut Vec<Item>) {
     let (mut i, mut j) = (0, 0);
     while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
         let second = y.head < x.head;
         out.push(if second { *y } else { *x });
-        // Which one it is no branch could foresee.
+        // Without a branch, which would be unpredictable.
         i += usize::from(!second);
         j += usize::from(second);
     }
@@ -224,17 +231,17 @@ pub(super) fn merge(a: &[Item], b: &[Item], out: &mut Vec<Item>) {
     out.extend_from_slice(&b[j..]);
 }
 
-/// The heads of keys that begin alike.
+/// Computes the heads of keys with a common prefix.
 pub(super) struct Heads {
-    /// What the beginning has behind what is skipped, and its length in bits, at most 64.
+    /// The bytes of the prefix after the skipped ones, and their length in bits, at most 64.
     pub(super) lead: u64,
     pub(super) bits: u32,
-    /// What is skipped behind the beginning.
+    /// The number of bytes to skip after the prefix.
     pub(super) skip: usize,
 }
 
 impl Heads {
-    /// Of keys that begin with `prefix`, when `shared` bytes are skipped.
+    /// For keys with prefix `prefix`, if the first `shared` bytes are skipped.
     pub(super) fn new(prefix: &[u8], shared: usize) -> Heads {
         let rest = prefix.get(shared..).unwrap_or_default();
         let bits = 8 * rest.len().min(8) as u32;
@@ -248,16 +255,16 @@ impl Heads {
     }
 }
 
-/// Compares keys in two parts.
+/// Compares keys that are each in two parts.
 pub(super) fn compare_parts(a: (&[u8], &[u8]), b: (&[u8], &[u8])) -> Ordering {
     if a.0.len() > b.0.len() {
         return compare_parts(b, a).reverse();
     }
-    // The first part of `b` goes on where that of `a` ends: it is compared in two pieces.
+    // The first part of `b` extends beyond that of `a`, so it is compared in two pieces.
     let (start, rest) = b.0.split_at(a.0.len());
     let (same, behind) = a.1.split_at(rest.len().min(a.1.len()));
     let begin = a.0.cmp(start).then_with(|| same.cmp(&rest[..same.len()]));
-    // Where `a` ends within the first part of `b`, it is the lesser.
+    // If `a` ends within the first part of `b`, it is the lesser.
     let ends = (rest.len() - same.len()).cmp(&0).reverse();
     begin.then(ends).then_with(|| behind.cmp(b.1))
 }

@@ -299,8 +299,8 @@ impl Writer {
         Ok(bytes)
     }
 
-    /// Applies the changes of commit `seq` other than rows: dropped tables, range tombstones, and a gate
-    /// that closes.
+    /// Applies the changes of commit `seq` other than rows: dropped tables, range tombstones, and a
+    /// gate that closes.
     fn apply_table_changes(&self, view: &View, batch: &Batch<'_>, seq: Seq) {
         let mut range_tombstones = Vec::new();
         for change in &batch.changes {

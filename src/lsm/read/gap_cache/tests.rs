@@ -1,4 +1,5 @@
-//! Gaps beside puts, snapshots, range tombstones, imports and files; random scans beside a map.
+//! Gaps with puts, snapshots, range tombstones, imports and files; random scans compared with a
+//! map.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ fn key(name: &str) -> Vec<u8> {
     user_key(TABLE, "p", name)
 }
 
-/// Rows from `low` on, to `high` if that is given.
+/// Rows from `low`, up to `high` if given.
 fn span(low: &str, high: Option<&str>) -> Span {
     let high = high.map_or_else(|| user_key(TABLE, "q", ""), key);
     Span::new(&key(low), Some(&high))
@@ -85,7 +86,7 @@ impl Fixture {
         next(&mut self.scan()).unwrap_or_default()
     }
 
-    /// The gaps, as their ends.
+    /// The bounds of the gaps.
     fn gaps(&self) -> Vec<(String, String)> {
         self.engine.writer().cut_gaps();
         let list = self.engine.env().gaps.list.lock();
@@ -97,7 +98,7 @@ impl Fixture {
     }
 }
 
-/// Every row matches: known before, or asked about.
+/// Every row matches: known in advance, or evaluated for each row.
 struct All {
     is_known: bool,
 }
@@ -140,7 +141,7 @@ fn next(scan: &mut Scan) -> Option<String> {
     scan.advance().unwrap().then(|| name(scan.key()))
 }
 
-/// As [`next`], by blocks of a file where that can be.
+/// As [`next`], by blocks of a file where possible.
 fn next_of(scan: &mut Scan, filter: &mut All) -> Option<String> {
     let step = scan.advance_where(filter, u64::MAX).unwrap();
     (step == Step::Row).then(|| name(scan.key()))
@@ -163,7 +164,7 @@ fn a_head_of_dead_entries_is_walked_over_once() {
     assert_eq!((db.passed(), next(&mut scan).as_deref()), (1, Some("d")));
     db.delete(&["c", "d"]);
     assert_eq!((db.head().as_str(), db.gaps()), ("e", pairs(&[("", "e")])));
-    // From a place inside, and to an end inside.
+    // From a key inside the gap, and to an end inside it.
     assert_eq!(next(&mut db.engine.scan(&span("b", None), None).unwrap()).as_deref(), Some("e"));
     assert_eq!(next(&mut db.engine.scan(&span("b", Some("d")), None).unwrap()), None);
     db.engine.maintenance().flush_all().unwrap();
@@ -206,7 +207,7 @@ fn a_put_cuts_its_gap() {
     db.put(&["a", "b", "c", "d"]);
     db.delete(&["a", "b", "c"]);
     assert_eq!(db.head(), "d");
-    // Not yet taken over: the commit does, and cuts.
+    // The gap is not cached yet: the commit caches it and cuts it.
     db.put(&["b"]);
     assert_eq!((db.head().as_str(), db.gaps()), ("b", pairs(&[("", "b"), ("b\0", "d")])));
     db.put(&[""]);
@@ -309,7 +310,8 @@ fn rows_that_come_in_as_files_end_gaps_and_offers() {
         if is_settled {
             assert_eq!(db.gaps(), pairs(&[("", "z")]));
         }
-        // From before, and still on its way to the first row when they come.
+        // The scan starts before the files are loaded, and has not reached its first row when they
+        // are.
         let mut scan = db.scan();
         let (part, mut rows) = (span("a", Some("c")), source.scan());
         let ingested =
@@ -329,7 +331,7 @@ fn trap_32_what_is_read_before_rows_of_files_are_published_leaves_no_gap_over_th
     let at = db.engine.reader().published();
     let (part, mut rows) = (span("b", Some("c")), source.scan());
     db.engine.maintenance().ingest(&mut rows, &db.gate, &part, &mut |_| {}).unwrap();
-    // As a reader has it whose moment was published last, while the files are in the view already.
+    // A reader at the last published Seq, while the view already contains the files.
     let read = ReadView::of(db.engine.env(), db.engine.reader().view.load_full(), at, true);
     assert_eq!(
         next(&mut read.scan(&span("", None), &span("", None)).unwrap()).as_deref(),
@@ -359,10 +361,10 @@ fn what_fences_hide_is_passed_over_too_and_gaps_stay_few() {
     assert_eq!(db.gaps().len(), GAPS_MAX);
 }
 
-/// What a database should show, as of a moment.
+/// The expected rows of a database as of a Seq.
 type State = BTreeMap<String, ()>;
 
-/// A random program beside a map: whatever is remembered, every scan shows what it should.
+/// A random program compared with a map: with any gaps, every scan returns the expected rows.
 #[test]
 fn trap_32_random_scans_agree_with_a_map() {
     let mut passed = 0;
@@ -436,7 +438,7 @@ fn run(seed: u64) -> u64 {
     db.passed()
 }
 
-/// One of the open scans goes on, and shows what it should.
+/// Advances one of the open scans and checks the result.
 fn go_on(rng: &mut Rng, open: &mut Vec<(Scan, Option<All>, Vec<String>)>, seed: u64) {
     if open.is_empty() {
         return;
@@ -458,7 +460,8 @@ fn go_on(rng: &mut Rng, open: &mut Vec<(Scan, Option<All>, Vec<String>)>, seed: 
     }
 }
 
-/// Readers and writers at once: a row that was put and acknowledged before a scan began is not passed over.
+/// Concurrent readers and writers: a row whose put was acknowledged before a scan began is not
+/// skipped.
 #[test]
 fn threads_find_what_they_put_at_the_head() {
     let db = Fixture::new(1);

@@ -1,8 +1,9 @@
-//! Counting: nothing is lost or counted twice, whatever the pace, and a program that goes commit group does not hide keys.
+//! Counting: nothing is lost or counted twice at any pace, and a program that cycles through its
+//! keys does not hide keys.
 
 use super::*;
 
-/// What `ops` operations, `per_second` of them, are counted as, and how often one was looked at.
+/// The weight with which `ops` operations at `per_second` are counted, and the number of samples.
 fn count(
     loads: &LoadSampling,
     ops: u64,
@@ -98,7 +99,7 @@ fn readers_who_have_lost_enough_have_their_turn_once_an_hour_and_one_flush_for_a
     let in_turn = |id: &RangeId| loads.sampled.lock().ranges[id].is_in_turn();
     read(ids[0], 1_000, f64::INFINITY);
     assert!(losing().is_empty() && lost(&ids[0]) >= 2_000.0, "{}", lost(&ids[0]));
-    // By the level: a range that was divided may be above its price from the beginning.
+    // By the level: a range that was split may exceed its price from the start.
     read(ids[0], 1, 1_000.0);
     assert_eq!(losing(), [ids[0]]);
     assert!(!loads.begin_turns(|_| Some(1e6), true, 0.0), "it is dearer now");

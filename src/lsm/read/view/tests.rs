@@ -12,7 +12,7 @@ use crate::lsm::write::batch::{Action, Batch, Condition, Gate, Op, PackedRow, Ta
 use crate::options::{Background, Durability, Options};
 use crate::rng::Rng;
 
-/// Small enough that a run is merged in parts.
+/// Small sizes, so that a run is merged in parts.
 fn open(fs: &MemFs) -> Arc<Engine> {
     let options = Options::default().fs(Arc::new(fs.clone())).memtable_bytes(64 << 10);
     let options = options.run_file_bytes(64 << 10).block_bytes(512).seed(3);
@@ -36,7 +36,7 @@ fn put(engine: &Engine, gate: &Arc<Gate>, number: u64) {
     engine.commit(&batch, Durability::Os).unwrap();
 }
 
-/// A young file whose first keys were merged away, and the first of them.
+/// A young file whose lowest keys were merged away, and the first of these keys.
 fn partly_merged(engine: &Engine) -> Option<(FileNumber, Box<[u8]>)> {
     let view = engine.reader().view.load_full();
     let mut young = view.version.ranges.iter().flat_map(|range| &range.young);
