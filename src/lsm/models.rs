@@ -1,7 +1,7 @@
 //! The engine itself under loom: a database in memory, two or three threads, every interleaving of
 //! their steps.
 //!
-//! A lock contains the view (`sync::ArcSwap`), a file operation is one step, and only the threads
+//! The view is behind a lock (`sync::ArcSwap`), a file operation is one step, and only the threads
 //! of a model run background work. Everything else is production code.
 
 use std::path::Path;

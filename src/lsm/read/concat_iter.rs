@@ -34,7 +34,7 @@ pub(in crate::lsm) struct ConcatIter {
     iter: Option<SstIter>,
     fill_cache: bool,
     zones: Option<Box<PageMatch>>,
-    /// The counts of files that were read to their end.
+    /// The counts of the files before the current one.
     counts: ReadCounts,
 }
 

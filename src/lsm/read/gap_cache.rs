@@ -3,16 +3,6 @@
 //! A queue removes rows at its head and leaves tombstones there, in memory and in files. Without
 //! gaps every search for the new head would read all of them again.
 //!
-//! 1. A scan that passed many dead entries before its first row offers the span, with the Seq it
-//!    reads at ([`Head`]).
-//! 2. The next commit, or the next read, caches the offered gap under the commit lock. It cuts out
-//!    every key that was put above that Seq. These puts are among the newest entries of the active
-//!    memtable; if those are too many to examine, the offer is dropped.
-//! 3. A put cuts its key out of the gap that contains it, under the commit lock and therefore
-//!    before it is published.
-//! 4. An import of files removes all gaps, also under the commit lock (`ingest`). Nothing else
-//!    makes a row visible.
-//!
 //! Invariants
 //! * no reader at the Seq of a gap or later, up to the published Seq, sees a row in it. Later
 //!   tombstones and range tombstones only hide more;
@@ -45,6 +35,16 @@ const KEY_BYTES_MAX: usize = 1024;
 const OFFER: u64 = 1 << 32;
 
 /// The gaps of an open database.
+///
+/// 1. A scan that passed many dead entries before its first row offers the span, with the Seq it
+///    reads at ([`Head`]).
+/// 2. The next commit, or the next read, caches the offered gap under the commit lock. It cuts out
+///    every key that was put above that Seq. These puts are among the newest entries of the active
+///    memtable; if those are too many to examine, the offer is dropped.
+/// 3. A put cuts its key out of the gap that contains it, under the commit lock and therefore
+///    before it is published.
+/// 4. An import of files removes all gaps, also under the commit lock (`ingest`). Nothing else
+///    makes a row visible.
 #[derive(Default)]
 pub(crate) struct GapCache {
     /// The number of gaps and offers.
@@ -195,7 +195,8 @@ impl List {
         (*key < *gap.high).then_some(gap)
     }
 
-    /// Adds `gap` without the keys that `active` has put above its Seq.
+    /// Adds `gap` without the keys that were put into `active` above its Seq. Drops `gap` if more
+    /// than [`NEWER_MAX`] entries are above its Seq.
     fn take_over(&mut self, gap: Gap, active: &Memtable) {
         let mut puts: Vec<&[u8]> = Vec::new();
         let is_all = active.newer_than(gap.from, NEWER_MAX, |key, is_put| {

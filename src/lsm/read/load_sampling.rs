@@ -1,10 +1,5 @@
 //! Sampling of operations, and the load of each range.
 //!
-//! Each operation decrements a counter. The operation that exhausts the counter is the sample: it
-//! counts for all operations since the last sample, and it alone pays for finding the range. The
-//! counter is then set for about [`SAMPLES_PER_SECOND`]. A slow load is therefore counted operation
-//! by operation, and a fast one pays almost nothing.
-//!
 //! Invariants
 //! * the loads are kept in memory, separate from the version. They start empty at each opening and
 //!   survive every change of the version; splits and merges of ranges split and merge them;
@@ -50,6 +45,11 @@ const READS_FEW: f64 = 1_000.0;
 const WRITES_EACH: f64 = 8.0;
 
 /// The loads of an open database.
+///
+/// Each operation decrements a counter. The operation that exhausts the counter is the sample: it
+/// counts for all operations since the last sample, and it alone pays for finding the range. The
+/// counter is then set for about [`SAMPLES_PER_SECOND`]. A slow load is therefore counted operation
+/// by operation, and a fast one pays almost nothing.
 pub(crate) struct LoadSampling {
     counters: [Counter; SLOTS],
     /// The bits of a hash that select the counter.
@@ -251,10 +251,10 @@ impl LoadSampling {
     }
 
     /// Starts the turn of each range whose readers have lost at least `price` and which had no turn
-    /// lately. `price` is `None` if nothing overlaps the run of a range. Returns true if the
-    /// memtables (`in_memory`: there is an entry in them) are to be flushed for these turns. The
-    /// caller then calls [`LoadSampling::record_frozen`]. For all ranges together this happens as
-    /// rarely as for one.
+    /// lately. `price` is `None` if nothing overlaps the run of a range. `in_memory` says
+    /// whether the memtables have any entry. Returns true if they are to be flushed for these
+    /// turns; the caller then calls [`LoadSampling::record_frozen`]. For all ranges together this
+    /// happens as rarely as for one.
     pub(in crate::lsm) fn begin_turns(
         &self,
         price: impl Fn(RangeId) -> Option<f64>,

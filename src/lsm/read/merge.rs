@@ -42,8 +42,7 @@ pub(crate) struct Merge {
     pub(super) heap: Vec<usize>,
     pub(super) high: Option<Vec<u8>>,
     pub(super) window: Window,
-    /// The source of the current entry of the window. The merge's own current entry is the top of
-    /// the heap.
+    /// The source of the window's current entry. That entry is not the source's own position.
     pub(super) shown: Option<usize>,
     pub(super) failed: Option<Error>,
 }

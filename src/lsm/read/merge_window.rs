@@ -1,11 +1,5 @@
 //! Windows: all entries of a merge below some key, sorted together.
 //!
-//! Entry by entry, a merge compares whole keys of its sources and asks each source for its key
-//! again. All keys of a window share the common prefix of its bounds. The eight bytes after that
-//! prefix, the *head* of a key, decide nearly every comparison, and each source is read by itself.
-//! If few rows match a filter, it is evaluated before anything is sorted. Only matching rows are
-//! then looked up in the other sources, which may hide them.
-//!
 //! Invariants
 //! * a window has all remaining entries of the sources below its limit, and therefore every entry
 //!   that decides about one of its keys;
@@ -46,6 +40,12 @@ impl Merge {
     /// Opens a window over the next entries and returns the number of them. Returns 0 if the
     /// current entry must be read alone. With a `sieve` the window has only rows that may match; it
     /// may have newer and older ones of a key.
+    ///
+    /// Entry by entry, a merge compares whole keys of its sources and asks each source for its key
+    /// again. All keys of a window share the common prefix of its bounds. The eight bytes after
+    /// that prefix, the *head* of a key, decide nearly every comparison, and each source is read by
+    /// itself. If few rows match a filter, it is evaluated before anything is sorted. Only matching
+    /// rows are then looked up in the other sources, which may hide them.
     pub(in crate::lsm) fn open_window<F: RowFilter>(
         &mut self,
         sieve: Option<&mut F>,

@@ -72,8 +72,8 @@ impl Reader {
 
     /// A view and a Seq to read it at, `at` or the published one.
     ///
-    /// The view is loaded first (see `view`). If a range tombstone was committed after that, the
-    /// view lacks it, and both are loaded again.
+    /// The view is loaded first (see `view`). If a range tombstone was committed between the
+    /// two, the view lacks it, and both are loaded again.
     #[inline]
     pub(in crate::lsm) fn pin_read(&self, at: Option<Seq>) -> (Loaded<View>, Seq) {
         self.pin_around(at, || {})

@@ -46,8 +46,8 @@ pub(crate) trait RowFilter {
         false
     }
 
-    /// Appends the slots of the rows of `run` that may match, ascending. Rows of the run or of
-    /// other sources may hide them, so this has no other effect. The rows that are not hidden are
+    /// Appends the slots of the rows of `run` that may match, ascending. It is called before
+    /// hidden rows are excluded, so it must have no other effect. Rows that are not hidden are
     /// passed to [`matches`](Self::matches).
     fn sift(&mut self, _run: &VisibleRun<'_>, _found: &mut Vec<u16>) -> Result<()> {
         Ok(())

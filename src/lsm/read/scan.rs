@@ -374,8 +374,8 @@ impl Scan {
     }
 
     /// Calls `with` with the rows that [`next_in_batch`](Self::next_in_batch) would move to, at
-    /// most `max`, until it breaks. In this loop a row costs a third of a call for each row. Visits
-    /// nothing if the kind of batch does not permit it.
+    /// most `max`, until it breaks. One loop over the rows costs a third as much for each row as a
+    /// call for each. Visits nothing if the kind of batch does not permit it.
     ///
     /// # Errors
     /// As [`advance_where`](Self::advance_where), and those of `with`.

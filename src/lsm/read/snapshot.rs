@@ -12,6 +12,7 @@ use crate::mutants::mutant;
 use crate::sync::Mutex;
 
 use super::published::PublishedSeq;
+
 /// The snapshots in use: the number of holders of each Seq.
 #[derive(Default)]
 pub(crate) struct Snapshots(Mutex<BTreeMap<Seq, usize>>);

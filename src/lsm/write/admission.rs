@@ -1,11 +1,5 @@
 //! Admission of writes below the limit on disk use.
 //!
-//! Of the limit L a margin M is kept for the manifest, the logs of openings, and commits that free
-//! whole files. Table files stay below L - M. A reserve R is kept for deletions and merges, half of
-//! it for each. Rows are refused while tables, logs and manifest use more than L - M - R. Deletions
-//! are refused while all files use more than L - M - R/2. Both sums include the flush of the
-//! memtables. Admitted bytes count until they are in the log and in the memtable.
-//!
 //! Invariants
 //! * all files of the directory use at most L together, unless the manifest outgrows M:
 //!   `fs::metered` refuses the rest;
@@ -50,7 +44,14 @@ const TABLE_BYTES: u64 = 4 << 10;
 const MERGED_BYTES: u64 = 1 << 10;
 /// Catalog rows up to this size are admitted as deletions are: gates, retention.
 const CATALOG_BYTES: u64 = 4 << 10;
-/// See the module.
+
+/// The accounting of disk use and the admission of writes against the limit.
+///
+/// Of the limit L a margin M is kept for the manifest, the logs of openings, and commits that free
+/// whole files. Table files stay below L - M. A reserve R is kept for deletions and merges, half of
+/// it for each. Rows are refused while tables, logs and manifest use more than L - M - R. Deletions
+/// are refused while all files use more than L - M - R/2. Both sums include the flush of the
+/// memtables. Admitted bytes count until they are in the log and in the memtable.
 pub(crate) struct SpaceLimit {
     meter: Arc<Meter>,
     pub(in crate::lsm) limit: u64,

@@ -6,10 +6,6 @@
 //!   would not free memory sooner;
 //! * delays grow steadily from zero with the backlog and end at [`DELAY_MAX`], without a jump.
 //!
-//! A delay grows with the square of the backlog: a small backlog is mostly a burst, which
-//! background work will process. The larger the backlog, the closer the delay must bring the
-//! writer to the pace of the disk.
-//!
 //! Not here: waiting (`delay`), counting (`backlog`).
 
 use std::time::Duration;
@@ -98,6 +94,9 @@ fn share(value: u64, free: u64, full: u64) -> u64 {
     u64::try_from(gone * 1_000_000 / way).unwrap_or(1_000_000)
 }
 
+/// The delay at a share of the way to the full one. It grows with the square of the share: a small
+/// backlog is mostly a burst, which background work will process. The larger the backlog, the closer
+/// the delay must bring the writer to the pace of the disk.
 fn delay(share: u64) -> Duration {
     debug_assert!(share <= WHOLE, "a share is a part of the whole");
     let nanos = u64::try_from(DELAY_MAX.as_nanos()).unwrap_or(u64::MAX);

@@ -1,12 +1,5 @@
 //! Gates: key spans in which writes, or writes and reads, are refused with `ServerBusy` for a time.
 //!
-//! 1. Closing a gate is a commit. It gets its Seq under the commit lock and applies to writers from
-//!    then on.
-//! 2. It applies to readers once it is published, because its commit group can fail until then.
-//! 3. When the commit returns, everything before it is published, and no later commit wrote to the
-//!    span.
-//! 4. Opening a gate is a commit too. The gate stays closed until that is published.
-//!
 //! Invariants
 //! * without gates a read costs one load of a counter;
 //! * a commit that removes whole spans (a dropped table, a deleted range, expiry) passes, because a
@@ -42,6 +35,13 @@ pub(crate) struct SpanGate {
 }
 
 /// The closed gates of an open database.
+///
+/// 1. Closing a gate is a commit. It gets its Seq under the commit lock and applies to writers from
+///    then on.
+/// 2. It applies to readers once it is published, because its commit group can fail until then.
+/// 3. When the commit returns, everything before it is published, and no later commit wrote to the
+///    span.
+/// 4. Opening a gate is a commit too. The gate stays closed until that is published.
 pub(crate) struct Gates {
     /// Each gate with the commit that closed it.
     closed: ArcSwap<Vec<(SpanGate, Seq)>>,
@@ -112,7 +112,7 @@ impl Gates {
 
     /// Admits a read at `published`. `touches` returns whether the read touches a span.
     ///
-    ///  Errors
+    /// # Errors
     /// `ServerBusy` if the read touches an offline span.
     #[inline]
     pub(in crate::lsm) fn admit_read(

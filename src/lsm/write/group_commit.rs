@@ -1,16 +1,6 @@
 //! Group commit. The first waiter becomes the leader of its commit group: the commits that share
 //! one write and one sync of the log.
 //!
-//! The protocol
-//! 1. Under the lock, a commit is queued, and [`State::queued`] records the durability that it
-//!    requests.
-//! 2. The committer waits ([`GroupCommit::wait`]). If there is no leader, it leads: it takes the
-//!    whole queue, releases the lock and carries the group out (write, sync), while the next group
-//!    fills.
-//! 3. Under the lock again, the leader publishes the last Seq of the group, wakes the group's
-//!    waiters, and wakes one waiter of the next group to lead that. The woken waiter leads unless
-//!    there is a leader already.
-//!
 //! Invariants
 //! * one leader at a time, so commit groups are written in order and publication is in Seq order;
 //! * a commit is published only when it and all before it are as durable as requested;
@@ -50,6 +40,16 @@ pub(crate) trait Queue {
 }
 
 /// The commit lock, the commit groups that it guards, and the published Seq.
+///
+/// The protocol
+/// 1. Under the lock, a commit is queued, and [`GroupCommit::queued`] records the durability that it
+///    requests.
+/// 2. The committer waits ([`GroupCommit::wait`]). If there is no leader, it leads: it takes the
+///    whole queue, releases the lock and carries the group out (write, sync), while the next group
+///    fills.
+/// 3. Under the lock again, the leader publishes the last Seq of the group, wakes the group's
+///    waiters, and wakes one waiter of the next group to lead that. The woken waiter leads unless
+///    there is a leader already.
 pub(crate) struct GroupCommit<Q: Queue> {
     state: Mutex<State<Q>>,
     /// One condition variable each for the waiters of even and of odd commit groups, so that the

@@ -1,18 +1,6 @@
 //! Scalability targets: entities per second for each partition and for the database, as the service
 //! has them.
 //!
-//! A target is stored as the time until which it is used up, in nanoseconds of the monotonic clock.
-//! Each entity advances that time by one second divided by the target. A request that would advance
-//! it to more than one second ahead is refused with `ServerBusy`, so a burst of one second's worth
-//! passes. A request passes regardless of its size if the target is unused: a group may be larger
-//! than the target.
-//!
-//! Partitions share two fixed tables of such times. The hash of a partition selects one place in
-//! each; the lesser of the two times counts. The tables take 256 KiB for any number of partitions.
-//! The error has one direction: no partition exceeds its target, and a partition that shares both
-//! places with busy ones gets less. With n partitions in use within the last second the probability
-//! is about (n / 16,384)²: 1 in 27,000 for 100, 1 in 270 for 1,000.
-//!
 //! Invariants
 //! * a refused request is not charged, and no work was done for it;
 //! * entities that are not known in advance (rows that a query returns) are charged afterwards and
@@ -34,7 +22,19 @@ use crate::lsm::Env;
 const PLACES: usize = 1 << 14;
 const SECOND: u64 = 1_000_000_000;
 
-/// See the module.
+/// The targets, and the times until which they are used up.
+///
+/// A target is stored as the time until which it is used up, in nanoseconds of the monotonic clock.
+/// Each entity advances that time by one second divided by the target. A request that would advance
+/// it to more than one second ahead is refused with `ServerBusy`, so a burst of one second's worth
+/// passes. A request passes regardless of its size if the target is unused: a group may be larger
+/// than the target.
+///
+/// Partitions share two fixed tables of such times. The hash of a partition selects one place in
+/// each; the lesser of the two times counts. The tables take 256 KiB for any number of partitions.
+/// The error has one direction: no partition exceeds its target, and a partition that shares both
+/// places with busy ones gets less. With n partitions in use within the last second the probability
+/// is about (n / 16,384)²: 1 in 27,000 for 100, 1 in 270 for 1,000.
 pub(crate) struct RateLimit {
     /// The cost of an entity in nanoseconds; 0 without a target.
     partition: u64,
