@@ -102,8 +102,8 @@ impl Merge {
         Ok(merge)
     }
 
-    /// Moves to the first entry of another span. Requires: the span is inside the one that the
-    /// merge was created for.
+    /// Moves to the first entry of another span. Requires: the span is inside the span of the
+    /// merge.
     pub(in crate::lsm) fn seek_span(&mut self, low: &[u8], high: Option<&[u8]>) -> Result<()> {
         self.usable()?;
         self.high = high.map(<[u8]>::to_vec);

@@ -6,7 +6,7 @@
 //!   that Seq has then been dropped from the view, because a job keeps all versions visible at the
 //!   Seq it started at.
 //!
-//! Not here: scans (`merge`), the current view (`Engine::view`).
+//! Not here: scans (`merge`), the current view (`Reader::view`).
 
 use std::sync::Arc;
 

@@ -17,7 +17,7 @@ use crate::sst::BlockRun;
 #[derive(Default)]
 pub(super) struct Window {
     pub(super) lanes: Vec<Lane>,
-    /// In order: all entries that the reader may see, or those that may match.
+    /// In order: all entries that the reader may see, or with a sieve all that may match.
     pub(super) items: Vec<Item>,
     /// The places of entries in blocks.
     pub(super) places: Vec<EntryPlace>,
@@ -93,7 +93,7 @@ impl<'l> Part<'l> {
 }
 
 impl Window {
-    /// Empties the window. A window without buffers takes those that this thread has kept.
+    /// Empties the window. A window without buffers takes the ones that this thread has kept.
     pub(super) fn take_room(&mut self) {
         if self.items.capacity() == 0 {
             let space_limit = ROOM.try_with(Cell::take).unwrap_or_default();

@@ -137,8 +137,8 @@ impl SpaceLimit {
         }))
     }
 
-    /// Enforces the limit from now on. Not before the end of opening, which must be able to write
-    /// what it needs.
+    /// Enforces the limit from now on. Called at the end of opening, because opening must be able
+    /// to write all it needs.
     pub(in crate::lsm) fn enforce(&self) {
         let tables = self.limit - self.margin;
         // A database that already uses more must be able to shrink, and its deletions are logged

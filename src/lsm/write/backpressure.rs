@@ -95,8 +95,8 @@ fn share(value: u64, free: u64, full: u64) -> u64 {
 }
 
 /// The delay at a share of the way to the full one. It grows with the square of the share: a small
-/// backlog is mostly a burst, which background work will process. The larger the backlog, the closer
-/// the delay must bring the writer to the pace of the disk.
+/// backlog is mostly a burst, which background work will process. The larger the backlog, the
+/// closer the delay must bring the writer to the pace of the disk.
 fn delay(share: u64) -> Duration {
     debug_assert!(share <= WHOLE, "a share is a part of the whole");
     let nanos = u64::try_from(DELAY_MAX.as_nanos()).unwrap_or(u64::MAX);

@@ -42,8 +42,8 @@ pub(crate) trait Queue {
 /// The commit lock, the commit groups that it guards, and the published Seq.
 ///
 /// The protocol
-/// 1. Under the lock, a commit is queued, and [`GroupCommit::queued`] records the durability that it
-///    requests.
+/// 1. Under the lock, a commit is queued, and [`GroupCommit::queued`] records the durability that
+///    it requests.
 /// 2. The committer waits ([`GroupCommit::wait`]). If there is no leader, it leads: it takes the
 ///    whole queue, releases the lock and carries the group out (write, sync), while the next group
 ///    fills.
