@@ -112,7 +112,8 @@ impl TableChange {
         }
     }
 
-    /// True if it expires entries that are newer than commit `seq`.
+    /// True for an expiry with a bound at or above commit `seq`: it could hide entries that are not
+    /// written yet.
     pub(crate) fn is_ahead_of(&self, seq: Seq) -> bool {
         matches!(self, TableChange::Expired(_, below) if *below >= seq)
     }
