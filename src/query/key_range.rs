@@ -15,95 +15,80 @@ use crate::format::span::Span;
 /// also those that keys may not.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
-    pub(super) low: Edge,
-    pub(super) high: Edge,
+    /// The table's own end on this side if there is none.
+    pub(super) low: Option<Edge>,
+    pub(super) high: Option<Edge>,
 }
 
-/// A place between keys.
+/// A place between keys: before or after a partition or a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) enum Edge {
-    /// The table's own end on this side.
-    Open,
-    BeforePartition(String),
-    AfterPartition(String),
-    BeforeRow(String, String),
-    AfterRow(String, String),
+pub(super) struct Edge {
+    pub(super) partition: String,
+    /// The place is at an end of the partition if there is none.
+    pub(super) row: Option<String>,
+    pub(super) after: bool,
 }
 
 impl KeyRange {
     /// The whole table.
     pub fn all() -> Self {
-        Self { low: Edge::Open, high: Edge::Open }
+        Self { low: None, high: None }
     }
 
     /// One partition.
     pub fn partition(key: impl Into<String>) -> Self {
-        let key = key.into();
-        Self { low: Edge::BeforePartition(key.clone()), high: Edge::AfterPartition(key) }
+        let low = Edge { partition: key.into(), row: None, after: false };
+        let high = Edge { after: true, ..low.clone() };
+        Self { low: Some(low), high: Some(high) }
     }
 
     /// The partitions with keys in `keys`: `"a".."c"`, `"b"..="d"`, `"m"..`.
     pub fn partitions<'k>(keys: impl RangeBounds<&'k str>) -> Self {
-        let low = match keys.start_bound() {
-            Bound::Included(key) => Edge::BeforePartition((*key).to_owned()),
-            Bound::Excluded(key) => Edge::AfterPartition((*key).to_owned()),
-            Bound::Unbounded => Edge::Open,
-        };
-        let high = match keys.end_bound() {
-            Bound::Included(key) => Edge::AfterPartition((*key).to_owned()),
-            Bound::Excluded(key) => Edge::BeforePartition((*key).to_owned()),
-            Bound::Unbounded => Edge::Open,
-        };
+        let edge = |(key, after)| Edge::of_partition(key, after);
+        let [low, high] = cuts(&keys).map(|cut| cut.map(edge));
         Self { low, high }
     }
 
     /// The rows of one partition with keys in `rows`: `"a".."c"`, `"b"..="d"`, `"m"..`.
     pub fn rows<'k>(partition_key: impl Into<String>, rows: impl RangeBounds<&'k str>) -> Self {
-        let partition = partition_key.into();
-        let edge = |edge: fn(String, String) -> Edge, row: &&str| {
-            edge(partition.clone(), (*row).to_owned())
+        let Self { low: Some(mut low), high: Some(mut high) } = Self::partition(partition_key)
+        else {
+            return Self::all();
         };
-        let low = match rows.start_bound() {
-            Bound::Included(key) => edge(Edge::BeforeRow, key),
-            Bound::Excluded(key) => edge(Edge::AfterRow, key),
-            Bound::Unbounded => Edge::BeforePartition(partition.clone()),
-        };
-        let high = match rows.end_bound() {
-            Bound::Included(key) => edge(Edge::AfterRow, key),
-            Bound::Excluded(key) => edge(Edge::BeforeRow, key),
-            Bound::Unbounded => Edge::AfterPartition(partition.clone()),
-        };
-        Self { low, high }
+        for (edge, cut) in [&mut low, &mut high].into_iter().zip(cuts(&rows)) {
+            if let Some((row, after)) = cut {
+                (edge.row, edge.after) = (Some(row.to_owned()), after);
+            }
+        }
+        Self { low: Some(low), high: Some(high) }
     }
 
     /// The one entity with these keys, if it exists.
     pub fn point(partition_key: impl Into<String>, row_key: impl Into<String>) -> Self {
-        let (pk, rk) = (partition_key.into(), row_key.into());
-        Self { low: Edge::BeforeRow(pk.clone(), rk.clone()), high: Edge::AfterRow(pk, rk) }
+        let low = Edge { partition: partition_key.into(), row: Some(row_key.into()), after: false };
+        let high = Edge { after: true, ..low.clone() };
+        Self { low: Some(low), high: Some(high) }
     }
 
-    pub(super) fn between(low: Edge, high: Edge) -> Self {
+    pub(super) fn between(low: Option<Edge>, high: Option<Edge>) -> Self {
         Self { low, high }
     }
 
     /// The keys of the one entity that can be in it, if it was made for one.
     pub(super) fn as_point(&self) -> Option<(&str, &str)> {
-        match (&self.low, &self.high) {
-            (Edge::BeforeRow(pk, rk), Edge::AfterRow(pk_end, rk_end)) => {
-                (pk == pk_end && rk == rk_end).then_some((pk, rk))
-            }
-            // The empty text is the least, so a partition begins with it.
-            (Edge::BeforePartition(pk), Edge::AfterRow(pk_end, rk)) => {
-                (pk == pk_end && rk.is_empty()).then_some((pk, rk))
-            }
-            _ => None,
-        }
+        let (low, high) = (self.low.as_ref()?, self.high.as_ref()?);
+        // The empty text is the least, so a partition begins with it.
+        let row = low.row.as_deref().unwrap_or_default();
+        let is_point = !low.after && high.after && high.row.as_deref() == Some(row);
+        (is_point && low.partition == high.partition).then_some((&*low.partition, row))
     }
 
     /// The partition, its first row key and the one behind the last, where they are bounds.
     #[cfg(feature = "sim")]
     pub(crate) fn rows_of_partition(&self) -> [Option<&str>; 3] {
-        [self.low.partition(), self.low.row(), self.high.row()]
+        let [low, high] = [&self.low, &self.high].map(Option::as_ref);
+        let partition = low.map(|low| &*low.partition);
+        [partition, low.and_then(|low| low.row.as_deref()), high.and_then(|h| h.row.as_deref())]
     }
 
     /// True if no key can be in it.
@@ -114,9 +99,10 @@ impl KeyRange {
     /// True for the rest of a partition and the whole table, which can be told from their texts.
     fn is_plainly_full(&self) -> bool {
         match (&self.low, &self.high) {
-            (Edge::Open, Edge::Open) => true,
-            (Edge::BeforePartition(pk) | Edge::BeforeRow(pk, _), Edge::AfterPartition(end)) => {
-                pk == end && !pk.contains('\0')
+            (None, None) => true,
+            (Some(Edge { partition, after: false, .. }), Some(high)) => {
+                let is_to_the_end = high.after && high.row.is_none();
+                is_to_the_end && *partition == high.partition && !partition.contains('\0')
             }
             _ => false,
         }
@@ -124,23 +110,39 @@ impl KeyRange {
 
     /// The range that [`span`](Self::span) makes this of, or one that the same keys are in.
     pub(crate) fn of_span(span: &Span, table: TableId) -> Result<Self> {
-        let whole = (table_start(table), table_end(table));
-        let low = if *span.low <= *whole.0 { Edge::Open } else { Edge::of_bound(&span.low)? };
-        let high = match span.high.as_deref() {
-            Some(high) if high < whole.1.as_slice() => Edge::of_bound(high)?,
-            _ => Edge::Open,
-        };
-        Ok(Self { low, high })
+        let (start, end) = (table_start(table), table_end(table));
+        let low = Some(&*span.low).filter(|low| *low > start.as_slice());
+        let high = span.high.as_deref().filter(|high| *high < end.as_slice());
+        let [low, high] = [low, high].map(|bound| bound.map(Edge::of_bound).transpose());
+        Ok(Self { low: low?, high: high? })
     }
 
     pub(crate) fn span(&self, table: TableId) -> Span {
-        let low = self.low.key(table).unwrap_or_else(|| table_start(table));
-        let high = self.high.key(table).unwrap_or_else(|| table_end(table));
+        let low = self.low.as_ref().map_or_else(|| table_start(table), |low| low.key(table));
+        let high = self.high.as_ref().map_or_else(|| table_end(table), |high| high.key(table));
         Span { low: low.into(), high: Some(high.into()) }
     }
 }
 
+/// Where the texts of `keys` begin and end: before a text or after it.
+fn cuts<'k>(keys: &impl RangeBounds<&'k str>) -> [Option<(&'k str, bool)>; 2] {
+    let cut = |bound: Bound<&&'k str>, after: bool| match bound {
+        Bound::Included(key) => Some((*key, after)),
+        Bound::Excluded(key) => Some((*key, !after)),
+        Bound::Unbounded => None,
+    };
+    [cut(keys.start_bound(), false), cut(keys.end_bound(), true)]
+}
+
 impl Edge {
+    pub(super) fn of_partition(key: &str, after: bool) -> Self {
+        Self { partition: key.to_owned(), row: None, after }
+    }
+
+    pub(super) fn of_row(partition: &str, row: &str, after: bool) -> Self {
+        Self { row: Some(row.to_owned()), ..Self::of_partition(partition, after) }
+    }
+
     /// The place of a bound: behind a text if that has U+0001 at its end, which no key holds.
     fn of_bound(bound: &[u8]) -> Result<Self> {
         let text = |bytes: &[u8]| {
@@ -150,46 +152,23 @@ impl Edge {
         let texts = bound.get(TABLE_ID_BYTES..).unwrap_or_default();
         let Some(end) = texts.iter().position(|byte| *byte == 0) else {
             let before = texts.strip_suffix(&[1]);
-            return Ok(match before {
-                Some(partition) => Edge::AfterPartition(text(partition)?),
-                None => Edge::BeforePartition(text(texts)?),
-            });
+            let partition = text(before.unwrap_or(texts))?;
+            return Ok(Self { partition, row: None, after: before.is_some() });
         };
         let (partition, row) = (text(&texts[..end])?, &texts[end + 1..]);
         // A key and a zero byte is the place right behind the key.
-        let after = row.strip_suffix(&[1]).or_else(|| row.strip_suffix(&[0]));
-        Ok(match after {
-            Some(row) => Edge::AfterRow(partition, text(row)?),
-            None if row.is_empty() => Edge::BeforePartition(partition),
-            None => Edge::BeforeRow(partition, text(row)?),
-        })
+        let before = row.strip_suffix(&[1]).or_else(|| row.strip_suffix(&[0]));
+        let row = (!row.is_empty()).then(|| text(before.unwrap_or(row))).transpose()?;
+        Ok(Self { partition, row, after: before.is_some() })
     }
 
-    /// The partition that it lies in or beside.
-    pub(super) fn partition(&self) -> Option<&str> {
-        match self {
-            Edge::Open => None,
-            Edge::BeforePartition(key) | Edge::AfterPartition(key) => Some(key),
-            Edge::BeforeRow(key, _) | Edge::AfterRow(key, _) => Some(key),
+    fn key(&self, table: TableId) -> Vec<u8> {
+        match (&self.row, self.after) {
+            (None, false) => before_partition(table, &self.partition),
+            (None, true) => after_partition(table, &self.partition),
+            (Some(row), false) => before_row(table, &self.partition, row),
+            (Some(row), true) => after_row(table, &self.partition, row),
         }
-    }
-
-    #[cfg(feature = "sim")]
-    fn row(&self) -> Option<&str> {
-        match self {
-            Edge::Open | Edge::BeforePartition(_) | Edge::AfterPartition(_) => None,
-            Edge::BeforeRow(_, row) | Edge::AfterRow(_, row) => Some(row),
-        }
-    }
-
-    fn key(&self, table: TableId) -> Option<Vec<u8>> {
-        Some(match self {
-            Edge::Open => return None,
-            Edge::BeforePartition(key) => before_partition(table, key),
-            Edge::AfterPartition(key) => after_partition(table, key),
-            Edge::BeforeRow(partition, row) => before_row(table, partition, row),
-            Edge::AfterRow(partition, row) => after_row(table, partition, row),
-        })
     }
 }
 
@@ -200,20 +179,21 @@ impl fmt::Display for KeyRange {
             return write!(f, "({}, {})", Quoted(pk), Quoted(rk));
         }
         match &self.low {
-            Edge::Open => f.write_str("(start")?,
-            Edge::BeforePartition(pk) => write!(f, "[{}", Quoted(pk))?,
-            Edge::AfterPartition(pk) => write!(f, "({}", Quoted(pk))?,
-            Edge::BeforeRow(pk, rk) => write!(f, "[{}, {}", Quoted(pk), Quoted(rk))?,
-            Edge::AfterRow(pk, rk) => write!(f, "({}, {}", Quoted(pk), Quoted(rk))?,
+            None => f.write_str("(start")?,
+            Some(low) => write!(f, "{}{low}", if low.after { '(' } else { '[' })?,
         }
         f.write_str(" … ")?;
         match &self.high {
-            Edge::Open => f.write_str("end)"),
-            Edge::BeforePartition(pk) => write!(f, "{})", Quoted(pk)),
-            Edge::AfterPartition(pk) => write!(f, "{}]", Quoted(pk)),
-            Edge::BeforeRow(pk, rk) => write!(f, "{}, {})", Quoted(pk), Quoted(rk)),
-            Edge::AfterRow(pk, rk) => write!(f, "{}, {}]", Quoted(pk), Quoted(rk)),
+            None => f.write_str("end)"),
+            Some(high) => write!(f, "{high}{}", if high.after { ']' } else { ')' }),
         }
+    }
+}
+
+impl fmt::Display for Edge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{}", Quoted(&self.partition))?;
+        self.row.iter().try_for_each(|row| write!(f, ", {}", Quoted(row)))
     }
 }
 

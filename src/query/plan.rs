@@ -306,7 +306,7 @@ fn cover<'a>(may: &KeySet<'a>, intervals_max: usize) -> KeySet<'a> {
 /// Requires: `set` is contiguous.
 fn intervals(set: &KeySet<'_>) -> Vec<KeyRange> {
     let mut intervals = Vec::new();
-    let mut open: Option<(Edge, Edge)> = None;
+    let mut open: Option<(Option<Edge>, Option<Edge>)> = None;
     for piece in set.pieces() {
         for (low, high) in piece.rows.segments() {
             let (low, high) = (low_edge(&piece, low), high_edge(&piece, high));
@@ -324,33 +324,23 @@ fn intervals(set: &KeySet<'_>) -> Vec<KeyRange> {
     intervals
 }
 
-fn low_edge(piece: &Piece<'_, '_>, row: Cut<'_>) -> Edge {
+fn low_edge(piece: &Piece<'_, '_>, row: Cut<'_>) -> Option<Edge> {
     match piece.partition() {
-        Some(partition) if row == Cut::START => Edge::BeforePartition(partition.to_owned()),
-        Some(partition) => row_edge(partition, row),
-        None if piece.low == Cut::START => Edge::Open,
-        None => partition_edge(piece.low),
+        Some(partition) if row == Cut::START => Some(Edge::of_partition(partition, false)),
+        Some(partition) => Some(Edge::of_row(partition, row.text, row.after)),
+        None if piece.low == Cut::START => None,
+        None => Some(Edge::of_partition(piece.low.text, piece.low.after)),
     }
 }
 
-fn high_edge(piece: &Piece<'_, '_>, row: Option<Cut<'_>>) -> Edge {
+fn high_edge(piece: &Piece<'_, '_>, row: Option<Cut<'_>>) -> Option<Edge> {
     match (piece.partition(), row) {
-        (Some(partition), Some(row)) => row_edge(partition, row),
-        _ => piece.high.map_or(Edge::Open, partition_edge),
+        (Some(partition), Some(row)) => Some(Edge::of_row(partition, row.text, row.after)),
+        _ => piece.high.map(|cut| Edge::of_partition(cut.text, cut.after)),
     }
 }
 
-fn row_edge(partition: &str, row: Cut<'_>) -> Edge {
-    let edge = if row.after { Edge::AfterRow } else { Edge::BeforeRow };
-    edge(partition.to_owned(), row.text.to_owned())
-}
-
-fn partition_edge(cut: Cut<'_>) -> Edge {
-    let edge = if cut.after { Edge::AfterPartition } else { Edge::BeforePartition };
-    edge(cut.text.to_owned())
-}
-
-fn interval(low: Edge, high: Edge) -> KeyRange {
+fn interval(low: Option<Edge>, high: Option<Edge>) -> KeyRange {
     let range = KeyRange::between(low, high);
     // The first row of a partition has the empty key; as a point it is looked up, not sought.
     match range.as_point() {
@@ -360,15 +350,18 @@ fn interval(low: Edge, high: Edge) -> KeyRange {
 }
 
 fn class_of(interval: &KeyRange) -> Class {
-    let KeyRange { low, high } = interval;
-    let inside =
-        !matches!(low, Edge::AfterPartition(_)) && !matches!(high, Edge::BeforePartition(_));
-    let whole = matches!((low, high), (Edge::BeforePartition(_), Edge::AfterPartition(_)));
-    match (low.partition(), high.partition()) {
-        _ if interval.as_point().is_some() => Class::Point,
+    if interval.as_point().is_some() {
+        return Class::Point;
+    }
+    match (&interval.low, &interval.high) {
         (None, None) => Class::Table,
-        (Some(low), Some(high)) if low == high && whole => Class::Partition,
-        (Some(low), Some(high)) if low == high && inside => Class::RowRange,
+        (Some(low), Some(high)) if low.partition == high.partition => {
+            match ((low.row.is_some(), low.after), (high.row.is_some(), high.after)) {
+                ((false, false), (false, true)) => Class::Partition,
+                ((false, true), _) | (_, (false, false)) => Class::PartitionRange,
+                _ => Class::RowRange,
+            }
+        }
         _ => Class::PartitionRange,
     }
 }

@@ -92,26 +92,26 @@ fn a_branch_that_the_intervals_exclude_is_gone() {
 #[test]
 fn spans_are_trimmed_where_they_include_the_partition_at_their_end() {
     let filter = and([pk(Ge, "a"), pk(Le, "c"), rk(Ge, "x"), rk(Lt, "z")]);
-    let low = Edge::BeforeRow("a".into(), "x".into());
-    let high = Edge::BeforeRow("c".into(), "z".into());
+    let low = Some(Edge::of_row("a", "x", false));
+    let high = Some(Edge::of_row("c", "z", false));
     let rest = and([rk(Ge, "x"), rk(Lt, "z")]);
     check(&filter, &[KeyRange::between(low, high)], Some(rest));
     let filter = and([pk(Gt, "a"), pk(Lt, "c"), rk(Ge, "x")]);
-    let low = Edge::AfterPartition("a".into());
-    let high = Edge::BeforePartition("c".into());
+    let low = Some(Edge::of_partition("a", true));
+    let high = Some(Edge::of_partition("c", false));
     check(&filter, &[KeyRange::between(low, high)], Some(rk(Ge, "x")));
     check(&rk(Ge, "x"), &[KeyRange::all()], Some(rk(Ge, "x")));
 }
 
 #[test]
 fn one_partition_inside_many_is_not_lost() {
-    let after = KeyRange::between(Edge::AfterPartition("b".into()), Edge::Open);
+    let after = KeyRange::between(Some(Edge::of_partition("b", true)), None);
     check(&pk(Ne, "b"), &[KeyRange::partitions(.."b"), after], None);
     // All rows of `b`, and some of the others: one span.
     let filter = or([pk(Eq, "b"), and([pk(Ge, "a"), rk(Eq, "x")])]);
-    let low = Edge::BeforeRow("a".into(), "x".into());
+    let low = Some(Edge::of_row("a", "x", false));
     let rest = or([pk(Eq, "b"), rk(Eq, "x")]);
-    check(&filter, &[KeyRange::between(low, Edge::Open)], Some(rest));
+    check(&filter, &[KeyRange::between(low, None)], Some(rest));
 }
 
 #[test]

@@ -77,8 +77,8 @@ fn a_set_too_large_to_hold_is_widened_and_the_rest_asks() {
     let filter = or((0..3_000).map(step));
     let plan = plan(&filter);
     // Rows before the first are still known not to match, in every partition that is named.
-    let low = |i| Edge::BeforeRow(key(i), key(0));
-    let high = |i| if i < 3_000 { Edge::BeforePartition(key(i)) } else { Edge::Open };
+    let low = |i| Some(Edge::of_row(&key(i), &key(0), false));
+    let high = |i| (i < 3_000).then(|| Edge::of_partition(&key(i), false));
     let spans: Vec<_> = (0..3_000).map(|i| KeyRange::between(low(i), high(i + 1))).collect();
     assert!(plan.intervals == spans, "a span for each step");
     assert!(plan.rest.is_some(), "the rows are asked");
