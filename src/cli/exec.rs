@@ -156,10 +156,7 @@ fn answer_to(db: &Db, request: Request) -> Result<Response> {
 
 fn page(table: &Table, query: Query) -> Result<Response> {
     let Query { filter, select, top, next, reverse, explain } = query;
-    let mut found = table.query(filter)?;
-    if let Some(names) = &select {
-        found = found.select(&names.iter().map(String::as_str).collect::<Vec<_>>());
-    }
+    let mut found = table.query(filter)?.select_some(select.as_deref());
     if let Some(next) = next {
         found = found.after(next);
     }

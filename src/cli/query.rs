@@ -139,10 +139,7 @@ impl Query {
     }
 
     fn query(&self, table: &Table, filter: Filter) -> Result<query::Query> {
-        let mut query = table.query(filter)?;
-        if let Some(names) = self.names() {
-            query = query.select(&names.iter().map(String::as_str).collect::<Vec<_>>());
-        }
+        let mut query = table.query(filter)?.select_some(self.names());
         if let Some(top) = self.top {
             query = query.top(top);
         }

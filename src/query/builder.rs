@@ -114,6 +114,13 @@ impl Query {
         self
     }
 
+    /// Only these properties, if any are named.
+    #[cfg(any(feature = "cli", feature = "sim"))]
+    pub(crate) fn select_some(self, names: Option<&[String]>) -> Self {
+        let Some(names) = names else { return self };
+        self.select(&names.iter().map(String::as_str).collect::<Vec<_>>())
+    }
+
     /// The filter, which was checked.
     pub(crate) fn into_filter(self) -> Filter {
         self.filter

@@ -59,10 +59,8 @@ pub(super) fn query(context: &RequestContext<'_>, table: &str) -> Result<Reply, 
     let filter = context.grant.within(filter(parameters)?);
     let seconds = parameters.timeout()?.min(QUERY_SECONDS_MAX);
     let table = context.account.db.table(table)?;
-    let mut query = table.query(filter)?.time_budget(Duration::from_secs(seconds));
-    if let Some(names) = &select {
-        query = query.select(&names.iter().map(String::as_str).collect::<Vec<_>>());
-    }
+    let query = table.query(filter)?.time_budget(Duration::from_secs(seconds));
+    let mut query = query.select_some(select.as_deref());
     if let Some(next) = next {
         query = query.after(next);
     }

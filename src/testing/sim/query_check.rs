@@ -191,13 +191,11 @@ impl Engine {
     fn begin(&self, table: &str, query: &Query, at: Option<&Pinned>) -> EngineResult<EngineQuery> {
         let (table, at) = self.table_at(table, at)?;
         let filter = query.filter.as_ref().map(ToString::to_string).unwrap_or_default();
-        let mut begun = match at {
+        let begun = match at {
             None => table.query(filter)?,
             Some(snapshot) => table.at(snapshot).query(filter)?,
         };
-        if let Some(names) = &query.select {
-            begun = begun.select(&names.iter().map(|name| &**name).collect::<Vec<_>>());
-        }
+        let mut begun = begun.select_some(query.select.as_deref());
         if let Some(top) = query.top {
             begun = begun.top(top);
         }
