@@ -71,34 +71,41 @@ named! {
     pub const ALL;
 }
 
-/// How an operation fails.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-#[non_exhaustive]
-pub enum FaultKind {
-    /// An input/output error: nothing is done. A failed sync moreover gives up what was not durable:
-    /// it can still be read, and a later sync that succeeds does not save it.
-    Eio,
-    /// No space left: nothing is done; the error's kind is `StorageFull`.
-    Enospc,
-    /// The call is interrupted once. The seam repeats it, so that the caller sees no error.
-    Eintr,
-    /// A write writes its first half and then fails like `Eio`; other operations fail like `Eio`.
-    ShortWrite,
-    /// The first call of a transfer moves only half. The seam completes it, so that the caller sees no error.
-    ShortTransfer,
+named! {
+    /// How an operation fails.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    #[non_exhaustive]
+    pub enum FaultKind {
+        /// An input/output error: nothing is done. A failed sync moreover gives up what was not durable:
+        /// it can still be read, and a later sync that succeeds does not save it.
+        #[default]
+        Eio "eio",
+        /// No space left: nothing is done; the error's kind is `StorageFull`.
+        Enospc "enospc",
+        /// The call is interrupted once. The seam repeats it, so that the caller sees no error.
+        Eintr "eintr",
+        /// A write writes its first half and then fails like `Eio`; other operations fail like `Eio`.
+        ShortWrite "short-write",
+        /// The first call of a transfer moves only half. The seam completes it, so that the caller sees no error.
+        ShortTransfer "short-transfer",
+    }
+
+    /// The word in the text of a simulation.
+    pub(crate) fn word;
+    pub const ALL;
 }
 
 /// A failure to come: by default that of the next operation, whatever it is, once.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fault {
-    kind: FaultKind,
-    op: Option<OpKind>,
-    path: Option<String>,
+    pub(crate) kind: FaultKind,
+    pub(crate) op: Option<OpKind>,
+    pub(crate) path: Option<String>,
     /// Only reads and maps of these bytes.
     within: Option<Range<u64>>,
     /// How many matching operations pass before it.
-    after: u64,
-    sticky: bool,
+    pub(crate) after: u64,
+    pub(crate) sticky: bool,
     spent: bool,
 }
 
@@ -165,8 +172,7 @@ impl fmt::Debug for Guard {
 impl Fault {
     /// The next operation fails, once.
     pub fn new(kind: FaultKind) -> Self {
-        let (op, path, within) = (None, None, None);
-        Self { kind, op, path, within, after: 0, sticky: false, spent: false }
+        Self { kind, ..Self::default() }
     }
 
     /// Only operations of this kind count and fail.
@@ -234,15 +240,6 @@ impl Fault {
 }
 
 impl FaultKind {
-    /// Every kind.
-    pub const ALL: [FaultKind; 5] = [
-        FaultKind::Eio,
-        FaultKind::Enospc,
-        FaultKind::Eintr,
-        FaultKind::ShortWrite,
-        FaultKind::ShortTransfer,
-    ];
-
     /// True if the caller sees no error: the seam repeats or completes the call.
     pub fn is_hidden(self) -> bool {
         matches!(self, FaultKind::Eintr | FaultKind::ShortTransfer)

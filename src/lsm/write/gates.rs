@@ -13,16 +13,24 @@ use std::sync::Arc;
 use crate::error::{Code, Error, Result};
 use crate::format::span::Span;
 use crate::model::Seq;
+use crate::named::named;
 use crate::sync::{ArcSwap, AtomicU64, Ordering};
 
-/// The operations that a closed gate refuses.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
-pub enum GateMode {
-    /// Writes.
-    ReadOnly,
-    /// Writes and reads.
-    Offline,
+named! {
+    /// What a closed gate holds back.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
+    #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
+    pub enum GateMode {
+        /// Writes.
+        #[default]
+        ReadOnly "ReadOnly",
+        /// Writes and reads.
+        Offline "Offline",
+    }
+
+    /// The mode as it is written: `ReadOnly` or `Offline`.
+    pub fn as_str;
+    const ALL;
 }
 
 /// A closed gate.
@@ -49,17 +57,9 @@ pub(crate) struct Gates {
 }
 
 impl GateMode {
-    /// The name of the mode: `ReadOnly` or `Offline`.
-    pub fn as_str(self) -> &'static str {
-        match self {
-            GateMode::ReadOnly => "ReadOnly",
-            GateMode::Offline => "Offline",
-        }
-    }
-
-    /// The mode with this name.
+    /// The mode of this name.
     pub(crate) fn parse(name: &str) -> Option<Self> {
-        [GateMode::ReadOnly, GateMode::Offline].into_iter().find(|mode| mode.as_str() == name)
+        Self::ALL.into_iter().find(|mode| mode.as_str() == name)
     }
 }
 

@@ -24,7 +24,7 @@ use super::generate::RING;
 use super::oracle::{self, Gates, Tables};
 use super::power::{End, PowerFs};
 use super::row::{Row, key};
-use super::step::{Config, Lane, Mode, Scan, Verb, Write};
+use super::step::{Config, Lane, Scan, Verb, Write};
 
 /// Where the database lives.
 pub const PATH: &str = "db";
@@ -259,10 +259,7 @@ impl Engine {
             None => table.scan(range(scan)),
             Some(at) => table.at(at).scan(range(scan)),
         };
-        Ok(match &scan.select {
-            Some(names) => query.select(&names.iter().map(|name| &**name).collect::<Vec<_>>()),
-            None => query,
-        })
+        Ok(query.select_some(scan.select.as_deref()))
     }
 
     /// An iterator over what is visible now, whatever the scan says of pages and snapshots.
@@ -439,7 +436,7 @@ pub(super) fn state_of(db: &Db) -> Result<Tables> {
     for name in db.tables()? {
         let (table, gates) = (db.table(&name)?, gates_of(db, &name)?);
         let is_throttled = db.engine().env().options.targets.is_some();
-        let is_offline = gates.values().any(|mode| *mode == Mode::Offline);
+        let is_offline = gates.values().any(|mode| *mode == GateMode::Offline);
         let rows: Vec<Row> = if is_offline || is_throttled {
             rows_behind(db, &table)?
         } else {
@@ -460,11 +457,7 @@ fn gates_of(db: &Db, name: &str) -> Result<Gates> {
     let gates = db.gates()?.into_iter().filter(|gate| gate.table == name);
     let gate = |gate: crate::db::ClosedGate| {
         let [pk, from, to] = gate.range.rows_of_partition().map(|text| text.map(str::to_owned));
-        let mode = match gate.mode {
-            GateMode::ReadOnly => Mode::ReadOnly,
-            GateMode::Offline => Mode::Offline,
-        };
-        (Scan { pk, from, to, ..Scan::default() }, mode)
+        (Scan { pk, from, to, ..Scan::default() }, gate.mode)
     };
     Ok(gates.map(gate).collect())
 }

@@ -30,7 +30,7 @@ impl Runner {
             Step::Crash { seed, ops: Some(ops) } => {
                 self.engine.power.arm(*ops, End::PowerCut(*seed));
             }
-            Step::Fault(fault) => self.engine.faults.arm(fault.fault()),
+            Step::Fault(fault) => self.engine.faults.arm(fault.clone()),
             Step::FaultsOff => self.engine.faults.disarm(),
             Step::Quota(headroom) => {
                 let fs = &self.engine.fs;

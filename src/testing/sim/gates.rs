@@ -9,12 +9,13 @@
 //! Not here: what the engine holds back (`lsm::gates`).
 
 use crate::error::Error;
+use crate::lsm::GateMode;
 
 use super::counts::Event;
 use super::row::Row;
 use super::runner::{Outcome, Runner, line};
 use super::runner_state::Held;
-use super::step::{Mode, Scan};
+use super::step::Scan;
 
 impl Runner {
     /// What gates say to a read of `table` that shows these rows, now or at a snapshot.
@@ -31,7 +32,7 @@ impl Runner {
         mut keys: impl Iterator<Item = (&'k str, &'k str)>,
     ) -> Held {
         let Some(now) = self.oracle.tables.get(&table.to_lowercase()) else { return Held::No };
-        let offline = now.gates.iter().filter(|(_, mode)| **mode == Mode::Offline);
+        let offline = now.gates.iter().filter(|(_, mode)| **mode == GateMode::Offline);
         let offline: Vec<&Scan> = offline.map(|(span, _)| span).collect();
         let pinned = at.and_then(|at| self.snapshots.get(at)).map(|(pinned, _)| pinned);
         // Another table was called so when the snapshot was taken.

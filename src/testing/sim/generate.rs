@@ -8,11 +8,12 @@
 
 mod query;
 
-use crate::fs::{FaultKind, OpKind};
+use crate::fs::{Fault, FaultKind, OpKind};
+use crate::lsm::GateMode;
 use crate::options::{Durability, IoMode};
 use crate::rng::Rng;
 
-use super::step::{Condition, Config, FaultAt, Lane, Mode, Scan, Step, Verb, Write};
+use super::step::{Condition, Config, Lane, Scan, Step, Verb, Write};
 use super::value::Val;
 
 /// How often each kind of step comes up, in parts of their sum; a thousand go to reads and writes.
@@ -100,15 +101,7 @@ pub(super) struct Generator<'a> {
 /// Makes one kind of step.
 type Make<'a> = fn(&mut Generator<'a>) -> Step;
 
-impl<'a> Source<'a> {
-    pub(super) fn seeded(seed: u64) -> Self {
-        Source::Seed(Rng::from_seed(seed))
-    }
-
-    pub(super) fn bytes(bytes: &'a [u8]) -> Self {
-        Source::Bytes(bytes)
-    }
-
+impl Source<'_> {
     /// A number below `bound`; 0 when the bytes are spent.
     fn below(&mut self, bound: u64) -> u64 {
         match self {
@@ -348,7 +341,7 @@ impl<'a> Generator<'a> {
 
     /// Closes a gate for some steps, or closes the one that is closed in another way.
     fn gate_step(&mut self, table: String) -> Step {
-        let modes = [Mode::ReadOnly, Mode::Offline, Mode::Offline];
+        let modes = [GateMode::ReadOnly, GateMode::Offline, GateMode::Offline];
         let mode = *self.source.pick(&modes);
         if let Some((_, Step::Lift { table, scan })) = &self.lift {
             return Step::Gate { table: table.clone(), scan: scan.clone(), mode };
@@ -362,12 +355,8 @@ impl<'a> Generator<'a> {
 
     fn background_step(&mut self) -> Step {
         let steps = 1 + self.source.index(4);
-        match self.source.below(5) {
-            0 => Step::Background(steps, Some(Lane::Log)),
-            1 => Step::Background(steps, Some(Lane::Flush)),
-            2 => Step::Background(steps, Some(Lane::Compact)),
-            _ => Step::Background(steps, None),
-        }
+        let lanes = [Some(Lane::Log), Some(Lane::Flush), Some(Lane::Compact), None, None];
+        Step::Background(steps, *self.source.pick(&lanes))
     }
 
     fn upkeep_step(&mut self) -> Step {
@@ -557,7 +546,9 @@ impl<'a> Generator<'a> {
             self.remedy = Some((2 + self.source.below(6), Step::Crash { seed, ops: None }));
         }
         let nth = self.source.below(if op.is_none() { 30 } else { 6 });
-        Step::Fault(FaultAt { kind, op, path, nth, sticky: self.source.chance(1, 4) })
+        let mut fault = Fault::new(kind).nth(nth);
+        (fault.op, fault.path, fault.sticky) = (op, path, self.source.chance(1, 4));
+        Step::Fault(fault)
     }
 
     fn rot_step(&mut self) -> Step {

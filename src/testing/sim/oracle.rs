@@ -14,10 +14,11 @@ use std::collections::hash_map::DefaultHasher;
 use std::hash::{Hash, Hasher};
 use std::rc::Rc;
 
+use crate::lsm::GateMode;
 use crate::options::Durability;
 
 use super::row::{Key, Row, key};
-use super::step::{Condition, Mode, Scan, Verb, Write};
+use super::step::{Condition, Scan, Verb, Write};
 
 /// A user's table; shared between states until one of them changes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -31,7 +32,7 @@ pub struct Table {
 }
 
 /// The closed gates of a table: of each scan only the bounds count.
-pub type Gates = BTreeMap<Scan, Mode>;
+pub type Gates = BTreeMap<Scan, GateMode>;
 
 /// By lower-cased name.
 pub type Tables = BTreeMap<String, Table>;
@@ -59,7 +60,7 @@ pub(crate) enum Change {
     /// The same of several tables, to make room: whoever asked wrote something else.
     Oldest { tables: Vec<String>, below: u64 },
     /// A gate is closed.
-    Gate { table: String, scan: Scan, mode: Mode },
+    Gate { table: String, scan: Scan, mode: GateMode },
     /// A gate is opened.
     Lift { table: String, scan: Scan },
     /// Rows that were exported come back as they were.

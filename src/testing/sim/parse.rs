@@ -5,12 +5,13 @@
 use std::fmt::{self, Display};
 use std::str::FromStr;
 
-use crate::fs::{FaultKind, OpKind};
+use crate::fs::{Fault, FaultKind, OpKind};
+use crate::lsm::GateMode;
 use crate::options::{Durability, IoMode};
 
 use super::expr::Expr;
 use super::query::{Query, Want};
-use super::step::{Condition, Config, FaultAt, Lane, Mode, Scan, Step, Verb, Write};
+use super::step::{Condition, Config, Lane, Scan, Step, Verb, Write};
 use super::value::Val;
 use super::words::{entity_text, word};
 
@@ -108,19 +109,11 @@ forms! {
     "clock" Clock(millis) millis: word("milliseconds");
 }
 
-const VERBS: [(Verb, &str); 7] = [
-    (Verb::Insert, "insert"),
-    (Verb::Upsert, "upsert"),
-    (Verb::Upsert, "put"),
-    (Verb::UpsertMerge, "upsert-merge"),
-    (Verb::Replace, "replace"),
-    (Verb::Merge, "merge"),
-    (Verb::Delete, "delete"),
-];
 const DURABILITIES: [(Durability, &str); 3] =
     [(Durability::Sync, "sync"), (Durability::Os, "os"), (Durability::Buffered, "buffered")];
 const IO_MODES: [(IoMode, &str); 2] = [(IoMode::Mmap, "mmap"), (IoMode::Pread, "pread")];
-const MODES: [(Mode, &str); 2] = [(Mode::ReadOnly, "read-only"), (Mode::Offline, "offline")];
+const MODES: [(GateMode, &str); 2] =
+    [(GateMode::ReadOnly, "read-only"), (GateMode::Offline, "offline")];
 const LANES: [(Lane, &str); 3] =
     [(Lane::Log, "log"), (Lane::Flush, "flush"), (Lane::Compact, "compact")];
 const OPS: [(OpKind, &str); 12] = [
@@ -137,13 +130,6 @@ const OPS: [(OpKind, &str); 12] = [
     (OpKind::Read, "read"),
     (OpKind::Map, "map"),
 ];
-const FAULTS: [(FaultKind, &str); 5] = [
-    (FaultKind::Eio, "eio"),
-    (FaultKind::Enospc, "enospc"),
-    (FaultKind::Eintr, "eintr"),
-    (FaultKind::ShortWrite, "short-write"),
-    (FaultKind::ShortTransfer, "short-transfer"),
-];
 const WANTS: [(Want, &str); 3] =
     [(Want::Count, "count"), (Want::CountByPartition, "counts"), (Want::Explain, "explain")];
 
@@ -154,6 +140,12 @@ fn name_in<T: PartialEq>(names: &[(T, &'static str)], item: &T) -> &'static str 
 
 fn find_in<T: Clone>(names: &[(T, &str)], name: &str) -> Option<T> {
     names.iter().find(|(_, other)| *other == name).map(|(item, _)| item.clone())
+}
+
+/// The verb of this name; `put` is a short one for `upsert`.
+fn verb_of(name: &str) -> Option<Verb> {
+    let name = if name == "put" { "upsert" } else { name };
+    Verb::ALL.into_iter().find(|verb| verb.name() == name)
 }
 
 /// The word for a durability in the text of steps.
@@ -351,7 +343,7 @@ impl Text<'_> {
         self.option(&mut scan.at, "at")
     }
 
-    fn mode(&mut self, mode: &mut Mode) -> Result<(), String> {
+    fn mode(&mut self, mode: &mut GateMode) -> Result<(), String> {
         let mut some = Some(*mode);
         self.named(&mut some, "mode", &MODES)?;
         *mode = some.ok_or("`gate` wants a mode")?;
@@ -384,14 +376,14 @@ impl Text<'_> {
         Ok(())
     }
 
-    fn fault(&mut self, fault: &mut FaultAt) -> Result<(), String> {
-        let mut kind = name_in(&FAULTS, &fault.kind).to_owned();
-        self.word(&mut kind, "a kind")?;
-        fault.kind =
-            find_in(&FAULTS, &kind).ok_or_else(|| format!("`{kind}` is no kind of fault"))?;
+    fn fault(&mut self, fault: &mut Fault) -> Result<(), String> {
+        let mut word = fault.kind.word().to_owned();
+        self.word(&mut word, "a kind")?;
+        let kind = FaultKind::ALL.into_iter().find(|kind| kind.word() == word);
+        fault.kind = kind.ok_or_else(|| format!("`{word}` is no kind of fault"))?;
         self.named(&mut fault.op, "op", &OPS)?;
         self.option(&mut fault.path, "path")?;
-        self.value(&mut fault.nth, "nth", Some(0))?;
+        self.value(&mut fault.after, "nth", Some(0))?;
         self.value(&mut fault.sticky, "sticky", Some(false))
     }
 
@@ -432,7 +424,7 @@ impl Display for Step {
         let mut text = Text::default();
         let command = self.clone().visit(&mut text).map_err(|_| fmt::Error)?;
         let command = match self {
-            Step::Write { write, .. } => name_in(&VERBS, &write.verb),
+            Step::Write { write, .. } => write.verb.name(),
             _ => command,
         };
         write!(f, "{command}{}{}", text.line, text.input)
@@ -445,7 +437,7 @@ impl Display for Step {
 /// What the command lacks, or has too much of, or what cannot be read.
 pub fn steps(line: &str, input: &[&str]) -> Result<Option<Vec<Step>>, String> {
     let command = Command::parse(line)?;
-    let verb = find_in(&VERBS, &command.name);
+    let verb = verb_of(&command.name);
     let name = if verb.is_some() { "insert" } else { &command.name };
     let Some(mut blank) = Step::blank(name) else { return Ok(None) };
     if let Step::Write { write, .. } = &mut blank {
@@ -468,7 +460,7 @@ pub fn steps(line: &str, input: &[&str]) -> Result<Option<Vec<Step>>, String> {
 /// `delete if=current pk rk`
 fn group_write(line: &str) -> Result<Write, String> {
     let mut tokens = tokens(line)?.into_iter().peekable();
-    let verb = tokens.next().and_then(|name| find_in(&VERBS, &name));
+    let verb = tokens.next().and_then(|name| verb_of(&name));
     let verb = verb.ok_or_else(|| format!("`{line}` opens with no verb"))?;
     let condition = tokens.next_if(|token| token.starts_with("if="));
     let condition = condition.map_or(Ok(Condition::Any), |text| text["if=".len()..].parse())?;
@@ -478,7 +470,7 @@ fn group_write(line: &str) -> Result<Write, String> {
 
 impl Display for Write {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(name_in(&VERBS, &self.verb))?;
+        f.write_str(self.verb.name())?;
         if self.condition != Condition::Any {
             write!(f, " if={}", self.condition)?;
         }

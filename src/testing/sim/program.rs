@@ -10,6 +10,7 @@ use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 
 use crate::codec::{HashSeed, hash};
+use crate::rng::Rng;
 
 use super::counts::Counts;
 use super::generate::{Generator, Source};
@@ -69,12 +70,12 @@ pub struct Found {
 impl Program {
     /// The program that `seed` decides: a table, and steps as `mix` weighs them, `length` in all.
     pub fn random(seed: u64, length: usize, mix: Mix) -> Program {
-        Self::generate(seed, Source::seeded(seed), length, mix)
+        Self::generate(seed, Source::Seed(Rng::from_seed(seed)), length, mix)
     }
 
     /// The program that `bytes` decide, of at most `length` steps; it ends with the bytes.
     pub fn from_bytes(bytes: &[u8], length: usize, mix: Mix) -> Program {
-        Self::generate(0, Source::bytes(bytes), length, mix)
+        Self::generate(0, Source::Bytes(bytes), length, mix)
     }
 
     fn generate(seed: u64, source: Source<'_>, length: usize, mix: Mix) -> Program {

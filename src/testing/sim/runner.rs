@@ -279,7 +279,7 @@ impl Runner {
             }
             (_, Change::Expire { table, below }) => untagged(self.engine.expire(table, *below)),
             (_, Change::Gate { table, scan, mode }) => {
-                untagged(self.engine.db().gate(table, range(scan), mode.to_engine()))
+                untagged(self.engine.db().gate(table, range(scan), *mode))
             }
             (_, Change::Lift { table, scan }) => {
                 untagged(self.engine.db().lift_gate(table, range(scan)))

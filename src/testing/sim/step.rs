@@ -8,30 +8,37 @@
 
 use std::time::Duration;
 
-use crate::fs::{Fault, FaultKind, OpKind};
+use crate::fs::Fault;
 use crate::lsm::GateMode;
 use crate::model::Entity;
+use crate::named::named;
 use crate::options::{Durability, IoMode};
 
 use super::query::Query;
 use super::value::Val;
 
-/// The verb of a write, as the methods of `Table` are called.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Verb {
-    /// Refused if the entity exists.
-    #[default]
-    Insert,
-    /// Replaces or inserts.
-    Upsert,
-    /// Merges or inserts.
-    UpsertMerge,
-    /// Refused if the entity does not exist.
-    Replace,
-    /// Keeps the properties that are not named; refused if the entity does not exist.
-    Merge,
-    /// Refused if the entity does not exist.
-    Delete,
+named! {
+    /// The verb of a write, as the methods of `Table` are called.
+    #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+    pub enum Verb {
+        /// Refused if the entity exists.
+        #[default]
+        Insert "insert",
+        /// Replaces or inserts.
+        Upsert "upsert",
+        /// Merges or inserts.
+        UpsertMerge "upsert-merge",
+        /// Refused if the entity does not exist.
+        Replace "replace",
+        /// Keeps the properties that are not named; refused if the entity does not exist.
+        Merge "merge",
+        /// Refused if the entity does not exist.
+        Delete "delete",
+    }
+
+    /// The command in the text of a program.
+    pub(super) fn name;
+    pub const ALL;
 }
 
 /// Which entity tag a write demands.
@@ -72,16 +79,6 @@ pub enum Lane {
     Flush,
     /// Merges of files, and what follows them.
     Compact,
-}
-
-/// What a closed gate holds back.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Mode {
-    /// Writes.
-    #[default]
-    ReadOnly,
-    /// Writes and reads.
-    Offline,
 }
 
 /// What a scan covers and how it is read.
@@ -134,21 +131,6 @@ pub struct Config {
     pub seed: u64,
 }
 
-/// A file operation to fail.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FaultAt {
-    /// What happens to it.
-    pub kind: FaultKind,
-    /// Any operation counts if there is none.
-    pub op: Option<OpKind>,
-    /// How the path ends.
-    pub path: Option<String>,
-    /// So many such operations pass first.
-    pub nth: u64,
-    /// From then on every such operation fails.
-    pub sticky: bool,
-}
-
 /// One thing done to the database, its disk, its process or its clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
@@ -181,7 +163,7 @@ pub enum Step {
         /// What is held back.
         scan: Scan,
         /// How.
-        mode: Mode,
+        mode: GateMode,
     },
     /// Opens the gate with exactly these bounds.
     Lift {
@@ -338,7 +320,7 @@ pub enum Step {
         ops: Option<u64>,
     },
     /// An operation fails, now or later.
-    Fault(FaultAt),
+    Fault(Fault),
     /// Armed faults are forgotten.
     FaultsOff,
     /// At most so many bytes more than now, or no limit.
@@ -363,15 +345,6 @@ impl Write {
             entity.set(&**name, value.to_value());
         }
         entity
-    }
-}
-
-impl Mode {
-    pub(super) fn to_engine(self) -> GateMode {
-        match self {
-            Mode::ReadOnly => GateMode::ReadOnly,
-            Mode::Offline => GateMode::Offline,
-        }
     }
 }
 
@@ -419,36 +392,12 @@ impl Config {
 }
 
 impl Verb {
-    /// Every verb.
-    pub const ALL: [Verb; 6] =
-        [Verb::Insert, Verb::Upsert, Verb::UpsertMerge, Verb::Replace, Verb::Merge, Verb::Delete];
-
     /// Whether the verb has a form that takes an entity tag.
     pub fn is_conditional(self) -> bool {
         match self {
             Verb::Replace | Verb::Merge | Verb::Delete => true,
             Verb::Insert | Verb::Upsert | Verb::UpsertMerge => false,
         }
-    }
-}
-
-impl Default for FaultAt {
-    fn default() -> Self {
-        Self { kind: FaultKind::Eio, op: None, path: None, nth: 0, sticky: false }
-    }
-}
-
-impl FaultAt {
-    /// The fault as the file system takes it.
-    pub(super) fn fault(&self) -> Fault {
-        let mut fault = Fault::new(self.kind).nth(self.nth);
-        if let Some(op) = self.op {
-            fault = fault.on(op);
-        }
-        if let Some(path) = &self.path {
-            fault = fault.on_path(path);
-        }
-        if self.sticky { fault.sticky() } else { fault }
     }
 }
 
