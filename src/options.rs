@@ -16,13 +16,17 @@ pub(crate) const LOG_BUFFER_BYTES: usize = 512 << 10;
 
 /// How durable a commit is when it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+#[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Durability {
     /// In this process's memory: survives neither a crash of the process nor a power cut until
     /// `Db::sync`, the background sync (every second or 8 MB), or a clean close.
+    #[cfg_attr(feature = "cli", value(help = "Nothing, until the database is closed"))]
     Buffered,
     /// Handed to the operating system: survives a crash of the process; a power cut may take the last second.
+    #[cfg_attr(feature = "cli", value(help = "The end of the process, not a power cut"))]
     Os,
     /// On the disk: survives a power cut.
+    #[cfg_attr(feature = "cli", value(help = "A power cut"))]
     Sync,
 }
 

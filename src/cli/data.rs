@@ -8,11 +8,12 @@ use clap::{Args, ValueEnum};
 use super::failure::{Failure, Outcome};
 use super::files;
 use super::moving::KeyArgs;
-use super::open::{Create, DurabilityName, open_durable, open_to_read};
+use super::open::{Create, open_durable, open_to_read};
 use super::output::{Format, print, write_entities, write_entity};
 use crate::error::{Code, Error};
 use crate::json::exec::read_etag;
 use crate::json::odata;
+use crate::options::Durability;
 use crate::table::Operation;
 
 /// Ample for an entity of 1 MiB in any spelling.
@@ -35,8 +36,8 @@ pub(super) struct Put {
     #[arg(long)]
     etag: Option<String>,
     /// What the write survives
-    #[arg(long, value_enum, default_value_t = DurabilityName::Sync)]
-    durability: DurabilityName,
+    #[arg(long, value_enum, default_value_t = Durability::Sync)]
+    durability: Durability,
 }
 
 const PUT_HELP: &str = "\
@@ -107,8 +108,8 @@ pub(super) struct Delete {
     #[arg(long, requires = "partition_key")]
     etag: Option<String>,
     /// What the deletion survives
-    #[arg(long, value_enum, default_value_t = DurabilityName::Sync)]
-    durability: DurabilityName,
+    #[arg(long, value_enum, default_value_t = Durability::Sync)]
+    durability: Durability,
 }
 
 /// Print the entities of a table, or of a range of keys, in key order.

@@ -53,7 +53,7 @@ use std::process::ExitCode;
 use clap::{Args, Parser, Subcommand};
 
 use self::failure::{Outcome, exit_code};
-use self::open::DurabilityName;
+use crate::options::Durability;
 
 /// An embedded store of typed entities, keyed by PartitionKey and RowKey.
 ///
@@ -150,7 +150,7 @@ struct Stress {
     dir: PathBuf,
     /// What a write survives [default: sync with --partition, else another one at each start]
     #[arg(long, value_enum)]
-    durability: Option<DurabilityName>,
+    durability: Option<Durability>,
     /// Print JSON, one object a test or scenario
     #[arg(long)]
     json: bool,

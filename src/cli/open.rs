@@ -3,24 +3,13 @@
 use std::path::Path;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 
 use super::failure::{Failure, Outcome};
 use crate::db::Db;
 use crate::error::ErrorKind;
 use crate::options::{Durability, OnFull, Options};
 use crate::sync::{Condvar, Mutex};
-
-/// What a write survives once it is acknowledged.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum DurabilityName {
-    /// A power cut
-    Sync,
-    /// The end of the process, not a power cut
-    Os,
-    /// Nothing, until the database is closed
-    Buffered,
-}
 
 /// Whether a command may create the database that it is given.
 #[derive(Clone, Copy, PartialEq, Eq)]
@@ -33,8 +22,8 @@ pub(super) enum Create {
 #[derive(Args)]
 pub(in crate::cli) struct OpenArgs {
     /// What a write survives once its answer is there
-    #[arg(long, value_enum, default_value_t = DurabilityName::Sync)]
-    durability: DurabilityName,
+    #[arg(long, value_enum, default_value_t = Durability::Sync)]
+    durability: Durability,
     /// Keep the last queries that took so long or longer: `exec` has them by the operation slow_queries, `serve` logs them
     /// and has them on the page for people at /stats
     #[arg(long, value_name = "MILLISECONDS")]
@@ -49,16 +38,6 @@ pub(in crate::cli) struct OpenArgs {
     /// for several tables give it several times. They may be created later
     #[arg(long, value_name = "TABLE", requires = "max_disk")]
     drop_oldest: Vec<String>,
-}
-
-impl From<DurabilityName> for Durability {
-    fn from(name: DurabilityName) -> Self {
-        match name {
-            DurabilityName::Sync => Durability::Sync,
-            DurabilityName::Os => Durability::Os,
-            DurabilityName::Buffered => Durability::Buffered,
-        }
-    }
 }
 
 impl OpenArgs {
@@ -90,7 +69,7 @@ pub(super) fn set<T>(
 }
 
 pub(super) fn open(path: &Path, create: Create) -> Outcome<Db> {
-    open_durable(path, create, DurabilityName::Sync)
+    open_durable(path, create, Durability::Sync)
 }
 
 /// Opens a database to read it: beside a process that writes it, as of its last durable commit.
@@ -103,7 +82,7 @@ pub(super) fn open_to_read(path: &Path) -> Outcome<Db> {
     }
 }
 
-pub(super) fn open_durable(path: &Path, create: Create, durability: DurabilityName) -> Outcome<Db> {
+pub(super) fn open_durable(path: &Path, create: Create, durability: Durability) -> Outcome<Db> {
     open_with(Db::options(), path, create, durability)
 }
 
@@ -118,14 +97,9 @@ pub(super) fn keeping(options: Options) -> Options {
     Options { keep_changes_on: true, ..options }
 }
 
-fn open_with(
-    options: Options,
-    path: &Path,
-    create: Create,
-    durability: DurabilityName,
-) -> Outcome<Db> {
+fn open_with(options: Options, path: &Path, create: Create, durability: Durability) -> Outcome<Db> {
     keeping(options)
-        .durability(durability.into())
+        .durability(durability)
         .create_if_missing(create == Create::IfMissing)
         .open(path)
         .map_err(Failure::Open)

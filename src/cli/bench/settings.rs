@@ -2,8 +2,8 @@
 
 use clap::Args;
 
-use crate::cli::open::{DurabilityName, read_bytes};
-use crate::options::IoMode;
+use crate::cli::open::read_bytes;
+use crate::options::{Durability, IoMode};
 
 pub(super) const NUM: u64 = 1_000_000;
 pub(super) const VALUE_SIZE: u32 = 100;
@@ -55,8 +55,8 @@ pub(super) struct Settings {
         value_parser = number::<1, { 1 << 32 }>)]
     pub(super) write_rate: Option<u64>,
     /// What a commit survives; fillsync always takes sync
-    #[arg(long, value_enum, default_value_t = DurabilityName::Os)]
-    pub(super) durability: DurabilityName,
+    #[arg(long, value_enum, default_value_t = Durability::Os)]
+    pub(super) durability: Durability,
     /// How files are read
     #[arg(long, value_enum, default_value_t = IoMode::Mmap)]
     pub(super) io: IoMode,

@@ -103,7 +103,7 @@ impl Settings {
     pub(super) fn options(&self) -> Options {
         let size = |bytes: Option<u64>| bytes.map(|bytes| bytes as usize);
         let options = Db::options()
-            .durability(self.durability.into())
+            .durability(self.durability)
             .io_mode(self.io)
             .codec(if self.compress { Codec::Zstd } else { Codec::None })
             .background_bytes_per_second(self.rate_limit.unwrap_or(0));

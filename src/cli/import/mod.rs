@@ -31,11 +31,12 @@ use self::rows::{
 use super::csv::CsvReader;
 use super::failure::{Failure, Outcome};
 use super::files::{self, Input, Spool};
-use super::open::{Create, DurabilityName, open_durable};
+use super::open::{Create, open_durable};
 use super::output::print;
 use super::progress::Progress;
 use crate::clock::{Clock, SystemClock};
 use crate::error::Result;
+use crate::options::Durability;
 use crate::table::{LoadMode, Loader};
 
 /// Load CSV or NDJSON, also gzip, into a table.
@@ -60,8 +61,8 @@ pub(super) struct Import {
     #[arg(long, value_enum, default_value_t = LoadMode::Insert)]
     mode: LoadMode,
     /// What a loaded group survives
-    #[arg(long, value_enum, default_value_t = DurabilityName::Sync)]
-    durability: DurabilityName,
+    #[arg(long, value_enum, default_value_t = Durability::Sync)]
+    durability: Durability,
     /// Print, per group, the last line up to which everything is loaded (or rejected) and durable
     #[arg(long)]
     ack: bool,

@@ -22,13 +22,14 @@ use clap::Args;
 use self::advice::{Advice, Sample};
 use self::timing::{Timing, micros};
 use super::failure::{Failure, Outcome};
-use super::open::{Create, DurabilityName, open, open_durable};
+use super::open::{Create, open, open_durable};
 use super::output::{Output, print, with_thousands};
 use crate::clock::{Clock, ManualClock, SystemClock};
 use crate::db::Db;
 use crate::error::{Error, Result};
 use crate::json::Object;
 use crate::model::Entity;
+use crate::named::named;
 use crate::options::{Background, Durability, Options, Targets};
 use crate::query::KeyRange;
 use crate::rng::Rng;
@@ -100,12 +101,16 @@ struct Trial {
     verdict: Verdict,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Verdict {
-    Pass,
-    /// Nothing is held back, and little is left.
-    NoMargin,
-    Fail,
+named! {
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    enum Verdict {
+        Pass "pass",
+        /// Nothing is held back, and little is left.
+        NoMargin "pass without margin",
+        Fail "fail",
+    }
+
+    fn as_str;
 }
 
 impl Pressure {
@@ -115,17 +120,12 @@ impl Pressure {
         self.partition.is_some()
     }
 
-    pub(super) fn run(
-        &self,
-        dir: &Path,
-        durability: Option<DurabilityName>,
-        json: bool,
-    ) -> Outcome {
+    pub(super) fn run(&self, dir: &Path, durability: Option<Durability>, json: bool) -> Outcome {
         let (Some(partition), Some(rate)) = (&self.partition, self.rate) else {
             return Err(Failure::Usage("name a --partition and a --rate".to_owned()));
         };
         let sample = self.read_sample(partition)?;
-        let durability = durability.unwrap_or(DurabilityName::Sync);
+        let durability = durability.unwrap_or(Durability::Sync);
         let db = open_durable(dir, Create::IfMissing, durability)?;
         let table = db.create_table(TABLE)?;
         let rows = self.load(&table, partition, &sample)?;
@@ -252,16 +252,6 @@ impl Pressure {
         drop(table);
         db.close()?;
         Ok(Trial { name, target, requests, busy, verdict })
-    }
-}
-
-impl Verdict {
-    fn as_str(self) -> &'static str {
-        match self {
-            Verdict::Pass => "pass",
-            Verdict::NoMargin => "pass without margin",
-            Verdict::Fail => "fail",
-        }
     }
 }
 

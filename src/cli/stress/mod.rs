@@ -28,7 +28,6 @@ use self::plan::Scenario;
 use self::soak::{Soak, Until};
 use self::tally::Tally;
 use super::failure::{Failure, Outcome, eprint_line};
-use super::open::DurabilityName;
 use super::output::print;
 use crate::clock::{Clock, SystemClock};
 use crate::fs::{DiskFs, Fs};
@@ -89,12 +88,7 @@ const FILE_BYTES: u64 = 1 << 20;
 const SECONDS: u64 = 60;
 
 impl Stress {
-    pub(super) fn run(
-        self,
-        dir: PathBuf,
-        durability: Option<DurabilityName>,
-        json: bool,
-    ) -> Outcome {
+    pub(super) fn run(self, dir: PathBuf, durability: Option<Durability>, json: bool) -> Outcome {
         let seed = self.seed.unwrap_or_else(|| Rng::from_entropy().next_u64() >> 32);
         let mut scenarios = Vec::new();
         let limit = |given: Option<u64>, usual| given.or(self.full.then_some(usual));
@@ -105,7 +99,6 @@ impl Stress {
         scenarios.extend(limit(self.open_files, OPEN_FILES).map(Scenario::OpenFiles));
         scenarios.extend(limit(self.file_bytes, FILE_BYTES).map(Scenario::FileBytes));
         check_empty(&dir)?;
-        let durability = durability.map(Into::into);
         scenarios.into_iter().try_for_each(|scenario| {
             let name = scenario.name();
             let tally = self.scenario(scenario, dir.join(name), durability, seed)?;
