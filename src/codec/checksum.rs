@@ -1,8 +1,28 @@
 //! CRC-32 over one or several parts.
 
+use super::DecodeError;
+
 /// CRC-32 (ISO-HDLC) of one buffer.
 pub(crate) fn checksum(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes)
+}
+
+/// Compares the checksum `computed` with the one `stored` at byte `at` of `structure`.
+///
+/// # Errors
+/// They differ.
+#[inline]
+pub(crate) fn check_sum(
+    structure: &'static str,
+    at: usize,
+    computed: u32,
+    stored: u32,
+) -> Result<(), DecodeError> {
+    if computed == stored {
+        return Ok(());
+    }
+    let problem = format!("checksum {computed:08x}, stored {stored:08x}");
+    Err(DecodeError::new(structure, at, problem))
 }
 
 /// CRC-32 of several parts, as if they were one buffer.

@@ -10,7 +10,7 @@ mod hash;
 pub(crate) mod text;
 mod varint;
 
-pub(crate) use checksum::{Checksum, checksum};
+pub(crate) use checksum::{Checksum, check_sum, checksum};
 pub(crate) use cursor::Cursor;
 pub(crate) use hash::{HashSeed, hash};
 pub(crate) use text::{find_zero, is_ascii, is_below, is_plain, same_short, shared_len, utf8};

@@ -19,7 +19,7 @@ use std::cell::RefCell;
 #[cfg(feature = "zstd")]
 use zstd::bulk::Decompressor;
 
-use crate::codec::{Checksum, Cursor, DecodeError};
+use crate::codec::{Checksum, Cursor, DecodeError, check_sum};
 use crate::format::field::{FormatError, unsupported};
 use crate::format::names::FileId;
 use crate::format::row_block::leaves_out;
@@ -232,10 +232,7 @@ impl<'a> StoredBlock<'a> {
         let checksum = cursor.u32()?;
         let stored = cursor.rest();
         let sum = block_checksum(place, checked, stored);
-        if sum != checksum {
-            let problem = format!("checksum {sum:08x}, stored {checksum:08x}");
-            return Err(DecodeError::new(STRUCTURE, CHECKED_BYTES, problem).into());
-        }
+        check_sum(STRUCTURE, CHECKED_BYTES, sum, checksum)?;
         Self::header(place, Cursor::new(STRUCTURE, checked), stored)
     }
 

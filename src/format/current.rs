@@ -1,16 +1,16 @@
 //! CURRENT: which manifest counts, and how much of it was durable when that was decided. FORMAT.md §current.
 
-use crate::codec::{Checksum, Cursor, DecodeError};
+use crate::codec::DecodeError;
 
-use super::field::{FormatError, unsupported};
+use super::field::{FileHead, FormatError};
 use super::names::{FileId, FileNumber};
 
 /// The length of the file.
 pub(crate) const CURRENT_BYTES: usize = 40;
 
 const STRUCTURE: &str = "current";
-const MAGIC: [u8; 8] = *b"rowscur\0";
-const FORMAT_VERSION: u32 = 1;
+const HEAD: FileHead =
+    FileHead { structure: STRUCTURE, magic: *b"rowscur\0", file: "CURRENT", format: "database" };
 
 /// The content of CURRENT.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -25,13 +25,10 @@ pub(crate) struct Current {
 impl Current {
     pub(crate) fn encode(&self) -> [u8; CURRENT_BYTES] {
         let mut out = [0; CURRENT_BYTES];
-        out[..8].copy_from_slice(&MAGIC);
-        out[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         out[16..24].copy_from_slice(&self.manifest.0.to_le_bytes());
         out[24..32].copy_from_slice(&self.id.0.to_le_bytes());
         out[32..40].copy_from_slice(&self.synced_len.to_le_bytes());
-        let sum = checksum(&out);
-        out[12..16].copy_from_slice(&sum.to_le_bytes());
+        HEAD.seal(&mut out);
         out
     }
 
@@ -41,29 +38,14 @@ impl Current {
             let problem = format!("{} bytes long, not {CURRENT_BYTES}", bytes.len());
             return Err(DecodeError::new(STRUCTURE, 0, problem).into());
         };
-        let mut cursor = Cursor::new(STRUCTURE, bytes);
-        if cursor.take(8)? != MAGIC {
-            return Err(DecodeError::new(STRUCTURE, 0, "not a CURRENT file").into());
-        }
-        let (version, stored) = (cursor.u32()?, cursor.u32()?);
-        let computed = checksum(bytes);
-        if stored != computed {
-            let problem = format!("checksum {computed:08x}, stored {stored:08x}");
-            return Err(DecodeError::new(STRUCTURE, 12, problem).into());
-        }
-        if version != FORMAT_VERSION {
-            return unsupported(format!("database format {version}"));
-        }
+        let mut cursor = HEAD.open(bytes)?;
+        HEAD.check(bytes, (cursor.u32()?, cursor.u32()?))?;
         Ok(Current {
             manifest: FileNumber(cursor.u64()?),
             id: FileId(cursor.u64()?),
             synced_len: cursor.u64()?,
         })
     }
-}
-
-fn checksum(bytes: &[u8; CURRENT_BYTES]) -> u32 {
-    Checksum::new().bytes(&bytes[..12]).bytes(&bytes[16..]).finish()
 }
 
 #[cfg(test)]
@@ -101,7 +83,7 @@ mod tests {
         let current = Current { manifest: FileNumber(7), id: FileId(9), synced_len: 4096 };
         let mut bytes = current.encode();
         bytes[8] = 2;
-        let sum = checksum(&bytes);
+        let sum = FileHead::sum(&bytes);
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
         let expected = FormatError::Unsupported("database format 2".into());
         assert_eq!(Current::decode(&bytes), Err(expected));

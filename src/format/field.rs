@@ -9,7 +9,7 @@
 use std::borrow::Cow;
 use std::path::Path;
 
-use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
+use crate::codec::{Checksum, Cursor, DecodeError, check_sum, put_bytes, put_varint};
 use crate::error::{Error, ErrorKind};
 use crate::model::Seq;
 
@@ -207,6 +207,60 @@ impl<A: Content, B: Content> Content for (A, B) {
 impl From<DecodeError> for FormatError {
     fn from(error: DecodeError) -> Self {
         FormatError::Damaged(error)
+    }
+}
+
+/// How the header of a file begins: magic number, format version, and the checksum of all else.
+pub(crate) struct FileHead {
+    pub(crate) structure: &'static str,
+    pub(crate) magic: [u8; 8],
+    /// What the file is, for errors.
+    pub(crate) file: &'static str,
+    /// What the version is one of, for errors.
+    pub(crate) format: &'static str,
+}
+
+impl FileHead {
+    /// The only version of each format.
+    const VERSION: u32 = 1;
+    /// Where the checksum is, in `covered` too.
+    const SUM_AT: usize = 12;
+
+    /// Writes the head of `covered`, over which the checksum is computed.
+    pub(crate) fn seal(&self, covered: &mut [u8]) {
+        covered[..8].copy_from_slice(&self.magic);
+        covered[8..12].copy_from_slice(&Self::VERSION.to_le_bytes());
+        let sum = Self::sum(covered);
+        covered[12..16].copy_from_slice(&sum.to_le_bytes());
+    }
+
+    /// A cursor behind the magic number.
+    pub(crate) fn open<'a>(&self, bytes: &'a [u8]) -> Result<Cursor<'a>, DecodeError> {
+        let mut cursor = Cursor::new(self.structure, bytes);
+        if cursor.take(8)? != self.magic {
+            let problem = format!("not a {} file", self.file);
+            return Err(DecodeError::new(self.structure, 0, problem));
+        }
+        Ok(cursor)
+    }
+
+    /// Checks the head of `covered`: the checksum, then the version.
+    pub(crate) fn check(
+        &self,
+        covered: &[u8],
+        (version, stored): (u32, u32),
+    ) -> Result<(), FormatError> {
+        check_sum(self.structure, Self::SUM_AT, Self::sum(covered), stored)?;
+        match version {
+            Self::VERSION => Ok(()),
+            _ => unsupported(format!("{} format {version}", self.format)),
+        }
+    }
+
+    pub(super) fn sum(covered: &[u8]) -> u32 {
+        let parts = [0..Self::SUM_AT, Self::SUM_AT + 4..covered.len()];
+        let part = |part| covered.get(part).unwrap_or_default();
+        parts.into_iter().fold(Checksum::new(), |sum, range| sum.bytes(part(range))).finish()
     }
 }
 

@@ -7,9 +7,9 @@
 //!
 //! Not here: when a generation may be written, and what becomes of it (`db::backup`).
 
-use crate::codec::{Checksum, Cursor, DecodeError, put_varint};
+use crate::codec::{Cursor, DecodeError, put_varint};
 use crate::format::edit::{Identity, VersionEdit};
-use crate::format::field::{Content, FormatError, put_content, put_with, unsupported};
+use crate::format::field::{Content, FileHead, FormatError, put_content, put_with, unsupported};
 use crate::format::field_set::{self, FieldSet};
 use crate::format::names::FileId;
 use crate::model::Seq;
@@ -22,7 +22,8 @@ pub(crate) const GENERATION_BYTES_MAX: u64 = 1 << 30;
 
 const STRUCTURE: &str = "generation";
 pub(crate) const MAGIC: [u8; 8] = *b"rowsgen\0";
-const FORMAT_VERSION: u32 = 1;
+const HEAD: FileHead =
+    FileHead { structure: STRUCTURE, magic: MAGIC, file: "generation", format: "backup" };
 
 /// The least that a stored file takes: id, one byte of length, checksum.
 const STORED_BYTES_MIN: usize = 8 + 1 + 4;
@@ -90,11 +91,8 @@ impl Generation {
         put_with(&mut out, tag::EDIT, |content| self.edit.encode(content));
         out.extend_from_slice(&self.unknown);
         let len = out.len() as u64;
-        out[..8].copy_from_slice(&MAGIC);
-        out[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         out[16..24].copy_from_slice(&len.to_le_bytes());
-        let sum = checksum(&out);
-        out[12..16].copy_from_slice(&sum.to_le_bytes());
+        HEAD.seal(&mut out);
         out
     }
 
@@ -152,24 +150,13 @@ impl Generation {
 }
 
 fn check_header(bytes: &[u8]) -> Result<(), FormatError> {
-    let mut cursor = Cursor::new(STRUCTURE, bytes);
-    if cursor.take(8)? != MAGIC {
-        return Err(DecodeError::new(STRUCTURE, 0, "not a generation file").into());
-    }
-    let (version, stored, len) = (cursor.u32()?, cursor.u32()?, cursor.u64()?);
+    let mut cursor = HEAD.open(bytes)?;
+    let (head, len) = ((cursor.u32()?, cursor.u32()?), cursor.u64()?);
     if len != bytes.len() as u64 {
         let problem = format!("{} bytes long, {len} by its header", bytes.len());
         return Err(DecodeError::new(STRUCTURE, 16, problem).into());
     }
-    let computed = checksum(bytes);
-    if stored != computed {
-        let problem = format!("checksum {computed:08x}, stored {stored:08x}");
-        return Err(DecodeError::new(STRUCTURE, 12, problem).into());
-    }
-    if version != FORMAT_VERSION {
-        return unsupported(format!("backup format {version}"));
-    }
-    Ok(())
+    HEAD.check(bytes, head)
 }
 
 fn stored_files(cursor: &mut Cursor<'_>) -> Result<Vec<StoredFile>, DecodeError> {
@@ -184,12 +171,6 @@ fn stored_files(cursor: &mut Cursor<'_>) -> Result<Vec<StoredFile>, DecodeError>
         files.push(file);
     }
     Ok(files)
-}
-
-/// Of everything but itself; `bytes` are as long as a header at least.
-fn checksum(bytes: &[u8]) -> u32 {
-    let part = |range: std::ops::Range<usize>| bytes.get(range).unwrap_or_default();
-    Checksum::new().bytes(part(0..12)).bytes(part(16..bytes.len())).finish()
 }
 
 #[cfg(test)]

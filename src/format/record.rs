@@ -10,11 +10,11 @@
 
 use std::fmt;
 
-use crate::codec::{Checksum, Cursor, DecodeError, checksum};
+use crate::codec::{Checksum, Cursor, DecodeError, check_sum, checksum};
 use crate::error::{Code, Error};
 use crate::model::Seq;
 
-use super::field::{FormatError, content, unsupported};
+use super::field::{FileHead, FormatError, content, unsupported};
 use super::names::{FileId, FileNumber};
 
 /// Records start at multiples of this.
@@ -26,8 +26,8 @@ pub(crate) const PAYLOAD_BYTES_MAX: usize = 16 << 20;
 /// The length of a file's header, and the offset of its first record.
 pub(crate) const LOG_HEADER_BYTES: usize = 64;
 
-const MAGIC: [u8; 8] = *b"rowslog\0";
-const FORMAT_VERSION: u32 = 1;
+const HEAD: FileHead =
+    FileHead { structure: LOG_HEADER, magic: *b"rowslog\0", file: "record", format: "log" };
 const MUST_UNDERSTAND: u8 = 1;
 const HEADER: &str = "record header";
 const PAYLOAD: &str = "record payload";
@@ -163,10 +163,7 @@ pub(crate) fn decode_header(
     let mut cursor = Cursor::new(HEADER, header);
     let stored = cursor.u32()?;
     let computed = header_checksum(header, at.offset);
-    if stored != computed {
-        let problem = format!("checksum {computed:08x}, stored {stored:08x}");
-        return Err(DecodeError::new(HEADER, 0, problem));
-    }
+    check_sum(HEADER, 0, computed, stored)?;
     let payload_checksum = cursor.u32()?;
     let payload_len = cursor.u32()?;
     let (kind, flags, reserved) = (cursor.u8()?, cursor.u8()?, cursor.u16()?);
@@ -214,58 +211,38 @@ impl RecordHeader {
     /// Verifies what follows the header and returns the payload in it.
     pub(crate) fn payload<'a>(&self, stored: &'a [u8]) -> Result<&'a [u8], DecodeError> {
         let computed = checksum(stored);
-        if computed != self.payload_checksum {
-            let problem = format!("checksum {computed:08x}, stored {:08x}", self.payload_checksum);
-            return Err(DecodeError::new(PAYLOAD, 0, problem));
-        }
+        check_sum(PAYLOAD, 0, computed, self.payload_checksum)?;
         Cursor::new(PAYLOAD, stored).take(self.payload_len())
     }
 }
 
 impl RecordKind {
+    /// By their codes, from 1 on.
+    const ALL: [Self; 6] =
+        [Self::Open, Self::Group, Self::Catalog, Self::DurableUpTo, Self::Close, Self::Edit];
+
     fn from_code(code: u8) -> Option<Self> {
-        Some(match code {
-            1 => Self::Open,
-            2 => Self::Group,
-            3 => Self::Catalog,
-            4 => Self::DurableUpTo,
-            5 => Self::Close,
-            6 => Self::Edit,
-            _ => return None,
-        })
+        Self::ALL.get(usize::from(code).checked_sub(1)?).copied()
     }
 }
 
 impl LogHeader {
     pub(crate) fn encode(&self) -> [u8; LOG_HEADER_BYTES] {
         let mut out = [0; LOG_HEADER_BYTES];
-        out[..8].copy_from_slice(&MAGIC);
-        out[8..12].copy_from_slice(&FORMAT_VERSION.to_le_bytes());
         out[16..24].copy_from_slice(&self.number.0.to_le_bytes());
         out[24..32].copy_from_slice(&self.id.0.to_le_bytes());
         out[32] = self.kind as u8;
-        let sum = Self::checksum(&out);
-        out[12..16].copy_from_slice(&sum.to_le_bytes());
+        HEAD.seal(&mut out);
         out
     }
 
     pub(crate) fn decode(bytes: &[u8]) -> Result<LogHeader, FormatError> {
-        let mut cursor = Cursor::new(LOG_HEADER, bytes);
-        if cursor.take(8)? != MAGIC {
-            return Err(DecodeError::new(LOG_HEADER, 0, "not a record file").into());
-        }
-        let (version, stored) = (cursor.u32()?, cursor.u32()?);
+        let mut cursor = HEAD.open(bytes)?;
+        let head = (cursor.u32()?, cursor.u32()?);
         let Some(header) = bytes.first_chunk::<LOG_HEADER_BYTES>() else {
             return Err(DecodeError::new(LOG_HEADER, bytes.len(), "cut short").into());
         };
-        let computed = Self::checksum(header);
-        if stored != computed {
-            let problem = format!("checksum {computed:08x}, stored {stored:08x}");
-            return Err(DecodeError::new(LOG_HEADER, 12, problem).into());
-        }
-        if version != FORMAT_VERSION {
-            return unsupported(format!("log format {version}"));
-        }
+        HEAD.check(header, head)?;
         let (number, id) = (FileNumber(cursor.u64()?), FileId(cursor.u64()?));
         let (kind, codec, _reserved) = (cursor.u8()?, cursor.u8()?, cursor.u16()?);
         let (key, features) = (cursor.u32()?, cursor.u64()?);
@@ -278,10 +255,6 @@ impl LogHeader {
             _ => return Err(DecodeError::new(LOG_HEADER, 32, format!("kind {kind}")).into()),
         };
         Ok(LogHeader { kind, number, id })
-    }
-
-    fn checksum(header: &[u8; LOG_HEADER_BYTES]) -> u32 {
-        Checksum::new().bytes(&header[..12]).bytes(&header[16..]).finish()
     }
 }
 

@@ -7,7 +7,7 @@
 //! Not here: what sections hold (`row_block`, `hash_index`, `sparse_index`, `stats`, `zones`), the directory's entries
 //! (`file_meta`).
 
-use crate::codec::{Checksum, Cursor, DecodeError};
+use crate::codec::{Checksum, Cursor, DecodeError, check_sum};
 use crate::format::field::{FormatError, unsupported};
 use crate::format::file_meta::Section;
 use crate::format::names::FileId;
@@ -81,10 +81,7 @@ pub(crate) fn check_header(file: FileId, bytes: &[u8]) -> Result<(), FormatError
     let checked = bytes.get(..HEADER_BYTES - 8).unwrap_or_default();
     let sum = Checksum::new().bytes(checked).bytes(reserved).finish();
     check_magic(STRUCTURE_HEADER, 0, magic)?;
-    if sum != checksum {
-        let problem = format!("checksum {sum:08x}, stored {checksum:08x}");
-        return Err(DecodeError::new(STRUCTURE_HEADER, 24, problem).into());
-    }
+    check_sum(STRUCTURE_HEADER, 24, sum, checksum)?;
     check_version(version, features)?;
     check_id(STRUCTURE_HEADER, 16, id, file)
 }
@@ -148,11 +145,7 @@ impl Tail {
         file: FileId,
         directory: &[u8],
     ) -> Result<Vec<Section>, FormatError> {
-        let sum = self.sum(directory);
-        if sum != self.checksum {
-            let problem = format!("checksum {sum:08x}, stored {:08x}", self.checksum);
-            return Err(DecodeError::new(STRUCTURE_TAIL, directory.len() + 4, problem).into());
-        }
+        check_sum(STRUCTURE_TAIL, directory.len() + 4, self.sum(directory), self.checksum)?;
         check_version(self.version, self.features)?;
         check_id(STRUCTURE_TAIL, directory.len() + 8, self.file, file)?;
         let mut cursor = Cursor::new(STRUCTURE_TAIL, directory);

@@ -36,10 +36,7 @@ pub(super) fn records(
         }
     };
     let header = reader.header();
-    let kind = match header.kind {
-        LogKind::Wal => "wal",
-        LogKind::Manifest => "manifest",
-    };
+    let kind = format!("{:?}", header.kind).to_lowercase();
     let fields =
         [("kind", text(kind)), ("number", text(header.number)), ("id", hex_id(header.id.0))];
     sink(part("header", 0, fields))?;

@@ -8,10 +8,9 @@ use std::sync::Arc;
 
 use super::bytes::Bytes;
 use super::parts::{
-    DAMAGE, InspectOptions, Sink, Stop, damage, hex_id, hex_part, number, part, place_in,
-    show_damage, text,
+    InspectOptions, Sink, Stop, damage, hex_id, hex_part, noted, number, part, place_in, text,
 };
-use crate::codec::{Checksum, DecodeError};
+use crate::codec::{Checksum, DecodeError, check_sum};
 use crate::error::Result;
 use crate::format::Kind;
 use crate::format::block::{
@@ -102,8 +101,7 @@ impl Looking<'_> {
         self.sections = sections.map_err(|error| damage(directory_at, error))?;
         if tail.file_bytes != self.file.len {
             let problem = format!("the file had {} bytes when it was written", tail.file_bytes);
-            let fields = [("structure", text("sst footer")), ("problem", text(problem))];
-            sink(part(DAMAGE, tail_at, fields))?;
+            sink(damage(tail_at, DecodeError::new("sst footer", 0, problem)))?;
         }
         Ok(())
     }
@@ -114,9 +112,8 @@ impl Looking<'_> {
         for section in &self.sections {
             let gap = self.file.read(end..section.offset)?;
             if let Some(at) = gap.iter().position(|byte| *byte != 0) {
-                let problem = text("bytes between the sections that are not zero");
-                let fields = [("structure", text("sst")), ("problem", problem)];
-                sink(part(DAMAGE, end + at as u64, fields))?;
+                let problem = "bytes between the sections that are not zero";
+                sink(damage(end, DecodeError::new("sst", at, problem)))?;
             }
             end = section.offset + section.len;
             let mut sum = Checksum::new();
@@ -131,11 +128,8 @@ impl Looking<'_> {
                 ("checksum", text(format!("{:08x}", section.checksum))),
             ];
             sink(part("section", section.offset, fields))?;
-            let sum = sum.finish();
-            if sum != section.checksum {
-                let problem = format!("checksum {sum:08x}, stored {:08x}", section.checksum);
-                let fields = [("structure", text("section")), ("problem", text(problem))];
-                sink(part(DAMAGE, section.offset, fields))?;
+            if let Err(error) = check_sum("section", 0, sum.finish(), section.checksum) {
+                sink(damage(section.offset, error))?;
             }
         }
         Ok(())

@@ -3,7 +3,7 @@
 use super::*;
 use crate::codec::HashSeed;
 use crate::format::edit::{Placement, RangeMeta, ReferenceMeta};
-use crate::format::field::{put_field, put_optional_field};
+use crate::format::field::{FileHead, put_field, put_optional_field};
 use crate::format::file_meta::FileMeta;
 use crate::format::names::{FileNumber, RangeId, TableId};
 use crate::format::span::Span;
@@ -58,7 +58,7 @@ fn sample() -> Generation {
 fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let len = (bytes.len() as u64).to_le_bytes();
     bytes[16..24].copy_from_slice(&len);
-    let sum = checksum(&bytes).to_le_bytes();
+    let sum = FileHead::sum(&bytes).to_le_bytes();
     bytes[12..16].copy_from_slice(&sum);
     bytes
 }

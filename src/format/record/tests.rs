@@ -121,7 +121,7 @@ fn trap_44_log_headers_of_newer_formats_are_refused_by_name() {
     fn check(at: usize, what: &'static str) {
         let mut bytes = header().encode();
         bytes[at] = 9;
-        let sum = LogHeader::checksum(&bytes);
+        let sum = FileHead::sum(&bytes);
         bytes[12..16].copy_from_slice(&sum.to_le_bytes());
         assert_eq!(LogHeader::decode(&bytes), Err(FormatError::Unsupported(what.into())));
     }
