@@ -115,8 +115,8 @@ impl SerializeSeq for ByteSequence {
 
 /// Methods of a serializer that take a plain value and refuse it.
 macro_rules! refuse {
-    ($text:expr; $($method:ident($($argument:ty),*)),* $(,)?) => {
-        $(fn $method(self, $(_: $argument),*) -> Result<Self::Ok> {
+    ($text:expr, $refused:ident; $($method:ident($($argument:ty),*)),* $(,)?) => {
+        $(fn $method(self, $(_: $argument),*) -> Result<Self::$refused> {
             Err(Problem::new($text))
         })*
     };
@@ -134,37 +134,12 @@ macro_rules! refuse_nested {
             Err(Problem::new($text))
         }
 
-        fn serialize_tuple(self, _: usize) -> Result<Self::SerializeTuple> {
-            Err(Problem::new($text))
-        }
-
-        fn serialize_tuple_struct(
-            self,
-            _: &'static str,
-            _: usize,
-        ) -> Result<Self::SerializeTupleStruct> {
-            Err(Problem::new($text))
-        }
-
-        fn serialize_tuple_variant(
-            self,
-            _: &'static str,
-            _: u32,
-            _: &'static str,
-            _: usize,
-        ) -> Result<Self::SerializeTupleVariant> {
-            Err(Problem::new($text))
-        }
-
-        fn serialize_struct_variant(
-            self,
-            _: &'static str,
-            _: u32,
-            _: &'static str,
-            _: usize,
-        ) -> Result<Self::SerializeStructVariant> {
-            Err(Problem::new($text))
-        }
+        refuse!($text, SerializeTuple; serialize_tuple(usize));
+        refuse!($text, SerializeTupleStruct; serialize_tuple_struct(&'static str, usize));
+        refuse!($text, SerializeTupleVariant;
+            serialize_tuple_variant(&'static str, u32, &'static str, usize));
+        refuse!($text, SerializeStructVariant;
+            serialize_struct_variant(&'static str, u32, &'static str, usize));
     };
 }
 
@@ -187,19 +162,16 @@ impl Serializer for EntitySerializer {
     impossible!(Entity: SerializeSeq, SerializeTuple, SerializeTupleStruct, SerializeTupleVariant,
         SerializeStructVariant);
 
-    refuse!(NOT_AN_ENTITY; serialize_bool(bool), serialize_i8(i8), serialize_i16(i16),
+    refuse!(NOT_AN_ENTITY, Ok; serialize_bool(bool), serialize_i8(i8), serialize_i16(i16),
         serialize_i32(i32), serialize_i64(i64), serialize_u8(u8), serialize_u16(u16),
         serialize_u32(u32), serialize_u64(u64), serialize_f32(f32), serialize_f64(f64),
         serialize_char(char), serialize_str(&str), serialize_bytes(&[u8]), serialize_none(),
         serialize_unit(), serialize_unit_variant(&'static str, u32, &'static str));
+    refuse!(NOT_AN_ENTITY, SerializeSeq; serialize_seq(Option<usize>));
     refuse_nested!(NOT_AN_ENTITY);
 
     fn serialize_unit_struct(self, _: &'static str) -> Result<Entity> {
         Ok(self.0)
-    }
-
-    fn serialize_seq(self, _: Option<usize>) -> Result<Self::SerializeSeq> {
-        Err(Problem::new(NOT_AN_ENTITY))
     }
 
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<Entity> {
@@ -253,15 +225,9 @@ impl Serializer for ValueSerializer {
         serialize_str(&str) value => Value::String(value.to_owned());
         serialize_bytes(&[u8]) value => Value::Binary(value.to_owned());
     }
+    refuse!(NOT_A_VALUE, SerializeMap; serialize_map(Option<usize>));
+    refuse!(NOT_A_VALUE, SerializeStruct; serialize_struct(&'static str, usize));
     refuse_nested!(NOT_A_VALUE);
-
-    fn serialize_map(self, _: Option<usize>) -> Result<Self::SerializeMap> {
-        Err(Problem::new(NOT_A_VALUE))
-    }
-
-    fn serialize_struct(self, _: &'static str, _: usize) -> Result<Self::SerializeStruct> {
-        Err(Problem::new(NOT_A_VALUE))
-    }
 
     fn serialize_u8(self, value: u8) -> Result<Given> {
         Ok(Given::Byte(value))
