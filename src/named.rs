@@ -55,4 +55,31 @@ macro_rules! named {
     };
 }
 
+/// A structure of counts, each with a label for people, and the list of them:
+/// `pub struct Counts { reads "reads of files", }`. Members that are no counts follow in parentheses.
+#[cfg(feature = "sim")]
+macro_rules! figures {
+    (
+        $(#[$outer:meta])*
+        $vis:vis struct $type:ident { $($name:ident $label:literal,)* }
+        $(($($other:ident: $of:ty),*))?
+    ) => {
+        $(#[$outer])*
+        #[derive(Clone, Debug, Default, PartialEq, Eq)]
+        $vis struct $type {
+            $(#[doc = concat!($label, ".")] $vis $name: u64,)*
+            $($($vis $other: $of,)*)?
+        }
+
+        impl $type {
+            /// Name, label and number of each.
+            $vis fn all(&self) -> Vec<(&'static str, &'static str, u64)> {
+                vec![$((stringify!($name), $label, self.$name),)*]
+            }
+        }
+    };
+}
+
+#[cfg(feature = "sim")]
+pub(crate) use figures;
 pub(crate) use named;

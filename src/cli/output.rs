@@ -4,6 +4,7 @@
 //! * memory is bounded: a table for people is laid out page by page;
 //! * a closed pipe ends the command without a word.
 
+use std::borrow::Borrow;
 use std::collections::BTreeSet;
 use std::io::{self, BufWriter, Write};
 use std::path::Path;
@@ -13,6 +14,7 @@ use clap::ValueEnum;
 use super::csv;
 use super::failure::{Failure, Outcome};
 use super::files;
+pub(super) use crate::codec::text::with_thousands;
 use crate::error::Result;
 use crate::json::odata::{self, Metadata};
 use crate::json::{self, Object};
@@ -140,13 +142,7 @@ pub(super) fn write_csv<I: Iterator<Item = Result<Entity>>>(
 ) -> Outcome {
     let columns = match select {
         Some(names) => names.to_vec(),
-        None => {
-            let mut names = BTreeSet::new();
-            for entity in entities()? {
-                add_names(&mut names, &entity?);
-            }
-            columns_of(names)
-        }
+        None => columns_of(entities()?)?,
     };
     let mut line = Vec::new();
     csv::put_row(&mut line, &columns, b',');
@@ -160,16 +156,17 @@ pub(super) fn write_csv<I: Iterator<Item = Result<Entity>>>(
     Ok(())
 }
 
-fn add_names(names: &mut BTreeSet<String>, entity: &Entity) {
-    for (name, _) in entity.properties() {
-        if !names.contains(name) {
-            names.insert(name.to_owned());
+/// The columns of a table of `entities`: the keys, then all other names.
+fn columns_of<E: Borrow<Entity>>(entities: impl Iterator<Item = Result<E>>) -> Result<Vec<String>> {
+    let mut names = BTreeSet::new();
+    for entity in entities {
+        for (name, _) in entity?.borrow().properties() {
+            if !names.contains(name) {
+                names.insert(name.to_owned());
+            }
         }
     }
-}
-
-fn columns_of(names: BTreeSet<String>) -> Vec<String> {
-    ["PartitionKey", "RowKey"].map(str::to_owned).into_iter().chain(names).collect()
+    Ok(["PartitionKey", "RowKey"].map(str::to_owned).into_iter().chain(names).collect())
 }
 
 /// The text of a member, empty if the entity lacks it.
@@ -205,14 +202,10 @@ fn write_table(
             break;
         }
         count += page.len() as u64;
-        let columns = select.map_or_else(
-            || {
-                let mut names = BTreeSet::new();
-                page.iter().for_each(|entity| add_names(&mut names, entity));
-                columns_of(names)
-            },
-            <[String]>::to_vec,
-        );
+        let columns = match select {
+            Some(names) => names.to_vec(),
+            None => columns_of(page.iter().map(Ok))?,
+        };
         let layout = Layout::new(&page, columns, &widths, header.as_slice());
         layout.write(output, &header)?;
         (header, widths) = (layout.columns, layout.widths);
@@ -401,19 +394,6 @@ pub(super) fn write_problems(output: &mut Output, problems: &[String]) -> io::Re
 /// `1,000 rows`, `1 row`.
 pub(super) fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", with_thousands(count), if count == 1 { one } else { many })
-}
-
-/// `1234567` as `1,234,567`.
-pub(super) fn with_thousands(value: u64) -> String {
-    let digits = value.to_string();
-    let mut text = String::new();
-    for (i, digit) in digits.chars().enumerate() {
-        if i > 0 && (digits.len() - i).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 #[cfg(test)]

@@ -133,6 +133,20 @@ pub(crate) fn any(bytes: &[u8], marks: impl Fn(u64) -> u64) -> bool {
     marks((ONES * u64::from(first)) & !0xffff | ends) != 0
 }
 
+/// A number with a comma before every three digits: `1,234,567`.
+#[cfg(any(feature = "cli", feature = "sim"))]
+pub(crate) fn with_thousands(value: u64) -> String {
+    let digits = value.to_string();
+    let mut text = String::new();
+    for (i, digit) in digits.chars().enumerate() {
+        if i > 0 && (digits.len() - i).is_multiple_of(3) {
+            text.push(',');
+        }
+        text.push(digit);
+    }
+    text
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

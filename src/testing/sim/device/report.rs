@@ -5,56 +5,45 @@
 use std::fmt;
 use std::time::Duration;
 
-macro_rules! figures {
-    ($($name:ident $label:literal,)*) => {
-        /// What happened in a life, counted. Times are in seconds.
-        #[derive(Clone, Debug, Default, PartialEq, Eq)]
-        pub struct Figures {
-            $(#[doc = concat!($label, ".")] pub $name: u64,)*
-        }
-
-        impl Figures {
-            /// Name, label and number of each.
-            pub fn all(&self) -> Vec<(&'static str, &'static str, u64)> {
-                vec![$((stringify!($name), $label, self.$name),)*]
-            }
-        }
-    };
-}
+use crate::codec::text::with_thousands;
+use crate::named::figures;
 
 figures! {
-    simulated_seconds "seconds simulated",
-    powered_seconds "of these with power",
-    boots "times the power came",
-    openings "openings that succeeded",
-    openings_failed "openings that a bad block failed",
-    cuts_in_opening "power cuts during an opening",
-    cuts_in_operation "power cuts at a later file operation",
-    cuts_between "power cuts between operations",
-    closes "closes in order",
-    longest_off_seconds "longest time without power",
-    wrong_clocks "boots with a wrong clock",
-    jumps "jumps of a clock by more than a day",
-    commits "commits acknowledged",
-    readings "readings written",
-    doubted_done "commits in doubt found done",
-    doubted_undone "commits in doubt found not done",
-    weak_lost "weak commits lost, as they may be",
-    bad_blocks "stretches of media gone bad for a time",
-    reads_failed "operations that a bad block failed",
-    scans "full comparisons",
-    verified "verifications",
-    expired "readings that expired",
-    late_seconds "expiry late at worst, before any clock was ahead",
-    late_ahead_seconds "expiry late at worst, from then on",
-    late_at_end_seconds "expiry late at the end",
-    rows_most "most rows alive",
-    bytes_most "most bytes on the disk",
-    bytes_at_end "bytes on the disk at the end",
-    files_most "most files",
-    files_at_end "files at the end",
-    writes "writes to files",
-    syncs "syncs of files and directories",
+    /// What happened in a life, counted. Times are in seconds.
+    pub struct Figures {
+        simulated_seconds "seconds simulated",
+        powered_seconds "of these with power",
+        boots "times the power came",
+        openings "openings that succeeded",
+        openings_failed "openings that a bad block failed",
+        cuts_in_opening "power cuts during an opening",
+        cuts_in_operation "power cuts at a later file operation",
+        cuts_between "power cuts between operations",
+        closes "closes in order",
+        longest_off_seconds "longest time without power",
+        wrong_clocks "boots with a wrong clock",
+        jumps "jumps of a clock by more than a day",
+        commits "commits acknowledged",
+        readings "readings written",
+        doubted_done "commits in doubt found done",
+        doubted_undone "commits in doubt found not done",
+        weak_lost "weak commits lost, as they may be",
+        bad_blocks "stretches of media gone bad for a time",
+        reads_failed "operations that a bad block failed",
+        scans "full comparisons",
+        verified "verifications",
+        expired "readings that expired",
+        late_seconds "expiry late at worst, before any clock was ahead",
+        late_ahead_seconds "expiry late at worst, from then on",
+        late_at_end_seconds "expiry late at the end",
+        rows_most "most rows alive",
+        bytes_most "most bytes on the disk",
+        bytes_at_end "bytes on the disk at the end",
+        files_most "most files",
+        files_at_end "files at the end",
+        writes "writes to files",
+        syncs "syncs of files and directories",
+    }
 }
 
 /// The life of a device, as it went.
@@ -86,18 +75,6 @@ impl Figures {
     pub(crate) fn per_commit(&self, count: u64) -> String {
         format!("{:.2}", count as f64 / self.commits.max(1) as f64)
     }
-}
-
-fn with_thousands(count: u64) -> String {
-    let digits = count.to_string();
-    let mut text = String::new();
-    for (at, digit) in digits.chars().enumerate() {
-        if at > 0 && (digits.len() - at).is_multiple_of(3) {
-            text.push(',');
-        }
-        text.push(digit);
-    }
-    text
 }
 
 impl fmt::Display for Report {
