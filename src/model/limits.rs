@@ -4,6 +4,7 @@
 
 use super::value::{EdmType, ValueRef, utf16_len};
 use crate::error::{Code, Error, Result};
+use crate::named::named;
 
 /// An entity's size by the formula of [`entity_size`].
 pub(crate) const ENTITY_SIZE_MAX: usize = 1 << 20;
@@ -25,20 +26,15 @@ pub(crate) const BINARY_BYTES_MAX: usize = 64 * 1024;
 /// The properties that every entity has and no one sets.
 pub(crate) const SYSTEM_PROPERTIES: [&str; 3] = ["PartitionKey", "RowKey", "Timestamp"];
 
-/// One half of a key.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum KeyPart {
-    PartitionKey,
-    RowKey,
-}
-
-impl KeyPart {
-    pub(crate) fn name(self) -> &'static str {
-        match self {
-            KeyPart::PartitionKey => "PartitionKey",
-            KeyPart::RowKey => "RowKey",
-        }
+named! {
+    /// One half of a key.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum KeyPart {
+        PartitionKey "PartitionKey",
+        RowKey "RowKey",
     }
+
+    pub(crate) fn name;
 }
 
 /// Checks the name of a table that is to be created.

@@ -12,6 +12,7 @@ use md5::{Digest, Md5};
 use super::address::{Parameter, Parameters};
 use super::fault::{Fault, Known};
 use crate::model::ETag;
+use crate::named::named;
 
 /// Where headers are looked up.
 pub(crate) trait Headers {
@@ -59,11 +60,17 @@ pub(crate) enum Level {
     Full,
 }
 
-/// What a client wants back from an insert.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Preference {
-    Content,
-    NoContent,
+named! {
+    /// What a client wants back from an insert.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Preference {
+        Content "return-content",
+        NoContent "return-no-content",
+    }
+
+    /// As it is written in a header.
+    pub(crate) fn as_str;
+    pub(super) const ALL;
 }
 
 /// What must be true of an entity that is to be written.
@@ -336,18 +343,8 @@ impl Preference {
             return None;
         }
         let names = headers.value("Prefer")?.split(',');
-        names.map(str::trim).find_map(|name| match name {
-            "return-no-content" => Some(Preference::NoContent),
-            "return-content" => Some(Preference::Content),
-            _ => None,
-        })
-    }
-
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Preference::Content => "return-content",
-            Preference::NoContent => "return-no-content",
-        }
+        let find = |name| Preference::ALL.into_iter().find(|known| known.as_str() == name);
+        names.map(str::trim).find_map(find)
     }
 }
 

@@ -18,6 +18,7 @@ use super::headers::Headers;
 use super::time;
 use crate::clock::TICKS_PER_SECOND;
 use crate::model::DateTime;
+use crate::named::named;
 
 /// The account that everybody may use on their own machine.
 pub(crate) const DEVELOPMENT_ACCOUNT: &str = "devstoreaccount1";
@@ -33,11 +34,15 @@ const SECONDARY: &str = "-secondary";
 #[derive(Clone, PartialEq, Eq)]
 pub(crate) struct AccountKey(Vec<u8>);
 
-/// What is signed.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Scheme {
-    SharedKey,
-    SharedKeyLite,
+named! {
+    /// What is signed.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub(crate) enum Scheme {
+        SharedKey "SharedKey",
+        SharedKeyLite "SharedKeyLite",
+    }
+
+    pub(crate) fn as_str;
 }
 
 /// `Authorization: SharedKey acme:signature`.
@@ -93,15 +98,6 @@ impl AccountKey {
 impl fmt::Debug for AccountKey {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("AccountKey(…)")
-    }
-}
-
-impl Scheme {
-    pub(crate) fn as_str(self) -> &'static str {
-        match self {
-            Scheme::SharedKey => "SharedKey",
-            Scheme::SharedKeyLite => "SharedKeyLite",
-        }
     }
 }
 

@@ -9,6 +9,7 @@ use crate::clock::ManualClock;
 use crate::db::Db;
 use crate::error::Result;
 use crate::fs::MemFs;
+use crate::named::named;
 use crate::options::{Background, Durability, IoMode, Options};
 use crate::rng::Rng;
 use crate::table::EntityGroup;
@@ -19,17 +20,23 @@ use crate::testing::sim::value::Val;
 
 const TABLES: [&str; 2] = ["Alpha", "beta"];
 
-/// How a database came about.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Origin {
-    /// Flushed in part, and closed.
-    Closed,
-    /// Merged into a sorted run of several files, compressed where this build can, and closed.
-    Compacted,
-    /// The process died with synced commits in the log.
-    Killed,
-    /// It died three times; each log ends where the next one says.
-    KilledAgain,
+named! {
+    /// How a database came about.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    pub enum Origin {
+        /// Flushed in part, and closed.
+        Closed "closed",
+        /// Merged into a sorted run of several files, compressed where this build can, and closed.
+        Compacted "compacted and closed",
+        /// The process died with synced commits in the log.
+        Killed "killed",
+        /// It died three times; each log ends where the next one says.
+        KilledAgain "killed three times",
+    }
+
+    /// The name in tables.
+    pub fn name;
+    pub const ALL;
 }
 
 /// A database that is not open.
@@ -41,20 +48,6 @@ pub(super) struct Subject {
 }
 
 impl Origin {
-    /// All of them.
-    pub const ALL: [Origin; 4] =
-        [Origin::Closed, Origin::Compacted, Origin::Killed, Origin::KilledAgain];
-
-    /// The name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Origin::Closed => "closed",
-            Origin::Compacted => "compacted and closed",
-            Origin::Killed => "killed",
-            Origin::KilledAgain => "killed three times",
-        }
-    }
-
     /// Whether it was closed in order: then whatever is lost is missed.
     pub(super) fn is_closed(self) -> bool {
         matches!(self, Origin::Closed | Origin::Compacted)
