@@ -129,9 +129,8 @@ struct Join {
 enum Difference<'e> {
     TableOnlyA,
     TableOnlyB,
-    OnlyA(&'e Entity),
-    OnlyB(&'e Entity),
-    Differs(&'e Entity, &'e Entity),
+    /// Of each side, under one key.
+    Entities(Option<&'e Entity>, Option<&'e Entity>),
 }
 
 impl Join {
@@ -146,17 +145,13 @@ impl Join {
                 (None, Some(_)) => Ordering::Greater,
                 (Some(one), Some(other)) => key(one).cmp(&key(other)),
             };
-            let difference = match order {
-                Ordering::Less => one.as_ref().map(Difference::OnlyA),
-                Ordering::Greater => other.as_ref().map(Difference::OnlyB),
-                Ordering::Equal => one
-                    .as_ref()
-                    .zip(other.as_ref())
-                    .filter(|(one, other)| !one.has_properties_of(other))
-                    .map(|(one, other)| Difference::Differs(one, other)),
+            let (of_a, of_b) = match order {
+                Ordering::Less => (one.as_ref(), None),
+                Ordering::Greater => (None, other.as_ref()),
+                Ordering::Equal => (one.as_ref(), other.as_ref()),
             };
-            if let Some(difference) = difference {
-                self.tell([a.name(), b.name()], difference)?;
+            if !matches!((of_a, of_b), (Some(a), Some(b)) if a.has_properties_of(b)) {
+                self.tell([a.name(), b.name()], Difference::Entities(of_a, of_b))?;
             }
             if order != Ordering::Greater {
                 one = left.next().transpose()?;
@@ -176,7 +171,7 @@ impl Join {
     fn missing(&mut self, a: &Table, keys: &KeyArgs) -> Outcome {
         if self.requests {
             for entity in a.scan(keys.range()) {
-                self.tell([a.name(), a.name()], Difference::OnlyA(&entity?))?;
+                self.tell([a.name(), a.name()], Difference::Entities(Some(&entity?), None))?;
             }
         }
         Ok(())
@@ -196,12 +191,12 @@ impl Join {
 
 impl Difference<'_> {
     fn put(&self, object: &mut Object<'_>, table: &str) {
-        let (what, a, b) = match self {
+        let (what, a, b) = match *self {
             Difference::TableOnlyA => ("table-only-a", None, None),
             Difference::TableOnlyB => ("table-only-b", None, None),
-            Difference::OnlyA(a) => ("only-a", Some(*a), None),
-            Difference::OnlyB(b) => ("only-b", None, Some(*b)),
-            Difference::Differs(a, b) => ("differs", Some(*a), Some(*b)),
+            Difference::Entities(a, None) => ("only-a", a, None),
+            Difference::Entities(None, b) => ("only-b", None, b),
+            Difference::Entities(a, b) => ("differs", a, b),
         };
         object.text("table", table);
         object.text("difference", what);
@@ -217,21 +212,21 @@ impl Difference<'_> {
         let op = match self {
             Difference::TableOnlyA => "create_table",
             Difference::TableOnlyB => "delete_table",
-            Difference::OnlyA(_) | Difference::Differs(..) => "upsert_replace",
-            Difference::OnlyB(_) => "delete",
+            Difference::Entities(Some(_), _) => "upsert_replace",
+            Difference::Entities(None, _) => "delete",
         };
         object.text("op", op);
         object.text("table", table);
         match self {
-            Difference::OnlyA(a) | Difference::Differs(a, _) => {
+            Difference::Entities(Some(a), _) => {
                 object.raw("entity", entity_text(a, Metadata::TYPES));
             }
-            Difference::OnlyB(b) => {
+            Difference::Entities(None, Some(b)) => {
                 object.text("pk", b.partition_key());
                 object.text("rk", b.row_key());
                 object.text("etag", "*");
             }
-            Difference::TableOnlyA | Difference::TableOnlyB => {}
+            _ => {}
         }
     }
 }

@@ -42,7 +42,7 @@ pub(super) fn open_input(path: &str) -> Outcome<Input> {
     let (mut source, is_file): (Box<dyn Read + Send>, bool) = if path == STANDARD_INPUT {
         (Box::new(io::stdin()), false)
     } else {
-        let file = open_file(path).map_err(failed)?;
+        let file = open_path(Path::new(path)).map_err(failed)?;
         let kind = file.metadata().map_err(failed)?;
         if kind.is_dir() {
             return Err(Failure::Other(format!("cannot read {path}: it is a directory")));
@@ -68,10 +68,6 @@ pub(super) fn open_input(path: &str) -> Outcome<Input> {
 pub(super) fn create_output(path: &Path) -> Outcome<BufWriter<File>> {
     let failed = |error| Failure::Other(format!("cannot write {}: {error}", path.display()));
     File::create(path).map(BufWriter::new).map_err(failed)
-}
-
-fn open_file(path: &str) -> io::Result<File> {
-    open_path(Path::new(path))
 }
 
 #[expect(clippy::disallowed_methods, reason = "a file of the user's, not of a database")]

@@ -14,19 +14,12 @@ impl Progress {
     }
 
     fn of(things: &str, count: Option<u64>) -> Self {
-        let (bar, template) = match count {
-            Some(count) => (
-                ProgressBar::new(count),
-                format!(
-                    "{{wide_bar}} {{human_pos}}/{{human_len}} {things}  {{per_sec}}  {{eta}} left"
-                ),
-            ),
-            None => (
-                ProgressBar::no_length(),
-                format!("{{spinner}} {{human_pos}} {things}  {{per_sec}}  {{elapsed}}"),
-            ),
+        let template = match count {
+            Some(_) => "{wide_bar} {human_pos}/{human_len} THINGS  {per_sec}  {eta} left",
+            None => "{spinner} {human_pos} THINGS  {per_sec}  {elapsed}",
         };
-        Self(bar).styled(&template)
+        let bar = count.map_or_else(ProgressBar::no_length, ProgressBar::new);
+        Self(bar).styled(&template.replace("THINGS", things))
     }
 
     /// A line without a bar, in the form of `template`.

@@ -107,6 +107,8 @@ pub(crate) fn advise(seen: &Seen<'_>) -> Vec<Advice> {
 /// Append-only or prepend-only, by the load if there is any, else by the data.
 fn directed(seen: &Seen<'_>) -> Option<Advice> {
     let writes: f64 = seen.ranges.iter().map(|range| range.writes).sum();
+    let advice =
+        |pattern, evidence| Some(Advice { pattern, evidence, remedy: spread(&seen.data.last) });
     if writes >= OPS_MIN {
         let (first, last) = (seen.ranges.first()?, seen.ranges.last()?);
         let takes_most = |range: &PartitionRange| range.writes >= HOT_SHARE * writes;
@@ -123,10 +125,10 @@ fn directed(seen: &Seen<'_>) -> Option<Advice> {
             )
         };
         if takes_most(last) && last.ascending >= HOT_SHARE && !is_one(last) {
-            return Some(append(evidence(last, last.ascending, "last"), &seen.data.last));
+            return advice(AntiPattern::AppendOnly, evidence(last, last.ascending, "last"));
         }
         if takes_most(first) && first.descending >= HOT_SHARE && !is_one(first) {
-            return Some(prepend(evidence(first, first.descending, "first"), &seen.data.last));
+            return advice(AntiPattern::PrependOnly, evidence(first, first.descending, "first"));
         }
         return None;
     }
@@ -142,20 +144,12 @@ fn directed(seen: &Seen<'_>) -> Option<Advice> {
     if data.partitions < ORDERED_PARTITIONS_MIN {
         None
     } else if data.ascending >= ORDERED_SHARE {
-        Some(append(evidence(data.ascending, "above"), &data.last))
+        advice(AntiPattern::AppendOnly, evidence(data.ascending, "above"))
     } else if data.ascending <= 1.0 - ORDERED_SHARE {
-        Some(prepend(evidence(1.0 - data.ascending, "below"), &data.last))
+        advice(AntiPattern::PrependOnly, evidence(1.0 - data.ascending, "below"))
     } else {
         None
     }
-}
-
-fn append(evidence: String, example: &str) -> Advice {
-    Advice { pattern: AntiPattern::AppendOnly, evidence, remedy: spread(example) }
-}
-
-fn prepend(evidence: String, example: &str) -> Advice {
-    Advice { pattern: AntiPattern::PrependOnly, evidence, remedy: spread(example) }
 }
 
 /// How to spread keys that go with time.

@@ -57,23 +57,19 @@ impl Candidates {
 
 /// The types that `field` is a text of, String aside.
 fn types_of(field: &[u8]) -> u8 {
-    match field.first() {
+    let possible = match field.first() {
         Some(b'0'..=b'9' | b'-') => {
             if let Some(value) = integer(field) {
                 let fits = i32::try_from(value).is_ok();
                 return if fits { NUMBERS } else { NUMBERS & !bit(EdmType::Int32) };
             }
             [EdmType::Double, EdmType::DateTime, EdmType::Guid]
-                .into_iter()
-                .filter(|edm| value(field, *edm).is_some())
-                .fold(0, |types, edm| types | bit(edm))
         }
-        Some(_) => [EdmType::Boolean, EdmType::Double, EdmType::Guid]
-            .into_iter()
-            .filter(|edm| value(field, *edm).is_some())
-            .fold(0, |types, edm| types | bit(edm)),
-        None => 0,
-    }
+        Some(_) => [EdmType::Boolean, EdmType::Double, EdmType::Guid],
+        None => return 0,
+    };
+    let fits = |edm: &EdmType| value(field, *edm).is_some();
+    possible.into_iter().filter(fits).fold(0, |types, edm| types | bit(edm))
 }
 
 /// The value of type `edm` that `field` spells.

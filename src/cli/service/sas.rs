@@ -16,14 +16,12 @@ use crate::clock::{Clock, SystemClock};
 use crate::model::DateTime;
 use crate::rest::accounts::AccountConfig;
 use crate::rest::protocol::headers::Version;
-use crate::rest::protocol::sas::{AccountSas, KeyBounds, ServiceSas, Terms};
+use crate::rest::protocol::sas::{AccountSas, KeyBounds, ServiceSas, Terms, is_ordered};
 use crate::rest::protocol::sign::{AccountKey, DEVELOPMENT_ACCOUNT};
 use crate::rest::protocol::time;
 
 /// Where a key comes from that should not stand in a list of processes.
 const KEY_VARIABLE: &str = "ROWSTONE_ACCOUNT_KEY";
-/// What may be allowed with entities of a table.
-const ENTITY_LETTERS: &str = "raud";
 /// What may be allowed with an account; some of it means nothing to this service.
 const ACCOUNT_LETTERS: &str = "rwdlacuptfxyi";
 /// What tokens are signed as unless told otherwise.
@@ -153,7 +151,7 @@ impl Sas {
         }
         if let Some(letters) = &self.permissions {
             match self.account_wide {
-                false if !is_in_order(letters, ENTITY_LETTERS) => {
+                false if letters.is_empty() || !is_ordered(letters) => {
                     return Err(format!("'{letters}' is not letters of raud, in this order"));
                 }
                 true if !is_of(letters, ACCOUNT_LETTERS) => {
@@ -205,11 +203,6 @@ fn read_time(text: &str) -> Result<DateTime, String> {
 fn is_of(letters: &str, known: &str) -> bool {
     let is_first = |(i, letter)| known.contains(letter) && letters.find(letter) == Some(i);
     !letters.is_empty() && letters.char_indices().all(is_first)
-}
-
-/// Whether they are, and in the order of `known`.
-fn is_in_order(letters: &str, known: &str) -> bool {
-    is_of(letters, known) && letters.chars().map(|letter| known.find(letter)).is_sorted()
 }
 
 fn is_range(addresses: &str) -> bool {

@@ -1,6 +1,6 @@
 //! Targets: the structures of an SST.
 
-use super::forge::{sum_header, sum_tail};
+use super::forge::{le_u64, sum_header, sum_tail};
 use super::made::made;
 use crate::codec::DecodeError;
 use crate::format::block::{
@@ -85,7 +85,7 @@ pub fn hash_index(data: &[u8]) {
     drop(index::check_page(FILE, 0, data));
     let mut page = data.to_vec();
     page.resize(PAGE_BYTES, 0);
-    let hashes: Vec<u64> = data.chunks_exact(8).map(le_u64).take(2000).collect();
+    let hashes: Vec<u64> = data.chunks_exact(8).map(|bytes| le_u64(bytes, 0)).take(2000).collect();
     for form in [Some(Form::First), Form::second(12), Form::second(22), Some(Form::Third)] {
         let Some(form) = form else { continue };
         let layout = HashLayout::of_pages(form, 1);
@@ -139,10 +139,6 @@ fn find(pages: &[u8], layout: HashLayout, hash: u64, location: u32) -> bool {
     false
 }
 
-fn le_u64(bytes: &[u8]) -> u64 {
-    bytes.first_chunk().map_or(0, |bytes| u64::from_le_bytes(*bytes))
-}
-
 /// Pages of the sparse index, and handles.
 pub fn sparse_index(data: &[u8]) {
     if let Ok(page) = SparsePage::parse(data) {
@@ -153,7 +149,7 @@ pub fn sparse_index(data: &[u8]) {
             rebuild_page(&page);
         }
     }
-    let end = le_u64(data.get(24..).unwrap_or_default());
+    let end = le_u64(data, 24);
     if let Ok(handles) = Handles::decode(data, 0..end, 0..end) {
         assert_eq!(made(|out| handles.encode(out)), data);
         let blocks = (0..handles.len()).filter_map(|i| handles.block(i));

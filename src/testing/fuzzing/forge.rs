@@ -140,7 +140,7 @@ fn le_u32(bytes: &[u8], at: usize) -> u32 {
     bytes.map_or(0, |bytes| u32::from_le_bytes(*bytes))
 }
 
-fn le_u64(bytes: &[u8], at: usize) -> u64 {
+pub(super) fn le_u64(bytes: &[u8], at: usize) -> u64 {
     let bytes = bytes.get(at..).and_then(<[u8]>::first_chunk);
     bytes.map_or(0, |bytes| u64::from_le_bytes(*bytes))
 }

@@ -90,14 +90,16 @@ pub fn ledger_of(
     for (origin, mode) in subjects {
         match Subject::new(*origin, *mode, rng.next_u64()) {
             Ok(subject) => written.push(subject),
-            Err(error) => ledger.find(format!("{}: cannot be written: {error:?}", origin.name())),
+            Err(error) => {
+                ledger.findings.push(format!("{}: cannot be written: {error:?}", origin.name()))
+            }
         }
     }
     let mut cases = Vec::new();
     for subject in &written {
         match Case::new(subject) {
             Ok(case) => cases.push(case),
-            Err(what) => ledger.find(format!("{}: {what}", subject.origin.name())),
+            Err(what) => ledger.findings.push(format!("{}: {what}", subject.origin.name())),
         }
     }
     let plans: Vec<_> = cases.iter().map(|case| (case, harms(case))).collect();
@@ -159,10 +161,6 @@ impl Ledger {
         self.entries.values().fold(Counts::default(), Counts::plus)
     }
 
-    fn find(&mut self, what: String) {
-        self.findings.push(what);
-    }
-
     fn enter(&mut self, case: &Case<'_>, name: &str, harm: Harm) {
         let Some(file) = case.files.get(name) else { return };
         let structure = file.unit(harm.at()).map_or("end of file", |unit| unit.structure);
@@ -190,7 +188,7 @@ impl Ledger {
             Verdict::Wrong(what) | Verdict::Crashed(what) if !known => {
                 let origin = case.subject.origin.name();
                 let len = file.bytes.len();
-                self.find(format!(
+                self.findings.push(format!(
                     "{origin}: {name} of {len} bytes, {structure}, {harm:?}: {what}"
                 ));
             }
@@ -201,14 +199,10 @@ impl Ledger {
 
 impl Counts {
     fn plus(self, other: &Counts) -> Counts {
-        Counts {
-            corrected: self.corrected + other.corrected,
-            refused: self.refused + other.refused,
-            harmless: self.harmless + other.harmless,
-            torn: self.torn + other.torn,
-            wrong: self.wrong + other.wrong,
-            crashed: self.crashed + other.crashed,
-        }
+        let (ours, others) = (self.columns(), other.columns());
+        let [corrected, refused, harmless, torn, wrong, crashed] =
+            std::array::from_fn(|column| ours[column] + others[column]);
+        Counts { corrected, refused, harmless, torn, wrong, crashed }
     }
 
     fn columns(&self) -> [u64; 6] {
@@ -255,7 +249,7 @@ mod tests {
         let counts = Counts { refused: 7, wrong: 1, ..Counts::default() };
         ledger.entries.insert(heading, counts);
         ledger.reasons.insert("space", 2);
-        ledger.find("lost".to_owned());
+        ledger.findings.push("lost".to_owned());
         assert_eq!((ledger.faults(), ledger.of(FileKind::Wal)), (1, counts));
         assert_eq!(ledger.of(FileKind::Sst), Counts::default());
         let text = ledger.to_string();

@@ -291,7 +291,7 @@ fn check_time(start: Option<DateTime>, expiry: DateTime, now: DateTime) -> Resul
 }
 
 /// Whether the letters are those of entities, each once and in order.
-fn is_ordered(permissions: &str) -> bool {
+pub(crate) fn is_ordered(permissions: &str) -> bool {
     let mut places = permissions.chars().map(|letter| PERMISSIONS.find(letter));
     let mut last = None;
     places.all(|place| place.is_some() && std::mem::replace(&mut last, place) < place)

@@ -6,5 +6,5 @@ mod token;
 #[cfg(test)]
 mod tests;
 
-pub(crate) use grant::{Action, Circumstances, Grant};
+pub(crate) use grant::{Action, Circumstances, Grant, is_ordered};
 pub(crate) use token::{AccountSas, KeyBounds, Sas, ServiceSas, Terms};

@@ -287,19 +287,16 @@ impl Device {
         tag: EngineResult<ETag>,
         is_sync: bool,
     ) -> Result<(), String> {
-        match self.judge(doing, tag)? {
-            Some(tag) => {
-                let tag = tag.seq().ticks();
-                self.figures.commits += 1;
-                self.note(tag);
-                self.model.acknowledge(tag, is_sync)
-            }
-            None if self.power.is_gone() => Ok(()),
-            None => {
+        let Some(tag) = self.judge(doing, tag)? else {
+            if !self.power.is_gone() {
                 self.model.refuse();
-                Ok(())
             }
-        }
+            return Ok(());
+        };
+        let tag = tag.seq().ticks();
+        self.figures.commits += 1;
+        self.note(tag);
+        self.model.acknowledge(tag, is_sync)
     }
 }
 
