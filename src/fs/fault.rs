@@ -91,6 +91,7 @@ named! {
     }
 
     /// The word in the text of a simulation.
+    #[cfg(feature = "sim")]
     pub(crate) fn word;
     pub const ALL;
 }
