@@ -17,7 +17,7 @@ use crate::named::named;
 use crate::sync::{ArcSwap, AtomicU64, Ordering};
 
 named! {
-    /// What a closed gate holds back.
+    /// The operations that a closed gate refuses.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
     #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
     pub enum GateMode {
@@ -28,7 +28,7 @@ named! {
         Offline "Offline",
     }
 
-    /// The mode as it is written: `ReadOnly` or `Offline`.
+    /// The name of the mode: `ReadOnly` or `Offline`.
     pub fn as_str;
     const ALL;
 }
@@ -57,7 +57,7 @@ pub(crate) struct Gates {
 }
 
 impl GateMode {
-    /// The mode of this name.
+    /// The mode with this name.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.as_str() == name)
     }
