@@ -31,8 +31,6 @@ mod tables;
 pub mod testing;
 
 #[cfg(test)]
-mod sharing;
-#[cfg(test)]
 mod tests;
 
 pub(crate) use self::http::log_writer::LogLevel;

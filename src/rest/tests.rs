@@ -34,6 +34,7 @@ mod protocol;
 mod queries;
 mod room;
 mod settings;
+mod sharing;
 mod signatures;
 mod tables;
 mod tokens;

@@ -1,6 +1,6 @@
 //! Clients that write at the same time share the syncs that make their writes last.
 //!
-//! Not here: how many share one at the least (`src/rest/sharing.rs`): on a real disk that is a matter of its speed.
+//! Not here: how many share one at the least (`src/rest/tests/sharing.rs`): on a real disk that is a matter of its speed.
 
 use super::Place;
 

@@ -6,21 +6,21 @@ use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
 use std::sync::{Arc, Barrier};
 
-use super::Settings;
-use super::accounts::{AccountConfig, Accounts};
-use super::http::limits::Limits;
-use super::http::server::{self, Server};
-use super::http::worker_pool::WorkerPool;
-use super::service::Service;
 use crate::clock::{Clock, SystemClock};
 use crate::db::Db;
 use crate::fs::{Fault, FaultFs, FaultKind, MemFs, OpKind};
 use crate::model::DateTime;
+use crate::rest::Settings;
+use crate::rest::accounts::{AccountConfig, Accounts};
+use crate::rest::http::limits::Limits;
+use crate::rest::http::server::{self, Server};
+use crate::rest::http::worker_pool::WorkerPool;
 use crate::rest::protocol::address::Parameters;
 use crate::rest::protocol::sign::{
     AccountKey, DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY, Scheme, SignedParts,
 };
 use crate::rest::protocol::time;
+use crate::rest::service::Service;
 use crate::sync::{AtomicBool, Ordering};
 
 const CLIENTS: u64 = 32;
