@@ -232,6 +232,7 @@ impl MemtableIter {
     #[inline]
     pub(crate) fn show(&mut self, run: usize, ahead: usize) {
         self.shown = self.ahead(run, ahead).first().map(|item| item.node);
+        debug_assert!(self.shown.is_some(), "the entry to show is in its run");
     }
 
     /// Leaves the next entries of each run behind, as many as `taken` says for each.

@@ -135,6 +135,7 @@ impl Memtable {
         self.payload_bytes.store(self.payload_bytes() + payload_bytes, Ordering::Relaxed);
         // Last and Release: who sees the count sees the Seqs.
         self.len.store(self.len.load(Ordering::Relaxed) + len, Ordering::Release);
+        debug_assert!(self.keys() <= self.len(), "a key has an entry");
     }
 
     /// The newest entry of `key`, published or not.

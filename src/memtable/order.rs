@@ -132,6 +132,11 @@ impl Order {
             state.sorted = newest.map(Node::handle);
             state.sorted_len += len;
             let skip = sort(arena, &mut items);
+            let ascend = |a: &Item, b: &Item| compare(arena, a, b).is_lt();
+            debug_assert!(
+                items.is_sorted_by(ascend),
+                "a run is in order and has no two equal entries"
+            );
             // A scan behind each insert finds one or two: a run of their own would be merged at once.
             let last = state.runs.pop_if(|last| last.len() + len <= SCAN_MERGE_ALL);
             let run = match last {
@@ -139,6 +144,8 @@ impl Order {
                 None => self.run(items, skip),
             };
             state.insert(run);
+            let in_runs = state.runs.iter().map(|run| run.len()).sum::<usize>();
+            debug_assert_eq!(in_runs, state.sorted_len, "each sorted node is in one run");
         }
         len
     }

@@ -116,6 +116,7 @@ impl Table {
             self.moved.store(0, Ordering::Relaxed);
             self.state.store(state, Ordering::Release);
         }
+        debug_assert!(self.keys() < lines.len() * LINE_SLOTS, "a table has a free slot");
         let node = match spot(lines, arena, hash, key) {
             Spot::Taken(line, slot, older) => {
                 let node = make(writer, Some(older));
