@@ -183,26 +183,26 @@ impl SstIter {
     /// The user key. Requires: valid, as all that follow.
     #[inline]
     pub(crate) fn key(&self) -> &[u8] {
-        debug_assert!(self.valid());
+        debug_assert!(self.valid(), "the iterator is on an entry");
         &self.key
     }
 
     #[inline]
     pub(crate) fn seq(&self) -> Seq {
-        debug_assert!(self.valid());
+        debug_assert!(self.valid(), "the iterator is on an entry");
         self.place.seq
     }
 
     #[inline]
     pub(crate) fn kind(&self) -> Kind {
-        debug_assert!(self.valid());
+        debug_assert!(self.valid(), "the iterator is on an entry");
         self.place.kind
     }
 
     /// The row as it is in the file; empty for a tombstone.
     #[inline]
     pub(crate) fn row_bytes(&self) -> &[u8] {
-        debug_assert!(self.valid());
+        debug_assert!(self.valid(), "the iterator is on an entry");
         self.contents.get(self.place.row_at..self.place.end).unwrap_or_default()
     }
 
@@ -214,7 +214,7 @@ impl SstIter {
 
     /// The entries from the current one to the end of its block, as far as their keys are below `limit`.
     pub(crate) fn rest_of_block(&self, limit: Option<&[u8]>) -> Result<BlockRun<'_>> {
-        debug_assert!(self.valid());
+        debug_assert!(self.valid(), "the iterator is on an entry");
         let block = self.block();
         let end = match limit {
             Some(limit) if !block.ends_before(limit) => block.lower_bound(limit),
@@ -227,7 +227,7 @@ impl SstIter {
     /// The entries from the current one on whose keys are below `limit`, which is not above the key that
     /// [`put_key_ahead`](Self::put_key_ahead) says: what lies behind that is not touched.
     pub(crate) fn window(&self, limit: &[u8], ahead: usize) -> Result<BlockRun<'_>> {
-        debug_assert!(self.valid());
+        debug_assert!(self.valid(), "the iterator is on an entry");
         let block = self.block();
         let end = block.lower_bound_in(self.slot..block.len().min(self.slot + ahead), limit);
         let end = end.map_err(|error| self.sst.bad_block(self.block, error))?;
@@ -237,7 +237,7 @@ impl SstIter {
     /// Goes to another entry of the current block. Requires: a slot of it.
     #[inline]
     pub(crate) fn go_to_slot(&mut self, slot: usize) -> Result<()> {
-        debug_assert!(self.valid());
+        debug_assert!(self.valid(), "the iterator is on an entry");
         match self.block().place(slot) {
             Ok(place) => {
                 self.slot = slot;
@@ -318,6 +318,7 @@ impl SstIter {
 
     /// The key `readahead` entries further on in the current block, or its last one.
     pub(crate) fn put_key_ahead(&self, ahead: usize, out: &mut Vec<u8>) -> Result<()> {
+        debug_assert!(self.valid(), "the iterator is on an entry");
         let slot = (self.slot + ahead).min(self.block().len() - 1);
         let entry = self.entry_at(slot)?;
         out.clear();
@@ -345,6 +346,7 @@ impl SstIter {
 
     /// True if the current block has, from the current entry on, one of `key` that is newer than `seq`, but not than `at`.
     pub(crate) fn hides(&self, key: &[u8], seq: Seq, at: Seq) -> Result<bool> {
+        debug_assert!(self.valid(), "the iterator is on an entry");
         let Some(suffix) = key.strip_prefix(self.prefix()) else { return Ok(false) };
         let block = self.block();
         let from = block.lower_bound(key);
@@ -380,6 +382,7 @@ impl SstIter {
 
     /// Goes to the first entry of another block. Requires: there is one of this number.
     pub(crate) fn go_to_block(&mut self, block: usize) -> Result<()> {
+        debug_assert!(block < self.sst.handles.len(), "there is a block of this number");
         let moved = self.load(block).and_then(|()| self.go_to(0));
         self.finish_move(moved)
     }

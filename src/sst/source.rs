@@ -111,6 +111,7 @@ impl Source {
 
     /// Makes room to remember the checks of `count` blocks of `area`.
     pub(super) fn expect(&mut self, area: Area, count: usize) {
+        debug_assert!(self.seen[area as usize].0.is_empty(), "blocks of an area are counted once");
         self.seen[area as usize] =
             Seen((0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect());
     }
@@ -387,6 +388,7 @@ impl Seen {
     }
 
     fn set(&self, index: usize) {
+        debug_assert!(index / 64 < self.0.len(), "a checked block was counted");
         if let Some(word) = self.0.get(index / 64) {
             if mutant!("overwrite-marks") {
                 let old = word.load(Ordering::Relaxed);
