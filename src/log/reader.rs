@@ -239,6 +239,7 @@ impl LogReader {
     /// # Errors
     /// `Io`.
     pub(crate) fn skip_damage(&mut self) -> Result<bool> {
+        debug_assert!(self.stop.is_some(), "damage is skipped at the stop");
         self.accepted_end = None;
         let mut at = self.offset.next_multiple_of(RECORD_ALIGN as u64);
         while at + RECORD_HEADER_BYTES as u64 <= self.file_len {
@@ -281,6 +282,7 @@ impl LogReader {
     /// Loads the piece at `at`, of at most `most` bytes. True if it holds zeros only, that is space
     /// allocated and not yet written; then where headers may be, and where the next piece begins.
     fn look(&mut self, at: u64, most: usize) -> Result<(bool, Vec<u64>, u64)> {
+        debug_assert!(at <= self.file_len, "a piece begins inside the file");
         let len = (most as u64).min(self.file_len - at);
         let id = self.header.id;
         let bytes = self.load(at, usize_of(len), 0)?;
@@ -294,6 +296,7 @@ impl LogReader {
         // A header may straddle two pieces: the next begins 8 behind the last header of this one.
         let overlap = (RECORD_HEADER_BYTES - RECORD_ALIGN) as u64;
         let next = at + if len == most as u64 { len - overlap } else { len };
+        debug_assert!(next > at || len == 0, "a scan of pieces moves on");
         Ok((is_zero, headers, next))
     }
 

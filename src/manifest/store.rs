@@ -386,6 +386,10 @@ impl Manifest {
         }
         let number = FileNumber(self.next_number);
         self.next_number += count;
+        debug_assert!(
+            self.next_number <= self.version.numbers_below.0,
+            "numbers are reserved first"
+        );
         Ok(number)
     }
 
@@ -402,6 +406,7 @@ impl Manifest {
     /// Gives back what was allocated ahead.
     pub(crate) fn trim(&mut self) {
         if let Tail::Open { file, allocated } = &mut self.tail {
+            debug_assert!(self.end <= *allocated, "records fit what is allocated");
             file.trim(self.end);
             *allocated = self.end;
         }
@@ -470,6 +475,8 @@ impl Manifest {
 
     /// Writes `version` to a new file and lets CURRENT name it.
     fn begin_file(&mut self, header: LogHeader, version: Arc<Version>) -> Result<(), PublishError> {
+        debug_assert!(header.number.0 < self.next_number, "a new file has a number that was taken");
+        debug_assert!(self.header.number <= header.number, "manifests are numbered in order");
         let path = self.dir.join(FileName::Manifest(header.number).to_string());
         let written = self.write_snapshot(&path, header, &version).map_err(PublishError::Before);
         let published = written.and_then(|(file, end, allocated)| {
@@ -513,6 +520,7 @@ impl Manifest {
 
     /// Writes one record at the end and syncs it; space for `room` bytes behind it is allocated.
     fn write(&mut self, record: &mut [u8], room: u64) -> Result<()> {
+        debug_assert!(self.unconfirmed.is_none(), "an edit follows confirmed ones");
         let at = self.position();
         let id = self.header.id;
         let Tail::Open { file, allocated } = &mut self.tail else {

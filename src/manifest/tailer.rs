@@ -123,6 +123,7 @@ impl ManifestTail {
             reader = read()?.starting_at(end);
             end = apply_all(&mut reader, &mut version, &current)?;
         }
+        debug_assert!(from <= end, "reading moves forwards");
         if is_same && end == self.end {
             return Ok(false);
         }

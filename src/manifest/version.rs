@@ -336,6 +336,7 @@ impl Version {
         };
         let gone: Vec<_> =
             gone.into_iter().filter_map(left).map(|f| Arc::clone(&f.entry)).collect();
+        debug_assert!(edit.remove_files.is_empty(), "files leave by their references only");
         edit.remove_files = gone.iter().map(|file| file.meta.number).collect();
         gone
     }
@@ -445,6 +446,7 @@ impl Version {
                 return Err(format!("range r{} does not reference file {file}", id.0));
             }
             if let Some(held) = self.files.get_mut(file) {
+                debug_assert!(held.references > 0, "a reference that leaves was counted");
                 held.references -= 1;
             }
         }
