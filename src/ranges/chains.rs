@@ -34,6 +34,8 @@ pub(crate) fn chains<F: RangeFile + Clone>(
     span: &Span,
     sees: impl Fn(&Reference<F>) -> bool,
 ) -> Vec<Chain<F>> {
+    let ascend = |a: &Arc<Range<F>>, b: &Arc<Range<F>>| a.span.ends_before(&b.span.low);
+    debug_assert!(ranges.is_sorted_by(ascend), "ranges ascend and are disjoint");
     let mut chains: Vec<Chain<F>> = Vec::new();
     let mut run = Chain::new();
     for range in ranges {

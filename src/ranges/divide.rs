@@ -25,6 +25,7 @@ pub(crate) fn split<F: RangeFile>(
 ) -> VersionEdit {
     let table = range.table;
     debug_assert!(range.span.contains(key) && *key > *range.span.low, "the key divides the range");
+    debug_assert!(left != right && left != range.id, "each half has an id of its own");
     let low = Span::new(&range.span.low, Some(key));
     let high = Span::new(key, range.span.high.as_deref());
     let mut edit = VersionEdit { remove_ranges: vec![range.id], ..VersionEdit::default() };

@@ -391,6 +391,7 @@ impl RangeLoad {
 
     /// Whether a written key goes on where the last ones ended.
     fn direction(&mut self, key: &[u8]) -> Access {
+        debug_assert!(self.recent.len() <= RECENT_WRITES, "few recent keys are kept");
         let is_known = self.recent.len() == RECENT_WRITES;
         let access = if is_known && self.recent.iter().all(|other| key > &**other) {
             Access::Ascending

@@ -58,6 +58,7 @@ impl<F: RangeFile + Clone> RangeMap<F> {
 
     /// Where the range with this id stands, looking at `hint` and behind it first.
     pub(crate) fn position(&self, id: RangeId, hint: usize) -> Option<usize> {
+        debug_assert_eq!(self.ids.len(), self.ranges.len(), "each range has its id");
         let near = self.ids.iter().skip(hint).take(2).position(|other| *other == id);
         let near = near.map(|at| hint + at);
         near.or_else(|| self.ids.iter().position(|other| *other == id))

@@ -123,6 +123,8 @@ impl Heaviest {
     /// Divides at a key: partitions go where they begin; `left_share` is the part of the rest that goes left.
     pub(crate) fn split(self, at: &[u8], left_share: f64) -> (Heaviest, Heaviest) {
         debug_assert!((0.0..=1.0).contains(&left_share), "a share is a part of one");
+        let is_part = |slot: &Heavy| slot.over <= slot.weight;
+        debug_assert!(self.slots.iter().all(is_part), "an error is part of its weight");
         let total = self.total;
         let (left, right): (Vec<_>, Vec<_>) =
             self.slots.into_iter().partition(|slot| *slot.partition < *at);
