@@ -199,6 +199,8 @@ impl Meter {
             Metered::Other => count(&self.others),
             Metered::Log => {}
         }
+        let (total, parts) = (self.total(), self.tables() + self.others());
+        debug_assert!(total >= parts, "tables and others are among all files");
     }
 
     /// The file is about to become this long, if it is shorter.
@@ -236,6 +238,7 @@ impl Meter {
 
     /// Requires the lock.
     fn drop_count(&self, file: &Counted) {
+        debug_assert!(!file.is_gone.load(Ordering::Acquire), "a file leaves once");
         self.set(file, 0);
         file.is_gone.store(true, Ordering::Release);
     }

@@ -162,6 +162,7 @@ impl Dirt {
 
     /// Marks the sectors that `range` of the page touches; true if one of them was marked before.
     fn mark(&mut self, range: &Range<usize>) -> bool {
+        debug_assert!(range.end <= PAGE, "a change lies in one page");
         let mask = (range.start / SECTOR..range.end.div_ceil(SECTOR))
             .fold(0, |mask, sector| mask | (1u8 << sector));
         let again = self.sectors & mask != 0;
@@ -225,6 +226,10 @@ impl File {
         }
         self.current.len = self.current.len.max(offset + bytes.len() as u64);
         self.len_high = self.len_high.max(self.current.len);
+        debug_assert!(
+            self.len_low <= self.current.len,
+            "lengths since the last sync have the current one"
+        );
     }
 
     /// Requires that `check_len` allows `len`.
