@@ -146,6 +146,8 @@ impl Aggregate {
             Some(_) => self.others += 1,
             None => self.missing += 1,
         }
+        let numbers = self.integers.count + self.doubles.count + self.nans;
+        debug_assert_eq!(self.rows, numbers + self.others + self.missing, "each row counts once");
     }
 }
 

@@ -129,6 +129,8 @@ impl<F: RowFilter> Cursor<F> {
             Some(Interval { span, is_point })
         };
         let mut spans: Vec<Interval> = intervals.iter().filter_map(cut).collect();
+        let ascend = |a: &Interval, b: &Interval| a.span.ends_before(&b.span.low);
+        debug_assert!(spans.is_sorted_by(ascend), "intervals ascend and are disjoint");
         if reverse {
             spans.reverse();
         }
@@ -184,6 +186,7 @@ impl<F: RowFilter> Cursor<F> {
                 break;
             }
         }
+        debug_assert!(all.rows <= max, "no more rows are visited than asked for");
         Ok(all)
     }
 
@@ -312,6 +315,7 @@ impl<F: RowFilter> Cursor<F> {
     /// Begins the next interval, which there is; the result is its cost in rows.
     fn next_interval(&mut self) -> Result<u64> {
         self.end_interval();
+        debug_assert!(self.intervals.taken < self.intervals.spans.len(), "an interval is left");
         let Some(interval) = self.intervals.spans.get(self.intervals.taken) else { return Ok(0) };
         self.intervals.taken += 1;
         if interval.is_point {

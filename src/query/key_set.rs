@@ -135,6 +135,7 @@ impl<'a> Texts<'a> {
     }
 
     fn new(starts: bool, flips: Vec<Cut<'a>>) -> Self {
+        debug_assert!(flips.is_sorted_by(|a, b| a < b), "cuts ascend");
         Self { starts, flips: (!flips.is_empty()).then(|| flips.into()) }
     }
 
@@ -253,6 +254,11 @@ impl<'a> KeySet<'a> {
     /// Union or intersection; `None` if it takes more than `cuts_max` new cuts between rows. Pieces
     /// with rows of their own can have a result as large as the product of both.
     pub(super) fn combine(&self, other: &Self, op: Op, cuts_max: usize) -> Option<Self> {
+        let is_whole = |set: &Self| set.steps.first().is_some_and(|step| step.0 == Cut::START);
+        debug_assert!(
+            is_whole(self) && is_whole(other),
+            "a set says of each partition what it has"
+        );
         let mut result = Self::builder();
         let (mut i, mut j, mut cuts) = (0, 0, 0);
         // Pieces often alternate between nothing and the same rows.
@@ -401,6 +407,7 @@ impl Op {
 ///
 /// Requires: there is one.
 fn next_cut<'a>(left: Option<&Cut<'a>>, right: Option<&Cut<'a>>) -> (Cut<'a>, bool, bool) {
+    debug_assert!(left.is_some() || right.is_some(), "a cut is left");
     match (left, right) {
         (Some(left), Some(right)) => match left.cmp(right) {
             Ordering::Less => (*left, true, false),

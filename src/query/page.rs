@@ -184,7 +184,7 @@ struct Reader<'q, T> {
     take: T,
     /// Rows taken.
     len: usize,
-    /// PartitionKey of the last one, where a early_end asks for it.
+    /// PartitionKey of the last one, where the early end asks for it.
     last_partition: Option<String>,
     next: Option<Token>,
     early_end: EarlyEnd,
@@ -228,6 +228,7 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
     // A row that is handed on in memory is waited for there.
     #[inline(always)]
     fn take_row(&mut self, row: ScanRow<'_>) -> Result<()> {
+        debug_assert!(self.len < self.count, "a page takes no row beyond its count");
         if self.len > 0 {
             self.query.table.engine.writer().book_row(row.key);
         }

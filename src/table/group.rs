@@ -158,6 +158,8 @@ impl EntityGroup {
         self.by_row_key.insert(place, index);
         self.size_at_most = size_at_most;
         self.operations.push(operation);
+        let row_key = self.operations[index].key_bytes().1;
+        debug_assert_eq!(self.find(row_key), Ok(place), "row keys are in order");
         debug_assert_eq!(self.by_row_key.len(), self.operations.len(), "each has its place");
         debug_assert!(self.size_at_most <= self.size_max, "a group within its limits");
         Ok(self)

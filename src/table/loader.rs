@@ -264,6 +264,7 @@ impl Loader {
         waiting.ops.push(op);
         waiting.lines.push(line);
         debug_assert_eq!(waiting.ops.len(), waiting.lines.len(), "each row has its line");
+        debug_assert_eq!(waiting.ops.len(), waiting.keys.len(), "a group has each key once");
         debug_assert!(waiting.ops.len() <= GROUP_OPERATIONS_MAX, "a group has a limit");
         waiting.size += size;
         self.bytes += size;
@@ -277,6 +278,8 @@ impl Loader {
     fn commit_all(&mut self) -> Result<()> {
         self.taken = 0;
         let mut all: Vec<Waiting> = self.waiting.drain().map(|(_, waiting)| waiting).collect();
+        let bytes = all.iter().map(|waiting| waiting.size).sum::<usize>();
+        debug_assert!(self.bytes >= bytes, "the rows that wait are counted");
         // By first line: the order of a hash map must not decide what a replayed run does.
         all.sort_unstable_by_key(|waiting| waiting.lines.first().copied());
         all.into_iter().try_for_each(|waiting| self.commit(waiting))
@@ -332,6 +335,7 @@ impl Loader {
     /// Ends the group that begins at line `start`; its lines up to `last` were committed. Acknowledges lines that no
     /// earlier open group holds back.
     fn finish_group(&mut self, start: u64, last: Option<u64>) {
+        debug_assert!(self.starts.contains_key(&start), "a group that ends had begun");
         if let Some(count) = self.starts.get_mut(&start) {
             debug_assert!(*count > 0, "a group that begins here is under way");
             *count -= 1;
