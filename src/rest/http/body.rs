@@ -205,6 +205,7 @@ impl Growing {
             large[len - piece.len()..len].copy_from_slice(piece);
         }
         self.len = len;
+        debug_assert!(self.large.is_none() || self.small.is_empty(), "a body is in one place");
         Ok(())
     }
 

@@ -303,7 +303,8 @@ impl AsRef<[u8]> for WatchedBody {
 
 impl Drop for HeldSlot {
     fn drop(&mut self) {
-        self.slots.taken.lock().slots.remove(&self.id);
+        let gone = self.slots.taken.lock().slots.remove(&self.id);
+        debug_assert!(gone.is_some(), "a slot that is given back was taken");
     }
 }
 

@@ -203,6 +203,7 @@ impl Shared {
 
     /// Starts a thread that serves connections.
     fn start(self: &Arc<Self>, state: &mut State, runtime: &Arc<Runtime>) {
+        debug_assert!(state.threads.len() < self.most, "threads are bounded");
         let turn = Arc::new(Turn(AtomicUsize::new(NONE)));
         state.threads.push(Arc::clone(&turn));
         self.run(state, runtime, move |shared, runtime| shared.work(&turn, runtime));
@@ -291,6 +292,7 @@ impl Shared {
             return true;
         }
         let mut state = self.state.lock();
+        debug_assert!(state.held_up > 0, "a thread that was held up is counted");
         state.held_up -= 1;
         let is_needed = state.threads.len() <= self.lanes + state.held_up;
         if !is_needed {
