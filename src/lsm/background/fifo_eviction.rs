@@ -158,6 +158,7 @@ impl Maintenance {
             bytes += more;
             bytes >= wanted
         })?;
+        debug_assert!(bytes >= missing, "an eviction frees what is missing");
         let newest = ages[at].0;
         let below = Seq(newest.0.saturating_add(1));
         debug_assert!(below <= last, "what the last commit wrote stays");

@@ -52,6 +52,7 @@ pub(in crate::lsm) fn assign_to_ranges(
     ids: impl FnOnce(u64) -> Result<RangeId>,
 ) -> Result<()> {
     let pieces = pieces(version, files);
+    debug_assert!(pieces.is_sorted_by_key(|piece| piece.low), "pieces ascend");
     let mut tables: Vec<TableId> = Vec::new();
     for piece in &pieces {
         if let Home::Table(table) = piece.home

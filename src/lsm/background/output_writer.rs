@@ -107,6 +107,7 @@ impl<'e> Retention<'e> {
         (range_tombstones, span): (&RangeTombstones, &Span),
         older: impl Fn(&[u8]) -> bool + 'e,
     ) -> Self {
+        debug_assert!(dead.is_sorted(), "dead tables are in order");
         let has_any = !range_tombstones.is_empty();
         Self {
             spent: has_any.then(|| range_tombstones.spent(span, &horizon)),
@@ -284,7 +285,9 @@ impl<'e> OutputWriter<'e> {
         let now = self.file.as_ref().map_or(0, |file| file.writer.memory_bytes());
         let writing = &self.maintenance.state.writing;
         writing.fetch_add(now, Ordering::Relaxed);
-        writing.fetch_sub(std::mem::replace(&mut self.counted_memory, now), Ordering::Relaxed);
+        let before = std::mem::replace(&mut self.counted_memory, now);
+        let all = writing.fetch_sub(before, Ordering::Relaxed);
+        debug_assert!(all >= before, "the total has what a file took");
     }
 
     fn written(&self) -> u64 {

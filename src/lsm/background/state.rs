@@ -193,6 +193,9 @@ impl MaintenanceState {
     /// Counts jobs that ran together and wrote `files`.
     pub(in crate::lsm) fn record_compaction(&self, jobs: &[&Job], files: &[NewFile]) {
         let Some(first) = jobs.first() else { return };
+        let is_like_first =
+            |job: &&Job| (job.is_join(), job.placement) == (first.is_join(), first.placement);
+        debug_assert!(jobs.iter().all(is_like_first), "jobs done together have one kind of output");
         let bytes = files.iter().map(|file| file.meta.bytes).sum::<u64>();
         let count = |is: fn(&Job) -> bool| jobs.iter().filter(|job| is(job)).count() as u64;
         let mut state = self.state.lock();
@@ -215,6 +218,8 @@ impl MaintenanceState {
             }
             (Placement::Run, _) => counters.run_bytes += bytes,
         }
+        let parts = counters.young_bytes + counters.run_bytes + counters.rest_bytes;
+        debug_assert_eq!(parts, counters.compaction_bytes, "bytes by destination add up");
     }
 
     /// Counts tombstones that a job dropped.
@@ -289,7 +294,10 @@ impl MaintenanceState {
 
 impl Drop for Flushing<'_> {
     fn drop(&mut self) {
-        self.0.state.lock().flushing -= 1;
+        let mut state = self.0.state.lock();
+        debug_assert!(state.flushing > 0, "a flush that ends had begun");
+        state.flushing -= 1;
+        drop(state);
         self.0.flushed.notify_all();
     }
 }

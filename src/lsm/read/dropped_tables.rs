@@ -22,7 +22,8 @@ pub(in crate::lsm) struct DroppedTables(pub(in crate::lsm) Mutex<BTreeMap<TableI
 impl DroppedTables {
     /// Records that commit `seq` dropped a table.
     pub(in crate::lsm) fn record(&self, table: TableId, seq: Seq) {
-        self.0.lock().insert(table, seq);
+        let before = self.0.lock().insert(table, seq);
+        debug_assert!(before.is_none(), "a table is dropped once");
     }
 
     pub(in crate::lsm) fn contains(&self, table: TableId) -> bool {

@@ -123,6 +123,7 @@ impl GapCache {
     fn change(&self, change: impl FnOnce(&mut List)) {
         let mut list = self.list.lock();
         change(&mut list);
+        debug_assert!(list.gaps.len() <= GAPS_MAX, "gaps are few");
         let counts = list.gaps.len() as u64 + OFFER * list.offers.len() as u64;
         // Stored under the lock: a commit that must see a gap happens after the gap was added, and
         // later counts include the gap.
@@ -220,6 +221,7 @@ impl List {
 
     /// Adds `gap`, merged with the gaps that it overlaps or touches.
     fn add(&mut self, mut gap: Gap) {
+        debug_assert!(gap.low < gap.high, "a gap has room for a key");
         let first = self.gaps.partition_point(|other| other.high < gap.low);
         let last = self.gaps.partition_point(|other| other.low <= gap.high);
         if let [only] = &self.gaps[first..last]

@@ -23,6 +23,8 @@ impl PublishedSeq {
 
     /// Requires: the commit lock is held, and `seq` is greater than the current value.
     pub(in crate::lsm) fn store(&self, seq: Seq) {
+        let before = self.0.load(Ordering::Relaxed);
+        debug_assert!(seq.0 > before, "the published Seq only rises");
         let relaxed = mutant!("relaxed-publish");
         self.0.store(seq.0, if relaxed { Ordering::Relaxed } else { Ordering::Release });
     }

@@ -33,6 +33,8 @@ impl Snapshots {
         let early = mutant!("early-snapshot").then(|| published.load());
         let mut held = self.0.lock();
         let seq = early.unwrap_or_else(|| published.load());
+        let is_newest = held.keys().next_back().is_none_or(|last| *last <= seq);
+        debug_assert!(early.is_some() || is_newest, "snapshots are taken at growing Seqs");
         *held.entry(seq).or_insert(0) += 1;
         seq
     }
@@ -41,6 +43,7 @@ impl Snapshots {
     pub(in crate::lsm) fn release(&self, seq: Seq) -> bool {
         let mut held = self.0.lock();
         let Some(count) = held.get_mut(&seq) else { return false };
+        debug_assert!(*count > 0, "a Seq is held as long as it is counted");
         *count -= 1;
         if *count == 0 {
             held.remove(&seq);

@@ -83,6 +83,8 @@ impl View {
     pub(crate) fn with_log(&self, number: FileNumber) -> View {
         let mut view = self.clone();
         if let Some(active) = view.memtables.first_mut() {
+            let is_next = active.logs.last().is_none_or(|last| *last < number);
+            debug_assert!(is_next, "logs are numbered in order");
             let logs = active.logs.iter().copied().chain([number]).collect();
             *active = Arc::new(Slot { memtable: Arc::clone(&active.memtable), logs });
         }
@@ -96,6 +98,7 @@ impl View {
 
     /// The same memtables without `flushed`, with a new version.
     pub(crate) fn with_version(&self, version: &Arc<Version>, flushed: Option<u64>) -> View {
+        debug_assert!(flushed != Some(self.active().memtable.id), "a flushed memtable was frozen");
         let mut view = View { version: Arc::clone(version), ..self.clone() };
         view.memtables.retain(|slot| Some(slot.memtable.id) != flushed);
         view

@@ -193,6 +193,9 @@ impl Window {
     pub(super) fn merge_lanes(&mut self) {
         self.ends.dedup();
         self.ends.retain(|end| *end > 0);
+        debug_assert!(self.ends.is_sorted(), "lanes follow one another");
+        let end = self.ends.last().copied().unwrap_or_default();
+        debug_assert_eq!(end, self.items.len(), "each item is in a lane");
         merge_all(&mut self.items, &mut self.spare, &mut self.ends);
     }
 }

@@ -219,7 +219,9 @@ impl<'a> Held<'a> {
 impl Drop for Held<'_> {
     fn drop(&mut self) {
         if let Some(count) = self.count {
-            *count.lock() -= self.bytes;
+            let mut held = count.lock();
+            debug_assert!(*held >= self.bytes, "a share that is given back was counted");
+            *held -= self.bytes;
         }
     }
 }

@@ -117,6 +117,7 @@ impl Backlog {
     /// that failed.
     pub(in crate::lsm) fn wait_for_flush(&self, seen: u64) -> Result<()> {
         let mut state = self.state.lock();
+        debug_assert!(seen <= state.attempts, "flush attempts are counted up");
         while state.attempts == seen {
             self.attempted.wait(&mut state);
         }

@@ -118,6 +118,7 @@ impl<Q: Queue> GroupCommit<Q> {
     /// progress.
     pub(crate) fn queued(&self, state: &mut State<Q>, seq: Seq, durability: Durability) {
         debug_assert!(seq > state.last, "Seqs of commits grow");
+        debug_assert!(state.ending <= state.last, "only queued commits are published");
         state.last = seq;
         if durability == Durability::Buffered && state.need == Durability::Buffered {
             state.ending = seq;
@@ -220,6 +221,8 @@ impl<Q: Queue> GroupCommit<Q> {
         mut state: MutexGuard<'a, State<Q>>,
         need: Durability,
     ) -> MutexGuard<'a, State<Q>> {
+        debug_assert!(!state.leading || mutant!("two-leaders"), "one thread leads at a time");
+        debug_assert!(state.failed.is_none(), "nothing is written after a failure");
         let group = state.filling;
         state.filling += 1;
         state.leading = true;

@@ -255,6 +255,8 @@ impl LogQueue {
     /// Continues in `next`. The first record of `next` states where this log ends.
     pub(super) fn switch_to(&mut self, next: NextLog) -> Result<()> {
         let header = self.log.header();
+        debug_assert!(next.log.header().number > header.number, "logs are numbered in order");
+        debug_assert!(self.closing < Closing::Log, "no log follows the closing record");
         let predecessor =
             Predecessor { number: header.number, id: header.id, accepted_end: self.end };
         self.log = next.log;
@@ -273,6 +275,8 @@ impl LogQueue {
             wal::Open { predecessor, manifest }.encode(out);
         })?;
         // The Seq reservation must outlive the log that first stated it.
+        let (durable, queued) = (self.seq_reservation, self.seq_reservation_queued);
+        debug_assert!(durable <= queued, "a durable reservation was queued before");
         let seq_reservation = self.seq_reservation.max(self.seq_reservation_queued);
         if seq_reservation > Seq::ZERO {
             self.append_durable_record(last, seq_reservation)
@@ -297,6 +301,9 @@ impl LogQueue {
         rows: &[Option<ResolvedRow<'_>>],
         seq: Seq,
     ) -> Result<u64> {
+        debug_assert_eq!(batch.ops.len(), rows.len(), "each operation has its row");
+        debug_assert!(!self.is_ended, "a log that was closed takes no commit");
+        debug_assert!(seq > self.last, "Seqs of commits grow");
         let kind = if batch.changes.is_empty() { RecordKind::Group } else { RecordKind::Catalog };
         let new_shapes = self.new_shapes(rows);
         let defined: Vec<_> =
@@ -370,14 +377,18 @@ impl LogQueue {
         let known = self.segments.last().is_some_and(|last| Arc::ptr_eq(&last.log, &self.log));
         if !known {
             let bytes = std::mem::take(&mut self.spare);
+            debug_assert!(bytes.is_empty(), "a spare buffer is empty");
             let log = Arc::clone(&self.log);
             self.segments.push(Segment { log, offset, bytes, user_bytes: 0 });
         }
         let Some(segment) = self.segments.last_mut() else { return Ok(()) };
+        let end = segment.offset + segment.bytes.len() as u64;
+        debug_assert_eq!(end, offset, "queued records are contiguous");
         let start = record::begin(&mut segment.bytes, kind, seq);
         payload(&mut segment.bytes);
         record::end(&mut segment.bytes, start)?;
         self.end += (segment.bytes.len() - start) as u64;
+        debug_assert!(self.end <= self.allocated, "records fit what is allocated");
         Ok(())
     }
 
@@ -434,6 +445,7 @@ impl LogQueue {
     /// Allocates up to `ahead`, or as far as space permits, but at least up to `want`. Returns the
     /// new end.
     fn allocate(&self, want: u64, ahead: u64) -> Result<u64> {
+        debug_assert!(want <= ahead, "an allocation ahead covers what is needed");
         // A nearly full disk may still have space for this record, which the space limit has
         // admitted. Try to include the next few records.
         let near = want.next_multiple_of(NEAR_BYTES).min(ahead);
@@ -484,6 +496,8 @@ impl Queue for LogQueue {
                 self.unsynced.push(Arc::clone(&segment.log));
             }
         }
+        let in_order = |logs: &[Arc<LogFile>]| logs.is_sorted_by_key(|log| log.header().number);
+        debug_assert!(in_order(&self.unsynced), "logs are written and synced oldest first");
         let mut sync = if is_sync { std::mem::take(&mut self.unsynced) } else { SmallVec::new() };
         if mutant!("unsynced-old-logs") {
             sync.retain(|log| Arc::ptr_eq(log, &self.log));
@@ -522,6 +536,7 @@ impl Queue for LogQueue {
     }
 
     fn finished(&mut self, done: Done) -> bool {
+        debug_assert!(self.unaccounted_user.1 <= done.end, "commit groups end in order");
         self.unaccounted_user = (self.unaccounted_user.0 + done.user_bytes, done.end);
         self.written += done.written;
         self.syncs += done.syncs;
@@ -534,6 +549,8 @@ impl Queue for LogQueue {
         if !done.is_sync && !mutant!("early-durable") {
             return false;
         }
+        debug_assert!(self.durable <= done.end, "the durable offset only rises");
+        debug_assert!(self.durable_claimed <= self.durable, "records claim what is durable");
         self.durable = done.end;
         self.seq_reservation = self.seq_reservation.max(done.seq_reservation);
         let idle = self.segments.is_empty() && self.durable_record_due;

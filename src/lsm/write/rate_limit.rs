@@ -92,6 +92,7 @@ impl RateLimit {
     }
 
     fn book_at(&self, used: &mut Used, demand: Demand, now: u64) {
+        debug_assert!(demand.entities > 0, "a demand is for an entity");
         let move_on = |until: &mut u64, cost: u64| {
             *until = (*until).max(now).saturating_add(cost.saturating_mul(demand.entities));
         };

@@ -37,6 +37,8 @@ pub(super) fn exchange(
     files: &[NewFile],
     remainders: &[ReferenceMeta],
 ) -> Option<Exchange> {
+    let is_of_task = |rest: &ReferenceMeta| tasks.iter().any(|task| task.range.id == rest.range);
+    debug_assert!(remainders.iter().all(is_of_task), "a remainder is of a task");
     let mut edit = VersionEdit::default();
     let mut is_any_valid = false;
     for Task { range, job } in tasks {
