@@ -239,7 +239,6 @@ impl LogReader {
     /// # Errors
     /// `Io`.
     pub(crate) fn skip_damage(&mut self) -> Result<bool> {
-        debug_assert!(self.stop.is_some(), "damage is skipped at the stop");
         self.accepted_end = None;
         let mut at = self.offset.next_multiple_of(RECORD_ALIGN as u64);
         while at + RECORD_HEADER_BYTES as u64 <= self.file_len {

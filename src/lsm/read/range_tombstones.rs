@@ -192,8 +192,6 @@ impl Floors {
     pub(crate) fn below(&mut self, key: &[u8]) -> Seq {
         let begins = |floor: &Floor| *floor.low <= *key;
         let mut begun = self.begun.unwrap_or_else(|| self.floors.partition_point(begins));
-        let last = begun.checked_sub(1).map(|at| &self.floors[at]);
-        debug_assert!(last.is_none_or(begins), "keys ascend until a rewind");
         while self.floors.get(begun).is_some_and(begins) {
             begun += 1;
         }
