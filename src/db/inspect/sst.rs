@@ -8,7 +8,7 @@ use std::sync::Arc;
 
 use super::bytes::Bytes;
 use super::parts::{
-    InspectOptions, Sink, Stop, damage, hex_id, hex_part, noted, number, part, place_in, text,
+    InspectOptions, Sink, Stop, damage, hex_id, hex_part, number, part, place_in, show_damage, text,
 };
 use crate::codec::{Checksum, DecodeError, check_sum};
 use crate::error::Result;
