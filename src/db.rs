@@ -1,6 +1,6 @@
 //! The database: opening and closing, tables, snapshots, maintenance.
 //!
-//! Not here: entities (`table`), scans (`query`), how it works (`lsm`).
+//! Not here: entities (`table`), scans (`query`), the engine (`lsm`).
 
 pub(crate) mod advice;
 mod backup;
@@ -49,11 +49,12 @@ use crate::options::Options;
 use crate::query::KeyRange;
 use crate::table::{Catalog, GateEntry, GateMode, SlowQuery, Snapshot, Table};
 
-/// An open database. A cheap clone, usable from any thread; one process at a time may have it open to write, others
-/// beside it to [read](Options::open_read_only) or to [follow](Options::follow) it.
+/// An open database. A cheap clone, usable from any thread. One process at a time may open it for
+/// writing. Other processes may [read](Options::open_read_only) or [follow](Options::follow) it
+/// concurrently.
 ///
-/// Call [`close`](Db::close) to learn whether everything was made durable. When the last handle goes without it, the
-/// database is closed all the same, and an error is lost.
+/// Call [`close`](Db::close) to find out whether all commits were made durable. Dropping the last
+/// handle closes the database too, but loses an error.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -70,47 +71,50 @@ pub struct Db {
     pub(crate) catalog: Arc<Catalog>,
 }
 
-/// A gate that holds writes, or writes and reads, of a key range back; see [`Db::gate`].
+/// A gate that blocks writes, or writes and reads, of a key range; see [`Db::gate`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct ClosedGate {
     /// The table's name.
     pub table: String,
-    /// The keys.
+    /// The blocked keys.
     pub range: KeyRange,
-    /// What is held back.
+    /// Which operations are blocked.
     pub mode: GateMode,
 }
 
-/// What opening a database found, for people who look after it.
+/// The result of opening a database, for its operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpenReport {
-    /// There was no database, now there is.
+    /// True if the database did not exist and was created.
     pub created: bool,
     /// Commits recovered from the log.
     pub replayed: u64,
-    /// Where the log was cut off by a crash; nothing that was acknowledged as durable is behind it.
+    /// Where a crash cut off the log. Nothing that was acknowledged as durable is beyond it.
     pub torn: Option<String>,
     /// Leftover files that were removed.
     pub orphans: u64,
 }
 
 impl Options {
-    /// Opens the database in the directory `path`, or creates it if the path is missing or an empty directory.
-    /// The time does not depend on the size of the data; after a crash the log is replayed.
+    /// Opens the database in the directory `path`. Creates it if the path is missing or an empty
+    /// directory. The time does not depend on the size of the data; after a crash the log is
+    /// replayed.
     ///
     /// # Errors
-    /// `Locked` if it is open elsewhere; `NotFound` if it is not to be created; `InvalidInput` for a directory that is
-    /// something else; `Corruption`, `Unsupported`, `Io`, `StorageFull`.
+    /// `Locked` if another process or handle has it open; `NotFound` if it does not exist and must
+    /// not be created; `InvalidInput` for a directory with other contents; `Corruption`,
+    /// `Unsupported`, `Io`, `StorageFull`.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
         Db::of_engine(crate::lsm::open(path.as_ref(), self)?)
     }
 
-    /// Opens a new database in memory, gone with the last handle: for tests and examples.
+    /// Opens a new database in memory, for tests and examples. It is discarded with the last
+    /// handle.
     ///
     /// # Errors
-    /// None but what the options ask for and cannot have.
+    /// Only for options that cannot be satisfied.
     pub fn open_in_memory(self) -> Result<Db> {
         self.fs(Arc::new(MemFs::new())).open("memory")
     }
@@ -125,7 +129,7 @@ impl Db {
         Options::new().open(path)
     }
 
-    /// A new database in memory.
+    /// Opens a new database in memory.
     ///
     /// # Errors
     /// As [`Options::open_in_memory`].
@@ -133,22 +137,22 @@ impl Db {
         Options::new().open_in_memory()
     }
 
-    /// The default options, to change before opening.
+    /// The default options, to be changed before opening.
     pub fn options() -> Options {
         Options::new()
     }
 
-    /// Creates a table that must be new. Names are 3 to 63 letters and digits, beginning with a letter; they are
-    /// found in any case.
+    /// Creates a table. A table of this name must not exist. A name has 3 to 63 letters and digits
+    /// and begins with a letter. Look-ups of names ignore case.
     ///
     /// # Errors
-    /// `AlreadyExists`, `InvalidInput`; as every write.
+    /// `AlreadyExists`, `InvalidInput`, and those of any write.
     pub fn create_table(&self, name: &str) -> Result<Table> {
         let entry = self.catalog.create(name)?;
         Ok(Table::new(Arc::clone(&self.engine), entry))
     }
 
-    /// A table that must exist.
+    /// Returns an existing table.
     ///
     /// # Errors
     /// `NotFound`.
@@ -157,31 +161,33 @@ impl Db {
         Ok(Table::new(Arc::clone(&self.engine), entry))
     }
 
-    /// The table of this name, created if need be.
+    /// Returns the table of this name and creates it if it does not exist.
     ///
     /// # Errors
-    /// `InvalidInput`; as every write.
+    /// `InvalidInput`, and those of any write.
     pub fn table_or_create(&self, name: &str) -> Result<Table> {
         let entry = self.catalog.table_or_create(name)?;
         Ok(Table::new(Arc::clone(&self.engine), entry))
     }
 
-    /// Deletes a table with all its entities: gone at once, its space is reclaimed in the background.
+    /// Deletes a table with all its entities. They disappear immediately; their space is reclaimed
+    /// in the background.
     ///
     /// # Errors
-    /// `NotFound`; as every write.
+    /// `NotFound`, and those of any write.
     pub fn delete_table(&self, name: &str) -> Result<()> {
         self.catalog.delete(name)
     }
 
-    /// Lets rows of a table expire: each is gone `ttl` after it was written, by its Timestamp, at the latest a 64th of
-    /// that (and a second) later; `None`: rows stay. Counts for rows that are there already, survives reopening, and is
-    /// no part of the Table service. Files that hold nothing younger go without being read.
+    /// Sets the time to live of a table's rows; with `None` rows do not expire. A row expires `ttl`
+    /// after its Timestamp, at the latest a 64th of `ttl` (and a second) later. The setting applies
+    /// to existing rows too and survives reopening. Azure Table storage has no such setting. Files
+    /// without younger rows are removed unread.
     ///
-    /// The clock is not believed when it jumps by more than a day: see [`Options::trust_clock_jumps`].
+    /// A jump of the clock by more than a day is not trusted: see [`Options::trust_clock_jumps`].
     ///
     /// # Errors
-    /// `NotFound`; `InvalidInput` for less than a second; as every write.
+    /// `NotFound`; `InvalidInput` for less than a second; and those of any write.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -202,7 +208,7 @@ impl Db {
         self.catalog.set_ttl(&*self.catalog.table(table)?, seconds)
     }
 
-    /// How long rows of a table live; `None`: they stay.
+    /// The time to live of a table's rows; `None` if they do not expire.
     ///
     /// # Errors
     /// `NotFound`.
@@ -210,20 +216,22 @@ impl Db {
         Ok(self.catalog.table(table)?.ttl())
     }
 
-    /// The names of all tables in the case they were created with, ordered by lower-case name.
+    /// The names of all tables as they were spelled at creation, ordered by lower-case name.
     ///
     /// # Errors
-    /// None today.
+    /// Currently none.
     pub fn tables(&self) -> Result<Vec<String>> {
         Ok(self.catalog.names())
     }
 
-    /// Closes a gate to a key range of a table: from now on, also after opening anew, its writes, and with
-    /// [`GateMode::Offline`] its reads, are answered `ServerBusy`, until the gate is [lifted](Self::lift_gate). When
-    /// this returns, no later write gets into the range, and all earlier ones are visible.
+    /// Closes a gate on a key range of a table. From now on, also after reopening, writes to the
+    /// range fail with `ServerBusy`; with [`GateMode::Offline`] its reads do too. The gate applies
+    /// until it is [lifted](Self::lift_gate). When this method returns, all earlier writes to the
+    /// range are visible and no later one can enter it.
     ///
-    /// A query that may touch a range which is offline is refused as a whole; reads that began before go on. Deleting a
-    /// table, and with it its gates, passes. Gates may overlap; one with the same range is replaced.
+    /// A query that may touch an offline range is refused as a whole; reads that began earlier
+    /// continue. A gate does not prevent the deletion of its table, which removes the gate too.
+    /// Gates may overlap; a new gate replaces one with the same range.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -241,7 +249,7 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// `NotFound`; `InvalidInput` for a range that no key can be in; as every write.
+    /// `NotFound`; `InvalidInput` for a range that cannot contain a key; and those of any write.
     pub fn gate(&self, table: &str, range: KeyRange, mode: GateMode) -> Result<()> {
         let table = self.catalog.table(table)?.gate.table;
         self.catalog.close_gate(table, range.span(table), mode)
@@ -250,7 +258,7 @@ impl Db {
     /// Opens the gate that was closed with exactly this range.
     ///
     /// # Errors
-    /// `NotFound` for the table or the gate; as every write.
+    /// `NotFound` for the table or the gate, and those of any write.
     pub fn lift_gate(&self, table: &str, range: KeyRange) -> Result<()> {
         let table = self.catalog.table(table)?.gate.table;
         self.catalog.lift_gate(&range.span(table))
@@ -259,7 +267,7 @@ impl Db {
     /// The closed gates of all tables, by table and key.
     ///
     /// # Errors
-    /// `Corruption` for a gate that makes no sense.
+    /// `Corruption` for a stored gate with an invalid span.
     pub fn gates(&self) -> Result<Vec<ClosedGate>> {
         let closed = |GateEntry { table, gate }: GateEntry| {
             let range = KeyRange::of_span(&gate.span, table.gate.table)?;
@@ -268,12 +276,12 @@ impl Db {
         self.catalog.gates().into_iter().map(closed).collect()
     }
 
-    /// A moment that stays readable, across all tables.
+    /// A state of all tables that stays readable.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(SnapshotGuard::take(&self.engine))
     }
 
-    /// Makes every commit so far durable, whatever it asked for.
+    /// Makes all commits so far durable, whatever durability they requested.
     ///
     /// # Errors
     /// `Poisoned`, `Io`.
@@ -281,7 +289,7 @@ impl Db {
         self.engine.writer().sync()
     }
 
-    /// Writes what is in memory to table files.
+    /// Writes the contents of memory to table files.
     ///
     /// # Errors
     /// `StorageFull`, `Io`, `Poisoned`; nothing is lost.
@@ -298,12 +306,14 @@ impl Db {
         self.engine.maintenance().compact_all()
     }
 
-    /// Makes a copy of the database, as of now, in the new or empty directory `path`, while it is in use: one moment of
-    /// all tables, with its gates and its retention. Memory is flushed; then table files are linked where the file system
-    /// can, so that it takes a moment for each file, else copied; the manifest is written anew. The copy is a database
-    /// of its own, with another incarnation, and neither ever sees what is done to the other.
+    /// Copies the database, as of now, into the new or empty directory `path`, while it is in use.
+    /// The copy is one state of all tables, with its gates and its retention. Memory is flushed
+    /// first. Table files are then linked, at a small constant cost per file, or copied if the file
+    /// system cannot link. The copy has a new manifest and another incarnation. It is an
+    /// independent database: a change of one never shows in the other.
     ///
-    /// Linked files are one file on disk: what damages it damages both. A [backup](Self::backup) has files of its own.
+    /// A linked file is one file on disk, so damage to it affects both databases. A
+    /// [backup](Self::backup) has files of its own.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -321,14 +331,14 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// `AlreadyExists` if there is something; `Busy` if ranges are imported without end; `Io`, `StorageFull`. An
-    /// unfinished copy does not open, and is removed where that can be done.
+    /// `AlreadyExists` if `path` is not empty; `Busy` if concurrent imports of ranges never pause;
+    /// `Io`, `StorageFull`. An unfinished copy does not open, and is removed where possible.
     pub fn checkpoint(&self, path: impl AsRef<Path>) -> Result<()> {
         self.checkpoint_with(path, |_| ())
     }
 
-    /// As [`checkpoint`](Self::checkpoint); where files are copied, `progress` is called with the bytes since the last
-    /// call.
+    /// As [`checkpoint`](Self::checkpoint). If files are copied, `progress` is called with the
+    /// bytes since the last call.
     ///
     /// # Errors
     /// As [`checkpoint`](Self::checkpoint).
@@ -340,10 +350,10 @@ impl Db {
         checkpoint(&self.engine, path.as_ref(), &mut progress)
     }
 
-    /// Reads everything on disk and holds it against everything that says what it should be.
+    /// Reads everything on disk and compares it with all statements about what it should contain.
     ///
     /// # Errors
-    /// Only what keeps it from looking; damage is in the report.
+    /// Only errors that prevent the check; damage is in the report.
     pub fn verify(&self) -> Result<VerifyReport> {
         self.verify_with(|_| {})
     }
@@ -356,7 +366,8 @@ impl Db {
         verify(&self.engine, || self.catalog.ids(), &mut progress)
     }
 
-    /// Counters since opening, and sizes now. Those that count since the database was made begin with `wear`.
+    /// Counters since opening, and current sizes. Counters since the creation of the database have
+    /// names that begin with `wear`.
     pub fn stats(&self) -> Stats {
         let mut fields = vec![("tables", self.catalog.ids().len() as u64)];
         fields.extend(self.catalog.log().fields());
@@ -364,14 +375,16 @@ impl Db {
         Stats::new(fields)
     }
 
-    /// What the database has had its medium write since it was made, by cause, across restarts: see [`Wear`]. A copy (checkpoint,
-    /// restored backup, repaired database) begins at zero. Of a database that was opened to be read only, or is followed, it is
-    /// what its last edit of the manifest says.
+    /// Bytes and syncs that the database has written to its medium since its creation, by cause,
+    /// across restarts: see [`Wear`]. A copy (checkpoint, restored backup, repaired database)
+    /// begins at zero. For a read-only or followed database this is the state of the last edit of
+    /// the manifest.
     pub fn wear(&self) -> Wear {
         Inspector::new(&self.engine).wear()
     }
 
-    /// The last 128 queries that took as long as [`Options::slow_query`] says, oldest first; none if it says nothing.
+    /// The last 128 queries that took at least [`Options::slow_query`], oldest first; none if that
+    /// option is not set.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -390,7 +403,7 @@ impl Db {
         self.catalog.log().slow()
     }
 
-    /// What opening found.
+    /// The result of opening.
     pub fn opened(&self) -> OpenReport {
         let found = &self.engine.recovered;
         OpenReport {
@@ -407,9 +420,10 @@ impl Db {
         &self.engine
     }
 
-    /// Runs background work until `budget` is used up, for [`Background::Manual`](crate::Background::Manual): one step at
-    /// least, and the last one to its end; a merge of [`Options::edge`] reads and writes some files of 4 MiB. False if there
-    /// is nothing left to do, until something is written or a time comes.
+    /// Runs background work for about `budget`, for
+    /// [`Background::Manual`](crate::Background::Manual). It runs at least one step, and each step
+    /// to its end. A merge of [`Options::edge`] reads and writes some files of 4 MiB. Returns false
+    /// if no work is left until the next write or a timer expires.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -427,10 +441,12 @@ impl Db {
         self.engine.maintenance().step_for(budget)
     }
 
-    /// Makes everything durable and closes the database for all its handles: writes are refused from now on.
+    /// Makes all commits durable and closes the database for all its handles. Later writes are
+    /// refused.
     ///
     /// # Errors
-    /// `Poisoned`, `Io`: what was not durable may be lost if the machine stops; opening again recovers what can be.
+    /// `Poisoned`, `Io`: commits that were not durable may be lost if the machine stops. Opening
+    /// the database again recovers as much as possible.
     pub fn close(self) -> Result<()> {
         self.engine.close()
     }

@@ -1,5 +1,6 @@
-//! An embedded storage engine for schema-less, typed entities keyed by PartitionKey and RowKey: the data model,
-//! limits, errors, ETags and continuation tokens of a hosted Table service, in a directory of your own.
+//! An embedded storage engine for schemaless, typed entities keyed by PartitionKey and RowKey. It
+//! has the data model, limits, errors, ETags and continuation tokens of Azure Table storage, in a
+//! local directory.
 //!
 //! ```
 //! use rowstone::{Db, Entity};
@@ -15,51 +16,62 @@
 //! # }
 //! ```
 //!
-//! **Database.** [`Db`] is a directory that one process at a time has open to write; others may read it beside that, or
-//! [follow](Follower) it. A cheap clone, `Send + Sync`. [`Options`] say how durable commits are, how much memory to take,
-//! and where time and files come from.
+//! **Database.** [`Db`] is a directory that one process at a time opens for writing. Other
+//! processes may read it concurrently or [follow](Follower) it. `Db` is a cheap clone, `Send +
+//! Sync`. [`Options`] set the durability of commits, the use of memory, and the sources of time and
+//! files.
 //!
 //! **Table.** [`Table`] is a set of entities. Creating, deleting and listing are methods of [`Db`].
 //!
-//! **Entity.** [`Entity`] has two keys and up to 252 properties, at most 1 MiB in all. Two entities of a table need have
-//! nothing in common. The pair of keys is the only index; order is ordinal in UTF-16 units.
+//! **Entity.** [`Entity`] has two keys and up to 252 properties, at most 1 MiB in all. Entities of
+//! one table may have entirely different properties. The pair of keys is the only index; order is
+//! ordinal in UTF-16 units.
 //!
 //! **Value.** [`Value`] is one of eight types; [`ValueRef`] borrows one. There are no nested values and no null.
 //!
-//! **Write.** `insert`, `replace`, `merge`, `upsert`, `upsert_merge`, `delete`, and the forms ending in `_if`, which take
-//! the [`ETag`] that was read: if somebody was faster, the write is refused. [`Table::loader`] takes many rows in any order.
+//! **Write.** `insert`, `replace`, `merge`, `upsert`, `upsert_merge`, `delete`, and the forms
+//! ending in `_if`. Those require the [`ETag`] that the caller read and refuse the write if the
+//! entity has changed since. [`Table::loader`] loads many rows in any order.
 //!
-//! **Group.** [`EntityGroup`] holds up to 100 operations on one partition: all of them take effect, or none.
-//! [`Table::commit_async`] gives a [`Ticket`], also a `Future`: many commits of one thread share a sync.
+//! **Group.** [`EntityGroup`] holds up to 100 operations on one partition; all of them take effect,
+//! or none. [`Table::commit_async`] returns a [`Ticket`], which is also a `Future`. Many commits of
+//! one thread can share a sync.
 //!
-//! **Read.** [`Table::get`] finds one entity, [`Table::get_many`] many, [`Table::scan`] reads a [`KeyRange`]. [`RowView`]
-//! reads a row where it lies, [`RowDecoder`] the same properties of many.
+//! **Read.** [`Table::get`] finds one entity, [`Table::get_many`] many, [`Table::scan`] reads a
+//! [`KeyRange`]. [`RowView`] reads properties in the stored row without building an entity.
+//! [`RowDecoder`] reads the same properties of many rows.
 //!
-//! **Query.** [`Table::query`] takes the service's filter language, or a [`Filter`] of bound values from [`prop`]. What it says
-//! about keys becomes intervals of keys, and nothing else is read. Results come one by one or in [`Page`]s whose
-//! [`Token`]s stay valid for ever; [`Query::explain`] says what was read. Beyond the service: [`Query::reverse`],
+//! **Query.** [`Table::query`] accepts the filter language of Azure Table storage, or a [`Filter`]
+//! of bound values from [`prop`]. Comparisons of keys are converted to key intervals, and only
+//! those are read. Results are returned one by one or in [`Page`]s. Their [`Token`]s stay valid
+//! forever. [`Query::explain`] reports what was read. Additions to the service: [`Query::reverse`],
 //! [`Query::count`], [`Query::aggregate`].
 //!
-//! **Snapshot.** [`Snapshot`] is a moment of all tables that stays readable, through [`Table::at`].
+//! **Snapshot.** [`Snapshot`] is a state of all tables that stays readable, through [`Table::at`].
 //!
-//! **Changes.** [`Db::changes`] gives commits in order, with whole entities, from any [`Position`] that is still kept;
-//! a [`Cursor`] remembers one by name.
+//! **Changes.** [`Db::changes`] returns commits in order, with whole entities, from any
+//! [`Position`] that is still kept. A [`Cursor`] stores a position under a name.
 //!
-//! **Durability.** [`Durability`] of each commit: `Sync` survives a power cut, `Os` a crash of the process, `Buffered`
-//! neither until [`Db::sync`]. What survives is always a prefix of the commits, without holes.
+//! **Durability.** [`Durability`] of each commit: `Sync` survives a power cut, `Os` a crash of the
+//! process, `Buffered` neither until [`Db::sync`]. The commits that survive are always a prefix,
+//! without holes.
 //!
-//! **Errors.** [`Error`] has a [`kind`](Error::kind) to act on, and the service's code and status. Absence is `None`, not an
-//! error. Damage on disk is [`ErrorKind::Corruption`], with file and offset; it is never a panic and never wrong data.
+//! **Errors.** [`Error`] has a [`kind`](Error::kind) for the program to act on, and the code and
+//! status of Azure Table storage. Absence is `None`, not an error. Damage on disk is
+//! [`ErrorKind::Corruption`], with file and offset; it is never a panic and never wrong data.
 //!
-//! **Retry.** [`RetryPolicy`] tries again what [`Error::is_transient`] says may pass, after the pauses of the service's clients.
+//! **Retry.** [`RetryPolicy`] retries errors for which [`Error::is_transient`] is true, after the
+//! pauses of the Azure clients.
 //!
-//! **Features.** `cli` (default): the binary. `zstd` (default): compressed files. `serde`: application structs in and out.
-//! `rest`: the binary serves the Table service over HTTP. `events`: what the engine does, told to subscribers of `tracing`.
+//! **Features.** `cli` (default): the binary. `zstd` (default): compressed files. `serde`:
+//! application structs as entities and back. `rest`: the binary serves the Table service over HTTP.
+//! `events`: events of the engine for subscribers of `tracing`.
 //!
-//! **Limits.** Keys 1,024 characters, texts 32,768, binaries 64 KiB, groups 100 operations and 4 MiB, pages 1,000 entities.
+//! **Limits.** Keys 1,024 characters, texts 32,768, binaries 64 KiB, groups 100 operations and 4
+//! MiB, pages 1,000 entities.
 //!
-//! **What it is not.** No secondary index, no joins, no transaction over several partitions, no replication.
-//! No order but that of the keys, no functions and no arithmetic in filters.
+//! **Not provided.** No secondary index, no joins, no transaction over several partitions, no
+//! replication. No order but that of the keys, no functions and no arithmetic in filters.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 #![warn(missing_docs, unreachable_pub)]
@@ -90,7 +102,7 @@ mod rest;
 mod retry;
 mod rng;
 mod sst;
-// Its models are built without `rest`, since tokio does not compile under loom.
+// The loom models of `stage` are built without `rest`, because tokio does not compile under loom.
 #[cfg(all(test, loom))]
 #[path = "rest/http/stage.rs"]
 mod stage;
@@ -141,7 +153,7 @@ pub use table::{
     RowDecoder, RowView, SlowQuery, Snapshot, Table, TableView, Ticket,
 };
 
-/// The examples of README.md run with the documentation tests.
+/// Runs the examples of README.md with the documentation tests.
 #[cfg(doctest)]
 #[doc = include_str!("../README.md")]
 struct Readme;

@@ -1,8 +1,8 @@
-//! Anti-patterns of key design, seen in load, data and queries, with the evidence and the remedy.
+//! Anti-patterns of key design, detected from load, data and queries, with evidence and remedy.
 //!
-//! [`advise`] is pure; [`Db::advise`] gathers the figures for it.
+//! [`advise`] is pure; [`Db::advise`] collects the figures for it.
 //!
-//! Not here: where the figures come from (`partitions`, `shape`).
+//! Not here: the sources of the figures (`partitions`, `shape`).
 
 use super::Db;
 use super::partitions::{LoadPattern, PartitionRange};
@@ -11,20 +11,20 @@ use crate::error::Result;
 use crate::named::named;
 use crate::table::QueryCounts;
 
-/// A choice of keys that will not scale, and what to do.
+/// A choice of keys that will not scale, and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Advice {
-    /// Which one.
+    /// The anti-pattern.
     pub pattern: AntiPattern,
-    /// The figures that it was seen by, in a sentence or two.
+    /// The figures that show it, in one or two sentences.
     pub evidence: String,
-    /// What to do, with keys worked out.
+    /// The remedy, with example keys.
     pub remedy: String,
 }
 
 named! {
-    /// The anti-patterns that [`Db::advise`](crate::Db::advise) knows.
+    /// The anti-patterns that [`Db::advise`](crate::Db::advise) detects.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     #[non_exhaustive]
     pub enum AntiPattern {
@@ -42,13 +42,14 @@ named! {
         TableScans "filters that scan the table",
     }
 
-    /// The name, as commands print it.
+    /// The name, as printed by commands.
     pub fn name;
 }
 
 impl Db {
-    /// Names the anti-patterns of key design that a table's load since opening and its data show, with evidence and remedy;
-    /// empty if it sees none. Reads keys as [`data_shape`](Self::data_shape) does.
+    /// The anti-patterns of key design that a table's data and its load since opening show, with
+    /// evidence and remedy; empty if none is detected. Reads keys as
+    /// [`data_shape`](Self::data_shape) does.
     ///
     /// # Errors
     /// As [`data_shape`](Self::data_shape).
@@ -70,41 +71,42 @@ impl Db {
     }
 }
 
-/// What advice rests on.
+/// The figures from which advice is derived.
 pub(crate) struct Seen<'a> {
     pub(crate) ranges: &'a [PartitionRange],
     pub(crate) data: &'a DataShape,
     pub(crate) queries: &'a QueryCounts,
 }
 
-/// Fewer partitions show no order.
+/// Minimum number of partitions for an order to be detectable.
 const ORDERED_PARTITIONS_MIN: u64 = 32;
-/// Keys and time go the same way in so many of the cases: with keys that do not depend on time it is half of them, and the
-/// standard error of 32 is 9 %.
+/// Share of pairs in which the order of keys agrees with the order in time. Keys independent of
+/// time have a share of one half, with a standard error of 9 % for 32 pairs.
 const ORDERED_SHARE: f64 = 0.9;
-/// Slower loads do not matter to anybody.
+/// Minimum load in operations per second; a slower load does not matter.
 const OPS_MIN: f64 = 10.0;
-/// This share of the load makes a partition hot.
+/// Minimum share of the load for a hot partition.
 const HOT_SHARE: f64 = 0.5;
-/// A partition this large and so much larger than the one in the middle, or most of the table, is taken to grow.
+/// A partition of at least this many entities is assumed to grow without bound if it has
+/// `UNBOUNDED_TIMES` the median, or more than half of the table.
 const UNBOUNDED_ENTITIES: u64 = 100_000;
 const UNBOUNDED_TIMES: u64 = 10;
-/// From so many partitions on it matters that they have one entity each.
+/// Minimum number of partitions for single-entity partitions to matter.
 const SINGLES_MIN: u64 = 1_000;
 const SINGLES_SHARE: f64 = 0.9;
-/// So many queries are no accident, if they are this share of all.
+/// Minimum number of queries, and minimum share of all queries, for a query pattern to count.
 const QUERIES_MIN: u64 = 10;
 const QUERIES_SHARE: f64 = 0.1;
-/// Buckets in worked examples: sixteen partitions take inserts at the same time.
+/// Buckets in worked examples: sixteen partitions that share the inserts.
 const BUCKETS: u32 = 16;
 
-/// The anti-patterns there are, in the order of [`AntiPattern`].
+/// The detected anti-patterns, in the order of [`AntiPattern`].
 pub(crate) fn advise(seen: &Seen<'_>) -> Vec<Advice> {
     let found = [directed(seen), hot(seen), unbounded(seen), singles(seen), table_scans(seen)];
     found.into_iter().flatten().collect()
 }
 
-/// Append-only or prepend-only, by the load if there is any, else by the data.
+/// Append-only or prepend-only: by the load if there is enough, otherwise by the data.
 fn directed(seen: &Seen<'_>) -> Option<Advice> {
     let writes: f64 = seen.ranges.iter().map(|range| range.writes).sum();
     let advice =
@@ -112,7 +114,7 @@ fn directed(seen: &Seen<'_>) -> Option<Advice> {
     if writes >= OPS_MIN {
         let (first, last) = (seen.ranges.first()?, seen.ranges.last()?);
         let takes_most = |range: &PartitionRange| range.writes >= HOT_SHARE * writes;
-        // Within one partition a directed load is not a question of PartitionKeys.
+        // Within one partition the direction of inserts does not depend on PartitionKeys.
         let is_one = |range: &PartitionRange| range.pattern == LoadPattern::OnePartition;
         let evidence = |range: &PartitionRange, share: f64, end: &str| {
             format!(
@@ -152,7 +154,7 @@ fn directed(seen: &Seen<'_>) -> Option<Advice> {
     }
 }
 
-/// How to spread keys that go with time.
+/// The remedy for keys ordered by time.
 fn spread(example: &str) -> String {
     let bucket = example.bytes().map(u32::from).sum::<u32>() % BUCKETS;
     format!(
@@ -219,7 +221,7 @@ fn singles(seen: &Seen<'_>) -> Option<Advice> {
     let (data, queries) = (seen.data, seen.queries);
     let share = data.single_partitions as f64 / data.partitions.max(1) as f64;
     let wide = queries.partition_ranges + queries.table_scans;
-    // Without queries nobody knows; with queries, these must be among them.
+    // Without any query this is unknown; with queries, range queries must be among them.
     let is_scanned = queries.all() == 0 || wide >= QUERIES_MIN && is_share(wide, queries);
     if data.partitions < SINGLES_MIN || share < SINGLES_SHARE || !is_scanned {
         return None;

@@ -1,4 +1,5 @@
-//! The change feed as users have it: where it begins, and cursors that remember a position by name.
+//! The public interface of the change feed: starting positions, and cursors that store a position
+//! under a name.
 //!
 //! Not here: reading logs (`lsm::recovery::change_log`), decoding their records (`feed`).
 
@@ -13,16 +14,17 @@ use crate::lsm::ChangeLog;
 
 use super::Db;
 
-/// How names of cursors are told from other notes.
+/// Prefix of the notes that are cursors.
 const CURSOR: &str = "cursor-";
 /// The longest name of a cursor, in bytes.
 const NAME_BYTES_MAX: usize = 200;
 
-/// A position that the database keeps under a name, for whoever deals with its changes.
+/// A position that the database stores under a name for a consumer of its changes.
 ///
-/// A consumer that deals with each commit and then [commits](Self::commit) the position sees every commit at least once,
-/// and after a crash again only those since the last position it committed. Whoever keeps the position beside his results,
-/// in one transaction, sees each exactly once, and needs no cursor.
+/// A consumer that processes each commit and then [commits](Self::commit) its position sees every
+/// commit at least once. After a crash it sees again only the commits after its last committed
+/// position. A consumer that stores the position with its results in one transaction sees each
+/// commit exactly once and needs no cursor.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -51,10 +53,11 @@ pub struct Cursor {
 }
 
 impl Db {
-    /// Behind the last commit that readers see: changes since here are those that come. Whoever copies the database and
-    /// goes on from here takes the position first and copies then: what came in between comes again, which changes nothing.
-    /// Commits weaker than `Sync` may be among what is copied and be taken back by a power cut: [`sync`](Self::sync) first,
-    /// or copy from a reader, which shows what is durable.
+    /// The position after the last commit that readers see; the changes after it are the future
+    /// commits. To copy the database and continue from here, read the position first and then copy.
+    /// Commits in between are repeated by the feed, which changes nothing. The copy may contain
+    /// commits weaker than `Sync` that a power cut reverts. To avoid that, call
+    /// [`sync`](Self::sync) first, or copy from a follower, which shows durable data only.
     pub fn position(&self) -> Position {
         Position {
             incarnation: self.engine.reader().incarnation(),
@@ -62,7 +65,8 @@ impl Db {
         }
     }
 
-    /// The oldest position from which changes are still kept. Everything before it is in the database, or gone.
+    /// The oldest position from which changes are still kept. Earlier changes are only in the
+    /// database itself.
     ///
     /// # Errors
     /// `Corruption`, `Io`.
@@ -71,16 +75,18 @@ impl Db {
         Ok(Position { incarnation: self.engine.reader().incarnation(), seq })
     }
 
-    /// The commits after `since`, as far as they are durable now; the result goes on with later ones when it is asked
-    /// again, also those of another process if this database is read only. Reads the logs: those that recovery needs, and
-    /// those that [`Options::keep_changes`](crate::Options::keep_changes) keeps. Never leaves one out.
+    /// The commits after `since`, as far as they are now durable. After its end the iterator may be
+    /// called again to return later commits, including those of another process if this database is
+    /// read-only. Reads the logs that recovery needs and those that
+    /// [`Options::keep_changes`](crate::Options::keep_changes) keeps. Never skips a commit.
     ///
-    /// A table is called by the number that it has, such as `t5`, if its creation lies before `since` and it came after a
-    /// read-only database was opened: open that anew.
+    /// A table is named by its number, such as `t5`, if it was created before `since` but after a
+    /// read-only database was opened. Open the database again to get its name.
     ///
     /// # Errors
-    /// `ChangesLost` if some commit after `since` is no longer kept, or `since` is of another history: copy the database
-    /// and go on from its [`position`](Self::position). `Corruption`, `Io`.
+    /// `ChangesLost` if a commit after `since` is no longer kept, or `since` belongs to another
+    /// history: copy the database and continue from its [`position`](Self::position). `Corruption`,
+    /// `Io`.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -108,7 +114,8 @@ impl Db {
             );
             return Err(Error::new(ErrorKind::ChangesLost, problem));
         }
-        // A reader cannot tell: the writer may have made it, and not be done yet with telling others.
+        // A read-only database cannot check this: the writer may have published `since` already
+        // while the commit is not yet visible here.
         if self.engine.maintenance().writable().is_ok() && since > self.position() {
             let problem = format!(
                 "{since} is of another history of this database, which ends at {}: copy it and go on from there",
@@ -119,8 +126,8 @@ impl Db {
         Changes::new(since, self.engine.env(), self.catalog.names_by_id())
     }
 
-    /// The cursor of this name. It is there once a position is committed to it; until then it stands at the
-    /// [oldest position](Self::oldest_position).
+    /// The cursor of this name. It is created when a position is first committed to it; until then
+    /// it is at the [oldest position](Self::oldest_position).
     ///
     /// # Errors
     /// `InvalidInput` for a name that is empty, longer than 200 bytes or has control characters.
@@ -140,10 +147,10 @@ impl Cursor {
         &self.name
     }
 
-    /// The position that was committed last; `None` if none was.
+    /// The last committed position; `None` if there is none.
     ///
     /// # Errors
-    /// `Corruption` if what is kept is no position.
+    /// `Corruption` if the stored value is not a position.
     pub fn position(&self) -> Result<Option<Position>> {
         let text = self.db.catalog.note(None, &self.note())?;
         let read = text.map(|text| text.parse());
@@ -152,15 +159,16 @@ impl Cursor {
         })
     }
 
-    /// The commits after its position, as [`Db::changes`] gives them. A cursor without one begins with the oldest commit
-    /// that is kept, and remembers that: it costs a commit.
+    /// The commits after the cursor's position, as from [`Db::changes`]. A cursor without a
+    /// position starts at the oldest kept commit and stores that position, which costs a commit.
     ///
     /// # Errors
     /// As [`Db::changes`], and as every write.
     pub fn changes(&self) -> Result<Changes> {
         match self.position()? {
             Some(position) => self.db.changes(position),
-            // Noted, or the next reading would begin with what is the oldest then.
+            // Without storing it, the next call would start at the position that is the oldest by
+            // then.
             None => {
                 let oldest = self.db.oldest_position()?;
                 self.commit(oldest)?;
@@ -169,10 +177,12 @@ impl Cursor {
         }
     }
 
-    /// Everything up to `position` has been dealt with. Durable when this returns; costs a commit.
+    /// Records that everything up to `position` has been processed. Durable when this returns;
+    /// costs a commit.
     ///
     /// # Errors
-    /// `InvalidInput` for a position that is before the cursor's, or of another history; as every write.
+    /// `InvalidInput` for a position that is before the cursor's or of another history, and those
+    /// of any write.
     pub fn commit(&self, position: Position) -> Result<()> {
         let known = self.position()?.filter(|known| known.incarnation == position.incarnation);
         if position.incarnation != self.db.engine.reader().incarnation() {
@@ -186,10 +196,10 @@ impl Cursor {
         self.db.catalog.set_note(None, &self.note(), Some(&position.to_string()))
     }
 
-    /// Forgets the cursor.
+    /// Removes the cursor.
     ///
     /// # Errors
-    /// As every write.
+    /// Those of any write.
     pub fn remove(&self) -> Result<()> {
         self.db.catalog.set_note(None, &self.note(), None)
     }

@@ -1,6 +1,6 @@
-//! Databases that another process writes: opened to be read only, and followed.
+//! Databases written by another process: opened read-only, and followed.
 //!
-//! Not here: how their files are read (`lsm::follower`).
+//! Not here: reading their files (`lsm::follower`).
 
 use std::fmt;
 use std::path::Path;
@@ -14,15 +14,17 @@ use crate::table::Catalog;
 
 use super::Db;
 
-/// A database as another process writes it: a moment to read from, and a step to the next one.
+/// A reader of a database that another process writes. It holds one state to read from and advances
+/// it on request.
 ///
-/// Nothing is shown that a power cut could take back. A commit with `Durability::Sync` can be seen as soon as its writer
-/// has its answer (with many writers at a time: one write to the log later); weaker ones when the writer has synced them,
-/// which it does every second. How far behind a follower is depends on how often it is [refreshed](Self::refresh).
+/// A follower shows only data that a power cut cannot revert. A commit with `Durability::Sync` is
+/// visible as soon as it is acknowledged to its writer; with concurrent writers, one log write
+/// later. Weaker commits are visible once the writer has synced them, which it does every second.
+/// The lag of a follower depends on how often it is [refreshed](Self::refresh).
 ///
-/// No lock is taken and no file changes: any number of followers may be there, before the writer and after it. They survive
-/// its crash and its opening anew. A restored database is another one: `ChangesLost`, open it anew.
-///
+/// A follower takes no lock and changes no file. There may be any number of followers, started
+/// before or after the writer. They survive a crash and a reopening of the writer. After a restore
+/// of the database a refresh returns `ChangesLost`; open the follower again.
 /// ```
 /// # fn main() -> rowstone::Result<()> {
 /// use rowstone::{Db, Entity, Options, fs::MemFs};
@@ -40,27 +42,30 @@ use super::Db;
 pub struct Follower {
     following: Mutex<LogFollower>,
     current: Mutex<Db>,
-    /// More was read than `current` shows.
+    /// True if more was read than `current` shows.
     is_pending: AtomicBool,
 }
 
 impl Options {
-    /// Opens the database in `path` to read it, as it is durable now, whether another process has it open or not. No lock
-    /// is taken, nothing is created, changed or removed; writes answer `InvalidInput`. What is written later is not seen:
-    /// see [`follow`](Self::follow).
+    /// Opens the database in `path` read-only, in its present durable state, whether another
+    /// process has it open or not. Takes no lock and creates, changes or removes nothing. Writes
+    /// fail with `InvalidInput`. Later writes are not visible; see [`follow`](Self::follow) for
+    /// those.
     ///
-    /// Reads the logs as opening does, and opens every table file: one that the writer removes stays readable. With
-    /// [`IoMode::Pread`](crate::IoMode::Pread) that takes a descriptor for each, otherwise a map.
+    /// Reads the logs as a normal open does, and opens every table file, so that a file stays
+    /// readable after the writer removes it. Each file needs a descriptor with
+    /// [`IoMode::Pread`](crate::IoMode::Pread), otherwise a map.
     ///
     /// # Errors
-    /// `NotFound` if there is no database; `Busy` if the writer replaces files faster than they can be opened;
-    /// `Corruption`, `Unsupported`, `Io`.
+    /// `NotFound` if there is no database; `Busy` if the writer replaces files faster than they can
+    /// be opened; `Corruption`, `Unsupported`, `Io`.
     pub fn open_read_only(self, path: impl AsRef<Path>) -> Result<Db> {
         Db::of_engine(LogFollower::open(path.as_ref(), self)?.engine())
     }
 
-    /// Follows the database in `path`, which another process may write: as [`open_read_only`](Self::open_read_only), and
-    /// [`Follower::refresh`] shows what was made durable since.
+    /// Follows the database in `path`, which another process may write. Opens it as
+    /// [`open_read_only`](Self::open_read_only) does; [`Follower::refresh`] then shows later
+    /// durable commits.
     ///
     /// # Errors
     /// As [`open_read_only`](Self::open_read_only).
@@ -73,7 +78,7 @@ impl Options {
 }
 
 impl Db {
-    /// Opens the database in `path` to read it, with the default options.
+    /// Opens the database in `path` read-only, with the default options.
     ///
     /// # Errors
     /// As [`Options::open_read_only`].
@@ -96,13 +101,14 @@ impl Db {
 }
 
 impl Follower {
-    /// Shows what became durable since the last time, all of it at once; false if nothing did. Reads what was added to
-    /// manifest and log, and opens new table files; waits for nobody.
+    /// Shows all commits that became durable since the last refresh, atomically; returns false if
+    /// there are none. Reads the additions to manifest and log and opens new table files. Never
+    /// waits for the writer.
     ///
     /// # Errors
-    /// `ChangesLost` if the database was restored, or is another one; `Busy` if the writer replaces files faster than
-    /// they can be opened; `Corruption`, `Unsupported`, `Io`. [`db`](Self::db) stays what it was, and refreshing may be
-    /// tried again.
+    /// `ChangesLost` if the database was restored or replaced by another; `Busy` if the writer
+    /// replaces files faster than they can be opened; `Corruption`, `Unsupported`, `Io`.
+    /// [`db`](Self::db) is unchanged after an error, and the refresh may be retried.
     pub fn refresh(&self) -> Result<bool> {
         let mut following = self.following.lock();
         if following.advance()? {
@@ -117,12 +123,13 @@ impl Follower {
         Ok(is_new)
     }
 
-    /// The database as of the last refresh: a moment that never changes, and stays readable as long as it is held.
+    /// The database as of the last refresh: a state that never changes and stays readable as long
+    /// as the handle is held.
     pub fn db(&self) -> Db {
         self.current.lock().clone()
     }
 
-    /// Commits read from logs so far.
+    /// The number of commits read from logs so far.
     pub fn commits(&self) -> u64 {
         self.following.lock().commits()
     }

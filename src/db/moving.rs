@@ -1,11 +1,13 @@
-//! Moving a key range out: into a new database of its own, and from there into another.
+//! Moving a key range: export into a new database, import into another.
 //!
-//! Out: 1. a new database is made in an empty directory; 2. the rows of the range, as of a snapshot, become its table
-//! files; 3. its table is created, last, so that what a crash leaves of it has no table; 4. it is closed.
+//! Export creates a new database in an empty directory and writes the rows of the range, as of a
+//! snapshot, to its table files. It creates the table last, so that an interrupted export has no
+//! table, and then closes the database.
 //!
-//! In: 1. the other database is opened; 2. its rows become files of the table (`lsm::background::ingest`), at once or not at all.
+//! Import opens the other database. Its rows become files of the target table
+//! (`lsm::background::ingest`), atomically.
 //!
-//! Not here: holding writes back meanwhile ([`Db::gate`]), comparing (`cli`).
+//! Not here: blocking writes during a move ([`Db::gate`]), comparing (`cli`).
 
 use std::path::Path;
 
@@ -20,24 +22,26 @@ use crate::options::{Background, Options};
 use crate::query::KeyRange;
 use crate::table::Table;
 
-/// What [`Db::export_range`] or [`Db::import_range`] moved.
+/// The amount moved by [`Db::export_range`] or [`Db::import_range`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Moved {
     /// Entities.
     pub entities: u64,
-    /// Table files that hold them now.
+    /// Table files that contain them now.
     pub files: u64,
     /// Bytes of these files.
     pub bytes: u64,
 }
 
 impl Db {
-    /// Copies the entities of a key range, as of now, into a new database in the new or empty directory `path`, under the
-    /// table's name and with their ETags and Timestamps. It is an ordinary database; [`import_range`](Self::import_range)
-    /// takes it into another. Reads each row of the range once and writes it once, whole tables as table files.
+    /// Copies the entities of a key range, as of now, into a new database in the new or empty
+    /// directory `path`. The table keeps its name, and entities keep their ETags and Timestamps.
+    /// The result is an ordinary database; [`import_range`](Self::import_range) adds it to another.
+    /// Each row of the range is read once and written once, directly to table files.
     ///
-    /// A [gate](Self::gate) does not hold it back: close one first, so that nothing is written behind it.
+    /// A [gate](Self::gate) does not block the export. Close one first, so that no later write
+    /// misses the copy.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -57,8 +61,9 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// `NotFound`; `AlreadyExists` for a directory that is not empty; `Corruption`, `Io`, `StorageFull`. What is in
-    /// `path` then is no database, or one without the table: remove it.
+    /// `NotFound`; `AlreadyExists` for a directory that is not empty; `Corruption`, `Io`,
+    /// `StorageFull`. After an error `path` contains no database, or one without the table: remove
+    /// it.
     pub fn export_range(
         &self,
         table: &str,
@@ -68,7 +73,8 @@ impl Db {
         self.export_range_with(table, range, path, |_| ())
     }
 
-    /// As [`export_range`](Self::export_range); calls `progress` now and then with the number of entities so far.
+    /// As [`export_range`](Self::export_range); calls `progress` periodically with the number of
+    /// entities so far.
     ///
     /// # Errors
     /// As [`export_range`](Self::export_range).
@@ -95,22 +101,26 @@ impl Db {
         Ok(moved.into())
     }
 
-    /// Takes the entities of a database that [`export_range`](Self::export_range) made in `path`, or of any other, into
-    /// the table `table`, which is created if need be, with their ETags and Timestamps. Of several tables there the one
-    /// with the same name is taken. All of them become visible at once, and no snapshot from before sees them.
+    /// Imports the entities of the database in `path`, made by [`export_range`](Self::export_range)
+    /// or not, into the table `table`. The table is created if it does not exist, and entities keep
+    /// their ETags and Timestamps. If the other database has several tables, the one of the same
+    /// name is imported. All entities become visible at the same time, and no earlier snapshot sees
+    /// them.
     ///
-    /// The table must have no entity between the first and the last of them, nor a deleted one that a snapshot still
-    /// reads. The other database must not be open.
+    /// `table` must have no entity between the first and the last imported key, nor a deleted one
+    /// that a snapshot still reads. The other database must not be open.
     ///
     /// # Errors
-    /// `AlreadyExists` if there are entities; `Busy` while a snapshot reads deleted ones there, or others keep writing;
-    /// `NotFound` for a path without a database; `InvalidInput` if it has several tables and none of this name; `Locked`;
-    /// `Corruption`, `Io`, `StorageFull`. The table is as it was then.
+    /// `AlreadyExists` if there are entities; `Busy` while a snapshot reads deleted entities there,
+    /// or while concurrent writes do not pause; `NotFound` for a path without a database;
+    /// `InvalidInput` if it has several tables and none of this name; `Locked`; `Corruption`, `Io`,
+    /// `StorageFull`. After an error the table has its previous contents.
     pub fn import_range(&self, path: impl AsRef<Path>, table: &str) -> Result<Moved> {
         self.import_range_with(path, table, |_| ())
     }
 
-    /// As [`import_range`](Self::import_range); calls `progress` now and then with the number of entities so far.
+    /// As [`import_range`](Self::import_range); calls `progress` periodically with the number of
+    /// entities so far.
     ///
     /// # Errors
     /// As [`import_range`](Self::import_range).
@@ -128,7 +138,7 @@ impl Db {
         Ok(moved)
     }
 
-    /// Takes the entities of `range` of a table of another database into the table `into`.
+    /// Ingests the entities of `range` of another database's table into the table `into`.
     pub(super) fn take_in(
         &self,
         (source, from): (&Db, &Table),
@@ -143,7 +153,7 @@ impl Db {
         Ok(self.engine.maintenance().ingest(&mut rows, &into.gate, &span, progress)?.into())
     }
 
-    /// Options for another database that is opened for a moment.
+    /// Options for opening another database temporarily.
     fn beside(&self) -> Options {
         let mut options = self.engine.env().options.clone().background(Background::Manual);
         options.targets = None;
@@ -157,7 +167,7 @@ impl From<Ingested> for Moved {
     }
 }
 
-/// The table of this name, or the only one.
+/// The table of this name, or the only table.
 fn the_table(db: &Db, name: &str) -> Result<Table> {
     match (db.table(name), db.tables()?.as_slice()) {
         (Ok(table), _) => Ok(table),
@@ -169,7 +179,8 @@ fn the_table(db: &Db, name: &str) -> Result<Table> {
     }
 }
 
-/// From the first to the last key in `range` of `table`, as keys of the table `into`; `None` if there is none.
+/// The span from the first to the last key in `range` of `table`, as keys of the table `into`;
+/// `None` without a key.
 fn bounds(table: &Table, range: KeyRange, into: TableId) -> Result<Option<Span>> {
     let first = table.scan(range.clone()).top(1).into_iter().next().transpose()?;
     let last = table.scan(range).reverse().top(1).into_iter().next().transpose()?;

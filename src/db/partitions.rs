@@ -1,6 +1,7 @@
-//! The range map of a table with sizes and load, for people and programs.
+//! The range map of a table with sizes and load, for operators and programs.
 //!
-//! Not here: splitting and joining (`lsm`), the shape of data at rest (`shape`), anti-patterns (`advice`).
+//! Not here: splitting and merging (`lsm`), the shape of data at rest (`shape`), anti-patterns
+//! (`advice`).
 
 use crate::error::Result;
 use crate::format::key::{TABLE_ID_BYTES, decode_part};
@@ -11,50 +12,53 @@ use crate::ranges::load::LoadSummary;
 use super::Db;
 use super::shape::{self, DataShape};
 
-/// A range partition: a contiguous span of a table's keys with its own files, its load and its debt.
+/// A range partition: a contiguous span of a table's keys with its own files, load and merge debt.
 ///
-/// Files are shared by neighbours right after a split, so that numbers of entities are estimates; those that are in
-/// memtables only are not in them. Rates are as of a half-life of a minute, counted since the database was opened.
+/// Numbers of entities are estimates, because neighbours share files after a split. Entities that
+/// are only in memtables are not counted. Rates are decaying averages with a half-life of one
+/// minute, counted since the database was opened.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct PartitionRange {
-    /// The number of the range; never used again.
+    /// The number of the range; it is never reused.
     pub id: u64,
-    /// The first key that belongs to it; `None`: from the start of the table.
+    /// The first key of the range; `None` at the start of the table.
     pub low: Option<RangeBound>,
-    /// The first key that does not; `None`: to the end of the table.
+    /// The first key after the range; `None` at the end of the table.
     pub high: Option<RangeBound>,
-    /// Bytes of its files, as far as they belong to it.
+    /// Bytes of its files, counting only the parts that belong to the range.
     pub bytes: u64,
-    /// Entries in them that are no tombstones, all versions.
+    /// Entries in them that are not tombstones, all versions counted.
     pub entities: u64,
     /// Tombstones in them.
     pub tombstones: u64,
-    /// Files that it refers to.
+    /// Files that the range refers to.
     pub files: usize,
-    /// Files that a point read may have to look at.
+    /// The most files that a point read searches.
     pub sources: usize,
-    /// Bytes that wait to be merged: those of files that overlap others.
+    /// Bytes that await merging: those of the young files, unless they are the only source.
     pub debt: u64,
-    /// Entities read a second, by point reads and scans.
+    /// Entities read per second, by point reads and scans.
     pub reads: f64,
-    /// Entities written a second.
+    /// Entities written per second.
     pub writes: f64,
-    /// Of the writes, how many came above (below) all that were written lately, 0 to 1; by chance about 0.06.
+    /// The share of writes, 0 to 1, above (below) all recently written keys; by chance about 0.06.
     pub ascending: f64,
     /// See [`ascending`](Self::ascending).
     pub descending: f64,
-    /// What kind of load it is.
+    /// The pattern of its load.
     pub pattern: LoadPattern,
-    /// About how many partitions were asked for in the last ten to twenty minutes, of the operations that were sampled.
+    /// Approximate number of partitions accessed in the last 10 to 20 minutes, among the sampled
+    /// operations.
     pub distinct: u64,
-    /// The partitions that were asked for most, each with its share of the operations, 0 to 1; at most five.
+    /// The most accessed partitions, at most five, each with its share of the operations, 0 to 1.
     pub heaviest: Vec<(String, f64)>,
-    /// Operations a second in each of the last sixty full minutes, the newest first; empty if there were none.
+    /// Operations per second in each of the last sixty full minutes, newest first; empty without
+    /// any.
     pub minutes: Vec<f64>,
 }
 
-/// A place between keys.
+/// A boundary between keys.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RangeBound {
@@ -65,32 +69,34 @@ pub struct RangeBound {
 }
 
 named! {
-    /// What kind of load a range has.
+    /// The pattern of a range's load.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     #[non_exhaustive]
     pub enum LoadPattern {
-        /// Nobody asked for it, or too few times to say.
+        /// There was no load, or too little to classify it.
         #[default]
         Unknown "unknown",
-        /// It is spread, so that a split would divide it.
+        /// The load is spread, so that a split would divide it.
         Spread "spread",
-        /// Inserts come at the upper end: no split helps.
+        /// Inserts are at the upper end: no split helps.
         Ascending "ascending",
-        /// Inserts come at the lower end.
+        /// Inserts are at the lower end.
         Descending "descending",
-        /// One partition has three quarters of it or more.
+        /// One partition has at least three quarters of the load.
         OnePartition "one partition",
-        /// Some partitions have so much of it that no split leaves both sides a quarter.
+        /// A few partitions dominate the load, so that no split leaves a quarter of it on both
+        /// sides.
         Uneven "uneven",
     }
 
-    /// The name, as commands print it.
+    /// The name, as printed by commands.
     pub fn name;
 }
 
 impl Db {
-    /// The range partitions of a table in key order, with their sizes and their load. Reads no file; the time is linear in
-    /// ranges and references. A table that was never flushed has none.
+    /// The range partitions of a table in key order, with their sizes and their load. Reads no
+    /// file. The time is linear in the number of ranges and references. A table that was never
+    /// flushed has none.
     ///
     /// # Errors
     /// `NotFound`.
@@ -137,8 +143,8 @@ impl Db {
         Ok(ranges.collect())
     }
 
-    /// Reads the keys of a table, at most `entities_max` of them in key order, and says how they form partitions. Takes as
-    /// long as a scan.
+    /// Reads the keys of a table in key order, at most `entities_max`, and summarizes how they form
+    /// partitions. Takes as long as a scan.
     ///
     /// # Errors
     /// `NotFound`, `Corruption`, `Io`.
@@ -160,7 +166,7 @@ impl Db {
         shape::read(&self.engine, table, entities_max)
     }
 
-    /// Counts loads, or does not; for benchmarks.
+    /// Switches the counting of loads on or off, for benchmarks.
     pub(crate) fn count_loads(&self, on: bool) {
         self.engine.maintenance().count_loads(on);
     }
@@ -189,7 +195,7 @@ fn describe_load(load: &LoadSummary) -> PartitionRange {
     }
 }
 
-/// What a bound says; `None` at the start of a table.
+/// Decodes the bound `key`; `None` at the start of a table.
 fn bound(key: &[u8]) -> Option<RangeBound> {
     let texts = key.get(TABLE_ID_BYTES..).filter(|texts| !texts.is_empty())?;
     let mut parts = texts.splitn(2, |byte| *byte == 0).map(|part| {

@@ -1,9 +1,11 @@
-//! References: entities whose properties make the keys of another entity, and which of those are not there.
+//! References: entities whose properties form the keys of another entity, and the targets that are
+//! missing.
 //!
-//! The rows are read in key order; keys are collected, looked up together in their order, and remembered. What is
-//! remembered is bounded: known keys are forgotten all at once, missing ones are counted on without their names.
+//! Rows are read in key order. Their target keys are collected, looked up in batches in key order,
+//! and cached. The cache is bounded: found keys are all evicted together when it is full; further
+//! missing keys are counted without their names.
 //!
-//! Not here: anything that would keep references whole while they are written; the engine has no such thing.
+//! Not here: maintaining references during writes, which the engine does not do.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -15,16 +17,16 @@ use crate::model::{Entity, KeyTemplate};
 use crate::query::{Filter, Query};
 use crate::table::{Snapshot, Table};
 
-/// Keys that are looked up together.
+/// Keys per batch of look-ups.
 const BATCH_KEYS: usize = 1_000;
-/// Bytes of keys that are remembered as found, and as many as missing.
+/// Limit on the bytes of cached found keys, and the same for missing keys.
 const REMEMBERED_BYTES: usize = 16 << 20;
-/// What remembering a key takes besides its text, about.
+/// Approximate memory per cached key in addition to its text, in bytes.
 const KEY_BYTES: usize = 96;
-/// Rows between two calls of the progress.
+/// Rows between two calls of `progress`.
 const PROGRESS_ROWS: u64 = 1_000;
 
-/// A search for entities that point to missing ones.
+/// A search for entities that refer to missing entities.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -50,25 +52,26 @@ pub struct ReferenceCheck {
     pub(super) remembered_bytes: usize,
 }
 
-/// What a [`ReferenceCheck`] found.
+/// The result of a [`ReferenceCheck`].
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct References {
-    /// Rows that meet the filter.
+    /// Rows that match the filter.
     pub rows: u64,
-    /// Rows without one of the properties: they point to nothing.
+    /// Rows without one of the properties, which refer to nothing.
     pub without: u64,
-    /// Rows that point to an entity that is there.
+    /// Rows that refer to an existing entity.
     pub found: u64,
-    /// Rows that point to one that is not.
+    /// Rows that refer to a missing entity.
     pub missing: u64,
-    /// The entities that are not there, those with the most rows first.
+    /// The missing entities, in descending order of referring rows.
     pub targets: Vec<MissingTarget>,
-    /// False if there are more of them than could be remembered (16 MiB of keys); all rows are counted.
+    /// False if `targets` is incomplete because their keys exceed 16 MiB; `missing` still counts
+    /// all rows.
     pub has_all_targets: bool,
 }
 
-/// An entity that rows point to, and that is not there.
+/// A missing entity to which rows refer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MissingTarget {
@@ -76,21 +79,21 @@ pub struct MissingTarget {
     pub partition_key: String,
     /// Its RowKey.
     pub row_key: String,
-    /// How many rows point to it.
+    /// Number of rows that refer to it.
     pub rows: u64,
-    /// PartitionKey and RowKey of the first of them.
+    /// PartitionKey and RowKey of the first referring row.
     pub first: (String, String),
 }
 
 type Keys = (String, String);
 
-/// Rows that point to the same entity: how many, and the first.
+/// Rows that refer to the same entity: their number, and the first.
 struct Pointing {
     rows: u64,
     first: Keys,
 }
 
-/// A search under way.
+/// A search in progress.
 struct Search<'c> {
     check: &'c ReferenceCheck,
     at: Option<Snapshot>,
@@ -103,8 +106,9 @@ struct Search<'c> {
 }
 
 impl ReferenceCheck {
-    /// Looks at the entities of `source`, whose properties make PartitionKey and RowKey of entities of `target` by the two
-    /// templates, as for [`CopyJob::partition_key`](crate::CopyJob::partition_key).
+    /// Checks the entities of `source`. Their properties form PartitionKey and RowKey of entities
+    /// of `target` by the two templates, as for
+    /// [`CopyJob::partition_key`](crate::CopyJob::partition_key).
     ///
     /// # Errors
     /// `InvalidInput` for a lone brace.
@@ -119,7 +123,8 @@ impl ReferenceCheck {
         })
     }
 
-    /// Only entities that meet `filter`: its text, or a [`Filter`] with bound values.
+    /// Restricts the check to entities that match `filter`: its text, or a [`Filter`] with bound
+    /// values.
     ///
     /// # Errors
     /// As [`Table::query`].
@@ -132,8 +137,8 @@ impl ReferenceCheck {
         Ok(self)
     }
 
-    /// Runs it. Both tables are read in one state if they are of one database. Each key is looked up about once; memory
-    /// is bounded, to some 32 MiB.
+    /// Runs the check. Two tables of one database are read at the same snapshot. Each key is looked
+    /// up about once. Memory is bounded to about 32 MiB.
     ///
     /// # Errors
     /// `Corruption`, `Io`, `Busy`; `NotFound` for a table that was dropped.
@@ -141,7 +146,8 @@ impl ReferenceCheck {
         self.run_with(|_, _| ())
     }
 
-    /// As [`run`](Self::run); calls `progress` now and then with the rows looked at, and how many there are.
+    /// As [`run`](Self::run); calls `progress` periodically with the rows checked so far and the
+    /// total.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -200,7 +206,7 @@ impl<'c> Search<'c> {
         if self.pending.len() >= BATCH_KEYS { self.look_up() } else { Ok(()) }
     }
 
-    /// Looks up what is pending.
+    /// Looks up the pending keys.
     fn look_up(&mut self) -> Result<()> {
         let pending: Vec<_> = self.pending.drain().collect();
         let keys: Vec<_> = pending.iter().map(|((pk, rk), _)| (pk.as_str(), rk.as_str())).collect();
@@ -259,7 +265,7 @@ impl<'c> Search<'c> {
 }
 
 impl References {
-    /// Every count by its name; `targets` is how many different entities are known to be missing.
+    /// All counts by name; `targets` is the number of distinct entities known to be missing.
     pub fn fields(&self) -> [(&'static str, u64); 5] {
         [
             ("rows", self.rows),

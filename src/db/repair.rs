@@ -1,11 +1,15 @@
-//! A new database of what can be proven of a damaged one. The damaged one is only read.
+//! Builds a new database from the provable contents of a damaged one. The damaged database is only
+//! read.
 //!
-//! 1. Gather what there is and judge it, key by key (`check::evidence`).
-//! 2. Write the newest row of each key, with its Seq, into table files of a new directory: one run for each table.
-//! 3. Write the catalog: a table whose row is lost gets a name.
-//! 4. Write a manifest, with a new incarnation, and CURRENT last: until then there is no database. Open it once.
+//! 1. Gather the evidence and evaluate it key by key (`check::evidence`).
+//! 2. Write the newest row of each key, with its Seq, into table files of a new directory: one run
+//!    per table.
+//! 3. Write the catalog. A table whose catalog row is lost gets a generated name.
+//! 4. Write a manifest with a new incarnation, and CURRENT last: before that there is no database.
+//!    Open the database once.
 //!
-//! Not here: copies of damaged files from a backup (`heal`), rows that are to be looked at one by one (`salvage`).
+//! Not here: replacing damaged files by copies from a backup (`heal`), examining single rows
+//! (`salvage`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -27,25 +31,25 @@ use crate::rng::Rng;
 use crate::sst::{SstOptions, SstWriter};
 use crate::table::CatalogRow;
 
-/// What becomes of rows that may have been overwritten or deleted by what is lost.
+/// The treatment of rows that a lost write or deletion may have superseded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SuspectRows {
-    /// They are counted and left out.
+    /// Suspect rows are counted and left out.
     #[default]
     LeaveOut,
-    /// The newest version that is left is taken.
+    /// The newest remaining version is kept.
     Keep,
 }
 
-/// What [`Options::repair`] saved, and what it did not.
+/// The result of [`Options::repair`]: the rows saved, and the losses.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairReport {
-    /// Why the manifest does not prove which files count, if so: all rows are suspect then.
+    /// If the manifest does not prove which files are live: the reason. All rows are suspect then.
     pub doubt: Option<String>,
-    /// What was found and did no harm.
+    /// Harmless findings.
     pub notes: Vec<String>,
-    /// The moment of the state that the new database has, if that is proven.
+    /// The time of the state that the new database contains, if that is proven.
     pub as_of: Option<DateTime>,
     /// The same, as the Seq of its last commit.
     pub as_of_seq: Seq,
@@ -61,27 +65,28 @@ pub struct RepairReport {
 pub struct RepairedTable {
     /// Its name.
     pub name: String,
-    /// Its row in the catalog is lost, and so is its name; this one was made up.
+    /// True if its catalog row, and with it its name, is lost; `name` is generated then.
     pub is_name_lost: bool,
     /// Its rows, in the new database.
     pub rows: u64,
-    /// How many rows are suspect: left out, or, if that was asked for, among `rows`.
+    /// Number of suspect rows; they are left out, or included in `rows` with [`SuspectRows::Keep`].
     pub suspect: u64,
-    /// Rows that there were and that cannot be read.
+    /// Rows that existed and cannot be read.
     pub unreadable: u64,
 }
 
-/// What is lost of one file.
+/// The loss in one file.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Loss {
     /// The file's name.
     pub file: String,
-    /// What is wrong with it.
+    /// The damage.
     pub problem: String,
-    /// At most so many entries, all versions and deletions counted, if anything says how many it had; commits, for a log.
+    /// Upper bound of the lost entries, all versions and deletions counted, if the file's original
+    /// number is known. For a log: of the lost commits.
     pub entries: Option<u64>,
-    /// Between which keys they were; empty if that is not known, as for a log.
+    /// The key ranges of the lost entries; empty if unknown, as for a log.
     pub ranges: Vec<LostRange>,
 }
 
@@ -118,13 +123,14 @@ impl RepairReport {
 }
 
 impl Options {
-    /// Builds in the new or empty directory `target` a database of what can be proven of the one in `source`, which does
-    /// not open, or in part only, and must not be open. `source` is not changed. Entities keep their Timestamps and ETags;
-    /// the new database has another incarnation. Reads every file once and writes every row that is kept.
+    /// Builds, in the new or empty directory `target`, a database of the provable contents of the
+    /// one in `source`. The source may not open at all, or open in part; it must not be open in a
+    /// process, and it is not changed. Entities keep their Timestamps and ETags; the new database
+    /// has another incarnation. Reads every file once and writes every kept row.
     ///
-    /// A row is *suspect* if something newer of the same key may have been lost: it might be an old state, or deleted since.
-    /// If the manifest is damaged that is so for all rows, since nothing says which files there were. `progress` is called
-    /// with the bytes read since the last call, of so many in all.
+    /// A row is *suspect* if a newer version of its key may have been lost: it may be outdated or
+    /// deleted. If the manifest is damaged, all rows are suspect, because the set of live files is
+    /// unknown. `progress` is called with the bytes read since the last call and the total.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -144,9 +150,9 @@ impl Options {
     /// ```
     ///
     /// # Errors
-    /// `NotFound` if there is no database in `source`; `Locked` if it is open; `AlreadyExists` if `target` is not empty;
-    /// `Unsupported` for what a newer build wrote, or one with another feature; `Io`, `StorageFull`: what is in `target` then
-    /// is no database.
+    /// `NotFound` if there is no database in `source`; `Locked` if it is open; `AlreadyExists` if
+    /// `target` is not empty; `Unsupported` for data of a newer build, or of one with another
+    /// feature; `Io`, `StorageFull`. The contents of `target` are not a database after an error.
     pub fn repair(
         self,
         source: impl AsRef<Path>,
@@ -166,7 +172,7 @@ impl Options {
         evidence.walk(&mut report_progress, |evidence, facts, verdict| {
             build.take(evidence, facts, verdict)
         })?;
-        // It would count as lost what another build reads.
+        // Otherwise data that another build can read would be reported as lost.
         evidence.unsupported().map_or(Ok(()), |error| Err(error.clone()))?;
         let report = build.finish(&evidence)?;
         self.create_if_missing(false).background(Background::Manual).open(target)?.close()?;
@@ -174,7 +180,7 @@ impl Options {
     }
 }
 
-/// A database being built.
+/// A database under construction.
 struct Build<'o> {
     options: &'o Options,
     dir: PathBuf,
@@ -186,7 +192,8 @@ struct Build<'o> {
     files: Vec<FileMeta>,
     catalog: BTreeMap<Vec<u8>, (Seq, Row)>,
     names: BTreeMap<TableId, String>,
-    /// Catalog rows of tables that may have been dropped since; they count for those that have rows.
+    /// Catalog rows of tables that may have been dropped since. They are used for tables that have
+    /// rows.
     suspect_names: BTreeMap<TableId, (Vec<u8>, Seq, Row, String)>,
     next_table: u32,
     tables: BTreeMap<TableId, RepairedTable>,
@@ -244,7 +251,8 @@ impl<'o> Build<'o> {
         if keeps { self.put(facts.key, item.seq, row) } else { Ok(()) }
     }
 
-    /// A suspect row of a table that the manifest has ranges of is right in what counts: its name and number never change.
+    /// A suspect catalog row is accepted if the manifest has ranges of its table, because the name
+    /// and number of a table never change.
     fn take_catalog(
         &mut self,
         evidence: &Evidence,
@@ -273,7 +281,7 @@ impl<'o> Build<'o> {
                 self.names.insert(id, name.to_owned());
                 self.table(id);
             }
-            // Numbers are never used again: whatever names one counts.
+            // Table numbers are never reused, so any row that mentions one raises the limit.
             Some(CatalogRow::Next(id)) => {
                 self.next_table = self.next_table.max(id.0);
                 return Ok(());
@@ -290,7 +298,7 @@ impl<'o> Build<'o> {
         self.tables.entry(id).or_default()
     }
 
-    /// Writes a row. Keys come in order.
+    /// Writes a row. Requires: keys in ascending order.
     fn put(&mut self, key: &[u8], seq: Seq, row: &Row) -> Result<()> {
         let ends = |writer: &SstWriter| {
             table_of(writer.last_key()) != table_of(key)
@@ -324,7 +332,7 @@ impl<'o> Build<'o> {
         self.end_file()?;
         self.tables.remove(&TableId::CATALOG);
         if evidence.is_whole() {
-            // Also those of which no row is left.
+            // Include tables without a remaining row.
             let ranges = evidence.salvaged.version.ranges.iter().map(|range| range.table);
             let there =
                 ranges.filter(|t| *t != TableId::CATALOG && !evidence.dropped.contains_key(t));
@@ -342,7 +350,7 @@ impl<'o> Build<'o> {
         Ok(self.report(evidence))
     }
 
-    /// Every table has a row in the catalog, and so has the next one.
+    /// Gives every table a catalog row, and writes the row of the next table number.
     fn name_tables(&mut self, seq: Seq, shapes: &Shapes) -> Result<()> {
         let ids: Vec<TableId> = self.tables.keys().copied().collect();
         let mut taken: BTreeSet<String> =
@@ -427,7 +435,7 @@ impl<'o> Build<'o> {
     }
 }
 
-/// What is lost, by file.
+/// The losses, by file.
 fn losses(evidence: &Evidence, names: &BTreeMap<TableId, String>) -> Vec<Loss> {
     let tables = evidence.sources.iter().enumerate();
     let tables = tables.filter_map(|(i, source)| table_loss(evidence, i, source, names));
@@ -451,7 +459,7 @@ fn table_loss(
     let rows = outcome.rows_between.iter().filter(|(low, high)| evidence.holds_any(i, low, high));
     let ranges: Vec<LostRange> =
         gaps.chain(rows).map(|(low, high)| LostRange::of(low, high, names)).collect();
-    // A file of unknown keys may have had anything.
+    // A file with unknown keys may have contained any key.
     let is_unknown = source.keys.is_none();
     if ranges.is_empty() && !is_unknown {
         return None;
@@ -469,13 +477,13 @@ impl LostRange {
     }
 }
 
-/// A row as an entity, unless it is damaged.
+/// Decodes a row as an entity; `None` if it is damaged.
 pub(super) fn entity_of(key: &[u8], seq: Seq, row: &Row) -> Option<Entity> {
     let (_, pk, rk) = decode_user_key(key).ok()?;
     Entity::from_row(pk, rk, seq, &row.as_ref()).ok()
 }
 
-/// The table of a key, and its texts.
+/// The table and the texts of a key.
 pub(super) fn texts(key: &[u8], names: &BTreeMap<TableId, String>) -> (String, (String, String)) {
     let text = |part: &[u8]| {
         decode_part(part).map_or_else(|_| part.escape_ascii().to_string(), |t| t.into_owned())

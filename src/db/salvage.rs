@@ -1,6 +1,8 @@
-//! Everything that can still be read of a damaged database, entity by entity, for whoever looks at each of them.
+//! Everything that is still readable in a damaged database, entity by entity, for examination.
 //!
-//! Also what repair leaves out: older versions and deletions, files that no manifest names, what stands behind damage of
+//! The result includes data that a repair leaves out: older versions and deletions, files that no
+//! manifest names, and log records beyond damage. Each version has its file and its state. Nothing
+//! is written.
 //! a log. Each says where it was found and what it is worth. Nothing is written.
 
 use std::collections::BTreeMap;
@@ -31,54 +33,55 @@ pub struct Salvaged {
     pub seq: Seq,
     /// The file it was found in.
     pub file: String,
-    /// What it is worth.
+    /// How far the version can be trusted.
     pub state: SalvagedState,
     /// The entity; `None` for a deletion, and for a row that cannot be read.
     pub entity: Option<Entity>,
 }
 
 named! {
-    /// What a version is worth.
+    /// How far a salvaged version can be trusted.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     #[non_exhaustive]
     pub enum SalvagedState {
-        /// The row of its key, proven.
+        /// Proven to be the current row of its key.
         Live "live",
-        /// The newest version that is left; something newer may be lost.
+        /// The newest remaining version; a newer one may be lost.
         Suspect "suspect",
-        /// There is a newer one.
+        /// There is a newer version.
         Superseded "superseded",
         /// A deletion.
         Deleted "deleted",
-        /// A drop of its table or of a span of keys took it.
+        /// Deleted by a drop of its table or of a key span.
         Dropped "dropped",
-        /// Its key and Seq are known, and its row cannot be read.
+        /// Its key and Seq are known, but its row cannot be read.
         Unreadable "unreadable",
     }
 
-    /// Its name in print.
+    /// The state's name, as printed.
     pub fn as_str;
 }
 
-/// What [`Options::salvage`] found.
+/// The result of [`Options::salvage`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SalvageReport {
-    /// Why the manifest does not prove which files count, if so.
+    /// If the manifest does not prove which files are live: the reason.
     pub doubt: Option<String>,
-    /// What could not be read, each with its file.
+    /// The unreadable parts, each with its file.
     pub problems: Vec<String>,
-    /// Versions found, by what they are worth.
+    /// The number of versions found, by state.
     pub found: BTreeMap<&'static str, u64>,
 }
 
 impl Options {
-    /// Calls `take` with every version of every entity that can be read in the directory `source`, by table and key, the
-    /// newest first: in table files, named by a manifest or not, and in logs, also behind damage. The database must not be
-    /// open, and is not changed. `progress` is called with the bytes read since the last call, of so many in all.
+    /// Calls `take` with every version of every entity that is readable in the directory `source`,
+    /// by table and key, newest first. It reads table files, whether a manifest names them or not,
+    /// and logs, including records beyond damage. The database must not be open and is not changed.
+    /// `progress` is called with the bytes read since the last call and the total.
     ///
     /// # Errors
-    /// As [`repair`](Self::repair), and those of `take`.
+    /// Those of [`repair`](Self::repair), and those of `take`.
     pub fn salvage(
         self,
         source: impl AsRef<Path>,
@@ -112,7 +115,7 @@ impl Options {
     }
 }
 
-/// Collects the names that tables have, or had.
+/// Collects the names of present and former tables.
 fn collect_table_names(facts: &KeyFacts<'_>, names: &mut BTreeMap<TableId, String>) {
     for item in facts.items.iter().rev() {
         let entity = item.row.as_ref().and_then(|row| entity_of(facts.key, item.seq, row));
@@ -127,7 +130,7 @@ fn state(evidence: &Evidence, facts: &KeyFacts<'_>, verdict: Verdict, at: usize)
     let is_dropped = table_of(facts.key).is_some_and(|t| evidence.dropped.contains_key(&t));
     let newest = facts.items.iter().position(|item| evidence.counts(item, facts.key));
     let is_in_log = matches!(item.from, FoundIn::Log(..));
-    // A log that is kept for the change feed: table files have what of it is left.
+    // The log is kept for the change feed: its live entries are in table files.
     let is_flushed = is_in_log
         && evidence.is_whole()
         && item.seq <= evidence.salvaged.version.flushed_seq
@@ -139,9 +142,9 @@ fn state(evidence: &Evidence, facts: &KeyFacts<'_>, verdict: Verdict, at: usize)
         (_, Verdict::Live(i)) if i == at => SalvagedState::Live,
         (_, Verdict::Suspect(i)) if i == at => SalvagedState::Suspect,
         _ if is_flushed => SalvagedState::Superseded,
-        // Behind damage of a log, and newer than what is proven.
+        // Beyond damage of a log, and newer than the proven version.
         _ if newest.is_some_and(|newest| at < newest) && is_in_log => SalvagedState::Suspect,
-        // Nothing else is left of a key that a lost block may have held.
+        // The only remaining version of a key that a lost block may have contained.
         _ if newest.is_none() && at == 0 && (is_in_log || !facts.gaps.is_empty()) => {
             SalvagedState::Suspect
         }
@@ -150,7 +153,7 @@ fn state(evidence: &Evidence, facts: &KeyFacts<'_>, verdict: Verdict, at: usize)
     }
 }
 
-/// True if another item is of the same commit, and counts.
+/// True if another live item has the same Seq.
 fn has_twin(evidence: &Evidence, facts: &KeyFacts<'_>, at: usize) -> bool {
     let seq = facts.items.get(at).map(|item| item.seq);
     let is_twin = |(i, other): (usize, &Item)| {

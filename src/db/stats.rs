@@ -1,9 +1,12 @@
-//! Counters and sizes by name: what each means, its unit, and all of them as text for Prometheus.
+//! Counters and sizes by name, with their meaning and unit, and all of them in the Prometheus text
+//! format.
 //!
 //! Invariants
-//! * every field has a line in the table `stats.md`, which is the documentation, and every line a field.
+//! * every field has a line in the table `stats.md`, which is the documentation, and every line a
+//!   field.
 //!
-//! Not here: the counting (`lsm::inspect`, `table::counts`), the server's own counters (`rest::metrics`).
+//! Not here: the counting (`lsm::inspect`, `table::counts`), the server's own counters
+//! (`rest::metrics`).
 
 use super::prometheus::{Exposition, Metric};
 
@@ -13,17 +16,17 @@ pub struct Stats {
     fields: Vec<(&'static str, u64)>,
 }
 
-/// What a field is.
+/// The description of a field.
 struct Field {
     name: &'static str,
-    /// What one of it is.
+    /// The unit of its value.
     unit: &'static str,
     kind: &'static str,
-    /// What it says, in a sentence.
+    /// Its meaning, in a sentence.
     help: &'static str,
 }
 
-/// The table that the documentation shows: name, unit, `total` since opening or `now`, meaning.
+/// The table in the documentation: name, unit, `total` since opening or `now`, meaning.
 const TABLE: &str = include_str!("stats.md");
 
 impl Stats {
@@ -31,30 +34,30 @@ impl Stats {
         Self { fields }
     }
 
-    /// All of them, in a fixed order. A `total` counts since opening; the others are as they are now.
+    /// All fields, in a fixed order. A `total` counts since opening; the others are current values.
     ///
     #[doc = include_str!("stats.md")]
     pub fn fields(&self) -> &[(&'static str, u64)] {
         &self.fields
     }
 
-    /// One of them.
+    /// The value of one field.
     pub fn get(&self, name: &str) -> Option<u64> {
         self.fields.iter().find(|(field, _)| *field == name).map(|(_, value)| *value)
     }
 
-    /// What one of a field is: `bytes`, `commits`, `microseconds`, ….
+    /// The unit of a field: `bytes`, `commits`, `microseconds`, ….
     pub fn unit(name: &str) -> Option<&'static str> {
         field(name).map(|field| field.unit)
     }
 
-    /// What a field says, in a sentence.
+    /// The meaning of a field, in a sentence.
     pub fn meaning(name: &str) -> Option<&'static str> {
         field(name).map(|field| field.help)
     }
 
-    /// All of them in the text form of Prometheus: names begin with `rowstone_`, what is counted ends with `_total`, times
-    /// are in seconds and shares of 1.
+    /// All fields in the Prometheus text format. Names begin with `rowstone_`, and names of
+    /// counters end with `_total`. Times are in seconds, and ratios have the base 1.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -71,7 +74,7 @@ impl Stats {
     }
 }
 
-/// Writes the fields of several databases, each with its labels; one metric has all of them together.
+/// Writes the fields of several databases, each with its labels, grouped by metric.
 pub(crate) fn put_all(out: &mut Exposition, all: &[(&[(&str, &str)], &Stats)]) {
     for field in table() {
         let (metric, units) = metric(&field);
@@ -99,7 +102,7 @@ fn field(name: &str) -> Option<Field> {
     table().find(|field| field.name == name)
 }
 
-/// The metric of a field, in base units, and how many units of the field make one.
+/// The metric of a field in base units, and the number of field units per base unit.
 fn metric(field: &Field) -> (Metric, f64) {
     let (base, units) = match field.unit {
         "percent" => (field.name.replace("_percent", "_ratio"), 100.0),
@@ -129,7 +132,7 @@ mod tests {
         assert_eq!((Stats::unit("colour"), Stats::meaning("colour")), (None, None));
     }
 
-    /// Reads the text as a scraper does: each sample belongs to the metric that was begun last.
+    /// Reads the text as a scraper does: each sample belongs to the preceding metric.
     #[test]
     fn the_text_for_prometheus_can_be_read_back() {
         let db = Db::open_in_memory().unwrap();

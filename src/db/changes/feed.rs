@@ -1,12 +1,16 @@
-//! The change feed: the commits of the logs in words of tables and entities, in order, each whole.
+//! The change feed: the commits of the logs as changes of tables and entities, in order, each
+//! complete.
 //!
 //! Invariants
-//! * an entity is given as it was after its commit, whatever kind of write made it so: the log holds whole rows;
-//! * a commit in which only the database keeps house (gates, notes, cursors) is passed over, and its Seq counts as given;
-//! * a table has the name that it was created with; one that was created before the oldest log and dropped since, its name
-//!   in lower case, which is all that is left of it.
+//! * an entity is returned as it was after its commit, whatever the kind of write, because the log
+//!   contains whole rows;
+//! * a commit with internal changes only (gates, notes, cursors) is skipped, and its Seq counts as
+//!   returned;
+//! * a table has the name it was created with; if it was created before the oldest log and dropped
+//!   since, only its lower-case name remains.
 //!
-//! Not here: which commits are durable, and which are still there (`lsm::recovery::change_log`); cursors (`changes`).
+//! Not here: which commits are durable and which are still kept (`lsm::recovery::change_log`);
+//! cursors (`changes`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -26,33 +30,35 @@ use crate::lsm::{ChangeLog, Env, Logged, More};
 use crate::model::{DateTime, Entity, Seq, Shape};
 use crate::query::KeyRange;
 
-/// Commits that are read at a time, and about how many bytes of entities.
+/// Limits of one read: commits, and changes.
 const BATCH_COMMITS: usize = 256;
 const BATCH_ENTRIES: usize = 4_096;
 
-/// A place between two commits of one history of a database: everything up to a commit came before it.
+/// A position between two commits of one history of a database, after the commit with a given Seq.
 ///
-/// Positions of one history are ordered; a restored database begins another one. The text form, by [`Display`](fmt::Display)
-/// and [`FromStr`], is the history in 16 hexadecimal digits, `-`, and the commit's number.
+/// Positions of one history are ordered; a restored database begins another history. The text form,
+/// by [`Display`](fmt::Display) and [`FromStr`], is the history in 16 hexadecimal digits, `-`, and
+/// the commit's number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     pub(super) incarnation: u64,
     pub(super) seq: Seq,
 }
 
-/// What one commit did, all of it.
+/// The changes of one commit, complete.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Commit {
-    /// Behind this commit: what to go on from when it has been dealt with.
+    /// The position after this commit, from which to continue once it has been processed.
     pub position: Position,
-    /// When it was made: the Timestamp of every entity that it wrote, and as an ETag their tag.
+    /// The time of the commit: the Timestamp of every entity that it wrote, and, as an ETag, their
+    /// version.
     pub timestamp: DateTime,
-    /// At least one, in the order in which they take effect. An entity group is one commit.
+    /// At least one change, in order of effect. An entity group is one commit.
     pub changes: Vec<Change>,
 }
 
-/// One thing that a commit did. Tables are named as they were created.
+/// One change of a commit. Tables are named as they were created.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub enum Change {
@@ -61,7 +67,7 @@ pub enum Change {
         /// Its name.
         table: String,
     },
-    /// A table was deleted, with all that was in it.
+    /// A table was deleted with all its contents.
     TableDropped {
         /// Its name; in lower case if it was created before the oldest change that is kept.
         table: String,
@@ -70,7 +76,7 @@ pub enum Change {
     Put {
         /// Its table.
         table: String,
-        /// All of it, as it is after the commit.
+        /// The whole entity after the commit.
         entity: Entity,
     },
     /// An entity was deleted.
@@ -82,58 +88,59 @@ pub enum Change {
         /// Its RowKey.
         row_key: String,
     },
-    /// All entities of a range were deleted at once.
+    /// All entities of a range were deleted together.
     RangeDeleted {
         /// Their table.
         table: String,
         /// The range.
         range: KeyRange,
     },
-    /// Entities of a table outlived their time to live.
+    /// Entities of a table reached their time to live.
     Expired {
         /// Their table.
         table: String,
-        /// Those with a Timestamp before this are gone.
+        /// Entities with an earlier Timestamp have expired.
         before: DateTime,
     },
-    /// The entities of a range came in from another database, with Timestamps of their own. They are not listed: read the
-    /// range, in which there was nothing before.
+    /// The entities of a range were imported from another database, with their own Timestamps. They
+    /// are not listed. Read the range, which was empty before.
     Imported {
         /// Their table.
         table: String,
-        /// Where they lie.
+        /// The key range that contains them.
         range: KeyRange,
     },
 }
 
-/// The commits from a position on, in order. `None` means that no other commit is durable now: ask again later.
+/// The commits after a position, in order. `None` means that no further commit is durable yet; call
+/// again later.
 ///
-/// Only what is durable is given: nothing that was given is taken back by a power cut. After `ChangesLost` it does not go
-/// on; after another error it may be asked again.
+/// Only durable commits are returned, so a power cut never reverts a returned commit. After
+/// `ChangesLost` the iterator cannot continue; after another error the call may be retried.
 pub struct Changes {
     incarnation: u64,
     log: ChangeLog,
     tables: Tables,
     shapes: Shapes,
-    /// Read, and not given yet.
+    /// Commits read and not yet returned.
     ready: VecDeque<Commit>,
     given: Seq,
 }
 
-/// The shapes of the log under way, by number.
+/// The shapes of the current log, by number.
 type Shapes = BTreeMap<u32, Arc<Shape>>;
 
-/// The names of tables as they come up.
+/// The known names of tables.
 struct Tables {
     names: BTreeMap<TableId, Arc<str>>,
-    /// What was found of tables that are not there any more.
+    /// True once the rest of the log was searched for the names of dropped tables.
     is_looked_ahead: bool,
 }
 
 const TABLES: &[u8] = b"table";
 
 impl Position {
-    /// The number of the commit that it lies behind: the Seq of every entity that this wrote.
+    /// The number of the commit before this position: the Seq of every entity that it wrote.
     pub fn seq(self) -> Seq {
         self.seq
     }
@@ -149,7 +156,7 @@ impl FromStr for Position {
     type Err = Error;
 
     /// # Errors
-    /// `InvalidInput` for what [`Display`](fmt::Display) does not write.
+    /// `InvalidInput` for a text that [`Display`](fmt::Display) does not write.
     fn from_str(text: &str) -> Result<Self> {
         let parts = text.split_once('-').filter(|(history, seq)| {
             let is_hex = history.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
@@ -170,7 +177,7 @@ impl FromStr for Position {
 }
 
 impl Change {
-    /// The table that it is about.
+    /// The table that changed.
     pub fn table(&self) -> &str {
         match self {
             Change::TableCreated { table }
@@ -185,7 +192,7 @@ impl Change {
 }
 
 impl Changes {
-    /// The commits after `since`; `names` are those of the tables there are now.
+    /// The commits after `since`; `names` contains the names of the present tables.
     pub(super) fn new(
         since: Position,
         env: &Env,
@@ -198,7 +205,7 @@ impl Changes {
         Ok(Self { incarnation, log, tables, shapes, ready, given })
     }
 
-    /// Behind everything that was given, and behind commits that say nothing about tables and entities.
+    /// The position after the last returned commit and any skipped commits after it.
     pub fn position(&self) -> Position {
         let seq = if self.ready.is_empty() { self.log.given } else { self.given };
         Position { incarnation: self.incarnation, seq }
@@ -258,7 +265,7 @@ impl Tables {
     fn name(&mut self, id: TableId, from: &ChangeLog) -> Result<String> {
         if !self.names.contains_key(&id) && !self.is_looked_ahead {
             match self.look_ahead(from) {
-                // What is kept may have gone since: then nobody says the name any more.
+                // If the kept log was removed in the meantime, no source of the name is left.
                 Err(error) if error.kind() != ErrorKind::ChangesLost => return Err(error),
                 _ => self.is_looked_ahead = true,
             }
@@ -266,13 +273,13 @@ impl Tables {
         Ok(self.names.entry(id).or_insert_with(|| id.to_string().into()).to_string())
     }
 
-    /// The table of a span and the range that the span is of it.
+    /// The table of a span, and the key range of that table.
     fn range(&mut self, span: &Span, from: &ChangeLog) -> Result<(String, KeyRange)> {
         let id = table_of(&span.low).unwrap_or(TableId::CATALOG);
         Ok((self.name(id, from)?, KeyRange::of_span(span, id)?))
     }
 
-    /// Learns the names of tables that are dropped further on.
+    /// Collects the names of tables that are dropped later in the log.
     fn look_ahead(&mut self, from: &ChangeLog) -> Result<()> {
         let names = &mut self.names;
         from.clone().read(&mut |logged| {
@@ -310,7 +317,7 @@ fn define(shapes: &mut Shapes, group: &Group<'_>) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// What a group says, without the rows by which the database keeps house.
+/// The changes of a group, without internal catalog rows.
 fn changes(
     group: &Group<'_>,
     seq: Seq,
@@ -374,7 +381,7 @@ fn changes(
     Ok(changes)
 }
 
-/// The number and the name in a table's row of the catalog.
+/// The number and name of a table from its catalog row.
 fn named(partition: &[u8], row: &Entity) -> Option<(TableId, Arc<str>)> {
     if partition != TABLES {
         return None;
