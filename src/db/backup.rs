@@ -1,16 +1,12 @@
-//! Backups: a directory that holds a database as of several moments, and what is made of it again.
+//! Backups: a directory that stores several states of a database, and restores from it.
 //!
-//! A backup: 1. flush and pin the database (`lsm::checkpoint`); 2. copy the table files that no backup in the directory
-//! has yet, and check the copies; 3. write a generation that names all files of the moment (`store`).
-//!
-//! A restore of everything: 1. copy the files of a generation into a new directory, holding each against its checksum;
-//! 2. write a manifest with a new incarnation, CURRENT last. Of a key range: the generation is looked at as a database
-//! (`overlay`), and its rows go into a running one as an imported range does (`moving`).
+//! A backup pins a flushed database (`lsm::checkpoint`). It copies the table files that the
+//! directory lacks, checks the copies, and writes a generation that names all files (`store`).
 //!
 //! Invariants
-//! * files are stored once, known by their unique ids, and copied, never linked: what happens to the database's files
-//!   does not happen to the backup's;
-//! * nothing damaged goes in, and nothing damaged comes out.
+//! * a file is stored once, identified by its unique id, and is copied, never linked: damage to the
+//!   database's file does not affect the backup's;
+//! * damaged files are neither backed up nor restored.
 //!
 //! Not here: copies on the same disk ([`Db::checkpoint`]).
 
@@ -38,7 +34,8 @@ use crate::rng::Rng;
 use overlay::Overlay;
 use store::Store;
 
-/// A directory of backups of one database. A cheap clone; several processes may read it at the same time.
+/// A directory of backups of one database. A cheap clone; several processes may read the directory
+/// concurrently.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -68,29 +65,30 @@ pub struct Backup {
     options: Options,
 }
 
-/// One backup in a directory of them.
+/// One backup in a directory of backups.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Generation {
-    /// What [`Backup::restore`] calls it; later ones have greater numbers.
+    /// The number to pass to [`Backup::restore`]; later backups have greater numbers.
     pub number: u64,
     /// When it was taken, by the database's clock.
     pub taken: DateTime,
-    /// Every commit up to here is in it, and none above.
+    /// The Seq of its last commit: all commits up to this one are included, and none after.
     pub seq: Seq,
     /// Table files that it consists of.
     pub files: u64,
     /// Bytes of these files.
     pub bytes: u64,
-    /// Of these files, those that no earlier backup there has.
+    /// Those of its files that no earlier backup in the directory has.
     pub new_files: u64,
-    /// Bytes of these.
+    /// Bytes of the new files.
     pub new_bytes: u64,
-    /// Why it cannot be restored: its generation file is damaged, and nothing else is known of it.
+    /// If its generation file is damaged: the problem. The backup cannot be restored then, and its
+    /// other fields but the number are unknown.
     pub problem: Option<String>,
 }
 
-/// What [`Backup::verify`] found.
+/// The result of [`Backup::verify`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackupReport {
@@ -100,16 +98,16 @@ pub struct BackupReport {
     pub files: u64,
     /// Bytes of these files.
     pub bytes: u64,
-    /// What is damaged or missing, and which backups suffer from it.
+    /// The damaged or missing files, with the backups they affect.
     pub problems: Vec<String>,
 }
 
 impl Options {
-    /// Opens the directory of backups `dir`; of the options count the file system, and for what is restored into a running
-    /// database, those of reading.
+    /// Opens the directory of backups `dir`. Of the options it uses the file system and, for
+    /// restores into a running database, the read options.
     ///
     /// # Errors
-    /// `NotFound` if there are none; `Io`.
+    /// `NotFound` if there are no backups; `Io`.
     pub fn open_backup(self, dir: impl AsRef<Path>) -> Result<Backup> {
         let store = Store::open(Arc::clone(&self.fs), dir.as_ref())?;
         Ok(Backup { store, options: self })
@@ -117,23 +115,27 @@ impl Options {
 }
 
 impl Db {
-    /// Takes a backup of the database, as of now, into the directory `dir`, while it is in use: one moment of all tables.
-    /// The directory is made by the first backup; later ones copy only the table files that it does not have yet. It
-    /// is for one database, and for those that were restored from it.
+    /// Backs up the database, as of now, into the directory `dir`, while it is in use. The backup
+    /// is one state of all tables. The first backup creates the directory. Later ones copy only
+    /// table files that it does not contain yet. A directory is for one database and the databases
+    /// restored from it.
     ///
-    /// The copy of each new file is read and checked, so that damage does not get into a backup. Merges rewrite
-    /// files: how much is new depends on how much was written, not on when. An interrupted backup is none; the next one goes
-    /// over what it left.
+    /// The copy of each new file is read and checked, so that a backup never contains damage.
+    /// Merges rewrite files, so the number of new files depends on the amount written, not on the
+    /// time since the last backup. An interrupted backup does not count; the next one reuses or
+    /// removes its files.
     ///
     /// # Errors
-    /// `Corruption` if a table file is damaged; `InvalidInput` for a directory with something else, with backups of
-    /// another database, or inside this one; `Locked` while another backup goes there; `Busy`, `Io`, `StorageFull`. No
-    /// backup was made then, and those that are there are as they were.
+    /// `Corruption` if a table file is damaged; `InvalidInput` for a directory with other contents,
+    /// with backups of another database, or inside this database; `Locked` while another backup
+    /// into it runs; `Busy`, `Io`, `StorageFull`. After an error no backup was added, and the
+    /// existing ones are unchanged.
     pub fn backup(&self, dir: impl AsRef<Path>) -> Result<Generation> {
         self.backup_with(dir, |_, _| ())
     }
 
-    /// As [`backup`](Self::backup); `progress` is called with the bytes copied so far, and how many there will be.
+    /// As [`backup`](Self::backup); `progress` is called with the bytes copied so far and the
+    /// total.
     ///
     /// # Errors
     /// As [`backup`](Self::backup).
@@ -191,10 +193,11 @@ impl Backup {
         Options::new().open_backup(dir)
     }
 
-    /// The backups there are, oldest first.
+    /// The backups in the directory, oldest first.
     ///
     /// # Errors
-    /// `Io`; `Unsupported` for one of a newer format. A damaged one is listed with its problem.
+    /// `Io`; `Unsupported` for a backup of a newer format. A damaged backup is listed with its
+    /// problem.
     pub fn generations(&self) -> Result<Vec<Generation>> {
         let (mut list, mut seen) = (Vec::new(), BTreeSet::new());
         for number in self.store.numbers()? {
@@ -214,21 +217,22 @@ impl Backup {
         Ok(list)
     }
 
-    /// Reads everything that the backups consist of and holds it against their checksums.
+    /// Reads all files of the backups and compares them with their checksums.
     ///
     /// # Errors
-    /// Only what keeps it from looking; damage is in the report.
+    /// Only errors that prevent the check; damage is in the report.
     pub fn verify(&self) -> Result<BackupReport> {
         self.verify_with(|_, _| ())
     }
 
-    /// As [`verify`](Self::verify); `progress` is called with the bytes read so far, and how many there will be.
+    /// As [`verify`](Self::verify); `progress` is called with the bytes read so far and the total.
     ///
     /// # Errors
     /// As [`verify`](Self::verify).
     pub fn verify_with(&self, mut progress: impl FnMut(u64, u64)) -> Result<BackupReport> {
         let mut report = BackupReport::default();
-        // Of damaged files of one id each generation may say something else.
+        // Generations may disagree about a damaged file of one id, so the key is the whole
+        // statement.
         let mut files: BTreeMap<format::StoredFile, Vec<u64>> = BTreeMap::new();
         for number in self.store.numbers()? {
             match self.store.read(number).and_then(|g| version_of(&g).map(|_| g)) {
@@ -255,11 +259,12 @@ impl Backup {
         Ok(report)
     }
 
-    /// Removes all backups but the newest `keep`, and the files that only they had.
+    /// Removes all backups but the newest `keep`, and the files that only the removed ones used.
     ///
     /// # Errors
-    /// `InvalidInput` for none; `Corruption` if one that is to stay cannot be read, and nothing was removed; `Locked`
-    /// while a backup is taken; `Io`: what is to stay is there.
+    /// `InvalidInput` for `keep` = 0; `Corruption` if a backup to be kept cannot be read, in which
+    /// case nothing was removed; `Locked` while a backup runs; `Io`, after which the backups to be
+    /// kept are intact.
     pub fn prune(&self, keep: usize) -> Result<Pruned> {
         if keep == 0 {
             let problem = "at least one backup stays: remove the directory to remove all of them";
@@ -269,13 +274,14 @@ impl Backup {
         self.store.prune(keep)
     }
 
-    /// Makes a database of a backup, or of the newest for `None`, in the new or empty directory `path`. It has all tables
-    /// as of the backup's moment, with ETags and Timestamps, and an incarnation of its own: who followed the changes of the
-    /// old one is told that they are lost.
+    /// Restores a backup, or the newest for `None`, as a database in the new or empty directory
+    /// `path`. It has all tables as of the backup, with ETags and Timestamps, and a new
+    /// incarnation. A consumer of the old database's changes gets `ChangesLost`.
     ///
     /// # Errors
-    /// `AlreadyExists` if there is something; `NotFound` without such a backup; `Corruption` naming the damaged file, `Io`,
-    /// `StorageFull`: what is in `path` then does not open, and is removed where that can be done.
+    /// `AlreadyExists` if `path` is not empty; `NotFound` without such a backup; `Corruption`
+    /// naming the damaged file, `Io`, `StorageFull`. After an error the contents of `path` do not
+    /// open, and are removed where possible.
     pub fn restore(
         &self,
         generation: impl Into<Option<u64>>,
@@ -284,7 +290,8 @@ impl Backup {
         self.restore_with(generation, path, |_, _| ())
     }
 
-    /// As [`restore`](Self::restore); `progress` is called with the bytes copied so far, and how many there will be.
+    /// As [`restore`](Self::restore); `progress` is called with the bytes copied so far and the
+    /// total.
     ///
     /// # Errors
     /// As [`restore`](Self::restore).
@@ -306,17 +313,20 @@ impl Backup {
         Ok(Generation::of(&generation))
     }
 
-    /// Takes the entities that a key range of a table had in a backup into the table `into` of a database in use, which is
-    /// created if need be, with their ETags and Timestamps. All of them become visible at once, and no snapshot from before
-    /// sees them. The files that they lie in are checked first; nothing but their rows is written.
+    /// Restores the entities of a key range of a table from a backup into the table `into` of a
+    /// running database. The table is created if it does not exist, and entities keep their ETags
+    /// and Timestamps. All entities become visible at the same time, and no earlier snapshot sees
+    /// them. The files that contain them are checked first; only their rows are written.
     ///
-    /// There must be no entity between the first and the last of them, nor a deleted one that a snapshot still reads:
-    /// restore under a new name to look, or delete the range first. The database keeps its incarnation; its changes show an
+    /// The table must have no entity between the first and the last restored key, nor a deleted one
+    /// that a snapshot still reads. To examine old data, restore into a new table; to replace data,
+    /// delete the range first. The database keeps its incarnation; its change feed shows an
     /// imported range.
     ///
     /// # Errors
-    /// `NotFound` for the backup or the table; `AlreadyExists` if there are entities; `Busy` while a snapshot reads
-    /// deleted ones there, or others keep writing; `Corruption`, `Io`, `StorageFull`. The table is as it was then.
+    /// `NotFound` for the backup or the table; `AlreadyExists` if there are entities; `Busy` while
+    /// a snapshot reads deleted entities there, or while concurrent writes do not pause;
+    /// `Corruption`, `Io`, `StorageFull`. After an error the table has its previous contents.
     pub fn restore_into(
         &self,
         generation: impl Into<Option<u64>>,
@@ -328,7 +338,8 @@ impl Backup {
         self.restore_into_with(generation, table, range, (db, into), |_| ())
     }
 
-    /// As [`restore_into`](Self::restore_into); calls `progress` now and then with the number of entities so far.
+    /// As [`restore_into`](Self::restore_into); calls `progress` periodically with the number of
+    /// entities so far.
     ///
     /// # Errors
     /// As [`restore_into`](Self::restore_into).
@@ -351,24 +362,25 @@ impl Backup {
         for file in ids.iter().filter_map(|id| generation.file(*id)) {
             self.store.check(file, &mut |_| ())?;
         }
-        // They held others back from the database that is gone.
+        // The gates were set for the database that was backed up.
         for gate in source.gates()? {
             source.lift_gate(&gate.table, gate.range)?;
         }
         db.take_in((&source, &from), range, into, &mut progress)
     }
 
-    /// The database as it was in a backup, to read from: its table files are read where they are, and what is written goes
-    /// to memory and is gone with the last handle. The backup must not be pruned meanwhile.
+    /// Opens the database as of a backup for reading. Its table files are read from the backup in
+    /// place. Writes are kept in memory and are discarded with the last handle. The backup must not
+    /// be pruned while the handle exists.
     ///
     /// # Errors
-    /// `NotFound`; `Corruption`, `Io`: damage of a file is found when it is read.
+    /// `NotFound`; `Corruption`, `Io`. Damage of a file is detected when the file is read.
     pub fn open_database(&self, generation: impl Into<Option<u64>>) -> Result<Db> {
         self.look(&self.read(generation.into())?)
     }
 
     fn look(&self, generation: &format::Generation) -> Result<Db> {
-        // A path that there is no file at: errors name the backup by it.
+        // No file exists at this path; errors identify the backup by it.
         let dir = self.store.dir.join(format!("generation {}", generation.number));
         let name = |number| dir.join(FileName::Sst(number).to_string());
         let files = generation.edit.add_files.iter();
@@ -382,7 +394,7 @@ impl Backup {
         options.create_if_missing(false).open(&dir)
     }
 
-    /// The generation of this number, or the newest.
+    /// Reads the generation of this number, or the newest.
     fn read(&self, number: Option<u64>) -> Result<format::Generation> {
         match number.or(self.store.numbers()?.last().copied()) {
             Some(number) => self.store.read(number),
@@ -393,7 +405,7 @@ impl Backup {
         }
     }
 
-    /// Makes a database in `dir` of `fs`; `place` puts each file there.
+    /// Builds a database in `dir` of `fs`; `place` puts each file there.
     fn build(
         &self,
         generation: &format::Generation,
@@ -414,7 +426,7 @@ impl Backup {
     }
 }
 
-/// Adds up bytes, and passes on how many there are, of `total`.
+/// Returns a callback that sums bytes and reports the sum and `total`.
 fn counted(total: u64, progress: &mut dyn FnMut(u64, u64)) -> impl FnMut(u64) {
     let mut done = 0;
     move |bytes| {
@@ -451,7 +463,7 @@ impl Generation {
     }
 }
 
-/// The version that a generation is; its edit must make sense.
+/// The version that a generation describes; its edit must be consistent.
 fn version_of(generation: &format::Generation) -> Result<Version> {
     let version = Version::default().apply(&generation.edit);
     let sound = version.and_then(|version| version.check().map(|()| version));
@@ -461,7 +473,7 @@ fn version_of(generation: &format::Generation) -> Result<Version> {
     })
 }
 
-/// The text of damage; any other error keeps from looking.
+/// The text of an error that means damage; any other error is returned.
 fn found(error: Error) -> Result<String> {
     match error.kind() {
         ErrorKind::Corruption | ErrorKind::Unsupported => Ok(error.chain()),

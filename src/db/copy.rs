@@ -1,16 +1,15 @@
-//! Copying entities from a table into another, of the same database or not, under other keys if need be.
+//! Copying entities from one table into another, of the same database or not, optionally under
+//! other keys.
 //!
-//! 1. The source is read at a snapshot, in key order, a batch at a time.
-//! 2. Keys are made by the templates. Rows whose new key another row of the source has too stay where they are: they
-//!    are looked for beforehand, by hashes, in as many passes as it takes to bound their memory.
-//! 3. What the target has under the keys is looked up: the same properties are a copy that is there already, others a
-//!    conflict. The rest is inserted, if it is still absent.
-//! 4. As an archive step: the target is synced; then the rows of the batch whose copies are there are deleted, if they
-//!    are as they were read.
+//! Invariants
+//! * a run may end anywhere: each row is in the source, or its copy is durable, or both, and a
+//!   repeated run continues;
+//! * a row whose new key another row of the source would get too is not copied; hashes find them,
+//!   in enough passes to bound memory;
+//! * a source row is deleted only after the target is synced, and only if it has not changed since
+//!   it was read.
 //!
-//! So a run may end anywhere. A row is in the source, or its copy is durable, or both; and the next run goes on there.
-//!
-//! Not here: moving files as they are, with ETags (`moving`).
+//! Not here: moving files unchanged, with ETags (`moving`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -25,20 +24,21 @@ use crate::options::Durability;
 use crate::query::{Filter, Query};
 use crate::table::{EntityGroup, LoadMode, Snapshot, Table};
 
-/// Rows that are looked up, copied and deleted together.
+/// Rows per batch of look-ups, inserts and deletes.
 const BATCH_ROWS: usize = 1_000;
-/// And their bytes at the most, by the size formula.
+/// Limit on the bytes of a batch, by the size formula.
 const BATCH_BYTES: usize = 4 << 20;
-/// New keys that are held against each other at a time, 16 bytes each.
+/// New keys compared with each other per pass, 16 bytes each.
 const PASS_ROWS: u64 = 4 << 20;
-/// Problems that a summary keeps; all of them are counted.
+/// Problems kept in a summary; all of them are counted.
 const PROBLEMS_MAX: usize = 100;
 
-/// A copy of entities from one table into another, to be run once or, after an interruption, again.
+/// A copy of entities from one table into another. It may be run again after an interruption.
 ///
-/// Nothing in the target is overwritten unless [`replace`](Self::replace) says so, and a row that is there already with
-/// the same properties is no error: a run that was interrupted anywhere is simply repeated. With
-/// [`then_delete`](Self::then_delete) it is an archive step. Copies get Timestamps and ETags of their own.
+/// Nothing in the target is overwritten unless [`replace`](Self::replace) is set. A row that exists
+/// there with the same properties is not an error, so an interrupted run is simply repeated. With
+/// [`then_delete`](Self::then_delete) the job is an archive step. Copies get new Timestamps and
+/// ETags.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -71,48 +71,49 @@ pub struct CopyJob {
     pub(super) pass_rows: u64,
 }
 
-/// Who is told of each problem.
+/// The callback for each problem.
 type OnProblem = Box<dyn FnMut(&CopyProblem) + Send>;
 
-/// What a [`CopyJob`] came to. Every row read is copied, replaced, present, in place, or a problem.
+/// The result of a [`CopyJob`]. Every row read is copied, replaced, present, in place, or a
+/// problem.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CopySummary {
-    /// Rows of the source that meet the filter.
+    /// Rows of the source that match the filter.
     pub rows: u64,
-    /// Copied by this run.
+    /// Rows copied by this run.
     pub copied: u64,
-    /// The target had the same properties under the key already.
+    /// Rows for which the target already had the same properties under the key.
     pub present: u64,
-    /// The target had others, which were replaced.
+    /// Rows for which the target had other properties, which were replaced.
     pub replaced: u64,
-    /// In the table they are copied into, and under the key that they would get.
+    /// Rows that already have the key of their copy, when a table is copied into itself.
     pub in_place: u64,
-    /// Deleted from the source, once their copies were durable.
+    /// Rows deleted from the source after their copies were durable.
     pub deleted: u64,
-    /// Rows not copied since the target has other properties under the key.
+    /// Rows not copied because the target has other properties under the key.
     pub conflicts: u64,
-    /// Rows not copied since another row of the source would get the same key.
+    /// Rows not copied because another row of the source would get the same key.
     pub shared: u64,
-    /// Rows not copied since they lack a property of the key, or the target does not take them.
+    /// Rows not copied because they lack a property of the key, or the target refuses them.
     pub refused: u64,
-    /// Copied rows that were not deleted: somebody wrote or deleted them in the meantime.
+    /// Copied rows that were not deleted because of a concurrent write or delete.
     pub changed: u64,
-    /// The first hundred of the rows that the last four count.
+    /// The first hundred rows counted by the four fields above.
     pub problems: Vec<CopyProblem>,
 }
 
-/// A row that was not copied, or copied and not deleted, and why.
+/// A row that was not copied, or copied but not deleted, with the reason.
 #[derive(Clone, Debug)]
 #[non_exhaustive]
 pub struct CopyProblem {
     /// PartitionKey and RowKey in the source.
     pub source: (String, String),
-    /// PartitionKey and RowKey in the target, if they could be made.
+    /// PartitionKey and RowKey in the target, if they could be formed.
     pub target: Option<(String, String)>,
-    /// Which kind of problem.
+    /// The kind of problem.
     pub kind: CopyProblemKind,
-    /// What is wrong, in words.
+    /// A description of the problem.
     pub message: String,
 }
 
@@ -125,27 +126,27 @@ named! {
         Conflict "conflict",
         /// Another row of the source would get the same key.
         Shared "shared",
-        /// The row lacks a property of the key, or the target does not take it.
+        /// The row lacks a property of the key, or the target refuses it.
         Refused "refused",
-        /// Copied, but not deleted: somebody wrote or deleted the row in the meantime.
+        /// The row was copied, but not deleted, because of a concurrent write or delete.
         Changed "changed",
     }
 
-    /// One word.
+    /// The name, one word.
     pub fn as_str;
 }
 
-/// A row on its way.
+/// A row to be copied.
 struct Moving {
     partition_key: String,
     row_key: String,
     etag: Option<ETag>,
     copy: Entity,
-    /// Its copy is in the target.
+    /// True if its copy is in the target.
     is_there: bool,
 }
 
-/// A run under way.
+/// A run in progress.
 struct Run<'j, 'p> {
     job: &'j mut CopyJob,
     snapshot: Snapshot,
@@ -155,7 +156,7 @@ struct Run<'j, 'p> {
 }
 
 impl CopyJob {
-    /// Copies all entities of `source` into `target` under their own keys, unless told otherwise.
+    /// Creates a job that copies all entities of `source` into `target` under their own keys.
     pub fn new(source: &Table, target: &Table) -> Self {
         Self {
             source: source.clone(),
@@ -172,7 +173,8 @@ impl CopyJob {
         }
     }
 
-    /// Only entities that meet `filter`: its text, or a [`Filter`] with bound values.
+    /// Restricts the copy to entities that match `filter`: its text, or a [`Filter`] with bound
+    /// values.
     ///
     /// # Errors
     /// As [`Table::query`].
@@ -185,17 +187,18 @@ impl CopyJob {
         Ok(self)
     }
 
-    /// Copies only these properties; keys may be made of others too. What is not copied is gone if the row is deleted
-    /// then.
+    /// Copies only these properties; keys may be formed from others too. Properties that are not
+    /// copied are lost if the row is then deleted.
     pub fn select(mut self, names: &[&str]) -> Self {
         let all = names.contains(&"*");
         self.select = (!all).then(|| names.iter().map(|name| (*name).to_owned()).collect());
         self
     }
 
-    /// PartitionKey of the copies: a text with properties in braces, such as `{carrier}-{origin}`; `{{` and `}}` are
-    /// braces. PartitionKey, RowKey and Timestamp may be named too. A DateTime is written as in JSON, a Binary as
-    /// hexadecimal digits. Default: the row's own.
+    /// Sets the PartitionKey of the copies: a text with properties in braces, such as
+    /// `{carrier}-{origin}`; `{{` and `}}` are literal braces. PartitionKey, RowKey and Timestamp
+    /// may be named too. A DateTime is written as in JSON, a Binary as hexadecimal digits. Default:
+    /// the row's own PartitionKey.
     ///
     /// # Errors
     /// `InvalidInput` for a lone brace.
@@ -204,7 +207,7 @@ impl CopyJob {
         Ok(self)
     }
 
-    /// RowKey of the copies, as [`partition_key`](Self::partition_key).
+    /// Sets the RowKey of the copies, as [`partition_key`](Self::partition_key).
     ///
     /// # Errors
     /// `InvalidInput` for a lone brace.
@@ -213,40 +216,44 @@ impl CopyJob {
         Ok(self)
     }
 
-    /// Deletes each row from the source once its copy is durable in the target, whatever the durability of the two
-    /// databases, and if nobody wrote the row since it was read.
+    /// Deletes each row from the source once its copy is durable in the target, whatever the
+    /// durability of the two databases. A row that was written since it was read is not deleted.
     pub fn then_delete(mut self, then_delete: bool) -> Self {
         self.then_delete = then_delete;
         self
     }
 
-    /// Replaces what the target has under a key with other properties, instead of reporting a conflict. Within a table only
-    /// copies are replaced: a row under a key that its own properties do not make is one that is to be copied itself.
+    /// Replaces a target row with other properties under the same key, instead of reporting a
+    /// conflict. Within one table only copies are replaced: a row whose key is not formed from its
+    /// own properties still has to be copied itself.
     pub fn replace(mut self, replace: bool) -> Self {
         self.replace = replace;
         self
     }
 
-    /// Calls `with` with each problem, also with those that the summary does not keep.
+    /// Calls `with` with each problem, including problems that the summary omits.
     pub fn on_problem(mut self, with: impl FnMut(&CopyProblem) + Send + 'static) -> Self {
         self.on_problem = Some(Box::new(with));
         self
     }
 
-    /// Runs it. Reads the source once, and once more to find new keys that two rows share, or twice for each four
-    /// million rows; memory does not grow with the tables.
+    /// Runs the job. Reads the source once without new keys. With new keys it reads the source
+    /// twice for each four million rows, first to find keys that two rows share. Memory does not
+    /// grow with the tables.
     ///
-    /// Whoever copies within a table makes both keys of selected properties alone, so that a copy is its own copy.
+    /// To copy within one table, form both keys from selected properties alone, so that a copy is
+    /// its own copy.
     ///
     /// # Errors
-    /// `InvalidInput` for a copy of a table onto itself that cannot be repeated; what ends reading or writing: `Corruption`,
-    /// `Io`, `StorageFull`, `Poisoned`, `Busy`, `NotFound` for a table that was dropped. Run it again then. What is
-    /// wrong with single rows is in the summary.
+    /// `InvalidInput` for a copy of a table into itself that is not repeatable. Errors that end
+    /// reading or writing: `Corruption`, `Io`, `StorageFull`, `Poisoned`, `Busy`, `NotFound` for a
+    /// table that was dropped; the job may be run again after these. Problems of single rows are in
+    /// the summary.
     pub fn run(&mut self) -> Result<CopySummary> {
         self.run_with(|_, _| ())
     }
 
-    /// As [`run`](Self::run); calls `progress` with the rows done so far, and how many there are.
+    /// As [`run`](Self::run); calls `progress` with the rows processed so far and the total.
     ///
     /// # Errors
     /// As [`run`](Self::run).
@@ -271,7 +278,7 @@ impl CopyJob {
         self.partition_key.is_some() || self.row_key.is_some()
     }
 
-    /// Within a table, what is a copy must be one for the next run too.
+    /// Within one table a copy must map to itself in the next run.
     fn check(&self) -> Result<()> {
         if !self.is_within_a_table() {
             return Ok(());
@@ -289,7 +296,7 @@ impl CopyJob {
         wrong("within a table keys are made of properties that are copied, and of no keys")
     }
 
-    /// What becomes of a row: the copy, or the property of the keys that it lacks.
+    /// The copy of a row, or the name of a key property that it lacks.
     fn copy_of(&self, row: &Entity) -> std::result::Result<Entity, String> {
         let (partition_key, row_key) = self.keys_of(row)?;
         let Some(select) = &self.select else { return Ok(row.with_keys(&partition_key, &row_key)) };
@@ -338,7 +345,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// The hashes of new keys of this pass that several rows would get, in order.
+    /// The hashes, in ascending order, of this pass's new keys that several rows would get.
     fn shared_keys(&self, pass: u64, passes: u64) -> Result<Vec<u128>> {
         let mut hashes = Vec::new();
         if !self.job.is_rekeyed() {
@@ -364,7 +371,7 @@ impl Run<'_, '_> {
             && (row.partition_key(), row.row_key()) == (partition_key, row_key)
     }
 
-    /// Whether a row of the target is where its own properties put it.
+    /// True if a row of the target has the keys that its own properties form.
     fn is_copy(&self, found: &Entity) -> bool {
         let keys = self.job.keys_of(found);
         keys.is_ok_and(|(pk, rk)| (found.partition_key(), found.row_key()) == (&*pk, &*rk))
@@ -389,7 +396,7 @@ impl Run<'_, '_> {
         self.copy_batch(batch)
     }
 
-    /// The row on its way, if it is one of this pass and can be copied.
+    /// Prepares the row if it belongs to this pass and can be copied.
     fn take(
         &mut self,
         row: &Entity,
@@ -426,7 +433,7 @@ impl Run<'_, '_> {
         Some(Moving { partition_key, row_key, etag: row.etag(), copy, is_there: false })
     }
 
-    /// Copies a batch to the target and then deletes it from the source if asked to.
+    /// Copies a batch to the target, then deletes it from the source if requested.
     fn copy_batch(&mut self, mut batch: Vec<Moving>) -> Result<()> {
         let keys: Vec<_> =
             batch.iter().map(|row| (row.copy.partition_key(), row.copy.row_key())).collect();
@@ -460,7 +467,7 @@ impl Run<'_, '_> {
             }
             false => "the target has other properties under the key",
         };
-        // Within a table a row that is not a copy is one that is to be copied itself.
+        // Within one table a row that is not a copy still has to be copied itself.
         let may_replace =
             self.job.replace && (!self.job.is_within_a_table() || self.is_copy(found));
         if let (true, Some(etag)) = (may_replace, found.etag()) {
@@ -485,8 +492,9 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// False if `found`, which is equal, cannot be what an earlier run made of `row`, since it is older, and `row` is to be
-    /// deleted: under other keys it may stand for another row that had the same properties.
+    /// False if `found`, which has equal properties, cannot be an earlier copy of `row` because it
+    /// is older, and `row` is to be deleted. With new keys it may be the copy of another row with
+    /// the same properties.
     fn may_be_copy(&self, row: &Moving, found: &Entity) -> bool {
         let is_older = || match (found.etag(), row.etag) {
             (Some(found), Some(of)) => found.seq() < of.seq(),
@@ -495,7 +503,8 @@ impl Run<'_, '_> {
         !(self.job.then_delete && self.job.is_rekeyed() && is_older())
     }
 
-    /// Inserts the copies at these indexes. Those of somebody else who was faster are looked at again.
+    /// Inserts the copies at these indexes. A key that a concurrent writer inserted first is
+    /// compared with its new row.
     fn insert(&mut self, batch: &mut [Moving], absent: &[usize]) -> Result<()> {
         let loader = self.job.target.loader().mode(LoadMode::Insert);
         let mut loader = loader.durability(Durability::Os);
@@ -528,7 +537,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Deletes the rows whose copies are there, a group for each partition.
+    /// Deletes the rows whose copies exist, one group per partition.
     fn delete(&mut self, batch: &[Moving]) -> Result<()> {
         let there: Vec<_> = batch.iter().filter(|row| row.is_there).collect();
         for partition in there.chunk_by(|a, b| a.partition_key == b.partition_key) {
@@ -600,12 +609,12 @@ fn key(entity: &Entity) -> (String, String) {
     (entity.partition_key().to_owned(), entity.row_key().to_owned())
 }
 
-/// Whether the error is about a row that is not as it was read, and not about its table.
+/// True if the error reports that the row changed or is missing, not that its table is missing.
 fn is_of_row(error: &Error) -> bool {
     matches!(error.code(), "ResourceNotFound" | "UpdateConditionNotSatisfied")
 }
 
-/// 128 bits, so that two keys with the same are not met.
+/// 128 bits, so that collisions do not occur in practice.
 fn key_hash(partition_key: &str, row_key: &str) -> u128 {
     let key = [partition_key.as_bytes(), &[0], row_key.as_bytes()].concat();
     let half = |seed| u128::from(hash(HashSeed(seed), &key));
@@ -622,7 +631,7 @@ impl CopySummary {
         self.conflicts + self.shared + self.refused + self.changed
     }
 
-    /// Every count by its name.
+    /// All counts by name.
     pub fn fields(&self) -> [(&'static str, u64); 10] {
         [
             ("rows", self.rows),
@@ -649,7 +658,8 @@ impl fmt::Debug for CopyJob {
 }
 
 impl Db {
-    /// A job that copies entities of the table `source` into the table `target` of this database.
+    /// Creates a job that copies entities of the table `source` into the table `target` of this
+    /// database.
     ///
     /// # Errors
     /// `NotFound`.

@@ -1,7 +1,7 @@
-//! Damaged table files: which there are, and sound copies in their places.
+//! Damaged table files: the list of them, and their replacement by sound copies.
 //!
-//! Not here: how they are found (`check`, and every read), how one is replaced (`lsm::file_replacement`), what to do without a
-//! copy (`check::repair`).
+//! Not here: detection (`check`, and every read), the replacement of one file
+//! (`lsm::file_replacement`), damage without a copy (`repair`).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,54 +12,55 @@ use crate::lsm::{Engine, FileReplacement, Healed, Inspector, SoundCopies};
 use crate::manifest::FileEntry;
 use crate::options::{Background, Options};
 
-/// A table file that is known to be damaged. It stays in its place and is read where it can be; elsewhere the answer is
-/// `Corruption`. Compaction goes around it.
+/// A table file that is known to be damaged. It stays referenced, and its undamaged parts are still
+/// read; reads of the others fail with `Corruption`. Compaction avoids it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Quarantined {
     /// The file's name.
     pub file: String,
-    /// Its first and its last key: only reads between them may meet the damage.
+    /// Its first and last key; only reads between them may encounter the damage.
     pub keys: String,
     /// Its entries, deletions included.
     pub entries: u64,
     /// Its bytes.
     pub bytes: u64,
-    /// The damage that was found first.
+    /// The damage that was detected first.
     pub problem: String,
 }
 
-/// What became of one damaged file.
+/// The outcome for one damaged file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FileOutcome {
     /// The damaged file.
     pub damaged: Quarantined,
-    /// The sound copy that took its place, and its new name in the database.
+    /// The path of the sound copy that replaced it, and the new file's name in the database.
     pub healed: Option<(String, String)>,
-    /// Why there is none, if so.
+    /// The reason if it was not replaced.
     pub why: Option<String>,
 }
 
-/// What [`Db::heal`] found and did.
+/// The result of [`Db::heal`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HealReport {
     /// Table files that were read and checked.
     pub checked: u64,
-    /// The damaged ones.
+    /// The damaged files.
     pub files: Vec<FileOutcome>,
 }
 
 impl HealReport {
-    /// True if no damaged file is left.
+    /// True if no damaged file remains.
     pub fn is_healed(&self) -> bool {
         self.files.iter().all(|file| file.why.is_none())
     }
 }
 
 impl Db {
-    /// The table files that are known to be damaged, because a read or a verification met the damage since opening.
+    /// The table files that are known to be damaged, because a read or a verification since opening
+    /// found the damage.
     pub fn quarantined(&self) -> Vec<Quarantined> {
         self.engine
             .maintenance()
@@ -69,11 +70,12 @@ impl Db {
             .collect()
     }
 
-    /// Reads all table files, or only the one named `file`, and puts a sound copy in the place of each that is damaged or
-    /// missing: a file in the directory `from`, or in `files` below it, with the same unique id, whatever its name; it is
-    /// copied, and checked as a whole before it is used. `from` is a checkpoint, a backup, or any directory with such
-    /// files; it is not changed. The database is in use meanwhile; reads that began before see the damage until they
-    /// end. `progress` is called with the bytes read since the last call.
+    /// Reads all table files, or only the one named `file`, and replaces each damaged or missing
+    /// one by a sound copy. A copy is a file in the directory `from`, or in `files` below it, with
+    /// the same unique id under any name. It is copied, and checked as a whole before it is used.
+    /// `from` is a checkpoint, a backup, or any directory with such files; it is not changed. The
+    /// database may be in use. Reads that began earlier encounter the damage until they end.
+    /// `progress` is called with the bytes read since the last call.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -91,8 +93,8 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// `NotFound` if there is no directory `from`, or no such `file`; `Io`, `StorageFull`, `Poisoned`. What was healed
-    /// stays healed.
+    /// `NotFound` if there is no directory `from`, or no such `file`; `Io`, `StorageFull`,
+    /// `Poisoned`. Files replaced before the error stay replaced.
     pub fn heal(
         &self,
         file: Option<&str>,
@@ -104,8 +106,8 @@ impl Db {
 }
 
 impl Options {
-    /// As [`Db::heal`], for the database in the directory `path`, which is not open: it may be one that does not open for
-    /// a damaged catalog.
+    /// As [`Db::heal`], for the database in the directory `path`, which must not be open. It may be
+    /// a database that does not open because its catalog is damaged.
     ///
     /// # Errors
     /// As [`Db::heal`] and [`Options::open`].

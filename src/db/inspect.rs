@@ -1,8 +1,11 @@
-//! One file of a database, looked at without the database: header, records, sections, blocks, a row in hex.
+//! Inspection of one file of a database without the database: header, records, sections, blocks, a
+//! row in hex.
 //!
-//! Nothing that is read decides about anything: damage is shown where it is, and what can be read behind it is read.
+//! The contents read affect nothing else. Damage is shown where it is, and readable data after it
+//! is read.
 //!
-//! Not here: whether files belong together (`check`), what the bytes mean (FORMAT.md, `format`).
+//! Not here: whether files belong together (`check`), the meaning of the bytes (FORMAT.md,
+//! `format`).
 
 mod backup;
 mod bytes;
@@ -22,12 +25,13 @@ use crate::format::names::FileName;
 use crate::format::record::LogKind;
 use crate::fs::Fs;
 
-/// The most that is read of a file that should be small.
+/// Limit on the bytes read of a file that is expected to be small.
 const SMALL_BYTES: u64 = 1 << 20;
 
-/// Hands every part of the file `path` to `with`: an SST, a log, a manifest, CURRENT or a generation of a backup, told apart
-/// by name, or else by the first bytes. Reads the file once; memory is bounded by its largest block or record. Gives the
-/// number of damaged places, which are parts too.
+/// Passes every part of the file `path` to `with`. The file is an SST, a log, a manifest, CURRENT
+/// or a generation of a backup; its name determines which, or else its first bytes. Reads the file
+/// once; memory is bounded by its largest block or record. Returns the number of damaged places,
+/// which are parts too.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -46,7 +50,7 @@ const SMALL_BYTES: u64 = 1 << 20;
 /// ```
 ///
 /// # Errors
-/// `Io`; `InvalidInput` for a file that is none of these; what `with` returns. Damage is no error.
+/// `Io`; `InvalidInput` for a file of another kind; errors of `with`. Damage is not an error.
 pub fn inspect(
     fs: &dyn Fs,
     path: impl AsRef<Path>,
@@ -74,7 +78,7 @@ pub fn inspect(
     Ok(damaged)
 }
 
-/// What the file is, by its name; by its magic number if the name says nothing.
+/// The kind of the file, by its name, or by its magic number if the name is unknown.
 fn kind_of(path: &Path, file: &Bytes) -> Result<FileName> {
     let name = path.file_name().and_then(|name| name.to_str()).and_then(FileName::parse);
     if let Some(name) = name.filter(|name| !matches!(name, FileName::Temporary)) {

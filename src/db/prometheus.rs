@@ -1,6 +1,7 @@
-//! The text form of Prometheus, version 0.0.4: metrics, each with its help and kind, and their samples.
+//! The Prometheus text format, version 0.0.4: metrics, each with its help and kind, and their
+//! samples.
 //!
-//! Not here: what is counted (`stats`, and `rest::metrics`), serving it (`rest::metrics`).
+//! Not here: the metrics (`stats`, and `rest::metrics`), serving them (`rest::metrics`).
 
 use std::fmt::{Display, Write};
 
@@ -13,7 +14,7 @@ pub(crate) struct Metric {
     pub(crate) help: &'static str,
 }
 
-/// A text under way.
+/// A text under construction.
 pub(crate) struct Exposition(String);
 
 impl Exposition {

@@ -55,7 +55,7 @@ pub struct RepairReport {
     pub as_of_seq: Seq,
     /// The tables, by name.
     pub tables: Vec<RepairedTable>,
-    /// What is lost, by file.
+    /// The losses, by file.
     pub losses: Vec<Loss>,
 }
 
@@ -94,7 +94,7 @@ pub struct Loss {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct LostRange {
-    /// The table of the first key, by its name if that is known.
+    /// The table of the first key, by name if known.
     pub table: String,
     /// PartitionKey and RowKey of the first.
     pub first: (String, String),

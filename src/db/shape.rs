@@ -1,6 +1,7 @@
-//! The shape of data that is at rest: how many partitions, how large, and in what order they came.
+//! The shape of data at rest: the number and sizes of partitions, and the order in which they were
+//! created.
 //!
-//! Not here: the load (`partitions`), what a shape says about a choice of keys (`advice`).
+//! Not here: the load (`partitions`), conclusions about a choice of keys (`advice`).
 
 use crate::error::Result;
 use crate::format::key::{TABLE_ID_BYTES, decode_part, decode_user_key};
@@ -9,40 +10,42 @@ use crate::format::span::whole_table;
 use crate::lsm::Engine;
 use crate::rng::Rng;
 
-/// Sizes of partitions that are kept for the median: up to so many it is exact.
+/// Sample of partition sizes for the median, which is exact up to this number of partitions.
 const SIZES_MAX: usize = 4_096;
-/// Rows that are kept to tell where the newest are.
+/// Sample of rows that locates the newest ones.
 const ROWS_MAX: usize = 4_096;
-/// Parts of a table that they are told for.
+/// Parts of a table for which the share of the newest rows is reported.
 const SLICES: usize = 20;
 /// Partitions listed in [`DataShape::largest`].
 const LARGEST: usize = 10;
 
-/// What the entities of a table look like as partitions.
+/// The distribution of a table's entities over partitions.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct DataShape {
-    /// False if reading ended at a limit: the figures are of the entities that come first in key order.
+    /// False if reading ended at a limit; the figures then cover only the first entities in key
+    /// order.
     pub complete: bool,
     /// Entities read.
     pub entities: u64,
-    /// Their keys and rows, as encoded.
+    /// Bytes of their keys and rows, as encoded.
     pub bytes: u64,
-    /// Different PartitionKeys.
+    /// Distinct PartitionKeys.
     pub partitions: u64,
-    /// How many of them have one entity only.
+    /// Partitions with a single entity.
     pub single_partitions: u64,
-    /// Entities of the partition in the middle, if partitions are ordered by size; of more than 4,096 partitions,
-    /// by a sample of so many.
+    /// Median number of entities per partition; from a sample of 4,096 if there are more
+    /// partitions.
     pub median_entities: u64,
     /// The largest partitions by bytes, largest first; at most ten.
     pub largest: Vec<PartitionSize>,
-    /// Of two partitions that are neighbours in key order, how often the upper one was begun later, 0 to 1; in data that is
-    /// read from a file, of two rows that follow one another and differ in PartitionKey, how often the later is the
-    /// higher. About 0.5 if keys and time have nothing to do with each other.
+    /// Share, 0 to 1, of neighbouring partitions in key order of which the upper one was created
+    /// later. For data read from a file: share of consecutive rows with different PartitionKeys of
+    /// which the later has the higher key. About 0.5 if keys are independent of time.
     pub ascending: f64,
-    /// The table cut into twenty parts with equally many entities in key order: which share of its newest tenth is in each,
-    /// by a sample of 4,096 entities. Empty for data in a file.
+    /// The table is cut into twenty parts of equally many entities in key order. Each value is a
+    /// part's share of the newest tenth of the table, from a sample of 4,096 entities. Empty for
+    /// data in a file.
     pub newest: Vec<f64>,
     /// The highest PartitionKey.
     pub last: String,
@@ -56,18 +59,18 @@ pub struct PartitionSize {
     pub partition_key: String,
     /// Its entities.
     pub entities: u64,
-    /// Their keys and rows, as encoded.
+    /// Bytes of their keys and rows, as encoded.
     pub bytes: u64,
 }
 
-/// Takes partitions one by one.
+/// Collects partitions one by one.
 pub(crate) struct ShapeBuilder {
     shape: DataShape,
     sizes: Vec<u64>,
     rng: Rng,
     ascending: u64,
     pairs: u64,
-    /// Some rows: the place in key order, and the time.
+    /// A sample of rows: position in key order, and time.
     rows: Vec<(u64, u64)>,
     rows_seen: u64,
 }
@@ -85,7 +88,7 @@ impl ShapeBuilder {
         }
     }
 
-    /// Adds a partition that was not added before.
+    /// Adds a partition. Requires: it was not added before.
     pub(crate) fn add(&mut self, partition: PartitionSize) {
         let shape = &mut self.shape;
         shape.partitions += 1;
@@ -111,7 +114,7 @@ impl ShapeBuilder {
         }
     }
 
-    /// Adds a pair of keys that differ: whether time and order of the keys agree.
+    /// Counts a pair of different keys and whether their order agrees with their order in time.
     pub(crate) fn add_pair(&mut self, is_ascending: bool) {
         self.pairs += 1;
         self.ascending += u64::from(is_ascending);
@@ -128,7 +131,7 @@ impl ShapeBuilder {
         }
     }
 
-    /// Shares of the newest tenth in parts of the table.
+    /// The share of the newest tenth of the rows in each part of the table.
     fn newest(&self) -> Vec<f64> {
         let mut by_time = self.rows.clone();
         by_time.sort_unstable_by_key(|(place, time)| (std::cmp::Reverse(*time), *place));
@@ -156,7 +159,7 @@ impl ShapeBuilder {
     }
 }
 
-/// Reads the keys of a table, at most `entities_max` of them.
+/// Reads the keys of a table, at most `entities_max`.
 pub(super) fn read(engine: &Engine, table: TableId, entities_max: u64) -> Result<DataShape> {
     let mut builder = ShapeBuilder::new();
     let mut scan = engine.scan(&whole_table(table), None)?;

@@ -1,4 +1,4 @@
-//! The catalog: which tables there are. Rows of table 0, and a copy in memory.
+//! The catalog: the list of tables. Rows of table 0, and a copy in memory.
 //!
 //! | PartitionKey | RowKey             | properties                 |
 //! | `table`      | name in lower case | `Name` String, `Id` Int64; `Ttl` Int64, seconds, if rows expire |
@@ -7,10 +7,10 @@
 //! Gates and notes have rows of their own (`gates`, `notes`).
 //!
 //! Invariants
-//! * a table's id is never used again: the row that holds the next one only grows;
-//! * creating and dropping are commits like any other, and take effect with them.
+//! * a table's id is never reused: the row that contains the next id only grows;
+//! * creating and dropping a table are ordinary commits and take effect with them.
 //!
-//! Locks: `tables` is held over a commit of the catalog, before the commit lock.
+//! Locks: `tables` is held during a commit of the catalog and is acquired before the commit lock.
 
 mod gates;
 mod notes;
@@ -43,7 +43,7 @@ pub(crate) struct Catalog {
     engine: Arc<Engine>,
     gate: Arc<Gate>,
     tables: Mutex<Tables>,
-    /// What was asked of all tables since opening.
+    /// Queries of all tables since opening.
     log: Arc<QueryLog>,
 }
 
@@ -60,7 +60,7 @@ impl Catalog {
     /// Reads the catalog.
     ///
     /// # Errors
-    /// `Corruption` for a catalog that makes no sense, `Io`.
+    /// `Corruption` for an invalid catalog row, `Io`.
     pub(crate) fn open(engine: &Arc<Engine>) -> Result<Catalog> {
         let log = Arc::new(QueryLog::default());
         let mut tables = Tables {
@@ -76,7 +76,7 @@ impl Catalog {
             let row = RowView::new(found.key, found.seq, found.row).to_entity()?;
             tables.add(&row)?;
         }
-        // Nobody but the opener has the engine yet.
+        // No other thread has access to the engine yet.
         tables.gates.iter().for_each(|gate| engine.writer().gates.close(gate, Seq::ZERO));
         for entry in tables.by_name.values() {
             engine.maintenance().set_ttl(&entry.gate, entry.ttl());
@@ -90,12 +90,12 @@ impl Catalog {
         Ok(Catalog { engine: Arc::clone(engine), gate, tables: Mutex::new(tables), log })
     }
 
-    /// What was asked since opening.
+    /// Statistics of the queries since opening.
     pub(crate) fn log(&self) -> &QueryLog {
         &self.log
     }
 
-    /// The table of this name, in any case.
+    /// The table of this name, ignoring case.
     ///
     /// # Errors
     /// `NotFound` (`TableNotFound`).
@@ -105,10 +105,10 @@ impl Catalog {
         entry.ok_or_else(|| Error::refused(Code::TableNotFound))
     }
 
-    /// The table of this name, created if need be.
+    /// Returns the table of this name and creates it if it does not exist.
     ///
     /// # Errors
-    /// As [`create`](Self::create), never `AlreadyExists`.
+    /// Those of [`create`](Self::create) except `AlreadyExists`.
     pub(crate) fn table_or_create(&self, name: &str) -> Result<Arc<TableEntry>> {
         loop {
             match self.table(name) {
@@ -116,14 +116,14 @@ impl Catalog {
                 found => return found,
             }
             match self.create(name) {
-                // Somebody was faster.
+                // Another thread created the table first.
                 Err(error) if error.kind() == ErrorKind::AlreadyExists => {}
                 created => return created,
             }
         }
     }
 
-    /// The id that the next table gets.
+    /// The id of the next table to be created.
     pub(crate) fn next_id(&self) -> TableId {
         TableId(self.tables.lock().next)
     }
@@ -133,22 +133,23 @@ impl Catalog {
         self.tables.lock().by_name.values().map(|entry| entry.gate.table).collect()
     }
 
-    /// The names of all tables by number.
+    /// The names of all tables, by id.
     pub(crate) fn names_by_id(&self) -> BTreeMap<TableId, Arc<str>> {
         let tables = self.tables.lock();
         let named = |entry: &Arc<TableEntry>| (entry.gate.table, Arc::from(&*entry.name));
         tables.by_name.values().map(named).collect()
     }
 
-    /// All names in the case they were created with, ordered by lower-case name.
+    /// All names as spelled at creation, ordered by lower-case name.
     pub(crate) fn names(&self) -> Vec<String> {
         self.tables.lock().by_name.values().map(|entry| entry.name.clone()).collect()
     }
 
-    /// Creates a table, durably as the database's default says.
+    /// Creates a table, with the database's default durability.
     ///
     /// # Errors
-    /// `AlreadyExists`; `InvalidInput` for a name that is none; `Unsupported` if every number was given out; as every write.
+    /// `AlreadyExists`; `InvalidInput` for an invalid name; `Unsupported` if all ids are used; and
+    /// those of any write.
     pub(crate) fn create(&self, name: &str) -> Result<Arc<TableEntry>> {
         check_table_name(name)?;
         let lower = name.to_ascii_lowercase();
@@ -158,7 +159,8 @@ impl Catalog {
         }
         let id = TableId(tables.next);
         debug_assert_ne!(id, TableId::CATALOG, "the catalog's number is its own");
-        // Numbers are never used again; the last one stays free, for the row of the next one names a number too.
+        // Ids are never reused. The last one is never assigned, because the row of the next id must
+        // contain a valid id.
         let Some(after) = id.0.checked_add(1) else {
             return Err(Error::new(ErrorKind::Unsupported, "no number is left for a table"));
         };
@@ -178,10 +180,10 @@ impl Catalog {
         Ok(entry)
     }
 
-    /// Drops a table: gone at once, its space is reclaimed in the background.
+    /// Drops a table. It disappears immediately; its space is reclaimed in the background.
     ///
     /// # Errors
-    /// `NotFound` (`ResourceNotFound`) for a name that no table has; as every write.
+    /// `NotFound` (`ResourceNotFound`) if no table has this name, and those of any write.
     pub(crate) fn delete(&self, name: &str) -> Result<()> {
         let lower = name.to_ascii_lowercase();
         let mut tables = self.tables.lock();
@@ -204,10 +206,10 @@ impl Catalog {
         Ok(())
     }
 
-    /// Rows of the table go `seconds` after they were written; 0: they stay.
+    /// Sets the time to live of the table's rows in seconds; 0 means that rows do not expire.
     ///
     /// # Errors
-    /// `NotFound` (`TableNotFound`) if the table was dropped; as every write.
+    /// `NotFound` (`TableNotFound`) if the table was dropped, and those of any write.
     pub(crate) fn set_ttl(&self, entry: &TableEntry, seconds: u64) -> Result<()> {
         let lower = entry.name.to_ascii_lowercase();
         let tables = self.tables.lock();
@@ -243,7 +245,7 @@ impl Catalog {
         Op { key: key.into(), hash, condition: Condition::Any, action }
     }
 
-    /// Catalog rows of two partitions may change together.
+    /// A batch of catalog rows, which may be of two partitions.
     fn batch<'o>(&self, ops: Vec<Op<'o>>) -> Batch<'o> {
         let mut batch = new_batch(&self.gate, Vec::new(), false);
         batch.ops = ops.into();
@@ -254,11 +256,11 @@ impl Catalog {
 impl Tables {
     fn add(&mut self, row: &Entity) -> Result<()> {
         if ![TABLES, NEXT, GATES, NOTES].contains(&row.partition_key()) {
-            // A newer build may keep more here.
+            // Newer builds may store other rows here.
             return Ok(());
         }
         self.add_known(row).map_err(|error| match error.kind() {
-            // A property that is missing, or of another type.
+            // A property is missing or has another type.
             ErrorKind::NotFound | ErrorKind::InvalidInput => damaged(error.to_string()),
             _ => error,
         })

@@ -1,14 +1,14 @@
-//! How many queries of each class a table has had.
+//! The number of queries of a table, by class.
 //!
-//! Not here: what the classes are (`query::plan`).
+//! Not here: the definition of the classes (`query::plan`).
 
 use crate::sync::{AtomicU64, Ordering};
 
-/// Counters of a table, since the database was opened.
+/// Counters of a table since the database was opened.
 #[derive(Debug, Default)]
 pub(crate) struct Queries([AtomicU64; 6]);
 
-/// Queries by how widely they read.
+/// Numbers of queries by the span that they read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QueryCounts {
     /// Nothing, or single keys.
@@ -21,11 +21,11 @@ pub(crate) struct QueryCounts {
     pub(crate) partition_ranges: u64,
     /// The whole table, for a filter that bounds no key.
     pub(crate) table_scans: u64,
-    /// The whole table, because all of it was asked for.
+    /// The whole table, because there was no filter.
     pub(crate) tables: u64,
 }
 
-/// Which counter a query belongs to.
+/// The counter of a query.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Breadth {
     Points,
@@ -50,7 +50,7 @@ impl Queries {
 }
 
 impl QueryCounts {
-    /// Queries in all.
+    /// The total number of queries.
     pub(crate) fn all(&self) -> u64 {
         let narrow = self.points + self.row_ranges + self.partitions;
         narrow + self.partition_ranges + self.table_scans + self.tables

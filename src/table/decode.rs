@@ -1,6 +1,7 @@
 //! Decoding the same properties of many rows.
 //!
-//! Invariant: what is decoded is what [`RowView::value`] finds by each name; only where it stands is known before.
+//! Invariant: the results equal those of [`RowView::value`] for each name; only the places of the
+//! values are cached.
 
 use std::fmt;
 use std::sync::Arc;
@@ -9,11 +10,13 @@ use super::RowView;
 use crate::error::{Error, Result};
 use crate::model::{Fields, FromValue, Place, Recent, Shape, no_property, other_type};
 
-/// Takes the same properties out of many rows: the counterpart of [`EntityEncoder`](crate::EntityEncoder).
+/// Decodes the same properties of many rows: the counterpart of
+/// [`EntityEncoder`](crate::EntityEncoder).
 ///
-/// Rows of one kind have their values at the same places. A decoder looks names up once for each kind that it meets, and
-/// remembers the last sixteen; a row then costs the values that are asked for. Keep one for as long as rows of a kind are
-/// read, one for each thread. It asks for 1 to 16 properties, and gives a tuple, also of one.
+/// Rows of one shape have their values at the same places. A decoder looks up the names once per
+/// shape and caches the last sixteen shapes; a row then costs only its requested values. Keep one
+/// decoder per thread for as long as rows of these shapes are read. A decoder has 1 to 16
+/// properties and returns a tuple, even for one.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -39,16 +42,16 @@ pub struct RowDecoder<const N: usize> {
     recent: Recent<Known<N>>,
 }
 
-/// Where the properties stand in rows of one shape.
+/// The places of the properties in rows of one shape.
 #[derive(Clone)]
 struct Known<const N: usize> {
     shape: Arc<Shape>,
     places: [Option<Place>; N],
 }
 
-/// What `N` properties can be read as together: a tuple of types that each can be, at most sixteen.
+/// The types that `N` properties can be decoded to: a tuple of up to sixteen [`FromValue`] types.
 pub trait FromValues<'r, const N: usize>: Sized {
-    /// The values of a row, if each is there, sound, and of the very type that is expected.
+    /// The values of a row, if each is present, undamaged, and exactly of the expected type.
     #[doc(hidden)]
     fn from_fields(values: &RowValues<'_, 'r, N>) -> Option<Self>;
 
@@ -57,14 +60,14 @@ pub trait FromValues<'r, const N: usize>: Sized {
     fn from_values(values: &RowValues<'_, 'r, N>) -> std::result::Result<Self, Misfit>;
 }
 
-/// The values of a row whose shape is known.
+/// The values of a row whose shape is cached.
 #[doc(hidden)]
 pub struct RowValues<'k, 'r, const N: usize> {
     places: &'k [Option<Place>; N],
     fields: Fields<'r>,
 }
 
-/// A value that is absent, damaged, or of another type than was expected.
+/// A value that is absent, damaged, or of another type than expected.
 #[doc(hidden)]
 pub struct Misfit {
     index: usize,
@@ -72,32 +75,35 @@ pub struct Misfit {
 }
 
 impl<const N: usize> RowDecoder<N> {
-    /// A decoder of the properties with these names.
+    /// Creates a decoder of the properties with these names.
     pub fn new(names: [&str; N]) -> Self {
         Self { names: names.map(Box::from), recent: Recent::default() }
     }
 
-    /// The values of the properties in `row`, in the order of the names. An `Option` is for what not every row has.
+    /// The values of the properties in `row`, in the order of the names. Use `Option` for
+    /// properties that some rows lack.
     ///
-    /// Takes as long as there are names; for a row of a kind that is not remembered also a search for each.
+    /// The time is linear in the number of names. A row of a shape that is not cached needs also a
+    /// search for each name.
     ///
     /// # Errors
-    /// Of the first property that does not fit: `NotFound` if the row lacks it, `InvalidInput` if it is of another type,
-    /// `Corruption` if it is damaged.
+    /// The error of the first property that does not fit: `NotFound` if the row lacks it,
+    /// `InvalidInput` if it is of another type, `Corruption` if it is damaged.
     #[inline]
     pub fn decode<'r, T: FromValues<'r, N>>(&mut self, row: &'r RowView<'_>) -> Result<T> {
         let (shape, body) = row.stored();
         let known = self.recent.find(|known| Arc::ptr_eq(&known.shape, shape));
         let known = known.unwrap_or_else(|| self.cache_shape(shape));
         let values = RowValues { places: &self.recent[known].places, fields: shape.fields(body) };
-        // Looked at twice where a value is of another type: what is common has no way out to it at each value.
+        // The common case has a single exit, not one per value. A row with a value of another type
+        // is therefore decoded twice.
         match T::from_fields(&values) {
             Some(all) => Ok(all),
             None => self.decode_rare(known, row),
         }
     }
 
-    /// As [`decode`](Self::decode), of a row that may lack something.
+    /// As [`decode`](Self::decode), for a row that may lack a value or have one of another type.
     #[cold]
     #[inline(never)]
     fn decode_rare<'r, T: FromValues<'r, N>>(
@@ -110,7 +116,8 @@ impl<const N: usize> RowDecoder<N> {
         T::from_values(&values).map_err(|misfit| self.problem(row, misfit))
     }
 
-    /// Caches a shape, unless an equal one is cached, and returns its index: each self-describing row has its own copy.
+    /// Caches a shape, unless an equal one is cached, and returns its index. Each self-describing
+    /// row has its own copy of its shape.
     #[cold]
     fn cache_shape(&mut self, shape: &Arc<Shape>) -> usize {
         if let Some(known) = self.recent.find(|known| known.shape == *shape) {

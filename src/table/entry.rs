@@ -1,4 +1,4 @@
-//! One table of an open database, as the catalog holds it.
+//! One table of an open database, as the catalog stores it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -12,19 +12,19 @@ use super::slow::QueryLog;
 /// One table.
 #[derive(Debug)]
 pub(crate) struct TableEntry {
-    /// In the case it was created with.
+    /// The name as spelled at creation.
     pub(crate) name: String,
     pub(crate) gate: Arc<Gate>,
-    /// How long rows live, in seconds; 0: for ever.
+    /// Time to live of rows in seconds; 0: unlimited.
     pub(super) ttl: AtomicU64,
-    /// What was asked since opening.
+    /// Queries of this table since opening, by class.
     pub(crate) queries: Queries,
-    /// What was asked of the database.
+    /// Queries of the whole database.
     pub(crate) log: Arc<QueryLog>,
 }
 
 impl TableEntry {
-    /// How long rows live; `None`: for ever.
+    /// Time to live of rows; `None`: unlimited.
     pub(crate) fn ttl(&self) -> Option<Duration> {
         let seconds = self.ttl.load(Ordering::Acquire);
         (seconds > 0).then(|| Duration::from_secs(seconds))

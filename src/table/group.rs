@@ -1,4 +1,4 @@
-//! Entity groups: up to 100 operations on one partition that happen together or not at all.
+//! Entity groups: up to 100 operations on one partition that are committed atomically.
 
 use crate::error::{Code, Error, Result};
 use crate::format::key::{put_row_key, user_key};
@@ -10,36 +10,36 @@ use crate::options::Durability;
 
 use super::{Table, Ticket};
 
-/// Operations for which a group makes room to begin with.
+/// Initial capacity of a group, in operations.
 const GROUP_ROOM_MIN: usize = 4;
-/// Room made for each RowKey of a group.
+/// Capacity allocated for each RowKey of a group, in bytes.
 const KEY_ROOM: usize = 24;
 
-/// One operation of a group. An ETag of `None` stands for any existing entity.
+/// One operation of a group. An ETag of `None` accepts any existing entity.
 #[derive(Clone, Debug)]
 pub enum Operation {
     /// The entity must not exist.
     Insert(Entity),
-    /// The entity must exist, and becomes exactly the one given.
+    /// The entity must exist and is replaced.
     Replace(Entity, Option<ETag>),
-    /// The entity must exist; the properties given are set.
+    /// The entity must exist; the given properties are set.
     Merge(Entity, Option<ETag>),
     /// Insert or replace.
     Upsert(Entity),
     /// Insert or merge.
     UpsertMerge(Entity),
-    /// The entity must exist, and goes.
+    /// The entity must exist and is deleted.
     Delete {
         /// Its PartitionKey.
         partition_key: String,
         /// Its RowKey.
         row_key: String,
-        /// Only in this state.
+        /// If given, the entity must be in this state.
         etag: Option<ETag>,
     },
 }
 
-/// Operations on one partition that are committed as one.
+/// Operations on one partition that are committed together.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -57,11 +57,11 @@ pub enum Operation {
 pub struct EntityGroup {
     partition_key: String,
     operations: Vec<Operation>,
-    /// The operations by RowKey, which tells repeats.
+    /// Indices of the operations in RowKey order, to detect duplicates.
     by_row_key: Vec<usize>,
-    /// At the least the size: counting texts is put off until it could matter.
+    /// Upper bound of the size; texts are counted exactly only when the bound exceeds the limit.
     size_at_most: usize,
-    /// What the size may be.
+    /// The limit on the size.
     size_max: usize,
 }
 
@@ -91,7 +91,7 @@ impl Operation {
         self.subject().ok()
     }
 
-    /// The entity, or the keys of one that is deleted.
+    /// The entity, or the keys of an entity to be deleted.
     fn subject(&self) -> std::result::Result<&Entity, (&str, &str)> {
         match self {
             Operation::Delete { partition_key, row_key, .. } => Err((partition_key, row_key)),
@@ -105,7 +105,7 @@ impl Operation {
 }
 
 impl EntityGroup {
-    /// An empty group on one partition.
+    /// Creates an empty group on one partition.
     pub fn new(partition_key: impl Into<String>) -> Self {
         Self {
             partition_key: partition_key.into(),
@@ -116,10 +116,11 @@ impl EntityGroup {
         }
     }
 
-    /// A group of all `operations`; their partition is the first one's.
+    /// Creates a group of all `operations`; the first one determines the partition.
     ///
     /// # Errors
-    /// As [`push`](Self::push), with the index of the operation; `InvalidInput` if there is none.
+    /// As [`push`](Self::push), with the index of the operation; `InvalidInput` if `operations` is
+    /// empty.
     pub fn from_operations(operations: impl IntoIterator<Item = Operation>) -> Result<Self> {
         Self::within(operations, GROUP_SIZE_MAX)
     }
@@ -143,14 +144,15 @@ impl EntityGroup {
     /// Adds an operation.
     ///
     /// # Errors
-    /// `InvalidInput`, with the operation's index: another partition, a RowKey that is in the group already,
-    /// more than 100 operations, or more than 4 MiB by the size formula.
+    /// `InvalidInput`, with the operation's index, for another partition, a RowKey that is already
+    /// in the group, more than 100 operations, or more than 4 MiB by the size formula.
     pub fn push(&mut self, operation: Operation) -> Result<&mut Self> {
         let index = self.operations.len();
         let (place, size_at_most) =
             self.place(&operation).map_err(|error| error.at_index(index))?;
         if index == self.operations.capacity() {
-            // Operations are large: a group that grows is moved once, and one of few takes little.
+            // Operations are large: a growing group is moved only once, and a small group needs
+            // little memory.
             let room = if index == 0 { GROUP_ROOM_MIN } else { GROUP_OPERATIONS_MAX };
             self.operations.reserve_exact(room - index);
             self.by_row_key.reserve_exact(room - index);
@@ -165,7 +167,8 @@ impl EntityGroup {
         Ok(self)
     }
 
-    /// Where the operation belongs in `by_row_key`, if it may be added, and the size with it at the most.
+    /// The index for the operation in `by_row_key`, if it may be added, and an upper bound of the
+    /// new size.
     fn place(&self, operation: &Operation) -> Result<(usize, usize)> {
         let (partition_key, row_key) = operation.key_bytes();
         if self.operations.len() >= GROUP_OPERATIONS_MAX {
@@ -190,10 +193,10 @@ impl EntityGroup {
         Ok((place, size))
     }
 
-    /// The place of a RowKey in `by_row_key`, or where it belongs.
+    /// The index of a RowKey in `by_row_key`, or its insertion point.
     fn find(&self, row_key: &[u8]) -> std::result::Result<usize, usize> {
         let key_of = |&index: &usize| self.operations[index].key_bytes().1;
-        // Rows that come in order need no search.
+        // Ascending rows need no search.
         if self.by_row_key.last().is_none_or(|last| key_of(last) < row_key) {
             return Err(self.by_row_key.len());
         }
@@ -216,7 +219,7 @@ impl EntityGroup {
         self.push(Operation::Replace(entity, None))
     }
 
-    /// Adds a replace of an entity in the state `etag`.
+    /// Adds a replace of an entity in state `etag`.
     ///
     /// # Errors
     /// As [`push`](Self::push).
@@ -232,7 +235,7 @@ impl EntityGroup {
         self.push(Operation::Merge(entity, None))
     }
 
-    /// Adds a merge into an entity in the state `etag`.
+    /// Adds a merge into an entity in state `etag`.
     ///
     /// # Errors
     /// As [`push`](Self::push).
@@ -265,7 +268,7 @@ impl EntityGroup {
         self.push(operation)
     }
 
-    /// Adds a delete of an entity in the state `etag`.
+    /// Adds a delete of an entity in state `etag`.
     ///
     /// # Errors
     /// As [`push`](Self::push).
@@ -274,7 +277,7 @@ impl EntityGroup {
         self.push(operation)
     }
 
-    /// How many operations there are.
+    /// The number of operations.
     pub fn len(&self) -> usize {
         self.operations.len()
     }
@@ -289,7 +292,7 @@ impl EntityGroup {
         &self.partition_key
     }
 
-    /// The sum of the entities' sizes, in bytes by the size formula; counted anew at each call.
+    /// The sum of the entities' sizes in bytes, by the size formula; computed at each call.
     pub fn size(&self) -> usize {
         self.operations.iter().filter_map(Operation::entity).map(Entity::size).sum()
     }
@@ -300,16 +303,17 @@ impl EntityGroup {
 }
 
 impl Table {
-    /// Commits a group: all of it, durable as one, or nothing. The ETags stand in order of the operations;
-    /// a delete has none.
+    /// Commits a group atomically. Returns the ETags in the order of the operations; `None` for a
+    /// delete.
     ///
     /// # Errors
-    /// That of the first operation that fails, with its [`index`](Error::index); `InvalidInput` for an empty group.
+    /// The error of the first operation that fails, with its [`index`](Error::index);
+    /// `InvalidInput` for an empty group.
     pub fn commit(&self, group: EntityGroup) -> Result<Vec<Option<ETag>>> {
         self.commit_with(group, self.durability())
     }
 
-    /// Commits a group with a durability of its own.
+    /// As [`commit`](Self::commit), with another durability.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -321,7 +325,7 @@ impl Table {
         self.commit_group(&group, durability)
     }
 
-    /// The same for a group that the caller keeps.
+    /// As [`commit_with`](Self::commit_with), for a borrowed group.
     pub(crate) fn commit_group(
         &self,
         group: &EntityGroup,
@@ -331,8 +335,9 @@ impl Table {
         Ok(etags(group, ETag(seq)))
     }
 
-    /// Commits a group without waiting for it to be durable: many tickets of one thread share a sync.
-    /// Conditions are decided now; readers see the commit when it is as durable as it asked.
+    /// Submits a group without waiting for it to be durable; many tickets of one thread share a
+    /// sync. Conditions are evaluated now. Readers see the commit when it has the requested
+    /// durability.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -340,7 +345,7 @@ impl Table {
         self.submit_group(&group)
     }
 
-    /// The same; the group stays with the caller.
+    /// As [`commit_async`](Self::commit_async), for a borrowed group.
     pub(crate) fn submit_group(&self, group: &EntityGroup) -> Result<Ticket> {
         let submit =
             |batch: &Batch<'_>| CommitTicket::submit(&self.engine, batch, self.durability());
@@ -349,7 +354,8 @@ impl Table {
         Ok(Ticket::new(ticket, etags))
     }
 
-    /// Calls `with` with what the group asks for. Its keys lie in one buffer, and rows where the entities have them.
+    /// Calls `with` with the group's batch. The batch borrows its keys from one buffer and its rows
+    /// from the entities.
     fn with_batch<R>(
         &self,
         group: &EntityGroup,
@@ -395,7 +401,8 @@ mod tests {
 
     #[test]
     fn the_size_of_a_group_counts_units_of_texts_and_not_their_bytes() {
-        // One unit, which counts as two bytes, takes three: by bytes the group is too large long before it is.
+        // A character of one unit, which counts as two bytes, but has three in UTF-8. By bytes the
+        // group would exceed its limit early.
         let entity = |row: usize, units: usize| {
             Entity::new("p", format!("{row:02}")).with("A", "\u{20ac}".repeat(units))
         };

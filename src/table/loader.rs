@@ -1,10 +1,11 @@
-//! Bulk input: rows in any order, committed in entity groups that are formed inside.
+//! Bulk input: rows in any order, committed in entity groups that the loader forms.
 //!
 //! Invariants
-//! * a row is rejected alone: the rest of its group is committed without it;
-//! * rows with one key are committed in the order they came in;
-//! * what is held in memory is bounded, whatever the order of partitions;
-//! * a line is acknowledged when all lines before it are committed or rejected, so that a load can go on behind it.
+//! * a rejected row does not affect its group: the other rows are committed;
+//! * rows with equal keys are committed in input order;
+//! * memory is bounded for any order of partitions;
+//! * a line is acknowledged when all earlier lines are committed or rejected, so that a load can
+//!   resume after it.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap, HashMap, HashSet, VecDeque};
@@ -19,49 +20,50 @@ use crate::options::Durability;
 
 use super::Table;
 
-/// Rows taken after which none waits any longer for its group to fill.
+/// After this many rows all waiting groups are committed, full or not.
 const WAITING_ROWS_MAX: usize = 20_000;
-/// And bytes of rows that wait, over all partitions.
+/// Limit on the bytes of waiting rows, over all partitions.
 const WAITING_BYTES_MAX: usize = 16 << 20;
-/// Groups on their way to the disk: enough to share syncs, few enough to bound what a stop may repeat.
+/// Groups in progress: enough to share syncs, few enough to bound the rows that a resumed load
+/// repeats.
 const TICKETS_MAX: usize = 64;
 
-/// What a load does with a row whose key exists.
+/// The treatment of a row whose key exists.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum LoadMode {
     /// The row is rejected with `EntityAlreadyExists`.
     #[cfg_attr(feature = "cli", value(help = "Must be new"))]
     Insert,
-    /// The row replaces it.
+    /// The row replaces the existing entity.
     #[cfg_attr(feature = "cli", value(help = "Insert or replace"))]
     Upsert,
-    /// The row's properties are set.
+    /// The row's properties are set in the existing entity.
     #[cfg_attr(feature = "cli", value(help = "Insert or merge"))]
     UpsertMerge,
 }
 
-/// A row that was not loaded, and why.
+/// A row that was not loaded, with the reason.
 #[derive(Clone, Debug)]
 pub struct Rejected {
-    /// The line given with the row.
+    /// The `line` passed with the row.
     pub line: u64,
-    /// Why.
+    /// The reason.
     pub error: Error,
 }
 
-/// What a load came to.
+/// The result of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadSummary {
     /// Rows loaded.
     pub loaded: u64,
     /// Rows rejected.
     pub rejected: u64,
-    /// Groups they were committed in.
+    /// Groups committed.
     pub groups: u64,
 }
 
-/// Loads many entities in any order, in groups of up to 100 a partition.
+/// Loads many entities in any order, in groups of up to 100 per partition.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -80,39 +82,40 @@ pub struct Loader {
     mode: LoadMode,
     durability: Durability,
     waiting: HashMap<Vec<u8>, Waiting>,
-    /// The greatest partition so far.
+    /// The greatest partition key so far.
     highest: Vec<u8>,
     bytes: usize,
-    /// Rows taken since all that waited was committed.
+    /// Rows accepted since all waiting groups were last committed.
     taken: usize,
-    /// Groups under way, oldest first.
+    /// Groups in progress, oldest first.
     tickets: VecDeque<Submitted>,
-    /// The first lines of the groups that wait or are under way, and how many begin there.
+    /// The first lines of groups that wait or are in progress, with the number of groups that start
+    /// at each.
     starts: BTreeMap<u64, usize>,
-    /// The last lines of groups that are as durable as asked, but behind a line that is not.
+    /// The last lines of committed groups that follow a line of an uncommitted group.
     held: BinaryHeap<Reverse<u64>>,
     rejected: Vec<Rejected>,
     acknowledged: Option<Box<dyn FnMut(u64) + Send>>,
     summary: LoadSummary,
 }
 
-/// The rows of one partition that wait.
+/// The waiting rows of one partition.
 #[derive(Default)]
 struct Waiting {
     ops: Vec<Op<'static>>,
     lines: Vec<u64>,
     keys: HashSet<u64, BuildHasherDefault<AsItIs>>,
-    /// At the most: groups are a little smaller where texts are not ASCII.
+    /// Upper bound of the size; the exact size is smaller if texts are not ASCII.
     size: usize,
-    /// The first line, even if that is rejected later.
+    /// The first line, even if its row is rejected later.
     start: u64,
 }
 
-/// Hashes of keys are spread already, by a seed that nobody outside knows.
+/// A hasher for key hashes, which are already uniform; they depend on a secret seed.
 #[derive(Default)]
 struct AsItIs(u64);
 
-/// A group under way.
+/// A group in progress.
 struct Submitted {
     ticket: CommitTicket,
     start: u64,
@@ -121,7 +124,7 @@ struct Submitted {
 }
 
 impl Waiting {
-    /// With room for a full group: nothing of it is moved while it fills.
+    /// Allocates capacity for a full group, so that filling it moves nothing.
     fn roomy() -> Self {
         Self {
             ops: Vec::with_capacity(GROUP_OPERATIONS_MAX),
@@ -133,7 +136,7 @@ impl Waiting {
 }
 
 impl Table {
-    /// Begins a bulk load.
+    /// Starts a bulk load.
     pub fn loader(&self) -> Loader {
         Loader {
             durability: self.durability(),
@@ -154,29 +157,31 @@ impl Table {
 }
 
 impl Loader {
-    /// What to do with keys that exist. Default: [`LoadMode::Insert`].
+    /// Sets the treatment of existing keys. Default: [`LoadMode::Insert`].
     pub fn mode(mut self, mode: LoadMode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// How durable each group is when it is acknowledged. Default: the table handle's.
+    /// Sets the durability of each group at its acknowledgement. Default: that of the table handle.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Calls `with` with the last line of each group, in ascending order, once that group and all rows of
-    /// earlier lines are as durable as asked, or rejected. Requires that lines ascend.
+    /// Calls `with` with the last line of each group, in ascending order. The call happens once
+    /// that group and all rows of earlier lines are rejected or have the requested durability.
+    /// Requires: lines ascend.
     pub fn on_acknowledged(mut self, with: impl FnMut(u64) + Send + 'static) -> Self {
         self.acknowledged = Some(Box::new(with));
         self
     }
 
-    /// Takes a row; `line` names it in [`Rejected`] and acknowledgements.
+    /// Adds a row; `line` identifies it in [`Rejected`] and in acknowledgements.
     ///
     /// # Errors
-    /// What ends the load: `Io`, `StorageFull`, `Poisoned`, a table that was dropped. A refused row is no error.
+    /// Errors that end the load: `Io`, `StorageFull`, `Poisoned`, a table that was dropped. A
+    /// rejected row is not an error.
     pub fn push(&mut self, line: u64, entity: Entity) -> Result<()> {
         let size = entity.size_at_most();
         match self.op(entity) {
@@ -188,17 +193,18 @@ impl Loader {
         }
     }
 
-    /// The rows rejected since the last call. Take them now and then: they are kept until then.
+    /// Returns the rows rejected since the last call. Call this regularly: rejected rows are kept
+    /// in memory until then.
     pub fn take_rejected(&mut self) -> Vec<Rejected> {
         std::mem::take(&mut self.rejected)
     }
 
-    /// What was loaded and acknowledged so far.
+    /// The rows and groups that are committed so far.
     pub fn summary(&self) -> LoadSummary {
         self.summary
     }
 
-    /// Commits what waits and waits until everything is as durable as asked.
+    /// Commits all waiting rows and blocks until all groups have the requested durability.
     ///
     /// # Errors
     /// As [`push`](Self::push).
@@ -210,7 +216,7 @@ impl Loader {
         Ok(())
     }
 
-    /// Commits the rest and ends the load.
+    /// Commits the remaining rows and ends the load.
     ///
     /// # Errors
     /// As [`push`](Self::push).
@@ -219,7 +225,7 @@ impl Loader {
         Ok(self.summary)
     }
 
-    /// What becomes of the entity, in its own allocation.
+    /// The operation for an entity, built in the entity's own allocation.
     fn op(&self, entity: Entity) -> Result<Op<'static>> {
         let shapes = &self.table.engine.env().shapes;
         let (key, hash) = self.table.checked_key(entity.partition_key(), entity.row_key())?;
@@ -237,7 +243,8 @@ impl Loader {
     fn wait(&mut self, line: u64, op: Op<'static>, size: usize) -> Result<()> {
         let partition = partition_of(&op.key).unwrap_or(&op.key);
         if partition > self.highest.as_slice() {
-            // Partitions that come in order come to an end: rows left over would come late, and among others.
+            // With ascending partitions the previous partition is complete. Its remaining rows
+            // would otherwise be committed late, among rows of other partitions.
             let last = std::mem::replace(&mut self.highest, partition.to_vec());
             if let Some(rest) = self.waiting.remove(&last) {
                 self.commit(rest)?;
@@ -251,7 +258,7 @@ impl Loader {
             || waiting.size + size > GROUP_SIZE_MAX
             || waiting.keys.contains(&op.hash);
         if is_full && !waiting.ops.is_empty() {
-            // The next group of this partition is likely to be full, too.
+            // The next group of this partition is likely to be full too.
             let full = std::mem::replace(waiting, Waiting::roomy());
             self.commit(full)?;
             return self.wait(line, op, size);
@@ -280,7 +287,7 @@ impl Loader {
         let mut all: Vec<Waiting> = self.waiting.drain().map(|(_, waiting)| waiting).collect();
         let bytes = all.iter().map(|waiting| waiting.size).sum::<usize>();
         debug_assert!(self.bytes >= bytes, "the rows that wait are counted");
-        // By first line: the order of a hash map must not decide what a replayed run does.
+        // Sort by first line, so that a replayed run does not depend on the order of a hash map.
         all.sort_unstable_by_key(|waiting| waiting.lines.first().copied());
         all.into_iter().try_for_each(|waiting| self.commit(waiting))
     }
@@ -302,7 +309,7 @@ impl Loader {
                     break;
                 }
                 Err(error) => {
-                    // An index says that one operation is at fault, not the engine.
+                    // An index means that one operation failed, not the engine.
                     let index = error.index().filter(|index| *index < batch.ops.len());
                     let Some(index) = index.filter(|_| is_refusal(&error)) else {
                         return Err(error);
@@ -332,8 +339,8 @@ impl Loader {
         Ok(())
     }
 
-    /// Ends the group that begins at line `start`; its lines up to `last` were committed. Acknowledges lines that no
-    /// earlier open group holds back.
+    /// Ends the group that starts at line `start`; its lines up to `last` were committed.
+    /// Acknowledges lines that no earlier open group blocks.
     fn finish_group(&mut self, start: u64, last: Option<u64>) {
         debug_assert!(self.starts.contains_key(&start), "a group that ends had begun");
         if let Some(count) = self.starts.get_mut(&start) {

@@ -32,7 +32,8 @@ use std::sync::Arc;
 use crate::lsm::Engine;
 use crate::options::Durability;
 
-/// A table: a schema-less set of entities, each found by (PartitionKey, RowKey). A cheap clone, usable from any thread.
+/// A table: a schemaless set of entities, each identified by (PartitionKey, RowKey). A cheap clone,
+/// usable from any thread.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -57,12 +58,12 @@ impl Table {
         Self { engine, entry, durability }
     }
 
-    /// The name, in the case it was created with.
+    /// The name as spelled at creation.
     pub fn name(&self) -> &str {
         &self.entry.name
     }
 
-    /// The same table with another durability for the writes of this handle.
+    /// Returns the same table with another durability for the writes of this handle.
     pub fn with_durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self

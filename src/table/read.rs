@@ -1,4 +1,4 @@
-//! Point reads: of a table as it is, and of a table at a snapshot.
+//! Point reads of a table, of its present state or at a snapshot.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,9 +18,11 @@ use crate::model::{
 
 use super::Table;
 
-/// A moment that stays readable: every read through it sees the commits up to it and none after.
+/// A state that stays readable: every read through it sees all commits up to the snapshot and none
+/// after.
 ///
-/// Keeping one, or a clone, or a query at it, keeps the versions it sees: drop it when it is no longer needed.
+/// A snapshot, its clones and queries at it keep the versions that they see on disk. Drop them when
+/// they are no longer needed.
 #[derive(Clone)]
 pub struct Snapshot {
     guard: Arc<SnapshotGuard>,
@@ -46,7 +48,7 @@ pub struct TableView<'s> {
     pub(crate) snapshot: &'s Snapshot,
 }
 
-/// A row where it lies: properties are decoded only when asked for.
+/// A row in its stored form; properties are decoded on access.
 pub struct RowView<'a> {
     key: &'a [u8],
     seq: Seq,
@@ -61,7 +63,7 @@ impl Snapshot {
         Self { guard: Arc::new(guard) }
     }
 
-    /// The last commit it sees: its Timestamp in ticks of 100 ns since 1601-01-01 UTC.
+    /// The Seq of the last visible commit: its Timestamp in ticks of 100 ns since 1601-01-01 UTC.
     pub fn seq(&self) -> Seq {
         self.guard.seq
     }
@@ -74,15 +76,18 @@ impl fmt::Debug for Snapshot {
 }
 
 impl Table {
-    /// The entity with these keys, or `None`. One look at the memtables and at most one hash line a file.
+    /// Returns the entity with these keys, or `None`. Searches the memtables and reads at most one
+    /// hash line per file.
     ///
     /// # Errors
-    /// `Corruption` and `Io`; `NotFound` once the table was dropped; `Busy` while a gate or a target holds reads back.
+    /// `Corruption` and `Io`; `NotFound` if the table was dropped; `Busy` while a gate or a target
+    /// blocks reads.
     pub fn get(&self, partition_key: &str, row_key: &str) -> Result<Option<Entity>> {
         self.read(partition_key, row_key, None, |row| row.to_entity())
     }
 
-    /// As [`get`](Self::get), with only the properties named; an entity without any of them has none.
+    /// As [`get`](Self::get), with only the named properties. Names that the entity lacks are
+    /// omitted.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -95,8 +100,9 @@ impl Table {
         self.read(partition_key, row_key, None, |row| row.project(&mut Projector::new(names)))
     }
 
-    /// The entities with these (PartitionKey, RowKey), each in the place of its keys; all of one state of the table.
-    /// They are looked up in key order, so that neighbours are found in the same blocks.
+    /// Returns the entities with these (PartitionKey, RowKey), in the order of `keys`, all as of
+    /// one state of the table. Keys are looked up in key order, so that neighbouring keys share
+    /// blocks.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -104,7 +110,7 @@ impl Table {
         self.read_many(keys, None)
     }
 
-    /// Calls `with` with the row where it lies, without copying it; the cheapest read.
+    /// Calls `with` with the stored row without copying it; the cheapest read.
     ///
     /// # Errors
     /// As [`get`](Self::get), and those of `with`.
@@ -117,14 +123,14 @@ impl Table {
         self.read(partition_key, row_key, None, with)
     }
 
-    /// The table as it was at `snapshot`, also if it was dropped since.
+    /// The table as of `snapshot`, even if it has been dropped since.
     pub fn at<'s>(&self, snapshot: &'s Snapshot) -> TableView<'s> {
         TableView { table: self.clone(), snapshot }
     }
 
     fn read_many(&self, keys: &[(&str, &str)], at: Option<Seq>) -> Result<Vec<Option<Entity>>> {
         let table = self.entry.gate.table;
-        // All keys in one buffer: where each is, and which of `keys` it is.
+        // All keys in one buffer, each with its place there and its index in `keys`.
         let texts: usize = keys.iter().map(|(pk, rk)| pk.len() + rk.len()).sum();
         let mut bytes = Vec::with_capacity(texts + keys.len() * (TABLE_ID_BYTES + 1));
         let mut sorted: Vec<(Range<usize>, usize)> = Vec::with_capacity(keys.len());
@@ -175,7 +181,7 @@ impl Table {
 }
 
 impl TableView<'_> {
-    /// The entity with these keys as of the snapshot.
+    /// Returns the entity with these keys as of the snapshot.
     ///
     /// # Errors
     /// `Corruption` and `Io`.
@@ -192,7 +198,7 @@ impl TableView<'_> {
         self.table.read_many(keys, Some(self.snapshot.seq()))
     }
 
-    /// As [`get`](Self::get), with only the properties named.
+    /// As [`get`](Self::get), with only the named properties.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -213,7 +219,7 @@ impl<'a> RowView<'a> {
         Self { key, seq, row }
     }
 
-    /// The PartitionKey; copied only if it holds characters above U+DFFF.
+    /// The PartitionKey; copied only if it contains characters above U+DFFF.
     ///
     /// # Errors
     /// `Corruption` for a key that is not UTF-8.
@@ -221,7 +227,7 @@ impl<'a> RowView<'a> {
         Self::text(self.parts()?.0)
     }
 
-    /// The RowKey; copied only if it holds characters above U+DFFF.
+    /// The RowKey; copied only if it contains characters above U+DFFF.
     ///
     /// # Errors
     /// `Corruption` for a key that is not UTF-8.
@@ -246,7 +252,7 @@ impl<'a> RowView<'a> {
         ETag(self.seq)
     }
 
-    /// The value of a property; `None` if the entity has none of this name.
+    /// The value of a property; `None` if the entity has no property of this name.
     ///
     /// # Errors
     /// `Corruption`.
@@ -254,8 +260,9 @@ impl<'a> RowView<'a> {
         self.row.find(name).map_err(damaged)
     }
 
-    /// Names and values, by name, each decoded when its turn comes; cheaper than asking for them one by one, and dearer than
-    /// a [`RowDecoder`](crate::RowDecoder) where it is known what to ask for. Nothing follows an error.
+    /// Names and values, ordered by name, each decoded when it is reached. Cheaper than a look-up
+    /// per name, and more expensive than a [`RowDecoder`](crate::RowDecoder) for a known set of
+    /// names. The iterator ends after an error.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -277,17 +284,18 @@ impl<'a> RowView<'a> {
         RowProperties(self.row.shape.arc().walk(self.row.body))
     }
 
-    /// How many properties there are besides keys and Timestamp.
+    /// The number of properties, without keys and Timestamp.
     pub fn len(&self) -> usize {
         self.row.shape.arc().len()
     }
 
-    /// True if there is no property besides keys and Timestamp.
+    /// True if there is no property in addition to keys and Timestamp.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The size that counts against the limits of an entity, as [`Entity::size`]; the whole row is checked for it.
+    /// The size that counts against the limits of an entity, as [`Entity::size`]. Checks the whole
+    /// row.
     ///
     /// # Errors
     /// `Corruption`.
@@ -303,7 +311,7 @@ impl<'a> RowView<'a> {
         Ok(4 + 2 * self.key_units()? + shape.size_base() + size)
     }
 
-    /// The same of what `projector` selects, of which alone the values are checked.
+    /// The size of the properties that `projector` selects. Checks only their values.
     pub(crate) fn projected_size(&self, projector: &mut Projector) -> Result<usize> {
         projector.size(self.key_units()?, &self.row).map_err(damaged)
     }
@@ -313,19 +321,19 @@ impl<'a> RowView<'a> {
     fn key_units(&self) -> Result<usize> {
         let texts = self.key.get(TABLE_ID_BYTES..).unwrap_or_default();
         if is_ascii(texts) {
-            // All but the byte between them.
+            // All bytes except the separator.
             return Ok(texts.len().saturating_sub(1));
         }
         Ok(utf16_len(&self.partition_key()?) + utf16_len(&self.row_key()?))
     }
 
-    /// The shape, and the body that it says all about.
+    /// The shape, and the body that it describes.
     #[inline(always)]
     pub(crate) fn stored(&self) -> (&Arc<Shape>, &[u8]) {
         (self.row.shape.arc(), self.row.body)
     }
 
-    /// A copy that owns itself: one allocation.
+    /// Copies the row into an owned entity, with one allocation.
     ///
     /// # Errors
     /// `Corruption`.
@@ -334,13 +342,13 @@ impl<'a> RowView<'a> {
         Entity::from_row(partition_key, row_key, self.seq, &self.row).map_err(damaged)
     }
 
-    /// A copy with only what `projector` selects.
+    /// Copies the properties that `projector` selects into an owned entity.
     pub(crate) fn project(&self, projector: &mut Projector) -> Result<Entity> {
         let (partition_key, row_key) = self.parts()?;
         projector.entity(partition_key, row_key, self.seq, &self.row).map_err(damaged)
     }
 
-    /// Encoded PartitionKey and RowKey.
+    /// The encoded PartitionKey and RowKey.
     #[inline]
     pub(crate) fn parts(&self) -> Result<(&'a [u8], &'a [u8])> {
         decode_user_key(self.key()).map(|(_, pk, rk)| (pk, rk)).map_err(damaged)
@@ -363,14 +371,15 @@ impl<'r> Iterator for RowProperties<'r> {
     }
 }
 
-/// Checksums held, so this is a fault of whoever wrote the row: still an error and not a panic.
+/// The checksums were valid, so the row was written incorrectly. That is reported as an error, not
+/// a panic.
 fn damaged(error: DecodeError) -> Error {
     Error::decode("row".as_ref(), 0, error)
 }
 
 #[cfg(feature = "serde")]
 impl Table {
-    /// The entity with these keys as an application's struct, or `None`; see `Entity::to`.
+    /// Returns the entity with these keys as an application's struct, or `None`; see `Entity::to`.
     ///
     /// # Errors
     /// As [`get`](Self::get); `InvalidInput` if a property does not fit its field.

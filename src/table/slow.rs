@@ -1,9 +1,10 @@
-//! What was asked of a database: queries by class, and the last slow ones.
+//! Statistics of a database's queries: counts by class, and the most recent slow queries.
 //!
 //! Invariants
-//! * memory is bounded: the last [`KEPT`] are kept, and of each at most [`TEXT_BYTES`] of its two texts.
+//! * memory is bounded: the last [`KEPT`] queries are kept, with at most [`TEXT_BYTES`] of each of
+//!   their two texts.
 //!
-//! Not here: what the classes are (`query::plan`), who measures (`query::exec`).
+//! Not here: the definition of the classes (`query::plan`), the measurement (`query::exec`).
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -13,34 +14,36 @@ use crate::sync::{AtomicU64, Mutex, Ordering};
 
 use super::counts::Queries;
 
-/// Slow queries that are kept.
+/// Slow queries kept at most.
 const KEPT: usize = 128;
-/// Bytes of a filter, and of an explanation, that are kept.
+/// Bytes kept of a filter, and of an explanation.
 const TEXT_BYTES: usize = 4 << 10;
 
-/// A query that took long; see [`Options::slow_query`](crate::Options::slow_query).
+/// A query that took longer than the limit; see
+/// [`Options::slow_query`](crate::Options::slow_query).
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SlowQuery {
-    /// When it ended.
+    /// The time at which it ended.
     pub at: DateTime,
     /// The table.
     pub table: String,
-    /// The filter's text, at most 4 KiB of it; empty if all entities were asked for.
+    /// The filter's text, at most 4 KiB; empty for a query without a filter.
     pub filter: String,
-    /// How widely it read, in the service's words: `Point query`, `Partition scan`, ….
+    /// The class of the query, in the terms of Azure Table storage: `Point query`, `Partition
+    /// scan`, ….
     pub class: &'static str,
-    /// From its beginning to its end, what the caller did between rows included.
+    /// The time from its start to its end, including the caller's work between rows.
     pub took: Duration,
-    /// Versions of rows that were looked at.
+    /// Versions of rows examined.
     pub rows_looked_at: u64,
-    /// Entities returned, or counted.
+    /// Entities returned or counted.
     pub rows_returned: u64,
-    /// What `Query::explain` says of it, at most 4 KiB.
+    /// The output of `Query::explain` for it, at most 4 KiB.
     pub explanation: String,
 }
 
-/// What a database has been asked since it was opened.
+/// Statistics of the queries since the database was opened.
 #[derive(Debug, Default)]
 pub(crate) struct QueryLog {
     pub(crate) queries: Queries,
@@ -49,7 +52,7 @@ pub(crate) struct QueryLog {
 }
 
 impl QueryLog {
-    /// Keeps a slow query, and forgets the oldest if there are too many.
+    /// Stores a slow query; evicts the oldest if the limit is reached.
     pub(crate) fn keep(&self, mut query: SlowQuery) {
         cut(&mut query.filter);
         cut(&mut query.explanation);
@@ -62,12 +65,12 @@ impl QueryLog {
         debug_assert!(slow.len() <= KEPT, "the last ones are kept");
     }
 
-    /// The last ones, oldest first.
+    /// The stored slow queries, oldest first.
     pub(crate) fn slow(&self) -> Vec<SlowQuery> {
         self.slow.lock().iter().cloned().collect()
     }
 
-    /// What `Stats::fields` says of queries.
+    /// The fields of `Stats::fields` about queries.
     pub(crate) fn fields(&self) -> [(&'static str, u64); 6] {
         let counts = self.queries.counts();
         [
@@ -81,7 +84,7 @@ impl QueryLog {
     }
 }
 
-/// At most [`TEXT_BYTES`], and as much memory.
+/// Truncates `text` to at most [`TEXT_BYTES`], and its allocation accordingly.
 fn cut(text: &mut String) {
     let mut end = TEXT_BYTES.min(text.len());
     while !text.is_char_boundary(end) {

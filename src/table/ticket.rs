@@ -1,4 +1,4 @@
-//! A group under way.
+//! The handle of a submitted commit.
 
 use std::fmt;
 use std::future::Future;
@@ -9,9 +9,10 @@ use crate::error::Result;
 use crate::lsm::CommitTicket;
 use crate::model::ETag;
 
-/// A commit that was accepted and is on its way to the disk: wait for it, or await it (no runtime is needed).
+/// A commit that was accepted and is not yet known to be durable. Wait for it, or await it; no
+/// async runtime is needed.
 ///
-/// Dropping a ticket does not take the commit back.
+/// Dropping a ticket does not cancel the commit.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -32,7 +33,7 @@ use crate::model::ETag;
 #[must_use = "the commit is not durable until the ticket is waited for"]
 pub struct Ticket {
     pub(crate) commit: CommitTicket,
-    /// One for each operation of the group; a delete has none.
+    /// One for each operation of the group; `None` for a delete.
     pub(crate) etags: Vec<Option<ETag>>,
 }
 
@@ -41,16 +42,16 @@ impl Ticket {
         Self { commit, etags }
     }
 
-    /// The commit's number, which is known before it is durable.
+    /// The commit's Seq, which is known before the commit is durable.
     #[cfg(feature = "sim")]
     pub(crate) fn seq(&self) -> crate::model::Seq {
         self.commit.seq
     }
 
-    /// Blocks until the commit is as durable as it asked, and visible.
+    /// Blocks until the commit is visible and has the requested durability.
     ///
     /// # Errors
-    /// `Poisoned`: whether the commit survives is decided when the database is opened anew.
+    /// `Poisoned`: whether the commit survives is decided when the database is next opened.
     pub fn wait(self) -> Result<Vec<Option<ETag>>> {
         self.commit.wait()?;
         Ok(self.etags)

@@ -1,4 +1,4 @@
-//! Writes of one entity, and how an operation becomes a mutation with a condition.
+//! Writes of one entity, and the conversion of an operation to a mutation with a condition.
 
 use std::sync::Arc;
 
@@ -14,20 +14,21 @@ use crate::options::Durability;
 use super::{Operation, Table};
 
 impl Table {
-    /// Inserts an entity that must not exist. One commit, as durable as the database's default.
+    /// Inserts an entity that must not exist. One commit, with the durability of this table handle.
     ///
     /// # Errors
-    /// `AlreadyExists`; `InvalidInput` for what the data model does not allow; `NotFound` once the table was dropped;
-    /// `StorageFull`, `Poisoned`, `Io` as every write.
+    /// `AlreadyExists`; `InvalidInput` if it violates the data model; `NotFound` if the table was
+    /// dropped; `StorageFull`, `Poisoned`, `Io` as for any write.
     pub fn insert(&self, entity: Entity) -> Result<ETag> {
         self.write(Operation::Insert(entity))
     }
 
-    /// As [`insert`](Self::insert), of properties that `encoder` has made no entity of: where one exists already nothing is
-    /// encoded, and nothing is allocated for it otherwise. The properties are sorted by name on the way.
+    /// As [`insert`](Self::insert), directly from properties, without building an entity. If the
+    /// key exists, nothing is encoded; otherwise the row is encoded without an allocation for the
+    /// entity. `properties` are sorted by name in place.
     ///
     /// # Errors
-    /// As [`insert`](Self::insert); `InvalidInput` also for a name given twice.
+    /// As [`insert`](Self::insert), and `InvalidInput` for a duplicate name.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -64,79 +65,83 @@ impl Table {
         })
     }
 
-    /// Makes an existing entity exactly the one given, whatever it was.
+    /// Replaces an existing entity, in whatever state it is.
     ///
     /// # Errors
-    /// `NotFound` if there is none; else as [`insert`](Self::insert).
+    /// `NotFound` if it does not exist; otherwise as [`insert`](Self::insert).
     pub fn replace(&self, entity: Entity) -> Result<ETag> {
         self.write(Operation::Replace(entity, None))
     }
 
-    /// Makes an existing entity exactly the one given, if nobody wrote it since `etag` was read.
+    /// Replaces an existing entity, if it has not been written since `etag` was read.
     ///
     /// # Errors
-    /// `PreconditionFailed` if somebody did, `NotFound` if there is none; else as [`insert`](Self::insert).
+    /// `PreconditionFailed` if it has been written, `NotFound` if it does not exist; otherwise as
+    /// [`insert`](Self::insert).
     pub fn replace_if(&self, entity: Entity, etag: ETag) -> Result<ETag> {
         self.write(Operation::Replace(entity, Some(etag)))
     }
 
-    /// Sets the properties given and keeps the others of an existing entity.
+    /// Sets the given properties of an existing entity and keeps its other properties.
     ///
     /// # Errors
-    /// `NotFound` if there is none, `InvalidInput` also if the result would be too large; else as [`insert`](Self::insert).
+    /// `NotFound` if it does not exist, `InvalidInput` also if the result is too large; otherwise
+    /// as [`insert`](Self::insert).
     pub fn merge(&self, entity: Entity) -> Result<ETag> {
         self.write(Operation::Merge(entity, None))
     }
 
-    /// Sets the properties given, if nobody wrote the entity since `etag` was read.
+    /// Sets the given properties, if the entity has not been written since `etag` was read.
     ///
     /// # Errors
-    /// `PreconditionFailed` if somebody did; else as [`merge`](Self::merge).
+    /// `PreconditionFailed` if it has been written; otherwise as [`merge`](Self::merge).
     pub fn merge_if(&self, entity: Entity, etag: ETag) -> Result<ETag> {
         self.write(Operation::Merge(entity, Some(etag)))
     }
 
-    /// Inserts the entity, or makes the existing one exactly the one given. Reads nothing: the cheapest write.
+    /// Inserts the entity, or replaces the existing one. Reads nothing: the cheapest write.
     ///
     /// # Errors
-    /// As [`insert`](Self::insert), never `AlreadyExists`.
+    /// Those of [`insert`](Self::insert) except `AlreadyExists`.
     pub fn upsert(&self, entity: Entity) -> Result<ETag> {
         self.write(Operation::Upsert(entity))
     }
 
-    /// Inserts the entity, or sets the properties given of the existing one.
+    /// Inserts the entity, or sets the given properties of the existing one.
     ///
     /// # Errors
-    /// As [`merge`](Self::merge), never `NotFound` for the entity.
+    /// Those of [`merge`](Self::merge) except `NotFound` for the entity.
     pub fn upsert_merge(&self, entity: Entity) -> Result<ETag> {
         self.write(Operation::UpsertMerge(entity))
     }
 
-    /// Deletes an existing entity, whatever it is.
+    /// Deletes an existing entity, in whatever state it is.
     ///
     /// # Errors
-    /// `NotFound` if there is none; else as every write.
+    /// `NotFound` if it does not exist; otherwise those of any write.
     pub fn delete(&self, partition_key: &str, row_key: &str) -> Result<()> {
         let asked = || Ok((Condition::Present, Action::Delete));
         self.commit_one((partition_key, row_key), asked).map(drop)
     }
 
-    /// Deletes an entity, if nobody wrote it since `etag` was read.
+    /// Deletes an entity, if it has not been written since `etag` was read.
     ///
     /// # Errors
-    /// `PreconditionFailed` if somebody did, `NotFound` if there is none; else as every write.
+    /// `PreconditionFailed` if it has been written, `NotFound` if it does not exist; otherwise
+    /// those of any write.
     pub fn delete_if(&self, partition_key: &str, row_key: &str, etag: ETag) -> Result<()> {
         let asked = || Ok((Condition::Is(Seq(etag.seq().0)), Action::Delete));
         self.commit_one((partition_key, row_key), asked).map(drop)
     }
 
-    /// Carries one operation out; the ETag of a delete is that of no entity.
+    /// Executes one operation; for a delete the returned ETag refers to no entity.
     pub(crate) fn write(&self, operation: Operation) -> Result<ETag> {
         let shapes = &self.engine.env().shapes;
         self.commit_one(operation.keys(), || self.asked(&operation, &mut Numbers::new(shapes)))
     }
 
-    /// Commits a mutation by itself. Its key is put together on the stack, and its row stays with the entity.
+    /// Commits a single mutation. Its key is built on the stack, and its row is borrowed from the
+    /// entity.
     fn commit_one<'o>(
         &self,
         keys: (&str, &str),
@@ -166,7 +171,7 @@ impl Table {
         self.durability
     }
 
-    /// The key of an entity, and its hash.
+    /// Checks the keys of an entity and returns the encoded key and its hash.
     pub(super) fn checked_key(&self, partition_key: &str, row_key: &str) -> Result<(Vec<u8>, u64)> {
         check_key(KeyPart::PartitionKey, partition_key)?;
         check_key(KeyPart::RowKey, row_key)?;
@@ -175,7 +180,7 @@ impl Table {
         Ok((key, hash))
     }
 
-    /// What must hold, and what is done then. Requires that the keys were checked.
+    /// The condition and the action of an operation. Requires: the keys were checked.
     pub(super) fn asked<'o>(
         &self,
         operation: &'o Operation,
@@ -199,7 +204,7 @@ impl Table {
         })
     }
 
-    /// Requires that all keys are of one partition, and that there is one.
+    /// Requires: all keys are of one partition, and there is at least one.
     pub(super) fn batch<'o>(&self, ops: impl Into<Ops<'o>>, is_group: bool) -> Batch<'o> {
         let batch = new_batch(&self.entry.gate, ops, is_group);
         let is_one = |two: &[Op<'_>]| partition_of(&two[0].key) == partition_of(&two[1].key);
@@ -208,7 +213,7 @@ impl Table {
     }
 }
 
-/// A batch on one partition of the table behind `gate`.
+/// A batch on one partition of the table of `gate`.
 pub(super) fn new_batch<'o>(
     gate: &Arc<Gate>,
     ops: impl Into<Ops<'o>>,
@@ -216,7 +221,7 @@ pub(super) fn new_batch<'o>(
 ) -> Batch<'o> {
     let ops = ops.into();
     let prefix_len = match ops.as_slice() {
-        // One key is its own prefix: nothing is written twice either way.
+        // A single key needs no common prefix.
         [] | [_] => 0,
         [first, ..] => first.key.iter().skip(4).position(|byte| *byte == 0).map_or(4, |at| at + 5),
     };
@@ -228,7 +233,7 @@ pub(super) fn new_batch<'o>(
     Batch { gate, ops, prefix_len, is_group, changes: Vec::new(), closes: None, check_merged }
 }
 
-/// The limits of an entity hold for what a merge makes, too.
+/// Checks the limits of an entity for the result of a merge.
 fn check_merged(key: &[u8], row: &RowRef<'_>) -> Result<()> {
     let units = || {
         let damaged = |error| Error::decode("merge".as_ref(), 0, error);

@@ -1,9 +1,11 @@
-//! A generation looked at as a database: its table files are those of the backup, and everything else lies in memory.
+//! A file system that shows a generation as a database: table files are read from the backup, all
+//! other files are in memory.
 //!
 //! Invariants
-//! * nothing is ever written below the backup: what a database writes goes to memory, and with it.
+//! * nothing is ever written to the backup: writes of the database are kept in memory and discarded
+//!   with it.
 //!
-//! Not here: which files they are (`store`).
+//! Not here: the choice of the files (`store`).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -13,7 +15,7 @@ use std::sync::Arc;
 use crate::fs::{FileLock, FileRead, FileWrite, Fs, MemFs, pass_on};
 use crate::sync::Mutex;
 
-/// Files of another file system under names of their own, over a memory.
+/// Files of another file system under their own names, on top of a memory file system.
 #[derive(Debug)]
 pub(super) struct Overlay {
     memory: MemFs,
@@ -22,7 +24,7 @@ pub(super) struct Overlay {
 }
 
 impl Overlay {
-    /// `files`: by the name that they have here, where they lie in `under`.
+    /// `files` maps the path of a file here to its path in `under`.
     pub(super) fn new(under: Arc<dyn Fs>, files: BTreeMap<PathBuf, PathBuf>) -> Self {
         Self { memory: MemFs::new(), under, files: Mutex::new(files) }
     }

@@ -1,16 +1,15 @@
-//! The directory of backups: `files/<id>.sst`, `generations/<n>.generation`, `LOCK`. FORMAT.md §generation.
-//!
-//! A backup: 1. take the lock, remove what was left half written; 2. copy each table file that no generation names: to a
-//! temporary name, synced, checked, then renamed; 3. sync `files`; 4. write the generation to a temporary name, sync and
-//! rename it; 5. sync `generations`.
+//! The directory of backups: `files/<id>.sst`, `generations/<n>.generation`, `LOCK`. FORMAT.md
+//! §generation.
 //!
 //! Invariants
-//! * a generation has its name only when every file that it names is durable, name included;
-//! * a stored file that a generation names is never written again; a generation never;
-//! * a file is known by its id. That two files bear one id is damage: what their entries say is compared;
-//! * a file is removed only after the names of all generations that named it are durably gone.
+//! * a generation is renamed to its final name only when every file that it names is durable, its
+//!   name included;
+//! * a stored file that a generation names is never written again, nor is a generation;
+//! * a file is identified by its id. Two files with equal ids mean damage, so the statements of
+//!   their entries are compared;
+//! * a file is removed only after all generations that named it are durably removed.
 //!
-//! Not here: what goes into a backup and what is made of it (`db::backup`).
+//! Not here: the contents of a backup and restores (`db::backup`).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -36,30 +35,30 @@ pub(super) struct Store {
     pub(super) dir: PathBuf,
 }
 
-/// What the generations of a store say about its files.
+/// The files of a store as its generations describe them.
 #[derive(Default)]
 pub(super) struct Known {
-    /// By id: what the generations say that have the file.
+    /// By id: the file's metadata and its stored entry.
     files: BTreeMap<FileId, (FileMeta, StoredFile)>,
 }
 
-/// What pruning removed.
+/// The amount removed by [`Backup::prune`](super::Backup::prune).
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pruned {
-    /// Backups.
+    /// Backups removed.
     pub generations: u64,
-    /// Table files that no other backup has, and leftovers.
+    /// Table files removed, which no other backup used, and leftovers.
     pub files: u64,
     /// Bytes of these files.
     pub bytes: u64,
 }
 
 impl Store {
-    /// The backups in `dir`.
+    /// Opens the backups in `dir`.
     ///
     /// # Errors
-    /// `NotFound` if there are none, and never were.
+    /// `NotFound` if `dir` has never contained backups.
     pub(super) fn open(fs: Arc<dyn Fs>, dir: &Path) -> Result<Store> {
         let store = Store { fs, dir: dir.to_owned() };
         if store.exists(&store.dir.join(GENERATIONS))? {
@@ -69,10 +68,10 @@ impl Store {
         Err(Error::new(ErrorKind::NotFound, problem))
     }
 
-    /// The same, made if `dir` is missing or empty.
+    /// As [`open`](Self::open), but creates the store if `dir` is missing or empty.
     ///
     /// # Errors
-    /// `InvalidInput` for a directory that is something else.
+    /// `InvalidInput` for a directory with other contents.
     pub(super) fn create(fs: Arc<dyn Fs>, dir: &Path) -> Result<Store> {
         let store = Store { fs, dir: dir.to_owned() };
         if store.exists(dir)? {
@@ -93,7 +92,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Keeps others from adding and removing.
+    /// Excludes other backups and prunes.
     pub(super) fn lock(&self) -> Result<Box<dyn FileLock>> {
         let path = self.dir.join(LOCK);
         self.fs.lock(&path).map_err(|error| match error.kind() {
@@ -117,7 +116,7 @@ impl Store {
     /// The number of the next generation, above all others.
     ///
     /// # Errors
-    /// `InvalidInput` if there is none left: a file bears a name that no backup gave it.
+    /// `InvalidInput` if the last number is taken, which only a foreign file can cause.
     pub(super) fn next_number(&self) -> Result<u64> {
         let Some(last) = self.numbers()?.last().copied() else { return Ok(1) };
         last.checked_add(1).ok_or_else(|| {
@@ -127,7 +126,7 @@ impl Store {
         })
     }
 
-    /// One generation.
+    /// Reads one generation.
     ///
     /// # Errors
     /// `NotFound`; `Corruption`, `Unsupported`, `Io`.
@@ -152,7 +151,7 @@ impl Store {
         }
     }
 
-    /// Where the file of this id lies, or would.
+    /// The path of the file with this id, whether it exists or not.
     pub(super) fn file_path(&self, id: FileId) -> PathBuf {
         self.dir.join(FILES).join(format!("{:016x}.sst", id.0))
     }
@@ -161,10 +160,10 @@ impl Store {
         self.dir.join(GENERATIONS).join(format!("{number:06}.generation"))
     }
 
-    /// What is stored of `database`. Generations that cannot be read vouch for nothing.
+    /// The stored files of `database`. Unreadable generations are ignored.
     ///
     /// # Errors
-    /// `InvalidInput` if it is another database's.
+    /// `InvalidInput` if the backups are of another database.
     pub(super) fn known(&self, database: u128) -> Result<Known> {
         let mut known = Known::default();
         for number in self.numbers()? {
@@ -188,7 +187,7 @@ impl Store {
         Ok(known)
     }
 
-    /// True if the file is there, as long as it should be.
+    /// True if the file exists with the expected length.
     pub(super) fn has(&self, file: &StoredFile) -> Result<bool> {
         let path = self.file_path(file.id);
         if !self.exists(&path)? {
@@ -198,8 +197,9 @@ impl Store {
         Ok(len.doing("open", &path)? == file.bytes)
     }
 
-    /// Copies the table file at `source` in, if `check` finds nothing wrong with the copy. Its name is durable with
-    /// [`put`](Self::put).
+    /// Copies the table file at `source` into the store if `check` accepts the copy. The copy is
+    /// written to a temporary name, synced, checked and renamed. [`put`](Self::put) makes its name
+    /// durable.
     pub(super) fn add(
         &self,
         source: &Path,
@@ -223,9 +223,10 @@ impl Store {
         Ok(StoredFile { id: meta.id, bytes: copied.bytes, checksum: copied.checksum })
     }
 
-    /// Makes a generation of files that are all there.
+    /// Writes a generation, all of whose files exist. Syncs `files`, writes the generation to a
+    /// temporary name, syncs and renames it, and syncs `generations`.
     pub(super) fn put(&self, generation: &Generation) -> Result<()> {
-        // Also without a new file: the names of an attempt that was cut short may not be durable.
+        // Needed without a new file too: names of an interrupted attempt may not be durable.
         self.sync(FILES)?;
         let path = self.generation_path(generation.number);
         let bytes = generation.encode();
@@ -248,7 +249,7 @@ impl Store {
         self.sync(GENERATIONS)
     }
 
-    /// Removes what was left half written. Requires the lock.
+    /// Removes half-written files. Requires the lock.
     pub(super) fn remove_temporaries(&self) -> Result<()> {
         for part in [FILES, GENERATIONS] {
             let part = self.dir.join(part);
@@ -268,10 +269,11 @@ impl Store {
         Ok(())
     }
 
-    /// Removes all generations but the newest `keep`, and then every file that none of these names. Requires the lock.
+    /// Removes all generations but the newest `keep`, and then every file that no kept generation
+    /// names. Requires the lock.
     ///
     /// # Errors
-    /// `Corruption` if one to be kept cannot be read: nothing was removed.
+    /// `Corruption` if a generation to be kept cannot be read; nothing is removed then.
     pub(super) fn prune(&self, keep: usize) -> Result<Pruned> {
         let numbers = self.numbers()?;
         let (old, kept) = numbers.split_at(numbers.len().saturating_sub(keep));
@@ -299,7 +301,7 @@ impl Store {
     ) -> Result<()> {
         let dir = self.dir.join(FILES);
         for path in self.list(&dir)?.into_iter().map(|name| dir.join(name)) {
-            // What is not ours stays.
+            // Foreign files are kept.
             if named.contains_key(&path) || !is_stored_file(&path) {
                 continue;
             }
@@ -311,7 +313,7 @@ impl Store {
         Ok(())
     }
 
-    /// Reads a stored file and holds it against what its generation says.
+    /// Reads a stored file and compares it with its entry in the generation.
     pub(super) fn check(&self, file: &StoredFile, progress: OnBytes<'_>) -> Result<()> {
         let path = self.file_path(file.id);
         let read = read_file(&*self.fs, &path, &mut |_, piece| {
@@ -322,7 +324,7 @@ impl Store {
         compare(&path, file, read.bytes, read.checksum)
     }
 
-    /// Copies a stored file out and syncs it, its name apart.
+    /// Copies a stored file to `target` and syncs its contents, but not its name.
     pub(super) fn take(
         &self,
         file: &StoredFile,
@@ -353,17 +355,17 @@ impl Store {
     }
 }
 
-/// Whether a stored file has that name: its id, and what it is.
+/// True if `path` has the name of a stored file: an id in hexadecimal and the extension.
 fn is_stored_file(path: &Path) -> bool {
     let id = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".sst"));
     id.is_some_and(|id| id.len() == 16 && u64::from_str_radix(id, 16).is_ok())
 }
 
 impl Known {
-    /// The stored file that is the one of `meta`, if there is one.
+    /// The stored file that equals the one of `meta`, if there is one.
     ///
     /// # Errors
-    /// `Corruption` if another file bears its id.
+    /// `Corruption` if another file has its id.
     pub(super) fn file(&self, path: &Path, meta: &FileMeta) -> Result<Option<StoredFile>> {
         let Some((known, stored)) = self.files.get(&meta.id) else { return Ok(None) };
         let facts = |meta: &FileMeta| (meta.bytes, meta.entries, meta.seq_min, meta.seq_max);
@@ -408,7 +410,7 @@ fn temporary(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// At least six digits, no superfluous zero: one number has one name.
+/// At least six digits without superfluous zeros, so that each number has one name.
 fn parse_number(name: &str) -> Option<u64> {
     let number: u64 = name.strip_suffix(".generation")?.parse().ok()?;
     (format!("{number:06}.generation") == name).then_some(number)
@@ -446,7 +448,7 @@ mod tests {
         let ask = |meta: &FileMeta| known.file(Path::new("000012.sst"), meta);
         assert_eq!(ask(&meta(12, 7)).unwrap(), Some(stored));
         assert_eq!(ask(&meta(12, 8)).unwrap(), None);
-        // A copy of the database may have it under another number.
+        // A copy of the database may use another number for the same file.
         assert_eq!(ask(&meta(13, 7)).unwrap(), Some(stored));
         let other = FileMeta { entries: 4, ..meta(12, 7) };
         assert_eq!(ask(&other).unwrap_err().kind(), ErrorKind::Corruption);

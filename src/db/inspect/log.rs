@@ -1,4 +1,4 @@
-//! Logs and manifests: the header, each record, and where the records end.
+//! Logs and manifests: the header, each record, and the end of the records.
 
 use std::path::Path;
 
@@ -78,7 +78,7 @@ fn outline(record: &RecordView<'_>, index: u64) -> InspectedPart {
     part("record", record.offset, fields)
 }
 
-/// What the record says; of a group its entries only if `is_whole`.
+/// Shows the contents of a record; the entries of a group only if `is_whole`.
 fn contents(
     record: &RecordView<'_>,
     is_whole: bool,
@@ -191,7 +191,7 @@ fn said(change: &Change) -> String {
     }
 }
 
-/// Why the records end where they do.
+/// Shows why the records end where they do.
 fn end(reader: &mut LogReader, sink: &mut Sink<'_>) -> Result<()> {
     let Some(stop) = reader.stop().cloned() else { return Ok(()) };
     let Position { file, offset: at } = reader.position();

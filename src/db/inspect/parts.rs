@@ -1,4 +1,4 @@
-//! The parts of a file as they are handed out: a name, an offset, and fields of numbers and texts.
+//! The parts of an inspected file: a name, an offset, and fields of numbers and texts.
 
 use std::fmt;
 
@@ -6,16 +6,17 @@ use crate::codec::DecodeError;
 use crate::error::{Error, Result};
 use crate::format::field::FormatError;
 
-/// Bytes of a value that are shown.
+/// Bytes of a value shown at most.
 const SHOWN_BYTES: usize = 256;
 pub(super) const DAMAGE: &str = "damage";
 
-/// What to look at, beside the outline of the file.
+/// The details to show in addition to the outline of the file.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct InspectOptions {
-    /// Only this block of rows of an SST, or this record of a log, counted from 0: with all that is in it.
+    /// Shows only this block of rows of an SST, or this record of a log, counted from 0, with all
+    /// its contents.
     pub block: Option<u64>,
-    /// Of the block, only this row, counted from 0: its bytes and what they mean.
+    /// Shows only this row of the block, counted from 0: its bytes and their meaning.
     pub row: Option<u64>,
 }
 
@@ -23,15 +24,15 @@ pub struct InspectOptions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InspectedPart {
-    /// What it is: `header`, `section`, `block`, `record`, `row`, `bytes`, `damage`, ….
+    /// Its kind: `header`, `section`, `block`, `record`, `row`, `bytes`, `damage`, ….
     pub what: &'static str,
-    /// Where it begins in the file, in bytes.
+    /// Its offset in the file, in bytes.
     pub at: u64,
-    /// What it says, by name.
+    /// Its contents, by name.
     pub fields: Vec<(&'static str, InspectedValue)>,
 }
 
-/// What a part of a file says.
+/// The value of a field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum InspectedValue {
     /// A number.
@@ -40,11 +41,11 @@ pub enum InspectedValue {
     Text(String),
 }
 
-/// Why the rest of a part is not shown.
+/// The reason why the rest of a part is not shown.
 pub(super) enum Stop {
-    /// It is damaged, which is shown instead.
+    /// It is damaged; the damage is shown instead.
     Damage(InspectedPart),
-    /// The inspection ends.
+    /// The inspection fails.
     Failed(Error),
 }
 
@@ -69,7 +70,7 @@ pub(super) fn show_damage(shown: Result<(), Stop>, sink: &mut Sink<'_>) -> Resul
     }
 }
 
-/// Where the parts go, one after the other.
+/// The receiver of the parts, in order.
 pub(super) type Sink<'s> = dyn FnMut(InspectedPart) -> Result<()> + 's;
 
 pub(super) fn part<const N: usize>(
@@ -80,12 +81,12 @@ pub(super) fn part<const N: usize>(
     InspectedPart { what, at, fields: fields.into() }
 }
 
-/// Bytes and what they mean.
+/// Bytes and their meaning.
 pub(super) fn hex_part(at: u64, bytes: &[u8], means: impl fmt::Display) -> InspectedPart {
     part("bytes", at, [("hex", hex(bytes)), ("means", text(means))])
 }
 
-/// A place where the file is not what was written; `base` is where the decoder's buffer begins.
+/// A damaged place; `base` is the file offset of the decoder's buffer.
 pub(super) fn damage(base: u64, error: impl Into<FormatError>) -> InspectedPart {
     match error.into() {
         FormatError::Damaged(DecodeError { structure, at, problem }) => {
@@ -98,7 +99,8 @@ pub(super) fn damage(base: u64, error: impl Into<FormatError>) -> InspectedPart 
     }
 }
 
-/// How far into `whole` its part `slice` begins: as far as their addresses are apart; 0 for what is empty and nowhere.
+/// The offset of `slice` within `whole`, of which it is a part, from their addresses; 0 for an
+/// empty slice elsewhere.
 pub(super) fn place_in(whole: &[u8], slice: &[u8]) -> u64 {
     let apart = (slice.as_ptr() as usize).checked_sub(whole.as_ptr() as usize);
     apart.filter(|apart| *apart <= whole.len()).map_or(0, |apart| apart as u64)
@@ -116,7 +118,7 @@ pub(super) fn hex_id(id: u64) -> InspectedValue {
     text(format!("{id:016x}"))
 }
 
-/// Bytes as digits, at most so many as help.
+/// Bytes as hexadecimal digits, at most [`SHOWN_BYTES`] of them.
 pub(super) fn hex(bytes: &[u8]) -> InspectedValue {
     let mut digits: String =
         bytes.iter().take(SHOWN_BYTES).map(|byte| format!("{byte:02x}")).collect();
@@ -126,7 +128,7 @@ pub(super) fn hex(bytes: &[u8]) -> InspectedValue {
     InspectedValue::Text(digits)
 }
 
-/// One line: where, what, and its fields.
+/// One line: offset, kind and fields.
 impl fmt::Display for InspectedPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:>10}  {:<8}", self.at, self.what)?;

@@ -1,7 +1,7 @@
-//! An SST: its ends, its sections, its blocks of rows; one block, or one row in hex.
+//! An SST: header and footer, sections, blocks of rows; one block, or one row in hex.
 //!
-//! Where the directory or the handles cannot be believed, blocks are found by walking: from the end of the header, each
-//! says how long it is.
+//! If the directory or the handles are damaged, blocks are found sequentially from the end of the
+//! header, by the length in each block's header.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -31,16 +31,16 @@ use crate::sst::decode_table;
 
 type Found<T> = std::result::Result<T, Stop>;
 
-/// What is read at a time to sum a section up.
+/// Bytes read at a time for the checksum of a section.
 const STEP: u64 = 1 << 20;
-/// And to find the end of padding.
+/// Bytes read at a time to find the end of padding.
 const STEP_ZEROS: u64 = 4 << 10;
-/// What shapes are interned in: those of a file are few.
+/// Capacity for interning the shapes of a file, which are few.
 const SHAPES_BYTES: usize = 1 << 20;
-/// Characters of a value that are shown.
+/// Characters of a value shown at most.
 const VALUE_CHARS: usize = 60;
 
-/// A file that is looked at.
+/// A file being inspected.
 struct Looking<'f> {
     file: &'f Bytes,
     id: FileId,
@@ -57,7 +57,8 @@ pub(super) fn parts(file: &Bytes, options: InspectOptions, sink: &mut Sink<'_>) 
     let own = FileId(own.map_or(0, |id| u64::from_le_bytes(*id)));
     let is_outline = options.block.is_none();
     let checked = check_header(own, &header);
-    // Both ends have the id: one that is damaged must not make all blocks look wrong.
+    // Header and footer both contain the id, so that damage of one does not make all blocks appear
+    // damaged.
     let id = match (&checked, &tail) {
         (Err(_), Ok(tail)) => tail.file,
         _ => own,
@@ -86,7 +87,7 @@ pub(super) fn parts(file: &Bytes, options: InspectOptions, sink: &mut Sink<'_>) 
 }
 
 impl Looking<'_> {
-    /// The sections of the directory in front of the tail.
+    /// Reads the sections from the directory before the tail.
     fn directory(
         &mut self,
         tail: std::result::Result<Tail, DecodeError>,
@@ -106,7 +107,7 @@ impl Looking<'_> {
         Ok(())
     }
 
-    /// Each section and whether its bytes are those that were written; zeros between the sections.
+    /// Shows each section and compares its checksum; checks that bytes between sections are zero.
     fn sums(&self, sink: &mut Sink<'_>) -> Found<()> {
         let mut end = HEADER_BYTES as u64;
         for section in &self.sections {
@@ -145,7 +146,7 @@ impl Looking<'_> {
         self.unpack(BlockPlace::new(kind, self.id, 0), range)
     }
 
-    /// The contents of a block, or what is wrong with it.
+    /// The contents of a block, or its damage.
     fn unpack(&self, place: BlockPlace, range: &Range<u64>) -> Found<Vec<u8>> {
         let bytes = self.file.read(range.clone())?;
         let contents = StoredBlock::open(place, &bytes).and_then(|block| block.decompress());
@@ -168,7 +169,8 @@ impl Looking<'_> {
         Ok(())
     }
 
-    /// Where the blocks of rows are: as the handles say or, if nothing says it, as they follow one another.
+    /// The places of the row blocks: from the handles or, without valid handles, by a sequential
+    /// search.
     fn blocks(&self, sink: &mut Sink<'_>) -> Result<Vec<Range<u64>>> {
         let ranges = (
             self.section(section::HANDLES),
@@ -192,7 +194,7 @@ impl Looking<'_> {
         Ok(found)
     }
 
-    /// Blocks one after the other, as long as each begins like one.
+    /// Finds consecutive blocks until one has no valid header.
     fn walk(&self) -> Result<Vec<Range<u64>>> {
         let end = self.section(section::ROWS).map_or(self.file.len, |rows| rows.end);
         let (mut at, mut blocks) = (HEADER_BYTES as u64, Vec::new());
@@ -205,7 +207,7 @@ impl Looking<'_> {
                 break;
             }
             let mut next = at + BLOCK_HEADER_BYTES as u64 + stored;
-            // Padding is zeros, and no block begins with one.
+            // Padding consists of zeros, and no block begins with a zero.
             loop {
                 let ahead = self.file.read(next..(next + STEP_ZEROS).min(end))?;
                 let zeros = ahead.iter().take_while(|byte| **byte == 0).count();
@@ -220,7 +222,7 @@ impl Looking<'_> {
         Ok(blocks)
     }
 
-    /// A line about a block.
+    /// Shows one line about a block.
     fn block(&self, index: usize, range: &Range<u64>, sink: &mut Sink<'_>) -> Found<()> {
         let contents = self.unpack(BlockPlace::new(BlockKind::Rows, self.id, index), range)?;
         let parsed = RowBlock::parse(&contents).and_then(|block| block.check().map(|()| block));
@@ -242,7 +244,7 @@ impl Looking<'_> {
         Ok(sink(part("block", range.start, fields))?)
     }
 
-    /// All rows of a block, or one of them in hex.
+    /// Shows all rows of a block, or one of them in hex.
     fn one_block(&self, index: u64, blocks: &[Range<u64>], sink: &mut Sink<'_>) -> Found<()> {
         let index = usize::try_from(index).unwrap_or(usize::MAX);
         let Some(range) = blocks.get(index) else {
@@ -258,7 +260,7 @@ impl Looking<'_> {
             return Ok(sink(hex_part(range.start, head, "its header"))?);
         };
         let Ok(block) = RowBlock::parse(&contents) else { return Ok(()) };
-        // Places in a block that is compressed are places in what it holds.
+        // Offsets in a compressed block are offsets in its uncompressed contents.
         let base = if is_plain { range.start + BLOCK_HEADER_BYTES as u64 } else { 0 };
         for slot in 0..block.len() {
             if self.options.row.is_none_or(|row| row == slot as u64) {
@@ -317,7 +319,7 @@ impl Looking<'_> {
         }
     }
 
-    /// The properties, each with its bytes.
+    /// Shows the properties, each with its bytes.
     fn body(&self, row: &RowRef<'_>, at: u64, sink: &mut Sink<'_>) -> Result<()> {
         let shape = row.shape.arc();
         for index in 0..shape.len() {
@@ -354,7 +356,7 @@ pub(super) fn names_of(shape: &Shape) -> String {
     names.join(", ")
 }
 
-/// A value for people, cut where it is long.
+/// A value for display, truncated if it is long.
 fn shown(value: ValueRef<'_>) -> String {
     let mut shown: String = match value {
         ValueRef::String(text) => format!("'{}'", text.escape_debug()),

@@ -4,10 +4,10 @@
 //! | `gate`       | its id, 16 hex digits | `Id` Int64: the table, `Low` and `High` Binary: the span, `Mode` String |
 //!
 //! Invariants
-//! * a gate that is answered is durable;
-//! * a table has at most one gate with the same span; the gates of a table go with it.
+//! * an acknowledged gate is durable;
+//! * a table has at most one gate with a given span; dropping a table removes its gates.
 //!
-//! Not here: what a gate holds back (`lsm::gates`).
+//! Not here: the operations that a gate blocks (`lsm::gates`).
 
 use std::sync::Arc;
 
@@ -23,10 +23,11 @@ use super::rows::{GATES, damaged};
 use super::{Catalog, Tables};
 use crate::table::entry::TableEntry;
 
-/// A bound longer than this is none of a key: three bytes for each unit of both keys, and the separator.
+/// Maximum length of a bound that a key can have: three bytes for each unit of both keys, and the
+/// separator.
 const BOUND_BYTES_MAX: usize = 8 << 10;
 
-/// A closed gate and the table it is in.
+/// A closed gate and its table.
 #[derive(Clone, Debug)]
 pub(crate) struct GateEntry {
     pub(crate) table: Arc<TableEntry>,
@@ -34,11 +35,12 @@ pub(crate) struct GateEntry {
 }
 
 impl Catalog {
-    /// Closes a gate to `span`, in place of one with the same span. When this returns, no commit that follows gets into
-    /// the span, and all that did are published.
+    /// Closes a gate on `span`, replacing one with the same span. When this returns, no later
+    /// commit can write to the span, and all earlier ones are published.
     ///
     /// # Errors
-    /// `NotFound` for a table that was dropped; `InvalidInput` for an empty span; as every write.
+    /// `NotFound` for a table that was dropped; `InvalidInput` for an empty span; and those of any
+    /// write.
     pub(crate) fn close_gate(&self, table: TableId, span: Span, mode: GateMode) -> Result<()> {
         let bounds = [span.low.len(), span.high.as_ref().map_or(0, |high| high.len())];
         if span.is_empty() || bounds.iter().any(|len| *len > BOUND_BYTES_MAX) {
@@ -69,7 +71,7 @@ impl Catalog {
     /// Opens the gate that was closed with exactly this span.
     ///
     /// # Errors
-    /// `NotFound` if there is none; as every write.
+    /// `NotFound` if there is none, and those of any write.
     pub(crate) fn lift_gate(&self, span: &Span) -> Result<()> {
         let mut tables = self.tables.lock();
         let Some(at) = tables.gates.iter().position(|gate| gate.span == *span) else {
@@ -82,7 +84,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// All closed gates, by the keys they begin at.
+    /// All closed gates, ordered by the start of their spans.
     pub(crate) fn gates(&self) -> Vec<GateEntry> {
         let tables = self.tables.lock();
         let entry = |gate: &SpanGate| {
@@ -106,13 +108,13 @@ impl Tables {
         found.cloned().ok_or_else(|| Error::refused(crate::error::Code::TableNotFound))
     }
 
-    /// The gates that lie in a table.
+    /// The ids of the gates in a table.
     pub(super) fn gates_of(&self, table: TableId) -> Vec<u64> {
         let of_table = |gate: &&SpanGate| table_of(&gate.span.low) == Some(table);
         self.gates.iter().filter(of_table).map(|gate| gate.id).collect()
     }
 
-    /// Takes a row of the catalog in.
+    /// Adds the gate of a catalog row.
     pub(super) fn add_gate(&mut self, row: &Entity) -> Result<()> {
         let id = u64::from_str_radix(row.row_key(), 16);
         let id = id.map_err(|_| damaged("a gate's id that is none"))?;

@@ -1,13 +1,13 @@
-//! Notes: short texts that belong to the database or to a table and are kept beside it, such as stored access policies.
+//! Notes: short texts of the database or of a table, such as stored access policies.
 //!
 //! | PartitionKey | RowKey                                     | properties                                              |
 //! | `note`       | id of the table (or 0), 8 hex digits, `-name` | `Id` Int64: the table; `Text0`, `Text1`, … String: the text |
 //!
 //! Invariants
 //! * a note that was set is durable;
-//! * the notes of a table go with it, in the same commit.
+//! * dropping a table removes its notes, in the same commit.
 //!
-//! Not here: what a note says (`rest`).
+//! Not here: the contents of a note (`rest`).
 
 use std::sync::Arc;
 
@@ -33,7 +33,7 @@ impl Tables {
         self.notes.keys().filter(|(id, _)| *id == table.0).cloned().collect()
     }
 
-    /// Takes a note over from its row.
+    /// Adds the note of a catalog row.
     pub(super) fn add_note(&mut self, id: u32, row: &Entity) -> Result<()> {
         let name = row.row_key().split_once('-').map(|(_, name)| name.to_owned());
         let name = name.ok_or_else(|| damaged("a note without a name"))?;
@@ -54,9 +54,10 @@ fn row_key((id, name): &NoteKey) -> String {
     format!("{id:08x}-{name}")
 }
 
-/// The longest text of a note, in bytes: far above what any service setting takes.
+/// The longest text of a note in bytes, far more than any service setting needs.
 pub(crate) const NOTE_BYTES_MAX: usize = 512 << 10;
-/// Of the text in one property: a string holds 32,768 units, and no character has more units than bytes.
+/// Bytes of text per property: a string has at most 32,768 units, and no character has more units
+/// than bytes.
 const PIECE_BYTES: usize = 32 << 10;
 
 impl Catalog {
@@ -73,7 +74,8 @@ impl Catalog {
     /// Sets or removes the note `name` of a table, or of the database. Durable when this returns.
     ///
     /// # Errors
-    /// `NotFound` (`TableNotFound`); `InvalidInput` for a text of more than 512 KiB; as every write.
+    /// `NotFound` (`TableNotFound`); `InvalidInput` for a text of more than 512 KiB; and those of
+    /// any write.
     pub(crate) fn set_note(
         &self,
         table: Option<&str>,

@@ -1,4 +1,4 @@
-//! The rows of the catalog: their PartitionKeys, and those of tables and of the next number.
+//! The rows of the catalog: their PartitionKeys, and the rows of tables and of the next number.
 
 use std::borrow::Cow;
 
@@ -11,10 +11,10 @@ pub(super) const NEXT: &str = "next";
 pub(super) const GATES: &str = "gate";
 pub(super) const NOTES: &str = "note";
 
-/// Of which table, or 0 for the database, and under which name.
+/// The table's number, or 0 for the database, and the note's name.
 pub(super) type NoteKey = (u32, String);
 
-/// What a row of the catalog says, for whoever reads or writes one without a database around it.
+/// The contents of a catalog row, for code that reads or writes rows without an open database.
 pub(crate) enum CatalogRow<'a> {
     /// A table and its name.
     Table(TableId, &'a str),
@@ -23,7 +23,7 @@ pub(crate) enum CatalogRow<'a> {
 }
 
 impl<'a> CatalogRow<'a> {
-    /// `None` for gates, notes, and what newer builds keep there.
+    /// `None` for gates, notes, and rows of newer builds.
     pub(crate) fn of(row: &'a Entity) -> Option<Self> {
         let id = TableId(u32::try_from(row.get::<i64>("Id").ok()?).ok()?);
         match row.partition_key() {
@@ -33,7 +33,7 @@ impl<'a> CatalogRow<'a> {
         }
     }
 
-    /// The row that says so.
+    /// The catalog row with these contents.
     pub(crate) fn entity(&self) -> Entity {
         match self {
             Self::Table(id, name) => table_row(&name.to_ascii_lowercase(), name, *id, None),

@@ -1,9 +1,10 @@
-//! Decoding of rows that are damaged, or describe themselves; what others give is tested where there are databases.
+//! Decoding of damaged and self-describing rows. Other results are tested with databases.
 
 use super::*;
 use crate::model::{DateTime, EdmType, RowRef, Seq, ShapeRef, ValueRef};
 
-/// Each damaged byte or cut is an error, or changes a value: never a panic, and the same as reading by name.
+/// Each damaged byte or cut causes an error or changes a value. It never panics, and it agrees with
+/// reading by name.
 #[test]
 fn damage_is_an_error() {
     let shape = Arc::new(Shape::new(vec![
@@ -63,6 +64,6 @@ fn rows_that_describe_themselves_are_one_kind() {
         let row = RowView::new(b"key", Seq(1), row);
         assert_eq!(decoder.decode::<(i32,)>(&row).unwrap(), (stock,));
     }
-    // Were each of them learned, the first had given way.
+    // If each of them had been cached, the first would have been evicted.
     assert_eq!(decoder.recent.find(|known| Arc::ptr_eq(&known.shape, &first)), Some(0));
 }
