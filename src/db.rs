@@ -297,7 +297,8 @@ impl Db {
         self.engine.maintenance().flush_all()
     }
 
-    /// Flushes, and merges all files of each table into one sorted run. Reads and rewrites the whole database.
+    /// Flushes, and merges all files of each table into one sorted run. Reads and rewrites the
+    /// whole database.
     ///
     /// # Errors
     /// As [`flush`](Self::flush), and `Corruption`.

@@ -27,7 +27,8 @@
 //! one table may have entirely different properties. The pair of keys is the only index; order is
 //! ordinal in UTF-16 units.
 //!
-//! **Value.** [`Value`] is one of eight types; [`ValueRef`] borrows one. There are no nested values and no null.
+//! **Value.** [`Value`] is one of eight types; [`ValueRef`] borrows one. There are no nested values
+//! and no null.
 //!
 //! **Write.** `insert`, `replace`, `merge`, `upsert`, `upsert_merge`, `delete`, and the forms
 //! ending in `_if`. Those require the [`ETag`] that the caller read and refuse the write if the

@@ -454,7 +454,8 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Handles a key under which the target has `found`: counts it as present, replaces it or reports it.
+    /// Handles a key under which the target has `found`: counts it as present, replaces it or
+    /// reports it.
     fn resolve_existing(&mut self, row: &mut Moving, found: &Entity) -> Result<()> {
         if row.copy.has_properties_of(found) && self.may_be_copy(row, found) {
             self.summary.present += 1;

@@ -1,16 +1,18 @@
-//! The memory of a memtable: nodes in append-only chunks, the links between them, and all its `unsafe`.
+//! The memory of a memtable: nodes in append-only chunks, the links between them, and all its
+//! `unsafe`.
 //!
 //! A node is a [`Header`], a [`History`] if the key had an entry before, the key and the row.
 //!
 //! Invariants
-//! * a node never moves and never changes; its memory is released with the arena only;
-//! * a node is complete before a [`Link`] to it is stored (Release), and is reached by loading one (Acquire),
-//!   or through something else that orders the two, such as a lock;
-//! * a [`Handle`] and a [`Link`] are resolved by the arena that made their node ([`Arena::new`] asks for it).
+//! * a node never moves and never changes; its memory is released only with the arena;
+//! * a node is complete before a [`Link`] to it is stored (Release), and is reached by loading one
+//!   (Acquire), or through other synchronization, such as a lock;
+//! * a [`Handle`] and a [`Link`] are resolved by the arena that created their node (required by
+//!   [`Arena::new`]).
 //!
-//! Locks: [`Arena::lock`] is held while a node is made; nothing else here takes one.
+//! Locks: [`Arena::lock`] is held while a node is created; nothing else here takes a lock.
 //!
-//! Not here: which nodes there are (`table`) and their order (`order`).
+//! Not here: the index of nodes (`table`) and their order (`order`).
 
 #![expect(unsafe_code, reason = "nodes of varying size, shared with readers while the chunk fills")]
 
@@ -23,9 +25,9 @@ use crate::model::Seq;
 use crate::mutants::mutant;
 use crate::sync::{AtomicPtr, AtomicU32, AtomicUsize, Mutex, MutexGuard, Ordering};
 
-/// What the chunks grow from.
+/// Initial size of chunks, in bytes.
 const CHUNK_BYTES_MIN: usize = 4 << 10;
-/// What the chunks grow to: 1 MiB wastes little at the end and is rarely asked for.
+/// Maximum size of chunks, in bytes: 1 MiB wastes little at the end and is rarely allocated.
 const CHUNK_BYTES_MAX: usize = 1 << 20;
 const ALIGN: usize = 8;
 #[cfg(all(target_pointer_width = "64", not(loom)))]
@@ -33,7 +35,7 @@ const _: () = assert!(size_of::<Header>() == 24, "every entry pays for it");
 const _: () = assert!(align_of::<Header>() <= ALIGN && align_of::<History>() <= ALIGN);
 const _: () = assert!(size_of::<Header>().is_multiple_of(align_of::<History>()));
 
-/// How many nodes a [`Line`] links to: with their hashes they fill a cache line of 64 bytes.
+/// Number of nodes in a [`Line`]: with their hashes they fill a cache line of 64 bytes.
 pub(super) const LINE_SLOTS: usize = 5;
 
 /// Owns the nodes of one memtable.
@@ -44,43 +46,43 @@ pub(super) struct Arena {
     chunk_bytes_max: usize,
 }
 
-/// The right to make nodes.
+/// The exclusive right to create nodes.
 pub(super) struct ArenaWriter<'a> {
     arena: &'a Arena,
     bump: MutexGuard<'a, Bump>,
 }
 
-/// What a new node is to hold.
+/// The contents of a new node.
 pub(super) struct Draft<'n, 'b> {
     pub(super) key: &'b [u8],
     pub(super) seq: Seq,
     pub(super) kind: Kind,
-    /// In parts, one after the other.
+    /// The row in two parts, to be concatenated.
     pub(super) row: [&'b [u8]; 2],
-    /// The node made before this one.
+    /// The node created before this one.
     pub(super) prev: Option<Node<'n>>,
     /// The newest node of the same key.
     pub(super) older: Option<Node<'n>>,
 }
 
-/// A node, while its arena is borrowed.
+/// A node, borrowed from its arena.
 #[derive(Clone, Copy)]
 pub(super) struct Node<'a> {
     header: NonNull<Header>,
     arena: PhantomData<&'a Arena>,
 }
 
-/// The address of a node; [`Arena::node`] looks at it.
+/// The address of a node, resolved by [`Arena::node`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Handle(NonNull<Header>);
 
-/// A place that points to a node or to none, read while it is written.
+/// A pointer to a node or null, read concurrently with writes.
 pub(super) struct Link(AtomicPtr<Header>);
 
-/// One line of a hash table (`table` says what is in it). All zero: empty.
+/// One line of a hash table; see `table` for its contents. All zero: empty.
 #[repr(align(64))]
 pub(super) struct Line {
-    /// How many slots are taken, and whether a node that belongs here had to go further.
+    /// Number of used slots, and whether a node of this line overflowed to a later one.
     pub(super) fill: AtomicU32,
     pub(super) hashes: [AtomicU32; LINE_SLOTS],
     pub(super) slots: [Link; LINE_SLOTS],
@@ -90,33 +92,33 @@ pub(super) struct Line {
 struct Header {
     seq: Seq,
     prev: Option<Handle>,
-    /// The length of the key above the two flags.
+    /// The length of the key, above the two flag bits.
     key: u32,
     row_len: u32,
     #[cfg(loom)]
     watch: loom::cell::UnsafeCell<()>,
 }
 
-/// In `Header::key`.
+/// Flags in `Header::key`.
 const IS_DELETE: u32 = 1;
 const HAS_HISTORY: u32 = 2;
 const KEY_LEN_SHIFT: u32 = 2;
 
-/// The way back to the older versions of a key; follows the header.
+/// The links to older versions of a key; follows the header.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct History {
     older: Handle,
-    /// A version further back, so that any is found in logarithmically many steps.
+    /// A version further back, so that any version is found in logarithmically many steps.
     jump: Handle,
-    /// How many older versions there are.
+    /// The number of older versions.
     depth: u32,
 }
 
-/// The chunks, and the one that is being filled.
+/// The chunks, and the one being filled.
 struct Bump {
     chunks: Vec<Chunk>,
-    /// Index of the chunk being filled; chunks of one large node may stand before and behind it.
+    /// Index of the chunk being filled; chunks of single large nodes may precede and follow it.
     current: Option<usize>,
     used: usize,
 }
@@ -126,22 +128,23 @@ struct Chunk {
     layout: Layout,
 }
 
-// SAFETY: a handle is an address; looking at it takes the arena, whose nodes may be read by all threads.
+// SAFETY: a handle is an address; dereferencing it requires the arena, whose nodes all threads may
+// read.
 unsafe impl Send for Handle {}
-// SAFETY: as for Send; a handle has no interior.
+// SAFETY: as for Send; a handle has no interior mutability.
 unsafe impl Sync for Handle {}
-// SAFETY: a node is never written once it can be reached, so any thread may read it.
+// SAFETY: a node is never written once it is reachable, so any thread may read it.
 unsafe impl Send for Node<'_> {}
 // SAFETY: as for Send.
 unsafe impl Sync for Node<'_> {}
-// SAFETY: a chunk owns its allocation, which belongs to no thread.
+// SAFETY: a chunk owns its allocation, which is not bound to a thread.
 unsafe impl Send for Chunk {}
 
 impl Arena {
-    /// An empty arena for about `bytes_hint` bytes.
+    /// Creates an empty arena for about `bytes_hint` bytes.
     ///
     /// # Safety
-    /// Every [`Handle`] and [`Link`] is resolved only by the arena whose nodes it was made from.
+    /// Every [`Handle`] and [`Link`] is resolved only by the arena that created its node.
     pub(super) unsafe fn new(bytes_hint: usize) -> Self {
         let bump = Bump { chunks: Vec::new(), current: None, used: 0 };
         let chunk_bytes_max = (bytes_hint / 32).clamp(4 * CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
@@ -162,7 +165,7 @@ impl Arena {
         Node { header: handle.0, arena: PhantomData }
     }
 
-    /// Says that the node will be looked at soon; costs nothing if that is wrong.
+    /// Prefetches the node; harmless if it is not accessed then.
     #[inline]
     pub(super) fn prefetch(&self, handle: Handle) {
         let start = handle.0.as_ptr().cast::<u8>().cast_const();
@@ -176,7 +179,7 @@ impl<'a> ArenaWriter<'a> {
         self.arena
     }
 
-    /// Makes a node; nobody sees it until a link to it is stored.
+    /// Creates a node; it is unreachable until a link to it is stored.
     pub(super) fn push(&mut self, draft: &Draft<'a, '_>) -> Node<'a> {
         let Draft { key, seq, kind, row, prev, older } = *draft;
         let row_len = row[0].len() + row[1].len();
@@ -199,8 +202,9 @@ impl<'a> ArenaWriter<'a> {
             #[cfg(loom)]
             watch: loom::cell::UnsafeCell::new(()),
         };
-        // SAFETY: `reserve` gave this call alone at least `payload_at + key.len() + row_len` bytes, aligned
-        // to ALIGN, which suffices for Header and (the constants above) for History behind it.
+        // SAFETY: `reserve` returned at least `payload_at + key.len() + row_len` bytes for this
+        // call alone, aligned to ALIGN. That suffices for Header and (the constants above) for the
+        // History after it.
         unsafe {
             start.cast::<Header>().write(header);
             if let Some(history) = history {
@@ -218,7 +222,7 @@ impl<'a> ArenaWriter<'a> {
         node
     }
 
-    /// `len` bytes, a multiple of ALIGN, that no other call has or will get.
+    /// Returns `len` bytes, a multiple of ALIGN, that no other call returns.
     fn reserve(&mut self, len: usize) -> NonNull<u8> {
         debug_assert!(len.is_multiple_of(ALIGN) && len > 0, "nodes are aligned");
         let bump = &mut *self.bump;
@@ -232,7 +236,7 @@ impl<'a> ArenaWriter<'a> {
         }
         let grown = self.arena.bytes() / 4 / CHUNK_BYTES_MIN * CHUNK_BYTES_MIN;
         let chunk_bytes = grown.clamp(CHUNK_BYTES_MIN, self.arena.chunk_bytes_max);
-        // A large node gets a chunk of its own, and the current one goes on being filled.
+        // A large node gets its own chunk; the current one continues to be filled.
         let large = len > chunk_bytes / 4;
         let chunk = Chunk::new(if large { len } else { chunk_bytes });
         self.arena.bytes.fetch_add(chunk.layout.size(), Ordering::Relaxed);
@@ -265,27 +269,29 @@ impl<'a> Node<'a> {
     #[inline]
     pub(super) fn key(self) -> &'a [u8] {
         let header = self.header();
-        // SAFETY: `push` wrote key_len bytes there, and they live and stay as they are while 'a holds the arena.
+        // SAFETY: `push` wrote key_len bytes there, which are alive and unchanged while 'a borrows
+        // the arena.
         unsafe { NonNull::slice_from_raw_parts(self.payload(), header.key_len()).as_ref() }
     }
 
     #[inline]
     pub(super) fn row(self) -> &'a [u8] {
         let header = self.header();
-        // SAFETY: `push` wrote row_len bytes behind the key_len bytes of the key; lifetime as for the key.
+        // SAFETY: `push` wrote row_len bytes after the key_len bytes of the key; lifetime as for
+        // the key.
         unsafe {
             let start = self.payload().add(header.key_len());
             NonNull::slice_from_raw_parts(start, header.row_len as usize).as_ref()
         }
     }
 
-    /// The node made before this one.
+    /// The node created before this one.
     #[inline]
     pub(super) fn prev(self) -> Option<Node<'a>> {
         self.header().prev.map(|handle| handle.near(self))
     }
 
-    /// The newest version of the key, from this node back, that is not newer than `at`.
+    /// The newest version of the key that is not newer than `at`, searched from this node back.
     #[inline]
     pub(super) fn at(self, at: Seq) -> Option<Node<'a>> {
         if self.seq() <= at { Some(self) } else { self.back_to(at) }
@@ -297,7 +303,8 @@ impl<'a> Node<'a> {
             let history = node.history()?;
             let jump = history.jump.near(node);
             debug_assert!(jump.seq() < node.seq(), "a jump leads to an older version");
-            // A jump that lands at or before `at` may have passed the newest such version: step instead.
+            // A jump to a version at or before `at` may skip the newest such version, so make a
+            // single step instead.
             node = if jump.seq() > at { jump } else { history.older.near(node) };
         }
         Some(node)
@@ -305,14 +312,15 @@ impl<'a> Node<'a> {
 
     fn history(self) -> Option<History> {
         let has = self.header().has_history();
-        // SAFETY: the flag says that `push` wrote a History behind the header; aligned by the constant above.
+        // SAFETY: the flag means that `push` wrote a History after the header; aligned by the
+        // constant above.
         has.then(|| unsafe { self.header.add(1).cast::<History>().read() })
     }
 
     #[inline]
     fn header(self) -> &'a Header {
-        // SAFETY: a node points to a Header that `push` wrote, complete before it could be reached, never
-        // written again, and alive while 'a holds the arena.
+        // SAFETY: a node points to a Header that `push` wrote. It was complete before it was
+        // reachable, is never written again, and is alive while 'a borrows the arena.
         unsafe { self.header.as_ref() }
     }
 
@@ -340,7 +348,7 @@ impl Header {
 }
 
 impl Handle {
-    /// The node, in the arena of `other`: nodes refer to nodes of their own arena only.
+    /// Resolves the handle in the arena of `other`: nodes refer only to nodes of their own arena.
     #[inline]
     fn near(self, _other: Node<'_>) -> Node<'_> {
         Node { header: self.0, arena: PhantomData }
@@ -348,7 +356,8 @@ impl Handle {
 }
 
 impl History {
-    /// The history of a node that follows `older`: jumps double wherever two equal ones lie in a row.
+    /// The history of a node that follows `older`. Two consecutive jumps of equal length are
+    /// combined into one of double length.
     fn after(older: Node<'_>) -> History {
         let depth_of = |node: Node<'_>| node.history().map_or(0, |h| h.depth);
         let handle = older.handle();
@@ -370,7 +379,7 @@ impl Link {
         Self(AtomicPtr::new(std::ptr::null_mut()))
     }
 
-    /// Shows `node`, and all that was written before, to those who load it.
+    /// Publishes `node` and all earlier writes to threads that load the link.
     #[inline]
     pub(super) fn store(&self, node: Node<'_>) {
         let relaxed = mutant!("relaxed-link");
@@ -378,7 +387,7 @@ impl Link {
         self.0.store(node.header.as_ptr(), order);
     }
 
-    /// The node last stored. Requires that `arena` made it.
+    /// The node stored last. Requires: `arena` created it.
     #[inline]
     pub(super) fn load<'a>(&self, _arena: &'a Arena) -> Option<Node<'a>> {
         let header = NonNull::new(self.0.load(Ordering::Acquire))?;
@@ -387,21 +396,22 @@ impl Link {
 }
 
 impl Line {
-    /// Says that the line will be looked at soon.
+    /// Prefetches the line.
     #[inline]
     pub(super) fn prefetch(&self) {
         prefetch(std::ptr::from_ref(self).cast());
     }
 
-    /// `len` empty lines. The system's zeroed pages are taken as they are: a large table costs nothing until it
-    /// is used, so that doubling one does not hold up the commit that happens to need it.
+    /// Allocates `len` empty lines from zeroed pages of the system. A large table costs nothing
+    /// until it is used, so that doubling one does not delay the commit that needs it.
     #[cfg(not(loom))]
     pub(super) fn table(len: usize) -> Box<[Line]> {
         let layout = Layout::array::<Line>(len).unwrap_or_else(|_| capacity_overflow());
         debug_assert!(len.is_power_of_two(), "a line is found by a mask");
         assert!(len > 0, "no lines");
-        // SAFETY: the layout is not empty. All-zero is a valid Line: zeros and null pointers in atomics,
-        // which have the layout of what they hold. The box frees with the layout allocated here.
+        // SAFETY: the layout is not empty. All-zero is a valid Line: zeros and null pointers in
+        // atomics, which have the layout of their contents. The box frees with the layout allocated
+        // here.
         unsafe {
             let Some(start) = NonNull::new(std::alloc::alloc_zeroed(layout)) else {
                 std::alloc::handle_alloc_error(layout)
@@ -434,12 +444,13 @@ impl Chunk {
 
 impl Drop for Chunk {
     fn drop(&mut self) {
-        // SAFETY: allocated by `new` with this layout, and owned by this chunk alone. Headers need no drop.
+        // SAFETY: allocated by `new` with this layout, and owned by this chunk alone. Headers need
+        // no drop.
         unsafe { std::alloc::dealloc(self.start.as_ptr(), self.layout) }
     }
 }
 
-/// Asks for the 64 bytes at `address`, which may be any.
+/// Prefetches the 64 bytes at `address`, which may be any address.
 #[inline]
 fn prefetch(address: *const u8) {
     #[cfg(all(target_arch = "x86_64", not(miri)))]

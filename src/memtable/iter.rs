@@ -1,6 +1,6 @@
-//! Walking a memtable in order: a merge of its sorted runs.
+//! Iteration over a memtable in order: a merge of its sorted runs.
 //!
-//! Invariant: the cursors in use form a binary heap, the least (user key, newest first) on top.
+//! Invariant: the live cursors form a binary heap with the least (user key, newest first) on top.
 //!
 //! Not here: framing of rows and choice of versions (`lsm::read::merge`).
 
@@ -12,18 +12,18 @@ use super::{Entry, Memtable};
 use crate::error::Result;
 use crate::model::Seq;
 
-/// Walks the entries that were there when it was made, by user key ascending and Seq descending.
+/// Iterates over the entries present at its creation, by user key ascending and Seq descending.
 ///
-/// It stands nowhere until [`MemtableIter::seek`]. All but `seek`, `seek_version` and `valid` require
-/// that it is valid.
+/// It has no position before [`MemtableIter::seek`]. All methods but `seek`, `seek_version` and
+/// `valid` require that it is valid.
 pub(crate) struct MemtableIter {
     memtable: Arc<Memtable>,
     cursors: Vec<Cursor>,
-    /// How many cursors are not at their end; they come first.
+    /// Number of cursors that are not at their end; they are first in `cursors`.
     live: usize,
-    /// What heads skip: what all keys of all runs have in common.
+    /// Length that heads skip: the common prefix of all keys of all runs.
     skip: usize,
-    /// An entry that a window shows in place of the current one.
+    /// An entry that a window shows instead of the current one.
     shown: Option<Handle>,
 }
 
@@ -54,7 +54,8 @@ impl MemtableIter {
         self.seek_version(key, Seq::MAX);
     }
 
-    /// Moves to the first entry at or after `key`'s newest version that is not newer than `at`.
+    /// Moves to the first entry at or after (`key`, `at`), that is, to `key`'s newest version that
+    /// is not newer than `at` or the next entry.
     pub(crate) fn seek_version(&mut self, key: &[u8], at: Seq) {
         let arena = &self.memtable.arena;
         for cursor in &mut self.cursors {
@@ -63,7 +64,7 @@ impl MemtableIter {
         self.rebuild_heap();
     }
 
-    /// Rebuilds the heap of cursors, the least entry first.
+    /// Rebuilds the heap of cursors.
     fn rebuild_heap(&mut self) {
         self.shown = None;
         self.live = 0;
@@ -101,20 +102,20 @@ impl MemtableIter {
         self.sift_down(0);
     }
 
-    /// Moves to the last entry whose key is below `key`, or to the last of all; from there on only
-    /// [`prev`](Self::prev) may move it.
+    /// Moves to the last entry with a key below `key`, or to the last of all. After this only
+    /// [`prev`](Self::prev) may move the iterator.
     pub(crate) fn seek_below(&mut self, key: Option<&[u8]>) {
         let arena = &self.memtable.arena;
         for cursor in &mut self.cursors {
             let bound = key.map(|key| cursor.run.lower_bound(arena, key, Seq::MAX));
-            // One behind the entry it stands at; 0 is before the first.
+            // One after the entry at which the cursor is; 0 is before the first.
             cursor.at = bound.unwrap_or(cursor.run.len());
         }
         self.live = self.cursors.len();
         self.show_greatest();
     }
 
-    /// Moves to the previous entry. Requires: [`seek_below`](Self::seek_below) came before.
+    /// Moves to the previous entry. Requires: [`seek_below`](Self::seek_below) was called before.
     pub(crate) fn prev(&mut self) {
         if let Some(first) = self.cursors.first_mut() {
             first.at = first.at.saturating_sub(1);
@@ -122,7 +123,7 @@ impl MemtableIter {
         self.show_greatest();
     }
 
-    /// Shows the greatest entry in front of the cursors, or ends.
+    /// Shows the greatest entry before the cursors, or ends.
     fn show_greatest(&mut self) {
         let arena = &self.memtable.arena;
         let mut greatest: Option<usize> = None;
@@ -177,9 +178,10 @@ impl MemtableIter {
     }
 }
 
-/// Windows: the next entries of each run, one run at a time. Runs are numbered from 0, anew after each move.
+/// Windows: the next entries of each run, one run at a time. Runs are numbered from 0; each move
+/// renumbers them.
 impl MemtableIter {
-    /// How many runs have entries left.
+    /// The number of runs with remaining entries.
     pub(crate) fn runs(&self) -> usize {
         self.live
     }
@@ -190,7 +192,8 @@ impl MemtableIter {
         Some(self.memtable.arena.node(item.node).key())
     }
 
-    /// Calls `with` with the entries of `run` below `limit`, in order, and says how many they are; `guess` costs least.
+    /// Calls `with` with the entries of `run` below `limit`, in order, and returns their number.
+    /// The call is cheapest if `guess` is that number.
     #[inline]
     pub(crate) fn visit_below<'a>(
         &'a self,
@@ -211,14 +214,15 @@ impl MemtableIter {
         Ok(len)
     }
 
-    /// The entry `ahead` behind the one that `run` stands at; there is one.
+    /// The entry `ahead` positions after the current one of `run`, if there is one.
     #[inline]
     pub(crate) fn entry_ahead(&self, run: usize, ahead: usize) -> Option<Entry<'_>> {
         let item = self.ahead(run, ahead).first()?;
         Some(Entry::of(self.memtable.arena.node(item.node)))
     }
 
-    /// True if one of the next `len` entries of `run` is of `key` and newer than `seq`, but not than `at`.
+    /// True if one of the next `len` entries of `run` has `key` and is newer than `seq`, but not
+    /// newer than `at`.
     pub(crate) fn hides(&self, run: usize, len: usize, key: &[u8], seq: Seq, at: Seq) -> bool {
         let items = self.ahead(run, 0);
         let items = items.get(..len).unwrap_or(items);
@@ -228,14 +232,15 @@ impl MemtableIter {
         versions.into_iter().any(|entry| entry.seq <= at && entry.seq > seq)
     }
 
-    /// Makes the entry `ahead` behind the one that `run` stands at the current one, until the next move.
+    /// Makes the entry `ahead` positions after the current one of `run` the current entry, until
+    /// the next move.
     #[inline]
     pub(crate) fn show(&mut self, run: usize, ahead: usize) {
         self.shown = self.ahead(run, ahead).first().map(|item| item.node);
         debug_assert!(self.shown.is_some(), "the entry to show is in its run");
     }
 
-    /// Leaves the next entries of each run behind, as many as `taken` says for each.
+    /// Skips the next entries of each run; `taken` returns their number for a run.
     pub(crate) fn pass(&mut self, taken: impl Fn(usize) -> usize) {
         for (run, cursor) in self.cursors[..self.live].iter_mut().enumerate() {
             cursor.at += taken(run);

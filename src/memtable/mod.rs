@@ -1,16 +1,19 @@
-//! The sorted write buffer: what was committed, or is about to be, and is in no file yet.
+//! The sorted write buffer: entries that are committed, or in the process, and not yet in a file.
 //!
-//! A hash table answers points, for every conditional write reads before it writes. Order is what scans and
-//! flushes pay for: entries are put into sorted runs by a background step or by the first scan that needs them.
+//! A hash table serves point reads, because every conditional write reads before it writes. Scans
+//! and flushes bear the cost of order: a background step, or the first scan that needs it, sorts
+//! entries into runs.
 //!
 //! Invariants
-//! * Seqs never go down, and a user key has at most one entry of a Seq;
-//! * an entry is never changed or removed; its bytes stay where they are until the memtable goes;
-//! * a reader finds every entry whose insert happened before, and may find later ones: it filters by Seq.
+//! * Seqs never decrease, and a user key has at most one entry per Seq;
+//! * an entry is never changed or removed; its bytes do not move until the memtable is dropped;
+//! * a reader finds every entry that was inserted before its read, and may find later ones; it
+//!   filters by Seq.
 //!
-//! Locks: one insert at a time (the arena's lock); points take no lock; making an iterator takes the order's.
+//! Locks: one insert at a time (the arena's lock); point reads take no lock; creating an iterator
+//! takes the order's.
 //!
-//! Not here: what is published (`lsm::write::commit`), the framing of rows (`format`).
+//! Not here: publication (`lsm::write::commit`), the framing of rows (`format`).
 
 mod arena;
 mod iter;
@@ -30,7 +33,7 @@ use crate::format::Kind;
 use crate::model::Seq;
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
-/// A write buffer; read by many while one writes.
+/// A write buffer with one writer and many concurrent readers.
 pub(crate) struct Memtable {
     pub(crate) id: u64,
     table: Table,
@@ -45,7 +48,7 @@ pub(crate) struct Memtable {
     arena: Arena,
 }
 
-/// What a memtable says about a user key as of a Seq.
+/// An entry of a memtable.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Entry<'a> {
     pub(crate) key: &'a [u8],
@@ -55,24 +58,27 @@ pub(crate) struct Entry<'a> {
     pub(crate) row: &'a [u8],
 }
 
-/// What a commit adds.
+/// An entry to be inserted.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct NewEntry<'e> {
-    /// That of `key` under the database's seed.
+    /// The hash of `key` with the database's seed.
     pub(crate) hash: u64,
     pub(crate) key: &'e [u8],
     pub(crate) kind: Kind,
-    /// Its parts, one after the other; empty for a delete.
+    /// The row in two parts, to be concatenated; empty for a delete.
     pub(crate) row: [&'e [u8]; 2],
 }
 
-/// How many entries ahead the lines of the table are asked for: a miss takes as long as a few inserts.
+/// Number of entries by which prefetching of table lines precedes inserts: a cache miss takes as
+/// long as a few inserts.
 const AHEAD: usize = 4;
-/// The table of an empty memtable takes at most this share of it, whatever is expected.
+/// The table of an empty memtable has at most 1 / `TABLE_SHARE` of its size, whatever number of
+/// keys is expected.
 const TABLE_SHARE: usize = 8;
 
 impl Memtable {
-    /// An empty memtable, to be frozen at about `bytes_hint` bytes, in which about `keys_hint` keys are expected.
+    /// Creates an empty memtable that will be frozen at about `bytes_hint` bytes, with about
+    /// `keys_hint` expected keys.
     #[expect(unsafe_code, reason = "the one place where an arena meets its links")]
     pub(crate) fn new(id: u64, bytes_hint: usize, keys_hint: usize) -> Self {
         Self {
@@ -85,8 +91,8 @@ impl Memtable {
             other_bytes: AtomicUsize::new(0),
             seq_min: AtomicU64::new(0),
             seq_max: AtomicU64::new(0),
-            // SAFETY: links and handles live in private fields of the memtable (table, order, newest) and in
-            // iterators that hold it; all of them are resolved with this arena.
+            // SAFETY: links and handles exist only in private fields of the memtable (table, order,
+            // newest) and in iterators that hold it; all of them are resolved with this arena.
             arena: unsafe { Arena::new(bytes_hint) },
         }
     }
@@ -96,9 +102,9 @@ impl Memtable {
         self.insert_all(seq, std::iter::once(NewEntry { hash, key, kind, row: [row, &[]] }));
     }
 
-    /// Adds the entries of a commit, no two of one key.
+    /// Adds the entries of a commit, which have distinct keys.
     ///
-    /// Requires that `seq` is not below any inserted before, and above all of these keys'.
+    /// Requires: `seq` is not below any inserted before, and above all Seqs of these keys.
     pub(crate) fn insert_all<'e>(
         &self,
         seq: Seq,
@@ -109,7 +115,7 @@ impl Memtable {
         let mut prev = self.newest.load(&self.arena);
         let is_first = prev.is_none();
         let (mut len, mut payload_bytes) = (0, 0);
-        // Keys lie anywhere in the table: their lines are on their way while others are filled.
+        // Keys are scattered in the table, so their lines are prefetched while others are filled.
         let mut ahead = entries.clone();
         ahead.by_ref().take(AHEAD).for_each(|entry| self.table.prefetch(short(entry.hash)));
         for NewEntry { hash, key, kind, row } in entries {
@@ -131,9 +137,9 @@ impl Memtable {
             self.seq_min.store(seq.ticks(), Ordering::Relaxed);
         }
         self.seq_max.store(seq.ticks(), Ordering::Relaxed);
-        // Under the lock a load and a store do, and cost less than an addition that is atomic.
+        // Under the lock a load and a store suffice and cost less than an atomic addition.
         self.payload_bytes.store(self.payload_bytes() + payload_bytes, Ordering::Relaxed);
-        // Last and Release: who sees the count sees the Seqs.
+        // Stored last, with Release: a reader that sees the count sees the Seqs.
         self.len.store(self.len.load(Ordering::Relaxed) + len, Ordering::Release);
         debug_assert!(self.keys() <= self.len(), "a key has an entry");
     }
@@ -153,8 +159,8 @@ impl Memtable {
         self.table.find(&self.arena, short(hash), key)?.at(at).map(Entry::of)
     }
 
-    /// Calls `with` with the key of each entry above `at`, newest first, and whether it is a put; false if there are more
-    /// than `max`, not all of which it saw then.
+    /// Calls `with` with the key of each entry above `at`, newest first, and whether it is a put.
+    /// Returns false if there are more than `max` entries; `with` has not seen all of them then.
     pub(crate) fn newer_than<'a>(
         &'a self,
         at: Seq,
@@ -170,18 +176,19 @@ impl Memtable {
         false
     }
 
-    /// Background work: sorts what was inserted lately if it is much, and merges runs of like length, until
-    /// about `budget` entries were moved. True if any was: there may be more to do.
+    /// Background work: sorts recent inserts if there are many, and merges runs of similar length,
+    /// until about `budget` entries were moved. Returns true if any were moved; there may be more
+    /// work.
     pub(crate) fn sort_step(&self, budget: usize) -> bool {
         self.order.step(&self.arena, &self.newest, self.len(), budget)
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     pub(crate) fn keys(&self) -> usize {
         self.table.keys()
     }
 
-    /// Entries, all versions counted.
+    /// The number of entries, all versions counted.
     pub(crate) fn len(&self) -> usize {
         self.len.load(Ordering::Acquire)
     }
@@ -190,7 +197,7 @@ impl Memtable {
         self.len() == 0
     }
 
-    /// Memory it holds: chunks, tables, runs.
+    /// Memory use in bytes: chunks, tables, runs.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>() + self.arena.bytes() + self.table.bytes() + self.order.bytes()
     }
@@ -200,7 +207,8 @@ impl Memtable {
         self.payload_bytes.load(Ordering::Relaxed)
     }
 
-    /// Records a commit whose log record has `bytes` besides entries. Requires what [`insert`](Self::insert) does.
+    /// Records a commit whose log record has `bytes` in addition to its entries. Requires the same
+    /// of `seq` as [`insert`](Self::insert).
     pub(crate) fn record_bytes(&self, seq: Seq, bytes: usize) {
         let _writer = self.arena.lock();
         debug_assert!(seq.ticks() >= self.seq_max.load(Ordering::Relaxed), "Seq went down");
@@ -208,17 +216,17 @@ impl Memtable {
         self.other_bytes.store(self.other_bytes() + bytes, Ordering::Relaxed);
     }
 
-    /// Bytes of its log that are no entries.
+    /// Bytes of its log that do not belong to entries.
     pub(crate) fn other_bytes(&self) -> usize {
         self.other_bytes.load(Ordering::Relaxed)
     }
 
-    /// The oldest entry's commit. Requires that there is one.
+    /// The Seq of the oldest entry. Requires that there is one.
     pub(crate) fn seq_min(&self) -> Seq {
         Seq(self.seq_min.load(Ordering::Relaxed))
     }
 
-    /// The newest commit in it, or in its log; `None` if there is none.
+    /// The newest Seq in the memtable or in its log; `None` if there is none.
     pub(crate) fn seq_max(&self) -> Option<Seq> {
         let ticks = self.seq_max.load(Ordering::Relaxed);
         (ticks > 0).then_some(Seq(ticks))

@@ -1,7 +1,7 @@
-//! A model of publication: what a reader finds in every order of the threads' steps.
+//! Models of publication: the results of readers under all interleavings of the threads.
 //!
-//! loom also watches the nodes themselves: one that is looked at before it is complete fails the model. Writer
-//! and reader are both threads of their own: loom does not preempt the one that starts them as thoroughly.
+//! loom also watches the nodes: access to an incomplete node fails the model. Both writer and
+//! reader are spawned threads, because loom preempts the main thread less thoroughly.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use loom::thread;
 use super::*;
 use crate::sync::check_model;
 
-/// A memtable, and the newest Seq that was told to readers.
+/// A memtable, and the newest Seq that was published to readers.
 struct Shared {
     memtable: Arc<Memtable>,
     published: AtomicU64,
@@ -26,7 +26,7 @@ impl Shared {
         self.published.store(n, Ordering::Release);
     }
 
-    /// Checks points: what is published is found; the next may be or not, but is whole.
+    /// Checks point reads: published keys are found; the next key is absent or complete.
     fn read(&self) {
         let at = self.published.load(Ordering::Acquire);
         for n in [1, at] {
@@ -54,12 +54,12 @@ impl Shared {
     }
 }
 
-/// Few hashes, so that lines overflow.
+/// Few distinct hashes, so that lines overflow.
 fn hash_of(n: u64) -> u64 {
     (n % 3) << 32
 }
 
-/// Runs `threads` beside one another on a memtable with `before` entries, in every order.
+/// Runs `threads` concurrently on a memtable with `before` entries, in all interleavings.
 fn check(before: u64, threads: &'static [fn(&Shared)]) {
     check_model(move || {
         let memtable = Arc::new(Memtable::new(1, 1 << 20, 0));
@@ -75,20 +75,20 @@ fn check(before: u64, threads: &'static [fn(&Shared)]) {
     });
 }
 
-/// A published key is found whole while others are inserted; the next one whole or not at all.
+/// A published key is found complete during inserts; the next one is complete or absent.
 #[test]
 fn loom_points_beside_inserts() {
     check(1, &[|s| (2..=3).for_each(|n| s.publish(n)), Shared::read]);
 }
 
-/// No key is missed while the keys move to a larger table.
+/// No key is missed while keys move to a larger table.
 #[test]
 fn loom_points_while_the_table_doubles() {
-    // The fifth key begins the second table and moves the only line there is.
+    // The fifth key starts the second table and moves the only line.
     check(4, &[|s| s.publish(5), Shared::read]);
 }
 
-/// A second version of a key hides the first from nobody who reads below it.
+/// A second version of a key does not hide the first from readers below it.
 #[test]
 fn loom_points_beside_a_second_version() {
     let write: fn(&Shared) =
@@ -113,7 +113,7 @@ fn loom_points_beside_a_second_version() {
     });
 }
 
-/// A scan sees every published key, whole; two scans sort the tail for one another.
+/// A scan sees every published key, complete; two concurrent scans may sort the tail.
 #[test]
 fn loom_scans_beside_an_insert() {
     check(1, &[|s| s.publish(2), Shared::scan, Shared::scan]);

@@ -1,18 +1,19 @@
-//! The order of a memtable: sorted runs over its nodes, made when somebody asks or has time.
+//! The order of a memtable: sorted runs of its nodes, created by scans and by background steps.
 //!
-//! An item of a run carries a *head*: the eight bytes of the key that follow what all keys of the run have in
-//! common. Heads decide nearly every comparison without touching a node. Where a group of heads is equal, the
-//! group is treated like a run of its own: its common prefix is skipped and new heads are taken, so that long
-//! shared prefixes cost one pass and not a full comparison each time.
+//! An item of a run has a *head*: the eight bytes of its key after the common prefix of all keys of
+//! the run. Heads decide nearly every comparison without access to a node. A group of equal heads
+//! is treated as a run of its own, with its own common prefix and heads. So a long shared prefix
+//! costs one pass, not a full comparison each time.
 //!
 //! Invariants
-//! * nodes stand in at most one run of the current list; those in none are newer than `sorted`;
+//! * a node is in at most one run of the current list; nodes in no run are newer than `sorted`;
 //! * a run is in order (user key ascending, Seq descending) and never changes;
-//! * a list handed to a scan has at most [`RUNS_MAX`] runs.
+//! * a list passed to a scan has at most [`RUNS_MAX`] runs.
 //!
-//! Locks: `state` is held while a tail is sorted and runs are exchanged, not while large runs are merged.
+//! Locks: `state` is held while a tail is sorted and runs are replaced, not while large runs are
+//! merged.
 //!
-//! Not here: walking the runs (`iter`).
+//! Not here: iterating over the runs (`iter`).
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::sync::Arc;
@@ -23,32 +24,35 @@ use crate::format::key::head as key_head;
 use crate::model::Seq;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 
-/// Most runs a scan merges.
+/// Maximum number of runs that a scan merges.
 pub(super) const RUNS_MAX: usize = 16;
-/// A tail this long is worth a background step: it sorts within the second-level cache.
+/// Minimum tail length for a background step; this many nodes are sorted within the second-level
+/// cache.
 pub(super) const TAIL_LEN: usize = 4096;
-/// A scan merges its run with others only up to this length: above, it is a background step's work.
+/// Maximum length of a run that a scan creates by merging; longer merges are left to background
+/// steps.
 const SCAN_MERGE_MAX: usize = 2 * TAIL_LEN;
-/// A scan merges its run with others up to this length whatever they are: copying so few costs it less than another run.
+/// Up to this length a scan merges its run with any other: copying costs it less than one more run.
 const SCAN_MERGE_ALL: usize = 512;
 /// Groups up to this length are sorted and merged by comparing keys.
 const GROUP_SMALL: usize = 8;
 
-/// How many items ahead of a walk nodes are asked for: a step takes some ten nanoseconds, and memory a hundred.
+/// Number of items by which prefetching precedes an iteration: a step takes about 10 ns, a memory
+/// access about 100 ns.
 const AHEAD: usize = 12;
 
 /// A sorted run.
 pub(super) struct Run {
     items: Box<[Item]>,
-    /// Length of what all its keys have in common.
+    /// Length of the common prefix of all its keys.
     skip: usize,
     resident: Arc<AtomicUsize>,
 }
 
-/// A node and its place in the order.
+/// A node and its head.
 #[derive(Clone, Copy)]
 pub(super) struct Item {
-    /// Bytes of the key from `skip` on, as a number that compares as they do.
+    /// Bytes of the key from `skip` on, as a number with the same order.
     pub(super) head: u64,
     pub(super) node: Handle,
 }
@@ -56,12 +60,12 @@ pub(super) struct Item {
 /// The runs of a memtable.
 pub(super) struct Order {
     state: Mutex<State>,
-    /// Bytes of all runs, also of those that only an iterator still holds.
+    /// Bytes of all runs, including runs that only an iterator still references.
     resident: Arc<AtomicUsize>,
 }
 
 struct State {
-    /// Longest first.
+    /// In descending order of length.
     runs: Vec<Arc<Run>>,
     /// The newest node that is in a run.
     sorted: Option<Handle>,
@@ -78,7 +82,7 @@ impl Order {
         self.resident.load(Ordering::Relaxed)
     }
 
-    /// Runs that hold every node from `newest` back, at most [`RUNS_MAX`].
+    /// Runs that contain every node up to `newest`, at most [`RUNS_MAX`].
     pub(super) fn runs(&self, arena: &Arena, newest: &Link) -> Vec<Arc<Run>> {
         let mut state = self.state.lock();
         self.sort_tail(&mut state, arena, newest);
@@ -89,8 +93,8 @@ impl Order {
         state.runs.clone()
     }
 
-    /// Sorts a long tail and merges runs of like length until about `budget` items were moved.
-    /// True if it moved any.
+    /// Sorts a long tail and merges runs of similar length until about `budget` items were moved.
+    /// Returns true if any were moved.
     pub(super) fn step(&self, arena: &Arena, newest: &Link, len: usize, budget: usize) -> bool {
         let mut spent = 0;
         let mut state = self.state.lock();
@@ -107,7 +111,8 @@ impl Order {
             let same = |at: usize, run| state.runs.get(at).is_some_and(|r| Arc::ptr_eq(r, run));
             let found =
                 (0..state.runs.len()).find(|&at| same(at, &source[0]) && same(at + 1, &source[1]));
-            // Else a scan was faster and merged one of them with another: its result stands.
+            // Otherwise a scan has merged one of them already; its result is kept and this one is
+            // dropped.
             if let Some(pair) = found {
                 state.replace(pair, merged);
             }
@@ -115,10 +120,12 @@ impl Order {
         spent > 0
     }
 
-    /// Puts the nodes from `newest` back to the last sorted one into a run, and returns their number.
+    /// Sorts the nodes from `newest` back to the last sorted one into a run, and returns their
+    /// number.
     fn sort_tail(&self, state: &mut State, arena: &Arena, newest: &Link) -> usize {
         let mut items = Vec::new();
-        // Loaded under the lock: an older one would lie behind what another thread has sorted meanwhile.
+        // Loaded under the lock: an older node might precede nodes that another thread has sorted
+        // by now.
         let newest = newest.load(arena);
         let mut next = newest;
         while let Some(node) = next
@@ -137,7 +144,8 @@ impl Order {
                 items.is_sorted_by(ascend),
                 "a run is in order and has no two equal entries"
             );
-            // A scan behind each insert finds one or two: a run of their own would be merged at once.
+            // A scan after each insert finds one or two nodes, so they are merged with the last
+            // short run directly.
             let last = state.runs.pop_if(|last| last.len() + len <= SCAN_MERGE_ALL);
             let run = match last {
                 Some(last) => self.merge(arena, (&last.items, last.skip), (&items, skip)),
@@ -154,7 +162,7 @@ impl Order {
         self.merge(arena, (&a.items, a.skip), (&b.items, b.skip))
     }
 
-    /// A run of the items of two, which are in order, each with what its heads skip.
+    /// Merges the sorted items of two runs, each given with the length that its heads skip.
     fn merge(&self, arena: &Arena, a: (&[Item], usize), b: (&[Item], usize)) -> Run {
         let skip = common_prefix(arena, [a.0, b.0].into_iter());
         let mut items = Vec::with_capacity(a.0.len() + b.0.len());
@@ -179,12 +187,13 @@ impl State {
         debug_assert!(self.runs.is_sorted_by(|a, b| a.len() >= b.len()), "longer runs come first");
     }
 
-    /// The shortest two neighbours of like length: `at` and `at + 1`.
+    /// The last two neighbours of similar length: `at` and `at + 1`.
     fn pair(&self) -> Option<usize> {
         (1..self.runs.len()).rev().map(|at| at - 1).find(|&at| self.is_pair(at))
     }
 
-    /// Two runs that a scan merges before it starts: short ones of like length, and any beyond the limit.
+    /// Two runs that a scan merges before it starts: short ones of similar length, or the shortest
+    /// two above the limit.
     fn pair_to_scan(&self) -> Option<usize> {
         let last = self.runs.len().checked_sub(2)?;
         let len = self.runs[last].len() + self.runs[last + 1].len();
@@ -209,7 +218,7 @@ impl Run {
         self.items.len()
     }
 
-    /// The item at `at`, with the head it has when `skip` bytes are skipped.
+    /// The item at `at`, with its head for `skip` skipped bytes.
     #[inline]
     pub(super) fn item(&self, arena: &Arena, at: usize, skip: usize) -> Option<Item> {
         let item = *self.items.get(at)?;
@@ -240,8 +249,8 @@ impl Run {
         low + lower_bound_of_group(arena, &self.items[low..], (head, key), at)
     }
 
-    /// How many items from `from` on, where one is, have keys below `key`; looks first whether they are `guess`, then near
-    /// the front.
+    /// The number of items from `from` on with keys below `key`. Checks `guess` first, then
+    /// searches from the front. Requires: there is an item at `from`.
     pub(super) fn below(&self, arena: &Arena, from: usize, key: &[u8], guess: usize) -> usize {
         let items = self.items_from(from);
         if let Some([last, next]) =
@@ -255,7 +264,7 @@ impl Run {
         let Some(first) = items.first() else { return 0 };
         let first = arena.node(first.node).key();
         if first.get(..self.skip) != key.get(..self.skip) {
-            // All begin with what the first one does.
+            // All keys share the prefix of the first one.
             return if *first < *key { items.len() } else { 0 };
         }
         let head = head(key, self.skip);
@@ -264,7 +273,7 @@ impl Run {
     }
 }
 
-/// The items, whose heads skip so many bytes, with heads that skip `skip`.
+/// The items, whose heads skip `skipped` bytes, with heads that skip `skip` bytes.
 fn with_skip<'r>(
     arena: &Arena,
     (items, skipped): (&'r [Item], usize),
@@ -284,7 +293,7 @@ impl Drop for Run {
     }
 }
 
-/// Where `a` stands to `b`: user key ascending, Seq descending.
+/// The order of `a` and `b`: user key ascending, Seq descending.
 #[inline]
 pub(super) fn compare(arena: &Arena, a: &Item, b: &Item) -> std::cmp::Ordering {
     a.head.cmp(&b.head).then_with(|| {
@@ -293,8 +302,8 @@ pub(super) fn compare(arena: &Arena, a: &Item, b: &Item) -> std::cmp::Ordering {
     })
 }
 
-/// Index of the first item at or after (`key`, `at`) of items with heads from that of `key` on. Nodes lie anywhere: only
-/// those of equal heads are looked at.
+/// Index of the first item at or after (`key`, `at`). Requires: the heads of `items` are not below
+/// `head`. Nodes are scattered in memory, so only those with equal heads are accessed.
 fn lower_bound_of_group(
     arena: &Arena,
     items: &[Item],
@@ -311,7 +320,7 @@ fn lower_bound_of_group(
     })
 }
 
-/// What all keys of these runs have in common: what the first and the last of them have.
+/// The length of the common prefix of all keys of these runs, from their first and last keys.
 pub(super) fn common_prefix_of_runs(arena: &Arena, runs: &[Arc<Run>]) -> usize {
     common_prefix(arena, runs.iter().map(|run| &*run.items))
 }
@@ -323,15 +332,17 @@ fn common_prefix<'r>(arena: &Arena, sorted: impl Iterator<Item = &'r [Item]> + C
     low.zip(high).map_or(0, |(low, high)| shared_len(low, high))
 }
 
-/// Sorts `items`; returns how many bytes their keys share and the heads skip.
+/// Sorts `items`; returns the length of the common prefix, which the heads skip.
 fn sort(arena: &Arena, items: &mut [Item]) -> usize {
-    // Nodes come newest first: the wrong way round where keys were inserted in order.
+    // Nodes are linked newest first, which is descending order if keys were inserted in ascending
+    // order.
     if let [first, .., last] = items
         && arena.node(first.node).key() > arena.node(last.node).key()
     {
         items.reverse();
     }
-    // All heads are equal still: keys decide. Keys in no order are found out by the first few.
+    // All heads are still equal, so keys are compared. For unordered keys this ends after a few
+    // comparisons.
     if items.is_sorted_by(|a, b| compare(arena, a, b).is_lt()) {
         let shared = common_prefix(arena, std::iter::once(&*items));
         set_heads(arena, items, shared);
@@ -343,7 +354,7 @@ fn sort(arena: &Arena, items: &mut [Item]) -> usize {
     shared
 }
 
-/// Sorts `items`, whose heads are set; the heads stay.
+/// Sorts `items`, whose heads are set; the heads are unchanged afterwards.
 fn sort_by_heads(arena: &Arena, items: &mut [Item]) {
     items.sort_unstable_by_key(|item| item.head);
     for group in items.chunk_by_mut(|a, b| a.head == b.head) {
@@ -364,17 +375,17 @@ fn sort_by_heads(arena: &Arena, items: &mut [Item]) {
     }
 }
 
-/// How the keys of a group go on after what they share.
+/// How the keys of a group differ after their common prefix.
 enum Tails {
-    /// Not at all: they are one key.
+    /// Not at all: all keys are equal.
     Same,
-    /// One ends there: heads might not tell its end from a zero byte.
+    /// One key ends there. Heads cannot distinguish its end from a zero byte.
     OneEnds,
-    /// All go on, and not all alike.
+    /// All keys continue, and not all in the same way.
     GoOn,
 }
 
-/// What the keys of an unsorted group share, and how they go on.
+/// The length of the common prefix of an unsorted group, and how its keys differ after it.
 fn survey(arena: &Arena, items: &[Item]) -> (usize, Tails) {
     let mut keys = items.iter().map(|item| arena.node(item.node).key());
     let first = keys.next().unwrap_or_default();
@@ -395,12 +406,12 @@ fn tails(shared: usize, shortest: usize, longest: usize) -> Tails {
     }
 }
 
-/// Merges two sorted slices whose heads skip alike into `out`.
+/// Merges two sorted slices with equal `skip` into `out`.
 fn merge(arena: &Arena, mut a: &[Item], mut b: &[Item], out: &mut Vec<Item>) {
     while let (Some(x), Some(y)) = (a.first(), b.first()) {
         match x.head.cmp(&y.head) {
             Less => {
-                // Runs of ascending inserts do not interleave: take whatever is below at once.
+                // Runs of ascending inserts do not interleave: copy all lower items together.
                 let len = below(a, y.head);
                 out.extend_from_slice(&a[..len]);
                 a = &a[len..];
@@ -432,7 +443,8 @@ fn merge_group(arena: &Arena, a: &[Item], b: &[Item], out: &mut Vec<Item>) {
     let low = key(a.first()).min(key(b.first())).unwrap_or_default();
     let high = key(a.last()).max(key(b.last())).unwrap_or_default();
     let shared = shared_len(low, high);
-    // In sorted groups a key that ends with what is shared is the lowest, and if it is all, the highest too.
+    // In sorted groups a key that equals the common prefix is the lowest, and if all keys equal it,
+    // also the highest.
     match tails(shared, low.len(), high.len()) {
         Tails::Same => merge_by(a, b, |x, y| newest_first(arena, x) < newest_first(arena, y), out),
         Tails::OneEnds => merge_by(a, b, by_keys, out),
@@ -440,7 +452,7 @@ fn merge_group(arena: &Arena, a: &[Item], b: &[Item], out: &mut Vec<Item>) {
     }
 }
 
-/// Merges groups by what follows the `shared` bytes of their keys; looks once at each node.
+/// Merges groups by the bytes after the `shared` prefix of their keys; accesses each node once.
 fn merge_by_next_heads<'r>(
     arena: &Arena,
     mut a: &'r [Item],
@@ -486,7 +498,8 @@ fn merge_by<'r>(
     out.extend_from_slice(b);
 }
 
-/// How many items at the front have heads below `head`; looks near the front first.
+/// The number of leading items with heads below `head`; searches from the front with doubling
+/// steps.
 fn below(items: &[Item], head: u64) -> usize {
     let mut high = 1;
     while high < items.len() && items[high].head < head {
@@ -497,17 +510,18 @@ fn below(items: &[Item], head: u64) -> usize {
     low + items[low..high].partition_point(|item| item.head < head)
 }
 
-/// How many items at the front have heads up to `head`; looks near the front first.
+/// The number of leading items with heads up to `head`; searches from the front with doubling
+/// steps.
 fn below_or_at(items: &[Item], head: u64) -> usize {
     head.checked_add(1).map_or(items.len(), |next| below(items, next))
 }
 
-/// How many items at the front have the first one's head.
+/// The number of leading items with the same head as the first.
 fn group_len(items: &[Item]) -> usize {
     items.iter().take_while(|item| item.head == items[0].head).count()
 }
 
-/// Asks for a node that whoever walks these items will come to: in order, nodes lie anywhere.
+/// Prefetches a node that an iteration over these items will reach: nodes are scattered in memory.
 #[inline]
 pub(super) fn prefetch(arena: &Arena, items: &[Item]) {
     if let Some(item) = items.get(AHEAD) {
@@ -521,12 +535,12 @@ fn set_heads(arena: &Arena, items: &mut [Item], skip: usize) {
     }
 }
 
-/// Where an item stands among versions of one key.
+/// The sort key of an item among the versions of one key.
 fn newest_first(arena: &Arena, item: &Item) -> std::cmp::Reverse<Seq> {
     std::cmp::Reverse(arena.node(item.node).seq())
 }
 
-/// The head of `key` when `skip` bytes of it are skipped.
+/// The head of `key` for `skip` skipped bytes.
 #[inline]
 pub(super) fn head(key: &[u8], skip: usize) -> u64 {
     key_head(key.get(skip..).unwrap_or_default())

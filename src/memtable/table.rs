@@ -1,17 +1,18 @@
 //! The hash table of a memtable: from a user key to the newest of its nodes.
 //!
-//! A line of 64 bytes holds five nodes and 32 bits of the hash of each, so that a miss costs one line and no
-//! node. A full line passes nodes on to the next. A table that fills up is followed by one twice as large; every
-//! insert then moves a few lines, and the smaller table, no longer written, is read for what is not moved yet.
+//! A line of 64 bytes has five nodes and 32 bits of the hash of each, so that a miss costs one line
+//! and no node. A full line overflows to the next. A full table is replaced by one twice as large.
+//! Every insert then moves a few lines; the smaller table is no longer written, and is read for
+//! keys that are not moved yet.
 //!
-//! Measured against lines of seven nodes with 8-bit tags and against chains through the nodes: at 300,000 to
-//! 700,000 keys all three look up and insert equally fast within the noise. This one moves a line without
-//! touching its nodes; chains would be relinked under their readers.
+//! Lines of seven nodes with 8-bit tags, and chains through the nodes, are equally fast at 300,000
+//! to 700,000 keys. This design moves a line without access to its nodes; chains would have to be
+//! relinked under their readers.
 //!
 //! Invariants
 //! * a key is in at most one slot of a table, and a slot never changes its key;
-//! * the smaller table answers for every key it held when the larger one was begun;
-//! * a line that passed a node on says so (`PASSED`) and goes on saying so.
+//! * the smaller table finds every key that it had when the larger one was started;
+//! * a line from which a node overflowed has the flag `PASSED`, permanently.
 //!
 //! Locks: writers hold the arena's; readers take none.
 
@@ -19,38 +20,42 @@ use super::arena::{Arena, ArenaWriter, LINE_SLOTS, Line, Node};
 use crate::mutants::mutant;
 use crate::sync::{AtomicUsize, OnceLock, Ordering};
 
-/// Lines of the first table: 4 KiB.
+/// Lines of the smallest table: 4 KiB.
 const LINES_MIN: usize = if cfg!(loom) { 1 } else { 64 };
 /// More doublings than memory allows.
 const TABLES_MAX: usize = usize::BITS as usize - 12;
-/// Keys a line on average at which a table is full: above, passing on costs more than the memory is worth.
+/// Average keys per line at which a table is full: above, overflows cost more than the saved memory
+/// is worth.
 const LOAD_MAX: usize = 4;
-/// Lines an insert moves: few, for each costs cache misses, and yet a move ends long before the next begins.
+/// Lines moved per insert: few, because each costs cache misses, yet a move ends long before the
+/// next begins.
 const MOVE_LINES: usize = 2;
-/// In `Line::fill`: a node that belongs here is in a later line. Below it, the number of slots taken.
+/// Flag in `Line::fill`: a node of this line overflowed to a later line. The lower bits are the
+/// number of used slots.
 const PASSED: u32 = 8;
 
 /// Finds the newest node of a key.
 pub(super) struct Table {
-    /// Twice the number of the current table, plus 1 while the one before it is being moved.
+    /// Twice the number of the current table, plus 1 while the previous one is being moved.
     state: AtomicUsize,
     tables: Box<[OnceLock<Box<[Line]>>]>,
-    /// Keys in all. Writers only.
+    /// Total number of keys. Writers only.
     keys: AtomicUsize,
-    /// Lines moved of the table before. Writers only.
+    /// Lines of the previous table moved so far. Writers only.
     moved: AtomicUsize,
     bytes: AtomicUsize,
 }
 
-/// Where a key is, with its newest node, or where it would go.
+/// The place of a key with its newest node, or the free slot for it.
 enum Spot<'t, 'a> {
     Taken(&'t Line, usize, Node<'a>),
     Free(&'t Line, usize),
 }
 
 impl Table {
-    /// A table for about `keys` keys, which takes at most `bytes_max` to begin with. One that is large enough from
-    /// the beginning is never moved, and leaves no smaller ones behind.
+    /// Creates a table for about `keys` keys with an initial size of at most `bytes_max` bytes. A
+    /// table that is large enough from the start is never moved and leaves no smaller ones
+    /// allocated.
     pub(super) fn new(keys: usize, bytes_max: usize) -> Self {
         let lines_max = (bytes_max / size_of::<Line>() / LINES_MIN).max(1);
         let wanted = keys.div_ceil(LOAD_MAX * LINES_MIN).max(1).next_power_of_two();
@@ -68,12 +73,12 @@ impl Table {
         table
     }
 
-    /// How many keys there are.
+    /// The number of keys.
     pub(super) fn keys(&self) -> usize {
         self.keys.load(Ordering::Relaxed)
     }
 
-    /// Bytes of all tables, with those that are no longer read.
+    /// Bytes of all tables, including those that are no longer read.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -86,18 +91,20 @@ impl Table {
         if found.is_some() || state.is_multiple_of(2) {
             return found;
         }
-        // Not moved yet, perhaps. If it was moved just now, it is here all the same: nothing leaves.
+        // Possibly not moved yet. If it was moved just now, it is still here, because moved nodes
+        // are not removed.
         find(self.lines(state / 2 - 1), arena, hash, key)
     }
 
-    /// Says that a key with this hash will be looked up soon, or put.
+    /// Prefetches the line for a key with this hash.
     #[inline]
     pub(super) fn prefetch(&self, hash: u32) {
         let lines = self.lines(self.state.load(Ordering::Relaxed) / 2);
         lines[hash as usize & (lines.len() - 1)].prefetch();
     }
 
-    /// Makes what `make` makes of the newest node of `key` the newest. Writers only.
+    /// Stores the result of `make` as the newest node of `key`; `make` receives the present one.
+    /// Writers only.
     #[inline]
     pub(super) fn put<'a>(
         &self,
@@ -110,7 +117,7 @@ impl Table {
         let mut state = self.state.load(Ordering::Relaxed);
         let mut lines = self.lines(state / 2);
         if state.is_multiple_of(2) && self.keys() >= lines.len() * LOAD_MAX {
-            // The larger table, empty, answers together with the smaller one from here on.
+            // From here on the larger table, which is empty, and the smaller one are both searched.
             state += 3;
             lines = self.lines(state / 2);
             self.moved.store(0, Ordering::Relaxed);
@@ -124,7 +131,7 @@ impl Table {
                 node
             }
             Spot::Free(line, slot) => {
-                // Not moved yet, perhaps.
+                // The key may not be moved yet.
                 let moving = state % 2 == 1;
                 let before = if moving { Some(self.lines(state / 2 - 1)) } else { None };
                 let older = before.and_then(|lines| find(lines, arena, hash, key));
@@ -156,7 +163,7 @@ impl Table {
                 let (Some(node), hash) = (slot.load(arena), hash.load(Ordering::Relaxed)) else {
                     break;
                 };
-                // What is taken there is newer: the key was written since the move began.
+                // A used slot has a newer node: the key was written after the move began.
                 if let Spot::Free(line, slot) = spot(new, arena, hash, node.key()) {
                     fill(line, slot, hash, node);
                 }
@@ -196,7 +203,8 @@ fn find<'a>(lines: &[Line], arena: &'a Arena, hash: u32, key: &[u8]) -> Option<N
     None
 }
 
-/// Where the key, with that hash, is or would go; full lines on the way are told that it passed.
+/// The slot of the key with this hash, or a free slot for it. Marks full lines on the way as
+/// `PASSED`.
 #[inline]
 fn spot<'t, 'a>(lines: &'t [Line], arena: &'a Arena, hash: u32, key: &[u8]) -> Spot<'t, 'a> {
     let mut at = hash as usize & (lines.len() - 1);
@@ -217,7 +225,7 @@ fn spot<'t, 'a>(lines: &'t [Line], arena: &'a Arena, hash: u32, key: &[u8]) -> S
     }
 }
 
-/// The slot and node of the key in this line, which was filled so far when `fill` was loaded.
+/// The slot and node of the key in this line, given the value of `fill` that was loaded.
 #[inline]
 fn look<'a>(
     line: &Line,
@@ -226,7 +234,7 @@ fn look<'a>(
     hash: u32,
     key: &[u8],
 ) -> Option<(usize, Node<'a>)> {
-    // All five without a branch: what the free ones hold is masked out.
+    // Compares all five without a branch; free slots are masked out.
     let mut hits = 0_u32;
     for (slot, held) in line.hashes.iter().enumerate() {
         hits |= u32::from(held.load(Ordering::Relaxed) == hash) << slot;
@@ -244,7 +252,8 @@ fn look<'a>(
     None
 }
 
-/// Puts `node` into the first free slot, then counts it: who sees the count finds the node.
+/// Stores `node` in the first free slot, then counts it, so that a reader that sees the count finds
+/// the node.
 fn fill(line: &Line, slot: usize, hash: u32, node: Node<'_>) {
     let fill = line.fill.load(Ordering::Relaxed);
     line.slots[slot].store(node);

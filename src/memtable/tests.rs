@@ -8,7 +8,7 @@ use super::*;
 use crate::codec::{HashSeed, hash};
 use crate::rng::Rng;
 
-/// What the memtable should hold, in its order.
+/// The expected contents of the memtable, in its order.
 type Model = BTreeMap<(Vec<u8>, Reverse<Seq>), (Kind, Vec<u8>)>;
 
 fn hash_of(key: &[u8]) -> u64 {
@@ -19,7 +19,7 @@ fn put(memtable: &Memtable, key: &[u8], seq: u64, row: &[u8]) {
     memtable.insert(hash_of(key), key, Seq(seq), Kind::Put, row);
 }
 
-/// Everything, by an iterator made now.
+/// All entries, from a new iterator.
 fn all(memtable: &Arc<Memtable>) -> Model {
     let mut iter = memtable.iter();
     let mut entries = Model::new();
@@ -61,7 +61,7 @@ fn versions_of_a_key() {
     assert_eq!(memtable.seq_max(), Some(Seq(10_000)));
 }
 
-/// A memtable and its model, filled alike.
+/// A memtable and its model with the same contents.
 struct Pair {
     memtable: Arc<Memtable>,
     model: Model,
@@ -120,7 +120,7 @@ impl Pair {
     }
 }
 
-/// Few keys, many versions, of all lengths and with shared prefixes.
+/// Few keys with many versions, of all lengths and with shared prefixes.
 fn random_key(rng: &mut Rng) -> Vec<u8> {
     let mut key = match rng.below(4) {
         0 => Vec::new(),
@@ -176,7 +176,7 @@ fn random_programs() {
     }
 }
 
-/// Keys made by `key` from numbers in random order, with steps and scans in between.
+/// Keys from `key` for numbers in random order, with steps and scans in between.
 #[track_caller]
 fn check_keys(count: u64, key: impl Fn(u64) -> Vec<u8>) {
     let mut rng = Rng::from_seed(count);
@@ -328,8 +328,8 @@ fn bytes_are_given_back_with_the_runs() {
     assert_eq!(pair.memtable.order.bytes(), 39_000 * size_of::<order::Item>());
 }
 
-/// Readers see every insert that was published to them, in points and in scans, while tables double, runs
-/// are sorted and keys are overwritten.
+/// Point reads and scans see every insert published to them, while tables double, runs are sorted
+/// and keys are overwritten.
 #[test]
 fn readers_see_a_whole_prefix_of_the_inserts() {
     const INSERTS: u64 = 60_000;
@@ -410,11 +410,12 @@ fn a_table_made_for_its_keys_takes_less_memory_and_answers_the_same() {
         let found = [&grown, &made].map(|it| it.newest(hash_of(&key), &key).map(|it| it.seq));
         assert_eq!(found, [Some(Seq(i + 1)); 2]);
     }
-    // What is expected takes no more than its share.
+    // The initial table is limited to its share, whatever number of keys is expected.
     assert!(Memtable::new(3, 1 << 20, usize::MAX).bytes() <= (1 << 20) / 7);
 }
 
-/// Rows come in two parts, and a commit's keys all at once, some of them again and again.
+/// Rows consist of two parts, and all keys of a commit are inserted together, some of them
+/// repeatedly.
 #[test]
 fn the_entries_of_a_commit_are_found_whole() {
     let memtable = Arc::new(Memtable::new(1, 4 << 20, 0));

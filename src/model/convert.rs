@@ -1,4 +1,4 @@
-//! Between Rust's types and EDM values.
+//! Conversions between Rust's types and EDM values.
 
 use std::borrow::Cow;
 
@@ -10,19 +10,19 @@ use crate::error::{Error, ErrorKind};
 
 /// A Rust type that a property can be read as.
 pub trait FromValue<'a>: Sized {
-    /// What to say was expected, when it was something else.
+    /// The name of the expected type, for error messages.
     const EXPECTED: &'static str;
 
-    /// The value, if its type fits.
+    /// Converts the value, if its type fits.
     fn from_value(value: ValueRef<'a>) -> Option<Self>;
 
-    /// What an absent property reads as; nothing, for most types.
+    /// The result for an absent property; `None` for most types.
     fn from_absent() -> Option<Self> {
         None
     }
 
-    /// The value in a body, of what is expected alone: where there is none, [`from_value`](Self::from_value) may still
-    /// make one of another type.
+    /// Converts the value in a body, if it has exactly the expected type. After `None`,
+    /// [`from_value`](Self::from_value) may still convert a value of another type.
     #[doc(hidden)]
     #[inline]
     fn from_field(field: Field<'_, 'a>) -> Option<Self> {
@@ -34,13 +34,13 @@ pub trait FromValue<'a>: Sized {
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Binary(pub Vec<u8>);
 
-/// A property that is wanted is not there.
+/// The error for a missing property.
 #[cold]
 pub(crate) fn no_property(name: &str) -> Error {
     Error::new(ErrorKind::NotFound, format!("no property '{name}'"))
 }
 
-/// A property is of another type than can be read.
+/// The error for a property of another type than the requested one.
 #[cold]
 pub(crate) fn other_type(name: &str, edm: EdmType, expected: &str) -> Error {
     Error::new(ErrorKind::InvalidInput, format!("property '{name}' is {edm}, not {expected}"))

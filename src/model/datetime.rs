@@ -1,7 +1,7 @@
-//! Points in time: ticks of 100 ns since 1601-01-01 UTC, and their text.
+//! Points in time: ticks of 100 ns since 1601-01-01 UTC, and their text form.
 //!
 //! Invariants
-//! * a [`DateTime`] lies in the years 1601 to 9999;
+//! * a [`DateTime`] is within the years 1601 to 9999;
 //! * the text of a DateTime parses back to it.
 
 use std::fmt;
@@ -10,18 +10,19 @@ use std::str::FromStr;
 use super::seq::Seq;
 use crate::error::{Code, Error, Result};
 
-/// A point in time between 1601-01-01T00:00:00Z and 9999-12-31T23:59:59.9999999Z, in steps of 100 ns.
+/// A point in time between 1601-01-01T00:00:00Z and 9999-12-31T23:59:59.9999999Z, in steps of 100
+/// ns.
 ///
-/// It is written with trailing zeros of the fraction trimmed, and without a fraction of zero.
+/// The text form omits trailing zeros of the fraction, and a fraction of zero.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct DateTime(u64);
 
-/// Why a text is not a [`DateTime`].
+/// The reason why a text is not a [`DateTime`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DateTimeProblem {
     /// Not of the form `yyyy-MM-ddTHH:mm[:ss[.fff]][Z|±hh:mm]`.
     Malformed,
-    /// A point in time outside of the range, as `MM/dd/yyyy HH:mm:ss` in UTC.
+    /// A point in time outside the range, as `MM/dd/yyyy HH:mm:ss` in UTC.
     OutOfRange(String),
 }
 
@@ -32,7 +33,7 @@ const DAYS_PER_100_YEARS: i64 = 36_524;
 const DAYS_PER_4_YEARS: i64 = 1_461;
 /// The length of the longest text.
 const TEXT_MAX: usize = 28;
-/// Where the fraction's point stands in it.
+/// The index of the fraction's point in it.
 const POINT_AT: usize = 19;
 const FRACTION_DIGITS: usize = 7;
 /// Days before each month of a common year.
@@ -56,14 +57,14 @@ impl DateTime {
         self.0
     }
 
-    /// What it prints, without the detour over formatting: pages have thousands of these.
+    /// The text form, without the cost of `fmt`, because pages contain thousands of times.
     pub(crate) fn text(self) -> TimeText {
         let mut texts = TimeTexts::default();
         texts.of(self);
         texts.last
     }
 
-    /// Parses what [`FromStr`] parses, and says why it is not a DateTime.
+    /// As [`FromStr`], but returns the reason of a failure.
     pub(crate) fn parse(text: &str) -> Result<DateTime, DateTimeProblem> {
         let ticks = parse_ticks(text).ok_or(DateTimeProblem::Malformed)?;
         match u64::try_from(ticks).ok().and_then(DateTime::from_ticks) {
@@ -82,8 +83,8 @@ impl From<Seq> for DateTime {
 impl FromStr for DateTime {
     type Err = Error;
 
-    /// Parses `yyyy-MM-ddTHH:mm[:ss[.fff]]` followed by `Z`, an offset `±hh:mm`, or nothing, which means UTC.
-    /// Digits of the fraction after the seventh are dropped.
+    /// Parses `yyyy-MM-ddTHH:mm[:ss[.fff]]` followed by `Z`, an offset `±hh:mm`, or nothing, which
+    /// means UTC. Digits of the fraction after the seventh are ignored.
     fn from_str(text: &str) -> Result<Self> {
         DateTime::parse(text).map_err(|problem| match problem {
             DateTimeProblem::Malformed => Error::refused(Code::InvalidInput),
@@ -111,10 +112,11 @@ pub(crate) struct TimeText {
     len: usize,
 }
 
-/// Texts of points in time that are often of the same day, or the same: what a page or an answer to a group has.
+/// Formats points in time that are often equal or on the same day, as in a page or in the response
+/// to a group.
 #[derive(Clone, Debug)]
 pub(crate) struct TimeTexts {
-    /// The point that `last` is the text of, and its day since 1601.
+    /// The point in time of `last`, and its day since 1601.
     ticks: u64,
     day: u64,
     last: TimeText,
@@ -166,7 +168,7 @@ impl TimeText {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
-    /// Puts a number below 100 at `at`.
+    /// Writes a number below 100 at `at`.
     #[inline]
     fn put_two(&mut self, at: usize, two: u64) {
         if let Some([tens, ones]) = self.bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
@@ -174,7 +176,8 @@ impl TimeText {
         }
     }
 
-    /// Puts what follows the seconds: a fraction without zeros at its end, if there is one, and the `Z`.
+    /// Writes the end of the text: a fraction without trailing zeros, if it is not zero, and the
+    /// `Z`.
     #[inline]
     fn put_fraction(&mut self, fraction: u64) {
         let mut end = POINT_AT;
@@ -204,7 +207,7 @@ impl TimeText {
 fn civil(days: i64) -> (i64, i64, i64) {
     let cycles = days.div_euclid(DAYS_PER_400_YEARS);
     let mut rest = days.rem_euclid(DAYS_PER_400_YEARS);
-    // The last century of a cycle and the last year of four are a day longer.
+    // The last century of a cycle and the last year of four are one day longer.
     let centuries = (rest / DAYS_PER_100_YEARS).min(3);
     rest -= centuries * DAYS_PER_100_YEARS;
     let fours = rest / DAYS_PER_4_YEARS;
@@ -248,7 +251,7 @@ fn american(ticks: i64) -> String {
     format!("{month:02}/{day:02}/{year:04} {hour:02}:{minute:02}:{second:02}")
 }
 
-/// Ticks since 1601 of a well-formed text, whatever its year.
+/// Ticks since 1601 of a well-formed text of any year.
 fn parse_ticks(text: &str) -> Option<i64> {
     let mut scan = Scan(text.as_bytes());
     let year = scan.digits(4)?;
@@ -273,7 +276,7 @@ fn parse_ticks(text: &str) -> Option<i64> {
     Some((minutes * 60 + second) * TICKS_PER_SECOND + fraction)
 }
 
-/// What is left of a text.
+/// The unparsed rest of a text.
 struct Scan<'a>(&'a [u8]);
 
 impl Scan<'_> {
@@ -293,7 +296,7 @@ impl Scan<'_> {
         (0..count).try_fold(0, |value, _| Some(value * 10 + self.digit()?))
     }
 
-    /// One or more digits of a second's fraction, in ticks; digits after the seventh are dropped.
+    /// One or more digits of a second's fraction, in ticks; digits after the seventh are ignored.
     fn fraction(&mut self) -> Option<i64> {
         let mut unit = TICKS_PER_SECOND / 10;
         let mut ticks = self.digit()? * unit;
@@ -304,7 +307,7 @@ impl Scan<'_> {
         Some(ticks)
     }
 
-    /// The rest of the text: `Z`, `±hh:mm` in minutes, or nothing.
+    /// The end of the text: `Z`, `±hh:mm` in minutes, or nothing.
     fn offset(&mut self) -> Option<i64> {
         let sign = match self.0.split_first() {
             None | Some((b'Z', [])) => return Some(0),

@@ -1,8 +1,8 @@
-//! Entities: two keys, typed properties, and the ETag of the state they were read in.
+//! Entities: two keys, typed properties, and the ETag of the state that was read.
 //!
 //! Invariants
-//! * properties are distinct and ascend by name, whichever way the entity came to be;
-//! * the bytes of a stored entity were checked when it was made: its accessors cannot fail;
+//! * properties are distinct and ascend by name, however the entity was created;
+//! * the bytes of a stored entity were checked at its creation, so its accessors cannot fail;
 //! * an entity is validated when it becomes a row, not before.
 //!
 //! Not here: conversions of values (`convert`), projections (`project`), JSON (`json`).
@@ -24,15 +24,16 @@ use super::value::{EdmType, Value, ValueRef, utf16_len, utf16_units, utf16_unran
 use crate::codec::{DecodeError, is_ascii, utf8};
 use crate::error::Result;
 
-/// Room made for the first property of an entity, so that the next ones seldom move it.
+/// Capacity allocated with the first property, so that further properties rarely reallocate.
 const PROPERTIES_ROOM: usize = 8;
 const NAME_ROOM: usize = 10;
 
 /// A set of typed properties under a PartitionKey and a RowKey.
 ///
-/// Two entities are equal if their keys and properties are, whatever their ETags.
+/// Two entities are equal if their keys and properties are equal; ETags are ignored.
 ///
-/// Anything goes into an entity; what breaks a limit of the data model is refused by the write.
+/// An entity accepts any properties. A violation of the data model's limits is refused by the
+/// write.
 #[derive(Clone)]
 pub struct Entity {
     repr: Repr,
@@ -45,31 +46,31 @@ enum Repr {
     Stored(Stored),
 }
 
-/// Made by a caller: every value by itself.
+/// Created by a caller: each value is stored separately.
 #[derive(Clone, Default)]
 struct Built {
     pk: String,
     rk: String,
-    /// All names in order, one after the other: one allocation for all of them, and what a shape has.
+    /// All names in order, concatenated, with one allocation, as in a shape.
     names: String,
-    /// By name: where the name ends in `names`, and the value.
+    /// In the order of names: the end of the name in `names`, and the value.
     properties: Vec<(usize, Value)>,
 }
 
-/// Read from a row: one allocation with both keys and the body, beside a shared shape.
+/// Read from a row: one allocation with both keys and the body, and a shared shape.
 #[derive(Clone)]
 struct Stored {
     shape: Arc<Shape>,
-    /// Where the RowKey starts in `bytes`.
+    /// Start of the RowKey in `bytes`.
     pk_end: usize,
-    /// Where the body starts in `bytes`.
+    /// Start of the body in `bytes`.
     rk_end: usize,
     bytes: Box<[u8]>,
 }
 
 /// The properties of an entity, by name.
 enum Properties<'e> {
-    /// Names of what is left begin at `start`.
+    /// The remaining names begin at `start`.
     Built {
         names: &'e str,
         start: usize,
@@ -79,13 +80,13 @@ enum Properties<'e> {
 }
 
 impl Entity {
-    /// An entity without properties.
+    /// Creates an entity without properties.
     pub fn new(partition_key: impl Into<String>, row_key: impl Into<String>) -> Self {
         let (pk, rk) = (partition_key.into(), row_key.into());
         Self { repr: Repr::Built(Built { pk, rk, ..Built::default() }), seq: None }
     }
 
-    /// The entity with one more property, or with another value of it.
+    /// Returns the entity with this property set.
     #[must_use]
     #[inline]
     pub fn with(mut self, name: impl AsRef<str>, value: impl Into<Value>) -> Self {
@@ -93,24 +94,25 @@ impl Entity {
         self
     }
 
-    /// Sets a property, whatever its type was.
+    /// Sets a property; its type may change.
     #[inline]
     pub fn set(&mut self, name: impl AsRef<str>, value: impl Into<Value>) -> &mut Self {
         self.built().set(name.as_ref(), value.into());
         self
     }
 
-    /// Takes a property out.
+    /// Removes a property and returns its value.
     pub fn remove(&mut self, name: &str) -> Option<Value> {
         self.built().remove(name)
     }
 
     /// The property with this name as a Rust value: `f64`, `String`, `&str`, `Option<bool>`, ….
     ///
-    /// An Int32 also reads as `i64` and as `f64`.
+    /// An Int32 can also be read as `i64` and as `f64`.
     ///
     /// # Errors
-    /// `NotFound` if there is no such property and `T` is no `Option`; `InvalidInput` if its type does not fit.
+    /// `NotFound` if there is no such property and `T` is not an `Option`; `InvalidInput` if its
+    /// type does not fit.
     pub fn get<'a, T: FromValue<'a>>(&'a self, name: &str) -> Result<T> {
         let Some(value) = self.value(name) else {
             return T::from_absent().ok_or_else(|| no_property(name));
@@ -139,7 +141,7 @@ impl Entity {
         }
     }
 
-    /// How many properties there are, besides the keys and the Timestamp.
+    /// The number of properties, without the keys and the Timestamp.
     pub fn len(&self) -> usize {
         match &self.repr {
             Repr::Built(built) => built.properties.len(),
@@ -147,7 +149,7 @@ impl Entity {
         }
     }
 
-    /// True if there are no properties besides the keys and the Timestamp.
+    /// True if there are no properties in addition to the keys and the Timestamp.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
@@ -168,22 +170,22 @@ impl Entity {
         }
     }
 
-    /// The state in which the entity was read; `None` for one that was not read from a table.
+    /// The state that was read; `None` if the entity was not read from a table.
     pub fn etag(&self) -> Option<ETag> {
         self.seq.map(ETag)
     }
 
-    /// When the entity was written; `None` for one that was not read from a table.
+    /// The time of the write; `None` if the entity was not read from a table.
     pub fn timestamp(&self) -> Option<DateTime> {
         self.seq.map(DateTime::from)
     }
 
-    /// The size that counts against the limits of an entity and of a group.
+    /// The size that counts against the limits of an entity and of a group, in bytes.
     pub fn size(&self) -> usize {
         match &self.repr {
             Repr::Stored(stored) => {
                 let shape = &stored.shape;
-                // The shape knows its share: only text and bytes are left to be counted.
+                // The shape knows the fixed part; only text and bytes remain to be counted.
                 let sizes = (0..shape.len()).map(|index| match shape.property(index).1 {
                     EdmType::String => 2 * shape.raw(stored.body(), index).map_or(0, utf16_units),
                     EdmType::Binary => shape.raw(stored.body(), index).map_or(0, <[u8]>::len),
@@ -201,7 +203,8 @@ impl Entity {
         }
     }
 
-    /// At the least [`size`](Self::size), without looking at any text: one of UTF-8 has no more units than bytes.
+    /// An upper bound of [`size`](Self::size) that reads no text: a text has no more UTF-16 units
+    /// than UTF-8 bytes.
     pub(crate) fn size_at_most(&self) -> usize {
         let (keys, base, texts) = match &self.repr {
             Repr::Stored(stored) => {
@@ -236,7 +239,7 @@ impl Entity {
         utf16_len(self.partition_key()) + utf16_len(self.row_key())
     }
 
-    /// The same properties under other keys, never written.
+    /// The same properties under other keys, without an ETag.
     pub(crate) fn with_keys(&self, partition_key: &str, row_key: &str) -> Entity {
         let repr = match &self.repr {
             Repr::Stored(stored) => {
@@ -253,8 +256,8 @@ impl Entity {
         Entity { repr, seq: None }
     }
 
-    /// Whether the properties are the same, types and every bit of a number: a NaN is the same as itself here, and the
-    /// zeros differ.
+    /// True if the properties are equal in types and values. Doubles are compared bit by bit: a NaN
+    /// equals itself, and the two zeros differ.
     pub(crate) fn has_properties_of(&self, other: &Entity) -> bool {
         let same = |(a, b): ((&str, ValueRef<'_>), (&str, ValueRef<'_>))| {
             let values = match (a.1, b.1) {
@@ -280,7 +283,7 @@ impl Entity {
     }
 }
 
-/// Between entities and rows.
+/// Conversion between entities and rows.
 impl Entity {
     /// The entity as a row, after every check of the data model.
     pub(crate) fn to_row(&self, shapes: &Shapes) -> Result<Row> {
@@ -289,7 +292,7 @@ impl Entity {
         self.to_row_of_checked_keys(shapes)
     }
 
-    /// The same; the keys were checked.
+    /// As [`to_row`](Self::to_row). Requires: the keys were checked.
     pub(crate) fn to_row_of_checked_keys(&self, shapes: &Shapes) -> Result<Row> {
         let NewRow { shape, body, .. } = self.to_new_row(&mut Numbers::new(shapes))?;
         let body = match body {
@@ -299,7 +302,8 @@ impl Entity {
         Ok(Row { shape: Arc::clone(shape.arc()), body })
     }
 
-    /// The row to be written, which borrows what it can; the keys were checked.
+    /// The row to be written, which borrows from the entity where possible. Requires: the keys were
+    /// checked.
     pub(crate) fn to_new_row<'e>(&'e self, numbers: &mut Numbers<'_, 'e>) -> Result<NewRow<'e>> {
         let (pk, rk) = self.key_bytes();
         let key_units_max = pk.len() + rk.len();
@@ -323,7 +327,7 @@ impl Entity {
         }
     }
 
-    /// The same in the allocation of the entity.
+    /// As [`to_new_row`](Self::to_new_row), in the entity's own allocation.
     pub(crate) fn into_new_row(self, shapes: &Shapes) -> Result<NewRow<'static>> {
         let NewRow { number, shape, body } = self.to_new_row(&mut Numbers::new(shapes))?;
         let shape = ShapeRef::Own(Arc::clone(shape.arc()));
@@ -379,7 +383,7 @@ impl Entity {
         Ok(Self::from_checked(shape, pk_end, rk_end, bytes))
     }
 
-    /// The same; the keys were checked, too.
+    /// As [`from_parts`](Self::from_parts). Requires: the keys were checked too.
     #[inline]
     pub(super) fn from_checked(
         shape: Arc<Shape>,
@@ -392,7 +396,7 @@ impl Entity {
         Entity { repr: Repr::Stored(stored), seq: None }
     }
 
-    /// The entity as it was written by commit `seq`.
+    /// Sets the commit that wrote the entity.
     pub(crate) fn at(mut self, seq: Seq) -> Self {
         self.seq = Some(seq);
         self
@@ -408,10 +412,10 @@ impl Built {
         index.checked_sub(1).map_or(0, |before| self.properties[before].0)
     }
 
-    /// The index of the property with this name, or where it belongs.
+    /// The index of the property with this name, or its insertion point.
     fn find(&self, name: &str) -> std::result::Result<usize, usize> {
         let (mut low, mut high) = (0, self.properties.len());
-        // Names that come in order, as from another entity, need no search.
+        // Ascending names, as from another entity, need no search.
         if high > 0 && self.name(high - 1) < name {
             return Err(high);
         }
@@ -456,7 +460,7 @@ impl Built {
         Some(self.properties.remove(found).1)
     }
 
-    /// What decides the shape.
+    /// The names and types, which determine the shape.
     fn outline(&self) -> Outline<'_, impl ExactSizeIterator<Item = (usize, EdmType)> + Clone> {
         let types = self.properties.iter().map(|(end, value)| (*end, value.edm_type()));
         Outline { names: &self.names, types }
@@ -472,7 +476,7 @@ impl Stored {
         RowRef { shape: ShapeRef::Shared(&self.shape), body: self.body() }
     }
 
-    /// A key: checked to be text when the entity was made.
+    /// A key; it was checked to be valid text when the entity was created.
     fn text(&self, start: usize, end: usize) -> &str {
         utf8(&self.bytes[start..end]).unwrap_or_default()
     }

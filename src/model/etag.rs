@@ -1,4 +1,4 @@
-//! The entity tag: an entity's Timestamp in disguise.
+//! The entity tag: an entity's Timestamp in the form of an ETag.
 
 use std::fmt;
 use std::str::FromStr;
@@ -7,9 +7,10 @@ use super::datetime::DateTime;
 use super::seq::Seq;
 use crate::error::{Code, Error, Result};
 
-/// Which state of an entity a caller has seen. Equal ETags of one entity mean the same state.
+/// The state of an entity that a caller has read. Equal ETags of one entity mean the same state.
 ///
-/// It prints as `W/"datetime'2022-02-01T20%3A52%3A48.011206Z'"` and parses from that, also with plain colons.
+/// The text form is `W/"datetime'2022-02-01T20%3A52%3A48.011206Z'"`. Parsing also accepts plain
+/// colons.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub struct ETag(pub(crate) Seq);
 
@@ -45,12 +46,13 @@ impl fmt::Display for ETag {
 impl FromStr for ETag {
     type Err = Error;
 
-    /// Anything but the printed form, with `%3A`, `%3a` or `:`, is `InvalidInput`; so is `*`, which is no state.
+    /// Accepts only the printed form, with `%3A`, `%3a` or `:`; other texts are `InvalidInput`, `*`
+    /// included, because it is not a state.
     fn from_str(text: &str) -> Result<Self> {
         let malformed = || Error::refused(Code::InvalidInput);
         let inner = text.strip_prefix(BEFORE).and_then(|rest| rest.strip_suffix(AFTER));
         let time = inner.ok_or_else(malformed)?.replace("%3A", ":").replace("%3a", ":");
-        // Without the zone it would be another spelling that no ETag ever had.
+        // A text without the zone is not a form of any ETag.
         if !time.ends_with('Z') {
             return Err(malformed());
         }

@@ -1,24 +1,24 @@
-//! 128-bit identifiers and their text.
+//! 128-bit identifiers and their text form.
 
 use std::fmt;
 use std::str::FromStr;
 
 use crate::error::{Code, Error, Result};
 
-/// A GUID, held and ordered by its 32 digits as printed.
+/// A GUID, stored and ordered by its 32 digits as printed.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Guid([u8; 16]);
 
-/// The bytes before which a hyphen is printed.
+/// Indices of the bytes that follow a hyphen.
 const HYPHENS: [usize; 4] = [4, 6, 8, 10];
 
 impl Guid {
-    /// The GUID that prints as these bytes in hex, in this order.
+    /// The GUID whose text form is these bytes in hex, in this order.
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes in the order in which they print.
+    /// The bytes in the order of the text form.
     pub fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }

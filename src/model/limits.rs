@@ -1,14 +1,14 @@
-//! The limits of the data model, and the refusals of what breaks them: SEMANTICS.md §limits.
+//! The limits of the data model, and the errors for violations: SEMANTICS.md §limits.
 //!
-//! Invariant: an error's code and text are the Table service's.
+//! Invariant: code and text of an error are those of Azure Table storage.
 
 use super::value::{EdmType, ValueRef, utf16_len};
 use crate::error::{Code, Error, Result};
 use crate::named::named;
 
-/// An entity's size by the formula of [`entity_size`].
+/// Maximum size of an entity, by the formula of [`entity_size`].
 pub(crate) const ENTITY_SIZE_MAX: usize = 1 << 20;
-/// Properties besides PartitionKey, RowKey and Timestamp.
+/// Properties in addition to PartitionKey, RowKey and Timestamp.
 pub(crate) const PROPERTIES_MAX: usize = 252;
 /// UTF-16 units of a property's name.
 pub(crate) const NAME_UNITS_MAX: usize = 255;
@@ -23,7 +23,7 @@ pub(crate) const STRING_UNITS_MAX: usize = 32 * 1024;
 /// Bytes of a binary.
 pub(crate) const BINARY_BYTES_MAX: usize = 64 * 1024;
 
-/// The properties that every entity has and no one sets.
+/// The properties that every entity has and callers cannot set.
 pub(crate) const SYSTEM_PROPERTIES: [&str; 3] = ["PartitionKey", "RowKey", "Timestamp"];
 
 named! {
@@ -37,9 +37,9 @@ named! {
     pub(crate) fn name;
 }
 
-/// Checks the name of a table that is to be created.
+/// Checks the name of a table to be created.
 ///
-/// Case is kept but does not count: look tables up by the lower-cased name.
+/// Case is preserved but not significant: look tables up by the lower-case name.
 pub(crate) fn check_table_name(name: &str) -> Result<()> {
     let starts_well = name.bytes().next().is_none_or(|byte| byte.is_ascii_alphabetic());
     if !starts_well || !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
@@ -76,7 +76,7 @@ fn check_odd_key(part: KeyPart, key: &str) -> Result<()> {
     }
 }
 
-/// The refusal of a value that its property cannot take.
+/// The error for a value that its property does not allow.
 pub(crate) fn out_of_range(name: &str, value: &str) -> Error {
     let text = format!("The '{name}' parameter of value '{value}' is out of range.");
     Error::refused_with(Code::OutOfRangeInput, text)
@@ -108,7 +108,7 @@ pub(crate) fn check_value(value: ValueRef<'_>) -> Result<()> {
     if too_large { Err(Error::refused(Code::PropertyValueTooLarge)) } else { Ok(()) }
 }
 
-/// The share of text or bytes in the size of an entity.
+/// The part of text or bytes in the size of an entity.
 pub(crate) fn variable_size(value: ValueRef<'_>) -> usize {
     match value {
         ValueRef::String(text) => 2 * utf16_len(text),
@@ -117,12 +117,13 @@ pub(crate) fn variable_size(value: ValueRef<'_>) -> usize {
     }
 }
 
-/// What a property adds to the size of an entity, without its text or bytes.
+/// The part of a property in the size of an entity, without its text or bytes.
 pub(crate) fn property_size_base(name_units: usize, edm: EdmType) -> usize {
     8 + 2 * name_units + edm.fixed_width().unwrap_or(4)
 }
 
-/// By byte: not 0 for what [`is_forbidden_in_keys`] forbids of ASCII, nor for what is none.
+/// By byte: 1 for the ASCII characters that [`is_forbidden_in_keys`] forbids, and for all bytes
+/// that are not ASCII.
 const KEY_BYTES: [u8; 256] = {
     let mut table = [1; 256];
     let mut byte = 0u8;
@@ -137,13 +138,13 @@ const fn is_forbidden_in_keys(c: char) -> bool {
     matches!(c, '/' | '\\' | '#' | '?' | '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}')
 }
 
-/// A letter that may open both a C# identifier and an XML name.
+/// True for a letter that may begin both a C# identifier and an XML name.
 pub(crate) fn starts_name(c: char) -> bool {
     c == '_' || c.is_ascii_alphabetic() || (!c.is_ascii() && c.is_alphabetic() && is_xml_letter(c))
 }
 
 pub(crate) fn continues_name(c: char) -> bool {
-    // Superscripts and fractions count as numeric in Unicode, but are no digits.
+    // Superscripts and fractions are numeric in Unicode, but are not digits.
     let digit = c.is_numeric() && is_xml_letter(c) && !matches!(c, '\u{2070}'..='\u{215f}');
     let joins = matches!(c, '\u{300}'..='\u{36f}' | '\u{203f}'..='\u{2040}');
     starts_name(c) || c.is_ascii_digit() || digit || joins

@@ -1,4 +1,5 @@
-//! What users store: keys, typed values, entities, ETags, and every rule about them. Pure: no I/O, no clock.
+//! The data model: keys, typed values, entities, ETags, and the rules for them. Pure: no I/O, no
+//! clock.
 //!
 //! Not here: bytes on disk (`format`), JSON (`json`), conditions of writes (`table`).
 
@@ -30,7 +31,7 @@ pub use seq::Seq;
 pub use shape::Shape;
 pub use value::{EdmType, Value, ValueRef};
 
-// What only requests in text need.
+// Used only by the text interfaces.
 #[cfg(feature = "cli")]
 pub(crate) use datetime::DateTimeProblem;
 #[cfg(feature = "cli")]

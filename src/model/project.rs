@@ -1,5 +1,5 @@
-//! Entities with some of a row's properties, and rows of many entities with few shapes: both remember the shapes
-//! that they met last, so that an entity costs one allocation.
+//! Entities with selected properties of a row, and rows of many entities with few shapes. Both
+//! cache recent shapes, so that an entity costs one allocation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -16,15 +16,15 @@ use super::value::{ValueRef, utf16_len, utf16_unrank_in_place};
 use crate::codec::DecodeError;
 use crate::error::{Code, Error, Result};
 
-/// Makes entities with selected properties out of rows.
+/// Creates entities with selected properties from rows.
 pub(crate) struct Projector {
-    /// The selected names, in order and distinct.
+    /// The selected names, ascending and distinct.
     names: Vec<Box<str>>,
     recent: Recent<Projection>,
 }
 
-/// Makes entities of property lists that repeat their names and types, as a bulk load does: half the cost of
-/// building each one, because the names are looked up once for all.
+/// Creates entities from property lists with recurring names and types, as in a bulk load. This has
+/// half the cost of building each entity, because the names are looked up only once.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -42,11 +42,12 @@ pub(crate) struct Projector {
 #[derive(Default)]
 pub struct EntityEncoder {
     recent: Recent<Arc<Shape>>,
-    /// The body of the last row that was made to be written at once.
+    /// The body of the last row that was encoded for an immediate write.
     body: Vec<u8>,
 }
 
-/// Properties in order, which break no limit: of which shape they are, and how long their body is.
+/// Properties in order that violate no limit: the index of their shape, and the length of their
+/// body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Checked {
     shape: usize,
@@ -56,15 +57,15 @@ pub(crate) struct Checked {
 struct Projection {
     from: Arc<Shape>,
     to: Arc<Shape>,
-    /// For each property of `to` its index in `from`.
+    /// The index in `from` of each property of `to`.
     indices: Vec<usize>,
 }
 
-/// A longer body is not kept room for.
+/// Capacity for a body above this number of bytes is released.
 const BODY_KEPT_MAX: usize = 64 << 10;
 
 impl Projector {
-    /// Selects `names`; a name that a row lacks is absent from the entity.
+    /// Selects `names`; names that a row lacks are omitted from the entity.
     pub(crate) fn new(names: &[impl AsRef<str>]) -> Self {
         let mut names: Vec<Box<str>> = names.iter().map(|name| name.as_ref().into()).collect();
         names.sort_unstable();
@@ -82,7 +83,7 @@ impl Projector {
     ) -> Result<Entity, DecodeError> {
         let projection = self.projection(row);
         let values = || projection.indices.iter().map(|&index| row.value(index));
-        // One pass to find damage, so that the next can go on without.
+        // A first pass detects damage, so that the second cannot fail.
         let mut variable_bytes = 0;
         for value in values() {
             variable_bytes += value?.variable_bytes().len();
@@ -97,7 +98,7 @@ impl Projector {
         Ok(Entity::from_parts(Arc::clone(&projection.to), pk.len(), keys, bytes)?.at(seq))
     }
 
-    /// The size of that entity, whose keys have so many UTF-16 units.
+    /// The size of that entity, whose keys have `key_units` UTF-16 units.
     pub(crate) fn size(
         &mut self,
         key_units: usize,
@@ -134,10 +135,11 @@ impl Projection {
 }
 
 impl EntityEncoder {
-    /// An entity with these properties, which are sorted by name on the way.
+    /// Creates an entity with these properties, which are sorted by name in place.
     ///
     /// # Errors
-    /// `InvalidInput` for names, values and sizes that the data model does not allow, or a name given twice.
+    /// `InvalidInput` for names, values and sizes that the data model does not allow, or a
+    /// duplicate name.
     pub fn entity(
         &mut self,
         pk: &str,
@@ -149,7 +151,7 @@ impl EntityEncoder {
         Ok(Self::encode(&self.recent[shape], pk, rk, values, body_bytes))
     }
 
-    /// Finds the shape of these properties, which come into order on the way, and checks them.
+    /// Finds the shape of these properties, sorts them if necessary, and checks them.
     ///
     /// # Errors
     /// As [`entity`](Self::entity).
@@ -161,7 +163,7 @@ impl EntityEncoder {
         properties: &mut [(&str, ValueRef<'_>)],
     ) -> Result<Checked> {
         let types = || properties.iter().map(|(name, value)| (*name, value.edm_type()));
-        // The names of a shape are in order, and so are those that are the same.
+        // The names of a shape are sorted; therefore properties that match it are too.
         let known = self.recent.find(|known| known.matches(types()));
         let known = known.map_or_else(|| self.learn(properties), Ok)?;
         let values = properties.iter().map(|(_, value)| *value);
@@ -171,8 +173,8 @@ impl EntityEncoder {
         Ok(Checked { shape: known, body_bytes })
     }
 
-    /// The row of properties that were checked last, in a buffer that every row takes. Requires: nothing was asked of the
-    /// encoder since.
+    /// The row of the properties that were checked last, in a reused buffer. Requires: no other
+    /// call of the encoder since that check.
     pub(crate) fn row(
         &mut self,
         checked: Checked,
@@ -188,7 +190,7 @@ impl EntityEncoder {
         NewRow { number: shapes.number(shape), shape: ShapeRef::Shared(shape), body }
     }
 
-    /// The entity of distinct properties, of which nothing else is checked: that is for the write.
+    /// Creates an entity of distinct properties without other checks, which are left to the write.
     #[cfg(feature = "cli")]
     pub(crate) fn unchecked(
         &mut self,
@@ -206,7 +208,7 @@ impl EntityEncoder {
         Self::encode(shape, pk, rk, values, shape.body_bytes(bytes))
     }
 
-    /// Requires: the values are of the shape's types and checked, and come to a body of so many bytes.
+    /// Requires: the values have the shape's types, are checked, and need `body_bytes` in the body.
     #[inline]
     fn encode<'v>(
         shape: &Arc<Shape>,
@@ -223,7 +225,8 @@ impl EntityEncoder {
         Entity::from_checked(Arc::clone(shape), pk.len(), keys, bytes)
     }
 
-    /// Where the shape of these properties is now, which come into order on the way.
+    /// Sorts the properties and returns the index of their shape, which is added if it is not
+    /// cached.
     #[cold]
     fn learn(&mut self, properties: &mut [(&str, ValueRef<'_>)]) -> Result<usize> {
         properties.sort_by(|a, b| a.0.cmp(b.0));

@@ -1,10 +1,10 @@
-//! The few things that were met last, to be found again without making them anew.
+//! A small cache of the most recently added items.
 //!
-//! Not here: what identifies them; whoever looks for one says that.
+//! Not here: the identity of items; the caller passes a predicate.
 
 use std::ops::Index;
 
-/// At most sixteen; the one that was added first gives way.
+/// At most sixteen items; a further one replaces the oldest.
 #[derive(Clone)]
 pub(crate) struct Recent<T> {
     items: Vec<T>,
@@ -14,19 +14,19 @@ pub(crate) struct Recent<T> {
 const RECENT_MAX: usize = 16;
 
 impl<T> Recent<T> {
-    /// The first that `is` one looked for, or the one that `make` makes.
+    /// The first item for which `is` is true, or the new item from `make`.
     pub(crate) fn find_or_add(&mut self, is: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> &T {
         let found = self.find(is).unwrap_or_else(|| self.add(make()));
         &self.items[found]
     }
 
-    /// Where the first is that `is` one looked for.
+    /// The index of the first item for which `is` is true.
     #[inline]
     pub(crate) fn find(&self, is: impl Fn(&T) -> bool) -> Option<usize> {
         self.items.iter().position(is)
     }
 
-    /// Adds an item and says where it is.
+    /// Adds an item and returns its index.
     pub(crate) fn add(&mut self, item: T) -> usize {
         let place = self.next % RECENT_MAX;
         self.next = place + 1;

@@ -1,6 +1,6 @@
-//! Rows: a shape and a body. What the engine moves around instead of entities.
+//! Rows: a shape and a body. The engine processes rows, not entities.
 //!
-//! Invariant: nobody below `table` looks into a body except through its shape.
+//! Invariant: modules below `table` access a body only through its shape.
 
 use std::sync::Arc;
 
@@ -26,18 +26,18 @@ pub(crate) struct Row {
 /// A row to be written.
 #[derive(Clone, Debug)]
 pub(crate) struct NewRow<'a> {
-    /// The shape's number, if the registry gave it one.
+    /// The shape's number, if the registry assigned one.
     pub(crate) number: Option<ShapeId>,
     pub(crate) shape: ShapeRef<'a>,
     pub(crate) body: Body<'a>,
 }
 
-/// The body of a row to be written: nothing is copied that has a place already.
+/// The body of a row to be written. An existing body is borrowed, not copied.
 #[derive(Clone, Debug)]
 pub(crate) enum Body<'a> {
     Borrowed(&'a [u8]),
     Owned(Vec<u8>),
-    /// All from the offset on.
+    /// The bytes from the offset to the end.
     Tail(Box<[u8]>, usize),
 }
 
@@ -48,10 +48,10 @@ pub(crate) enum ShapeRef<'a> {
     Own(Arc<Shape>),
 }
 
-/// `old` with the properties of `patch` set; a property may change its type.
+/// Merges rows: `old` with the properties of `patch` set. A property may change its type.
 ///
-/// `is_checked`: the body of `old` is known to fit its shape.
-/// The result may break limits that both rows keep: check it with [`super::check_row_limits`].
+/// `is_checked` states that the body of `old` is known to fit its shape. The result may exceed
+/// limits that both rows obey; check it with [`super::check_row_limits`].
 pub(crate) fn merge_rows(
     old: &RowRef<'_>,
     patch: &RowRef<'_>,
@@ -64,7 +64,7 @@ pub(crate) fn merge_rows(
     }
     if let Some(places) = places_of_same_type(patch_shape, old_shape) {
         if !is_checked {
-            old.check()?; // Its values are not looked at one by one.
+            old.check()?; // The values are copied without decoding.
         }
         let mut body = Vec::with_capacity(old.body.len() + patch.body.len());
         old_shape.encode_patched(old.body, patch_shape, patch.body, &places, &mut body)?;
@@ -97,7 +97,8 @@ pub(crate) fn merge_rows(
     Ok(Row { shape, body })
 }
 
-/// Where `shape` has each property of `patch`, if it has all of them, and with the same types.
+/// The index in `shape` of each property of `patch`, if `shape` has all of them with the same
+/// types.
 fn places_of_same_type(patch: &Shape, shape: &Shape) -> Option<Vec<usize>> {
     let place = |(name, edm)| shape.find(name).filter(|&index| shape.property(index).1 == edm);
     patch.properties().map(place).collect()
@@ -146,7 +147,7 @@ impl Body<'_> {
 }
 
 impl ShapeRef<'_> {
-    /// True for a row that describes itself.
+    /// True for a self-describing row.
     #[inline]
     pub(crate) fn is_own(&self) -> bool {
         matches!(self, ShapeRef::Own(_))

@@ -1,4 +1,5 @@
-//! The limits of a whole row: its names, its values, their number and its size. SEMANTICS.md §limits.
+//! The limits of a whole row: its names, its values, their number and its size. SEMANTICS.md
+//! §limits.
 
 use super::limits::{
     ENTITY_SIZE_MAX, PROPERTIES_MAX, STRING_UNITS_MAX, check_property_name, check_value,
@@ -9,10 +10,11 @@ use super::shape::Shape;
 use super::value::ValueRef;
 use crate::error::{Code, Error, Result};
 
-/// Checks names, values, their number and the size of a whole row, such as the result of a merge.
+/// Checks the names, the values, their number and the size of a whole row, such as the result of a
+/// merge.
 ///
-/// `key_units`: the UTF-16 units of PartitionKey and RowKey together, counted only if `key_units_max` leaves it open.
-/// The body must be well-formed.
+/// `key_units` returns the UTF-16 units of PartitionKey and RowKey together. It is called only if
+/// the upper bound `key_units_max` does not suffice. The body must be well-formed.
 pub(crate) fn check_row_limits(
     key_units_max: usize,
     key_units: impl FnOnce() -> Result<usize>,
@@ -26,7 +28,8 @@ pub(crate) fn check_row_limits(
     check_value_sizes(key_units()?, shape, shape.values(row.body).filter_map(|value| value.ok()))
 }
 
-/// The same for values that are not yet a row, given in the order of the shape; returns the bytes of its body.
+/// As [`check_row_limits`], for values that are not yet a row, in the order of the shape; returns
+/// the length of the body.
 pub(crate) fn check_values<'v>(
     key_units_max: usize,
     key_units: impl FnOnce() -> usize,
@@ -41,9 +44,9 @@ pub(crate) fn check_values<'v>(
     Ok(shape.body_bytes(variable_bytes))
 }
 
-/// True if no limit on values or size can be broken by so few bytes; most rows are.
+/// True if this number of bytes cannot violate a limit on values or size, as for most rows.
 fn is_small(key_units_max: usize, shape: &Shape, bytes: usize) -> bool {
-    // A UTF-16 unit counts as two bytes, and takes one at the least in UTF-8.
+    // A UTF-16 unit counts as two bytes, and has at least one byte in UTF-8.
     let size_at_most = 4 + 2 * key_units_max + shape.size_base() + 2 * bytes;
     bytes <= STRING_UNITS_MAX && size_at_most <= ENTITY_SIZE_MAX
 }
@@ -53,7 +56,7 @@ fn check_value_sizes<'v>(
     shape: &Shape,
     values: impl Iterator<Item = ValueRef<'v>> + Clone,
 ) -> Result<()> {
-    // A single value that is too large is the better news.
+    // An error about a single value is more specific, so values are checked first.
     values.clone().try_for_each(check_value)?;
     if entity_size(key_units, shape, values) > ENTITY_SIZE_MAX {
         return Err(Error::refused(Code::EntityTooLarge));
@@ -71,8 +74,8 @@ fn check_names(shape: &Shape) -> Result<()> {
     shape.properties().try_for_each(|(name, _)| check_property_name(name))
 }
 
-/// The size that counts against the limit:
-/// `4 + 2·(units of both keys) + Σ (8 + 2·units of the name + size of the value)`.
+/// The size that counts against the limit: `4 + 2·(units of both keys) + Σ (8 + 2·units of the name
+/// + size of the value)`.
 pub(crate) fn entity_size<'v>(
     key_units: usize,
     shape: &Shape,

@@ -1,4 +1,5 @@
-//! The one clock of a database: the commit number, which is also the Timestamp and, formatted, the ETag.
+//! The logical clock of a database: the commit number, which is also the Timestamp and, formatted,
+//! the ETag.
 
 use std::fmt;
 
@@ -9,7 +10,7 @@ pub struct Seq(pub(crate) u64);
 impl Seq {
     /// Before every commit.
     pub(crate) const ZERO: Seq = Seq(0);
-    /// The last tick of the year 9999: no commit can follow it.
+    /// The last tick of the year 9999. No commit can follow it.
     pub const MAX: Seq = Seq(2_650_467_743_999_999_999);
 
     /// Ticks of 100 ns since 1601-01-01 UTC.

@@ -1,7 +1,7 @@
-//! Application structs in and out of entities: the feature `serde`.
+//! Conversion between application structs and entities: the feature `serde`.
 //!
-//! A struct's fields are the properties; `None` is an absent property. [`Guid`], [`DateTime`] and [`Binary`] keep
-//! their EDM types (`types`); in other formats they are a text, a text and bytes.
+//! A struct's fields are the properties; `None` is an absent property. [`Guid`], [`DateTime`] and
+//! [`Binary`] keep their EDM types (`types`); in other formats they are a text, a text and bytes.
 //!
 //! | Rust | EDM |
 //! | --- | --- |
@@ -13,7 +13,7 @@
 //! | `Binary`, `Vec<u8>` | Binary |
 //! | `DateTime`, `Guid` | DateTime, Guid |
 //!
-//! Invariant: an error names the field that it is about.
+//! Invariant: an error names the field that caused it.
 
 mod de;
 mod problem;
@@ -28,9 +28,9 @@ use super::entity::Entity;
 use crate::error::Result;
 
 impl Entity {
-    /// An entity whose properties are the fields of `value`.
+    /// Creates an entity whose properties are the fields of `value`.
     ///
-    /// Fields named PartitionKey, RowKey or Timestamp are left out: the keys are the arguments.
+    /// Fields named PartitionKey, RowKey or Timestamp are omitted; the keys are the arguments.
     ///
     /// # Errors
     /// `InvalidInput`, naming the field, if a field is neither a value of an EDM type nor `None`.
@@ -43,8 +43,9 @@ impl Entity {
         value.serialize(ser::EntitySerializer(entity)).map_err(Problem::refusal)
     }
 
-    /// The properties as a struct. A field named PartitionKey, RowKey or Timestamp gets just that; properties
-    /// without a field are passed over, unless the struct denies unknown fields.
+    /// Converts the properties to a struct. A field named PartitionKey, RowKey or Timestamp gets
+    /// that system property. Properties without a field are ignored, unless the struct denies
+    /// unknown fields.
     ///
     /// # Errors
     /// `InvalidInput`, naming the field, if one is missing or of another type.

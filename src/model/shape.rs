@@ -1,13 +1,16 @@
-//! Shapes: the names and types of a row's properties, and where each value stands in the row's body.
+//! Shapes: the names and types of a row's properties, and the place of each value in the row's
+//! body.
 //!
 //! Invariants
 //! * names are distinct and ascend by their UTF-8 bytes; a property's index is its rank;
-//! * a shape and a body decide every value; encoding a checked body's values gives the same bytes;
+//! * a shape and a body determine all values; encoding the values of a checked body returns the
+//!   same bytes;
 //! * accessors are bounds-checked: a damaged body is a [`DecodeError`], never a panic.
 //!
 //! Format: FORMAT.md §row (body) and §shape.
 //!
-//! Not here: the bytes of a shape itself (`format::shape`), how a row names its shape (`format::row`).
+//! Not here: the encoding of a shape itself (`format::shape`), the shape number in a row
+//! (`format::row`).
 
 mod place;
 mod walk;
@@ -29,14 +32,14 @@ use crate::codec::{DecodeError, is_ascii, same_short, utf8};
 /// The names and types of the properties of a row.
 #[derive(Clone)]
 pub struct Shape {
-    /// All names, one after the other.
+    /// All names, concatenated.
     names: Box<str>,
     properties: Box<[Property]>,
-    /// Bytes of all values of fixed width: they open the body.
+    /// Total width of all values of fixed width, which are at the start of the body.
     fixed_bytes: usize,
-    /// How many properties have a variable width.
+    /// Number of properties of variable width.
     variables: usize,
-    /// The values of fixed width that can be ill-formed.
+    /// Places and types of the values of fixed width that can be invalid.
     checked: Box<[(u32, EdmType)]>,
     size_base: usize,
     has_binary: bool,
@@ -49,11 +52,12 @@ struct Property {
     name_start: u32,
     name_end: u32,
     edm: EdmType,
-    /// Offset in the body for a fixed width, rank among the variable ones otherwise.
+    /// The offset in the body for a fixed width, otherwise the rank among the properties of
+    /// variable width.
     place: u32,
 }
 
-/// Where a value of variable width stands in the bodies of a shape.
+/// The place of a value of variable width in the bodies of a shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VariablePlace {
     fixed_bytes: usize,
@@ -61,34 +65,34 @@ pub(crate) struct VariablePlace {
     rank: usize,
 }
 
-/// A body taken apart; what is damaged in it is not there.
+/// A body split into its parts; damaged parts are empty.
 #[derive(Clone, Copy)]
 pub(crate) struct Fields<'b> {
     body: &'b [u8],
-    /// The end offsets, and the width of each.
+    /// The end offsets, with the width of each in `width`.
     ends: &'b [u8],
     width: usize,
-    /// All values of variable width, one after the other.
+    /// All values of variable width, concatenated.
     variables: &'b [u8],
 }
 
-/// What identifies a shape, computed from names and types in order without building it.
+/// The identity of a shape, computed from names and types in order without building the shape.
 #[derive(Clone, Copy)]
 pub(crate) struct ShapeHash(u64);
 
-/// Names and types of which no shape was made yet.
+/// Names and types of a shape that may not exist yet.
 #[derive(Clone)]
 pub(crate) struct Outline<'n, T> {
-    /// All names in order, one after the other.
+    /// All names in order, concatenated.
     pub(crate) names: &'n str,
-    /// Where each name ends in `names`, and the type of its property.
+    /// The end of each name in `names`, and the type of its property.
     pub(crate) types: T,
 }
 
 const STRUCTURE: &str = "row body";
 
 impl Shape {
-    /// The shape of properties with these names and types, in any order.
+    /// Creates the shape of properties with these names and types, in any order.
     ///
     /// Requires: the names are distinct, and shorter than 4 GiB together.
     pub(crate) fn new(mut properties: Vec<(Box<str>, EdmType)>) -> Shape {
@@ -96,7 +100,7 @@ impl Shape {
         Shape::from_sorted(properties.iter().map(|(name, edm)| (&**name, *edm)))
     }
 
-    /// The same, of names in order.
+    /// As [`new`](Self::new), for names in ascending order.
     pub(crate) fn from_sorted<'n>(properties: impl Iterator<Item = (&'n str, EdmType)>) -> Shape {
         let mut names = String::new();
         let mut list = Vec::with_capacity(properties.size_hint().0);
@@ -141,7 +145,7 @@ impl Shape {
         shape
     }
 
-    /// How many properties there are.
+    /// The number of properties.
     pub fn len(&self) -> usize {
         self.properties.len()
     }
@@ -173,22 +177,22 @@ impl Shape {
         &self.names[property.name_start as usize..property.name_end as usize]
     }
 
-    /// Identifies the shape, up to collisions.
+    /// The hash that identifies the shape; collisions are possible.
     pub(crate) fn hash(&self) -> ShapeHash {
         ShapeHash(self.hash)
     }
 
-    /// True if every name is one that a user may give to a property.
+    /// True if all names are valid names of properties.
     pub(crate) fn is_well_named(&self) -> bool {
         self.well_named
     }
 
-    /// True if a property is of bytes that are no text.
+    /// True if a property is of type Binary.
     pub(crate) fn has_binary(&self) -> bool {
         self.has_binary
     }
 
-    /// What the properties add to the entity's size, without the text and bytes of variable width.
+    /// The properties' part of the entity's size, without text and bytes of variable width.
     pub(crate) fn size_base(&self) -> usize {
         self.size_base
     }
@@ -201,18 +205,18 @@ impl Shape {
         }
     }
 
-    /// The memory that the shape takes.
+    /// The memory of the shape in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let lists = size_of_val(&*self.properties) + size_of_val(&*self.checked);
         size_of::<Shape>() + self.names.len() + lists
     }
 
-    /// True if the shape has just these names and types, in this order.
+    /// True if the shape has exactly these names and types, in this order.
     pub(crate) fn matches<'n>(
         &self,
         properties: impl ExactSizeIterator<Item = (&'n str, EdmType)>,
     ) -> bool {
-        // What is left of the names: they lie one after the other.
+        // The remaining names, which are concatenated.
         let mut names = self.names.as_bytes();
         let mut same = |(mine, (name, edm)): (&Property, (&str, EdmType))| {
             let len = (mine.name_end - mine.name_start) as usize;
@@ -245,7 +249,7 @@ impl Shape {
         self.properties[index].place as usize
     }
 
-    /// How to find property `index` in a body. Requires `index < len()` and a variable width.
+    /// The place of property `index` in a body. Requires `index < len()` and a variable width.
     pub(crate) fn variable_place(&self, index: usize) -> VariablePlace {
         let Shape { fixed_bytes, variables, .. } = *self;
         VariablePlace { fixed_bytes, variables, rank: self.properties[index].place as usize }
@@ -263,7 +267,8 @@ impl Shape {
         }
     }
 
-    /// The bytes of property `index` as they are, unchecked; `None` if the body lacks them. Requires `index < len()`.
+    /// The stored bytes of property `index`, unchecked; `None` if the body lacks them. Requires
+    /// `index < len()`.
     #[inline]
     pub(crate) fn raw<'b>(&self, body: &'b [u8], index: usize) -> Option<&'b [u8]> {
         let property = self.properties[index];
@@ -274,12 +279,13 @@ impl Shape {
         }
     }
 
-    /// How many bytes a body begins with that have the values of fixed width.
+    /// The length of the values of fixed width at the start of a body, in bytes.
     pub(crate) fn fixed_bytes(&self) -> usize {
         self.fixed_bytes
     }
 
-    /// What [`raw`](Self::raw) gives of each property of variable width, in order: where they lie is read once.
+    /// The results of [`raw`](Self::raw) for each property of variable width, in order. The offsets
+    /// are located only once.
     #[inline]
     pub(crate) fn raw_variables<'b>(
         &self,
@@ -289,7 +295,7 @@ impl Shape {
         (0..self.variables).map(move |rank| fields.variable(rank))
     }
 
-    /// A body taken apart, for whoever knows where its values stand.
+    /// Splits a body into its parts, for callers that know the places of the values.
     #[inline]
     pub(crate) fn fields<'b>(&self, body: &'b [u8]) -> Fields<'b> {
         let area = match self.variables {
@@ -297,13 +303,13 @@ impl Shape {
             count => variable_area(body, self.fixed_bytes, count).ok(),
         };
         let (width, data) = area.unwrap_or((1, body.len()));
-        // No offsets: no values.
+        // Without offsets there are no values.
         let ends = area.and_then(|_| body.get(self.fixed_bytes + 1..data)).unwrap_or_default();
         Fields { body, ends, width, variables: body.get(data..).unwrap_or_default() }
     }
 
-    /// The type of property `index`, and where it stands in [`Fields`]: at an offset, or at a rank among those of variable
-    /// width. Requires `index < len()`.
+    /// The type of property `index`, and its place in [`Fields`]: an offset, or a rank among the
+    /// properties of variable width. Requires `index < len()`.
     #[inline]
     pub(crate) fn place(&self, index: usize) -> (EdmType, usize) {
         let property = self.properties[index];
@@ -318,17 +324,19 @@ impl Shape {
         (0..self.len()).map(move |index| self.value(body, index))
     }
 
-    /// Checks the whole body: after this no accessor fails on it, and it is the only body with its values.
+    /// Checks the whole body. After success no accessor fails on it, and no other body has the same
+    /// values.
     pub(crate) fn check(&self, body: &[u8]) -> Result<(), DecodeError> {
         self.check_whole(body).map(drop)
     }
 
-    /// The same; gives the bytes of all texts together, if they are ASCII and nothing else has a variable width.
+    /// As [`check`](Self::check); also returns the total bytes of all texts, if they are ASCII and
+    /// there are no other values of variable width.
     pub(crate) fn checked_text_bytes(&self, body: &[u8]) -> Result<Option<usize>, DecodeError> {
         self.check_whole(body).map(|ascii_bytes| ascii_bytes.filter(|_| !self.has_binary()))
     }
 
-    /// Gives the bytes of variable width, if they are ASCII.
+    /// Checks the whole body and returns the bytes of variable width, if they are ASCII.
     #[inline]
     fn check_whole(&self, body: &[u8]) -> Result<Option<usize>, DecodeError> {
         for (place, edm) in &self.checked {
@@ -363,7 +371,7 @@ impl Shape {
             return Err(error(self.fixed_bytes, "end offsets do not fit the body"));
         }
         if is_ascii(bytes) {
-            return Ok(Some(end)); // Every text among them is UTF-8.
+            return Ok(Some(end)); // All texts in it are valid UTF-8.
         }
         let texts = self.properties.iter().enumerate().filter(|(_, p)| p.edm == EdmType::String);
         for (index, _) in texts {
@@ -372,9 +380,10 @@ impl Shape {
         Ok(None)
     }
 
-    /// Appends the body with `values`.
+    /// Appends the body that contains `values`.
     ///
-    /// Requires: one value a property, in the order of the names and of its type; less than 4 GiB.
+    /// Requires: one value per property, in the order of the names and of its type; less than 4
+    /// GiB.
     pub(crate) fn encode_body<'v>(
         &self,
         values: impl Iterator<Item = ValueRef<'v>>,
@@ -402,8 +411,8 @@ impl Shape {
         }
     }
 
-    /// Appends `body` with the values of another body in place of some: property `i` of `patch` stands at
-    /// `places[i]` here. Nothing is decoded.
+    /// Appends `body` with some values replaced by those of another body: property `i` of `patch`
+    /// has the index `places[i]` here. Nothing is decoded.
     ///
     /// Requires: the types are equal.
     pub(crate) fn encode_patched(
@@ -448,7 +457,7 @@ impl Shape {
 }
 
 impl<'b> Fields<'b> {
-    /// All values of variable width, one after the other.
+    /// All values of variable width, concatenated.
     #[inline(always)]
     pub(crate) fn variables(&self) -> &'b [u8] {
         self.variables
@@ -517,17 +526,18 @@ impl fmt::Debug for Shape {
 }
 
 impl<'n, T: ExactSizeIterator<Item = (usize, EdmType)> + Clone> Outline<'n, T> {
-    /// Identifies the shape that it outlines, up to collisions.
+    /// The hash that identifies the outlined shape; collisions are possible.
     pub(crate) fn hash(&self) -> ShapeHash {
         let names = crate::codec::hash(crate::codec::HashSeed(0), self.names.as_bytes());
         ShapeHash(self.types.clone().fold(names, |hash, (end, edm)| {
-            // An odd multiplier that spreads what is added over the upper bits; they come down again.
+            // An odd multiplier spreads the input over the upper bits; the shift mixes them into
+            // the lower ones.
             let mixed = (hash ^ (end as u64) << 8 ^ edm as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             mixed ^ mixed >> 29
         }))
     }
 
-    /// True if `shape` has just these names and types.
+    /// True if `shape` has exactly these names and types.
     pub(crate) fn fits(&self, shape: &Shape) -> bool {
         let mut properties = shape.properties.iter();
         self.types.len() == shape.len()
@@ -537,7 +547,7 @@ impl<'n, T: ExactSizeIterator<Item = (usize, EdmType)> + Clone> Outline<'n, T> {
             })
     }
 
-    /// The shape.
+    /// Builds the shape.
     pub(crate) fn to_shape(&self) -> Shape {
         let mut start = 0;
         Shape::from_sorted(self.types.clone().map(|(end, edm)| {
@@ -554,7 +564,7 @@ impl ShapeHash {
     }
 }
 
-/// Puts `value` at the front of what is still to be filled.
+/// Writes `value` at the start of `rest` and advances it.
 #[inline]
 fn fill<const N: usize>(rest: &mut &mut [u8], value: [u8; N]) {
     if let Some((place, behind)) = std::mem::take(rest).split_first_chunk_mut() {
@@ -563,7 +573,8 @@ fn fill<const N: usize>(rest: &mut &mut [u8], value: [u8; N]) {
     }
 }
 
-/// Appends end offsets, behind their width, and bytes of the values of variable width.
+/// Appends the width of end offsets, the end offsets, and the bytes of the values of variable
+/// width.
 fn put_variables(values: &[&[u8]], out: &mut Vec<u8>) {
     let bytes = values.iter().map(|value| value.len()).sum();
     let width = offset_width(bytes);
@@ -582,7 +593,7 @@ fn put_variables(values: &[&[u8]], out: &mut Vec<u8>) {
     }
 }
 
-/// The width of end offsets, and where the bytes behind them start.
+/// The width of end offsets, and the start of the bytes after them.
 #[inline]
 fn variable_area(
     body: &[u8],
@@ -617,7 +628,7 @@ fn end_offset(
     })
 }
 
-/// A value of one of the types of fixed width.
+/// Reads a value of a type of fixed width.
 #[inline]
 fn read_fixed(edm: EdmType, body: &[u8], at: usize) -> Result<ValueRef<'static>, DecodeError> {
     Ok(match edm {
@@ -638,7 +649,7 @@ fn read_fixed(edm: EdmType, body: &[u8], at: usize) -> Result<ValueRef<'static>,
     })
 }
 
-/// The text that is all of `bytes`, which begin at `at` in the body.
+/// The text of all `bytes`, which begin at `at` in the body.
 #[inline]
 fn text(at: usize, bytes: &[u8]) -> Result<ValueRef<'_>, DecodeError> {
     match utf8(bytes) {
@@ -661,7 +672,7 @@ fn last_end<const N: usize>(offsets: &[u8], read: impl Fn(&[u8; N]) -> usize) ->
     Some(end)
 }
 
-/// The least width that holds the end offset `end`.
+/// The least width that can represent the end offset `end`.
 fn offset_width(end: usize) -> usize {
     match end {
         0..=0xff => 1,

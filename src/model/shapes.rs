@@ -1,9 +1,10 @@
-//! The registry of shapes: every shape once, by number, for a whole database.
+//! The registry of shapes: each shape once, by number, for a whole database.
 //!
 //! Invariants
-//! * append-only: a number means the same shape for as long as the registry lives;
-//! * the shapes in it take at most the bytes given; beyond that rows describe themselves;
-//! * every shape in it has only names that a user may give, and not too many.
+//! * append-only: a number refers to the same shape for the lifetime of the registry;
+//! * registered shapes use at most the given number of bytes; beyond that, rows are
+//!   self-describing;
+//! * every registered shape has only valid property names, and no more than the limit.
 //!
 //! Locks: `numbers` guards adding; [`Shapes::get`] and look-ups of recent shapes take no lock.
 
@@ -19,25 +20,25 @@ use crate::sync::{AtomicU64, Mutex, OnceLock, Ordering};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct ShapeId(pub(crate) u32);
 
-/// What the registry makes of a shape.
+/// The result of registering a shape.
 #[derive(Clone, Debug)]
 pub(crate) struct Interned {
     pub(crate) shape: Arc<Shape>,
-    /// `None` if the registry is full or refuses the shape: the row must describe itself.
+    /// `None` if the registry is full or refuses the shape: the row must be self-describing.
     pub(crate) id: Option<ShapeId>,
 }
 
 /// The registry.
 pub(crate) struct Shapes {
     bytes_max: usize,
-    /// Segment `k` holds `SEGMENT_BASE << k` shapes, so that a shape never moves.
+    /// Segment `k` has `SEGMENT_BASE << k` shapes, so that a shape never moves.
     segments: [Segment; SEGMENTS],
-    /// Recent look-ups: the high half of a hash and the number plus one; 0 is nothing.
+    /// Recent look-ups: the upper half of a hash and the number plus one; 0 is empty.
     recent: Box<[AtomicU64]>,
     numbers: Mutex<Registered>,
 }
 
-/// Asks for numbers of shapes of which one mostly is the one before it, as in a group.
+/// Looks up numbers of shapes where most shapes equal the previous one, as in a group.
 pub(crate) struct Numbers<'s, 'e> {
     pub(super) shapes: &'s Shapes,
     last: Option<(&'e Arc<Shape>, Option<ShapeId>)>,
@@ -53,16 +54,16 @@ struct Registered {
 }
 
 const SEGMENT_BASE: u32 = 64;
-/// Together 2^27 shapes: more than any budget holds.
+/// Together 2^27 shapes, more than any budget allows.
 const SEGMENTS: usize = 21;
 const RECENT: usize = if cfg!(loom) { 1 } else { 256 };
-/// More shapes of one hash are somebody's attack, not chance.
+/// More shapes with one hash indicate an attack; they are not registered.
 const COLLISIONS_MAX: usize = 8;
-/// The share of the registry's own structures in a shape's memory.
+/// Memory of the registry's own structures per shape, in bytes.
 const OVERHEAD_BYTES: usize = 96;
 
 impl Shapes {
-    /// A registry whose shapes take at most `bytes_max`.
+    /// Creates a registry whose shapes use at most `bytes_max` bytes.
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self {
             bytes_max,
@@ -72,17 +73,17 @@ impl Shapes {
         }
     }
 
-    /// The memory that the shapes take.
+    /// The memory of the shapes in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.numbers.lock().bytes
     }
 
-    /// The registered shape equal to `shape`; it is added if there is room.
+    /// The registered shape equal to `shape`; it is added if the budget allows.
     pub(crate) fn intern(&self, shape: &Shape) -> Interned {
         self.find_or_add(shape.hash(), |other| **other == *shape, || Arc::new(shape.clone()))
     }
 
-    /// The number of a shape that is shared already; it is added if there is room.
+    /// The number of a shared shape; it is added if the budget allows.
     #[inline]
     pub(crate) fn number(&self, shape: &Arc<Shape>) -> Option<ShapeId> {
         let equal = |other: &Arc<Shape>| Arc::ptr_eq(other, shape) || other == shape;
@@ -90,7 +91,7 @@ impl Shapes {
         recent.map(|(id, _)| id).or_else(|| self.intern_arc(shape).id)
     }
 
-    /// The same as [`Self::intern`] for a shape that is shared already: nothing is copied.
+    /// As [`Self::intern`], for a shared shape, which is not copied.
     pub(crate) fn intern_arc(&self, shape: &Arc<Shape>) -> Interned {
         let equal = |other: &Arc<Shape>| Arc::ptr_eq(other, shape) || other == shape;
         self.find_or_add(shape.hash(), equal, || Arc::clone(shape))
@@ -112,7 +113,7 @@ impl Shapes {
         self.segments.get(segment)?.get()?.get(index)?.get()
     }
 
-    /// How many shapes there are.
+    /// The number of shapes.
     pub(crate) fn len(&self) -> usize {
         self.numbers.lock().len as usize
     }
@@ -136,7 +137,8 @@ impl Shapes {
         }
         let crowded = same_hash.len() >= COLLISIONS_MAX;
         let shape = build();
-        // What no valid entity has must not pass for checked later on.
+        // A registered shape counts as checked, so a shape that no valid entity has is not
+        // registered.
         let valid = shape.is_well_named() && shape.len() <= PROPERTIES_MAX;
         let bytes = shape.memory_bytes() + OVERHEAD_BYTES;
         if crowded || !valid || numbers.bytes.saturating_add(bytes) > self.bytes_max {
@@ -159,7 +161,7 @@ impl Shapes {
         hash: u64,
         equal: impl Fn(&Arc<Shape>) -> bool,
     ) -> Option<(ShapeId, &Arc<Shape>)> {
-        // A stale or torn-looking slot does no harm: the shape itself is compared.
+        // A stale slot is harmless, because the shape itself is compared.
         let slot = self.recent[hash as usize % RECENT].load(Ordering::Acquire);
         if slot >> 32 != hash >> 32 {
             return None;
@@ -173,7 +175,7 @@ impl Shapes {
         self.recent[hash as usize % RECENT].store(slot, Ordering::Release);
     }
 
-    /// False if there is no such segment.
+    /// Returns false if there is no such segment.
     fn store(&self, id: ShapeId, shape: &Arc<Shape>) -> bool {
         let (segment, index) = place(id);
         let Some(slots) = self.segments.get(segment) else {

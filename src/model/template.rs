@@ -1,6 +1,7 @@
-//! Templates of keys: `{carrier}-{origin}` names columns, or properties, whose text is put in; `{{` and `}}` are braces.
+//! Templates of keys: `{carrier}-{origin}` names columns or properties whose text is inserted; `{{`
+//! and `}}` are literal braces.
 //!
-//! Not here: which columns a file has (`cli`).
+//! Not here: the columns of a file (`cli`).
 
 use std::cell::RefCell;
 use std::fmt::Write;
@@ -9,7 +10,7 @@ use super::entity::Entity;
 use super::value::ValueRef;
 use crate::error::{Error, ErrorKind, Result as Answer};
 
-/// A parsed template, its columns by number.
+/// A parsed template that refers to columns by number.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Template(Vec<Part>);
 
@@ -20,10 +21,10 @@ enum Part {
 }
 
 impl Template {
-    /// Parses `template`, finding columns by `column`.
+    /// Parses `template`; `column` maps names to numbers.
     ///
     /// # Errors
-    /// A sentence about what is wrong, the unknown column named.
+    /// A sentence that describes the problem and names an unknown column.
     pub(crate) fn parse(
         template: &str,
         column: impl Fn(&str) -> Option<usize>,
@@ -57,7 +58,7 @@ impl Template {
         Ok(Template(parts))
     }
 
-    /// The template of one column alone.
+    /// The template of a single column.
     #[cfg(any(test, feature = "cli"))]
     pub(crate) fn column(number: usize) -> Template {
         Template(vec![Part::Column(number)])
@@ -75,7 +76,7 @@ impl Template {
     }
 }
 
-/// A key made of an entity's properties, PartitionKey, RowKey and Timestamp among them.
+/// A key formed from an entity's properties, including PartitionKey, RowKey and Timestamp.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeyTemplate {
     template: Template,
@@ -83,7 +84,8 @@ pub(crate) struct KeyTemplate {
 }
 
 impl KeyTemplate {
-    /// Any name may be a property: whether an entity has it is seen with the entity.
+    /// Parses a template with any names; whether an entity has the properties is checked for each
+    /// entity.
     ///
     /// # Errors
     /// `InvalidInput` for a lone brace.
@@ -98,7 +100,7 @@ impl KeyTemplate {
         Ok(Self { template, names: names.into_inner() })
     }
 
-    /// The properties it is made of.
+    /// The properties that form the key.
     pub(crate) fn names(&self) -> &[String] {
         &self.names
     }
@@ -112,12 +114,13 @@ impl KeyTemplate {
         let mut key = Vec::new();
         let text = |i: usize| texts.get(i).map(String::as_bytes).unwrap_or_default();
         self.template.expand(&mut key, text);
-        // Texts put together are a text.
+        // A concatenation of texts is a text.
         String::from_utf8(key).map_err(|_| "")
     }
 }
 
-/// A property as a part of a key: bytes as hexadecimal digits, since Base64 has characters that no key may hold.
+/// A property as a part of a key. Bytes become hexadecimal digits, since Base64 has characters that
+/// are forbidden in keys.
 fn text_of(entity: &Entity, name: &str) -> Option<String> {
     match name {
         "PartitionKey" => return Some(entity.partition_key().to_owned()),

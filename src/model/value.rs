@@ -88,7 +88,7 @@ impl EdmType {
         EdmType::ALL.get(usize::from(code).checked_sub(1)?).copied()
     }
 
-    /// The bytes a value takes in a row; `None` if that depends on the value.
+    /// The width of a value in a row, in bytes; `None` if it depends on the value.
     pub(crate) fn fixed_width(self) -> Option<usize> {
         match self {
             EdmType::String | EdmType::Binary => None,
@@ -157,7 +157,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// The bytes that a value of variable width puts into a row; nothing for the other types.
+    /// The bytes of a value of variable width in a row; empty for the other types.
     #[inline]
     pub(crate) fn variable_bytes(self) -> &'a [u8] {
         match self {
@@ -168,23 +168,23 @@ impl<'a> ValueRef<'a> {
     }
 }
 
-/// How many UTF-16 units `text` has: the unit of every limit on text.
+/// The number of UTF-16 units of `text`, the unit of all limits on text.
 #[inline]
 pub(crate) fn utf16_len(text: &str) -> usize {
     utf16_units(text.as_bytes())
 }
 
-/// The same of the bytes of a text.
+/// As [`utf16_len`], for the UTF-8 bytes of a text.
 #[inline]
 pub(crate) fn utf16_units(text: &[u8]) -> usize {
     if text.is_ascii() {
         return text.len();
     }
-    // One unit per character, two where UTF-8 takes four bytes.
+    // One unit per character, and two for a character of four bytes in UTF-8.
     text.iter().map(|&byte| usize::from(byte & 0xc0 != 0x80) + usize::from(byte >= 0xf0)).sum()
 }
 
-/// A UTF-8 byte such that texts of such bytes sort as UTF-16 units do: EE and EF move behind F4.
+/// Maps a UTF-8 byte so that mapped texts sort as their UTF-16 units do: EE and EF sort after F4.
 #[inline]
 pub(crate) fn utf16_rank(byte: u8) -> u8 {
     if matches!(byte, 0xee | 0xef) { byte + 7 } else { byte }
@@ -194,7 +194,8 @@ pub(crate) fn utf16_rank(byte: u8) -> u8 {
 #[inline]
 pub(crate) fn utf16_cmp(a: &[u8], b: &[u8]) -> Ordering {
     let mut start = 0;
-    // Eight bytes at a time up to the first that differ; in a little-endian word the first byte is the lowest.
+    // Compares eight bytes at a time up to the first difference; in a little-endian word the first
+    // byte is the lowest.
     while let (Some(x), Some(y)) =
         (a.get(start..).and_then(<[u8]>::first_chunk), b.get(start..).and_then(<[u8]>::first_chunk))
     {
@@ -212,7 +213,8 @@ pub(crate) fn utf16_cmp(a: &[u8], b: &[u8]) -> Ordering {
     }
 }
 
-/// Undoes [`utf16_rank`] in a text that may be damaged: what no text ranks as becomes what no text holds.
+/// Reverts [`utf16_rank`] in a text that may be damaged. Bytes that `utf16_rank` never returns
+/// become bytes that are invalid in UTF-8.
 #[inline]
 pub(crate) fn utf16_unrank_in_place(text: &mut [u8]) {
     if text.is_ascii() {
@@ -242,7 +244,7 @@ mod tests {
         assert_eq!((EdmType::from_code(0), EdmType::from_code(9)), (None, None));
     }
 
-    /// Characters around every boundary of either encoding.
+    /// Characters around the boundaries of both encodings.
     const EDGES: [char; 16] = [
         ' ',
         'a',
@@ -274,7 +276,8 @@ mod tests {
         }
     }
 
-    /// Common starts of every length around the width of a word, and ends that differ in one character.
+    /// Common prefixes of every length around the width of a word, and ends that differ in one
+    /// character.
     #[test]
     fn trap_21_texts_compare_in_place_as_utf16_units_do() {
         let mut rng = Rng::from_seed(22);

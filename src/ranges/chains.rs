@@ -1,11 +1,11 @@
-//! The files that a scan reads, as few sources: a scan over a thousand ranges opens as many files at a time as a scan
-//! over the deepest of them.
+//! Combines the files that a scan reads into few sources. A scan over a thousand ranges has no more
+//! files open at a time than a scan over the deepest of them.
 //!
 //! Invariants
-//! * each chain is ascending and disjoint, so that its files are read one after the other;
-//! * of two references that overlap, the newer is in the earlier chain: what stands in later chains, and only that, may
-//!   be hidden by what stands here;
-//! * the run of every range is in the last chain.
+//! * each chain is ascending and disjoint, so that its files are read one after another;
+//! * of two overlapping references, the newer is in the earlier chain: an entry can be hidden only
+//!   by entries of earlier chains;
+//! * the runs of all ranges are in the last chain.
 
 use std::sync::Arc;
 
@@ -15,20 +15,21 @@ use crate::format::span::Span;
 
 use super::{Range, RangeFile, Reference};
 
-/// Files that are read one after the other; for a short span mostly one.
+/// Files that are read one after another; usually one for a short span.
 pub(crate) type Chain<F> = SmallVec<[Reference<F>; 1]>;
 
-/// What a range has few of.
+/// A list that is usually short, per range.
 type Few<T> = SmallVec<[T; 8]>;
 
-/// A reference that can hold keys of the span that is read.
+/// A reference that may contain keys of the span being read.
 struct Inside<'r, F> {
     reference: &'r Reference<F>,
-    /// It has all of the span, and so overlaps every other one inside it.
+    /// True if it covers the whole span, and so overlaps every other reference inside it.
     is_whole: bool,
 }
 
-/// The references of `ranges`, which ascend, that can hold keys of `span` and of which `sees` is true.
+/// The chains of the references of `ranges` that may contain keys of `span` and for which `sees` is
+/// true. Requires: `ranges` ascend.
 pub(crate) fn chains<F: RangeFile + Clone>(
     ranges: &[Arc<Range<F>>],
     span: &Span,
@@ -49,7 +50,8 @@ pub(crate) fn chains<F: RangeFile + Clone>(
         let deepest = levels.iter().max().map_or(0, |level| level + 1);
         chains.reserve(deepest.saturating_sub(chains.len()) + 1);
         chains.resize_with(deepest.max(chains.len()), Chain::new);
-        // In each chain they ascend, and one that has all of the span is alone there.
+        // References in a chain ascend. A reference that covers the whole span is alone in its
+        // chain.
         let mut order: Few<usize> = (0..inside.len()).collect();
         if !inside.iter().all(|inside| inside.is_whole) {
             order.sort_by(|a, b| inside[*a].reference.clip.low.cmp(&inside[*b].reference.clip.low));
@@ -66,7 +68,7 @@ pub(crate) fn chains<F: RangeFile + Clone>(
     chains
 }
 
-/// The reference for a reader of the span, who needs no clip around it.
+/// The reference for a reader of the span. If it covers the span, no clip is needed.
 fn within<F: RangeFile + Clone>(inside: &Inside<'_, F>) -> Reference<F> {
     let Inside { reference, is_whole } = *inside;
     let clip = if is_whole { Span::all() } else { reference.clip.clone() };
@@ -74,7 +76,7 @@ fn within<F: RangeFile + Clone>(inside: &Inside<'_, F>) -> Reference<F> {
 }
 
 impl<F: RangeFile> Range<F> {
-    /// How many sources a scan of it reads at a time.
+    /// The number of sources that a scan of the range reads at a time.
     pub(crate) fn chain_count(&self) -> usize {
         let inside = |reference| Inside { reference, is_whole: false };
         let young: Few<Inside<'_, F>> = self.young.iter().map(inside).collect();
@@ -82,7 +84,7 @@ impl<F: RangeFile> Range<F> {
         young + usize::from(!self.run.is_empty())
     }
 
-    /// The most files that one key may have to be looked for in.
+    /// The maximum number of files that the look-up of one key may search.
     pub(crate) fn depth(&self) -> usize {
         // The depth changes only where a file begins.
         let lows = self.references().map(|(_, reference)| &*reference.clip.low);
@@ -100,7 +102,8 @@ impl<'r, F> Inside<'r, F> {
     }
 }
 
-/// Of each reference, newest first, how many stand over it in the longest pile.
+/// For each reference, newest first, the number of newer references above it in the longest stack
+/// of overlaps.
 fn levels<F>(young: &[Inside<'_, F>]) -> Few<usize> {
     let mut levels: Few<usize> = Few::with_capacity(young.len());
     for (i, reference) in young.iter().enumerate() {

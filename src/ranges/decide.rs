@@ -1,61 +1,68 @@
-//! Which ranges should be divided, where, and which should be joined: pure functions of sizes, loads and ages.
+//! Decides which ranges to divide, where, and which neighbours to merge: pure functions of sizes,
+//! loads and ages.
 //!
-//! A hosted service splits ranges to move partitions to other servers. In one process a range buys smaller merges, delay
-//! that does not spread to its neighbours, and insight. So ranges are cut by size first of all; by load only where a
-//! service would do it and the cut helps; and they are joined late, for a range too many costs some hundred bytes.
+//! Azure Table storage splits ranges to move partitions to other servers. In one process, smaller
+//! ranges mean smaller merges, write delays confined to a range, and statistics per range. So
+//! ranges are cut mainly by size. They are cut by load only where the service would do so and the
+//! cut helps. They are merged late, because a superfluous range costs only some hundred bytes.
 //!
 //! Invariants
-//! * a split by load needs a cut that leaves each side [`DIVIDES_SHARE`] of the load to come: appending (prepending)
-//!   load is taken to come at the upper (lower) end, and one partition is never cut for its load;
-//! * nothing is decided about a load that has not lasted, nor about a range that is younger than that;
-//! * hysteresis: two ranges are joined only if together they are below what is divided by a factor of four in bytes and of
-//!   eight in load, and have been so for an hour.
+//! * a split by load needs a cut that leaves each side [`DIVIDES_SHARE`] of the expected load:
+//!   ascending (descending) inserts are assumed to continue at the upper (lower) end, and a single
+//!   partition is never cut for its load;
+//! * a load counts only after it has lasted, and only in a range that is at least as old;
+//! * hysteresis: two ranges are merged only if together they have at most a quarter of the bytes
+//!   and an eighth of the load at which a range is divided, and have had so for an hour.
 //!
-//! Not here: carrying it out (`lsm::range_split`), statistics (`load`).
+//! Not here: applying decisions (`lsm::range_split`), statistics (`load`).
 
 use crate::format::names::{RangeId, TableId};
 
 use super::load::{Access, HISTORY_MINUTES, LoadSummary, Sample, partition};
 
-/// A range of this many full files is divided: a merge through the whole of it stays a matter of seconds.
+/// A range larger than this many full files is divided, so that a merge of the whole range takes
+/// only seconds.
 const SPLIT_RUN_FILES: u64 = 16;
-/// Two ranges are joined if together they are this part of what is divided.
+/// Two ranges are merged if together they have at most this fraction of the split size.
 const MERGE_PART: u64 = 4;
-/// Operations a second from which a load is divided: what the service promises for one partition, so that the map is
-/// the one that an application would meet there.
+/// Load from which a range is divided, in operations per second. It is the service's target for one
+/// partition, so that the map resembles the one that an application has there.
 const SPLIT_OPS: f64 = 2_000.0;
-/// Two ranges are joined if together they have this part of it.
+/// Two ranges are merged if together their load is below the split load divided by this.
 const MERGE_OPS_PART: f64 = 8.0;
-/// Below this a load is not divided: a flush cuts its files at range boundaries from 1 MB on, so smaller parts would
-/// share their files all the same.
+/// Minimum size for a split by load. A flush cuts its files at range boundaries from 1 MB on, so
+/// smaller ranges would still share files.
 const LOAD_SPLIT_BYTES_MIN: u64 = 4 << 20;
-/// A load must have lasted for so many minutes, as the service waits five to ten.
+/// Minutes that a load must last before a split; the service waits five to ten.
 const HOT_MINUTES: usize = 5;
-/// And in none of them fall below this part of the threshold: a burst of seconds is none.
+/// Minimum load in each of these minutes, as a fraction of the threshold. It excludes bursts of
+/// seconds.
 const HOT_PART: f64 = 0.5;
-/// Ranges must have been cold for so many minutes before they are joined.
+/// Minutes that ranges must be cold before they are merged.
 const COLD_MINUTES: usize = HISTORY_MINUTES;
-/// What the smaller side of a divided load must have: with less, the larger side is as hot as before.
+/// Minimum share of the smaller side of a divided load. With less, the larger side is as hot as
+/// before.
 pub(crate) const DIVIDES_SHARE: f64 = 0.25;
-/// Fewer sampled keys say nothing about shares: the standard error would be above 9 %.
+/// Minimum number of sampled keys to estimate shares. With fewer, the standard error exceeds 9 %.
 const SAMPLES_MIN: usize = 32;
-/// From this share of all operations on, one partition is the load.
+/// Share of all operations from which one partition is considered the whole load.
 pub(crate) const ONE_PARTITION_SHARE: f64 = 0.75;
-/// From this share of writes on, inserts are called ascending (descending). By chance it is 1 in 16.
+/// Share of writes from which inserts are considered ascending (descending); by chance it is 1 in
+/// 16.
 pub(crate) const DIRECTED_SHARE: f64 = 0.5;
-/// Where a range that grows at its end is cut: the lower part comes to rest nearly full.
+/// Position of the cut in a range that grows at its end, so that the lower part stays nearly full.
 const ASCENDING_CUT: f64 = 0.875;
-/// A boundary between partitions is taken if it leaves each side this part of the bytes; else the cut goes
-/// through a partition.
+/// A cut between partitions must leave each side this share of the bytes; otherwise the cut divides
+/// a partition.
 const SIZE_SHARE_MIN: f64 = 0.2;
-/// Caps: a map is read whole, and an edit is written for each split.
+/// Maximum number of ranges of a table. A map is read as a whole, and each split writes an edit.
 const TABLE_RANGES_MAX: usize = 1_024;
-/// Beyond the first range of each table.
+/// Maximum number of ranges of a database beyond the first of each table.
 const DATABASE_SPLITS_MAX: usize = 8_192;
-/// One in two seconds: 16 GB of new data in a minute at the default size.
+/// One split in two seconds: 16 GB of new data per minute at the default size.
 const SPLITS_PER_MINUTE: usize = 30;
 
-/// The thresholds in use.
+/// The thresholds for decisions.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Limits {
     pub(crate) split_bytes: u64,
@@ -70,19 +77,19 @@ pub(crate) struct Limits {
     pub(crate) splits_per_minute: usize,
 }
 
-/// A range as decisions see it.
+/// The state of a range for decisions.
 #[derive(Clone, Debug)]
 pub(crate) struct RangeState {
     pub(crate) id: RangeId,
     pub(crate) table: TableId,
-    /// Of all its references, clipped as well as is known without reading.
+    /// Bytes of all its references, clipped as precisely as is known without reading files.
     pub(crate) bytes: u64,
     pub(crate) load: LoadSummary,
-    /// Seconds since it was split or joined, created, or the database was opened.
+    /// Seconds since it was split, merged or created, or since the database was opened.
     pub(crate) age: f64,
 }
 
-/// What the caps look at, besides the map itself.
+/// The inputs of the caps, in addition to the map itself.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pace {
     /// Ranges of the whole database beyond the first of each table.
@@ -91,33 +98,33 @@ pub(crate) struct Pace {
     pub(crate) splits_last_minute: usize,
 }
 
-/// A key that a range may be cut at.
+/// A key at which a range may be cut.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub(crate) key: Box<[u8]>,
-    /// About how many bytes of the range are below it.
+    /// Approximate bytes of the range below the key.
     pub(crate) below: u64,
 }
 
-/// What kind of load a range has.
+/// The pattern of a range's load.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum LoadShape {
-    /// Too few operations to say.
+    /// There are too few operations to classify it.
     Unknown,
-    /// Inserts come above all others, so that the last range takes them all: no cut helps.
+    /// Inserts are above all other keys, so that the last range receives all of them: no cut helps.
     Ascending,
-    /// Below all others.
+    /// Inserts are below all other keys.
     Descending,
-    /// One partition is the load.
+    /// One partition has nearly all of the load.
     OnePartition,
-    /// Cut here, the lower side has this share.
+    /// A cut at this key leaves the lower side this share.
     Divides { at: Box<[u8]>, lower_share: f64 },
-    /// No cut leaves both sides enough.
+    /// No cut leaves enough load on both sides.
     Uneven,
 }
 
 impl Limits {
-    /// The limits of a database whose full files have this size.
+    /// The limits of a database with full files of this size.
     pub(crate) fn for_files(run_file_bytes: u64) -> Self {
         let split_bytes = run_file_bytes.saturating_mul(SPLIT_RUN_FILES);
         Self {
@@ -135,20 +142,21 @@ impl Limits {
     }
 }
 
-/// True if the caps let a table with so many ranges have one more.
+/// True if the caps allow one more range in a table with this many.
 pub(crate) fn may_split(table_ranges: usize, pace: Pace, limits: &Limits) -> bool {
     table_ranges < limits.table_ranges_max
         && pace.database_splits < limits.database_splits_max
         && pace.splits_last_minute < limits.splits_per_minute
 }
 
-/// True if a range of so many bytes is to be divided.
+/// True if a range of this size must be divided.
 pub(crate) fn is_too_large(bytes: u64, limits: &Limits) -> bool {
     bytes > limits.split_bytes
 }
 
-/// Where to cut a range of `bytes`, of whose inserts `ascending` come at the end: between two partitions if one such
-/// place divides well enough, else at a key. `candidates` ascend and lie above the start of the range; `None` if there are none.
+/// The key at which to cut a range of `bytes` for its size; `ascending` is the share of inserts at
+/// its end. The cut is between two partitions if that divides well enough, otherwise at a key.
+/// `candidates` ascend and are above the start of the range. Returns `None` if there are none.
 pub(crate) fn cut_by_size(
     candidates: &[Candidate],
     bytes: u64,
@@ -163,7 +171,7 @@ pub(crate) fn cut_by_size(
         let below = candidate.below as f64;
         below >= least && bytes as f64 - below >= least
     };
-    // A partition that begins after one candidate and not after the next begins between the two.
+    // If the partition changes between one candidate and the next, the boundary is between the two.
     let pairs =
         candidates.windows(2).filter(|pair| partition(&pair[0].key) != partition(&pair[1].key));
     let between = pairs.map(|pair| &pair[1]).filter(|candidate| divides(candidate)).min_by(nearest);
@@ -173,7 +181,7 @@ pub(crate) fn cut_by_size(
     }
 }
 
-/// Where to cut a range for its load, if that has lasted and divides.
+/// The key at which to cut a range for its load, if the load has lasted and can be divided.
 pub(crate) fn split_by_load(range: &RangeState, limits: &Limits) -> Option<Box<[u8]>> {
     let has_lasted = range.age >= limits.hot_minutes as f64 * 60.0 && is_hot(&range.load, limits);
     if !has_lasted || range.bytes < limits.load_split_bytes_min {
@@ -185,7 +193,7 @@ pub(crate) fn split_by_load(range: &RangeState, limits: &Limits) -> Option<Box<[
     }
 }
 
-/// True if two neighbours are small and have been cold for long.
+/// True if two neighbours are small and have been cold long enough.
 pub(crate) fn should_merge(lower: &RangeState, upper: &RangeState, limits: &Limits) -> bool {
     let peak = |range: &RangeState| range.bytes.max(range.load.bytes_peak);
     let bytes = peak(lower).saturating_add(peak(upper));
@@ -197,7 +205,7 @@ pub(crate) fn should_merge(lower: &RangeState, upper: &RangeState, limits: &Limi
         && are_cold(&lower.load.minutes, &upper.load.minutes, limits)
 }
 
-/// What kind of load it is.
+/// Classifies a load.
 pub(crate) fn shape(load: &LoadSummary) -> LoadShape {
     let is = |access: Access| load.samples.iter().filter(|s| s.access == access).count();
     let (all, ascending, descending) =
@@ -221,11 +229,12 @@ pub(crate) fn shape(load: &LoadSummary) -> LoadShape {
     }
 }
 
-/// The start of the partition at which the samples, sorted by key, divide best, with the lower side's share.
+/// The start of the partition at which the samples, sorted by key, divide best, and the lower
+/// side's share.
 fn best_cut(samples: &[Sample]) -> Option<(Box<[u8]>, f64)> {
     let all = samples.len() as f64;
     debug_assert!(samples.is_sorted_by(|a, b| a.key <= b.key), "samples are in order of keys");
-    // Ascending inserts will come above any cut, descending ones below it.
+    // Future ascending inserts will be above any cut, descending ones below it.
     let mut lower = samples.iter().filter(|s| s.access == Access::Descending).count();
     let mut best: Option<(&Sample, f64)> = None;
     for pair in samples.windows(2) {
@@ -242,7 +251,7 @@ fn best_cut(samples: &[Sample]) -> Option<(Box<[u8]>, f64)> {
     divides.then(|| (partition(&above.key).into(), share))
 }
 
-/// True if the last minutes were hot, all of them.
+/// True if each of the last minutes was hot.
 fn is_hot(load: &LoadSummary, limits: &Limits) -> bool {
     let Some(minutes) = load.minutes.get(..limits.hot_minutes) else { return false };
     let mean = minutes.iter().sum::<f64>() / minutes.len().max(1) as f64;
@@ -250,7 +259,7 @@ fn is_hot(load: &LoadSummary, limits: &Limits) -> bool {
     mean >= limits.split_ops && minutes.iter().all(|rate| *rate >= lowest)
 }
 
-/// True if two ranges were cold in each of the last minutes, taken together.
+/// True if the sum of both loads was cold in each of the last minutes.
 fn are_cold(lower: &[f64], upper: &[f64], limits: &Limits) -> bool {
     let rate = |minutes: &[f64], at: usize| minutes.get(at).copied().unwrap_or(0.0);
     (0..limits.cold_minutes).all(|at| rate(lower, at) + rate(upper, at) < limits.merge_ops)

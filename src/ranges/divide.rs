@@ -1,11 +1,12 @@
 //! Dividing a range and merging neighbours, as edits that move no bytes.
 //!
 //! Invariants
-//! * the children, or the merged range, cover the keys that were covered before, and reference the same files with the
-//!   same keys of each: what a reader finds does not change;
-//! * a merged range references a file once, so that files of both sides must touch, or have no key in between.
+//! * the new ranges cover the same keys as the old ones, and reference the same files with the same
+//!   keys of each, so that reads return the same results;
+//! * a merged range references a file once, so the parts of a file on both sides must touch, or
+//!   have no key in between.
 //!
-//! Not here: when to divide, where, and carrying it out (`lsm::range_split`).
+//! Not here: when and where to divide, and applying the edit (`lsm::range_split`).
 
 use crate::format::edit::{Placement, RangeMeta, ReferenceMeta, VersionEdit};
 use crate::format::names::RangeId;
@@ -13,10 +14,10 @@ use crate::format::span::Span;
 
 use super::{Range, RangeFile, Reference};
 
-/// The edit that divides `range` at `key` into two with these ids. `left_bytes` estimates how many bytes of a reference
-/// that `key` cuts lie below it.
+/// The edit that divides `range` at `key` into two ranges with these ids. For a reference that
+/// `key` cuts, `left_bytes` estimates its bytes below `key`.
 ///
-/// Requires: `key` lies in the span, above its start.
+/// Requires: `key` is inside the span, above its start.
 pub(crate) fn split<F: RangeFile>(
     range: &Range<F>,
     key: &[u8],
@@ -54,8 +55,9 @@ pub(crate) fn split<F: RangeFile>(
     edit
 }
 
-/// The edit that makes one range, `id`, of two neighbours; `None` if they are none, or cannot be one range as their
-/// files lie. `gap_is_empty` says whether a file is known to have no key between its clips on both sides.
+/// The edit that merges two neighbours into one range, `id`. Returns `None` if they are not
+/// neighbours, or if their files do not allow one range. `gap_is_empty` returns whether a file is
+/// known to have no key between its clips on both sides.
 pub(crate) fn merge<F: RangeFile + Clone>(
     left: &Range<F>,
     right: &Range<F>,
@@ -79,7 +81,8 @@ pub(crate) fn merge<F: RangeFile + Clone>(
         }
         let clip = Span::new(&reference.clip.low, other.clip.high.as_deref());
         let bytes = reference.bytes.saturating_add(other.bytes).min(reference.file.bytes());
-        // Where one side merged into its run what is young on the other, it may still be young in both.
+        // One side may have merged newer files into its run while the file is young on the other.
+        // It may still be young in both.
         let is_run = (placement, other_placement) == (Placement::Run, Placement::Run);
         let placement = if is_run { Placement::Run } else { Placement::Young };
         merged.add(placement, Reference::new(reference.file.clone(), clip, Some(bytes)));

@@ -1,47 +1,51 @@
-//! The load of one range: rates, their last hour, shape, and a sample of the keys asked for. Pure: time is a number passed in.
+//! The load of one range: rates, their last hour, pattern, and a sample of accessed keys. Pure:
+//! time is an argument.
 //!
-//! It is fed with sampled operations: one call stands for `weight` of them, so that the way of a read or a write pays
-//! almost nothing.
+//! The input is sampled operations. One call stands for `weight` operations, so that reads and
+//! writes have almost no overhead.
 //!
 //! Invariants
-//! * time goes in steps of [`STEP_SECONDS`]; whatever is asked, the answer depends on the calls and their times only;
-//! * everything has a fixed size: about 8 KiB for a busy range, a few hundred bytes for a quiet one;
-//! * what fades does so with time, not with further operations, and all of it at one pace ([`HALF_LIFE_SECONDS`]),
-//!   but distinct partitions, which are those of the last one to two [`GENERATION_SECONDS`].
+//! * time advances in steps of [`STEP_SECONDS`]; results depend only on the calls and their times;
+//! * the size is bounded: about 8 KiB for a busy range, a few hundred bytes for a quiet one;
+//! * values decay with time, not with further operations, all with the same half-life
+//!   ([`HALF_LIFE_SECONDS`]). The exception is distinct partitions, which cover the last one to two
+//!   [`GENERATION_SECONDS`].
 //!
-//! Not here: which operations are sampled (`lsm::load_sampling`), what follows from a load (`decide`).
+//! Not here: the choice of sampled operations (`lsm::load_sampling`), decisions (`decide`).
 
 use crate::format::key::partition_of;
 use crate::rng::Rng;
 
 use super::sketch::{Distinct, Heaviest, Heavy, partition_hash};
 
-/// Averages move in steps of this: fine enough beside a half-life, and no exponential function, whose last bit
-/// differs from machine to machine, is needed.
+/// Step of averages, in seconds. It is small in comparison with the half-life. Steps avoid an
+/// exponential function, whose last bit differs between machines.
 pub(crate) const STEP_SECONDS: f64 = 5.0;
-/// Of averages and weights: a load that changed shows within a minute or two, one second's burst does not.
+/// Half-life of averages and weights, in seconds. A changed load is visible within a minute or two;
+/// a burst of one second is not.
 pub(crate) const HALF_LIFE_SECONDS: f64 = 60.0;
 const _: () = assert!(HALF_LIFE_SECONDS / STEP_SECONDS == 12.0, "FADE goes with them");
 /// 2^(-1/12).
 const FADE: f64 = 0.943_874_312_681_693_5;
-/// After so many steps nothing is left.
+/// Number of steps after which values are zero.
 const FADED_STEPS: u64 = 1_000;
-/// Minutes that are remembered: as long as `decide` wants a range to be cold.
+/// Minutes of history: as long as `decide` requires a range to be cold.
 pub(crate) const HISTORY_MINUTES: usize = 60;
 const STEPS_PER_MINUTE: u64 = 12;
-/// Distinct partitions are counted anew after this.
+/// Interval after which counting distinct partitions restarts, in seconds.
 pub(crate) const GENERATION_SECONDS: f64 = 600.0;
-/// Keys kept: a share of 20 % is told from one of 35 % at three standard deviations.
+/// Sampled keys kept. They distinguish a share of 20 % from 35 % at three standard deviations.
 pub(crate) const SAMPLES: usize = 64;
-/// Each range is merged for its readers this often at most, whatever that writes.
+/// Minimum interval between two merges of a range for its readers, in seconds.
 pub(crate) const TURN_SECONDS: f64 = 3_600.0;
-/// A write above (below) all of the last so many sampled writes is ascending (descending): by chance 1 in 16.
+/// A write above (below) all of this many preceding sampled writes is ascending (descending); by
+/// chance 1 in 16.
 const RECENT_WRITES: usize = 15;
 
-/// What is known of the load of one range.
+/// The statistics of the load of one range.
 #[derive(Clone, Debug)]
 pub(crate) struct RangeLoad {
-    /// Steps since the clock's start; everything is as of the beginning of this one.
+    /// Steps since the start of the clock; all values are as of the start of this step.
     step: u64,
     reads: Average,
     writes: Average,
@@ -49,78 +53,80 @@ pub(crate) struct RangeLoad {
     descending: Average,
     history: History,
     heaviest: Heaviest,
-    /// The generation under way and the one before.
+    /// The current and the previous generation.
     distinct: [Distinct; 2],
     generation: u64,
-    /// Partitions that a load had which this one is a part of; until the next generation but one.
+    /// Distinct partitions of the load from which this one was split, until the generation after
+    /// the next.
     inherited: [f64; 2],
     samples: Vec<Sample>,
-    /// Faded weight of what the samples stand for.
+    /// Decayed weight that the samples represent.
     sampled: f64,
     recent: Vec<Box<[u8]>>,
     next_recent: usize,
-    /// The largest size in the hour under way and in the one before.
+    /// The largest size in the current and in the previous hour.
     peaks: [u64; 2],
     hour: u64,
     loss: Loss,
     rng: Rng,
 }
 
-/// What readers lose by files that lie over one another: rows, each times the files beside one that it was looked for in.
+/// Losses of readers from overlapping files: rows looked up, each multiplied by the number of files
+/// searched beyond one.
 #[derive(Clone, Debug, Default)]
 struct Loss {
     rows: f64,
-    /// When the last turn began.
+    /// Start of the last turn.
     turn: Option<f64>,
     in_turn: bool,
 }
 
-/// A key that was asked for.
+/// An accessed key.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Sample {
     pub(crate) key: Box<[u8]>,
     pub(crate) access: Access,
 }
 
-/// How a key was asked for.
+/// The kind of an access to a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
-    /// Among the keys written before.
+    /// A write within the range of recently written keys.
     Write,
-    /// Above all keys written lately: the next one will be higher still.
+    /// A write above all recently written keys: the next one is expected to be higher still.
     Ascending,
-    /// Below all keys written lately.
+    /// A write below all recently written keys.
     Descending,
 }
 
-/// A load at a moment.
+/// The load at a point in time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LoadSummary {
-    /// Operations a second, as decaying averages; a row that a scan passes is a read.
+    /// Operations per second, as decaying averages; a row visited by a scan is a read.
     pub(crate) reads: f64,
     pub(crate) writes: f64,
-    /// Of the writes, 0 to 1.
+    /// Shares of the writes, 0 to 1.
     pub(crate) ascending: f64,
     pub(crate) descending: f64,
-    /// Partitions asked for in the last ten to twenty minutes, of the sampled operations.
+    /// Distinct partitions accessed in the last 10 to 20 minutes, among the sampled operations.
     pub(crate) distinct: f64,
-    /// Heaviest first, with their share of all operations, 0 to 1.
+    /// In descending order of weight, with their shares of all operations, 0 to 1.
     pub(crate) heaviest: Vec<(Heavy, f64)>,
-    /// By key.
+    /// In key order.
     pub(crate) samples: Vec<Sample>,
-    /// Reads and writes a second in each of the last [`HISTORY_MINUTES`] full minutes, the newest first; zeros for those
-    /// before the first operation. Empty stands for zeros.
+    /// Reads and writes per second in each of the last [`HISTORY_MINUTES`] full minutes, newest
+    /// first; zeros before the first operation. An empty list means zeros.
     pub(crate) minutes: Vec<f64>,
-    /// The largest size that was noted in the last one to two hours.
+    /// The largest recorded size in the last one to two hours.
     pub(crate) bytes_peak: u64,
 }
 
-/// Operations a second.
+/// A decaying average of operations per second.
 #[derive(Clone, Copy, Debug, Default)]
 struct Average {
     faded: f64,
-    /// In the step under way.
+    /// Operations in the current step.
     now: f64,
 }
 
@@ -128,13 +134,13 @@ struct Average {
 #[derive(Clone, Debug)]
 struct History {
     minutes: [f32; HISTORY_MINUTES],
-    /// In the minute under way.
+    /// Operations in the current minute.
     now: f64,
     minute: u64,
 }
 
 impl RangeLoad {
-    /// The load of a range that nobody asked for yet. `seed` decides which keys are kept.
+    /// The load of a range without any access so far. `seed` determines the sampled keys.
     pub(crate) fn new(seed: u64, now: f64) -> Self {
         let step = step_at(now);
         Self {
@@ -163,14 +169,14 @@ impl RangeLoad {
         }
     }
 
-    /// `weight` reads, one of them of `key`.
+    /// Records `weight` reads, one of them of `key`.
     pub(crate) fn read(&mut self, key: &[u8], weight: f64, now: f64) {
         self.advance(now);
         self.reads.now += weight;
         self.record(key, Access::Read, weight);
     }
 
-    /// `weight` writes, one of them of `key`.
+    /// Records `weight` writes, one of them of `key`.
     pub(crate) fn write(&mut self, key: &[u8], weight: f64, now: f64) {
         self.advance(now);
         self.writes.now += weight;
@@ -183,7 +189,7 @@ impl RangeLoad {
         self.record(key, access, weight);
     }
 
-    /// How large the range is now.
+    /// Records the current size of the range.
     pub(crate) fn record_bytes(&mut self, bytes: u64, now: f64) {
         self.advance(now);
         self.peaks[0] = self.peaks[0].max(bytes);
@@ -216,7 +222,7 @@ impl RangeLoad {
         }
     }
 
-    /// Reads and writes a second: of the summary what is cheap.
+    /// Reads and writes per second: the inexpensive part of the summary.
     pub(crate) fn rates(&self, now: f64) -> [f64; 2] {
         let steps = step_at(now).saturating_sub(self.step);
         [self.reads, self.writes].map(|mut average| {
@@ -227,17 +233,18 @@ impl RangeLoad {
         })
     }
 
-    /// Readers lost so many rows more.
+    /// Adds `rows` to the losses of readers.
     pub(crate) fn lose(&mut self, rows: f64) {
         self.loss.rows += rows;
     }
 
-    /// Rows that readers have lost since nothing lay over the run.
+    /// Rows lost by readers since the range last had no files above its run.
     pub(crate) fn lost(&self) -> f64 {
         self.loss.rows
     }
 
-    /// From now on the range has its turn to be merged, whatever that writes; false if it has it, or had one lately.
+    /// Starts the range's turn to be merged, whatever the merge writes. Returns false during a turn
+    /// and within [`TURN_SECONDS`] of the start of the last one.
     pub(crate) fn begin_turn(&mut self, now: f64) -> bool {
         let had_one = self.loss.turn.is_some_and(|turn| now < turn + TURN_SECONDS);
         if !had_one && !self.loss.in_turn {
@@ -252,14 +259,14 @@ impl RangeLoad {
         self.loss.in_turn
     }
 
-    /// Nothing lies over the run any more.
+    /// Records that no file is above the run any more.
     pub(crate) fn record_merged(&mut self) {
         self.loss.rows = 0.0;
         self.loss.in_turn = false;
     }
 
-    /// Divides the load as a range is divided at a key: what is known of single keys goes where they belong, the rest
-    /// by the shares of the sampled keys.
+    /// Divides the load like a range divided at a key. Statistics of single keys are assigned to
+    /// their side, the others by the shares of the sampled keys.
     pub(crate) fn split(mut self, at: &[u8], now: f64) -> (RangeLoad, RangeLoad) {
         self.advance(now);
         let is_left = |key: &[u8]| key < at;
@@ -277,7 +284,7 @@ impl RangeLoad {
         (left, right)
     }
 
-    /// The load of two neighbours that become one range, `self` being the lower one.
+    /// Merges the loads of two neighbours that become one range; `self` is the lower one.
     pub(crate) fn join(mut self, mut upper: RangeLoad, now: f64) -> RangeLoad {
         self.advance(now);
         upper.advance(now);
@@ -296,7 +303,7 @@ impl RangeLoad {
         for (own, other) in self.peaks.iter_mut().zip(upper.peaks) {
             *own = own.saturating_add(other);
         }
-        // Each side has room in proportion to what its samples stand for.
+        // Each side contributes samples in proportion to the weight that its samples represent.
         let all = self.sampled + upper.sampled;
         let room = SAMPLES.min(self.samples.len() + upper.samples.len());
         let share = if all > 0.0 { self.sampled / all } else { 0.5 };
@@ -309,23 +316,25 @@ impl RangeLoad {
         self.loss.rows += upper.loss.rows;
         self.loss.turn = self.loss.turn.into_iter().chain(upper.loss.turn).reduce(f64::max);
         self.loss.in_turn &= upper.loss.in_turn;
-        // What was written lately is the upper one's if it ascends, the lower one's if it descends.
+        // Recent writes are those of the upper side if the load ascends, and those of the lower
+        // side if it descends.
         if upper.writes.rate() > self.writes.rate() {
             (self.recent, self.next_recent) = (upper.recent, upper.next_recent);
         }
         self
     }
 
-    /// True if forgetting it loses nothing but zeros, and what readers lost an hour ago.
+    /// True if the load can be discarded without losing more than zeros and the readers' losses of
+    /// an hour ago.
     pub(crate) fn is_idle(&mut self, now: f64) -> bool {
         self.advance(now);
-        // What came in the step under way is in no rate yet.
+        // Operations of the current step are not in the rates yet.
         let is_cold = [self.reads, self.writes].iter().all(|average| average.now == 0.0)
             && self.reads.rate() + self.writes.rate() < 1e-3;
         is_cold && self.history.rates().all(|rate| rate < 1e-3)
     }
 
-    /// The part of a divided load on one side.
+    /// Reduces a divided load to the part of one side.
     fn take_part(&mut self, share: f64, partitions: f64, is_here: impl Fn(&[u8]) -> bool) {
         debug_assert!((0.0..=1.0).contains(&share), "a share is a part of one");
         for average in self.averages() {
@@ -338,7 +347,8 @@ impl RangeLoad {
         self.sampled *= share;
         self.recent.retain(|key| is_here(key));
         self.next_recent = 0;
-        // How large each part was is not known; it is young, and young ranges are not joined.
+        // The size of each part was not recorded. The part is young, and young ranges are not
+        // merged.
         self.peaks = [0; 2];
         self.distinct = [Distinct::default(), Distinct::default()];
         for sample in &self.samples {
@@ -347,7 +357,7 @@ impl RangeLoad {
         self.inherited = [(partitions * share).max(self.distinct[0].count()), 0.0];
     }
 
-    /// How many partitions were asked for in both generations.
+    /// The number of partitions accessed in both generations.
     fn partitions(&self) -> f64 {
         let mut both = self.distinct[0].clone();
         both.join(&self.distinct[1]);
@@ -358,7 +368,7 @@ impl RangeLoad {
         [&mut self.reads, &mut self.writes, &mut self.ascending, &mut self.descending]
     }
 
-    /// Lets everything fade up to `now`. A clock that stands still, or a caller that is late, changes nothing.
+    /// Decays all values up to `now`. Has no effect if `now` is not later than the current step.
     fn advance(&mut self, now: f64) {
         let step = step_at(now);
         if step <= self.step {
@@ -389,7 +399,7 @@ impl RangeLoad {
         }
     }
 
-    /// Whether a written key goes on where the last ones ended.
+    /// Classifies a written key relative to the recent ones.
     fn direction(&mut self, key: &[u8]) -> Access {
         debug_assert!(self.recent.len() <= RECENT_WRITES, "few recent keys are kept");
         let is_known = self.recent.len() == RECENT_WRITES;
@@ -409,8 +419,8 @@ impl RangeLoad {
         access
     }
 
-    /// Counts the key's partition, and keeps the key with the probability that makes all faded weight equally likely
-    /// to be in the sample.
+    /// Counts the key's partition. Samples the key with a probability that gives all decayed weight
+    /// the same chance to be in the sample.
     fn record(&mut self, key: &[u8], access: Access, weight: f64) {
         self.history.now += weight;
         let partition = partition(key);
@@ -422,7 +432,7 @@ impl RangeLoad {
         if self.samples.len() < SAMPLES {
             return self.samples.push(sample());
         }
-        // 53 bits of the number: a fraction that is exact everywhere.
+        // 53 bits of the number: a fraction that is exact on every machine.
         let chance = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         if chance * self.sampled < SAMPLES as f64 * weight {
             let at = self.rng.index(SAMPLES);
@@ -432,14 +442,14 @@ impl RangeLoad {
 }
 
 impl LoadSummary {
-    /// Reads and writes a second.
+    /// Reads and writes per second.
     pub(crate) fn ops(&self) -> f64 {
         self.reads + self.writes
     }
 }
 
 impl Average {
-    /// Ends the step under way, and the empty ones behind it.
+    /// Ends the current step and the empty steps after it.
     fn advance(&mut self, fade: f64) {
         self.faded = self.faded * fade + self.now / STEP_SECONDS * (1.0 - FADE) * (fade / FADE);
         self.now = 0.0;
@@ -459,7 +469,7 @@ impl History {
         let passed = passed.min(HISTORY_MINUTES);
         self.minutes.rotate_right(passed);
         self.minutes[..passed].fill(0.0);
-        // After a gap the minute that ended is not the last one.
+        // After a gap the ended minute is not the previous one.
         let ended = (minute - self.minute - 1) as usize;
         if ended < HISTORY_MINUTES {
             self.minutes[ended] = (self.now / 60.0) as f32;
@@ -468,7 +478,7 @@ impl History {
         self.minute = minute;
     }
 
-    /// Of each full minute, the newest first.
+    /// The rates of the full minutes, newest first.
     fn rates(&self) -> impl Iterator<Item = f64> {
         self.minutes.iter().map(|rate| f64::from(*rate))
     }
@@ -486,13 +496,13 @@ impl History {
     }
 }
 
-/// What the keys of one partition begin with; of a key that is none, all of it.
+/// The common prefix of a partition's keys; the whole key if it is not a valid key.
 pub(super) fn partition(key: &[u8]) -> &[u8] {
     partition_of(key).unwrap_or(key)
 }
 
 fn step_at(now: f64) -> u64 {
-    // Saturates: time before the clock's start is its start.
+    // The conversion saturates: earlier times count as the start of the clock.
     (now / STEP_SECONDS) as u64
 }
 
@@ -504,7 +514,7 @@ fn generation_at(now: f64) -> u64 {
     (now / GENERATION_SECONDS) as u64
 }
 
-/// [`FADE`] to the power of `steps`, by multiplications alone.
+/// [`FADE`] to the power of `steps`, by multiplications only.
 fn fade(steps: u64) -> f64 {
     if steps > FADED_STEPS {
         return 0.0;

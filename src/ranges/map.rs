@@ -1,7 +1,8 @@
 //! All ranges of a database, in key order.
 //!
-//! Finding a range by key takes a binary search; by its id, a walk over a dense list of ids, which is short beside the
-//! copy of the map that every change of a version makes anyhow.
+//! A range is found by key with a binary search, and by id with a linear search of a dense list of
+//! ids. That search is short in comparison with the copy of the map that every version change
+//! makes.
 
 use std::sync::Arc;
 
@@ -10,12 +11,12 @@ use crate::format::span::Span;
 
 use super::{Range, RangeFile};
 
-/// Ranges by key. Cloning copies one pointer a range.
+/// Ranges ordered by key. A clone copies one pointer per range.
 #[derive(Clone, Debug)]
 pub(crate) struct RangeMap<F> {
     /// Ascending and disjoint.
     ranges: Vec<Arc<Range<F>>>,
-    /// Their ids, in the same order.
+    /// The ids of the ranges, in the same order.
     ids: Vec<RangeId>,
 }
 
@@ -26,11 +27,11 @@ impl<F> Default for RangeMap<F> {
 }
 
 impl<F: RangeFile + Clone> RangeMap<F> {
-    /// The range that `key` belongs to.
+    /// The range that contains `key`.
     #[inline]
     pub(crate) fn range_for(&self, key: &[u8]) -> Option<&Arc<Range<F>>> {
         let at = self.ranges.partition_point(|range| range.span.ends_before(key));
-        // It does not end before the key: only its beginning is left to be asked.
+        // The range does not end before the key, so only its start remains to be compared.
         self.ranges.get(at).filter(|range| *range.span.low <= *key)
     }
 
@@ -51,12 +52,12 @@ impl<F: RangeFile + Clone> RangeMap<F> {
         self.ranges.len()
     }
 
-    /// The range with this id; linear.
+    /// The range with this id; linear time.
     pub(crate) fn get(&self, id: RangeId) -> Option<&Arc<Range<F>>> {
         self.ranges.get(self.ids.iter().position(|other| *other == id)?)
     }
 
-    /// Where the range with this id stands, looking at `hint` and behind it first.
+    /// The position of the range with this id. Checks `hint` and the next position first.
     pub(crate) fn position(&self, id: RangeId, hint: usize) -> Option<usize> {
         debug_assert_eq!(self.ids.len(), self.ranges.len(), "each range has its id");
         let near = self.ids.iter().skip(hint).take(2).position(|other| *other == id);
@@ -69,13 +70,14 @@ impl<F: RangeFile + Clone> RangeMap<F> {
         self.ranges.get(position)
     }
 
-    /// The range at `position`, copied first if somebody else holds it.
+    /// The range at `position`, copied first if it is shared.
     pub(crate) fn at_mut(&mut self, position: usize) -> Option<&mut Range<F>> {
         self.ranges.get_mut(position).map(Arc::make_mut)
     }
 
-    /// Takes the ranges `gone` out, which must hold no file, and puts `new` in; or says what is wrong, and then the map
-    /// must not be used. Linear, however many there are.
+    /// Removes the ranges `gone`, which must have no files, and adds `new`. Returns an error for a
+    /// violated invariant; the map must not be used after that. Linear time for any number of
+    /// changes.
     pub(crate) fn change(
         &mut self,
         gone: &[RangeId],
@@ -142,7 +144,7 @@ impl<F: RangeFile + Clone> RangeMap<F> {
         Ok(())
     }
 
-    /// Says which invariant is broken, in any range or between them.
+    /// Reports a violated invariant, within a range or between ranges.
     pub(crate) fn check(&self) -> Result<(), String> {
         for pair in self.ranges.windows(2) {
             let [a, b] = pair else { continue };

@@ -1,13 +1,17 @@
-//! Contiguous key ranges, each with references to the files of its own small tree. Pure, and generic in what a file is.
+//! Contiguous key ranges, each with references to the files of its own small tree. Pure, and
+//! generic over the file type.
 //!
-//! Invariants, which [`Range::check`] and [`RangeMap::change`] hold
-//! * ranges do not overlap; a key belongs to one range at most;
-//! * a reference lies inside its range, and a range references a file once;
-//! * of two references that overlap, all commits of one are older than all of the other's: every pair is compared,
-//!   for neither "sorted by newest" nor "bounds of the whole" proves it;
-//! * young references come newest first; those of the run ascend and do not overlap one another.
+//! Invariants, which [`Range::check`] and [`RangeMap::change`] enforce
+//! * ranges do not overlap; a key belongs to at most one range;
+//! * a reference is inside its range, and a range references a file once;
+//! * of two overlapping references, all commits of one are older than all commits of the other.
+//!   Every pair is compared, because neither the order by newest Seq nor the bounds of all files
+//!   prove it;
+//! * young references are ordered newest first; those of the run ascend and do not overlap each
+//!   other.
 //!
-//! Not here: which files exist (`manifest`), when to compact (`lsm::background::compaction::picker`).
+//! Not here: which files exist (`manifest`), the choice of compactions
+//! (`lsm::background::compaction::picker`).
 
 mod chains;
 pub(crate) mod decide;
@@ -24,47 +28,48 @@ use crate::format::names::{FileNumber, RangeId, TableId};
 use crate::format::span::Span;
 use crate::model::Seq;
 
-/// What a range must know about a file.
+/// The properties of a file that a range needs.
 pub(crate) trait RangeFile {
     fn number(&self) -> FileNumber;
     /// The Seqs of its oldest and newest entry.
     fn seqs(&self) -> (Seq, Seq);
-    /// Its length.
+    /// Its length in bytes.
     fn bytes(&self) -> u64;
 }
 
-/// A file's part in a range.
+/// The part of a file that belongs to a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Reference<F> {
     pub(crate) file: F,
-    /// The keys of the file that count here.
+    /// The keys of the file that belong to the range.
     pub(crate) clip: Span,
-    /// About how many bytes of the file they are.
+    /// Approximate bytes of that part.
     pub(crate) bytes: u64,
 }
 
 impl<F: RangeFile> Reference<F> {
-    /// The part of `file` in `clip`, which is about `bytes` long; `None`: as long as the file.
+    /// The part of `file` in `clip`, with about `bytes` bytes; `None` stands for the length of the
+    /// file.
     pub(crate) fn new(file: F, clip: Span, bytes: Option<u64>) -> Self {
         let bytes = bytes.unwrap_or_else(|| file.bytes());
         Self { file, clip, bytes }
     }
 
-    /// `bytes` as a version edit says it.
+    /// `bytes` as encoded in a version edit.
     pub(crate) fn bytes_meta(&self) -> Option<u64> {
         (self.bytes != self.file.bytes()).then_some(self.bytes)
     }
 }
 
-/// A contiguous span of keys and the files that hold them.
+/// A contiguous key span and the files that contain its entries.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Range<F> {
     pub(crate) id: RangeId,
     pub(crate) table: TableId,
     pub(crate) span: Span,
-    /// Newest first; they may overlap.
+    /// Newest first; young references may overlap.
     pub(crate) young: Vec<Reference<F>>,
-    /// Ascending and disjoint, older than any young file they overlap.
+    /// Ascending and disjoint, older than any overlapping young file.
     pub(crate) run: Vec<Reference<F>>,
 }
 
@@ -74,12 +79,12 @@ impl<F: RangeFile> Range<F> {
         Self { id, table, span, young: Vec::new(), run: Vec::new() }
     }
 
-    /// About how many bytes its files have in it.
+    /// Approximate bytes of its files within the range.
     pub(crate) fn bytes(&self) -> u64 {
         self.references().map(|(_, reference)| reference.bytes).sum()
     }
 
-    /// The references that may hold `key`, newest to oldest.
+    /// The references that may contain `key`, newest to oldest.
     pub(crate) fn sources<'a>(
         &'a self,
         key: &'a [u8],
@@ -88,10 +93,10 @@ impl<F: RangeFile> Range<F> {
         young.chain(self.run_at(key))
     }
 
-    /// The reference of the run that may hold `key`.
+    /// The reference of the run that may contain `key`.
     pub(crate) fn run_at(&self, key: &[u8]) -> Option<&Reference<F>> {
         let at = self.run.partition_point(|reference| reference.clip.ends_before(key));
-        // It does not end before the key: only its beginning is left to be asked.
+        // The reference does not end before the key, so only its start remains to be compared.
         self.run.get(at).filter(|reference| *reference.clip.low <= *key)
     }
 
@@ -109,7 +114,7 @@ impl<F: RangeFile> Range<F> {
         young.chain(self.run.iter().map(|reference| (Placement::Run, reference)))
     }
 
-    /// Puts a reference in its place; [`check`](Self::check) says whether it may be there.
+    /// Adds a reference in order; [`check`](Self::check) verifies that it is allowed.
     pub(crate) fn add(&mut self, placement: Placement, reference: Reference<F>) {
         let age = |reference: &Reference<F>| {
             let (seq_min, seq_max) = reference.file.seqs();
@@ -129,7 +134,7 @@ impl<F: RangeFile> Range<F> {
         }
     }
 
-    /// Takes the reference to `file` out.
+    /// Removes the reference to `file`.
     pub(crate) fn remove(&mut self, file: FileNumber) -> Option<Reference<F>> {
         for references in [&mut self.young, &mut self.run] {
             if let Some(at) = references.iter().position(|r| r.file.number() == file) {
@@ -139,7 +144,7 @@ impl<F: RangeFile> Range<F> {
         None
     }
 
-    /// Says which invariant is broken.
+    /// Reports a violated invariant.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (_, reference) in self.references() {
             if reference.clip.is_empty() || !self.span.covers(&reference.clip) {

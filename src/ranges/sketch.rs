@@ -1,19 +1,20 @@
-//! Sketches of a stream of partitions: which are the heaviest, and how many there are. Fixed size, deterministic, pure.
+//! Sketches of a stream of partitions: the heaviest partitions, and their number. Fixed size,
+//! deterministic, pure.
 //!
 //! Invariants
-//! * [`Heaviest`]: a weight is never too low, and too high by at most its `over`, which is at most the whole weight
-//!   divided by [`HEAVIEST_SLOTS`] (after a join, twice that); so a partition with a larger share is in it. A split
-//!   forgets what was not in it;
-//! * [`Distinct`]: exact up to [`EXACT_MAX`] partitions, above that with a standard error of 4.6 %; the order and the
-//!   number of repeats change nothing.
+//! * [`Heaviest`]: a weight is never too low, and too high by at most its `over`. `over` is at most
+//!   the total weight divided by [`HEAVIEST_SLOTS`] (after a join, twice that), so a partition with
+//!   a larger share is in the sketch. A split loses partitions that are not in it;
+//! * [`Distinct`]: exact up to [`EXACT_MAX`] partitions, above that with a standard error of 4.6 %.
+//!   Order and repetitions have no effect.
 //!
-//! Not here: rates and time (`load`), what follows from them (`decide`).
+//! Not here: rates and time (`load`), decisions (`decide`).
 
 use crate::codec::{HashSeed, hash};
 
-/// Partitions kept: one with more than 3 % of the load is certain to be among them.
+/// Partitions stored; a partition with more than 3 % of the load is certain to be among them.
 pub(crate) const HEAVIEST_SLOTS: usize = 32;
-/// So many partitions are counted one by one; most ranges of a small database never need registers.
+/// Number of partitions counted exactly; most ranges of a small database never need registers.
 pub(crate) const EXACT_MAX: usize = 64;
 /// 2^9 registers: 1.04 / sqrt(512) = 4.6 % standard error in 512 bytes.
 const INDEX_BITS: u32 = 9;
@@ -23,23 +24,23 @@ const REGISTERS: usize = 1 << INDEX_BITS;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Heaviest {
     slots: Vec<Heavy>,
-    /// The weight of everything that was added.
+    /// The sum of all added weights.
     pub(crate) total: f64,
 }
 
-/// A partition and what is known of its weight.
+/// A partition with the bounds of its weight.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Heavy {
-    /// What its keys begin with.
+    /// The common prefix of its keys.
     pub(crate) partition: Box<[u8]>,
-    /// Not less than the true weight.
+    /// Upper bound of the true weight.
     pub(crate) weight: f64,
-    /// The true weight is not less than `weight - over`.
+    /// `weight - over` is a lower bound of the true weight.
     pub(crate) over: f64,
     hash: u64,
 }
 
-/// How many different partitions a stream has (HyperLogLog over 64-bit hashes).
+/// The number of distinct partitions of a stream (HyperLogLog over 64-bit hashes).
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Distinct {
     /// Their hashes, ascending.
@@ -47,7 +48,7 @@ pub(crate) enum Distinct {
     Registers(Box<[u8; REGISTERS]>),
 }
 
-/// The hash that both sketches know a partition by; the same on every machine.
+/// The hash of a partition in both sketches; the same on every machine.
 pub(crate) fn partition_hash(partition: &[u8]) -> u64 {
     hash(HashSeed(0), partition)
 }
@@ -67,7 +68,7 @@ impl Heaviest {
         if self.slots.len() < HEAVIEST_SLOTS {
             return self.slots.push(Heavy { partition, weight, over: 0.0, hash });
         }
-        // Whoever is not in it weighs no more than the lightest that is.
+        // A partition outside the sketch weighs at most as much as the lightest one in it.
         let lightest = self.slots.iter_mut().min_by(|a, b| a.weight.total_cmp(&b.weight));
         if let Some(slot) = lightest {
             let over = slot.weight;
@@ -75,7 +76,7 @@ impl Heaviest {
         }
     }
 
-    /// Multiplies every weight; those that have faded away are forgotten.
+    /// Multiplies every weight by `factor`; drops partitions whose weight has become negligible.
     pub(crate) fn scale(&mut self, factor: f64) {
         debug_assert!((0.0..=1.0).contains(&factor), "weights only fade");
         self.total *= factor;
@@ -86,7 +87,7 @@ impl Heaviest {
         self.slots.retain(|slot| slot.weight > FADED);
     }
 
-    /// Heaviest first; of equal ones the lower first.
+    /// Partitions by descending weight; equal weights by ascending key.
     pub(crate) fn ranked(&self) -> Vec<Heavy> {
         let mut ranked = self.slots.clone();
         ranked.sort_by(|a, b| {
@@ -95,7 +96,7 @@ impl Heaviest {
         ranked
     }
 
-    /// Takes in what another sketch saw. The bound of the errors stays: it is that of the sum.
+    /// Merges another sketch. The error bound of the result is that of the summed streams.
     pub(crate) fn join(&mut self, other: &Heaviest) {
         let (floor, other_floor) = (self.floor(), other.floor());
         for slot in &mut self.slots {
@@ -120,7 +121,8 @@ impl Heaviest {
         self.slots.truncate(HEAVIEST_SLOTS);
     }
 
-    /// Divides at a key: partitions go where they begin; `left_share` is the part of the rest that goes left.
+    /// Divides the sketch at a key. Partitions are assigned by their start; `left_share` of the
+    /// remaining weight is assigned to the left.
     pub(crate) fn split(self, at: &[u8], left_share: f64) -> (Heaviest, Heaviest) {
         debug_assert!((0.0..=1.0).contains(&left_share), "a share is a part of one");
         let is_part = |slot: &Heavy| slot.over <= slot.weight;
@@ -137,7 +139,7 @@ impl Heaviest {
         )
     }
 
-    /// What a partition that is not in it may weigh.
+    /// The maximum weight of a partition that is not in the sketch.
     fn floor(&self) -> f64 {
         if self.slots.len() < HEAVIEST_SLOTS {
             return 0.0;
@@ -146,7 +148,7 @@ impl Heaviest {
     }
 }
 
-/// Less than a thousandth of an operation.
+/// Weights up to this are dropped: a thousandth of an operation.
 const FADED: f64 = 1e-3;
 
 impl Default for Distinct {
@@ -174,7 +176,7 @@ impl Distinct {
         }
     }
 
-    /// Counts what another sketch counted.
+    /// Merges another sketch.
     pub(crate) fn join(&mut self, other: &Distinct) {
         match other {
             Distinct::Exact(hashes) => hashes.iter().for_each(|hash| self.add(*hash)),
@@ -192,7 +194,7 @@ impl Distinct {
         }
     }
 
-    /// How many partitions there are.
+    /// The estimated number of partitions.
     pub(crate) fn count(&self) -> f64 {
         let registers = match self {
             Distinct::Exact(hashes) => return hashes.len() as f64,
@@ -202,15 +204,15 @@ impl Distinct {
         let sum: f64 = registers.iter().map(|rank| 1.0 / (1u64 << rank) as f64).sum();
         let raw = 0.7213 / (1.0 + 1.079 / m) * m * m / sum;
         let empty = registers.iter().filter(|rank| **rank == 0).count();
-        // Few partitions are better told by how many registers nobody hit.
+        // For few partitions the number of empty registers is the better estimate.
         if raw <= 2.5 * m && empty > 0 { m * (m / empty as f64).ln() } else { raw }
     }
 }
 
-/// The register that the low bits choose keeps the longest run of zeros at the upper end.
+/// Updates the register that the low bits select with the number of leading zeros plus one.
 fn register(registers: &mut [u8; REGISTERS], hash: u64) {
     let index = (hash % REGISTERS as u64) as usize;
-    // At most 56: the low bits are out of it, and a sum of powers of two stays exact.
+    // At most 56: the index bits are excluded, and a sum of powers of two stays exact.
     let rank = ((hash | (REGISTERS as u64 - 1)).leading_zeros() + 1).min(56) as u8;
     registers[index] = registers[index].max(rank);
 }
@@ -228,7 +230,7 @@ mod tests {
         sketch.add(&name(i), partition_hash(&name(i)), weight);
     }
 
-    /// The lower, the more often.
+    /// A random partition; lower ones are more frequent.
     fn skewed(rng: &mut Rng, partitions: u64) -> u64 {
         (0..3).fold(partitions, |span, _| rng.below(span) + 1) - 1
     }
@@ -312,7 +314,8 @@ mod tests {
         assert_eq!(sketch.count(), EXACT_MAX as f64);
     }
 
-    /// 40 streams of each size: the mean of the squared errors is what the header states, within its own noise.
+    /// 40 streams of each size: the root mean square error is as stated in the header, within
+    /// sampling noise.
     #[test]
     fn many_partitions_are_counted_within_the_stated_error() {
         for size in [65u64, 300, 1_000, 1_500, 5_000, 40_000] {

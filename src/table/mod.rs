@@ -1,4 +1,5 @@
-//! Tables of entities: reads, writes with their conditions, entity groups, bulk loading, and the catalog of tables.
+//! Tables of entities: reads, writes with their conditions, entity groups, bulk loading, and the
+//! catalog of tables.
 //!
 //! Not here: scans and pages (`query`), opening (`db`), how rows are stored (`lsm`).
 

@@ -28,7 +28,7 @@ fn check_name(name: &str, expected: Result<(), (&str, &str)>) {
     check(check_property_name(name), expected);
 }
 
-/// Checks an entity the way every write does.
+/// Checks an entity as every write does.
 #[track_caller]
 fn check_entity(entity: &Entity, expected: Result<(), (&str, &str)>) {
     check(entity.to_row(&Shapes::new(1 << 20)), expected);
@@ -205,7 +205,7 @@ fn the_size_of_every_type() {
     assert_eq!(one(crate::model::Guid::default().into()), 16);
 }
 
-/// An entity of just this size: sixteen binaries, the last of which fills it up.
+/// An entity of exactly this size: sixteen binaries, of which the last one is as long as necessary.
 fn entity_of(size: usize) -> Entity {
     let mut entity = Entity::new("p", "r");
     for i in 0..15 {

@@ -47,7 +47,7 @@ fn rows_of_more_shapes_than_it_remembers() {
 #[test]
 fn damage_in_what_is_selected_is_an_error() {
     let mut damaged = row(&entity());
-    damaged.body[4] = 7; // D, behind the four bytes of A
+    damaged.body[4] = 7; // D, after the four bytes of A
     let select =
         |names: &[&str]| Projector::new(names).entity(b"p", b"r", Seq(1), &damaged.as_ref());
     assert!(select(&["D"]).is_err());

@@ -11,17 +11,17 @@ use super::types::{BINARY, DATE_TIME, GUID};
 
 type Result<T, E = Problem> = std::result::Result<T, E>;
 
-/// Gives a struct, or a map.
+/// Deserializes a struct or a map.
 #[derive(Clone, Copy)]
 pub(super) struct EntityDeserializer<'de>(pub(super) &'de Entity);
 
-/// Names and values, one after the other.
+/// Names and values in order.
 struct Fields<'de, I> {
     list: I,
     current: Option<(&'de str, ValueRef<'de>)>,
 }
 
-/// Gives one value.
+/// Deserializes one value.
 #[derive(Clone, Copy)]
 struct ValueDeserializer<'de>(ValueRef<'de>);
 
@@ -110,7 +110,7 @@ impl<'de> Deserializer<'de> for ValueDeserializer<'de> {
         }
     }
 
-    /// A property that is there is `Some`: null is not stored.
+    /// A present property is `Some`, because null is not stored.
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
         visitor.visit_some(self)
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::error::{Code, Error};
 
-/// What went wrong, and in which field.
+/// An error, and its field.
 #[derive(Debug)]
 pub(super) struct Problem {
     field: Option<String>,

@@ -10,27 +10,27 @@ use super::types::{DATE_TIME, GUID};
 
 type Result<T, E = Problem> = std::result::Result<T, E>;
 
-/// Takes a struct, or a map with texts for keys.
+/// Serializes a struct, or a map with texts as keys.
 pub(super) struct EntitySerializer(pub(super) Entity);
 
-/// The fields that came so far.
+/// The fields serialized so far.
 pub(super) struct Fields {
     entity: Entity,
     key: String,
 }
 
-/// Takes one value.
+/// Serializes one value.
 struct ValueSerializer;
 
-/// A value as it was given.
+/// A serialized value.
 enum Given {
-    /// `None` is absence.
+    /// `None` means absence.
     Value(Option<Value>),
-    /// An Int32, or a byte of a Binary: sequences hold nothing else.
+    /// An Int32, or a byte of a Binary, the only elements that sequences allow.
     Byte(u8),
 }
 
-/// Takes the bytes of a sequence.
+/// Collects the bytes of a sequence.
 struct ByteSequence(Vec<u8>);
 
 impl Given {
@@ -113,7 +113,7 @@ impl SerializeSeq for ByteSequence {
     }
 }
 
-/// Methods of a serializer that take a plain value and refuse it.
+/// Methods of a serializer that reject a plain value.
 macro_rules! refuse {
     ($text:expr, $refused:ident; $($method:ident($($argument:ty),*)),* $(,)?) => {
         $(fn $method(self, $(_: $argument),*) -> Result<Self::$refused> {
@@ -244,7 +244,7 @@ impl Serializer for ValueSerializer {
         Ok(Given::Value(None))
     }
 
-    /// A byte is no longer one that a sequence takes.
+    /// A byte in an `Option` cannot be an element of a sequence.
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<Given> {
         value.serialize(self).map(|given| Given::Value(given.into_value()))
     }
@@ -272,7 +272,7 @@ impl Serializer for ValueSerializer {
         value: &T,
     ) -> Result<Given> {
         let value = value.serialize(self)?;
-        // Our own types come as what other formats get to see of them.
+        // The types of this crate are serialized in the form used for other formats.
         let parsed = match (name, &value) {
             (GUID, Given::Value(Some(Value::String(text)))) => text.parse().map(Value::Guid),
             (DATE_TIME, Given::Value(Some(Value::String(text)))) => {

@@ -9,7 +9,7 @@ use super::super::convert::Binary;
 use super::super::datetime::DateTime;
 use super::super::guid::Guid;
 
-/// The names under which our own types pass through serde, so that this module knows them again.
+/// Names that identify the types of this crate within serde.
 pub(super) const GUID: &str = "$rowstone::Guid";
 pub(super) const DATE_TIME: &str = "$rowstone::DateTime";
 pub(super) const BINARY: &str = "$rowstone::Binary";
@@ -56,7 +56,7 @@ impl<'de> Deserialize<'de> for Binary {
     }
 }
 
-/// A text, perhaps inside a newtype.
+/// A text, possibly inside a newtype.
 struct Text;
 
 impl<'de> Visitor<'de> for Text {
@@ -75,7 +75,7 @@ impl<'de> Visitor<'de> for Text {
     }
 }
 
-/// Bytes, or a sequence of them, perhaps inside a newtype.
+/// Bytes, or a sequence of them, possibly inside a newtype.
 struct Bytes;
 
 impl<'de> Visitor<'de> for Bytes {

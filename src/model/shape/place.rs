@@ -1,6 +1,7 @@
-//! Single values of bodies whose shape is known: found once, read from each body without asking the shape again.
+//! Single values of bodies with a known shape: the place is looked up once, and values are read
+//! without the shape.
 //!
-//! Invariant: every value is what [`Shape::value`] says of it; one that is damaged is not there.
+//! Invariant: every value equals that of [`Shape::value`]; damaged values are absent.
 
 use super::{Fields, Shape, bytes_at};
 use crate::codec::utf8;
@@ -8,11 +9,11 @@ use crate::model::datetime::DateTime;
 use crate::model::guid::Guid;
 use crate::model::value::{EdmType, ValueRef};
 
-/// The type of a property, and where its value stands in the bodies of one shape.
+/// The type of a property, and the place of its value in the bodies of one shape.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     edm: EdmType,
-    /// An offset, or the rank among values of variable width.
+    /// An offset, or the rank among the values of variable width.
     at: u32,
 }
 
@@ -24,7 +25,7 @@ impl Shape {
     }
 }
 
-/// A value of a body: what its shape says of it, and the body taken apart.
+/// A value of a body: its place, and the body split into its parts.
 #[derive(Clone, Copy)]
 pub struct Field<'f, 'b> {
     place: Place,
@@ -32,7 +33,7 @@ pub struct Field<'f, 'b> {
 }
 
 impl<'b> Fields<'b> {
-    /// What stands at a place of the body's own shape.
+    /// The value at a place of the body's own shape.
     #[inline(always)]
     pub(crate) fn field(&self, place: Place) -> Field<'_, 'b> {
         Field { place, fields: self }
@@ -51,19 +52,19 @@ impl<'b> Field<'_, 'b> {
         })
     }
 
-    /// The text, if it is one and sound.
+    /// The text, if the value is an undamaged text.
     #[inline(always)]
     pub(crate) fn text(&self) -> Option<&'b str> {
         utf8(self.variable(EdmType::String)?).ok()
     }
 
-    /// The bytes, if they are no text, and there.
+    /// The bytes, if the value is a Binary and present.
     #[inline(always)]
     pub(crate) fn binary(&self) -> Option<&'b [u8]> {
         self.variable(EdmType::Binary)
     }
 
-    /// The bytes of a value of this type, whose width that is; `None` for another.
+    /// The bytes of a value of this type, whose width is `N`; `None` for another type.
     #[inline(always)]
     pub(crate) fn fixed<const N: usize>(&self, edm: EdmType) -> Option<[u8; N]> {
         if self.place.edm != edm {

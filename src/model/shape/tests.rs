@@ -8,7 +8,7 @@ fn shape(properties: &[(&str, EdmType)]) -> Shape {
     Shape::new(properties.iter().map(|(name, edm)| ((*name).into(), *edm)).collect())
 }
 
-/// A value of any type, often at an edge of it.
+/// A value of any type, often at an edge of its range.
 fn any_value(rng: &mut Rng) -> Value {
     let len = *rng.pick(&[0, 1, 3, 200, 300]);
     match *rng.pick(&EdmType::ALL) {
@@ -73,7 +73,7 @@ fn bodies_round_trip() {
     }
 }
 
-/// Walking says of every value what asking for it says, up to the first that is damaged.
+/// A walk finds the same values as look-ups, up to the first damaged value.
 #[test]
 fn a_walk_finds_what_look_ups_find() {
     let mut rng = Rng::from_seed(5);
@@ -88,7 +88,7 @@ fn a_walk_finds_what_look_ups_find() {
             let (name, found) = (shape.property(index).0, shape.value(&body, index));
             let is_err = found.is_err();
             let expected = Some(found.map(|value| (name, value)));
-            // As texts: a NaN is not equal to itself.
+            // Compared as texts, because a NaN does not equal itself.
             assert_eq!(format!("{:?}", walk.next()), format!("{expected:?}"));
             if is_err {
                 ended += 1;
@@ -129,7 +129,7 @@ fn hostile_bodies_are_refused_or_encode_back_to_themselves() {
     assert!(refused > 5_000, "{refused}");
 }
 
-/// A few flipped bytes, or a cut, or bytes too many.
+/// Flips a few bytes, truncates, or appends bytes.
 pub(in crate::model) fn damage(rng: &mut Rng, bytes: &mut Vec<u8>) {
     match rng.below(4) {
         0 => bytes.truncate(rng.below(bytes.len() as u64 + 1) as usize),
@@ -167,7 +167,7 @@ fn what_is_wrong_with_a_body() {
     check_damaged(&TEXT, &[2, 1, 0, b'a'], "byte 0: end offsets do not fit the body");
     check_damaged(&TEXT, &[1, 1, 0xff], "byte 2: text is not UTF-8");
     check_damaged(&TWO, &[1, 2, 1, b'a', b'b'], "byte 0: end offsets descend");
-    // Together they are UTF-8, apart they are not.
+    // The concatenation is valid UTF-8, the parts are not.
     let halves = [("a", EdmType::String), ("b", EdmType::String)];
     check_damaged(&halves, &[1, 1, 2, 0xc3, 0xa9], "byte 3: text is not UTF-8");
 }

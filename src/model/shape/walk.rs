@@ -1,8 +1,8 @@
-//! All values of a body in order: the shape and the end offsets are walked in step, nothing is searched.
+//! All values of a body in order. Shape and end offsets are traversed together, without searches.
 //!
 //! Invariants
-//! * every value is what [`Shape::value`] says of it;
-//! * after an error nothing follows.
+//! * every value equals that of [`Shape::value`];
+//! * after an error there are no more values.
 
 use super::place::fixed_value;
 use super::{Property, Shape, error, variable_area};
@@ -15,10 +15,10 @@ pub(crate) struct Walk<'s, 'b> {
     shape: &'s Shape,
     properties: std::slice::Iter<'s, Property>,
     body: &'b [u8],
-    /// The end offsets of what is left.
+    /// The end offsets of the remaining values.
     offsets: &'b [u8],
     width: usize,
-    /// All bytes of variable width, and where the next value begins in them.
+    /// All bytes of variable width; `start` is the start of the next value.
     data: &'b [u8],
     start: usize,
 }
@@ -36,7 +36,7 @@ impl Shape {
             data: &[],
             start: 0,
         };
-        // What is wrong with the area is said by the first value in it.
+        // Damage of the area is reported by the first value in it.
         if self.variables > 0
             && let Ok((width, data_at)) = variable_area(body, self.fixed_bytes, self.variables)
         {
@@ -49,12 +49,13 @@ impl Shape {
 }
 
 impl<'s, 'b> Walk<'s, 'b> {
-    /// The next name and its value; `None` for a value that is damaged, and for all that follow.
-    // Where a caller's loop keeps the walk in registers, a value costs half.
+    /// The next name and its value; `None` for a damaged value and all values after it.
+    // Inlined, because a loop that keeps the walk in registers halves the cost of a value.
     #[inline(always)]
     pub(crate) fn step(&mut self) -> Option<(&'s str, Option<ValueRef<'b>>)> {
         let property = self.properties.next()?;
-        // No way out here, and nothing that the next step rests on: where the caller looks at no name, none is cut out.
+        // The slice of the name has no exit and no effect on the next step. The compiler removes it
+        // if the caller ignores the name.
         let place = property.name_start as usize..property.name_end as usize;
         let name = self.shape.names.get(place).unwrap_or_default();
         Some((name, self.value(property)))
@@ -89,9 +90,9 @@ impl<'s, 'b> Walk<'s, 'b> {
         Some(bytes)
     }
 
-    /// What is wrong with the value that the last step found damaged.
-    // Only parts of the walk go to a function of their own: one that took the walk would keep it in memory, and every step
-    // of every caller would write there what it changed.
+    /// The damage of the value at which the last step failed.
+    // The separate function takes only parts of the walk. A function that took the walk itself
+    // would force it into memory, and every step of every caller would write its changes there.
     #[inline(always)]
     pub(crate) fn problem(&mut self) -> DecodeError {
         let left = std::mem::take(&mut self.properties).len();
@@ -99,7 +100,7 @@ impl<'s, 'b> Walk<'s, 'b> {
     }
 }
 
-/// What is wrong with the value of `body` that so many others follow.
+/// The damage of the value of `body` that is followed by `left` others.
 #[cold]
 #[inline(never)]
 fn problem_of(shape: &Shape, body: &[u8], left: usize) -> DecodeError {

@@ -1,4 +1,4 @@
-//! Each decision by itself, at its thresholds.
+//! Each decision in isolation, at its thresholds.
 
 mod load_traces;
 
@@ -6,10 +6,10 @@ use super::*;
 use crate::format::key::user_key;
 use crate::ranges::load::RangeLoad;
 
-/// The next thing to do; the engine asks for the parts where it has what they need.
+/// The next decision. The engine calls the individual functions instead.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Decision {
-    /// Cut where [`cut_by_size`] says.
+    /// The cut is at the result of [`cut_by_size`].
     SplitBySize {
         range: RangeId,
     },
@@ -17,15 +17,16 @@ pub(super) enum Decision {
         range: RangeId,
         at: Box<[u8]>,
     },
-    /// Two neighbours.
+    /// Merges two neighbours.
     Merge {
         lower: RangeId,
         upper: RangeId,
     },
 }
 
-/// The next thing to do for the ranges of one table, which come in key order: the largest that is too large, else the
-/// hottest whose load divides, else the first two neighbours that are better joined.
+/// The next decision for the ranges of one table, which are in key order. It is a split of the
+/// largest range that is too large, otherwise of the hottest range with a divisible load, otherwise
+/// a merge of the first two neighbours that should be merged.
 pub(super) fn next(ranges: &[RangeState], pace: Pace, limits: &Limits) -> Option<Decision> {
     if may_split(ranges.len(), pace, limits) {
         let too_large = ranges.iter().filter(|range| is_too_large(range.bytes, limits));
@@ -57,7 +58,7 @@ fn cold(id: u64, bytes: u64) -> RangeState {
     state(id, bytes, LoadSummary::default())
 }
 
-/// Ten minutes of `per_second` operations, the i-th as `of` says.
+/// Ten minutes of `per_second` operations; `of` returns the i-th one.
 fn hot(per_second: f64, of: impl Fn(u64) -> (Vec<u8>, bool)) -> LoadSummary {
     let mut load = RangeLoad::new(7, 0.0);
     for i in 0..6_000u64 {
@@ -130,7 +131,7 @@ fn a_size_cut_falls_between_partitions_where_that_divides() {
     );
     // One partition larger than a range: by RowKey.
     check_cut(&[("a", "1"), ("a", "2"), ("a", "3")], 0.0, Some(("a", Some("2"))));
-    // A boundary too far off is not worth it.
+    // A boundary too far from the middle is not used.
     let mut keys = vec![("a", "1")];
     let rows: Vec<String> = (0..20).map(|i| format!("{i:02}")).collect();
     keys.extend(rows.iter().map(|rk| ("b", rk.as_str())));
@@ -177,7 +178,7 @@ fn loads_that_no_cut_helps_are_recognised() {
     }
 }
 
-/// Readers of old data beside an appender: the cut sets the tail apart.
+/// Readers of old data together with an appender: the cut separates the tail.
 #[test]
 fn an_appended_tail_is_cut_from_what_is_read() {
     let mixed = |i: u64| {

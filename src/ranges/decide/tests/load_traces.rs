@@ -1,8 +1,9 @@
-//! Hours of load against the decisions: they settle and do not flap; with the brakes taken off, the same traces do not
-//! settle, or flap, so that these tests are known to see it.
+//! Decisions under hours of load converge and do not oscillate. Without hysteresis the same traces
+//! do oscillate, which proves that the tests detect it.
 //!
-//! A second of a trace is a few sampled operations, each with the weight that makes the rate; decisions are taken once
-//! a minute, as a background step would. Rows are 64 bytes and a range is divided at 1 MiB.
+//! A second of a trace has a few sampled operations, each with the weight that yields the rate.
+//! Decisions are made once a minute, as in a background step. Rows have 64 bytes, and a range is
+//! divided at 1 MiB.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +13,7 @@ use crate::ranges::load::RangeLoad;
 use crate::rng::Rng;
 
 const HOUR: u64 = 3_600;
-/// Sampled operations a second.
+/// Sampled operations per second.
 const SAMPLED: u64 = 12;
 const ROW_BYTES: u64 = 64;
 const DECIDE_EVERY: u64 = 60;
@@ -23,17 +24,17 @@ enum Op {
     Delete(Vec<u8>),
 }
 
-/// Operations a second, and the next operation, of second `now`.
+/// Returns the `i`-th operation, which is in second `now`.
 type Trace = fn(now: u64, i: u64, rng: &mut Rng) -> Op;
 
 struct Run {
     trace: Trace,
     hours: u64,
     rate: f64,
-    /// Each minute's rate is up to this part above or below.
+    /// Maximum deviation of each minute's rate, as a fraction.
     noise: f64,
     limits: Limits,
-    /// Takes ascending and descending inserts for any other.
+    /// Treats ascending and descending inserts as ordinary writes.
     is_blind: bool,
     rows: u64,
 }
@@ -59,14 +60,14 @@ struct World {
     next_id: u64,
 }
 
-/// What a run came to.
+/// The result of a run.
 struct Outcome {
     splits: usize,
     merges: usize,
     ranges: usize,
     /// The second of the last decision.
     last: u64,
-    /// Spans that were divided, joined and divided again.
+    /// Spans that were divided, merged and divided again.
     flaps: usize,
 }
 
@@ -97,7 +98,7 @@ impl World {
     fn decide(&mut self, run: &Run, now: u64) -> bool {
         let state = |range: &mut Simulated| {
             let bytes = range.rows * ROW_BYTES;
-            // The brakes are off if nobody remembers the size either.
+            // Without hysteresis the size is not recorded either.
             if run.limits.cold_minutes > 1 {
                 range.load.record_bytes(bytes, now as f64);
             }
@@ -196,7 +197,7 @@ impl World {
         }
     }
 
-    /// Joins of what had been divided there, and is divided again inside.
+    /// Merges at a former cut whose span is divided again later.
     fn flaps(&self) -> usize {
         let merges = self.events.iter().enumerate();
         let undone = merges.filter(|(i, (_, event))| {
@@ -217,7 +218,8 @@ impl World {
 }
 
 impl Run {
-    /// Eight hours of `rate` operations a second, up to a half more or less in each minute, on 32,768 rows.
+    /// Eight hours of `rate` operations per second, with up to half more or less in each minute, on
+    /// 32,768 rows.
     fn new(trace: Trace, rate: f64) -> Self {
         let limits = Limits::for_files(64 << 10);
         Self { trace, hours: 8, rate, noise: 0.5, limits, is_blind: false, rows: 32_768 }
@@ -239,7 +241,8 @@ impl Run {
         Self { is_blind: true, ..self }
     }
 
-    /// What is split is joined as soon as it is below the threshold of splitting, and nothing need last.
+    /// Ranges are merged as soon as they are below the split threshold, and no condition has to
+    /// last.
     fn without_hysteresis(mut self) -> Self {
         let limits = &mut self.limits;
         limits.merge_ops = limits.split_ops;
@@ -268,7 +271,8 @@ impl Run {
         world.outcome()
     }
 
-    /// Runs some seeds: nothing flaps, at most `decisions` are taken, and none after `settled` minutes.
+    /// Runs two seeds: no oscillation, at most `decisions` decisions, and none after `settled`
+    /// minutes.
     #[track_caller]
     fn check(&self, decisions: usize, settled: u64) {
         for seed in 0..2 {
@@ -295,23 +299,23 @@ fn uniform(_: u64, i: u64, rng: &mut Rng) -> Op {
     if i.is_multiple_of(3) { Op::Insert(key) } else { Op::Read(key) }
 }
 
-/// Like Zipf's law: partition k of a permutation is asked for about 1 / k as often.
+/// Similar to Zipf's law: partition k of a permutation has a frequency of about 1 / k.
 fn zipfian(_: u64, i: u64, rng: &mut Rng) -> Op {
-    // Equal chances for each power of two.
+    // Equal probability for each power of two.
     let magnitude = rng.below(13);
     let rank = (1 << magnitude) - 1 + rng.below(1 << magnitude);
     let key = row(rank.wrapping_mul(2_654_435_761) % 4_096, rng.below(8));
     if i.is_multiple_of(3) { Op::Insert(key) } else { Op::Read(key) }
 }
 
-/// Most of the load on one of four spots, which changes every ten minutes.
+/// Most of the load is on one of four spots, which changes every ten minutes.
 fn shifting(now: u64, i: u64, rng: &mut Rng) -> Op {
     let spot = now / 600 % 4 * 1_024;
     let pk = if i.is_multiple_of(10) { rng.below(4_096) } else { spot + rng.below(200) };
     Op::Read(row(pk, rng.below(8)))
 }
 
-/// As `shifting`, but a spot is hot for two hours and comes back after eight.
+/// As `shifting`, but a spot is hot for two hours and again after eight.
 fn slowly_shifting(now: u64, i: u64, rng: &mut Rng) -> Op {
     shifting(now / 12, i, rng)
 }
@@ -324,7 +328,7 @@ fn descending(_: u64, i: u64, _: &mut Rng) -> Op {
     Op::Insert(row(90_000_000 - i, 0))
 }
 
-/// Nearly all on one partition.
+/// Nearly all operations are on one partition.
 fn one_partition(_: u64, i: u64, rng: &mut Rng) -> Op {
     if i.is_multiple_of(10) {
         Op::Read(any_row(4_096, rng))
@@ -333,7 +337,7 @@ fn one_partition(_: u64, i: u64, rng: &mut Rng) -> Op {
     }
 }
 
-/// Rows come for half an hour and go for half an hour.
+/// Rows are inserted for half an hour and deleted for half an hour.
 fn tidal(now: u64, i: u64, _: &mut Rng) -> Op {
     let turn = i % (1_800 * SAMPLED);
     let key = row(turn.wrapping_mul(7_919) % 21_600, 9);
@@ -365,7 +369,7 @@ fn a_hotspot_that_comes_back_within_the_hour_does_not_flap() {
     Run::new(shifting, 9_000.0).hours(9).check(24, 8 * 60);
 }
 
-/// What changes slower than an hour is followed: at most a few decisions for each change.
+/// Changes slower than an hour are followed with a few decisions each.
 #[test]
 fn a_hotspot_that_moves_every_two_hours_is_followed_at_a_bounded_pace() {
     let found = Run::new(slowly_shifting, 9_000.0).hours(24).go(1);
@@ -374,7 +378,7 @@ fn a_hotspot_that_moves_every_two_hours_is_followed_at_a_bounded_pace() {
     assert!(found.ranges <= 16);
 }
 
-/// A split for each 7/8 MiB that was appended, and no other.
+/// One split per 7/8 MiB of appended data, and no other.
 #[test]
 fn directed_load_is_cut_by_size_alone() {
     for trace in [ascending as Trace, descending] {
@@ -398,7 +402,7 @@ fn a_size_that_comes_and_goes_does_not_flap() {
     Run::new(tidal, 100.0).rows(0).hours(12).check(4, 60);
 }
 
-/// The same traces with the brakes taken off.
+/// The same traces without hysteresis.
 #[test]
 fn without_hysteresis_these_traces_flap() {
     let flaps = |run: Run| run.hours(4).without_hysteresis().go(1).flaps;
@@ -409,7 +413,7 @@ fn without_hysteresis_these_traces_flap() {
     assert!(flaps(Run::new(tidal, 100.0).rows(0)) > 2);
 }
 
-/// Who takes appended keys for any others cuts the tail again and again.
+/// If appended keys are treated as ordinary writes, the tail is cut again and again.
 #[test]
 fn without_direction_appended_load_is_cut_for_ever() {
     let blind = Run::new(ascending, 9_000.0).rows(0).blind().go(1);
