@@ -351,7 +351,7 @@ impl Db {
         checkpoint(&self.engine, path.as_ref(), &mut progress)
     }
 
-    /// Reads everything on disk and compares it with all statements about what it should contain.
+    /// Reads everything on disk and compares it with all statements about its contents.
     ///
     /// # Errors
     /// Only errors that prevent the check; damage is in the report.

@@ -45,8 +45,8 @@
 //! **Query.** [`Table::query`] accepts the filter language of Azure Table storage, or a [`Filter`]
 //! of bound values from [`prop`]. Comparisons of keys are converted to key intervals, and only
 //! those are read. Results are returned one by one or in [`Page`]s. Their [`Token`]s stay valid
-//! forever. [`Query::explain`] reports what was read. Additions to the service: [`Query::reverse`],
-//! [`Query::count`], [`Query::aggregate`].
+//! forever. [`Query::explain`] reports the work of a query. Additions to the service:
+//! [`Query::reverse`], [`Query::count`], [`Query::aggregate`].
 //!
 //! **Snapshot.** [`Snapshot`] is a state of all tables that stays readable, through [`Table::at`].
 //!
@@ -62,7 +62,7 @@
 //! [`ErrorKind::Corruption`], with file and offset; it is never a panic and never wrong data.
 //!
 //! **Retry.** [`RetryPolicy`] retries errors for which [`Error::is_transient`] is true, after the
-//! pauses of the Azure clients.
+//! pauses of the service's client libraries.
 //!
 //! **Features.** `cli` (default): the binary. `zstd` (default): compressed files. `serde`:
 //! application structs as entities and back. `rest`: the binary serves the Table service over HTTP.

@@ -122,7 +122,7 @@ impl Db {
     ///
     /// The copy of each new file is read and checked, so that a backup never contains damage.
     /// Merges rewrite files, so the number of new files depends on the amount written, not on the
-    /// time since the last backup. An interrupted backup does not count; the next one reuses or
+    /// time since the last backup. An interrupted backup does not count; the next one replaces or
     /// removes its files.
     ///
     /// # Errors
@@ -276,7 +276,8 @@ impl Backup {
 
     /// Restores a backup, or the newest for `None`, as a database in the new or empty directory
     /// `path`. It has all tables as of the backup, with ETags and Timestamps, and a new
-    /// incarnation. A consumer of the old database's changes gets `ChangesLost`.
+    /// incarnation. A consumer of the old database's changes gets `ChangesLost`. Each copied file
+    /// is compared with its checksum.
     ///
     /// # Errors
     /// `AlreadyExists` if `path` is not empty; `NotFound` without such a backup; `Corruption`
@@ -405,7 +406,7 @@ impl Backup {
         }
     }
 
-    /// Builds a database in `dir` of `fs`; `place` puts each file there.
+    /// Builds a database with a new incarnation in `dir` of `fs`; `place` puts each file there.
     fn build(
         &self,
         generation: &format::Generation,

@@ -65,8 +65,8 @@ impl Db {
         }
     }
 
-    /// The oldest position from which changes are still kept. Earlier changes are only in the
-    /// database itself.
+    /// The oldest position from which changes are still kept. Of earlier changes only their result
+    /// is left in the database.
     ///
     /// # Errors
     /// `Corruption`, `Io`.

@@ -146,7 +146,7 @@ struct Moving {
     is_there: bool,
 }
 
-/// A run in progress.
+/// A run in progress. It reads the source at a snapshot, in key order, in batches.
 struct Run<'j, 'p> {
     job: &'j mut CopyJob,
     snapshot: Snapshot,
@@ -238,8 +238,8 @@ impl CopyJob {
     }
 
     /// Runs the job. Reads the source once without new keys. With new keys it reads the source
-    /// twice for each four million rows, first to find keys that two rows share. Memory does not
-    /// grow with the tables.
+    /// twice per four million rows of it: first to find keys that two rows share, then to copy.
+    /// Memory does not grow with the tables.
     ///
     /// To copy within one table, form both keys from selected properties alone, so that a copy is
     /// its own copy.
@@ -377,7 +377,7 @@ impl Run<'_, '_> {
         keys.is_ok_and(|(pk, rk)| (found.partition_key(), found.row_key()) == (&*pk, &*rk))
     }
 
-    /// Copies the rows whose new keys belong to this pass.
+    /// Copies the rows with new keys of this pass.
     fn pass(&mut self, pass: u64, passes: u64, shared: &[u128]) -> Result<()> {
         let mut batch = Vec::new();
         let mut bytes = 0;
@@ -433,7 +433,10 @@ impl Run<'_, '_> {
         Some(Moving { partition_key, row_key, etag: row.etag(), copy, is_there: false })
     }
 
-    /// Copies a batch to the target, then deletes it from the source if requested.
+    /// Copies a batch to the target. Rows that the target has under the new keys are compared:
+    /// equal properties count as present, others as a conflict or a replacement. The other rows are
+    /// inserted. If requested, the target is then synced, and the source rows with copies are
+    /// deleted.
     fn copy_batch(&mut self, mut batch: Vec<Moving>) -> Result<()> {
         let keys: Vec<_> =
             batch.iter().map(|row| (row.copy.partition_key(), row.copy.row_key())).collect();
@@ -538,7 +541,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Deletes the rows whose copies exist, one group per partition.
+    /// Deletes the rows with existing copies, one group per partition.
     fn delete(&mut self, batch: &[Moving]) -> Result<()> {
         let there: Vec<_> = batch.iter().filter(|row| row.is_there).collect();
         for partition in there.chunk_by(|a, b| a.partition_key == b.partition_key) {

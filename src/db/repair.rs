@@ -4,7 +4,7 @@
 //! 1. Gather the evidence and evaluate it key by key (`check::evidence`).
 //! 2. Write the newest row of each key, with its Seq, into table files of a new directory: one run
 //!    per table.
-//! 3. Write the catalog. A table whose catalog row is lost gets a generated name.
+//! 3. Write the catalog. A table without a catalog row gets a generated name.
 //! 4. Write a manifest with a new incarnation, and CURRENT last: before that there is no database.
 //!    Open the database once.
 //!

@@ -3,7 +3,6 @@
 //! The result includes data that a repair leaves out: older versions and deletions, files that no
 //! manifest names, and log records beyond damage. Each version has its file and its state. Nothing
 //! is written.
-//! a log. Each says where it was found and what it is worth. Nothing is written.
 
 use std::collections::BTreeMap;
 use std::path::Path;

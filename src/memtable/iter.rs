@@ -49,7 +49,7 @@ impl Memtable {
 }
 
 impl MemtableIter {
-    /// Moves to the first entry whose key is `key` or above; the empty key is below all others.
+    /// Moves to the first entry with `key` or a greater key; the empty key is below all others.
     pub(crate) fn seek(&mut self, key: &[u8]) {
         self.seek_version(key, Seq::MAX);
     }

@@ -1,4 +1,4 @@
-//! The memtable against a `BTreeMap`, and its readers against its writer.
+//! The memtable compared with a `BTreeMap`, and concurrent readers and a writer.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;

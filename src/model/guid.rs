@@ -13,7 +13,7 @@ pub struct Guid([u8; 16]);
 const HYPHENS: [usize; 4] = [4, 6, 8, 10];
 
 impl Guid {
-    /// The GUID whose text form is these bytes in hex, in this order.
+    /// The GUID with these bytes as text form, in hex and in this order.
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }

@@ -98,7 +98,7 @@ impl Projector {
         Ok(Entity::from_parts(Arc::clone(&projection.to), pk.len(), keys, bytes)?.at(seq))
     }
 
-    /// The size of that entity, whose keys have `key_units` UTF-16 units.
+    /// The size of that entity with keys of `key_units` UTF-16 units.
     pub(crate) fn size(
         &mut self,
         key_units: usize,

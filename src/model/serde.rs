@@ -28,7 +28,7 @@ use super::entity::Entity;
 use crate::error::Result;
 
 impl Entity {
-    /// Creates an entity whose properties are the fields of `value`.
+    /// Creates an entity with the fields of `value` as properties.
     ///
     /// Fields named PartitionKey, RowKey or Timestamp are omitted; the keys are the arguments.
     ///

@@ -63,7 +63,7 @@ const COLLISIONS_MAX: usize = 8;
 const OVERHEAD_BYTES: usize = 96;
 
 impl Shapes {
-    /// Creates a registry whose shapes use at most `bytes_max` bytes.
+    /// Creates a registry with at most `bytes_max` bytes of shapes.
     pub(crate) fn new(bytes_max: usize) -> Self {
         Self {
             bytes_max,

@@ -12,7 +12,7 @@
 //!   partition is never cut for its load;
 //! * a load counts only after it has lasted, and only in a range that is at least as old;
 //! * hysteresis: two ranges are merged only if together they have at most a quarter of the bytes
-//!   and an eighth of the load at which a range is divided, and have had so for an hour.
+//!   and less than an eighth of the load at which a range is divided, and have had so for an hour.
 //!
 //! Not here: applying decisions (`lsm::range_split`), statistics (`load`).
 

@@ -1,4 +1,4 @@
-//! Ranges: boundaries, lookups against brute force, and broken invariants that must be seen.
+//! Ranges: boundaries, look-ups against brute force, and the detection of violated invariants.
 
 use std::sync::Arc;
 

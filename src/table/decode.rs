@@ -60,7 +60,7 @@ pub trait FromValues<'r, const N: usize>: Sized {
     fn from_values(values: &RowValues<'_, 'r, N>) -> std::result::Result<Self, Misfit>;
 }
 
-/// The values of a row whose shape is cached.
+/// The values of a row with a cached shape.
 #[doc(hidden)]
 pub struct RowValues<'k, 'r, const N: usize> {
     places: &'k [Option<Place>; N],

@@ -28,7 +28,7 @@ const WAITING_BYTES_MAX: usize = 16 << 20;
 /// repeats.
 const TICKETS_MAX: usize = 64;
 
-/// The treatment of a row whose key exists.
+/// The treatment of a row with an existing key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum LoadMode {

@@ -21,8 +21,8 @@ use super::Table;
 /// A state that stays readable: every read through it sees all commits up to the snapshot and none
 /// after.
 ///
-/// A snapshot, its clones and queries at it keep the versions that they see on disk. Drop them when
-/// they are no longer needed.
+/// The versions that a snapshot sees are kept as long as the snapshot, a clone of it, or a query at
+/// it exists. Drop them when they are no longer needed.
 #[derive(Clone)]
 pub struct Snapshot {
     guard: Arc<SnapshotGuard>,

@@ -1,4 +1,4 @@
-//! Tests of rows and what merges make of them.
+//! Tests of rows and merges.
 
 use super::*;
 use crate::model::{Entity, Seq, Shapes};

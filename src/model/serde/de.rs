@@ -1,4 +1,4 @@
-//! From the properties of an entity to a struct.
+//! Conversion of the properties of an entity to a struct.
 
 use serde::Deserializer;
 use serde::de::value::{BorrowedStrDeserializer, SeqDeserializer};

@@ -1,4 +1,4 @@
-//! The error of the conversions: what is wrong, and with which field.
+//! The error of the conversions, with the field that caused it.
 
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! From a struct to the properties of an entity.
+//! Conversion of a struct to the properties of an entity.
 
 use serde::ser::{Impossible, Serialize, SerializeMap, SerializeSeq, SerializeStruct, Serializer};
 

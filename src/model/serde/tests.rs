@@ -1,4 +1,4 @@
-//! Tests of structs in and out.
+//! Tests of conversions between structs and entities.
 
 use std::collections::BTreeMap;
 

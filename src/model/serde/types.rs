@@ -1,4 +1,4 @@
-//! [`Guid`], [`DateTime`] and [`Binary`] in serde's terms: newtypes under names of our own.
+//! [`Guid`], [`DateTime`] and [`Binary`] in serde: newtypes with names reserved by this crate.
 
 use std::fmt;
 

@@ -64,7 +64,7 @@ impl<'b> Field<'_, 'b> {
         self.variable(EdmType::Binary)
     }
 
-    /// The bytes of a value of this type, whose width is `N`; `None` for another type.
+    /// The `N` bytes of a value of this type; `None` for another type.
     #[inline(always)]
     pub(crate) fn fixed<const N: usize>(&self, edm: EdmType) -> Option<[u8; N]> {
         if self.place.edm != edm {
