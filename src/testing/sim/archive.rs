@@ -1,9 +1,11 @@
-//! An archive step: the entities of a table are copied into another database and deleted here, on images of the disk, and
-//! the step ends anywhere.
+//! An archive step: the entities of a table are copied to another database and deleted here. It
+//! runs on images of the disk, and is cut off at random operations.
 //!
 //! Invariants
-//! * at any end every entity is here as it was, or its copy is durable as it was, or both;
-//! * another run goes on from there: then all are there, none is here, and nothing else is in either place.
+//! * wherever it is cut off, every entity is unchanged here, or its copy is unchanged and durable,
+//!   or both;
+//! * a further run completes the job: all entities are there, none is here, and neither place has
+//!   anything else.
 //!
 //! Not here: re-keying, conflicts, filters (`db::tests`).
 
@@ -20,9 +22,9 @@ use super::row::Key;
 use super::runner::{Outcome, Runner, line};
 use super::value::Val;
 
-/// Where the copies lie.
+/// Directory of the archive.
 const ARCHIVE: &str = "archived";
-/// So many ends of one step are looked at.
+/// Number of cut-off points examined per step.
 const ENDS: u64 = 3;
 
 type Rows = BTreeMap<Key, BTreeMap<String, Val>>;
@@ -34,7 +36,8 @@ impl Runner {
             return line("not now");
         }
         let image = self.engine.fs.kill_image();
-        // What was left to the system alone is durable from here on, or a power cut would take it before it is archived.
+        // Opening the image makes writes left to the operating system durable. A power cut could
+        // otherwise remove them before they are archived.
         let all = self.rows_in(&image, PATH, table)?;
         if all.is_empty() {
             return line("nothing to archive");
@@ -73,7 +76,7 @@ impl Runner {
         archived().map_err(|error| format!("archive: {error:?}"))
     }
 
-    /// Compares what is here and what is there with `all` that there was.
+    /// Compares the contents of both databases with `all`, the rows before the step.
     fn archived(
         &self,
         image: &MemFs,
@@ -96,7 +99,8 @@ impl Runner {
         if is_known(&here) && is_known(&there) { Ok(()) } else { Err("others are there".into()) }
     }
 
-    /// The entities of a table, none if it is not there. Everything is durable then.
+    /// The entities of a table; empty if there is no such table. Closing the database makes all of
+    /// them durable.
     fn rows_in(&self, image: &MemFs, path: &str, table: &str) -> Result<Rows, String> {
         let read = || -> EngineResult<Rows> {
             let db = self.engine.unthrottled_options_on(image).open(path)?;

@@ -1,7 +1,7 @@
-//! The engine behind one door: opening on a memory file system that may fail, lose its power or rot; writes and
-//! reads in the oracle's terms.
+//! The engine as the simulation uses it, on a memory file system that may fail, lose its power or
+//! rot. Writes and reads are in the oracle's terms.
 //!
-//! Not here: what the answers should be (`oracle`).
+//! Not here: the expected answers (`oracle`).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -26,55 +26,55 @@ use super::power::{End, PowerFs};
 use super::row::{Row, key};
 use super::step::{Config, Lane, Scan, Verb, Write};
 
-/// Where the database lives.
+/// Directory of the database.
 pub const PATH: &str = "db";
-/// Ranges are small: they are divided and merged every few hundred rows.
+/// Ranges are small, so that they are split and merged every few hundred rows.
 const RANGE_BYTES: u64 = 24 << 10;
 /// Logs are short.
 const LOG_ALLOCATE_BYTES: u64 = 4 << 10;
-/// A query or two.
+/// Two queries at most outweigh a merge.
 const MERGE_PRICE: MergePrice = MergePrice { rows: 20, bytes_per_row: 1 << 10 };
-/// A few logs.
+/// The change feed keeps a few logs.
 const KEEP_CHANGES_BYTES: u64 = 64 << 10;
 /// 2024-01-01, in ticks of 100 ns since 1601.
 pub const START: u64 = 133_485_408_000_000_000;
 
-/// A snapshot with handles of the tables of its time, which may be dropped since.
+/// A snapshot with handles of the tables of its time; a table may have been dropped since.
 pub(super) struct Pinned {
     snapshot: Snapshot,
     tables: BTreeMap<String, Table>,
 }
 
-/// A file system, a clock and a database that is open or not.
+/// A file system, a clock, and a database that may be open.
 pub struct Engine {
-    /// The memory that holds the database's files.
+    /// The memory file system that holds the database's files.
     pub fs: MemFs,
-    /// The time of the database; nothing else moves it.
+    /// The clock of the database; only the simulation advances it.
     pub clock: Arc<ManualClock>,
     /// The options of the next opening.
     pub config: Config,
-    /// Between the engine and the memory: operations that fail, over a power that may go.
+    /// Injects failing operations, on top of `power`.
     pub(super) faults: FaultFs,
-    /// Under the faults: the end of the run, when it comes.
+    /// Ends the run at a chosen operation, below `faults`.
     pub(super) power: PowerFs,
     wrap: Option<Wrap>,
     db: Option<Db>,
-    /// How often it was opened: no two openings give out the same ids.
+    /// Number of openings so far: it makes the ids of each opening distinct.
     openings: u64,
     flush: Option<Flush>,
     compaction: Option<Compaction>,
 }
 
-/// What stands between the engine and the memory beside faults.
+/// Makes an additional file system layer between the engine and the memory.
 pub type Wrap = fn(MemFs) -> Arc<dyn Fs>;
 
 impl Engine {
-    /// An engine over an empty memory, at [`START`]; not open yet.
+    /// An engine over an empty memory file system, at [`START`]; not yet open.
     pub fn new(config: Config) -> Self {
         Self::on(MemFs::new(), Arc::new(ManualClock::new(START)), config)
     }
 
-    /// An engine over what `fs` holds; not open yet.
+    /// An engine over the contents of `fs`; not yet open.
     pub fn on(fs: MemFs, clock: Arc<ManualClock>, config: Config) -> Self {
         let power = PowerFs::new(Arc::new(fs.clone()), fs.clone());
         let faults = FaultFs::new(Arc::new(power.clone()));
@@ -83,13 +83,13 @@ impl Engine {
         Self { fs, clock, config, faults, power, wrap, db, openings, flush, compaction }
     }
 
-    /// Puts `wrap` between the engine and the memory, from the next opening on.
+    /// Inserts `wrap` between the engine and the memory file system, from the next opening on.
     pub fn wrap(&mut self, wrap: Wrap) {
         self.wrap = Some(wrap);
         self.restack();
     }
 
-    /// The faults that are armed, over a new power, over the memory.
+    /// Stacks the armed faults over a new [`PowerFs`] over the memory file system.
     fn restack(&mut self) {
         let fs = self.fs.clone();
         let inner: Arc<dyn Fs> = match self.wrap {
@@ -100,7 +100,7 @@ impl Engine {
         self.faults = self.faults.over(Arc::new(self.power.clone()));
     }
 
-    /// Opens the database, through faults and power; one that was open is dropped first.
+    /// Opens the database through faults and power; a database that is open is dropped first.
     ///
     /// # Errors
     /// Those of [`Options::open`].
@@ -108,7 +108,7 @@ impl Engine {
         self.open_on(Arc::new(self.faults.clone()))
     }
 
-    /// Opens through another file system over the same bytes.
+    /// Opens the database through another file system over the same bytes.
     pub fn open_on(&mut self, fs: Arc<dyn Fs>) -> Result<()> {
         self.let_go();
         let seed = self.config.seed.wrapping_add(self.openings);
@@ -135,7 +135,7 @@ impl Engine {
         self.db.as_ref().expect("the database is open")
     }
 
-    /// Closes the database, if it is open; a flush or compaction begun by halves is given up.
+    /// Closes the database if it is open; a half-done flush or compaction is abandoned.
     ///
     /// # Errors
     /// Those of [`Db::close`]; the database is not open afterwards.
@@ -144,9 +144,9 @@ impl Engine {
         self.db.take().map_or(Ok(()), |db| db.close())
     }
 
-    /// Drops the handle as a dying process would, and goes on with what is on `fs`.
+    /// Drops the handle as a dying process would, and continues with the contents of `fs`.
     pub(super) fn abandon(&mut self, fs: MemFs) {
-        // The handle must not go on writing while it is dropped: that would only take time.
+        // The handle must not write while it is dropped: that would only cost time.
         drop(self.power.cut(End::Kill));
         self.let_go();
         self.fs = fs;
@@ -157,24 +157,26 @@ impl Engine {
         (self.flush, self.compaction, self.db) = (None, None, None);
     }
 
-    /// How many operations failed so that the engine could see it.
+    /// Number of failed operations that were visible to the engine.
     pub(super) fn faults_met(&self) -> u64 {
         let seen = FaultKind::ALL.into_iter().filter(|kind| !kind.is_hidden());
         seen.map(|kind| self.faults.delivered_of(kind)).sum()
     }
 
-    /// The number of the last commit that readers see, in ticks.
+    /// The Seq of the last published commit, in ticks.
     pub(super) fn published(&self) -> u64 {
         self.db().engine().reader().published().ticks()
     }
 
-    /// Drops a table; also what a handle from before answers to a read and a write, if that is done.
+    /// Drops a table. If that succeeds, also returns the answers of an older handle to a read and a
+    /// write.
     pub(super) fn drop_table(&self, name: &str) -> (Result<()>, Vec<Result<()>>) {
         let handle = self.db().table(name);
         let dropped = self.db().delete_table(name);
         let answers = match (&dropped, handle) {
             (Ok(()), Ok(handle)) => {
-                // A delete: it leaves no shape behind that later rows would be numbered after.
+                // A delete, because it adds no shape that would affect the numbering of later
+                // shapes.
                 vec![handle.get("a", "r00").map(drop), handle.delete("a", "r00")]
             }
             _ => Vec::new(),
@@ -187,14 +189,14 @@ impl Engine {
         self.db().table(table)?.delete_ranges(&ranges)
     }
 
-    /// What was written with tags below this expires.
+    /// Expires the rows with tags below `below`.
     pub(super) fn expire(&self, table: &str, below: u64) -> Result<()> {
         let gate = Arc::clone(&self.db().table(table)?.entry.gate);
         let change = TableChange::Expired(whole_table(gate.table), Seq(below));
         self.db().engine().commit(&Batch::of_change(&gate, change), Durability::Sync).map(drop)
     }
 
-    /// A group that is not waited for.
+    /// Submits a group without waiting for it.
     pub(super) fn submit(
         &self,
         table: &str,
@@ -211,7 +213,7 @@ impl Engine {
         }
     }
 
-    /// One background step of a lane; false if there was nothing to do.
+    /// Runs one background step of a lane; false if there was nothing to do.
     pub(super) fn step(&self, lane: Lane) -> bool {
         let lane = match lane {
             Lane::Log => executor::Lane::Log,
@@ -228,13 +230,13 @@ impl Engine {
         Ok(self.flush.is_some())
     }
 
-    /// Installs what [`Engine::begin_flush`] wrote; false if nothing was begun.
+    /// Installs the files of [`Engine::begin_flush`]; false if no flush was begun.
     pub(super) fn end_flush(&mut self) -> Result<bool> {
         let Some(flush) = self.flush.take() else { return Ok(false) };
         self.db().engine().maintenance().finish_flush(flush).map(|()| true)
     }
 
-    /// True between the two halves of a flush: no other flush may run.
+    /// True between the two halves of a flush, when no other flush may run.
     pub(super) fn is_flushing(&self) -> bool {
         self.flush.is_some()
     }
@@ -246,13 +248,14 @@ impl Engine {
         Ok(self.compaction.is_some())
     }
 
-    /// Installs what [`Engine::begin_compaction`] wrote; `None` if nothing was begun, false if it was declined.
+    /// Installs the files of [`Engine::begin_compaction`]; `None` if none was begun, false if the
+    /// installation was declined.
     pub(super) fn end_compaction(&mut self) -> Result<Option<bool>> {
         let Some(compaction) = self.compaction.take() else { return Ok(None) };
         self.db().engine().maintenance().finish_compaction(&compaction).map(Some)
     }
 
-    /// What a scan reads, now or at a snapshot, whatever it says of pages.
+    /// The query of a scan, now or at a snapshot; the scan's page size is ignored.
     fn query(&self, table: &str, scan: &Scan, at: Option<&Pinned>) -> Result<Query> {
         let (table, at) = self.table_at(table, at)?;
         let query = match at {
@@ -262,13 +265,13 @@ impl Engine {
         Ok(query.select_some(scan.select.as_deref()))
     }
 
-    /// An iterator over what is visible now, whatever the scan says of pages and snapshots.
+    /// An iterator over the visible rows; the scan's page size and snapshot are ignored.
     pub(super) fn iterate(&self, table: &str, scan: &Scan) -> Result<Entities> {
         let query = self.query(table, scan, None)?;
         Ok(query.top(scan.top.unwrap_or(usize::MAX)).into_iter())
     }
 
-    /// One write; its tag, `None` for a delete.
+    /// Executes one write and returns its tag, `None` for a delete.
     pub(super) fn write(
         &self,
         table: &str,
@@ -304,7 +307,7 @@ impl Engine {
         Ok(Some(ticks(written)))
     }
 
-    /// One commit of several writes; the tag of each, `None` for a delete.
+    /// Commits several writes together and returns the tag of each, `None` for a delete.
     pub(super) fn group(
         &self,
         table: &str,
@@ -322,7 +325,7 @@ impl Engine {
         Ok(etags.into_iter().map(|etag| etag.map(ticks)).collect())
     }
 
-    /// One row, now or at a snapshot.
+    /// Reads one row, now or at a snapshot.
     pub(super) fn get(
         &self,
         table: &str,
@@ -341,7 +344,7 @@ impl Engine {
         Ok(found.as_ref().map(Row::of))
     }
 
-    /// The rows of a scan, now or at a snapshot; page by page if it says so.
+    /// The rows of a scan, now or at a snapshot; read page by page if the scan has a page size.
     pub(super) fn scan(&self, table: &str, scan: &Scan, at: Option<&Pinned>) -> Result<Vec<Row>> {
         let mut query = self.query(table, scan, at)?;
         let Some(size) = scan.page else {
@@ -360,7 +363,7 @@ impl Engine {
         }
     }
 
-    /// A snapshot, and the tables that there are.
+    /// Takes a snapshot and handles of the existing tables.
     pub(super) fn pin(&self) -> Result<Pinned> {
         let snapshot = self.db().snapshot();
         let names = self.db().tables()?;
@@ -368,14 +371,14 @@ impl Engine {
         Ok(Pinned { snapshot, tables: names.into_iter().map(table).collect::<Result<_>>()? })
     }
 
-    /// True if the table that a snapshot knows by this name is called so still.
+    /// True if this name still denotes the table that it denoted at the snapshot.
     pub(super) fn is_of_today(&self, name: &str, at: &Pinned) -> bool {
         let id = |table: &Table| table.entry.gate.table;
         let then = at.tables.get(&name.to_lowercase()).map(id);
         self.db().table(name).is_ok_and(|now| then == Some(id(&now)))
     }
 
-    /// A table, and the snapshot to read it at.
+    /// A table, and the snapshot at which to read it.
     pub(super) fn table_at<'a>(
         &self,
         name: &str,
@@ -385,7 +388,7 @@ impl Engine {
         Ok((pinned.tables[&name.to_lowercase()].clone(), Some(&pinned.snapshot)))
     }
 
-    /// What `read` gives of the database at `path` of `fs`, which is opened past all faults.
+    /// Calls `read` with the database at `path` of `fs`, which is opened without faults.
     fn with_copy<T>(
         &self,
         fs: &MemFs,
@@ -398,39 +401,40 @@ impl Engine {
         Ok(found)
     }
 
-    /// What a copy of the database holds, and what `verify` says of it.
+    /// The state of a copy of the database, and the problems that `verify` reports.
     pub(super) fn look_at(&self, fs: &MemFs, path: &str) -> Result<(Tables, Vec<String>)> {
         self.with_copy(fs, path, |db| Ok((state_of(db)?, db.verify()?.problems)))
     }
 
-    /// Options for a look at what is on `fs`.
+    /// Options for opening the contents of `fs`.
     pub(super) fn options_on(&self, fs: &MemFs) -> Options {
         options(&self.config, &self.clock).fs(Arc::new(fs.clone()))
     }
 
-    /// The same without targets, for work that asks for more than they let pass.
+    /// The same without targets, for work that exceeds their rates.
     pub(super) fn unthrottled_options_on(&self, fs: &MemFs) -> Options {
         Options { targets: None, ..self.options_on(fs) }
     }
 
-    /// The last commit that the database at `path` of `fs` shows once it is opened.
+    /// The last published Seq of the database at `path` of `fs` after opening it.
     pub(super) fn published_in(&self, fs: &MemFs, path: &str) -> Result<u64> {
         self.with_copy(fs, path, |db| Ok(db.engine().reader().published().ticks()))
     }
 
-    /// True if the database at `path` of `fs` has the incarnation of this one, as no copy may.
+    /// True if the database at `path` of `fs` has the same incarnation as this one, which no copy
+    /// may have.
     pub(super) fn is_incarnation_of(&self, fs: &MemFs, path: &str) -> bool {
         let copy = self.with_copy(fs, path, |db| Ok(db.engine().reader().incarnation()));
         copy.is_ok_and(|copy| copy == self.db().engine().reader().incarnation())
     }
 
-    /// Everything that the database shows.
+    /// The state of the open database.
     pub fn state(&self) -> Result<Tables> {
         state_of(self.db())
     }
 }
 
-/// Everything that a database shows.
+/// All tables, rows and gates of a database.
 pub(super) fn state_of(db: &Db) -> Result<Tables> {
     let mut tables = BTreeMap::new();
     for name in db.tables()? {
@@ -462,7 +466,7 @@ fn gates_of(db: &Db, name: &str) -> Result<Gates> {
     Ok(gates.map(gate).collect())
 }
 
-/// The rows of a table, whatever is closed.
+/// The rows of a table, regardless of closed gates and targets.
 fn rows_behind(db: &Db, table: &Table) -> Result<Vec<Row>> {
     let mut scan = db.engine().scan(&whole_table(table.entry.gate.table), None)?;
     let mut rows = Vec::new();
@@ -473,7 +477,7 @@ fn rows_behind(db: &Db, table: &Table) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The options that `config` stands for, with background work by steps and the given clock.
+/// The engine options for `config`, with manual background work and the given clock.
 pub(super) fn options(config: &Config, clock: &Arc<ManualClock>) -> Options {
     let options = Db::options()
         .durability(config.durability)
@@ -485,7 +489,7 @@ pub(super) fn options(config: &Config, clock: &Arc<ManualClock>) -> Options {
         .background(Background::Manual)
         .clock(clock.clone())
         .seed(config.seed);
-    // Smaller than an application may ask for: what takes long to come must come often.
+    // Below the limits for applications, so that rare events become frequent.
     let options = Options {
         memtable_bytes: config.memtable_bytes,
         log_buffer_bytes: config.log_buffer_bytes,
@@ -498,11 +502,11 @@ pub(super) fn options(config: &Config, clock: &Arc<ManualClock>) -> Options {
             database_entities_per_second: database,
         }),
         max_commit_delay: config.commit_delay(),
-        // Every other database keeps its logs for the change feed.
+        // Every second database keeps its logs for the change feed.
         keep_changes_bytes: config.seed.is_multiple_of(2).then_some(KEEP_CHANGES_BYTES),
-        // In every third table files are closed and opened again all the time.
+        // In every third database table files are constantly closed and opened again.
         max_open_files: if config.seed.is_multiple_of(3) { 2 } else { options.max_open_files },
-        // In two of three a few reads are enough to have files merged.
+        // In two of three databases a few reads are enough to trigger a merge.
         merge_for_readers: (!config.seed.is_multiple_of(3)).then_some(MERGE_PRICE),
         ..options
     };
@@ -512,16 +516,16 @@ pub(super) fn options(config: &Config, clock: &Arc<ManualClock>) -> Options {
     options
 }
 
-/// The entity tag of a commit number.
+/// The entity tag of a Seq in ticks.
 ///
 /// # Panics
-/// If `ticks` is beyond the year 9999: the oracle has no such number.
+/// If `ticks` is beyond the year 9999: the oracle has no such Seq.
 pub(super) fn tag(ticks: u64) -> ETag {
     let time = DateTime::from_ticks(ticks).expect("a tag of the oracle");
     format!("W/\"datetime'{time}'\"").parse().expect("a tag by its text")
 }
 
-/// The commit number in an entity tag.
+/// The Seq of an entity tag, in ticks.
 pub fn ticks(etag: ETag) -> u64 {
     etag.seq().ticks()
 }

@@ -1,10 +1,10 @@
-//! Many seeds: run by several threads, each seed by one, and what they came to.
+//! Exploration of many seeds by several threads, each seed on one thread.
 //!
 //! Invariants
-//! * what a seed does depends on nothing else: not on the number of threads, nor on other seeds;
+//! * the run of a seed depends on the seed alone, not on the number of threads or on other seeds;
 //! * failures are reported in the order of their seeds.
 //!
-//! Not here: the time that an exploration may take, and what it shows meanwhile (`cli`).
+//! Not here: the time limit of an exploration, and its progress display (`cli`).
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,27 +16,28 @@ use crate::sync::Mutex;
 use super::counts::Counts;
 use super::program::{Failure, Mix, Program};
 
-/// How many steps a program of an exploration has.
+/// Number of steps of a program of an exploration.
 pub const STEPS: usize = 200;
 
-/// The program that a seed stands for.
+/// The program of a seed.
 pub fn program(seed: u64) -> Program {
     Program::random(seed, STEPS, Mix::ALL)
 }
 
-/// What an exploration has come to so far.
+/// The results of an exploration so far.
 #[derive(Clone, Debug, Default)]
 pub struct Explored {
     /// Seeds that were run.
     pub seeds: u64,
-    /// What they met.
+    /// The events that they met.
     pub counts: Counts,
-    /// Those that failed.
+    /// Seeds that failed.
     pub failures: Vec<(u64, Failure)>,
 }
 
-/// Runs seeds from `first` on with `jobs` threads, on each of them with `mutant` active if there is one, until `count`
-/// were run or `go_on` says no; it is asked after every seed and sees what was found.
+/// Runs seeds from `first` on with `jobs` threads, each with `mutant` active if there is one. It
+/// ends after `count` seeds, or when `go_on` returns false; `go_on` is called after every seed with
+/// the results so far.
 pub fn explore(
     first: u64,
     count: u64,

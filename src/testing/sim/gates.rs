@@ -1,12 +1,13 @@
-//! Gates as the oracle has them, and whether a read had to be answered `ServerBusy`.
+//! Gates in the oracle, and the reads that must be answered `ServerBusy`.
 //!
 //! Invariants
-//! * a write into a closed span is refused, before its condition is looked at (`oracle`);
-//! * a read that would show a row of a span that is offline is refused; one that shows none may be, if anything of
-//!   the table is offline: the oracle knows no plan;
-//! * gates are part of the state after each commit: they survive, or are lost, with the commits around them.
+//! * a write into a closed span is refused before its condition is evaluated (`oracle`);
+//! * a read that would show a row of an offline span is refused;
+//! * a read that shows no such row may be refused if any span of the table is offline, because the
+//!   oracle knows no plan;
+//! * gates are part of the state after each commit: they survive or are lost with it.
 //!
-//! Not here: what the engine holds back (`lsm::gates`).
+//! Not here: the enforcement of gates in the engine (`lsm::gates`).
 
 use crate::error::Error;
 use crate::lsm::GateMode;
@@ -18,13 +19,13 @@ use super::runner_state::Held;
 use super::step::Scan;
 
 impl Runner {
-    /// What gates say to a read of `table` that shows these rows, now or at a snapshot.
+    /// How gates affect a read of `table` that shows these rows, now or at a snapshot.
     pub(super) fn held(&self, table: &str, at: Option<&String>, rows: &[Row]) -> Held {
         let keys = rows.iter().map(|row| (row.pk.as_str(), row.rk.as_str()));
         self.held_keys(table, at, keys)
     }
 
-    /// As [`held`](Self::held), of a read of all these keys.
+    /// Like [`held`](Self::held), for a read of all these keys.
     pub(super) fn held_keys<'k>(
         &self,
         table: &str,
@@ -35,7 +36,7 @@ impl Runner {
         let offline = now.gates.iter().filter(|(_, mode)| **mode == GateMode::Offline);
         let offline: Vec<&Scan> = offline.map(|(span, _)| span).collect();
         let pinned = at.and_then(|at| self.snapshots.get(at)).map(|(pinned, _)| pinned);
-        // Another table was called so when the snapshot was taken.
+        // Another table had this name when the snapshot was taken.
         if offline.is_empty() || !pinned.is_none_or(|at| self.engine.is_of_today(table, at)) {
             return Held::No;
         }
@@ -45,7 +46,7 @@ impl Runner {
         }
     }
 
-    /// The answer to a read that was refused.
+    /// Checks the error of a refused read.
     pub(super) fn read_refused(&mut self, error: &Error, no_table: bool, held: Held) -> Outcome {
         if no_table && error.code() == "TableNotFound" {
             return line(error.code());

@@ -1,17 +1,20 @@
-//! The mutants that a simulation can detect: bugs that storage engines have had, each behind a switch in the code.
+//! The mutants that a simulation can detect: bugs known from storage engines, each behind a switch.
 //!
-//! [`activate`](super::activate) turns one on. `tests/tidy` compares this list with the switches in the code.
+//! [`activate`](super::activate) turns one on. `tests/tidy` compares this list with the switches in
+//! the code.
 //!
-//! Not here: the switch itself (`crate::mutants`), mutants that only a loom model can detect (`.ci/loom`).
+//! Not here: the switch itself (`crate::mutants`), mutants that only a loom model can detect
+//! (`.ci/loom`).
 
 /// A deliberate bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Mutant {
-    /// The name that [`activate`](super::activate) takes.
+    /// The name passed to [`activate`](super::activate).
     pub name: &'static str,
-    /// What goes wrong.
+    /// The effect of the bug.
     pub what: &'static str,
-    /// The events, besides writes, flushes, compactions and reads, without which it has no effect.
+    /// Events without which the bug has no effect; writes, flushes, compactions and reads are
+    /// implied.
     pub needs: &'static str,
     /// Its row in the table of traps in docs/TESTING.md.
     pub trap: Option<u8>,
@@ -20,7 +23,7 @@ pub struct Mutant {
 }
 
 impl Mutant {
-    /// The same bug, to be searched in [lives of devices](super::device).
+    /// The same bug, to be detected by [lives of devices](super::device).
     #[must_use]
     pub const fn of_device(self) -> Self {
         Self { is_of_device: true, ..self }

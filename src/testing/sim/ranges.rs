@@ -1,7 +1,8 @@
-//! Ranges from outside: looking at them, dividing and merging them at will, and jobs in two halves.
+//! Ranges under the control of a test: inspecting, splitting and merging them, and jobs in two
+//! halves.
 //!
-//! The engine divides ranges by itself. What is here is for tests that want to do it at a key, and at a moment, of
-//! their own choice.
+//! The engine splits and merges ranges by itself. These functions are for tests that need it at a
+//! given key and moment.
 
 use crate::db::Db;
 use crate::error::Result;
@@ -14,17 +15,17 @@ use crate::lsm::{Compaction, Flush};
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct RangeInfo {
     id: RangeId,
-    /// Where it starts, as errors and dumps print it.
+    /// The first key, as errors and dumps print it.
     pub start: String,
-    /// About how many bytes its files have in it.
+    /// Approximate bytes of its files in this range.
     pub bytes: u64,
-    /// How many files reference it: young ones, and those of the run.
+    /// Number of young files that reference the range.
     pub young: usize,
-    /// See `young`.
+    /// Number of files of the run that reference it.
     pub run: usize,
 }
 
-/// A flush or a compaction whose files are written, and that nothing names yet.
+/// A flush or a compaction whose files are written and not yet named in the manifest.
 pub struct Half(Begun);
 
 enum Begun {
@@ -36,7 +37,7 @@ fn table_id(db: &Db, table: &str) -> Result<TableId> {
     Ok(db.table(table)?.entry.gate.table)
 }
 
-/// The ranges of a table, in key order; none if nothing of it was flushed yet.
+/// The ranges of a table, in key order; empty if nothing of the table was flushed yet.
 ///
 /// # Errors
 /// `NotFound` if there is no such table.
@@ -53,8 +54,8 @@ pub fn ranges(db: &Db, table: &str) -> Result<Vec<RangeInfo>> {
     Ok(pinned.version.ranges_in(&span).iter().map(info).collect())
 }
 
-/// Divides the range that holds this place before the entity, or before the partition if there is no RowKey; false if
-/// that was declined.
+/// Splits the range that contains these keys, before the entity, or before the partition if there
+/// is no RowKey. Returns false if the split was declined.
 ///
 /// # Errors
 /// `NotFound` if there is no such table, and those of the engine.
@@ -68,8 +69,8 @@ pub fn split_at(db: &Db, table: &str, pk: &str, rk: Option<&str>) -> Result<bool
     range.map_or(Ok(false), |range| db.engine().maintenance().split_range(range, &key))
 }
 
-/// Divides range `index` of the table where its sizes say; false if there is no such range, no such place, or if that
-/// was declined.
+/// Splits range `index` of the table at a key chosen by its sizes. Returns false if there is no
+/// such range or key, or if the split was declined.
 ///
 /// # Errors
 /// As [`split_at`].
@@ -83,7 +84,8 @@ pub fn split_by_size(db: &Db, table: &str, index: usize) -> Result<bool> {
     }
 }
 
-/// Merges range `index` of the table with the next; false if there is none or if that was declined.
+/// Merges range `index` of the table with the next one. Returns false if either does not exist or
+/// the merge was declined.
 ///
 /// # Errors
 /// As [`split_at`].
@@ -95,7 +97,7 @@ pub fn merge_at(db: &Db, table: &str, index: usize) -> Result<bool> {
     }
 }
 
-/// Freezes what is in memory and writes the files of a flush; `None` if there is nothing.
+/// Freezes the memtable and writes the files of a flush; `None` if there is nothing to flush.
 ///
 /// # Errors
 /// Those of a flush.
@@ -104,7 +106,7 @@ pub fn begin_flush(db: &Db) -> Result<Option<Half>> {
     Ok(db.engine().maintenance().begin_flush()?.map(|flush| Half(Begun::Flush(flush))))
 }
 
-/// Writes the files of the most urgent merge; `None` if there is none.
+/// Writes the files of the most urgent compaction; `None` if there is none.
 ///
 /// # Errors
 /// Those of a compaction.
@@ -112,7 +114,7 @@ pub fn begin_compaction(db: &Db) -> Result<Option<Half>> {
     Ok(db.engine().maintenance().begin_compaction()?.map(|job| Half(Begun::Compaction(job))))
 }
 
-/// Installs what was begun; false if that was declined.
+/// Installs the job; false if that was declined.
 ///
 /// # Errors
 /// Those of the job.

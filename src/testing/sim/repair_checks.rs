@@ -1,11 +1,13 @@
 //! Damaged copies of a closed database, healed from sound files and repaired.
 //!
 //! Invariants
-//! * healed, it shows what it showed, and nothing is wrong with it, also if it was compacted before;
-//! * a copy that is damaged itself heals nothing;
-//! * repaired, it shows what it showed, less what the report names: no row that was replaced or deleted.
+//! * a healed copy shows the state of the database and has no problems, even if it was compacted
+//!   first;
+//! * a copy that is itself damaged heals nothing;
+//! * a repaired copy shows the state less the losses that the report names, and no row that was
+//!   replaced or deleted.
 //!
-//! Not here: damage that is not mended (`faults`).
+//! Not here: damage without heal or repair (`faults`).
 
 use crate::db::{RepairReport, SuspectRows};
 use crate::error::ErrorKind;
@@ -17,12 +19,12 @@ use super::engine::PATH;
 use super::oracle::{Tables, differences};
 use super::runner::{Runner, none_of};
 
-/// Where sound files are, as a backup has them.
+/// Directory of the sound files, as a backup stores them.
 const SOUND: &str = "sound/files";
 const REPAIRED: &str = "repaired";
 
 impl Runner {
-    /// Mends copies of `image`, of whose files `path` was damaged, and is whole in `sound`.
+    /// Heals and repairs copies of `image`. Its file `path` is damaged there and intact in `sound`.
     pub(super) fn mended(
         &mut self,
         image: &MemFs,
@@ -50,7 +52,7 @@ impl Runner {
                 let at = rng.index(bytes.len());
                 bytes[at] ^= 1;
             }
-            // The name is nobody's business.
+            // Healing does not depend on the name of a sound file.
             let name = format!("{SOUND}/{i}.sst");
             image.write(&name, &bytes).map_err(|error| format!("mend: {error}"))?;
         }
@@ -65,7 +67,7 @@ impl Runner {
             Err(error) => return Err(format!("heal: {path}: {error:?}")),
         };
         if is_unsound && is_table && !report.files.is_empty() {
-            // At least it did no harm; what can be read is checked where nothing is mended.
+            // It did no harm at least; readable contents are checked where nothing is healed.
             return match report.is_healed() {
                 true => Err(format!("heal: {path} was replaced by a damaged copy")),
                 false => Ok(()),
@@ -80,13 +82,13 @@ impl Runner {
         let (state, problems) =
             self.engine.look_at(image, PATH).map_err(|error| format!("heal: {path}: {error:?}"))?;
         let mut wrong = differences(&self.oracle.tables, &state);
-        // A log that is kept for the change feed is not mended, and no table needs it.
+        // A log kept for the change feed is not healed, and no table needs it.
         let is_of_kept_log = |problem: &String| !is_table && problem.contains(path);
         wrong.extend(problems.into_iter().filter(|problem| !is_of_kept_log(problem)));
         none_of(wrong, &format!("heal: {path}"))
     }
 
-    /// Whatever compaction makes of damage, nothing may be lost by it.
+    /// Compaction may fail on damage in any way, but must lose nothing.
     fn compacted(&self, image: &MemFs) {
         if let Ok(db) = self.engine.options_on(image).create_if_missing(false).open(PATH) {
             drop(db.compact());
@@ -120,7 +122,8 @@ fn tables_of(image: &MemFs) -> Vec<String> {
     paths
 }
 
-/// Rows that a repaired database has and that the damaged one had not. Of an earlier moment nothing is known here.
+/// Rows of a repaired database that the damaged one did not have. Empty if a log has losses: the
+/// oracle's state of an earlier moment is not at hand here.
 fn superfluous(oracle: &Tables, state: &Tables, report: &RepairReport) -> Vec<String> {
     if report.losses.iter().any(|loss| loss.file.ends_with(".wal")) {
         return Vec::new();

@@ -1,4 +1,4 @@
-//! What a runner keeps between steps, beside engine and oracle, and what it asks itself about a request.
+//! State that a runner keeps between steps, in addition to engine and oracle.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -13,7 +13,7 @@ use super::query::Query;
 use super::row::{Key, Row};
 use super::step::Write;
 
-/// What is due to a read.
+/// The outcomes of a read that gates and targets allow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Held {
     /// An answer.
@@ -26,7 +26,8 @@ pub(super) enum Held {
 }
 
 impl Held {
-    /// What is due to a write: what the semantics say, unless it was, or had to be, refused before.
+    /// The expected outcome of a write: `expected`, or `ServerBusy` where it was or must be refused
+    /// before its condition is evaluated.
     pub(super) fn or_refused(
         self,
         expected: Result<(), Refusal>,
@@ -41,7 +42,7 @@ impl Held {
     }
 
     /// # Errors
-    /// The read was answered and should not have been.
+    /// The read was answered although it had to be refused.
     pub(super) fn check_served(self) -> Result<(), String> {
         match self {
             Held::Must => Err("held: a read was answered that had to be refused".to_owned()),
@@ -50,28 +51,29 @@ impl Held {
     }
 }
 
-/// Up to when what is used up, in nanoseconds; forgotten when the database is closed.
+/// The moments, in nanoseconds, up to which the rates are used up, as lower and upper bound.
+/// Discarded when the database is closed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Used {
     pub(super) database: [u64; 2],
-    /// By table and PartitionKey.
+    /// Lower bounds by table and PartitionKey.
     pub(super) partitions: BTreeMap<(String, String), u64>,
     pub(super) any_partition: u64,
 }
 
-/// What a request asks for.
+/// The load of a request on the scalability targets.
 #[derive(Clone, Debug)]
 pub(super) struct Ask {
-    /// Table and PartitionKey, of points.
+    /// Table and PartitionKey of a point request.
     pub(super) partition: Option<(String, String)>,
-    /// Entities that must be free at once.
+    /// Entities for which the rate must have room before the request begins.
     pub(super) entities: u64,
-    /// What it costs at least and at most.
+    /// The least and the greatest cost, in entities.
     pub(super) costs: [u64; 2],
 }
 
 impl Ask {
-    /// Entities of one partition, all at once.
+    /// Entities of one partition, charged together.
     pub(super) fn points(table: &str, pk: &str, entities: u64) -> Self {
         let partition = Some((table.to_lowercase(), pk.to_owned()));
         Self { partition, entities, costs: [entities; 2] }
@@ -82,28 +84,28 @@ impl Ask {
         Self::points(table, pk, writes.len() as u64)
     }
 
-    /// A query that costs so much, at least and at most.
+    /// A query with this least and greatest cost, in entities.
     pub(super) fn query(least: usize, most: usize) -> Self {
         let entities = least.min(1) as u64;
         Self { partition: None, entities, costs: [least as u64, most as u64] }
     }
 }
 
-/// Pages that other steps come between.
+/// A paged query that is interleaved with other steps.
 pub(super) struct Paging {
     pub(super) table: String,
     pub(super) query: Query,
     pub(super) token: Option<Token>,
 }
 
-/// A commit that was submitted.
+/// A commit that was submitted and is not yet answered.
 pub(super) struct Waiting {
     pub(super) ticket: Ticket,
     pub(super) seq: u64,
     pub(super) has_tag: Vec<bool>,
 }
 
-/// What a consumer has made of the feed.
+/// The state that a consumer has rebuilt from the change feed.
 #[derive(Clone, Debug)]
 pub(super) struct Fed {
     pub(super) position: Position,
@@ -111,14 +113,14 @@ pub(super) struct Fed {
     pub(super) tables: BTreeMap<String, BTreeMap<Key, Rc<Row>>>,
 }
 
-/// What was done to the disk and is not undone.
+/// Damage done to the disk and not yet undone.
 #[derive(Debug, Default)]
 pub(super) struct Trouble {
     /// Faults that the engine had met when it was last known to be well.
     pub(super) faults_before: u64,
-    /// There is a limit on space.
+    /// A limit on space is in force.
     pub(super) is_limited: bool,
-    /// There was one since then.
+    /// A limit on space was in force since the engine was last known to be well.
     pub(super) was_limited: bool,
     pub(super) rot: Option<Rot>,
 }

@@ -7,7 +7,7 @@ use std::fmt;
 
 use crate::model::{DateTime, Guid, Value, ValueRef};
 
-/// A value; doubles by their bits, so that NaN equals itself.
+/// A value. Doubles are stored as bits, so that NaN equals itself.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum Val {
     /// Edm.String.
@@ -20,16 +20,17 @@ pub enum Val {
     Int32(i32),
     /// Edm.Int64.
     Int64(i64),
-    /// Edm.Double, as `f64::to_bits` gives it.
+    /// Edm.Double, as returned by `f64::to_bits`.
     Double(u64),
-    /// Edm.DateTime in ticks of 100 ns since 1601; beyond the year 9999 it is written as the last moment of that year.
+    /// Edm.DateTime in ticks of 100 ns since 1601. Ticks beyond the year 9999 are written as the
+    /// last moment of that year.
     DateTime(u64),
     /// Edm.Guid, in the order of its text.
     Guid([u8; 16]),
 }
 
 impl Val {
-    /// The value as entities take it.
+    /// The value for an entity.
     pub(crate) fn to_value(&self) -> Value {
         match self {
             Val::String(text) => Value::String(text.clone()),
@@ -43,7 +44,7 @@ impl Val {
         }
     }
 
-    /// The value as entities show it.
+    /// The value read from an entity.
     pub(crate) fn from_ref(value: ValueRef<'_>) -> Val {
         match value {
             ValueRef::String(text) => Val::String(text.to_owned()),
@@ -60,7 +61,7 @@ impl Val {
     /// Reads the text of a value.
     ///
     /// # Errors
-    /// Text that is no value.
+    /// The text is not a value.
     pub fn parse(text: &str) -> Result<Val, String> {
         let bad = || format!("`{text}` is no value");
         if let Some((prefix, quoted)) = text.split_once('\'') {
@@ -94,7 +95,8 @@ impl Val {
     }
 }
 
-/// An engine that is given the last moment for a later one does not give the ticks back: nothing is hidden.
+/// The moment written for `ticks`: the last one for ticks beyond the year 9999. This hides nothing,
+/// because the engine does not return the larger ticks.
 fn moment(ticks: u64) -> DateTime {
     DateTime::from_ticks(ticks).unwrap_or(DateTime::MAX)
 }
@@ -118,7 +120,8 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// The bytes of hex digits in either case, two each; `None` for an odd number of them or another character.
+/// Decodes pairs of hex digits in either case; `None` for an odd number of digits or any other
+/// character.
 pub fn unhex(text: &str) -> Option<Vec<u8>> {
     let digits: Vec<u8> =
         text.chars().map(|c| c.to_digit(16).map(|d| d as u8)).collect::<Option<_>>()?;

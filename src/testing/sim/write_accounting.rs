@@ -1,8 +1,8 @@
-//! What the wear account must say at every opening: nothing that was written is forgotten.
+//! Checks of the wear account at every opening: written bytes are never forgotten.
 //!
 //! Invariants
-//! * table files that are there were written, whatever the run ended with;
-//! * neither a close nor the death of the process loses what commits and logs took.
+//! * all present table files are counted as written, however the run ended;
+//! * neither a close nor the death of the process loses the counts of commits and logs.
 //!
 //! Not here: counts to the byte (the tests of `db`).
 
@@ -11,7 +11,8 @@ use crate::format::edit::Wear;
 use super::runner::Runner;
 
 impl Runner {
-    /// What the account says now may not be forgotten by the end that comes, if nothing is done to the disk.
+    /// Records the account's counts, which the next end of the run must preserve. They are reset to
+    /// zero while the disk may differ.
     pub(super) fn record_wear(&mut self) {
         let is_well = self.engine.is_open() && !self.may_differ_on_disk();
         self.wear = if is_well { self.engine.db().wear() } else { Wear::default() };

@@ -1,4 +1,5 @@
-//! Hand-made histories, good and bad, and small random ones held against trying every order.
+//! Hand-written histories, good and bad, and small random ones checked against a search of all
+//! orders.
 
 use super::*;
 use crate::rng::Rng;
@@ -19,7 +20,8 @@ fn good(calls: &[Call]) {
     assert_eq!(check_tags(calls), Ok(()));
 }
 
-/// Expects that no order is found, and that the explanation has just these calls, by thread.
+/// Expects that no order is found, and that the explanation lists exactly the calls of these
+/// threads.
 #[track_caller]
 fn bad(calls: &[Call], threads: &[usize]) {
     let Err(Fault::NotLinearizable(text)) = check(calls) else { panic!("accepted: {calls:#?}") };
@@ -49,7 +51,7 @@ fn one_call_after_the_other() {
 
 #[test]
 fn calls_that_overlap_may_take_effect_in_any_order() {
-    // The later call first, and a read between the two that sees only that.
+    // The later call takes effect first, and a read between the two sees only that one.
     good(&[
         call(0, (0, 5), Op::Upsert(ONE), Written(Some(11))),
         call(1, (1, 6), Op::Upsert(TWO), Written(Some(10))),
@@ -68,7 +70,7 @@ fn a_stale_read() {
         ],
         &[1],
     );
-    // The same read is in order if it began before the second write was answered.
+    // The same read is linearizable if it began before the second write was answered.
     good(&[
         call(0, (0, 1), Op::Upsert(ONE), Written(Some(10))),
         call(0, (2, 4), Op::Upsert(TWO), Written(Some(11))),
@@ -111,7 +113,7 @@ fn two_winners() {
 
 #[test]
 fn a_read_of_what_was_never_written() {
-    // A write that was rolled back: refused, and seen all the same.
+    // A write that was rolled back: it was refused, and yet a read saw it.
     bad(
         &[
             call(0, (0, 1), Op::Insert(ONE), Written(Some(10))),
@@ -124,7 +126,7 @@ fn a_read_of_what_was_never_written() {
 
 #[test]
 fn reads_that_go_back() {
-    // Both writes are open: a reader may see either, but not the newer and then the older.
+    // Both writes are open: a reader may see either, but not the newer one and then the older.
     bad(
         &[
             call(0, (0, 1), Op::Upsert(ONE), Written(Some(10))),
@@ -146,7 +148,8 @@ fn a_refusal_that_nothing_justifies() {
         ],
         &[1],
     );
-    // Refused for a write that is not seen afterwards: it was decided on something unpublished.
+    // Refused because of a write that a later read does not see: the refusal depended on
+    // unpublished data.
     bad(
         &[
             call(0, (0, 7), Op::Insert(ONE), Written(Some(10))),
@@ -179,7 +182,7 @@ fn what_was_never_answered_may_have_happened_or_not() {
         &[write, call(1, (1, 2), Op::Get, seen), call(1, (3, 4), Op::Get, Found(None))],
         &[0, 1, 1],
     );
-    // The first to see its tag decides what it is.
+    // The first reader that sees the write determines its tag.
     let other = Found(Some((11, ONE)));
     bad(&[write, call(1, (1, 2), Op::Get, seen), call(1, (3, 4), Op::Get, other)], &[0, 1, 1]);
 }
@@ -188,7 +191,7 @@ fn what_was_never_answered_may_have_happened_or_not() {
 fn tags_that_do_not_grow() {
     let first = call(0, (0, 1), Op::Upsert(ONE), Written(Some(11)));
     let second = Call { key: 8, ..call(1, (2, 3), Op::Upsert(TWO), Written(Some(10))) };
-    // In order key by key, but not between them.
+    // The tags are in order for each key, but not across keys.
     assert_eq!(check(&[first, second]), Ok(()));
     assert!(check_tags(&[first, second]).is_err());
     let same = Call { invoked: 0, answer: Written(Some(11)), ..second };
@@ -202,7 +205,8 @@ fn too_much_at_once_is_not_decided() {
         .map(|n| call(n, (n as u64, 100 + n as u64), Op::Upsert(ONE), Written(Some(n as u64))))
         .collect();
     assert!(matches!(check(&calls), Err(Fault::Undecided(_))));
-    // 24 writes without a condition have 24! orders, and 2^23 configurations when the last is answered.
+    // 24 unconditional writes have 24! orders, and 2^23 configurations when the last of them is
+    // answered.
     assert!(matches!(check(&calls[..24]), Err(Fault::Undecided(_))));
     good(&calls[..8]);
 }
@@ -222,9 +226,9 @@ fn logs_of_threads_are_put_together() {
     good(&calls);
 }
 
-/// True if some order of the calls, each before those made after its answer, explains all of them.
+/// True if some order explains all calls, where each call precedes the calls made after its answer.
 fn naive(state: State, left: &[Call]) -> bool {
-    // What was never answered need not have happened.
+    // A call that was never answered need not have taken effect.
     if left.iter().all(|call| call.returned == NEVER) {
         return true;
     }
@@ -236,7 +240,8 @@ fn naive(state: State, left: &[Call]) -> bool {
     })
 }
 
-/// Random calls, most of them answered as a store would that decides in another order than the one written down.
+/// Random calls. Most are answered as by a store that executes them in an order other than the
+/// listed one.
 fn random_history(rng: &mut Rng) -> Vec<Call> {
     let mut moments: Vec<u64> = (0..12).collect();
     for at in (1..moments.len()).rev() {
