@@ -1,9 +1,10 @@
-//! Backups into one directory, restored and compared: as they are, and as a power cut leaves them.
+//! Backups into one directory, restored and compared, both as written and after a power cut.
 //!
 //! Invariants
-//! * a backup that was acknowledged is restored as the database was then, whatever happened to either since;
-//! * what is restored is another incarnation, and so is what is restored from it again;
-//! * pruning leaves the backups that stay as they were.
+//! * an acknowledged backup is restored as the database was at that time, regardless of later
+//!   changes to either;
+//! * a restored database has a new incarnation;
+//! * pruning leaves the remaining backups unchanged.
 //!
 //! Not here: backups whose files are damaged (`db::tests`).
 
@@ -15,9 +16,9 @@ use super::counts::Event;
 use super::oracle::differences;
 use super::runner::{Outcome, Runner, none_of};
 
-/// Where the backups lie.
+/// Directory of the backups.
 const BACKUPS: &str = "backups";
-/// One backup in so many is followed by a prune that leaves as many less one.
+/// One backup in this many is followed by a prune that keeps one backup less than this.
 const PRUNED_EVERY: u64 = 3;
 
 impl Runner {
@@ -62,7 +63,8 @@ impl Runner {
         self.engine.options_on(fs).open_backup(BACKUPS)
     }
 
-    /// Restores a backup beside the database of `image`, which nobody else uses, and compares.
+    /// Restores a backup next to the database of `image`, which has no other user, and compares the
+    /// two.
     fn restored(&mut self, image: &MemFs, number: u64) -> Result<(), String> {
         let Some(expected) = self.backups.get(&number).cloned() else { return Ok(()) };
         let path = format!("restored{number}");

@@ -1,10 +1,12 @@
-//! Beside the engine: a process that only reads, and a consumer of the change feed that goes on where it stood.
+//! Readers concurrent with the engine: a read-only process, and a consumer of the change feed that
+//! continues from its last position.
 //!
 //! Invariants
-//! * what a reader shows is a prefix of the commits, and no power cut leaves less;
-//! * replayed, the feed gives that prefix: no commit is left out, none comes twice. Only what is lost may be begun anew.
+//! * a reader shows a prefix of the commits, and no power cut leaves less;
+//! * replaying the feed yields that prefix: no commit is missing or repeated. The consumer may
+//!   restart only when the position is lost.
 //!
-//! Not here: the database itself (`runner`), what it keeps for the feed (`engine`).
+//! Not here: the database itself (`runner`), the logs kept for the feed (`engine`).
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -23,9 +25,9 @@ use super::runner::{Outcome, Runner, line, none_of};
 use super::runner_state::Fed;
 
 impl Runner {
-    /// Opens a reader beside the engine, compares it, and takes what is new in the feed.
+    /// Opens a reader next to the engine, compares it, and consumes the new part of the feed.
     pub(super) fn beside(&mut self) -> Outcome {
-        // What a failure left on the disk nobody knows, and rot answers for itself.
+        // After a failure the contents of the disk are unknown; rot is checked elsewhere.
         if self.may_differ_on_disk() || !self.oracle.pending.is_empty() {
             return line("troubled");
         }
@@ -85,7 +87,7 @@ impl Runner {
 }
 
 impl Fed {
-    /// `then` is the state behind the commit.
+    /// `then` returns the state after the commit.
     fn apply(&mut self, commit: &Commit, then: impl Fn() -> Tables) -> Result<(), String> {
         for change in &commit.changes {
             let name = change.table().to_lowercase();
@@ -107,7 +109,7 @@ impl Fed {
                 }
                 Change::RangeDeleted { range, .. } => rows.retain(|_, row| !is_in(range, row)),
                 Change::Expired { before, .. } => rows.retain(|_, row| row.etag >= before.ticks()),
-                // Which rows came in the feed does not say.
+                // The feed does not list the imported rows.
                 Change::Imported { range, .. } => {
                     let then = then();
                     let all = then.get(&name).map(|table| &*table.rows);

@@ -1,11 +1,11 @@
-//! What a run met: how often each kind of event came up.
+//! Counts of the events that a run met.
 
 use std::fmt;
 
 use crate::named::named;
 
 named! {
-    /// Something that a run should meet; the names say what.
+    /// An event that a run should meet, documented by its name.
     #[expect(missing_docs, reason = "each event is documented by its name")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Event {
@@ -65,7 +65,7 @@ named! {
         Verified "verified",
     }
 
-    /// What it is called.
+    /// The name in the output.
     pub fn name;
     pub const ALL;
 }
@@ -81,33 +81,33 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// One more.
+    /// Adds one.
     pub fn note(&mut self, event: Event) {
         self.add(event, 1);
     }
 
-    /// `count` more.
+    /// Adds `count`.
     pub fn add(&mut self, event: Event, count: u64) {
         self.0[event as usize] += count;
     }
 
-    /// How often it came up.
+    /// The number of occurrences.
     pub fn get(&self, event: Event) -> u64 {
         self.0[event as usize]
     }
 
-    /// Those of another run, too.
+    /// Adds the counts of another run.
     pub fn merge(&mut self, other: &Counts) {
         self.0.iter_mut().zip(other.0).for_each(|(count, more)| *count += more);
     }
 
-    /// The events that never came up.
+    /// The events that never occurred.
     pub fn missing(&self) -> Vec<Event> {
         Event::ALL.into_iter().filter(|event| self.get(*event) == 0).collect()
     }
 }
 
-/// A line each.
+/// One line per event.
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = Event::ALL.into_iter();

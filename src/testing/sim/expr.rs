@@ -1,10 +1,11 @@
-//! Filters as the oracle has them: a tree, its text, and what it says about a row.
+//! Filters in the oracle: a tree, its text, and its value for a row.
 //!
 //! Invariants
-//! * independent of the engine: comparisons are written down here a second time, after docs/SEMANTICS.md §9.2;
-//! * the text is of the filter language, and [`Expr::parse`] of it gives the tree back.
+//! * independent of the engine: comparisons are implemented a second time, after docs/SEMANTICS.md
+//!   §9.2;
+//! * the text is in the filter language, and [`Expr::parse`] of it returns the same tree.
 //!
-//! Not here: text that is no filter, literals in front, bare properties (the tests of the language).
+//! Not here: invalid filters, literals on the left, bare properties (the tests of the language).
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -16,18 +17,18 @@ use crate::named::named;
 /// A condition on a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expr {
-    /// A property, of the row or of the system, beside a literal.
+    /// Compares a property of the row or of the system with a literal.
     Compare(String, Op, Val),
-    /// All of them hold; two at least.
+    /// All of them hold; at least two.
     All(Vec<Expr>),
-    /// One of them holds; two at least.
+    /// One of them holds; at least two.
     Any(Vec<Expr>),
-    /// It does not hold.
+    /// The inner filter does not hold.
     Not(Box<Expr>),
 }
 
 named! {
-    /// How a property is compared.
+    /// A comparison operator.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Op {
         /// `eq`
@@ -60,7 +61,7 @@ impl Op {
 }
 
 impl Expr {
-    /// Whether the row meets the condition.
+    /// True if the row meets the condition.
     pub fn holds(&self, row: &Row) -> bool {
         match self {
             Expr::Compare(name, op, literal) => {
@@ -78,7 +79,7 @@ impl Expr {
     /// Reads the text of a condition.
     ///
     /// # Errors
-    /// Text that no condition prints.
+    /// The text is not one that a condition prints.
     pub fn parse(text: &str) -> Result<Expr, String> {
         let bad = || format!("`{text}` is no condition");
         let words = words(text);
@@ -88,7 +89,7 @@ impl Expr {
     }
 }
 
-/// What a row has under a name; keys are texts, and the tag is a time.
+/// The value of a row under a name; keys are strings, and the tag is a time.
 fn value_of(row: &Row, name: &str) -> Option<Val> {
     match name {
         "PartitionKey" => Some(Val::String(row.pk.clone())),
@@ -98,7 +99,8 @@ fn value_of(row: &Row, name: &str) -> Option<Val> {
     }
 }
 
-/// How a property is to a literal; `None` beside a NaN. What does not fit is less.
+/// The order of a property relative to a literal; `None` if a NaN is involved. A property of
+/// another type is less.
 fn order(property: &Val, literal: &Val) -> Option<Ordering> {
     use Val::{Binary, Boolean, DateTime, Double, Guid, Int32, Int64, String};
     let double = |bits: &u64| f64::from_bits(*bits);
@@ -146,7 +148,7 @@ fn list(f: &mut fmt::Formatter<'_>, parts: &[Expr], word: &str) -> fmt::Result {
     f.write_str(")")
 }
 
-/// Words and parentheses; what is in quotes stays together.
+/// Splits into words and parentheses; quoted text stays in one word.
 fn words(text: &str) -> Vec<String> {
     let (mut words, mut word, mut quoted) = (Vec::new(), String::new(), false);
     for c in text.chars() {

@@ -2,9 +2,9 @@
 //!
 //! Invariants
 //! * sizes are such that flushes, compactions and roll-overs happen every few steps;
-//! * trouble comes in episodes: what was armed or damaged is ended some steps later, so that runs get on.
+//! * trouble occurs in episodes: faults and damage end some steps later, so that runs can continue.
 //!
-//! Not here: what steps do (`runner`).
+//! Not here: the effects of steps (`runner`).
 
 mod query;
 
@@ -16,7 +16,8 @@ use crate::rng::Rng;
 use super::step::{Condition, Config, Lane, Scan, Step, Verb, Write};
 use super::value::Val;
 
-/// How often each kind of step comes up, in parts of their sum; a thousand go to reads and writes.
+/// The frequency of each kind of step, in parts of their sum; reads and writes have a thousand
+/// parts.
 #[derive(Clone, Copy, Debug)]
 pub struct Mix {
     /// Deaths of the process and power cuts.
@@ -27,13 +28,13 @@ pub struct Mix {
     pub clock: u64,
     /// Tables created, dropped and listed.
     pub tables: u64,
-    /// Commits that are not waited for at once.
+    /// Commits that are not immediately waited for.
     pub tickets: u64,
-    /// Iterators, and background work, that other steps come between.
+    /// Iterators and background work that are interleaved with other steps.
     pub overlaps: u64,
-    /// Operations that fail, and limits on space.
+    /// Failing operations, and limits on space.
     pub faults: u64,
-    /// Bits that flip, in use and in closed copies.
+    /// Flipped bits, in use and in closed copies.
     pub rot: u64,
     /// Copies of the whole database, opened and compared.
     pub checkpoints: u64,
@@ -44,7 +45,7 @@ pub struct Mix {
 }
 
 impl Mix {
-    /// One client after the other, and a disk that does no harm.
+    /// One client after the other, and a healthy disk.
     pub const PLAIN: Mix = Mix {
         crashes: 0,
         reopens: 2,
@@ -58,23 +59,23 @@ impl Mix {
         backups: 0,
         archives: 0,
     };
-    /// No end but clean ones.
+    /// Clean closes only.
     pub const QUIET: Mix =
         Mix { tickets: 200, overlaps: 100, checkpoints: 2, backups: 2, archives: 1, ..Mix::PLAIN };
-    /// Kills and power cuts, and nothing else that harms.
+    /// Kills and power cuts, and no other damage.
     pub const CRASHING: Mix = Mix { crashes: 25, reopens: 6, ..Mix::QUIET };
     /// Everything.
     pub const ALL: Mix = Mix { clock: 12, tables: 12, faults: 25, rot: 12, ..Mix::CRASHING };
 }
 
 const TABLES: [&str; 3] = ["Alpha", "beta", "Gamma"];
-/// Those that give their oldest rows, if any do.
+/// Tables that evict their oldest rows, if eviction is enabled.
 pub(super) const RING: [&str; 2] = [TABLES[0], TABLES[2]];
 /// Keys that are prefixes of one another, empty, long, and beyond the basic plane.
 const PARTITIONS: [&str; 6] = ["", "a", "ab", "b", "\u{ff5e}", "\u{1f600}"];
 const NAMES: [&str; 6] = ["A", "B", "Count", "Note", "At", "_x"];
 
-/// Where choices come from: a seed, or bytes that a fuzzer mutates.
+/// The source of choices: a seed, or bytes that a fuzzer mutates.
 pub(super) enum Source<'a> {
     Seed(Rng),
     Bytes(&'a [u8]),
@@ -88,13 +89,13 @@ pub(super) struct Generator<'a> {
     tickets: Vec<String>,
     pagings: Vec<String>,
     names: usize,
-    /// What ends the trouble that was begun, after so many more steps.
+    /// The step that ends the current trouble, and the number of steps before it.
     remedy: Option<(u64, Step)>,
-    /// What opens the gate that was closed, after so many more steps.
+    /// The step that opens the closed gate, and the number of steps before it.
     lift: Option<(u64, Step)>,
-    /// Time must pass for requests to pass.
+    /// Requests are throttled, so time must pass between them.
     is_throttled: bool,
-    /// Rows are so much larger, so that they come near the limit on disk use.
+    /// The factor by which rows are larger, so that they reach the limit on disk use.
     scale: usize,
 }
 
@@ -102,7 +103,7 @@ pub(super) struct Generator<'a> {
 type Make<'a> = fn(&mut Generator<'a>) -> Step;
 
 impl Source<'_> {
-    /// A number below `bound`; 0 when the bytes are spent.
+    /// A number below `bound`; 0 after the bytes are used up.
     fn below(&mut self, bound: u64) -> u64 {
         match self {
             Source::Seed(rng) => rng.below(bound),
@@ -127,7 +128,7 @@ impl Source<'_> {
         &items[self.index(items.len())]
     }
 
-    /// Any number: short when it comes from bytes.
+    /// Any number; drawn from three bytes if the source is bytes.
     fn number(&mut self) -> u64 {
         match self {
             Source::Seed(rng) => rng.next_u64(),
@@ -135,7 +136,7 @@ impl Source<'_> {
         }
     }
 
-    /// A seed that is short to read.
+    /// A seed with few digits.
     fn seed(&mut self) -> u64 {
         self.below(1 << 24)
     }
@@ -158,7 +159,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// True if the bytes are spent.
+    /// True if the bytes are used up.
     pub(super) fn is_spent(&self) -> bool {
         matches!(self.source, Source::Bytes([]))
     }
@@ -175,7 +176,7 @@ impl<'a> Generator<'a> {
             cache_bytes: *source.pick(&[0, 8 << 10, 1 << 20]),
             log_buffer_bytes: *source.pick(&[512, 2 << 10, 64 << 10]),
             manifest_roll_bytes: *source.pick(&[256, 1 << 10, 64 << 10]),
-            // Drawn in every build: what follows must not depend on its features.
+            // Drawn in every build: later choices must not depend on its features.
             compress: source.chance(1, 4) && cfg!(feature = "zstd"),
             targets: source
                 .chance(1, 16)
@@ -184,7 +185,7 @@ impl<'a> Generator<'a> {
             ring: false,
             seed: source.seed(),
         };
-        // By the seed, which also says which databases keep logs: these do not.
+        // Chosen by the seed, which also selects the databases that keep logs; these do not.
         if config.seed % 8 == 5 {
             config.cap = Some([0, 32 << 10, 128 << 10][(config.seed / 8 % 3) as usize]);
             config.ring = (config.seed / 24).is_multiple_of(2);
@@ -201,12 +202,12 @@ impl<'a> Generator<'a> {
         config
     }
 
-    /// The table that most steps are about.
+    /// The creation of the table that most steps use.
     pub(super) fn first(&self) -> Step {
         Step::CreateTable(TABLES[0].to_owned())
     }
 
-    /// Adds a step, and what is due with it.
+    /// Adds a step, or a remedy or lift that is due.
     pub(super) fn push_step(&mut self, steps: &mut Vec<Step>) {
         if let Some((left, _)) = &mut self.remedy {
             *left = left.saturating_sub(1);
@@ -281,7 +282,7 @@ impl<'a> Generator<'a> {
         self.tickets.clear();
     }
 
-    /// Nothing that is open outlives the handle.
+    /// Marks a step after which no open handle is valid.
     fn forgetting(&mut self, step: Step) -> Step {
         self.forget_handles();
         step
@@ -293,7 +294,7 @@ impl<'a> Generator<'a> {
     }
 
     fn table(&mut self) -> String {
-        // Mostly the first, which is there from the start.
+        // Mostly the first, which exists from the start.
         let pick = self.source.below(8).saturating_sub(5) as usize;
         TABLES[pick].to_owned()
     }
@@ -308,7 +309,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// Deletes a span of keys, or lets old rows expire.
+    /// Deletes a span of keys, expires old rows, moves a span, or closes a gate.
     fn span_step(&mut self) -> Step {
         let table = self.table();
         if self.source.chance(1, 4) {
@@ -339,7 +340,7 @@ impl<'a> Generator<'a> {
         Scan { pk, from, to, ..Scan::default() }
     }
 
-    /// Closes a gate for some steps, or closes the one that is closed in another way.
+    /// Closes a gate for some steps, or changes the mode of the closed one.
     fn gate_step(&mut self, table: String) -> Step {
         let modes = [GateMode::ReadOnly, GateMode::Offline, GateMode::Offline];
         let mode = *self.source.pick(&modes);
@@ -461,7 +462,7 @@ impl<'a> Generator<'a> {
         Step::Group { table: self.table(), writes, durability: self.durability() }
     }
 
-    /// Several tickets are open at a time, and answered in any order or never.
+    /// Several tickets are open at the same time, and are awaited in any order or never.
     fn ticket_step(&mut self) -> Step {
         if self.tickets.len() < 6 && self.source.chance(3, 5) {
             let ticket = self.name('t');
@@ -505,7 +506,7 @@ impl<'a> Generator<'a> {
         Step::Next { name, count: 1 + self.source.index(8) }
     }
 
-    /// Something about the disk fails, and is mended some steps later.
+    /// Makes the disk fail in some way, and mends it some steps later.
     fn fault_step(&mut self) -> Step {
         if self.remedy.is_some() {
             return Step::Sync;
@@ -541,7 +542,7 @@ impl<'a> Generator<'a> {
         let paths = [None, None, None, Some(".wal"), Some(".sst"), Some(".tmp"), Some("MANIFEST")];
         let path = self.source.pick(&paths).map(str::to_owned);
         if matches!(op, Some(OpKind::Sync | OpKind::SyncDir)) && self.source.chance(1, 2) {
-            // What was not synced must not be relied on: a power cut tells.
+            // A power cut reveals any reliance on data that was not synced.
             let seed = self.source.seed();
             self.remedy = Some((2 + self.source.below(6), Step::Crash { seed, ops: None }));
         }
@@ -588,7 +589,7 @@ impl<'a> Generator<'a> {
             (bounded && generator.source.chance(1, 3)).then(|| generator.rk())
         };
         let (from, to) = (bound(self), bound(self));
-        // A span the wrong way round is a question of its own.
+        // Inverted spans are tested elsewhere.
         let ordered = !matches!((&from, &to), (Some(from), Some(to)) if from > to);
         let to = to.filter(|_| ordered);
         let top = self.source.chance(1, 4).then(|| self.source.index(20));

@@ -1,21 +1,25 @@
-//! Histories of calls that overlap, and whether some order of them explains every answer (linearizability).
+//! Histories of overlapping calls, and a check that some order of the calls explains every answer
+//! (linearizability).
 //!
-//! Threads log each call before it is made and after it was answered, at moments of one shared counter: no time is
-//! involved. Keys are independent, so a history is linearizable if and only if the calls of each key are. [`check`]
-//! searches for an order key by key, in the manner of Wing and Gong with Lowe's memory of what was tried:
+//! Threads log each call before they make it and after it is answered, at moments of one shared
+//! counter; no time is involved. Keys are independent, so a history is linearizable if and only if
+//! the calls of each key are. [`check`] searches for an order key by key, by the algorithm of Wing
+//! and Gong with Lowe's cache of tried configurations:
 //!
-//! 1. The moments are walked in order. A configuration is a state of the key and the set of open calls that took
-//!    effect already; at first there is one, of an absent row.
-//! 2. When a call is answered, every configuration must come to one in which it took effect: open calls are
-//!    applied in all orders whose answers fit, and equal configurations are one.
-//! 3. If none is left, no order explains the answers up to this moment. The calls since the last moment at
-//!    which nothing was open are the explanation, less those without effect that it does not need.
+//! 1. The moments are walked in order. A configuration is a state of the key and the set of open
+//!    calls that already took effect. The search begins with one configuration, of an absent row.
+//! 2. When a call is answered, every configuration must lead to one in which the call took effect.
+//!    Open calls are applied in all orders whose answers fit; equal configurations are merged.
+//! 3. If no configuration is left, no order explains the answers up to this moment. The explanation
+//!    consists of the calls since the last moment without open calls, less the calls without effect
+//!    that it does not need.
 //!
-//! Tags are compared, never ordered, by this search: [`check_tags`] is what says that they grow.
+//! This search compares tags for equality only; [`check_tags`] checks that they grow.
 //!
-//! Limits: a key with more than 64 open calls, or with too many configurations, is answered [`Fault::Undecided`].
+//! Limits: a key with more than 64 open calls, or with too many configurations, is answered
+//! [`Fault::Undecided`].
 //!
-//! Not here: making the calls (the suites do), several keys at one moment (groups: log them as one key).
+//! Not here: making the calls (the suites do), several keys at one moment (log groups as one key).
 
 #[cfg(test)]
 mod tests;
@@ -24,29 +28,29 @@ use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// How many configurations a key may have at one moment.
+/// The maximum number of configurations of a key at one moment.
 const CONFIGURATIONS_MAX: usize = 100_000;
-/// How many calls of a key may be open at one moment: the bits of a set.
+/// The maximum number of open calls of a key at one moment: the bits of a set.
 const OPEN_MAX: usize = 64;
-/// An explanation of more calls than this is not shortened: each trial is a search.
+/// Explanations of more calls than this are not shortened, because each attempt is a search.
 const SHRINK_MAX: usize = 2_000;
-/// The answer to a call at this moment never came.
+/// The moment of an answer that was never received.
 const NEVER: u64 = u64::MAX;
 
-/// What a row holds: two numbers, so that a merge can change one and keep the other.
+/// The contents of a row: two numbers, so that a merge can change one and keep the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Pair(pub i64, pub i64);
 
-/// A call on one key. An `Option<u64>` is the tag that it demands, if it demands one.
+/// A call on one key. An `Option<u64>` is the tag that the call demands, if any.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Op {
     /// Reads the row.
     Get,
     /// Writes a row that must not exist.
     Insert(Pair),
-    /// Writes the row, whatever was there.
+    /// Writes the row unconditionally.
     Upsert(Pair),
-    /// Makes an existing row the one given.
+    /// Replaces an existing row.
     Replace(Pair, Option<u64>),
     /// Sets the second number of an existing row.
     Merge(i64, Option<u64>),
@@ -54,46 +58,48 @@ pub enum Op {
     Delete(Option<u64>),
 }
 
-/// What a call was answered.
+/// The answer to a call.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
-    /// To a read: the tag and the row, if there is one.
+    /// A read succeeded: the tag and the row, if there is one.
     Found(Option<(u64, Pair)>),
-    /// To a write: it took effect; its tag, unless it was a delete or nobody asked.
+    /// A write took effect: its tag; `None` for a delete, or if the tag was not requested or not
+    /// received.
     Written(Option<u64>),
-    /// To a write: why it did not take effect.
+    /// A write was refused and did not take effect.
     Refused(Refusal),
 }
 
 /// Why a write was refused.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Refusal {
-    /// There is a row.
+    /// The row exists.
     Exists,
-    /// There is none.
+    /// The row does not exist.
     Missing,
-    /// It has another tag.
+    /// The row has another tag.
     Condition,
 }
 
-/// One call from when it was made to when it was answered.
+/// One call, from its invocation to its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// Who made it; for people.
+    /// The calling thread, for display.
     pub thread: usize,
-    /// What it was about.
+    /// The key.
     pub key: u32,
-    /// What was asked.
+    /// The operation.
     pub op: Op,
-    /// What was answered. If it never was, [`Answer::Written`] says that it may have taken effect or not.
+    /// The answer. A call that was never answered has [`Answer::Written`], and may or may not have
+    /// taken effect.
     pub answer: Answer,
-    /// The moment before it was made.
+    /// The moment before the call was made.
     pub invoked: u64,
-    /// The moment after it was answered, or `u64::MAX`.
+    /// The moment after the call was answered, or `u64::MAX` if it never was.
     pub returned: u64,
 }
 
-/// The counter that threads take their moments from.
+/// The counter from which threads draw their moments.
 #[derive(Debug, Default)]
 pub struct Moments(AtomicU64);
 
@@ -105,38 +111,39 @@ pub struct Log<'m> {
     calls: Vec<Call>,
 }
 
-/// A call that was logged and not answered yet; forgotten, it stays unanswered.
+/// A logged call that is not yet answered; if dropped, the call stays unanswered.
 #[derive(Debug)]
 pub struct Open(usize);
 
-/// Why a history is not accepted.
+/// The reason why a history is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
-    /// No order of the calls explains the answers: why, as lines of text.
+    /// No order of the calls explains the answers; the text explains why.
     NotLinearizable(String),
-    /// The search was given up: too much was open at once.
+    /// The search gave up, because too many calls were open at the same time.
     Undecided(String),
 }
 
-/// The tag and the row; the tag is not known yet if the writer was not told.
+/// The tag and the row of a key; the tag is `None` while it is unknown.
 type State = Option<(Option<u64>, Pair)>;
 
-/// A state that the key may be in, with the set of open calls that took effect on the way.
+/// A possible state of the key, with the set of open calls that took effect to reach it.
 type Configuration = (State, u64);
 
 /// The search over the calls of one key.
 struct Search<'c> {
     calls: &'c [Call],
-    /// By slot: the open call that has it.
+    /// The open call of each slot.
     open: Vec<Option<usize>>,
     configurations: HashSet<Configuration>,
 }
 
-/// How far a search came.
+/// The result of a search.
 enum Outcome {
     Explained,
     TooMuch,
-    /// The call whose answer nothing explains, the moment before which nothing was open, and the states then.
+    /// The call whose answer nothing explains, the last moment without open calls, and the states
+    /// possible at that moment.
     Stuck(usize, u64, Vec<State>),
 }
 
@@ -146,7 +153,7 @@ impl Moments {
         Self::default()
     }
 
-    /// The next moment. Whatever was done before an earlier one is seen after a later one.
+    /// The next moment. Writes made before an earlier moment are visible after a later one.
     pub fn next(&self) -> u64 {
         self.0.fetch_add(1, Ordering::AcqRel)
     }
@@ -158,41 +165,43 @@ impl Moments {
 }
 
 impl Log<'_> {
-    /// Notes that a call is about to be made.
+    /// Logs that a call is about to be made.
     pub fn invoke(&mut self, key: u32, op: Op) -> Open {
         let invoked = self.moments.next();
         self.invoke_at(invoked, key, op)
     }
 
-    /// As [`invoke`](Self::invoke), at a moment taken before: several keys read at once share theirs.
+    /// Like [`invoke`](Self::invoke), at a moment drawn before: several keys that are read together
+    /// share their moments.
     pub fn invoke_at(&mut self, invoked: u64, key: u32, op: Op) -> Open {
         let (thread, answer) = (self.thread, Answer::Written(None));
         self.calls.push(Call { thread, key, op, answer, invoked, returned: NEVER });
         Open(self.calls.len() - 1)
     }
 
-    /// Notes what a call was answered just now.
+    /// Logs the answer that a call just received.
     pub fn answer(&mut self, call: Open, answer: Answer) {
         let returned = self.moments.next();
         self.answer_at(returned, call, answer);
     }
 
-    /// As [`answer`](Self::answer), at a moment taken before.
+    /// Like [`answer`](Self::answer), at a moment drawn before.
     pub fn answer_at(&mut self, returned: u64, call: Open, answer: Answer) {
         let call = &mut self.calls[call.0];
         (call.answer, call.returned) = (answer, returned);
     }
 
-    /// What was logged.
+    /// The logged calls.
     pub fn into_calls(self) -> Vec<Call> {
         self.calls
     }
 }
 
-/// Whether some order of `calls` explains every answer: each takes effect at one moment between its two.
+/// Checks that some order of `calls` explains every answer. Each call takes effect at one moment
+/// between its invocation and its answer.
 ///
 /// # Errors
-/// The first key of which that is not so, with an explanation.
+/// The first key without such an order, with an explanation.
 pub fn check(calls: &[Call]) -> Result<(), Fault> {
     let mut keys: BTreeMap<u32, Vec<Call>> = BTreeMap::new();
     for call in calls {
@@ -213,11 +222,11 @@ pub fn check(calls: &[Call]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Whether tags grow: no two commits have the same, and a write that was made after another had been answered, of
-/// whatever key, has the larger one. Writes that were made at one moment are one commit.
+/// Checks that tags grow: two commits never have the same tag, and a write made after another was
+/// answered, of any key, has the larger one. Writes made at the same moment are one commit.
 ///
 /// # Errors
-/// The two writes of which that is not so.
+/// The first two writes that violate this.
 pub fn check_tags(calls: &[Call]) -> Result<(), Fault> {
     let tagged = |call: &Call| match call.answer {
         Answer::Written(Some(tag)) => Some((tag, *call)),
@@ -248,11 +257,11 @@ pub fn check_tags(calls: &[Call]) -> Result<(), Fault> {
     invoked.windows(2).find(same).map_or(Ok(()), |pair| fault(&pair[0].1, &pair[1].1))
 }
 
-/// What the state becomes if the call takes effect now; `None` if its answer does not fit.
+/// The state after the call takes effect; `None` if the answer does not fit.
 fn apply(state: State, call: &Call) -> Option<State> {
     let holds = |demand: Option<u64>, tag: Option<u64>| match (demand, tag) {
         (Some(demand), Some(tag)) => demand == tag,
-        // Nobody was told the tag of this row: it may be the one demanded, or not.
+        // The tag of this row is unknown: it may or may not be the demanded one.
         _ => true,
     };
     let (demand, row) = match (call.op, state) {
@@ -287,7 +296,7 @@ fn apply(state: State, call: &Call) -> Option<State> {
     }
 }
 
-/// Searches for an order of the calls of one key that begins in one of `states`.
+/// Searches for an order of the calls of one key that starts in one of `states`.
 fn search(calls: &[Call], states: &[State]) -> Outcome {
     let mut moments: Vec<(u64, bool, usize)> = Vec::with_capacity(2 * calls.len());
     for (index, call) in calls.iter().enumerate() {
@@ -296,7 +305,7 @@ fn search(calls: &[Call], states: &[State]) -> Outcome {
             moments.push((call.returned, true, index));
         }
     }
-    // Reads of one snapshot share moments: all are made before any is answered.
+    // Reads of one snapshot share moments: all are invoked before any is answered.
     moments.sort_unstable();
     let configurations = states.iter().map(|state| (*state, 0)).collect();
     let mut search = Search { calls, open: Vec::new(), configurations };
@@ -322,7 +331,7 @@ fn search(calls: &[Call], states: &[State]) -> Outcome {
 }
 
 impl Search<'_> {
-    /// The call is open from here on; false if that is one too many.
+    /// Adds an open call; false if there are too many.
     fn begin(&mut self, index: usize) -> bool {
         match self.open.iter().position(Option::is_none) {
             Some(slot) => self.open[slot] = Some(index),
@@ -331,7 +340,8 @@ impl Search<'_> {
         self.open.len() <= OPEN_MAX
     }
 
-    /// Keeps and makes the configurations in which the call took effect; false if they are too many.
+    /// Replaces the configurations by those in which the call took effect; false if there are too
+    /// many.
     fn finish(&mut self, index: usize) -> bool {
         let Some(slot) = self.open.iter().position(|open| *open == Some(index)) else {
             return false;
@@ -341,7 +351,7 @@ impl Search<'_> {
         let mut tried: HashSet<Configuration> = todo.iter().copied().collect();
         while let Some((state, done)) = todo.pop() {
             if done & bit != 0 {
-                // The slot is free again: what it meant is the same in all that is left.
+                // The slot is free again: the bit is cleared in all remaining configurations.
                 self.configurations.insert((state, done & !bit));
                 continue;
             }
@@ -363,17 +373,19 @@ impl Search<'_> {
     }
 }
 
-/// Says why no order explains the answer of call `stuck`, given the `states` possible at the moment `since`.
+/// Explains why no order explains the answer of call `stuck`, given the `states` possible at the
+/// moment `since`.
 fn explain(calls: &[Call], stuck: usize, since: u64, states: &[State]) -> String {
     let end = calls[stuck].returned;
     let mut core: Vec<Call> = calls.iter().filter(|call| call.invoked >= since).copied().collect();
-    // Of what was open at the end, writes may have taken effect; what else was answered later has no part in it.
+    // Of the calls open at the end, writes may have taken effect; other calls answered later have
+    // no part in it.
     core.retain(|call| call.invoked < end && (call.returned <= end || call.is_effective()));
     for call in core.iter_mut().filter(|call| call.returned > end) {
         call.returned = NEVER;
     }
     let fails = |calls: &[Call]| matches!(search(calls, states), Outcome::Stuck(..));
-    // A call without an effect can go unless it is part of the contradiction.
+    // A call without effect is removed unless it is part of the contradiction.
     let tried = if core.len() <= SHRINK_MAX { core.len() } else { 0 };
     for index in (0..tried).rev() {
         let call = core.remove(index);
@@ -406,12 +418,12 @@ fn state_text(state: State) -> String {
 }
 
 impl Call {
-    /// True if it changed the row, or may have.
+    /// True if the call changed the row, or may have.
     fn is_effective(&self) -> bool {
         matches!(self.answer, Answer::Written(_))
     }
 
-    /// The tags that it speaks of.
+    /// The tags that the call demands or was answered with.
     fn tags(&self) -> impl Iterator<Item = u64> {
         let demanded = match self.op {
             Op::Replace(_, demand) | Op::Merge(_, demand) | Op::Delete(demand) => demand,

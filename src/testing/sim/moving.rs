@@ -1,11 +1,11 @@
-//! A span moved out and in again: exported, deleted, imported, with a snapshot in between.
+//! A span that is exported, deleted and imported again, with a snapshot in between.
 //!
 //! Invariants
-//! * the rows come back as they were, with their tags, all at once;
+//! * the import restores the rows unchanged, with their tags, all at the same time;
 //! * no snapshot from before the import sees them through it;
-//! * the run may end anywhere on the way: then they are where they were, nowhere, or back.
+//! * if the run ends on the way, the rows are in their old place, absent, or imported.
 //!
-//! Not here: moves beside other writers (`tests/it/moving.rs`).
+//! Not here: moves concurrent with other writers (`tests/it/moving.rs`).
 
 use std::rc::Rc;
 
@@ -64,7 +64,7 @@ impl Runner {
             return Ok(lines);
         }
         self.snapshot(snapshot)?;
-        // The first finds out that nothing is left there, the second knows.
+        // The first scan discovers that the span is empty, the second uses the cached gap.
         for _ in 0..2 {
             self.scan(table, &Scan { top: Some(1), page: None, at: None, ..scan.clone() })?;
         }
@@ -81,7 +81,7 @@ impl Runner {
                 self.oracle.pending.push(change);
                 line(format!("{}: {}", error.code(), error.chain()))
             }
-            // A snapshot still reads what was there.
+            // A snapshot or iterator still reads the deleted rows.
             Err(error)
                 if error.kind() == ErrorKind::Busy
                     && !(self.snapshots.len() <= 1 && self.iterators.is_empty()) =>

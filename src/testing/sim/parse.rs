@@ -1,6 +1,6 @@
 //! The text of steps: one table of forms prints and reads it.
 //!
-//! Invariant: [`steps`] of a step's text gives the step back.
+//! Invariant: [`steps`] of a step's text returns the step.
 
 use std::fmt::{self, Display};
 use std::str::FromStr;
@@ -59,7 +59,7 @@ forms! {
         snapshot: word("a name"), table: word("a table"), scan: scan();
     "archive" Archive { table, seed } table: word("a table"), seed: value("seed", None);
     "tables" Tables {};
-    // The command of a write is its verb, whichever that is.
+    // The command of a write is its verb.
     "insert" Write { table, write, durability }
         table: word("a table"), write: write(), durability: named("durability", &DURABILITIES);
     "group" Group { table, writes, durability }
@@ -153,7 +153,7 @@ pub(crate) fn durability_name(durability: Durability) -> &'static str {
     name_in(&DURABILITIES, &durability)
 }
 
-/// A command line taken apart: words and `name=value` options, quotes kept in values.
+/// A parsed command line: words and `name=value` options; quotes are kept in values.
 #[derive(Clone)]
 pub struct Command {
     /// The first word of the line.
@@ -164,10 +164,10 @@ pub struct Command {
 }
 
 impl Command {
-    /// Takes a line apart.
+    /// Parses a line.
     ///
     /// # Errors
-    /// A quote that is left open.
+    /// The line has an unclosed quote.
     pub fn parse(line: &str) -> Result<Command, String> {
         let mut command = Command { name: String::new(), words: Vec::new(), options: Vec::new() };
         for (number, token) in tokens(line)?.into_iter().enumerate() {
@@ -182,19 +182,19 @@ impl Command {
         Ok(command)
     }
 
-    /// Takes the option `name`, unquoted.
+    /// Removes and returns the option `name`, unquoted.
     ///
     /// # Errors
-    /// A quote that is left open.
+    /// The value has an unclosed quote.
     pub fn take(&mut self, name: &str) -> Result<Option<String>, String> {
         let at = self.options.iter().position(|(option, _)| option == name);
         at.map(|at| unquote(&self.options.remove(at).1)).transpose()
     }
 
-    /// The only word, or the first of several.
+    /// The first word after the command.
     ///
     /// # Errors
-    /// There is none: the command wants `what`.
+    /// There is no word; `what` describes the missing one.
     pub fn word(&self, what: &str) -> Result<String, String> {
         self.words.first().cloned().ok_or_else(|| format!("`{}` wants {what}", self.name))
     }
@@ -202,7 +202,7 @@ impl Command {
     /// Requires that every option was taken.
     ///
     /// # Errors
-    /// One that was not: the command has none of that name.
+    /// An option was not taken, because the command has no option of that name.
     pub fn finish(self) -> Result<(), String> {
         match self.options.first() {
             None => Ok(()),
@@ -218,12 +218,12 @@ struct Text<'t> {
     line: String,
     /// The input lines printed so far, each after a line break.
     input: String,
-    /// The command and the input to read; the step is printed if there is none.
+    /// The command and the input to read; `None` prints the step.
     source: Option<(&'t mut Command, &'t [&'t str])>,
 }
 
 impl Text<'_> {
-    /// Prints or reads an option. A printed value is returned as it is.
+    /// Prints or reads an option. A printed value is returned unchanged.
     fn raw(&mut self, name: &str, value: Option<String>) -> Result<Option<String>, String> {
         if let Some((command, _)) = &mut self.source {
             return command.take(name);
@@ -232,7 +232,7 @@ impl Text<'_> {
         Ok(value)
     }
 
-    /// A word, which is `what`.
+    /// Prints or reads a word; `what` describes it in errors.
     fn word<T: Display + FromStr>(&mut self, value: &mut T, what: &str) -> Result<(), String> {
         match &mut self.source {
             None => self.line += &format!(" {value}"),
@@ -256,7 +256,8 @@ impl Text<'_> {
         Ok(())
     }
 
-    /// An option that is printed unless it is `usual`; where a text lacks it the value stays as it is.
+    /// Prints an option unless it equals `usual`; when reading a text without it, the value stays
+    /// unchanged.
     fn value<T: Display + FromStr + Copy + PartialEq>(
         &mut self,
         value: &mut T,
@@ -281,7 +282,7 @@ impl Text<'_> {
         Ok(())
     }
 
-    /// An option with a key, which may have to be quoted.
+    /// An option with a key, which may need quotes.
     fn key(&mut self, value: &mut Option<String>, name: &str) -> Result<(), String> {
         *value = self.raw(name, value.as_deref().map(word))?;
         Ok(())
@@ -309,7 +310,7 @@ impl Text<'_> {
         Ok(())
     }
 
-    /// An input line for every item.
+    /// One input line for each item.
     fn lines<T: Display>(
         &mut self,
         items: &mut Vec<T>,
@@ -431,10 +432,10 @@ impl Display for Step {
     }
 }
 
-/// The steps that a command and its input stand for; `None` if it is no step.
+/// The steps of a command and its input; `None` if the command is not a step.
 ///
 /// # Errors
-/// What the command lacks, or has too much of, or what cannot be read.
+/// The command lacks a part, has a superfluous one, or has one that cannot be parsed.
 pub fn steps(line: &str, input: &[&str]) -> Result<Option<Vec<Step>>, String> {
     let command = Command::parse(line)?;
     let verb = verb_of(&command.name);
@@ -444,7 +445,7 @@ pub fn steps(line: &str, input: &[&str]) -> Result<Option<Vec<Step>>, String> {
         write.verb = verb.unwrap_or_default();
     }
     let inputs: Vec<&[&str]> = match blank {
-        // Each line is a write or a read of its own.
+        // Each line is a separate write or read.
         Step::Write { .. } | Step::Get { .. } if !input.is_empty() => input.chunks(1).collect(),
         _ => vec![input],
     };
@@ -525,7 +526,7 @@ fn entity(tokens: &[String]) -> Result<Entity, String> {
     Ok((unquote(pk)?, unquote(rk)?, properties))
 }
 
-/// Words parted by spaces outside quotes; quotes stay.
+/// Splits at spaces outside quotes; quotes are kept.
 fn tokens(line: &str) -> Result<Vec<String>, String> {
     let (mut tokens, mut token) = (Vec::new(), String::new());
     let mut quoted = false;

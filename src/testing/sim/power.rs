@@ -1,11 +1,12 @@
-//! A file system that dies, or loses its power, at a chosen operation.
+//! A file system that stops, or loses its power, at a chosen operation.
 //!
 //! Invariants
 //! * operations that change something or make it durable are counted, each once;
-//! * from the chosen one on nothing is done any more: every operation is an error, and [`PowerFs::take_left`] gives
-//!   what was left at that moment.
+//! * from the chosen operation on every operation fails, and [`PowerFs::take_left`] returns the
+//!   state of the disk at that moment.
 //!
-//! Not here: what a power cut leaves (`MemFs`), operations that fail and let the process live (`FaultFs`).
+//! Not here: the effects of a power cut (`MemFs`), failing operations that the process survives
+//! (`FaultFs`).
 
 use std::io;
 use std::ops::Range;
@@ -15,12 +16,12 @@ use std::sync::Arc;
 use crate::fs::{Advice, FileLock, FileRead, FileWrite, Fs, Map, MemFs, pass_on};
 use crate::sync::Mutex;
 
-/// How a run ends.
+/// The way in which a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The process dies: what it handed over stays.
+    /// The process dies: data passed to the operating system survives.
     Kill,
-    /// The power fails: the seed decides what stays of what was not synced.
+    /// The power fails: the seed decides which unsynced data survives.
     PowerCut(u64),
 }
 
@@ -34,9 +35,9 @@ pub struct PowerFs {
 
 #[derive(Debug, Default)]
 struct Fuse {
-    /// After so many further operations.
+    /// The number of operations that still succeed, and the end after them.
     armed: Option<(u64, End)>,
-    /// What was left.
+    /// The image that was left, and the end.
     left: Option<(MemFs, End)>,
     blown: bool,
 }
@@ -48,22 +49,22 @@ struct Fused<F> {
 }
 
 impl PowerFs {
-    /// Passes operations on to `inner`, whose bytes are in `memory`.
+    /// Passes operations on to `inner`, which stores its bytes in `memory`.
     pub fn new(inner: Arc<dyn Fs>, memory: MemFs) -> Self {
         Self { inner, memory, fuse: Arc::default() }
     }
 
-    /// Ends the run when `ops` further operations were done.
+    /// Ends the run after `ops` further operations.
     pub fn arm(&self, ops: u64, end: End) {
         self.fuse.lock().armed = Some((ops, end));
     }
 
-    /// True while an end is to come.
+    /// True while an end is armed.
     pub fn is_armed(&self) -> bool {
         self.fuse.lock().armed.is_some()
     }
 
-    /// Ends the run now, and gives what is left.
+    /// Ends the run now, and returns the image that is left.
     pub fn cut(&self, end: End) -> MemFs {
         let left = self.image(end);
         let mut fuse = self.fuse.lock();
@@ -72,12 +73,12 @@ impl PowerFs {
         left
     }
 
-    /// What was left, and how it ended, if the run ended by itself; once.
+    /// The image that was left and the end, if an armed end occurred; returned once.
     pub fn take_left(&self) -> Option<(MemFs, End)> {
         self.fuse.lock().left.take()
     }
 
-    /// True if the run ended: nothing can be done any more.
+    /// True if the run has ended and every operation fails.
     pub fn is_gone(&self) -> bool {
         self.fuse.lock().blown
     }
@@ -89,7 +90,7 @@ impl PowerFs {
         }
     }
 
-    /// An operation that changes something is about to be done.
+    /// Called before each operation that changes something.
     fn pass(&self) -> io::Result<()> {
         let mut fuse = self.fuse.lock();
         match &mut fuse.armed {
@@ -195,7 +196,7 @@ impl FileRead for Fused<Arc<dyn FileRead>> {
     }
 }
 
-/// Cuts the power while a file is written, and looks at what is left.
+/// Ends the run while a file is written, and inspects the image that is left.
 #[test]
 fn the_run_ends_at_the_chosen_operation() {
     let memory = MemFs::new();

@@ -1,43 +1,43 @@
-//! Queries with filters, as steps ask them.
+//! Queries with filters, as steps of a program.
 //!
-//! Not here: the answers (`query_check`), what a condition means (`expr`), scans of key ranges
+//! Not here: the answers (`query_check`), the meaning of a condition (`expr`), scans of key ranges
 //! (`step`), the text (`parse`).
 
 use super::expr::Expr;
 
-/// What is asked of a table.
+/// A query on a table.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Query {
-    /// Every row if there is none.
+    /// `None` matches every row.
     pub filter: Option<Expr>,
-    /// What is wanted of the rows.
+    /// The requested result.
     pub want: Want,
-    /// The properties to read; all if there are none.
+    /// The properties to read; `None` reads all.
     pub select: Option<Vec<String>>,
-    /// How many rows at most, or in each page.
+    /// The maximum number of rows, in all or in each page.
     pub top: Option<usize>,
-    /// Page by page of this size, each page from the token of the one before.
+    /// Reads page by page of this size, each page from the token of the previous one.
     pub page: Option<usize>,
-    /// From the last to the first.
+    /// From the last row to the first.
     pub reverse: bool,
-    /// Pages end early, as this seed says.
+    /// Pages end early, controlled by this seed.
     pub busy: Option<u64>,
-    /// The name of a snapshot; what is visible now if there is none.
+    /// The name of a snapshot; `None` reads the current state.
     pub at: Option<String>,
 }
 
-/// What is wanted of the rows that meet a filter.
+/// The requested result of the matching rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Want {
     /// The rows.
     #[default]
     Rows,
-    /// How many there are.
+    /// The number of rows.
     Count,
-    /// The same for each partition.
+    /// The number of rows of each partition.
     CountByPartition,
-    /// What `explain` says was returned.
+    /// The number of returned rows according to `explain`.
     Explain,
-    /// Least, greatest, sum of this property.
+    /// Least, greatest and sum of this property.
     Aggregate(String),
 }

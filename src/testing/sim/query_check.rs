@@ -1,10 +1,11 @@
-//! Queries with filters: the answers of engine and oracle side by side.
+//! Queries with filters: the answers of engine and oracle are compared.
 //!
 //! Invariants
-//! * the oracle asks every row of the state for itself, and knows no plan;
-//! * a page shows the state of its own time from its token on; what follows a token reaches the end.
+//! * the oracle evaluates the filter on every row of the state, and knows no plan;
+//! * a page shows the state of its own time from its token on; following the tokens reaches the
+//!   end.
 //!
-//! Not here: what is asked (`query`), scans of key ranges (`runner`).
+//! Not here: the queries themselves (`query`), scans of key ranges (`runner`).
 
 use crate::error::Result as EngineResult;
 use crate::query::{Aggregate, Number, Query as EngineQuery, Token};
@@ -26,7 +27,8 @@ enum Answer {
     Sums(Sums),
 }
 
-/// A property over some rows: the counts of [`Aggregate`] in their order, then least, greatest and sum.
+/// Aggregates of a property over some rows: the counts of [`Aggregate`] in their order, then least,
+/// greatest and sum.
 #[derive(Debug, PartialEq)]
 struct Sums {
     counts: [u64; 6],
@@ -36,11 +38,11 @@ struct Sums {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Sum {
     Integer(i128),
-    /// A NaN is `None`.
+    /// `None` is NaN.
     Double(Option<f64>),
 }
 
-/// A page of the engine, and how many blocks it passed over.
+/// A page of the engine, and the number of blocks that it skipped.
 struct Page {
     rows: Vec<Row>,
     next: Option<Token>,
@@ -48,7 +50,8 @@ struct Page {
 }
 
 impl Query {
-    /// The rows in their order, whole; `None` if there is no such table.
+    /// The matching rows in the query's order, with all properties; `None` if there is no such
+    /// table.
     fn matching(&self, tables: &Tables, table: &str) -> Option<Vec<Row>> {
         let rows = tables.get(&table.to_lowercase())?.rows.values();
         let met = rows.filter(|row| self.filter.as_ref().is_none_or(|filter| filter.holds(row)));
@@ -84,7 +87,8 @@ impl Query {
         }
     }
 
-    /// Of `rows` those that are read, at most `top`; the others may be left unread.
+    /// The part of `rows` that is certainly read, at most `top` rows; the others may be left
+    /// unread.
     fn shown<'r>(&self, rows: Option<&'r [Row]>, top: Option<usize>) -> &'r [Row] {
         let rows = rows.unwrap_or_default();
         match (self.want == Want::Rows || self.want == Want::Explain, top) {
@@ -93,17 +97,18 @@ impl Query {
         }
     }
 
-    /// How many rows a page may have.
+    /// The maximum number of rows of a page.
     fn page_len(&self, page: usize) -> usize {
         self.top.map_or(page, |top| top.min(page))
     }
 
-    /// True if a reader comes to `a` before `b`.
+    /// True if a reader sees `a` before `b`.
     fn is_before(&self, a: &Key, b: &Key) -> bool {
         if self.reverse { a > b } else { a < b }
     }
 
-    /// Whether a page is a beginning of `rows`, which are all from `from` on, and its token leads to the others.
+    /// Checks that a page is a prefix of `rows`, which are all rows from `from` on, and that its
+    /// token leads to the others.
     fn check_page(&self, page: &Page, from: Option<&Token>, rows: &[Row]) -> Result<(), String> {
         let len = self.page_len(self.page.unwrap_or(usize::MAX));
         let found = page.rows.len();
@@ -136,7 +141,7 @@ impl Query {
 }
 
 impl Sums {
-    /// As docs/SEMANTICS.md has it: integers exactly, doubles in the order of their rows.
+    /// As in docs/SEMANTICS.md: integers exactly, doubles in the order of their rows.
     fn expected<'v>(values: impl Iterator<Item = Option<&'v Val>>) -> Sums {
         let (mut integers, mut doubles, mut counts) = (Vec::new(), Vec::new(), [0; 6]);
         for value in values {
@@ -221,7 +226,8 @@ impl Engine {
         Ok(Page { rows, next: page.next().cloned(), skipped: explain.blocks_skipped() })
     }
 
-    /// The answer to a query that is not read by pages, and how many blocks it passed over, as far as is known.
+    /// The answer to a query that is not read by pages, and the number of skipped blocks as far as
+    /// it is known.
     fn answer(
         &self,
         table: &str,
@@ -284,7 +290,7 @@ impl Runner {
         }
     }
 
-    /// All pages in one step.
+    /// Reads all pages in one step.
     fn query_pages(&mut self, table: &str, query: &Query, rows: Option<Vec<Row>>) -> Outcome {
         let (mut lines, mut token, mut read, mut skipped) = (Vec::new(), None, 0, 0);
         loop {
@@ -307,7 +313,8 @@ impl Runner {
         Ok(lines)
     }
 
-    /// A page that was compared with `rows`, which are all from `token` on, or the lines of a refusal.
+    /// Reads a page and compares it with `rows`, which are all rows from `token` on. Returns the
+    /// lines of a refusal instead if there is one.
     fn page(
         &mut self,
         table: &str,
@@ -333,13 +340,13 @@ impl Runner {
         }
     }
 
-    /// The first page of those that other steps come between.
+    /// The first page of a query whose pages are interleaved with other steps.
     pub(super) fn pages(&mut self, name: &str, table: &str, query: &Query) -> Outcome {
         let paging = Paging { table: table.to_owned(), query: query.clone(), token: None };
         self.next_page(name, paging)
     }
 
-    /// The next page, of what is there by now.
+    /// The next page, of the current state.
     pub(super) fn resume(&mut self, name: &str) -> Outcome {
         let Some(paging) = self.pagings.remove(name) else { return line("no such pages") };
         self.counts.note(Event::PageResumed);
@@ -366,7 +373,7 @@ impl Runner {
                 paging.token = page.next;
                 (lines, paging.token.is_none())
             }
-            // A token outlives whatever was in its way.
+            // The token stays valid after a refusal.
             Err(lines) => (lines, false),
         };
         if is_last {

@@ -1,11 +1,11 @@
-//! What must hold when faults have ended, time has passed and background work has run.
+//! Checks that hold after faults have ended, time has passed and background work has finished.
 //!
 //! Invariants
-//! * background work ends, and leaves nothing that it could not do;
-//! * every commit is visible, and durable, whatever it asked for;
-//! * memory, files and the sources of a read are within their bounds; nothing is left over.
+//! * background work ends, and leaves nothing undone;
+//! * every commit is visible and durable, whatever durability was requested;
+//! * memory, files and the sources of a read are within their bounds; no files are left over.
 //!
-//! Not here: what is compared at every step (`runner`).
+//! Not here: comparisons at every step (`runner`).
 
 use std::time::Duration;
 
@@ -17,24 +17,24 @@ use super::engine::PATH;
 use super::oracle::differences;
 use super::runner::{Outcome, Runner, line, none_of};
 
-/// Background steps after which work that still goes on goes round in circles.
+/// Background work that continues after this many steps counts as endless.
 const STEPS_MAX: usize = 2000;
-/// One that takes writes, and those that wait.
+/// The active memtable and the frozen ones.
 const MEMTABLES_MAX: u64 = 3;
-/// Files that a read looks at: the young ones and the run.
+/// Files examined by a read: the young ones and the run.
 const SOURCES_MAX: u64 = 8;
-/// Beside tables and logs: LOCK, CURRENT, the manifest and the log to come.
+/// In addition to tables and logs: LOCK, CURRENT, the manifest and the next log.
 const OTHER_FILES_MAX: u64 = 4;
-/// What a memtable may take beyond its limit: the group that filled it, and its tables.
+/// Bytes of a memtable beyond its limit: the group that filled it, and its tables.
 const MEMTABLE_SLACK: u64 = 64 << 10;
 
 impl Runner {
-    /// Lets time pass and background work run, and checks what it came to.
+    /// Lets time pass, runs background work until there is none, and checks the result.
     pub(super) fn settle(&mut self) -> Outcome {
         if self.is_troubled() {
             return line("not beside troubles");
         }
-        // Beyond the time after which weak commits are synced, and failures tried again.
+        // Beyond the delay after which weak commits are synced and failures retried.
         let waits = self.engine.config.commit_delay();
         self.engine.clock.advance(waits + Duration::from_secs(3));
         let steps = (0..STEPS_MAX).take_while(|_| self.engine.db().step(Duration::ZERO)).count();
@@ -59,9 +59,10 @@ impl Runner {
         let stats = self.engine.db().stats();
         let config = &self.engine.config;
         let stat = |name: &str| stats.get(name).unwrap_or_default();
-        // What came in by a move is not merged with older files while a snapshot from before is held.
+        // Imported files are not merged with older files while a snapshot from before the import is
+        // held.
         let waits = self.counts.get(Event::Moved) > 0 && !self.snapshots.is_empty();
-        // Nor where there is no room to merge.
+        // Nor without room for a merge.
         let waits = waits || config.cap.is_some();
         let sources_max = if waits { u64::MAX } else { SOURCES_MAX };
         let memtable_bytes = MEMTABLES_MAX * (config.memtable_bytes as u64 + MEMTABLE_SLACK);
@@ -81,7 +82,7 @@ impl Runner {
         self.check_files(&stats)
     }
 
-    /// When all is merged and nobody reads what was, nothing is left of what was deleted.
+    /// After everything is merged, and without older readers, no tombstones are left.
     pub(super) fn check_compacted(&self) -> Result<(), String> {
         match self.engine.db().stats().get("tombstones").unwrap_or_default() {
             0 => Ok(()),
@@ -90,7 +91,7 @@ impl Runner {
     }
 
     fn check_files(&self, stats: &Stats) -> Result<(), String> {
-        // Whoever reads keeps files.
+        // Readers keep files.
         if !self.snapshots.is_empty() || !self.iterators.is_empty() {
             return Ok(());
         }
@@ -104,7 +105,7 @@ impl Runner {
         Ok(())
     }
 
-    /// What the engine did since it was opened goes into the counts.
+    /// Adds the engine's counts since its opening.
     pub(super) fn record_engine(&mut self) {
         if !self.engine.is_open() {
             return;
@@ -126,7 +127,7 @@ impl Runner {
         self.excuse(synced)
     }
 
-    /// Makes a copy, opens it, compares, and removes it.
+    /// Makes a checkpoint, opens it, compares it, and removes it.
     pub(super) fn checkpoint(&mut self) -> Outcome {
         self.copies += 1;
         let path = format!("copy{}", self.copies);
@@ -134,7 +135,7 @@ impl Runner {
         let is_made = made.is_ok();
         let lines = self.excuse(made)?;
         if is_made && !self.engine.power.is_gone() {
-            // Once it is said to be made, a power cut leaves it whole.
+            // Once it is acknowledged, a power cut leaves it complete.
             self.compare_copy(&self.engine.fs.crash_image(self.copies), &path)?;
             self.compare_copy(&self.engine.fs.clone(), &path)?;
             if self.engine.is_incarnation_of(&self.engine.fs, &path) {
@@ -149,7 +150,7 @@ impl Runner {
     }
 
     fn compare_copy(&mut self, fs: &MemFs, path: &str) -> Result<(), String> {
-        // The copy holds everything that was submitted: it flushes first.
+        // The checkpoint holds everything that was submitted, because it flushes first.
         let visible = self.visible()?;
         let expected = self.oracle.at(visible).into_owned();
         match self.engine.look_at(fs, path) {

@@ -1,4 +1,4 @@
-//! An entity in the oracle's terms, and its place in a table.
+//! An entity in the oracle's terms, and its position in a table.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,21 +10,21 @@ use crate::model::Entity;
 /// PartitionKey and RowKey as UTF-16, which is the service's order.
 pub type Key = (Vec<u16>, Vec<u16>);
 
-/// An entity, as every read must show it.
+/// An entity as every read must show it.
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Row {
     /// PartitionKey.
     pub pk: String,
     /// RowKey.
     pub rk: String,
-    /// By name.
+    /// Properties by name.
     pub properties: BTreeMap<String, Val>,
-    /// The number of the commit that wrote it.
+    /// The Seq of the commit that wrote it, in ticks.
     pub etag: u64,
 }
 
 impl Row {
-    /// The row that an entity of the database shows.
+    /// The row for an entity of the database.
     pub(crate) fn of(entity: &Entity) -> Row {
         let properties = entity.properties();
         let properties =
@@ -38,7 +38,7 @@ impl Row {
     }
 }
 
-/// Where the entity with these keys is among the rows of its table.
+/// The position of the entity with these keys among the rows of its table.
 pub(crate) fn key(pk: &str, rk: &str) -> Key {
     (pk.encode_utf16().collect(), rk.encode_utf16().collect())
 }

@@ -1,13 +1,14 @@
-//! Scalability targets as the oracle has them: between two bounds of what is used up.
+//! Scalability targets in the oracle: the used rate is kept between two bounds.
 //!
-//! The lower bound counts what was surely asked for, the upper one whatever may have been, as if of one partition: a
-//! request must be refused if even the lower does not let it pass, and may be if the upper does not.
+//! The lower bound counts requests that were certainly charged. The upper bound counts all that may
+//! have been, as if they were of one partition. A request must be refused if the lower bound
+//! exceeds the rate, and may be refused if the upper bound does.
 //!
 //! Invariants
-//! * without targets nothing is refused for them;
-//! * what is refused is not counted, and changes nothing.
+//! * without targets no request is refused for them;
+//! * refused requests are not counted, and change nothing.
 //!
-//! Not here: the engine's tables of moments, of which places are shared (`lsm::rate_limit`).
+//! Not here: the engine's tables of moments, in which slots are shared (`lsm::rate_limit`).
 
 use crate::clock::Clock;
 use crate::error::Error;
@@ -33,7 +34,7 @@ impl Runner {
         u64::try_from(self.engine.clock.monotonic().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// What the targets say to a request.
+    /// The outcomes that the targets allow for a request.
     pub(super) fn asks(&self, ask: &Ask) -> Held {
         let Some((partition, database)) = self.engine.config.targets else { return Held::No };
         let (used, now) = (&self.used, self.now());
@@ -56,7 +57,7 @@ impl Runner {
         }
     }
 
-    /// The request was answered.
+    /// Records that the request was answered.
     pub(super) fn asked(&mut self, ask: &Ask, error: Option<&Error>) {
         let Some((partition, database)) = self.engine.config.targets else { return };
         let (held, code, now) = (self.asks(ask), error.map(Error::code), self.now());
@@ -67,11 +68,11 @@ impl Runner {
         if is_busy && held == Held::Must {
             return;
         }
-        // It may have been refused for the targets, or before they were asked.
+        // The refusal may be due to the targets, or precede their check.
         let surely = !(is_busy && held == Held::May) && code != Some("TableNotFound");
         let used = &mut self.used;
         if surely {
-            // Of a query that failed the beginning passed.
+            // The beginning of a query that failed was charged.
             let has_failed = error.is_some() && ask.partition.is_none();
             let least = if has_failed { ask.entities } else { ask.costs[0] };
             book(&mut used.database[0], database, least, now);
@@ -84,7 +85,7 @@ impl Runner {
         book(&mut used.any_partition, partition, ask.costs[1], now);
     }
 
-    /// A table of this name begins anew, or is gone.
+    /// A table of this name is created again or dropped.
     pub(super) fn forget_partitions(&mut self, table: &str) {
         let lower = table.to_lowercase();
         self.used.partitions.retain(|(table, _), _| *table != lower);

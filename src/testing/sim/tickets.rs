@@ -1,6 +1,6 @@
-//! Commits that are not waited for at once: submitted, awaited, polled, forgotten.
+//! Commits that are not immediately waited for: submitted, awaited, polled, forgotten.
 //!
-//! Not here: what a commit changes (`oracle`), how errors are judged (`runner`).
+//! Not here: the changes of a commit (`oracle`), the check of errors (`runner`).
 
 use crate::error::Result as EngineResult;
 use crate::options::Durability;
@@ -70,7 +70,7 @@ impl Runner {
         }
     }
 
-    /// A ticket was answered.
+    /// Checks the answer to a ticket.
     fn acknowledged(
         &mut self,
         result: EngineResult<Vec<Option<crate::model::ETag>>>,

@@ -2,7 +2,7 @@
 
 use super::value::Val;
 
-/// A key or name as a script writes it: quoted where it would not read back as one word.
+/// A key or name in a script: quoted where it would not read back as one word.
 pub(super) fn word(text: &str) -> String {
     let plain =
         !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));

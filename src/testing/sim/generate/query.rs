@@ -1,8 +1,9 @@
-//! The choice of queries, of their filters, and of values that filters tell apart.
+//! The choice of queries, of their filters, and of values that filters distinguish.
 //!
-//! Invariant: literals are drawn from where the values of rows are drawn from, so that they meet.
+//! Invariant: literals are drawn from the same values as the properties of rows, so that they
+//! match.
 //!
-//! Not here: what a query means (`sim::query`, `sim::expr`).
+//! Not here: the meaning of a query (`sim::query`, `sim::expr`).
 
 use crate::testing::sim::engine::START;
 use crate::testing::sim::expr::{Expr, Op};
@@ -12,13 +13,13 @@ use crate::testing::sim::value::Val;
 
 use super::{Generator, NAMES, PARTITIONS};
 
-/// Names that some rows have, and one that none has.
+/// Names that some rows have, and one that no row has.
 const ASKED: [&str; 7] = ["A", "B", "Count", "Note", "At", "_x", "None"];
-/// How deep a filter is nested.
+/// The maximum nesting depth of a filter.
 const DEPTH_MAX: u64 = 3;
-/// What makes rows of a stretch longer.
+/// Bytes that lengthen the rows of a stretch.
 const FILL_BYTES: usize = 24;
-/// How many commits a run has that nothing moved the clock between.
+/// The range of Timestamps in ticks, about the number of commits while the clock does not move.
 const COMMITS: u64 = 200;
 
 impl Generator<'_> {
@@ -54,7 +55,7 @@ impl Generator<'_> {
             4 => Want::Aggregate((*self.source.pick(&NAMES)).to_owned()),
             _ => Want::Rows,
         };
-        // A count of all is where blocks are counted unread.
+        // Blocks are counted unread in a count without a filter.
         let filter = filter.filter(|_| want != Want::Count || self.source.chance(1, 2));
         let reverse = !matches!(want, Want::Aggregate(_) | Want::CountByPartition);
         Query {
@@ -100,7 +101,7 @@ impl Generator<'_> {
         Expr::Compare(name.to_owned(), if keeps { Op::Eq } else { op }, literal)
     }
 
-    /// A value that a row may have under a name: mostly one of few, of the type that is usual there.
+    /// A value that a row may have under a name: mostly one of a few values of the usual type.
     pub(super) fn value_of(&mut self, name: &str) -> Val {
         let source = &mut self.source;
         if source.chance(1, 3) {
@@ -121,7 +122,7 @@ impl Generator<'_> {
                 let few = ["", "a", "\u{ff5e}", "\u{1f600}", "z"];
                 match source.below(8) {
                     at @ 0..5 => Val::String(few[at as usize].to_owned()),
-                    // Bounds of zones are cut before these differ.
+                    // Zone bounds are truncated before the position where these differ.
                     at => Val::String(format!("{}{at}", "long texts begin alike ".repeat(4))),
                 }
             }
@@ -134,19 +135,21 @@ impl Generator<'_> {
         }
     }
 
-    /// Rows are written and written again with other values, lie in one file or in several, and are asked for.
+    /// Rows are written and overwritten with other values, in one file or in several, and are then
+    /// queried.
     pub(super) fn episode(&mut self, steps: &mut Vec<Step>) {
         let table = self.table();
         let pk = (*self.source.pick(&PARTITIONS[..2])).to_owned();
         if self.source.chance(1, 4) {
             self.queue_episode(&table, &pk, steps);
         }
-        // Doubles twice: NaN is where bounds of zones are easily wrong.
+        // Doubles twice: NaN is a likely source of wrong zone bounds.
         let name = *self.source.pick(&["A", "B", "B", "Count", "Note", "At", "_x"]);
         let mut values = Vec::new();
         for round in 0..2 + self.source.below(2) {
             let two = [self.value_of(name), self.value_of(name)];
-            // A younger stretch begins before an older one: by itself, and then beside that.
+            // A younger stretch begins before the first one: alone at its start, overlapping further on.
+            // then overlap.
             let first = if round == 0 { 12 } else { 0 } + self.source.below(12);
             let writes = self.stretch(&pk, first, name, &two);
             steps.push(Step::Group { table: table.clone(), writes, durability: None });
@@ -163,7 +166,7 @@ impl Generator<'_> {
             }
         }
         if self.source.chance(1, 3) {
-            // The end of a stretch goes: files hold rows that are hidden beside rows that are not.
+            // Deletes the end of a stretch: files then hold hidden rows next to visible ones.
             let from = Some(format!("r{:02}", 12 + self.source.below(24)));
             let to =
                 self.source.chance(1, 3).then(|| format!("r{:02}", 24 + self.source.below(24)));
@@ -179,16 +182,16 @@ impl Generator<'_> {
         }
     }
 
-    /// A query for what one of `values` tells apart.
+    /// A query with a filter that distinguishes one of `values`.
     fn aimed(&mut self, pk: &str, name: &str, values: &[Val]) -> Query {
         let mut query = Query { at: self.at(), ..self.query() };
         if self.source.chance(2, 3) {
-            // To the end, and forwards: there are blocks to pass over.
+            // To the end, and forwards, so that blocks can be skipped.
             (query.top, query.page, query.reverse) = (None, None, false);
         }
         let op = *self.source.pick(&[Op::Eq, Op::Eq, Op::Lt, Op::Ge, Op::Gt, Op::Ne]);
         let aim = match self.source.below(3) {
-            // Of NaN this is true, whatever the numbers beside it are.
+            // This is true for NaN, whatever numbers occur with it.
             _ if name == "B" && self.source.chance(1, 3) => {
                 let least = Val::Double((-2.5f64).to_bits());
                 Expr::Not(Expr::Compare(name.to_owned(), Op::Ge, least).into())
@@ -207,7 +210,7 @@ impl Generator<'_> {
         query
     }
 
-    /// Rows are taken from the head of a partition, and some are put there again.
+    /// Deletes rows from the head of a partition, and puts some of them again.
     fn queue_episode(&mut self, table: &str, pk: &str, steps: &mut Vec<Step>) {
         let writes = self.stretch(pk, 0, "Count", &[Val::Int32(0), Val::Int32(1)]);
         steps.push(Step::Group { table: table.to_owned(), writes, durability: None });
@@ -240,7 +243,7 @@ impl Generator<'_> {
         }
     }
 
-    /// Rows beside one another, alike in some properties: blocks that zones tell from others.
+    /// Adjacent rows that are alike in some properties: zones distinguish their blocks from others.
     fn stretch(&mut self, pk: &str, first: u64, name: &str, values: &[Val; 2]) -> Vec<Write> {
         let verb = *self.source.pick(&[Verb::Upsert, Verb::Upsert, Verb::UpsertMerge]);
         let change = self.source.below(40);
@@ -249,10 +252,10 @@ impl Generator<'_> {
             let value = values[usize::from(number > change)].clone();
             let mut properties = vec![
                 ("Count".to_owned(), Val::Int32(number as i32)),
-                // A block should have several such rows, and a stretch several blocks.
+                // A block should hold several such rows, and a stretch several blocks.
                 ("Fill".to_owned(), Val::Binary(vec![0; FILL_BYTES])),
             ];
-            // Groups of long values would be larger than anything else.
+            // Groups of long values would be larger than all other data.
             if name != "Count" && value.to_string().len() < 120 {
                 properties.push((name.to_owned(), value));
             }
@@ -262,12 +265,12 @@ impl Generator<'_> {
         rows.map(write).collect()
     }
 
-    /// The number of a row of a stretch, more or less.
+    /// Approximately the number of a row of a stretch.
     fn number(&mut self) -> i32 {
         self.source.below(50) as i32
     }
 
-    /// Counts some rows by their keys: neighbours have values that are near, as they often are.
+    /// Sets `Count` of some rows to the number in their key, so that neighbours have close values.
     pub(super) fn number_rows(&mut self, rk: &str, properties: &mut [(String, Val)]) {
         let number = rk.strip_prefix('r').and_then(|digits| digits.parse().ok());
         let count = properties.iter_mut().find(|(name, _)| name == "Count");
