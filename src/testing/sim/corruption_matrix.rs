@@ -1,15 +1,16 @@
-//! The corruption ledger: every byte of small databases flipped, every file cut at every length and erased,
-//! and what each damage came to.
+//! The corruption ledger: every byte of small databases flipped, every file cut at every length and
+//! erased, with the outcome of each damage.
 //!
-//! | class     | means                                                                                  |
-//! | corrected | all is there and sound, though the damaged structure counts                             |
-//! | refused   | an error names the file, and an offset in the damaged structure                         |
-//! | harmless  | all is there and sound, and the damaged byte means nothing, by where it stands           |
-//! | torn tail | a killed database lost commits from the damaged record on, which nobody vouches for      |
-//! | wrong     | anything else: lost or changed data, another file or place named, damage not noticed     |
-//! | crashed   | a panic                                                                                 |
+//! | class     | means                                                                              |
+//! | corrected | all data is present and sound, though the damaged structure matters                |
+//! | refused   | an error names the file, and an offset in the damaged structure                    |
+//! | harmless  | all data is present and sound, and the damaged byte has no meaning at its position |
+//! | torn tail | a killed database lost commits from the damaged record on, not stated durable      |
+//! | wrong     | anything else: lost or changed data, another file or place named, silent damage    |
+//! | crashed   | a panic                                                                            |
 //!
-//! Files: `subject` (the databases), `place` (structures by position), `judge` (which class, and whether rightly).
+//! Files: `subject` (the databases), `place` (structures by position), `judge` (the class of an
+//! outcome, and whether it is allowed).
 
 mod judge;
 mod place;
@@ -26,20 +27,20 @@ use crate::rng::Rng;
 pub use self::place::FileKind;
 pub use self::subject::Origin;
 
-/// What was done to files, and what it came to.
+/// Damage done to files, and its outcomes.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     /// The seed of the databases.
     pub seed: u64,
-    /// One entry for each structure and way of damage, in the order of files.
+    /// One entry for each structure and kind of damage, in the order of files.
     pub entries: BTreeMap<Heading, Counts>,
-    /// Why bytes were harmless or damage was made good, and how often.
+    /// The reasons why bytes were harmless or damage was corrected, with their frequency.
     pub reasons: BTreeMap<&'static str, u64>,
-    /// What is wrong, of which the first are described.
+    /// Descriptions of the first wrong outcomes.
     pub findings: Vec<String>,
 }
 
-/// What an entry is about.
+/// The subject of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Heading {
     /// The kind of file.
@@ -50,16 +51,16 @@ pub struct Heading {
     pub damage: &'static str,
 }
 
-/// How often each class.
+/// The frequency of each class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// All is there, though the structure counts.
+    /// All data is present, though the structure matters.
     pub corrected: u64,
     /// Refused with file and offset.
     pub refused: u64,
-    /// All is there: the byte means nothing.
+    /// All data is present: the byte has no meaning.
     pub harmless: u64,
-    /// Unvouched commits at the end of a killed database are gone.
+    /// Commits at the end of a killed database are lost, and no durable offset covers them.
     pub torn: u64,
     /// Must be 0.
     pub wrong: u64,
@@ -67,18 +68,18 @@ pub struct Counts {
     pub crashed: u64,
 }
 
-/// Findings that are described of each entry.
+/// The maximum number of findings described per entry.
 const FINDINGS_MAX: u64 = 3;
 
-/// Damages databases of all origins, read both ways, and keeps the ledger. `progress` is told how many cases
-/// are done, and of how many.
+/// Damages databases of all origins, read in both I/O modes, and returns the ledger. `progress`
+/// receives the number of finished cases and their total.
 pub fn ledger(seed: u64, progress: &mut dyn FnMut(u64, u64)) -> Ledger {
     let modes = [IoMode::Mmap, IoMode::Pread];
     let subjects = Origin::ALL.iter().flat_map(|origin| modes.map(|mode| (*origin, mode)));
     ledger_of(&subjects.collect::<Vec<_>>(), seed, progress)
 }
 
-/// As [`ledger`], of these databases.
+/// Like [`ledger`], for these databases.
 pub fn ledger_of(
     subjects: &[(Origin, IoMode)],
     seed: u64,
@@ -117,13 +118,13 @@ pub fn ledger_of(
     ledger
 }
 
-/// All damage that is done to a database.
+/// All kinds of damage that are applied to a database.
 fn harms<'c>(case: &'c Case<'_>) -> Vec<(&'c str, Harm)> {
     let mut harms = Vec::new();
     for (name, file) in &case.files {
         for at in interesting(&file.bytes) {
             let byte = file.bytes.get(usize::try_from(at).unwrap_or(usize::MAX)).copied();
-            // One bit, all bits, and the byte made zero.
+            // One bit, all bits, and the byte set to zero.
             let one = 1 << (at % 8);
             let masks = [Some(one), Some(0xff), byte.filter(|b| ![0, one, 0xff].contains(b))];
             harms
@@ -135,7 +136,7 @@ fn harms<'c>(case: &'c Case<'_>) -> Vec<(&'c str, Harm)> {
     harms
 }
 
-/// Every offset, but of a long run of zeros only the first, the last and every 512th.
+/// Every offset, except that within long runs of zeros only every 512th is used.
 fn interesting(bytes: &[u8]) -> Vec<u64> {
     let zero = |at: usize| bytes.get(at).is_none_or(|byte| *byte == 0);
     let run = |at: usize| (at.saturating_sub(16)..=at + 16).all(zero);
@@ -144,19 +145,19 @@ fn interesting(bytes: &[u8]) -> Vec<u64> {
 }
 
 impl Ledger {
-    /// Wrong and crashed cases: none, if all is well.
+    /// The number of wrong and crashed cases; 0 if all is well.
     pub fn faults(&self) -> u64 {
         let faults = self.entries.values().map(|counts| counts.wrong + counts.crashed);
         faults.sum::<u64>().max(self.findings.len() as u64)
     }
 
-    /// The counts of a kind of file together.
+    /// The sum of the counts of a kind of file.
     pub fn of(&self, file: FileKind) -> Counts {
         let entries = self.entries.iter().filter(|(heading, _)| heading.file == file);
         entries.fold(Counts::default(), |sum, (_, counts)| sum.plus(counts))
     }
 
-    /// All counts together.
+    /// The sum of all counts.
     pub fn total(&self) -> Counts {
         self.entries.values().fold(Counts::default(), Counts::plus)
     }
@@ -209,7 +210,7 @@ impl Counts {
         [self.corrected, self.refused, self.harmless, self.torn, self.wrong, self.crashed]
     }
 
-    /// Each count by its name.
+    /// Each count with its name.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
         COLUMNS.into_iter().zip(self.columns())
     }

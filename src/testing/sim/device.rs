@@ -1,16 +1,18 @@
-//! A device that nobody looks after: its power goes every few seconds, its clock begins in 1970 and jumps, blocks of
-//! its medium cannot be read for a time, and it keeps some hours of readings for a month.
+//! An unattended device. Its power fails every few seconds, its clock starts in 1970 and jumps, and
+//! blocks of its medium cannot be read for a time. It keeps some hours of readings for a month.
 //!
-//! 1. The power is on for one to ten seconds, and goes at a random file operation, perhaps of the opening, or between
-//!    two; it stays off for up to five seconds, now and then for hours, and once in a while for days.
-//! 2. The clock of a boot is right, or begins in 1970 or years off until somebody sets it, or jumps by decades and back.
-//!    From half of the life on it may be ahead as well: what a clock that is ahead does to Timestamps stays.
-//! 3. Each second a reading is inserted, each tenth a setting replaced if it is as it was, each thirtieth a group of
-//!    readings inserted: as durable as can be, in some boots not. Background work is done by steps.
-//! 4. Each opening must show all that was acknowledged durable and has not lived its time, of the rest a prefix; each
-//!    sixth of the time to live everything is compared; every day the database is verified.
-//! 5. In one boot of twenty 4 KiB of a table file cannot be read, for up to four boots: meanwhile answers may be errors,
-//!    and nothing else; afterwards everything is there again.
+//! 1. The power is on for 1 to 10 s, and fails at a random file operation, possibly of the opening,
+//!    or between two. It stays off for up to 5 s, occasionally for hours, and rarely for days.
+//! 2. The clock of a boot is right, or starts in 1970 or years off until it is set, or jumps by
+//!    decades and back. In the second half of the life it may also be ahead: Timestamps from a clock
+//!    that is ahead are permanent.
+//! 3. Every second a reading is inserted, every 10 s a setting is replaced conditionally, and every
+//!    30 s a group of readings is inserted. Commits are synced, in some boots weaker. Background work
+//!    runs by steps.
+//! 4. Each opening must show all durable readings that have not expired, and a prefix of the others.
+//!    Everything is compared every sixth of the time to live, and verified daily.
+//! 5. In one boot of twenty, 4 KiB of a table file become unreadable for up to four boots. During
+//!    that time reads may return errors, but no wrong answers; afterwards all data is readable.
 //!
 //! ```
 //! use std::time::Duration;
@@ -23,9 +25,9 @@
 //!
 //! Invariants
 //! * one seed decides everything, on one thread: equal lives have equal digests;
-//! * time is the device's: it runs on without power, and a clock shows it or does not.
+//! * simulated time is that of the device: it advances without power, and clocks may not show it.
 //!
-//! Not here: what must be there (`model`), what is written and read (`work`), what a clock shows (`wall`), threads.
+//! Not here: the expected data (`model`), reads and writes (`work`), the clock (`wall`), threads.
 
 mod model;
 mod report;
@@ -54,45 +56,45 @@ use super::program::panic_text;
 
 const SECOND: u64 = TICKS_PER_SECOND;
 const DAY: u64 = 86_400 * SECOND;
-/// The time to live of a reading, in a life that is long enough.
+/// The time to live of a reading, if the life is long enough.
 const TTL: Duration = Duration::from_secs(6 * 3_600);
-/// A bad stretch of a medium.
+/// The size of an unreadable stretch of the medium.
 const STRETCH: u64 = 4 << 10;
-/// Background work that does not end in so many steps never will.
+/// Background work that continues after this many steps counts as endless.
 const STEPS_MAX: u64 = 100_000;
 
-/// What a life is made of.
+/// The parameters of a life.
 #[derive(Clone, Copy, Debug)]
 pub struct Life {
     /// Decides everything else.
     pub seed: u64,
-    /// How much time is simulated.
+    /// The simulated time.
     pub time: Duration,
-    /// The time to live of readings; `None`: they stay.
+    /// The time to live of readings; `None` keeps them.
     pub ttl: Option<Duration>,
-    /// The first boot is in 1970. Else its clock is right.
+    /// The first boot starts in 1970; otherwise its clock is right.
     pub begins_in_1970: bool,
-    /// Retention believes whatever the clock shows: then it fires early, and that must be noticed.
+    /// Retention trusts every clock: it then expires readings too early, which must be detected.
     pub trusts_clock_jumps: bool,
 }
 
 struct Device {
     life: Life,
     rng: Rng,
-    /// What the last cut left.
+    /// The state of the disk after the last cut.
     fs: MemFs,
     power: PowerFs,
     faults: FaultFs,
-    /// Since the first boot, in ticks.
+    /// Time since the first boot, in ticks.
     now: u64,
     model: Model,
-    /// Both tables were made, and that was acknowledged.
+    /// The creation of both tables was acknowledged.
     is_set_up: bool,
-    /// It is known what became of everything that earlier boots wrote.
+    /// The outcome of all writes of earlier boots is known.
     is_settled: bool,
-    /// Seconds in which something was written.
+    /// Number of seconds in which something was written.
     seconds: u64,
-    /// For how many boots more a stretch cannot be read.
+    /// Number of boots for which the stretch remains unreadable.
     bad_boots: u64,
     /// Faults met before this boot.
     faults_before: u64,
@@ -102,30 +104,31 @@ struct Device {
     digest: u64,
 }
 
-/// What one boot will be like.
+/// The plan of one boot.
 struct Session {
     boot: Boot,
-    /// When the power goes, if it does not before.
+    /// The time of the power cut at the latest.
     ends: u64,
     durability: Durability,
     delay: Duration,
-    /// It ends with a close in order, if the power lasts.
+    /// The session ends with a clean close, if the power lasts.
     closes: bool,
 }
 
 impl Life {
-    /// A life that begins in 1970. Readings live for six hours, or for a quarter of a life of less than a day.
+    /// A life that begins in 1970. Readings live for 6 hours, or for a quarter of a life of less
+    /// than a day.
     pub fn new(seed: u64, time: Duration) -> Self {
         let ttl = TTL.min(Duration::from_secs((time.as_secs() / 4).max(1)));
         Self { seed, time, ttl: Some(ttl), begins_in_1970: true, trusts_clock_jumps: false }
     }
 
-    /// Lives it.
+    /// Runs the life.
     pub fn run(&self) -> Report {
         self.run_with(|_| {})
     }
 
-    /// Lives it, and says now and then how far it has come.
+    /// Runs the life, and reports the simulated time now and then.
     pub fn run_with(&self, mut progress: impl FnMut(Duration)) -> Report {
         let mut device = Device::new(*self);
         let lived = catch_unwind(AssertUnwindSafe(|| device.live(&mut progress)));
@@ -205,7 +208,7 @@ impl Device {
         self.now >= ticks_in(self.life.time) / 2
     }
 
-    /// Bad blocks come and go.
+    /// Makes a stretch unreadable or readable again, at random.
     fn spoil(&mut self) {
         if self.bad_boots > 0 {
             self.bad_boots -= 1;
@@ -243,7 +246,7 @@ impl Device {
             self.figures.openings += 1;
             self.live_on(db, &mut session)?;
         } else if !self.power.is_gone() {
-            // It can do nothing until somebody tries again.
+            // The device can do nothing until the next boot.
             self.figures.openings_failed += 1;
         }
         if !self.power.is_gone() {
@@ -255,7 +258,7 @@ impl Device {
             self.close(db.take())?;
         }
         self.power_off(cut, was_opened);
-        // Only now: who is dropped must not get to write.
+        // Dropped after the power is off, because dropping must not write.
         drop(db);
         Ok(())
     }
@@ -264,7 +267,7 @@ impl Device {
         let Some(db) = db else { return Ok(()) };
         if self.judge("close", db.close())?.is_some() {
             self.figures.closes += 1;
-            // What was written before, and what nobody could look for, stays open.
+            // Earlier writes whose outcome could not be determined remain in doubt.
             if self.is_settled {
                 self.model.all_durable();
             }
@@ -272,14 +275,15 @@ impl Device {
         Ok(())
     }
 
-    /// The machine starts again, on what is left.
+    /// The device starts again, on the remaining data.
     fn power_on(&mut self) {
         self.power = PowerFs::new(Arc::new(self.fs.clone()), self.fs.clone());
         self.faults = self.faults.over(Arc::new(self.power.clone()));
         self.faults_before = self.faults.delivered();
     }
 
-    /// Three of five cuts come at an operation. An opening takes some twenty of them, a second of work three or more.
+    /// Three of five cuts occur at an operation. An opening takes some twenty operations, a second
+    /// of work three or more.
     fn arm(&mut self, session: &Session, cut: End) {
         if !self.rng.chance(3, 5) {
             return;
@@ -302,7 +306,8 @@ impl Device {
         options.fs(Arc::new(self.faults.clone())).open(PATH)
     }
 
-    /// An answer; `None` if the power went or a bad block was met. Any other error is a failure.
+    /// Returns the value; `None` if the power failed or a bad block was met. Any other error is a
+    /// failure.
     fn judge<T>(&mut self, doing: &str, answer: EngineResult<T>) -> Result<Option<T>, String> {
         match answer {
             Ok(answer) => Ok(Some(answer)),
@@ -320,12 +325,12 @@ impl Device {
         is_of_disk && self.is_bad() && self.faults.delivered() > self.faults_before
     }
 
-    /// True while a stretch cannot be read.
+    /// True while a stretch is unreadable.
     fn is_bad(&self) -> bool {
         self.bad_boots > 0
     }
 
-    /// Time goes by, up to the end of the session at most.
+    /// Advances the time, at most to the end of the session.
     fn pass(&mut self, session: &mut Session, time: u64) {
         let time = time.min(session.ends);
         session.ends -= time;
@@ -353,7 +358,7 @@ impl Device {
 
     fn stay_off(&mut self) {
         let (rng, ttl) = (&mut self.rng, ticks_in(self.life.ttl.unwrap_or(TTL)));
-        // A boot and the pause behind it take eight seconds.
+        // A boot and the pause after it take eight seconds.
         let boots = |time: u64| (time / (8 * SECOND)).max(1);
         let off = if rng.chance(1, boots(4 * ttl)) {
             rng.below(ttl + ttl / 2)
@@ -367,7 +372,8 @@ impl Device {
         *longest = (*longest).max(off / SECOND);
     }
 
-    /// Media and clock are well, the power stays, and background work runs until there is none.
+    /// The last boot: media and clock are sound, the power stays on, and background work runs until
+    /// there is none.
     fn end(&mut self) -> Result<(), String> {
         self.faults.disarm();
         self.bad_boots = 0;

@@ -1,13 +1,14 @@
-//! What is done to the disk and the process, and what may be lost or refused for it.
+//! Damage to the disk and the process, and the losses and refusals that it permits.
 //!
 //! Invariants
-//! * a recovered database shows a prefix of the commits: no holes, groups whole, nothing missing that was shown to
-//!   somebody and asked to survive this end;
-//! * what was recovered survives whatever comes next;
-//! * once faults have ended, and damage was undone, everything works;
-//! * damage is refused, naming the file, or makes no difference.
+//! * a recovered database shows a prefix of the commits: no holes, groups whole, and all commits
+//!   that were shown and requested to survive this end;
+//! * recovered commits survive all later ends;
+//! * everything works after faults have ended and damage is undone;
+//! * damage is refused with the name of the file, or makes no difference.
 //!
-//! Not here: the images (`MemFs`), the operations that fail (`FaultFs`), the end of the run (`power`).
+//! Not here: the images (`MemFs`), the failing operations (`FaultFs`), the end of the run
+//! (`power`).
 
 use crate::error::{Error, ErrorKind, Result as EngineResult};
 use crate::format::edit::Wear;
@@ -23,7 +24,8 @@ use super::runner_state::{Rot, Used};
 use super::step::Step;
 
 impl Runner {
-    /// Steps that need no open database, and do something to the disk; `None` if `step` is another.
+    /// Runs a step that acts on the disk and does not need an open database; `None` for other
+    /// steps.
     pub(super) fn run_trouble(&mut self, step: &Step) -> Option<Outcome> {
         match step {
             Step::Kill(Some(ops)) => self.engine.power.arm(*ops, End::Kill),
@@ -47,7 +49,7 @@ impl Runner {
         Some(Ok(Vec::new()))
     }
 
-    /// True if something was done to the disk that explains a storage error.
+    /// True if the disk had a trouble that explains a storage error.
     pub(super) fn is_disk_troubled(&self) -> bool {
         self.faults_expected
             || self.trouble.was_limited
@@ -55,7 +57,7 @@ impl Runner {
             || self.engine.faults_met() > self.trouble.faults_before
     }
 
-    /// True if the disk may hold something else than what was written to it, or may fail.
+    /// True if the contents of the disk may differ from the written data, or operations may fail.
     pub(super) fn may_differ_on_disk(&self) -> bool {
         self.is_disk_troubled() || self.trouble.rot.is_some()
     }
@@ -93,7 +95,7 @@ impl Runner {
         self.is_disk_troubled() || self.trouble.rot.as_ref().is_some_and(names_rotten)
     }
 
-    /// What a result without a value comes to.
+    /// The outcome of a result without a value.
     pub(super) fn excuse(&mut self, result: EngineResult<()>) -> Outcome {
         match result {
             Ok(()) => Ok(Vec::new()),
@@ -104,7 +106,7 @@ impl Runner {
         }
     }
 
-    /// Nothing fails from now on, nothing is limited, and what rotted is as it was.
+    /// Ends all faults and limits, and restores the rotten byte.
     fn end_troubles(&mut self) {
         self.engine.faults.disarm();
         self.engine.fs.set_quota(None);
@@ -118,7 +120,7 @@ impl Runner {
         }
     }
 
-    /// From now on a storage error needs another reason than the first `faults_met` faults.
+    /// From now on the first `faults_met` faults no longer explain storage errors.
     fn well_again(&mut self, faults_met: u64) {
         self.trouble.faults_before = faults_met;
         self.trouble.was_limited = self.trouble.is_limited;
@@ -131,7 +133,7 @@ impl Runner {
         if !self.engine.is_open() || was_rotten || has_failed {
             return self.reopen();
         }
-        // A full disk alone ends nothing: space is all that it takes.
+        // A full disk alone does not end writing: with space, the engine continues.
         let mut lines = self.end_halves()?;
         lines.extend(self.sync()?);
         self.well_again(self.engine.faults_met());
@@ -191,7 +193,7 @@ impl Runner {
         }
     }
 
-    /// Goes on with what a crash left; at least `floor` commits must be there.
+    /// Continues with the image that a crash left; at least `floor` commits must be there.
     pub fn recover(&mut self, image: MemFs, floor: usize) -> Outcome {
         self.recover_with(image, floor, Wear::default())
     }
@@ -206,7 +208,8 @@ impl Runner {
         self.reopened(floor)
     }
 
-    /// Opens, while faults last and the power holds, and then once more without; compares.
+    /// Opens the database, possibly with faults and power cuts, and finally without; then compares
+    /// it.
     pub(super) fn reopened(&mut self, mut floor: usize) -> Outcome {
         let mut mended = false;
         loop {
@@ -233,7 +236,7 @@ impl Runner {
                     self.counts.note(Event::FailedOpen);
                     self.wear = Wear::default();
                     drop(self.engine.close());
-                    // The run may have ended just now; what was left then is as troubled as before.
+                    // If the run has just ended, the image that is left has the same troubles.
                     if !self.engine.power.is_gone() {
                         self.end_troubles();
                         mended = true;
@@ -244,7 +247,8 @@ impl Runner {
         }
     }
 
-    /// The state found must be that after at least `floor` commits; the rest never happened, and these stay.
+    /// Checks that the found state is that after at least `floor` commits. The later commits never
+    /// happened, and these are durable.
     fn settle_on(&mut self, state: &Tables, floor: usize) -> Outcome {
         let commits = self.oracle.commits();
         let prefix = self.oracle.find(state, floor).map_err(|what| format!("recovered: {what}"))?;
@@ -257,7 +261,7 @@ impl Runner {
         line(if lost == 0 { "all there".to_owned() } else { format!("{lost} commits lost") })
     }
 
-    /// True if anything is done to the disk, or may be.
+    /// True if the disk has a trouble, or may get one.
     pub(super) fn is_troubled(&self) -> bool {
         self.engine.faults.is_armed() || self.trouble.rot.is_some() || self.is_disk_troubled()
     }
@@ -289,7 +293,8 @@ impl Runner {
         }
     }
 
-    /// A closed database vouches for every byte: damage to a copy is refused, or makes no difference.
+    /// A closed database covers every byte by checksums: damage to a copy is refused, or makes no
+    /// difference.
     fn damage(&mut self, seed: u64) -> Outcome {
         if self.is_troubled() {
             return line("not beside other troubles");
@@ -316,7 +321,8 @@ impl Runner {
         }
         let path = rng.pick(&paths).clone();
         let len = image.len(&path).unwrap_or_default();
-        // The front of a file is where most of what counts is, behind it may be only reserved space.
+        // The beginning of a file holds most of the data that matters; the rest may be reserved
+        // space only.
         let front = if rng.chance(1, 2) { len } else { len.min(2048) };
         let at = rng.below(front);
         let done = match rng.below(4) {

@@ -2,11 +2,12 @@
 //!
 //! Invariants
 //! * independent of the engine: nothing here calls it;
-//! * `prints[k]` is the fingerprint of the state after k commits, so that a recovered state is found
-//!   among the prefixes without being compared with each;
-//! * a commit enters with its number when it is submitted; what is visible is a prefix of what was submitted;
-//! * the floors count the commits that must survive a crash of the process, and a power cut: a commit that somebody
-//!   was shown is as durable as it asked to be.
+//! * `prints[k]` is the fingerprint of the state after k commits, so that a recovered state is
+//!   found among the prefixes without a comparison with each;
+//! * a commit is added with its number when it is submitted; a prefix of the submitted commits is
+//!   visible;
+//! * the floors count the commits that must survive a crash of the process and a power cut: a
+//!   commit that was shown is as durable as requested.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -23,81 +24,81 @@ use super::step::{Condition, Scan, Verb, Write};
 /// A user's table; shared between states until one of them changes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
-    /// As it was spelled when the table was created.
+    /// The name, as spelled when the table was created.
     pub name: String,
-    /// In the order of scans.
+    /// Rows in the order of scans.
     pub rows: Rc<BTreeMap<Key, Rc<Row>>>,
-    /// Those that are closed.
+    /// The closed gates.
     pub gates: Gates,
 }
 
-/// The closed gates of a table: of each scan only the bounds count.
+/// The closed gates of a table; only the bounds of each scan matter.
 pub type Gates = BTreeMap<Scan, GateMode>;
 
-/// By lower-cased name.
+/// Tables by lower-cased name.
 pub type Tables = BTreeMap<String, Table>;
 
-/// An error that the semantics demand.
+/// An error that the semantics require.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
-    /// The code of the service that the error must have.
+    /// The service's error code.
     pub(crate) code: &'static str,
-    /// Which write of a group it is about, counted from 0.
+    /// The index of the refused write in its group, counted from 0.
     pub(crate) index: Option<usize>,
 }
 
-/// What a step changes once it is committed.
+/// The change of a step that is committed.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
-    /// A new table, of this name.
+    /// Creates a table of this name.
     Create(String),
-    /// The table of this name goes, with its rows.
+    /// Drops the table of this name, with its rows.
     Drop(String),
-    /// The rows of some spans go.
+    /// Deletes the rows of some spans.
     DropRange { table: String, scans: Vec<Scan> },
-    /// The rows go that have a tag below this.
+    /// Deletes the rows with tags below `below`.
     Expire { table: String, below: u64 },
-    /// The same of several tables, to make room: whoever asked wrote something else.
+    /// Deletes the rows of several tables with tags below `below`, to make room for another write.
     Oldest { tables: Vec<String>, below: u64 },
-    /// A gate is closed.
+    /// Closes a gate.
     Gate { table: String, scan: Scan, mode: GateMode },
-    /// A gate is opened.
+    /// Opens a gate.
     Lift { table: String, scan: Scan },
-    /// Rows that were exported come back as they were.
+    /// Restores exported rows unchanged.
     Import { table: String, rows: Vec<Rc<Row>> },
     /// One write, or a group.
     Rows { table: String, writes: Vec<Write> },
 }
 
-/// What the database must show, and how it came to that.
+/// The state that the database must show, and its history.
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
     /// The state after every commit so far, visible or not.
     pub tables: Tables,
-    /// For each commit, what it replaced.
+    /// The values that each commit replaced.
     undo: Vec<Vec<Set>>,
     prints: Vec<u64>,
-    /// The entity tag of each commit; 0 where the commit has none to show.
+    /// The entity tag of each commit; 0 for a commit without one.
     pub(crate) etags: Vec<u64>,
     /// The number of each commit, in ticks.
     seqs: Vec<u64>,
     asked: Vec<Durability>,
-    /// So many commits have been shown to somebody.
+    /// The number of commits that have been shown.
     shown: usize,
-    /// The largest entity tag ever handed out, lost ones included.
+    /// The largest entity tag ever returned, including lost ones.
     pub etag_max: u64,
-    /// The largest number given since the process began.
+    /// The largest number assigned since the process started.
     seq_max: u64,
-    /// Changes whose commits failed without a word on whether they happened: at most one of them did, for the
-    /// first failure that leaves this open ends writing.
+    /// Changes whose commits failed with unknown outcome. At most one of them took effect, because
+    /// the first such failure ends writing.
     pub(super) pending: Vec<Change>,
-    /// So many commits must survive the death of the process.
+    /// The number of commits that must survive the death of the process.
     pub process_floor: usize,
-    /// So many commits must survive a power cut.
+    /// The number of commits that must survive a power cut.
     pub power_floor: usize,
 }
 
-/// A table or a row as it shall be; `None` removes it.
+/// The new value of a table or row; `None` removes it.
 #[derive(Clone, Debug)]
 enum Set {
     Table(String, Option<Table>),
@@ -140,8 +141,8 @@ impl Set {
 }
 
 impl Change {
-    /// The tag that a `state` with this change shows for it: 0 if the change writes no entity, `None`
-    /// if the entity is missing.
+    /// The tag of this change in a `state` that includes it: 0 if the change writes no entity,
+    /// `None` if the entity is missing.
     pub(crate) fn tag_in(&self, state: &Tables) -> Option<u64> {
         let Change::Rows { table, writes } = self else { return Some(0) };
         let written = writes.iter().find(|write| write.verb != Verb::Delete);
@@ -168,12 +169,12 @@ pub(crate) fn fingerprint(tables: &Tables) -> u64 {
 }
 
 impl Oracle {
-    /// No table and no commit.
+    /// An oracle without tables and commits.
     pub fn new() -> Self {
         Self { prints: vec![0], ..Self::default() }
     }
 
-    /// How many commits there are, visible or not.
+    /// The number of commits, visible or not.
     pub fn commits(&self) -> usize {
         self.undo.len()
     }
@@ -183,7 +184,7 @@ impl Oracle {
         self.tables.get(&table.to_lowercase())?.rows.get(&key(pk, rk))
     }
 
-    /// The tag that `condition` stands for; `None` for any.
+    /// The tag that `condition` denotes; `None` for any.
     pub(crate) fn etag(&self, table: &str, write: &Write) -> Option<u64> {
         let current = self.row(table, &write.pk, &write.rk).map(|row| row.etag);
         match write.condition {
@@ -196,10 +197,10 @@ impl Oracle {
         }
     }
 
-    /// What the semantics say to `change`.
+    /// Checks `change` against the semantics.
     ///
     /// # Errors
-    /// The error that the engine must answer it with.
+    /// The error that the engine must return.
     pub(crate) fn check(&self, change: &Change) -> Result<(), Refusal> {
         let refuse = |code| Err(Refusal { code, index: None });
         match change {
@@ -264,7 +265,7 @@ impl Oracle {
         }
     }
 
-    /// `change` was acknowledged with this tag and durability.
+    /// Records that `change` was acknowledged with this tag and durability.
     ///
     /// Requires: [`check`](Self::check) allows the change.
     pub(crate) fn commit(&mut self, change: &Change, etag: u64, durability: Durability) {
@@ -273,7 +274,8 @@ impl Oracle {
         self.show(self.commits());
     }
 
-    /// `change` was accepted with this number, and is not yet shown to anybody. `etag` is 0 if it writes no entity.
+    /// Records that `change` was accepted with this number and is not yet visible. `etag` is 0 if
+    /// it writes no entity.
     ///
     /// Requires: [`check`](Self::check) allows the change.
     pub(crate) fn submit(&mut self, change: &Change, etag: u64, seq: u64, durability: Durability) {
@@ -292,7 +294,7 @@ impl Oracle {
         self.seq_max = self.seq_max.max(seq);
     }
 
-    /// Which tables and rows `change` sets, and how.
+    /// The new values of the tables and rows that `change` sets.
     fn sets(&self, change: &Change, etag: u64) -> Vec<Set> {
         match change {
             Change::Create(name) => {
@@ -326,7 +328,7 @@ impl Oracle {
         }
     }
 
-    /// The rows of a table that `goes` is true of are removed.
+    /// Removes the rows of a table for which `goes` is true.
     fn remove(&self, name: &str, goes: impl Fn(&Row) -> bool) -> Vec<Set> {
         let lower = name.to_lowercase();
         let rows = self.tables.get(&lower).into_iter().flat_map(|table| table.rows.iter());
@@ -352,32 +354,33 @@ impl Oracle {
         Set::Row(table.to_lowercase(), key(pk, rk), row)
     }
 
-    /// Numbers grow: a new commit may have `seq` only if none that counts had one as large.
+    /// Checks that `seq` is larger than all earlier numbers that count.
     ///
     /// # Errors
-    /// Why it may not.
+    /// The reason why it is not.
     pub(crate) fn check_seq(&self, seq: u64) -> Result<(), String> {
         let last = self.seq_max.max(self.etag_max);
         if seq > last { Ok(()) } else { Err(format!("number: {seq} after {last}")) }
     }
 
-    /// The largest number given so far.
+    /// The largest number assigned so far.
     pub(crate) fn last_seq(&self) -> u64 {
         self.seq_max.max(self.etag_max)
     }
 
-    /// How many rows of `table` have a tag below this.
+    /// The number of rows of `table` with a tag below `below`.
     pub(crate) fn count_below(&self, table: &str, below: u64) -> usize {
         let table = self.tables.get(&table.to_lowercase());
         table.map_or(0, |table| table.rows.values().filter(|row| row.etag < below).count())
     }
 
-    /// How many commits have a number up to `seq`.
+    /// The number of commits with a number up to `seq`.
     pub(crate) fn count_up_to(&self, seq: u64) -> usize {
         self.seqs.partition_point(|other| *other <= seq)
     }
 
-    /// The first `commits` commits were acknowledged or read: they are as durable as they asked to be.
+    /// Records that the first `commits` commits were acknowledged or read, and must be as durable
+    /// as requested.
     pub(crate) fn show(&mut self, commits: usize) {
         for at in self.shown..commits {
             self.etag_max = self.etag_max.max(self.etags[at]);
@@ -393,7 +396,7 @@ impl Oracle {
         self.shown = self.shown.max(commits);
     }
 
-    /// How many commits have been shown to somebody.
+    /// The number of commits that have been shown.
     pub(crate) fn shown(&self) -> usize {
         self.shown
     }
@@ -410,14 +413,14 @@ impl Oracle {
         Cow::Owned(tables)
     }
 
-    /// Everything so far survives a power cut.
+    /// Records that everything so far survives a power cut.
     pub fn all_durable(&mut self) {
         self.show(self.commits());
         self.power_floor = self.commits();
         self.process_floor = self.commits();
     }
 
-    /// The state after the first `commits` commits; the others never happened.
+    /// Restores the state after the first `commits` commits, as if the others never happened.
     pub fn roll_back(&mut self, commits: usize) {
         while self.commits() > commits {
             for undo in self.undo.pop().unwrap_or_default().into_iter().rev() {
@@ -433,17 +436,18 @@ impl Oracle {
         self.shown = self.shown.min(commits);
     }
 
-    /// The process was begun anew and shows what is left: numbers that nobody was shown may be given again.
+    /// Records that the process was restarted and shows the recovered state: numbers that were
+    /// never shown may be assigned again.
     pub(crate) fn restarted(&mut self) {
         self.show(self.commits());
         self.seq_max = self.etag_max;
     }
 
-    /// Which prefix of at least `floor` commits the recovered `state` is; the pending change, if it
-    /// turns out to have happened, becomes the last commit of it.
+    /// Finds the prefix of at least `floor` commits that equals the recovered `state`. If a pending
+    /// change took effect, it becomes the last commit of the prefix.
     ///
     /// # Errors
-    /// The nearest prefix and how the state differs from it.
+    /// The nearest prefix, and the differences between it and the state.
     pub fn find(&mut self, state: &Tables, floor: usize) -> Result<usize, String> {
         let print = fingerprint(state);
         let prefix = (floor..=self.commits()).rev().find(|&k| self.prints[k] == print);
@@ -459,7 +463,8 @@ impl Oracle {
         Err(self.nearest(state, floor))
     }
 
-    /// The oracle had the pending change happened, with the tag that the state shows for it.
+    /// The oracle as if the pending change had taken effect, with the tag that the state shows for
+    /// it.
     fn with(&self, change: &Change, state: &Tables) -> Option<Oracle> {
         self.check(change).ok()?;
         let etag = change.tag_in(state)?;
@@ -488,7 +493,7 @@ impl Oracle {
     }
 }
 
-/// What `found` has otherwise than `expected`, a line each.
+/// The differences between `found` and `expected`, one per line.
 pub(crate) fn differences(expected: &Tables, found: &Tables) -> Vec<String> {
     let mut lines = Vec::new();
     for lower in expected.keys().chain(found.keys().filter(|name| !expected.contains_key(*name))) {
@@ -519,7 +524,7 @@ pub(crate) fn differences(expected: &Tables, found: &Tables) -> Vec<String> {
     lines
 }
 
-/// Where two lists of rows part.
+/// The index of the first difference between two lists of rows.
 pub(crate) fn first_difference(found: &[Row], expected: &[Row]) -> Option<usize> {
     let len = found.len().max(expected.len());
     (0..len).find(|&at| found.get(at) != expected.get(at))
@@ -572,7 +577,7 @@ mod tests {
             assert_eq!(fingerprint(&at.tables), at.prints[commits]);
             let expected = if commits == 4 { 4 } else { commits };
             let found = oracle.find(&at.tables, 0).unwrap();
-            // Table created and everything deleted look alike.
+            // The state after the creation of the table equals the one after all rows are deleted.
             assert!(found == expected || (commits, found) == (1, 4), "{commits}: {found}");
             assert_eq!(
                 oracle.find(&at.tables, 4).is_ok(),

@@ -1,10 +1,12 @@
-//! Programs: generated from a seed, run against the oracle, shrunk when they fail, printed as scripts.
+//! Programs: generated from a seed, run against the oracle, shrunk when they fail, printed as
+//! scripts.
 //!
 //! Invariants
-//! * the seed, or the bytes, decide everything: options, steps, faults, and what a power cut leaves;
-//! * a step stands for itself, so that a program stays one when steps are taken out.
+//! * the seed, or the bytes, decide everything: options, steps, faults, and the effects of power
+//!   cuts;
+//! * each step is self-contained, so that a program remains valid when steps are removed.
 //!
-//! Not here: the choice of steps (`generate`), what a step does and what is compared (`runner`).
+//! Not here: the choice of steps (`generate`), their execution and the comparisons (`runner`).
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -20,60 +22,63 @@ use super::step::{Config, Step};
 
 pub use super::generate::Mix;
 
-/// How often all is merged at the end until no power cut comes between.
+/// How often the final merge of everything is tried until no power cut interrupts it.
 const MERGES_MAX: usize = 4;
 
-/// A database's options, and what is done to it.
+/// The options of a database, and the steps on it.
 #[derive(Clone, Debug)]
 pub struct Program {
-    /// What the program was made from; 0 if that was bytes or a script.
+    /// The seed of the program; 0 if it was made from bytes or a script.
     pub seed: u64,
     /// The options of the first opening.
     pub config: Config,
-    /// What is done after it, in order.
+    /// The steps after the opening, in order.
     pub steps: Vec<Step>,
 }
 
-/// A program's failure: which step, and how.
+/// The failed step of a program, and the failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The number of the step, counted from 0: 0 for the opening too, the last for the checks at the end.
+    /// The index of the step, counted from 0; 0 also for the opening, and the last index for the
+    /// checks at the end.
     pub step: usize,
-    /// The [kind](Self::kind), a colon, and how engine and oracle part.
+    /// The [kind](Self::kind), a colon, and the difference between engine and oracle.
     pub what: String,
 }
 
-/// What a program came to.
+/// The results of a program.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// What the run met.
+    /// The events of the run.
     pub counts: Counts,
-    /// The lines of every step, and at the end the bytes of every file: equal if the runs were.
+    /// Covers the lines of every step and finally the bytes of every file; equal runs have equal
+    /// digests.
     pub digest: u64,
-    /// Where the run ended early, and why, if it did.
+    /// The failure that ended the run, if any.
     pub failure: Option<Failure>,
 }
 
-/// A failing program, and the smallest one found that fails in the same way.
+/// A failing program, and the smallest program found that fails in the same way.
 #[derive(Clone, Debug)]
 pub struct Found {
-    /// The seed of the program as it was made.
+    /// The seed of the original program.
     pub seed: u64,
-    /// How that failed.
+    /// The failure of the original program.
     pub failure: Failure,
-    /// The program with the fewest steps.
+    /// The smallest program found.
     pub small: Program,
-    /// How that fails.
+    /// The failure of the smallest program.
     pub small_failure: Failure,
 }
 
 impl Program {
-    /// The program that `seed` decides: a table, and steps as `mix` weighs them, `length` in all.
+    /// The program for `seed`: `length` steps in all, beginning with the creation of a table,
+    /// weighted by `mix`.
     pub fn random(seed: u64, length: usize, mix: Mix) -> Program {
         Self::generate(seed, Source::Seed(Rng::from_seed(seed)), length, mix)
     }
 
-    /// The program that `bytes` decide, of at most `length` steps; it ends with the bytes.
+    /// The program for `bytes`, of at most `length` steps; it ends when the bytes are used up.
     pub fn from_bytes(bytes: &[u8], length: usize, mix: Mix) -> Program {
         Self::generate(0, Source::Bytes(bytes), length, mix)
     }
@@ -89,12 +94,12 @@ impl Program {
         Program { seed, config, steps }
     }
 
-    /// Runs the program; a panic of the engine is a failure too.
+    /// Runs the program; a panic of the engine counts as a failure.
     pub fn run(&self) -> Report {
         self.run_with(|_, _| {})
     }
 
-    /// Runs the program, showing each step's number and lines.
+    /// Runs the program, and passes each step's number and lines to `show`.
     pub fn run_with(&self, mut show: impl FnMut(usize, &[String])) -> Report {
         let mut runner = Runner::new(self.config.clone());
         let mut digest = Digest::default();
@@ -117,7 +122,7 @@ impl Program {
             digest.add(&runner.engine.fs.read(&path).unwrap_or_default());
         }
         if is_panic {
-            // What panicked once may do so again while it is put away.
+            // After a panic, dropping the runner could panic again.
             std::mem::forget(runner);
         }
         let failure = what.map(|what| Failure { step: at, what });
@@ -180,23 +185,23 @@ impl Program {
         (best, failure)
     }
 
-    /// Shrinks the program to one that fails in the same way; panics are kept quiet meanwhile.
+    /// Shrinks the program to one that fails in the same way, with panic messages suppressed.
     pub fn shrunk(&self, failure: &Failure) -> Found {
         self.shrunk_by(failure, |program| program.run().failure)
     }
 
     fn shrunk_by(&self, failure: &Failure, fails: impl Fn(&Program) -> Option<Failure>) -> Found {
-        // Another failure met on the way is another story.
+        // Other failures found on the way are ignored.
         let wanted = failure.kind();
         let fails = |program: &Program| fails(program).filter(|failure| failure.kind() == wanted);
         let (small, small_failure) = quietly(|| self.shrink(fails));
         Found { seed: self.seed, failure: failure.clone(), small, small_failure }
     }
 
-    /// The program that a script stands for, as [`Program::script`] prints it; what it expects is not looked at.
+    /// Parses a script, as printed by [`Program::script`]; its expected outputs are ignored.
     ///
     /// # Errors
-    /// The line that is no step.
+    /// A line is not a step.
     pub fn from_script(text: &str) -> Result<Program, String> {
         let mut program = Program { seed: 0, config: Config::default(), steps: Vec::new() };
         let mut lines = text.lines().filter(|line| !line.starts_with('#')).peekable();
@@ -226,7 +231,7 @@ impl Program {
 }
 
 impl Failure {
-    /// What fails in the same way has the same kind.
+    /// The kind of failure: failures of the same kind count as the same while shrinking.
     pub fn kind(&self) -> String {
         self.what.split(':').next().unwrap_or_default().to_owned()
     }
@@ -247,7 +252,7 @@ impl fmt::Display for Found {
     }
 }
 
-/// What was seen so far, in a number.
+/// A hash of everything added so far.
 #[derive(Default)]
 struct Digest(u64);
 
@@ -257,9 +262,9 @@ impl Digest {
     }
 }
 
-/// Merges everything, after which nothing is left of what was deleted.
+/// Merges everything, after which no deleted data is left.
 fn merge_all(runner: &mut Runner) -> Result<(), String> {
-    // An end that is still to come may come on the way: then the session after it merges anew.
+    // An armed end may interrupt the merge; the session after it then merges again.
     for _ in 0..MERGES_MAX {
         let merged = runner.run(&Step::Compact)?;
         let settled = runner.run(&Step::Settle)?;
@@ -273,7 +278,7 @@ fn merge_all(runner: &mut Runner) -> Result<(), String> {
 /// Panics with the shrunk program if `program` fails.
 ///
 /// # Panics
-/// With everything that is needed to see the failure again.
+/// With the details that reproduce the failure.
 pub fn check(program: &Program) -> Counts {
     let report = program.run();
     if let Some(failure) = report.failure {
@@ -282,7 +287,8 @@ pub fn check(program: &Program) -> Counts {
     report.counts
 }
 
-/// Shrinks with a judge of one's own, and panics with everything that is needed to see the failure again.
+/// Shrinks the program by a given failure test, and panics with the details that reproduce the
+/// failure.
 ///
 /// # Panics
 /// Always.
@@ -294,7 +300,7 @@ pub fn report(
     panic!("{}", program.shrunk_by(failure, fails));
 }
 
-/// Without the message of every panic on the way.
+/// Runs `work` without printing the messages of its panics.
 pub fn quietly<T>(work: impl FnOnce() -> T) -> T {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));
@@ -303,7 +309,7 @@ pub fn quietly<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// What a panic said.
+/// The message of a panic.
 pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()

@@ -1,13 +1,13 @@
-//! Runs steps on the engine and the oracle side by side, and says where they part.
+//! Runs steps on the engine and the oracle, and reports where they differ.
 //!
 //! Invariants
 //! * every answer of the engine is compared: results, error codes and indexes, order, tags;
-//! * a read shows exactly the commits up to the number that is published, which never goes back and includes
-//!   everything that was acknowledged: operations are linearizable;
-//! * entity tags only grow, over crashes and jumps of the clock too;
-//! * an error of the disk, or of damage, is accepted only while something was done to the disk.
+//! * a read shows exactly the commits up to the published Seq, which never decreases and includes
+//!   all acknowledged commits: operations are linearizable;
+//! * entity tags only grow, even across crashes and jumps of the clock;
+//! * an error of the disk, or of damage, is accepted only while the disk has troubles.
 //!
-//! Not here: crashes, faults and damage (`faults`), what time and background work must come to (`quiesce`).
+//! Not here: crashes, faults and damage (`faults`), the checks after background work (`quiesce`).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -28,34 +28,34 @@ use super::row::{Row, key};
 use super::runner_state::{Ask, Fed, Held, Paging, Trouble, Used, Waiting};
 use super::step::{Config, Scan, Step, Write, may_flush, merges_all};
 
-/// An engine, an oracle, and what is open on both.
+/// An engine, an oracle, and the handles open on both.
 pub struct Runner {
-    /// What is tested.
+    /// The engine under test.
     pub engine: Engine,
-    /// What it is compared with.
+    /// The oracle.
     pub oracle: Oracle,
     pub(super) snapshots: BTreeMap<String, (Pinned, Tables)>,
     pub(super) iterators: BTreeMap<String, Iteration>,
-    /// Tokens are keys: they outlive snapshots, iterators and runs.
+    /// Tokens are keys, so they outlive snapshots, iterators and runs.
     pub(super) pagings: BTreeMap<String, Paging>,
     pub(super) tickets: BTreeMap<String, Waiting>,
     pub(super) trouble: Trouble,
     pub(super) used: Used,
-    /// Storage errors end the step, not the run, whatever this runner knows of faults.
+    /// Storage errors end the step and not the run, even without a known fault.
     pub faults_expected: bool,
-    /// What was met so far, without what engine and faults count: see [`Runner::counted`].
+    /// Events so far, without the counts of engine and faults: see [`Runner::counted`].
     pub counts: Counts,
-    /// Copies made so far.
+    /// Number of copies made so far.
     pub(super) copies: u64,
-    /// The backups that were acknowledged, and what each must come back as.
+    /// The acknowledged backups, and the state that each must restore.
     pub(super) backups: BTreeMap<u64, Tables>,
-    /// What a consumer of the change feed has got so far: it outlives the engine's runs.
+    /// The state of a consumer of the change feed, which outlives the engine's runs.
     pub(super) fed: Option<Fed>,
-    /// What the wear account may not forget.
+    /// The counts that the wear account must preserve.
     pub(super) wear: Wear,
 }
 
-/// An open iterator, and the rows it has to give.
+/// An open iterator, and the rows that it must return.
 pub(super) struct Iteration {
     entities: Entities,
     expected: Vec<Row>,
@@ -63,16 +63,16 @@ pub(super) struct Iteration {
     held: Held,
 }
 
-/// The lines a step prints, or how engine and oracle disagree.
+/// The lines that a step prints, or the disagreement of engine and oracle.
 pub type Outcome = Result<Vec<String>, String>;
 
 impl Runner {
-    /// A runner over an empty memory; [`Step::Open`] comes first.
+    /// A runner over an empty memory file system; [`Step::Open`] must be the first step.
     pub fn new(config: Config) -> Self {
         Self::on(Engine::new(config))
     }
 
-    /// A runner with an empty oracle, over an engine of one's own.
+    /// A runner with an empty oracle over the given engine.
     pub fn on(engine: Engine) -> Self {
         Self {
             engine,
@@ -92,7 +92,7 @@ impl Runner {
         }
     }
 
-    /// Runs a step; if the run of the engine ends in it, recovers.
+    /// Runs a step, and recovers if the run of the engine ends in it.
     pub fn run(&mut self, step: &Step) -> Outcome {
         self.counts.note(Event::Step);
         let mut lines = self.run_alive(step).and_then(|lines| self.check_cap().map(|()| lines))?;
@@ -103,7 +103,7 @@ impl Runner {
         Ok(lines)
     }
 
-    /// What was counted, with what the engine and its faults say.
+    /// The counts so far, including those of the engine and its faults.
     pub fn counted(&mut self) -> Counts {
         self.record_engine();
         let mut counts = self.counts;
@@ -177,7 +177,7 @@ impl Runner {
 
     fn run_span(&mut self, step: &Step) -> Outcome {
         match step {
-            // Nothing can be in it, and no commit says so.
+            // No key can be in the span, so there is no commit.
             Step::DropRange { scan, also: None, .. } if scan.is_empty() => line("nothing"),
             Step::DropRange { table, scan, also } => {
                 let also = also.clone().map(|pk| Scan { pk: Some(pk), ..Scan::default() });
@@ -186,7 +186,7 @@ impl Runner {
             }
             Step::Expire { table, keep } => {
                 let last = self.oracle.commits().checked_sub(keep + 1);
-                // A commit without a tag wrote no row: then nothing expires.
+                // A commit without a tag wrote no row, so nothing expires.
                 let below = last.map_or(0, |at| self.oracle.etags[at]).max(1);
                 self.change(Change::Expire { table: table.clone(), below }, step)
             }
@@ -239,7 +239,7 @@ impl Runner {
         }
     }
 
-    /// Steps that need no open database.
+    /// Steps that do not need an open database.
     fn run_unopened(&mut self, step: &Step) -> Option<Outcome> {
         Some(match step {
             Step::Open(config) => self.open(config),
@@ -315,7 +315,7 @@ impl Runner {
         }
     }
 
-    /// Drops a table; its handles from before find none, whatever is called so afterwards.
+    /// Drops a table; older handles of it must find no table, even if its name is reused later.
     fn drop_table(&mut self, name: &str) -> Result<EngineResult<()>, String> {
         let (dropped, answers) = self.engine.drop_table(name);
         let (ask, is_throttled) = (Ask::query(0, 2), self.engine.config.targets.is_some());
@@ -347,7 +347,7 @@ impl Runner {
         if seq < now {
             return Err(format!("number: {seq} is below the clock, {now}"));
         }
-        // Whatever failed before did not happen, or this one would have been refused.
+        // Earlier failures did not take effect, or this change would have been refused.
         self.oracle.pending.clear();
         self.oracle.submit(change, etag, seq, durability);
         self.counts.note(Event::Commit);
@@ -365,7 +365,7 @@ impl Runner {
             return line(format!("{}: {}", error.code(), error.chain()));
         }
         if self.is_excused(error) {
-            // A full disk refuses, and damage is met before anything is written.
+            // A full disk refuses the change, and damage is found before anything is written.
             if !matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::Corruption) {
                 self.oracle.pending.push(change);
             }
@@ -373,7 +373,7 @@ impl Runner {
         }
         let Err(refusal) = expected else { return Err(format!("refused: {error:?}")) };
         let (found, index) = (error.code(), error.index());
-        // A write alone has no index to speak of.
+        // A single write has no index.
         let index_due = if is_group { refusal.index } else { index };
         if (found, index) != (refusal.code, index_due) {
             return Err(format!("refused: {error:?}, where {refusal:?} was due"));
@@ -394,7 +394,7 @@ impl Runner {
         Ok(found)
     }
 
-    /// How many commits a reader sees now: no fewer than anybody saw before.
+    /// The number of commits that a reader sees now; never less than before.
     pub(super) fn visible(&mut self) -> Result<usize, String> {
         let visible = self.oracle.count_up_to(self.engine.published());
         if visible < self.oracle.shown() {
@@ -472,7 +472,7 @@ impl Runner {
         let visible = self.visible()?;
         let expected = expected_rows(&self.oracle.at(visible), table, scan);
         let rows = expected.as_deref().unwrap_or_default();
-        // What is refused shows when the first row is asked for.
+        // A refusal is reported when the first row is read.
         let ask = Ask::query(0, 1);
         let held = self.held(table, None, rows).max(self.asks(&ask));
         self.asked(&ask, None);
@@ -506,7 +506,7 @@ impl Runner {
                 }
                 (Some(Err(error)), _) => {
                     lines.extend(self.read_refused(&error, false, iteration.held)?);
-                    // An iterator in error stays in error, and is put away here.
+                    // An iterator in error stays in error; it is dropped here.
                     return match iteration.entities.next() {
                         Some(Err(_)) => Ok(lines),
                         other => Err(format!("next: {other:?} behind an error")),
@@ -534,8 +534,8 @@ impl Runner {
         }
     }
 
-    /// `None` if there is no such snapshot, or no such table in it: steps are taken out of programs
-    /// that fail.
+    /// `None` if there is no such snapshot, or no such table in it: shrinking removes steps from
+    /// programs that fail.
     pub(super) fn state_at(
         &self,
         at: &Option<String>,
@@ -580,7 +580,7 @@ impl Runner {
         }
     }
 
-    /// Installs what was begun, for nobody may wait for it.
+    /// Installs the begun flush and compaction, because no other step may wait for them.
     pub(super) fn end_halves(&mut self) -> Outcome {
         let flushed = self.engine.end_flush().map(drop);
         let mut lines = self.excuse(flushed)?;
@@ -588,7 +588,7 @@ impl Runner {
         Ok(lines)
     }
 
-    /// The next write might have to flush, while another flush is under way.
+    /// True if the next write might have to flush while another flush is in progress.
     fn is_out_of_memtables(&self) -> bool {
         const MEMTABLES_MAX: u64 = 2;
         self.engine.is_flushing()
@@ -608,7 +608,7 @@ impl Runner {
         }
     }
 
-    /// Compares the whole state, and has the engine check its files.
+    /// Compares the whole state, and verifies the engine's files.
     pub fn compare(&mut self) -> Outcome {
         let visible = self.visible()?;
         let state = self.engine.state().map_err(|error| format!("read back: {error:?}"))?;
@@ -629,7 +629,7 @@ impl Runner {
     }
 }
 
-/// What the targets are asked for; nothing for what is no row.
+/// The load of a change on the targets; `None` unless it writes rows.
 fn ask_of(change: &Change) -> Option<Ask> {
     match change {
         Change::Rows { table, writes } => Some(Ask::writes(table, writes)),
@@ -641,7 +641,7 @@ pub(super) fn line(text: impl Into<String>) -> Outcome {
     Ok(vec![text.into()])
 }
 
-/// An error with a line for each thing that is `wrong`, if anything is.
+/// An error with one line for each item of `wrong`, if there are any.
 pub(super) fn none_of(wrong: Vec<String>, what: &str) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(format!("{what}: {}", wrong.join("\n"))) }
 }
@@ -650,7 +650,7 @@ pub(super) fn no_snapshot() -> Outcome {
     line("not in the snapshot")
 }
 
-/// The one tag of a commit: the same for all its entities; 0 if it wrote none.
+/// The tag of a commit, which all its entities share; 0 if it wrote none.
 fn tag_of(etags: &[Option<u64>]) -> Result<u64, String> {
     let mut tags = etags.iter().flatten();
     let Some(&first) = tags.next() else { return Ok(0) };
@@ -660,12 +660,12 @@ fn tag_of(etags: &[Option<u64>]) -> Result<u64, String> {
     }
 }
 
-/// The disk's fault, or its consequence.
+/// True for an error of the disk or a consequence of one.
 pub fn is_storage_error(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Io | ErrorKind::Poisoned | ErrorKind::StorageFull)
 }
 
-/// What a scan has to give; `None` if there is no such table.
+/// The rows that a scan must return; `None` if there is no such table.
 fn expected_rows(tables: &Tables, table: &str, scan: &Scan) -> Option<Vec<Row>> {
     let rows = tables.get(&table.to_lowercase())?.rows.values().map(|row| &**row);
     let covered = rows.filter(|row| scan.covers(&row.pk, &row.rk));
@@ -674,7 +674,7 @@ fn expected_rows(tables: &Tables, table: &str, scan: &Scan) -> Option<Vec<Row>> 
     Some(taken.map(|row| project(row, scan.select.as_deref())).collect())
 }
 
-/// The row with the named properties only; the tag always comes along.
+/// The row with the named properties only; the tag is always kept.
 pub(super) fn project(row: &Row, select: Option<&[String]>) -> Row {
     let mut row = row.clone();
     if let Some(names) = select {

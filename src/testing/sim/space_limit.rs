@@ -1,5 +1,6 @@
-//! The limit on disk use: what is counted is what the files take, that is never more than the limit, what is refused for it
-//! was not done, and what goes to make room is the oldest of the tables that are to give it.
+//! The limit on disk use. The accounted bytes equal the size of the files and never exceed the
+//! limit. A refused write has no effect. Eviction removes the oldest rows of the tables that permit
+//! it.
 //!
 //! Not here: full disks (`faults`).
 
@@ -14,19 +15,19 @@ use super::oracle::{Change, Refusal};
 use super::runner::{Outcome, Runner};
 use super::step::Step;
 
-/// What refusals for the limit name.
+/// Contained in refusals by the limit.
 const OPTION: &str = "Options::max_disk";
-/// What those name that a log comes to, which should have been judged before.
+/// Contained in refusals of log writes, which should have been refused earlier.
 const LOG: &str = ".wal";
 
 impl Runner {
-    /// True for a refusal for the limit, not for a full disk.
+    /// True for a refusal by the limit; false for a full disk.
     pub(super) fn is_of_cap(&self, error: &Error) -> bool {
         let is_capped = self.engine.config.cap.is_some();
         is_capped && error.kind() == ErrorKind::StorageFull && error.chain().contains(OPTION)
     }
 
-    /// True if `change` may be refused for the limit, and was.
+    /// True if `change` was refused by the limit and may be; an error if it may not.
     pub(super) fn is_near_cap(&mut self, error: &Error, change: &Change) -> Result<bool, String> {
         if !self.is_of_cap(error) {
             return Ok(false);
@@ -37,7 +38,7 @@ impl Runner {
         if error.chain().contains(LOG) {
             return Err(format!("cap: what was let pass is refused by the log: {error:?}"));
         }
-        // Where tables give their oldest rows groups are larger.
+        // Where tables evict their oldest rows, groups are larger.
         if let Some([used, limit, ..]) = self.engine.db().engine().maintenance().disk_use()
             && used < limit / if self.engine.config.ring { 6 } else { 3 }
         {
@@ -47,8 +48,8 @@ impl Runner {
         Ok(true)
     }
 
-    /// What went since this was asked last, to make room for a step: only of tables that are to give it, and nothing that the
-    /// last commit wrote. True if any did.
+    /// Records the rows evicted since the last call, to make room for a step. Only tables that
+    /// permit it may lose rows, and no row of the last commit. True if any row was evicted.
     pub(super) fn record_given(&mut self) -> Result<bool, String> {
         if !self.engine.is_open() {
             return Ok(false);
@@ -82,7 +83,7 @@ impl Runner {
         Ok(!given.is_empty())
     }
 
-    /// What is in memory always fits.
+    /// Flushes; the memtable always fits within the limit.
     pub(super) fn flush(&mut self) -> Outcome {
         let flushed = self.engine.db().flush();
         if let Err(error) = &flushed
@@ -94,7 +95,8 @@ impl Runner {
         self.excuse(flushed)
     }
 
-    /// What the semantics say to `change`: what went to make room for it was gone when it was judged.
+    /// The expected outcome of `change`, evaluated after the rows evicted to make room for it were
+    /// removed.
     pub(super) fn judge(
         &mut self,
         change: &Change,
@@ -103,7 +105,7 @@ impl Runner {
         Ok(if self.record_given()? { self.oracle.check(change) } else { expected })
     }
 
-    /// See the module.
+    /// Checks the accounted bytes against the files and the limit.
     pub(super) fn check_cap(&mut self) -> Result<(), String> {
         self.record_given()?;
         if !self.engine.is_open() || self.may_differ_on_disk() {
@@ -124,7 +126,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Opens the database anew without a limit, if there is one.
+    /// Reopens the database without a limit, if there is one.
     pub(super) fn lift_cap(&mut self) -> Outcome {
         match self.engine.config.cap.take() {
             Some(_) => self.run(&Step::Reopen),

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! * a step is self-contained: entity tags are named by role or by commit number, so that a program
-//!   stays a program when steps are taken out of it.
+//!   remains valid when steps are removed.
 //!
 //! Not here: the text of steps (`parse`).
 
@@ -41,144 +41,169 @@ named! {
     pub const ALL;
 }
 
-/// Which entity tag a write demands.
+/// The entity tag that a write demands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Condition {
     /// None, or `*`.
     #[default]
     Any,
-    /// The entity's own; one that nothing has if there is no entity.
+    /// The entity's current tag; if there is no entity, a tag that no entity has.
     Current,
-    /// One that the entity does not have.
+    /// A tag other than the entity's current one.
     Stale,
-    /// That of commit number n.
+    /// The tag of commit number n.
     Commit(usize),
 }
 
 /// One operation on one entity.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Write {
-    /// What is done.
+    /// The operation.
     pub verb: Verb,
     /// PartitionKey.
     pub pk: String,
     /// RowKey.
     pub rk: String,
-    /// Names and values; none for a delete.
+    /// Names and values; empty for a delete.
     pub properties: Vec<(String, Val)>,
-    /// Only some verbs have one: see [`Verb::is_conditional`].
+    /// Ignored unless [`Verb::is_conditional`].
     pub condition: Condition,
 }
 
 /// A kind of background work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// Rounds that somebody polls for, the next log, the sync of weak commits.
+    /// Commit groups that await polling, the next log, the sync of weak commits.
     Log,
     /// Flush, removal of files, sorting.
     Flush,
-    /// Merges of files, and what follows them.
+    /// Merges of files, and their follow-up work.
     Compact,
 }
 
-/// What a scan covers and how it is read.
+/// The operations that a closed gate refuses.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
+pub enum Mode {
+    /// Writes.
+    #[default]
+    ReadOnly,
+    /// Writes and reads.
+    Offline,
+}
+
+/// The bounds of a scan, and how it is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Scan {
-    /// The partition; the whole table if there is none, and then no row keys either.
+    /// The partition; `None` reads the whole table, without row key bounds.
     pub pk: Option<String>,
-    /// Row keys from (inclusive) and to (exclusive), within the partition.
+    /// Lower bound of the row keys, inclusive, within the partition.
     pub from: Option<String>,
-    /// See `from`.
+    /// Upper bound of the row keys, exclusive.
     pub to: Option<String>,
-    /// The properties to read; all if there are none.
+    /// The properties to read; `None` reads all.
     pub select: Option<Vec<String>>,
-    /// How many rows at most; pages do not look at it.
+    /// The maximum number of rows; ignored when reading by pages.
     pub top: Option<usize>,
-    /// Page by page of this size, each page from the token of the one before.
+    /// Reads page by page of this size, each page from the token of the previous one.
     pub page: Option<usize>,
-    /// The name of a snapshot; what is visible now if there is none.
+    /// The name of a snapshot; `None` reads the current state.
     pub at: Option<String>,
 }
 
 /// The options of a database under test.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Config {
-    /// Of commits that do not say.
+    /// The durability of commits that do not state one.
     pub durability: Durability,
     /// How table files are read.
     pub io_mode: IoMode,
-    /// A memtable this full is frozen.
+    /// The size at which a memtable is frozen.
     pub memtable_bytes: usize,
-    /// How long a block of a table file should be.
+    /// The target size of a block of a table file.
     pub block_bytes: usize,
-    /// How long a file of the run should be.
+    /// The target size of a file of the run.
     pub run_file_bytes: u64,
-    /// What the block cache may hold.
+    /// The capacity of the block cache.
     pub cache_bytes: usize,
-    /// A log buffer this full is written by whoever filled it.
+    /// The size at which the committer that fills the log buffer writes it.
     pub log_buffer_bytes: usize,
-    /// A manifest this long is rolled over.
+    /// The size at which the manifest is rolled over.
     pub manifest_roll_bytes: u64,
-    /// Whether table files are compressed; without the feature `zstd` this says nothing.
+    /// Whether table files are compressed; no effect without the feature `zstd`.
     pub compress: bool,
-    /// How many entities a second pass, of each partition and of all.
+    /// The targets in entities per second, of each partition and of the database.
     pub targets: Option<(u32, u32)>,
-    /// The limit on disk use: so many bytes above the smallest there can be.
+    /// The limit on disk use, in bytes above the least possible limit.
     pub cap: Option<u64>,
-    /// Whether tables give their oldest rows where the limit leaves no room: the first and the last.
+    /// Whether tables evict their oldest rows at the limit; these are the first and the last table.
     pub ring: bool,
-    /// Decides what the engine draws: ids and hash seeds.
+    /// Seed of the engine's ids and hash seeds.
     pub seed: u64,
 }
 
-/// One thing done to the database, its disk, its process or its clock.
+/// A file operation that fails.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct FaultAt {
+    /// The kind of failure.
+    pub kind: FaultKind,
+    /// The kind of operation; `None` matches any.
+    pub op: Option<OpKind>,
+    /// The suffix of the path; `None` matches any.
+    pub path: Option<String>,
+    /// The number of matching operations that succeed first.
+    pub nth: u64,
+    /// Whether all later matching operations fail, too.
+    pub sticky: bool,
+}
+
+/// One action on the database, its disk, its process or its clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Opens the database with these options; one that is open is dropped first.
+    /// Opens the database with these options; a database that is open is dropped first.
     Open(Config),
     /// Creates the table of this name.
     CreateTable(String),
     /// Drops the table of this name.
     DropTable(String),
-    /// Deletes the keys of a span, whatever there is: of the scan only its bounds count.
+    /// Deletes the keys of a span, existing or not; only the bounds of the scan matter.
     DropRange {
         /// The table's name.
         table: String,
-        /// What goes.
+        /// The span to delete.
         scan: Scan,
-        /// A partition that goes with the same commit.
+        /// A partition that is deleted in the same commit.
         also: Option<String>,
     },
-    /// Lets rows expire that were written before the last so many commits.
+    /// Expires rows written before the last `keep` commits.
     Expire {
         /// The table's name.
         table: String,
-        /// How many commits stay.
+        /// The number of commits whose rows remain.
         keep: usize,
     },
-    /// Closes a gate to the keys of a span: of the scan only its bounds count.
+    /// Closes a gate to the keys of a span; only the bounds of the scan matter.
     Gate {
         /// The table's name.
         table: String,
-        /// What is held back.
+        /// The span.
         scan: Scan,
-        /// How.
+        /// The mode.
         mode: GateMode,
     },
     /// Opens the gate with exactly these bounds.
     Lift {
         /// The table's name.
         table: String,
-        /// What is not held back any more.
+        /// The span.
         scan: Scan,
     },
-    /// Exports a span, deletes it, takes a snapshot, and imports what was exported.
+    /// Exports a span, deletes it, takes a snapshot, and imports the exported rows.
     Move {
         /// The table's name.
         table: String,
-        /// What is moved: of the scan only its bounds count.
+        /// The span to move; only the bounds of the scan matter.
         scan: Scan,
-        /// What other steps call the snapshot.
+        /// The name of the snapshot for later steps.
         snapshot: String,
     },
     /// Lists the tables.
@@ -189,34 +214,34 @@ pub enum Step {
         table: String,
         /// What is written.
         write: Write,
-        /// That of the options if there is none.
+        /// The durability; `None` uses that of the options.
         durability: Option<Durability>,
     },
     /// Several writes of one partition, waited for.
     Group {
         /// The table's name.
         table: String,
-        /// All of them happen, or none.
+        /// The writes, which are committed together.
         writes: Vec<Write>,
-        /// That of the options if there is none.
+        /// The durability; `None` uses that of the options.
         durability: Option<Durability>,
     },
-    /// A group whose commit is not waited for yet, under a name for its ticket.
+    /// Submits a group and keeps its ticket under a name.
     Submit {
-        /// What other steps call the ticket.
+        /// The name of the ticket for later steps.
         ticket: String,
         /// The table's name.
         table: String,
-        /// All of them happen, or none.
+        /// The writes, which are committed together.
         writes: Vec<Write>,
-        /// That of the options if there is none.
+        /// The durability; `None` uses that of the options.
         durability: Option<Durability>,
     },
     /// Waits for a ticket.
     Await(String),
     /// Polls a ticket once.
     Poll(String),
-    /// Drops a ticket: nobody waits for the commit.
+    /// Drops a ticket without waiting for the commit.
     Forget(String),
     /// Reads one entity.
     Get {
@@ -224,55 +249,55 @@ pub enum Step {
         table: String,
         /// PartitionKey and RowKey.
         key: (String, String),
-        /// The properties to read; all if there are none.
+        /// The properties to read; `None` reads all.
         select: Option<Vec<String>>,
-        /// The name of a snapshot; what is visible now if there is none.
+        /// The name of a snapshot; `None` reads the current state.
         at: Option<String>,
     },
     /// Reads the rows of a scan to its end.
     Scan {
         /// The table's name.
         table: String,
-        /// What is read, and how.
+        /// The bounds, and how they are read.
         scan: Scan,
     },
-    /// Asks for the rows that meet a filter.
+    /// Queries the rows that match a filter.
     Query {
         /// The table's name.
         table: String,
-        /// What is asked, and how it is read.
+        /// The query, and how it is read.
         query: Box<Query>,
     },
-    /// The first page of a query whose other pages come later.
+    /// Reads the first page of a query; later steps read its other pages.
     Pages {
-        /// What other steps call the pages.
+        /// The name of the pages for later steps.
         name: String,
         /// The table's name.
         table: String,
-        /// What is asked: rows, by pages.
+        /// The query: rows, by pages.
         query: Box<Query>,
     },
-    /// The next page, of what is there by now.
+    /// Reads the next page, of the current state.
     Resume(String),
-    /// An iterator that stays open over other steps.
+    /// Opens an iterator that stays open over other steps.
     Iterate {
-        /// What other steps call the iterator.
+        /// The name of the iterator for later steps.
         name: String,
         /// The table's name.
         table: String,
-        /// What is read: now, and not by pages.
+        /// The bounds; the scan reads the current state, and not by pages.
         scan: Scan,
     },
-    /// So many rows of an open iterator.
+    /// Reads some rows of an open iterator.
     Next {
         /// The iterator's name.
         name: String,
-        /// How many rows at most.
+        /// The maximum number of rows.
         count: usize,
     },
     /// Takes a snapshot under this name.
     Snapshot(String),
-    /// Lets go of a snapshot or an iterator.
+    /// Releases a snapshot or an iterator.
     Release(String),
     /// Flushes every memtable.
     Flush,
@@ -280,34 +305,37 @@ pub enum Step {
     Compact,
     /// Makes every commit durable.
     Sync,
-    /// A number of background steps, of one lane or of any.
+    /// Runs a number of background steps, of one lane or of any.
     Background(usize, Option<Lane>),
-    /// The first half of a flush: the files are written.
+    /// The first half of a flush: writes the files.
     BeginFlush,
-    /// The second half: the files are installed.
+    /// The second half of a flush: installs the files.
     EndFlush,
-    /// The first half of a compaction.
+    /// The first half of a compaction: writes the files.
     BeginCompaction,
-    /// The second half: the files are installed, or declined if what they replace has changed.
+    /// The second half: installs the files, or declines them if their inputs have changed.
     EndCompaction,
-    /// A copy of the database beside it, which is opened, compared and removed.
+    /// Makes a checkpoint next to the database, opens it, compares it and removes it.
     Checkpoint,
-    /// A backup into the one directory of them, which is restored and compared, also as a power cut leaves it.
+    /// Makes a backup into the common directory, then restores and compares it, also after a power
+    /// cut.
     Backup,
-    /// A table is archived in another database, on images of the disk, and the step ends at some operations.
+    /// Archives a table in another database, on images of the disk, and cuts the job off at some
+    /// operations.
     Archive {
         /// The table's name.
         table: String,
-        /// Chooses where it ends.
+        /// Chooses the operations.
         seed: u64,
     },
-    /// Another process opens the database to read it, and goes on in the change feed.
+    /// Another process opens the database read-only, and continues in the change feed.
     Beside,
-    /// Time passes and background work runs until there is none: then everything is durable and in order.
+    /// Time passes, and background work runs until there is none; everything must then be durable
+    /// and in order.
     Settle,
-    /// The engine checks its files, and must find nothing.
+    /// Verifies the engine's files, which must be sound.
     Verify,
-    /// A clean close and an open.
+    /// A clean close, followed by an opening.
     Reopen,
     /// The process dies, now or after this many file operations; data passed to the operating
     /// system survives.
@@ -319,26 +347,27 @@ pub enum Step {
         /// Now, or after this many file operations.
         ops: Option<u64>,
     },
-    /// An operation fails, now or later.
+    /// Arms a fault: an operation fails, now or later.
     Fault(Fault),
-    /// Armed faults are forgotten.
+    /// Disarms all faults.
     FaultsOff,
-    /// At most so many bytes more than now, or no limit.
+    /// Limits the disk to this many bytes more than now, or removes the limit.
     Quota(Option<u64>),
-    /// Faults end; a database that writing ended for is opened anew; then it must get on.
+    /// Ends all faults, and reopens the database if writing had ended; afterwards it must work
+    /// again.
     Mend,
-    /// A bit of a table file at rest flips.
+    /// Flips a bit of a table file at rest.
     Rot(u64),
-    /// The bit is as before; the database is opened anew.
+    /// Restores the bit, and reopens the database.
     Heal,
-    /// The database is closed, a byte of a copy of its files is damaged, and the copy opened.
+    /// Closes the database, damages a byte in a copy of its files, and opens the copy.
     Damage(u64),
-    /// The wall clock jumps by so many milliseconds; forward, time passes too.
+    /// The wall clock jumps by this many milliseconds; if forward, time passes as well.
     Clock(i64),
 }
 
 impl Write {
-    /// The entity that the engine takes.
+    /// The entity for the engine.
     pub(crate) fn entity(&self) -> Entity {
         let mut entity = Entity::new(&*self.pk, &*self.rk);
         for (name, value) in &self.properties {
@@ -349,13 +378,13 @@ impl Write {
 }
 
 impl Scan {
-    /// True if no key can be in it.
+    /// True if no key can be in the span.
     pub(super) fn is_empty(&self) -> bool {
         let from = self.from.as_deref().unwrap_or_default();
         self.to.as_ref().is_some_and(|to| !from.encode_utf16().lt(to.encode_utf16()))
     }
 
-    /// True if the entity with these keys is in it.
+    /// True if the entity with these keys is in the span.
     pub(super) fn covers(&self, pk: &str, rk: &str) -> bool {
         let is_before = |a: &str, b: &str| a.encode_utf16().lt(b.encode_utf16());
         self.pk.as_ref().is_none_or(|only| only == pk)
@@ -385,7 +414,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// How long commits wait for company: in every third database longer than a ceiling of weak commits lies ahead otherwise.
+    /// How long commits wait to form larger groups. In every third database this is longer than the
+    /// usual distance to the end of a Seq reservation.
     pub(super) fn commit_delay(&self) -> Duration {
         Duration::from_secs(if self.seed.is_multiple_of(3) { 30 } else { 0 })
     }
@@ -401,12 +431,32 @@ impl Verb {
     }
 }
 
-/// Steps that would wait for a job that is under way.
+impl Default for FaultAt {
+    fn default() -> Self {
+        Self { kind: FaultKind::Eio, op: None, path: None, nth: 0, sticky: false }
+    }
+}
+
+impl FaultAt {
+    /// The fault for the file system.
+    pub(super) fn fault(&self) -> Fault {
+        let mut fault = Fault::new(self.kind).nth(self.nth);
+        if let Some(op) = self.op {
+            fault = fault.on(op);
+        }
+        if let Some(path) = &self.path {
+            fault = fault.on_path(path);
+        }
+        if self.sticky { fault.sticky() } else { fault }
+    }
+}
+
+/// True for steps that would wait for a job in progress.
 pub(super) fn merges_all(step: &Step) -> bool {
     matches!(step, Step::Compact | Step::Settle)
 }
 
-/// Steps that may flush: one flush at a time.
+/// True for steps that may flush; only one flush runs at a time.
 pub(super) fn may_flush(step: &Step) -> bool {
     matches!(
         step,

@@ -1,6 +1,6 @@
-//! What one damage came to, and whether that is right.
+//! The outcome of a single damage, and whether it is allowed.
 //!
-//! Not here: doing the damage, and counting (`corruption_matrix`).
+//! Not here: applying the damage, and counting (`corruption_matrix`).
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -17,15 +17,15 @@ use super::place::{
 };
 use super::subject::Subject;
 
-/// What is done to a file.
+/// A kind of damage to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Harm {
-    /// Bits of one byte turned over.
+    /// Inverts bits of one byte.
     Flip {
         at: u64,
         mask: u8,
     },
-    /// Cut short to so many bytes.
+    /// Truncates the file to `to` bytes.
     Cut {
         to: u64,
     },
@@ -33,7 +33,7 @@ pub(super) enum Harm {
 }
 
 impl Harm {
-    /// The first byte that is not what it was.
+    /// The first byte that changed.
     pub(super) fn at(self) -> u64 {
         match self {
             Harm::Flip { at, .. } => at,
@@ -43,30 +43,30 @@ impl Harm {
     }
 }
 
-/// What it came to.
+/// The outcome of a damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// All is there, though the damaged structure counts: why nothing is missing.
+    /// All data is present, though the damaged structure matters; the text says why.
     Corrected(&'static str),
-    /// An error that names the file, and the place.
+    /// An error names the file and the place.
     Refused,
-    /// All is there, for the byte means nothing: why not.
+    /// All data is present, because the byte has no meaning; the text says why.
     Harmless(&'static str),
-    /// Taken for a torn tail: commits that nobody vouches for are gone.
+    /// Taken for a torn tail: the lost commits are not covered by a durable offset.
     Torn,
     Wrong(String),
     Crashed(String),
 }
 
-/// A whole database and where everything in it is.
+/// An intact database, and the positions of its structures.
 pub(super) struct Case<'a> {
     pub(super) subject: &'a Subject,
     pub(super) files: BTreeMap<String, File>,
-    /// Commits in the logs, in order: where each record lies.
+    /// The positions of the commits in the logs, in order.
     commits: Vec<Position>,
 }
 
-/// A file of it.
+/// A file of the database.
 pub(super) struct File {
     pub(super) kind: FileKind,
     number: FileNumber,
@@ -74,7 +74,7 @@ pub(super) struct File {
     units: Vec<Unit>,
 }
 
-/// Something that an error or a verification names.
+/// A problem named by an error or a verification.
 #[derive(Clone, Debug)]
 struct Complaint {
     file: String,
@@ -83,7 +83,7 @@ struct Complaint {
 }
 
 impl File {
-    /// The unit that holds a byte.
+    /// The unit that contains a byte.
     pub(super) fn unit(&self, at: u64) -> Option<&Unit> {
         self.units.iter().find(|unit| unit.range.contains(&at))
     }
@@ -91,7 +91,7 @@ impl File {
 
 impl<'a> Case<'a> {
     /// # Errors
-    /// How the whole database does not show what it should.
+    /// The difference between the intact database and the expected state.
     pub(super) fn new(subject: &'a Subject) -> Result<Case<'a>, String> {
         let (state, problems) = subject
             .read(&subject.fs.kill_image())
@@ -118,7 +118,8 @@ impl<'a> Case<'a> {
         Ok(Case { subject, files, commits })
     }
 
-    /// Does `harm` to a copy, opens, reads and verifies that, and says whether the outcome is right.
+    /// Applies `harm` to a copy, opens, reads and verifies the copy, and decides whether the
+    /// outcome is allowed.
     pub(super) fn judge(&self, name: &str, harm: Harm) -> Verdict {
         let Some(file) = self.files.get(name) else {
             return Verdict::Wrong("no such file".to_owned());
@@ -146,11 +147,12 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Every complaint must be about this file, and one of them about this place.
+    /// Every complaint must name this file, and one of them this place.
     fn refused(&self, name: &str, file: &File, harm: Harm, complaints: &[Complaint]) -> Verdict {
         let near = |complaint: &Complaint| match complaint.file == name {
             true => is_near(file, harm, complaint.offset.unwrap_or(u64::MAX)),
-            // Where two files disagree both are suspects: this one then by where it ends.
+            // If two files disagree, both are suspects: this file then counts by the end that the
+            // complaint states for it.
             false => ends_at(&complaint.text, name).is_some_and(|end| is_near(file, harm, end)),
         };
         let about = |complaint: &Complaint| complaint.file == name || complaint.text.contains(name);
@@ -164,7 +166,8 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// It opened, and everything is sound: was anything lost that somebody vouches for?
+    /// The database opened and everything is sound: checks that no commit covered by a durable
+    /// offset was lost.
     fn shown(&self, name: &str, file: &File, harm: Harm, bytes: &[u8], state: &Tables) -> Verdict {
         let history = &self.subject.history;
         let all = history.len() - 1;
@@ -190,13 +193,13 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Where replay must stop: at the damaged record.
+    /// The position at which replay must stop: the damaged record.
     fn stop(&self, file: &File, harm: Harm) -> u64 {
         let at = harm.at();
         file.unit(at).map_or(at, |unit| unit.range.start)
     }
 
-    /// How far the logs vouch for themselves, with this one as it is now.
+    /// The highest durable offset in all logs, with the damaged contents of this one.
     fn vouched(&self, name: &str, bytes: &[u8]) -> Option<Position> {
         let logs = self.files.iter().filter(|(_, file)| file.kind == FileKind::Wal);
         let durable_claims = logs.map(|(other, file)| {
@@ -226,7 +229,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// How far from the damage an error may point: into the same unit; for what is cut off, to where it begins.
+/// True if the error points into the damaged unit. For a cut, it must not point beyond the new end.
 fn is_near(file: &File, harm: Harm, offset: u64) -> bool {
     let around = |at: u64| {
         let unit = file.unit(at).map(|unit| unit.range.clone());
@@ -331,7 +334,7 @@ mod tests {
             let judge = |bytes: &[u8], left| case.shown(name, file, harm, bytes, &lost(case, left));
             assert_eq!(judge(cut, all - 1), Verdict::Torn);
             wrong(&judge(cut, all - 2), "not the state of");
-            // With what followed still there, a promise vouches for the record.
+            // While the following bytes are still there, a durable offset covers the record.
             wrong(&judge(&file.bytes, all - 1), "is vouched for");
         });
     }
@@ -349,7 +352,7 @@ mod tests {
                 wrong(&judge(structure), "unnoticed in");
             }
         });
-        // A close gives it back.
+        // A clean close releases the space.
         with(Origin::Killed, |case| {
             let (_, file, at) = find(case, SPACE_AHEAD);
             let verdict = case.nothing_lost(file, Harm::Flip { at, mask: 1 });

@@ -1,8 +1,9 @@
-//! Which structure a byte of a database's file belongs to, worked out from the bytes by the layout alone.
+//! The structure that contains a byte of a database's file, derived from the bytes by the layout
+//! alone.
 //!
-//! Independent of the readers under test but for the decoders of single frames.
+//! Independent of the readers under test, except for the decoders of single frames.
 //!
-//! Not here: what damage to a structure may come to (`judge`).
+//! Not here: the allowed outcomes of damage to a structure (`judge`).
 
 use std::ops::Range;
 
@@ -18,7 +19,7 @@ use crate::format::sst::{self, section};
 use crate::named::named;
 
 named! {
-    /// The kinds of files that a database has.
+    /// The kinds of files of a database.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
     pub enum FileKind {
         /// `LOCK`
@@ -38,16 +39,16 @@ named! {
     pub const ALL;
 }
 
-/// A piece of a file that is written, checked and named as one.
+/// A part of a file that is written, checked and named as a unit.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Unit {
     pub(super) structure: &'static str,
     pub(super) range: Range<u64>,
 }
 
-/// Zeros that a log or manifest reserves ahead of its records.
+/// Zeros that a log or manifest reserves after its records.
 pub(super) const SPACE_AHEAD: &str = "space ahead";
-/// The end of a file as a place: what is cut there is nothing.
+/// The position after the last byte of a file: a cut there removes nothing.
 pub(super) const END: &str = "end of file";
 
 impl FileKind {
@@ -63,7 +64,7 @@ impl FileKind {
     }
 }
 
-/// The units of a file that is whole, in order and without gaps.
+/// The units of an intact file, in order and without gaps.
 pub(super) fn units(kind: FileKind, number: FileNumber, bytes: &[u8]) -> Vec<Unit> {
     let mut units = match kind {
         FileKind::Lock => Vec::new(),
@@ -76,7 +77,7 @@ pub(super) fn units(kind: FileKind, number: FileNumber, bytes: &[u8]) -> Vec<Uni
     units
 }
 
-/// A record of a log that is whole.
+/// A record of an intact log.
 #[derive(Clone, Debug)]
 pub(super) struct Record {
     pub(super) at: u64,
@@ -84,7 +85,7 @@ pub(super) struct Record {
     pub(super) end: u64,
 }
 
-/// The records of a log or manifest up to the first place where there is none.
+/// The records of a log or manifest up to the first position without one.
 pub(super) fn records(number: FileNumber, bytes: &[u8]) -> Vec<Record> {
     let Some(id) = log_id(bytes) else { return Vec::new() };
     let mut records = Vec::new();
@@ -97,7 +98,7 @@ pub(super) fn records(number: FileNumber, bytes: &[u8]) -> Vec<Record> {
     records
 }
 
-/// The highest promise of all headers in a file, whatever lies between them.
+/// The highest durable offset of all record headers in a file, whatever bytes are between them.
 pub(super) fn highest_durable_claim(number: FileNumber, bytes: &[u8]) -> Option<Position> {
     let id = log_id(bytes)?;
     let places = (LOG_HEADER_BYTES..bytes.len()).step_by(RECORD_ALIGN);
@@ -151,7 +152,7 @@ fn sst_units(bytes: &[u8]) -> Vec<Unit> {
         let sections = Section::decode_all(&mut crate::codec::Cursor::new("", directory), len)?;
         Ok((sections, directory_at as u64))
     });
-    // A file that was not whole to begin with has no units but itself.
+    // A file that was not intact to begin with is a single unit.
     let Ok((sections, directory_at)) = sections else {
         return vec![Unit { structure: "sst", range: 0..len }];
     };
@@ -166,7 +167,8 @@ fn sst_units(bytes: &[u8]) -> Vec<Unit> {
     if directory_at > end {
         units.push(Unit { structure: "gap", range: end..directory_at });
     }
-    // One checksum covers directory and tail: which of them is damaged cannot be told.
+    // One checksum covers directory and tail, so it cannot be determined which of the two is
+    // damaged.
     units.push(Unit { structure: "footer", range: directory_at..len });
     units
 }
@@ -198,7 +200,7 @@ fn section_units(section: &Section, bytes: &[u8], units: &mut Vec<Unit>) {
     }
 }
 
-/// A block's header says how many bytes of it follow.
+/// The length of a block, from its header.
 fn block_len(bytes: &[u8], at: u64) -> u64 {
     let at = usize::try_from(at).unwrap_or(usize::MAX);
     let stored = at.checked_add(16).and_then(|from| bytes.get(from..from + 4));

@@ -1,7 +1,9 @@
-//! The databases that are damaged: small, written by a seed, and together with every kind of structure.
+//! The databases to be damaged: small, generated from a seed, and together with structures of every
+//! kind.
 //!
 //! Invariants
-//! * `history[k]` is what a database shows after k commits, by the oracle; whole, it shows the last of them.
+//! * `history[k]` is the state of a database after k commits, by the oracle; undamaged, it shows
+//!   the last one.
 
 use std::sync::Arc;
 
@@ -48,17 +50,31 @@ pub(super) struct Subject {
 }
 
 impl Origin {
-    /// Whether it was closed in order: then whatever is lost is missed.
+    /// All origins.
+    pub const ALL: [Origin; 4] =
+        [Origin::Closed, Origin::Compacted, Origin::Killed, Origin::KilledAgain];
+
+    /// The name in tables.
+    pub fn name(self) -> &'static str {
+        match self {
+            Origin::Closed => "closed",
+            Origin::Compacted => "compacted and closed",
+            Origin::Killed => "killed",
+            Origin::KilledAgain => "killed three times",
+        }
+    }
+
+    /// True if it was closed cleanly, so that any loss is detectable.
     pub(super) fn is_closed(self) -> bool {
         matches!(self, Origin::Closed | Origin::Compacted)
     }
 }
 
 impl Subject {
-    /// Writes a database and checks that, whole, it shows what it should.
+    /// Writes a database, and checks that it shows the expected state.
     ///
     /// # Errors
-    /// What the engine refuses, which it should not.
+    /// The engine refuses an operation, which it should not.
     pub(super) fn new(origin: Origin, io_mode: IoMode, seed: u64) -> Result<Subject> {
         let mut writer = Writer::new(io_mode, seed);
         match origin {
@@ -105,10 +121,10 @@ impl Subject {
         Ok(Subject { origin, fs, history, io_mode })
     }
 
-    /// Opens the copy `fs` and reads all of it, then has it verified: the state, and the problems found.
+    /// Opens the copy `fs`, reads all of it, and verifies it. Returns the state and the problems found.
     ///
     /// # Errors
-    /// As the engine.
+    /// The errors of the engine.
     pub(super) fn read(&self, fs: &MemFs) -> Result<(Tables, Vec<String>)> {
         let db = open(fs, self.io_mode)?;
         Ok((state_of(&db)?, db.verify()?.problems))
@@ -136,7 +152,7 @@ fn open(fs: &MemFs, io_mode: IoMode) -> Result<Db> {
     {
         options = options.codec(crate::options::Codec::Zstd);
     }
-    // Little space ahead of the records: it is all alike.
+    // Reserve little space after the records, because all of it is alike.
     options.log_allocate_bytes = 16 << 10;
     options.open(PATH)
 }
@@ -156,7 +172,7 @@ impl Writer {
         Self { fs, io_mode, rng, oracle: Oracle::new(), history }
     }
 
-    /// A new database with the first `count` tables.
+    /// Creates a database with the first `count` tables.
     fn begin(&mut self, count: usize) -> Result<Db> {
         let db = open(&self.fs, self.io_mode)?;
         for name in TABLES.iter().take(count) {

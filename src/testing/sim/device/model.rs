@@ -1,9 +1,12 @@
-//! What a device must find: readings by number, settings by index, and which commits the next opening decides about.
+//! The data that a device must find: readings by number, settings by index, and the commits whose
+//! outcome the next opening decides.
 //!
 //! Invariants
-//! * every acknowledged tag is larger than all that were acknowledged or found before, those that were lost included;
-//! * commits survive as a prefix of their order, each whole;
-//! * readings expire in their order: what is found is everything from some number on, but for what never was.
+//! * every acknowledged tag is larger than all tags acknowledged or found before, including those
+//!   of lost commits;
+//! * commits survive as a prefix of their order, each as a whole;
+//! * readings expire in order: all readings from some number on are found, except those never
+//!   written.
 //!
 //! Not here: how anything is read or written (`work`).
 
@@ -13,35 +16,36 @@ use std::ops::Range;
 use crate::clock::TICKS_PER_SECOND;
 use crate::model::Entity;
 
-/// Each has a partition.
+/// Each sensor has a partition.
 pub(super) const SENSORS: u64 = 10;
-/// Rows that are written again and again.
+/// Rows that are updated repeatedly.
 pub(super) const SETTINGS: usize = 8;
-/// Clocks that count as right differ by some seconds, and what one did shortly before a cut may not have been noticed.
+/// Clocks that count as right differ by some seconds, and the time that a clock showed shortly
+/// before a cut may not have been recorded.
 const SLACK: u64 = 20 * TICKS_PER_SECOND;
 
-/// What must be there.
+/// The expected data.
 #[derive(Debug, Default)]
 pub(super) struct Model {
-    /// How long a reading must be there, in ticks; `None`: for ever.
+    /// How long a reading must be kept, in ticks; `None` keeps it forever.
     ttl: Option<u64>,
     readings: VecDeque<Reading>,
-    /// The number of the first of them; what is before it is gone, and must not come back.
+    /// The number of the first of them; older readings are gone and must not reappear.
     first: u64,
     settings: [Option<Setting>; SETTINGS],
-    /// What was begun since the last durable commit, in order.
+    /// Commits begun since the last durable one, in order.
     unsettled: Vec<Commit>,
-    /// The largest tag that anybody was given or shown.
+    /// The largest tag that was acknowledged or found.
     tag_max: u64,
-    /// How many values settings had.
+    /// The number of values written to settings.
     values: u64,
-    /// Readings that were there and are no more.
+    /// Readings that were durable and have expired.
     pub(super) expired: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Reading {
-    /// Physical time.
+    /// Physical time of the insert.
     at: u64,
     tag: u64,
     sensor: u8,
@@ -53,11 +57,11 @@ enum Fate {
     /// The next opening decides.
     Unsettled,
     Durable,
-    /// It was refused, or went with the power.
+    /// The commit was refused or lost.
     Never,
 }
 
-/// A state of a setting.
+/// The state of a setting.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Setting {
     pub(super) tag: u64,
@@ -66,7 +70,7 @@ pub(super) struct Setting {
 
 #[derive(Debug)]
 struct Commit {
-    /// `None` while nobody knows whether it was done.
+    /// `None` while the outcome is unknown.
     tag: Option<u64>,
     what: What,
 }
@@ -77,13 +81,13 @@ enum What {
     Setting { index: usize, value: u64 },
 }
 
-/// What an opening has decided.
+/// The outcomes that an opening determined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settled {
-    /// Of commits in doubt: done, and not.
+    /// Commits in doubt that were done, and that were not.
     pub(super) done: u64,
     pub(super) undone: u64,
-    /// Acknowledged, and lost as weak commits may be.
+    /// Acknowledged commits that were lost, as weak commits may be.
     pub(super) lost: u64,
 }
 
@@ -97,12 +101,12 @@ impl Model {
         self.first + self.readings.len() as u64
     }
 
-    /// The number of the first reading that may be there.
+    /// The number of the first reading that may exist.
     pub(super) fn first(&self) -> u64 {
         self.first
     }
 
-    /// The sensor of a reading that is known.
+    /// The sensor of a known reading.
     pub(super) fn sensor(&self, number: u64) -> Option<u64> {
         Some(u64::from(self.reading(number)?.sensor))
     }
@@ -111,7 +115,7 @@ impl Model {
         self.readings.get(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
-    /// Readings of one sensor that are about to be written by one commit.
+    /// Registers readings of one sensor that one commit is about to write.
     pub(super) fn begin_readings(&mut self, count: u64, sensor: u64, at: u64) -> Range<u64> {
         let numbers = self.next()..self.next() + count;
         let reading = Reading { at, tag: 0, sensor: sensor as u8, fate: Fate::Unsettled };
@@ -120,7 +124,7 @@ impl Model {
         numbers
     }
 
-    /// The value that a setting is about to get.
+    /// Registers a commit that is about to set a setting, and returns the value.
     pub(super) fn begin_setting(&mut self, index: usize) -> u64 {
         self.values += 1;
         let what = What::Setting { index, value: self.values };
@@ -128,7 +132,7 @@ impl Model {
         self.values
     }
 
-    /// A setting as it is now, acknowledged weakly or not.
+    /// The current state of a setting, including weak commits.
     pub(super) fn setting(&self, index: usize) -> Option<Setting> {
         let of_this = |commit: &Commit| match (&commit.what, commit.tag) {
             (What::Setting { index: at, value }, Some(tag)) if *at == index => {
@@ -139,7 +143,7 @@ impl Model {
         self.unsettled.iter().rev().find_map(of_this).or(self.settings[index])
     }
 
-    /// The commit begun last was acknowledged.
+    /// The last commit was acknowledged.
     pub(super) fn acknowledge(&mut self, tag: u64, durable: bool) -> Result<(), String> {
         if tag <= self.tag_max {
             return Err(format!("tag {tag} was given out behind {}", self.tag_max));
@@ -154,21 +158,21 @@ impl Model {
         Ok(())
     }
 
-    /// The commit begun last was refused before anything was done.
+    /// The last commit was refused before it had any effect.
     pub(super) fn refuse(&mut self) {
         if let Some(commit) = self.unsettled.pop() {
             self.decide(&commit.what, None);
         }
     }
 
-    /// Everything that was acknowledged will survive.
+    /// All acknowledged commits will survive.
     pub(super) fn all_durable(&mut self) {
         for Commit { tag, what } in std::mem::take(&mut self.unsettled) {
             self.decide(&what, tag);
         }
     }
 
-    /// A commit was done with this tag, or never.
+    /// Records that a commit was done with this tag, or never.
     fn decide(&mut self, what: &What, tag: Option<u64>) {
         match (what, tag) {
             (What::Readings(numbers), _) => {
@@ -186,7 +190,7 @@ impl Model {
         }
     }
 
-    /// The numbers of readings that the next opening decides about.
+    /// The numbers of the readings whose outcome the next opening decides.
     pub(super) fn unsettled(&self) -> Vec<u64> {
         let numbers = self.unsettled.iter().filter_map(|commit| match &commit.what {
             What::Readings(numbers) => Some(numbers.clone()),
@@ -195,7 +199,8 @@ impl Model {
         numbers.flatten().collect()
     }
 
-    /// Decides by what an opening found: the tags of the unsettled readings, in order, and all settings.
+    /// Determines outcomes from the findings of an opening: the tags of the unsettled readings, in
+    /// order, and all settings.
     pub(super) fn settle(
         &mut self,
         readings: &[Option<u64>],
@@ -211,7 +216,7 @@ impl Model {
                 What::Readings(numbers) => {
                     readings.by_ref().take((numbers.end - numbers.start) as usize).fold(None, one)
                 }
-                // What came later over it has the larger tag.
+                // A later commit that overwrote it has the larger tag.
                 What::Setting { index, .. } => {
                     settings[*index].map(|found| tag.unwrap_or(found.tag))
                 }
@@ -242,7 +247,7 @@ impl Model {
         Ok(settled)
     }
 
-    /// How many of the unsettled commits are there: the first ones, all others are not.
+    /// The number of unsettled commits that survived; they must be the first ones.
     fn kept(
         &self,
         readings: &[Option<u64>],
@@ -280,7 +285,7 @@ impl Model {
         }
     }
 
-    /// A reading that was asked for at `now`.
+    /// Checks a reading that was read at `now`.
     pub(super) fn check(
         &mut self,
         number: u64,
@@ -308,7 +313,7 @@ impl Model {
         }
     }
 
-    /// A durable reading is gone, which only time explains.
+    /// Checks that a missing durable reading has expired.
     fn check_age(&self, number: u64, reading: Reading, now: u64) -> Result<(), String> {
         let age = now.saturating_sub(reading.at);
         if self.ttl.is_some_and(|ttl| age.saturating_add(SLACK) >= ttl) {
@@ -318,7 +323,7 @@ impl Model {
         Err(format!("reading {number} is gone after {age}, and was to stay {ttl}"))
     }
 
-    /// Everything before `first` is gone: it is older than what is gone for its age.
+    /// Forgets readings before `first`: they are older than an expired one.
     fn forget_before(&mut self, first: u64) {
         while self.first < first {
             let Some(reading) = self.readings.pop_front() else { break };
@@ -327,7 +332,8 @@ impl Model {
         }
     }
 
-    /// Readings `numbers` of one sensor, or of all, and what was found of them at `now`, ascending: number and tag.
+    /// Checks readings `numbers` of one sensor, or of all, against the numbers and tags found at
+    /// `now`, in ascending order.
     pub(super) fn check_span(
         &mut self,
         numbers: Range<u64>,
@@ -351,14 +357,14 @@ impl Model {
         }
     }
 
-    /// How old the oldest reading is that may be there, in ticks.
+    /// The age in ticks of the oldest reading that may exist.
     pub(super) fn oldest(&self, now: u64) -> Option<u64> {
         let there = self.readings.iter().find(|reading| reading.fate == Fate::Durable);
         there.map(|reading| now.saturating_sub(reading.at))
     }
 }
 
-/// The tag of a group, of which each row has one.
+/// The tag of a group: the first of its rows that has one.
 fn one(before: Option<u64>, tag: &Option<u64>) -> Option<u64> {
     before.or(*tag)
 }
@@ -367,7 +373,7 @@ fn seconds(ticks: u64) -> String {
     format!("{:.1} s", ticks as f64 / TICKS_PER_SECOND as f64)
 }
 
-/// The row of a reading: its number decides everything.
+/// The row of a reading, which its number determines.
 pub(super) fn reading(number: u64, sensor: u64) -> Entity {
     let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     Entity::new(partition(sensor), row(number))

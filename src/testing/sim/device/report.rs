@@ -1,6 +1,6 @@
-//! What the life of a device came to: figures for people and for programs, and the first thing that was wrong.
+//! The results of a device's life: figures for people and programs, and the first failure.
 //!
-//! Not here: what counts as wrong (`model`, `work`).
+//! Not here: the definition of failures (`model`, `work`).
 
 use std::fmt;
 use std::time::Duration;
@@ -46,32 +46,32 @@ figures! {
     }
 }
 
-/// The life of a device, as it went.
+/// The results of a device's life.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Report {
-    /// What decided it.
+    /// The seed of the life.
     pub seed: u64,
-    /// What was counted.
+    /// The counted events.
     pub figures: Figures,
     /// Covers every answer and, at the end, every byte of every file: equal seeds have equal digests.
     pub digest: u64,
-    /// What was wrong, if anything was; the life ends there.
+    /// The failure, if any; it ends the life.
     pub failure: Option<Failure>,
 }
 
-/// An answer that should not have been.
+/// A wrong answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// Which time the power had come, from 1 on.
+    /// The number of the boot, starting at 1.
     pub boot: u64,
-    /// When, since the first boot.
+    /// The time since the first boot.
     pub at: Duration,
-    /// What differs.
+    /// The difference.
     pub what: String,
 }
 
 impl Figures {
-    /// `count` for each acknowledged commit, with two decimals.
+    /// `count` per acknowledged commit, with two decimals.
     pub(crate) fn per_commit(&self, count: u64) -> String {
         format!("{:.2}", count as f64 / self.commits.max(1) as f64)
     }

@@ -1,8 +1,9 @@
-//! The clock of one boot: right, in 1970 until somebody sets it, wrong by years, or jumping in the middle.
+//! The clock of one boot: right, in 1970 until it is set, wrong by years, or jumping in the middle.
 //!
-//! Invariant: monotonic time begins at zero with every boot, and runs on whatever the wall clock does.
+//! Invariant: monotonic time starts at zero with every boot, and advances independently of the wall
+//! clock.
 //!
-//! Not here: how long a boot lasts, and what else happens in it (`device`).
+//! Not here: the length and the other events of a boot (`device`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -13,29 +14,29 @@ use crate::rng::Rng;
 const SECOND: u64 = TICKS_PER_SECOND;
 const DAY: u64 = 86_400 * SECOND;
 const YEAR: u64 = 365 * DAY;
-/// How far a clock that counts as right may be off.
+/// The maximum error of a clock that counts as right.
 const ERROR_MAX: u64 = 2 * SECOND;
-/// Somebody sets a wrong clock within this time, if it is set at all.
+/// A wrong clock that is set at all is set within this time.
 const SET_WITHIN: u64 = 8 * SECOND;
 
-/// A boot, as its clock sees it.
+/// A boot, as seen by its clock.
 #[derive(Debug)]
 pub(super) struct Boot {
     pub(super) clock: Arc<ManualClock>,
-    /// Since the power came, in ticks.
+    /// Time since power-on, in ticks.
     up: u64,
-    /// When the wall clock is set, and by how much it is off from then on; the next one last.
+    /// The times at which the wall clock is set, and its error from then on; the next one is last.
     turns: Vec<(u64, i64)>,
-    /// It begins off by more than a day.
+    /// The clock starts with an error of more than a day.
     pub(super) is_wrong: bool,
 }
 
-/// What clocks may show.
+/// The errors that clocks may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clocks {
-    /// In 1970, and nobody sets it: a device without a battery, out of its box.
+    /// In 1970 and never set: a new device without a battery.
     First,
-    /// Right, or behind.
+    /// Right or behind.
     Behind,
     /// Right, behind or ahead.
     Any,
@@ -82,7 +83,7 @@ impl Boot {
         Self { clock, up: 0, turns, is_wrong: error.unsigned_abs() > DAY }
     }
 
-    /// Time passes, up to `truth`; how often the clock jumped by more than a day meanwhile.
+    /// Advances the time to `truth`; returns the number of clock jumps of more than a day.
     pub(super) fn pass(&mut self, time: u64, truth: u64) -> u64 {
         self.up += time;
         self.clock.advance(Duration::from_nanos(100 * time));
@@ -101,7 +102,7 @@ impl Boot {
     }
 }
 
-/// By how much a clock is off that begins at 1970-01-01.
+/// The error of a clock that starts at 1970-01-01.
 fn in_1970(truth: u64) -> i64 {
     -(truth.saturating_sub(TICKS_TO_UNIX_EPOCH) as i64)
 }
@@ -126,7 +127,7 @@ mod tests {
         }
         assert!((3_600..4_000).contains(&wrong), "{wrong}");
         assert!((500..700).contains(&unset), "{unset}");
-        // Each set clock once, and those in the middle twice.
+        // Each set clock jumps once, and each that jumps in the middle twice.
         assert!((3_300..3_900).contains(&jumps), "{jumps}");
     }
 

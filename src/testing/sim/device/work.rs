@@ -1,10 +1,11 @@
-//! What the device does while its power is on: it finds what it left, writes, and compares.
+//! The work of the device while its power is on: it checks the data of earlier boots, writes, and
+//! compares.
 //!
 //! Invariants
-//! * nothing is written before it is known what became of the commits that the last cut interrupted;
-//! * an answer that a bad block prevents is no answer, and one that is given is compared like any other.
+//! * nothing is written before the outcome of the commits interrupted by the last cut is known;
+//! * a read that a bad block prevents is skipped; a read that succeeds is compared like any other.
 //!
-//! Not here: when the power goes (`device`), what is right (`model`).
+//! Not here: power cuts (`device`), expected data (`model`).
 
 use std::time::Duration;
 
@@ -18,13 +19,13 @@ use crate::options::Durability;
 use crate::query::KeyRange;
 use crate::table::{EntityGroup, Table};
 
-/// Steps of background work in a second, at most.
+/// The maximum number of background steps per second.
 const STEPS: u32 = 4;
-/// How many of the last readings each opening is asked for.
+/// Number of the last readings that each opening reads.
 const LAST: u64 = 20;
-/// How many readings of one sensor are asked for at once while a block is bad.
+/// Number of readings of one sensor that are read in one scan while a block is bad.
 const SPAN: u64 = 2_000;
-/// A group of readings.
+/// The number of readings in a group.
 const GROUP: u64 = 5;
 
 const READINGS: &str = "Readings";
@@ -44,7 +45,7 @@ impl Tables {
 }
 
 impl Device {
-    /// What happens until the power goes, or the session ends.
+    /// Works until the power fails or the session ends.
     pub(super) fn live_on(&mut self, db: &Db, session: &mut Session) -> Result<(), String> {
         let Some(tables) = self.tables(db)? else { return Ok(()) };
         self.is_settled = self.settle(&tables)?;
@@ -66,7 +67,7 @@ impl Device {
         Ok(())
     }
 
-    /// Both tables, which the first boots make; `None` if there was no answer.
+    /// Both tables, which the first boots create; `None` if there was no answer.
     fn tables(&mut self, db: &Db) -> Result<Option<Tables>, String> {
         if self.is_set_up {
             return Ok(Some(Tables {
@@ -87,7 +88,8 @@ impl Device {
         Ok(tables)
     }
 
-    /// Finds out what became of what the last cut interrupted; false if a bad block leaves that open.
+    /// Determines the outcome of the commits that the last cut interrupted; false if a bad block
+    /// prevents that.
     fn settle(&mut self, tables: &Tables) -> Result<bool, String> {
         let mut readings = Vec::new();
         for number in self.model.unsettled() {
@@ -107,7 +109,7 @@ impl Device {
         Ok(true)
     }
 
-    /// The tag of a reading, if it is there; `None` without an answer.
+    /// The tag of a reading, if it exists; `None` without an answer.
     fn find(&mut self, tables: &Tables, number: u64) -> Result<Option<Option<u64>>, String> {
         let Some(sensor) = self.model.sensor(number) else { return Ok(Some(None)) };
         let found = tables.readings.get(&partition(sensor), &row(number));
@@ -132,7 +134,7 @@ impl Device {
         Ok(Some(found.map(setting).transpose()?))
     }
 
-    /// The last readings, one that is older, and while a block is bad a span of them.
+    /// Checks the last readings and an older one, and while a block is bad a span of them.
     fn look(&mut self, tables: &Tables) -> Result<(), String> {
         let (first, next) = (self.model.first(), self.model.next());
         let older = first + self.rng.below((next - first).max(1));
@@ -161,7 +163,7 @@ impl Device {
         }
     }
 
-    /// Numbers and tags of a range, ascending; `None` without a whole answer.
+    /// Numbers and tags of a range, in ascending order; `None` without a complete answer.
     fn read(
         &mut self,
         tables: &Tables,
@@ -193,7 +195,7 @@ impl Device {
         Ok(())
     }
 
-    /// Once more at the end, when everything is well.
+    /// Compares everything once more at the end, when media and clock are sound.
     pub(super) fn look_at_everything(&mut self, db: &Db) -> Result<(), String> {
         let tables = self.tables(db)?.ok_or("no tables at the end")?;
         if !self.scan(&tables)? {
@@ -202,7 +204,7 @@ impl Device {
         self.verify(db)
     }
 
-    /// Compares everything; false without a whole answer.
+    /// Compares everything; false without a complete answer.
     fn scan(&mut self, tables: &Tables) -> Result<bool, String> {
         let Some(found) = self.read(tables, KeyRange::all())? else { return Ok(false) };
         self.model.check_span(0..self.model.next(), None, &found, self.now)?;
@@ -226,7 +228,7 @@ impl Device {
     fn verify(&mut self, db: &Db) -> Result<(), String> {
         let report = db.verify();
         let report = self.judge("verify", report)?;
-        // What it says of files once the power is gone is nothing about them.
+        // After a power cut the report means nothing.
         let Some(report) = report.filter(|_| !self.power.is_gone()) else { return Ok(()) };
         self.figures.verified += 1;
         match report.problems.first() {
@@ -235,7 +237,7 @@ impl Device {
         }
     }
 
-    /// The work of a second.
+    /// The writes of one second.
     fn write(&mut self, db: &Db, tables: &Tables, default: Durability) -> Result<(), String> {
         self.seconds += 1;
         let is_sync = default == Durability::Sync || self.rng.chance(1, 8);
@@ -280,7 +282,7 @@ impl Device {
         self.written("replace a setting", tag, is_sync)
     }
 
-    /// What a commit came to: acknowledged, refused, or in doubt because the power went.
+    /// Records a commit as acknowledged, refused, or in doubt because the power failed.
     fn written(
         &mut self,
         doing: &str,
@@ -309,7 +311,7 @@ fn insert_group(table: &Table, numbers: std::ops::Range<u64>, sensor: u64) -> En
     Ok(tags.into_iter().flatten().next_back().expect("an insert has a tag"))
 }
 
-/// Number, sensor and tag of a reading that is as it was written.
+/// Number, sensor and tag of a reading, which must have its original contents.
 fn checked(entity: &Entity) -> Result<(u64, u64, u64), String> {
     let strange = || format!("nobody wrote {entity:?}");
     let number = entity.row_key().parse().map_err(|_| strange())?;
