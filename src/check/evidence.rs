@@ -1,14 +1,15 @@
-//! A damaged database, offline: what there is to go by, and what can be proven of a key.
+//! A damaged database, offline: the available evidence, and what it proves about a key.
 //!
-//! What is proven
-//! * which files count, if the manifest is whole (`manifest::salvage`); else nothing is, for a file that nobody knows
-//!   of any more may have held something newer;
-//! * the commits of the logs up to the first that is lost: the state is that of its moment, and what was read behind it
-//!   does not count;
-//! * a row, if no file that may hold something newer has a gap where its key lies. Otherwise it is *suspect*: it may have
-//!   been overwritten or deleted by what is lost.
+//! Proven are
+//! * the files that count, if the manifest is whole (`manifest::salvage`). Otherwise nothing is
+//!   proven, because a file that is no longer known may have held something newer;
+//! * the commits of the logs up to the first lost one: the state is that of this moment, and
+//!   commits read after it do not count;
+//! * a row, if no file that may hold something newer has a gap at its key. Otherwise the row is
+//!   *suspect*: lost data may have overwritten or deleted it.
 //!
-//! Nothing is written. Not here: the new database (`db::repair`), what is done with suspect rows (its caller).
+//! Nothing is written. Not here: the new database (`db::repair`), the treatment of suspect rows
+//! (its caller).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -37,42 +38,43 @@ pub(crate) struct Evidence {
     range_tombstones: RangeTombstones,
     pub(crate) dropped: BTreeMap<TableId, Seq>,
     pub(crate) sources: Vec<Source>,
-    /// Table files that are there and that the manifest does not name.
+    /// Existing table files that the manifest does not name.
     pub(crate) unnamed: Vec<FileNumber>,
-    /// Nobody else changes the directory meanwhile.
+    /// Prevents concurrent changes of the directory.
     _lock: Option<Box<dyn FileLock>>,
 }
 
-/// How much is read.
+/// The amount of data to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Breadth {
-    /// What counts: files that the manifest names, logs up to damage.
+    /// The data that counts: files that the manifest names, logs up to damage.
     Proven,
-    /// Everything that can be read.
+    /// All readable data.
     All,
 }
 
-/// What can be said of a key.
+/// The conclusion about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
     /// This item is its row.
     Live(usize),
-    /// This item is the newest that is left; something newer may be lost.
+    /// This item is the newest one left; something newer may be lost.
     Suspect(usize),
-    /// It is deleted, or a drop took it.
+    /// The key is deleted, by itself or with a dropped span.
     Gone,
-    /// It has a row, which cannot be read.
+    /// The key has a row, which cannot be read.
     RowLost,
 }
 
-/// What shapes may take: nobody else's memory is at stake.
+/// The memory limit of shapes; generous, because no database is open.
 const SHAPE_BYTES: usize = 64 << 20;
 
 impl Evidence {
-    /// Gathers what is in `dir`.
+    /// Gathers the evidence in `dir`.
     ///
     /// # Errors
-    /// `NotFound` if there is no such directory; `Locked` if it is open; `Unsupported` for what a newer build wrote; `Io`.
+    /// `NotFound` if there is no such directory, or no database in it; `Locked` if it is open;
+    /// `Unsupported` for files of a newer build; `Io`.
     pub(crate) fn gather(fs: &Arc<dyn Fs>, dir: &Path, breadth: Breadth) -> Result<Evidence> {
         if !fs.exists(dir).doing("look at", dir)? {
             let problem = format!("there is no directory {}", dir.display());
@@ -85,7 +87,7 @@ impl Evidence {
         let is_whole = salvaged.doubt.is_none();
         if !is_whole && version.identity.is_none() && tables.is_empty() {
             let names = fs.list(dir).doing("look at", dir)?;
-            // A directory of backups has a lock, too.
+            // A directory of backups has a lock file, too.
             let is_of_database =
                 |name: &String| FileName::parse(name).is_some_and(|name| name != FileName::Lock);
             if !names.iter().any(is_of_database) {
@@ -106,7 +108,7 @@ impl Evidence {
             tables.iter().filter(|number| !is_named(number)).copied().collect();
         let is_there = |source: &Source| tables.contains(&source.number);
         let named = version.files().map(|file| Source::named(&file.meta));
-        // What a manifest that is not the last word names may long be gone.
+        // An incomplete manifest may name files that were removed later.
         let mut sources: Vec<Source> = named.filter(|s| is_whole || is_there(s)).collect();
         if !is_whole || breadth == Breadth::All {
             let found = |number: &FileNumber| Source::found(&**fs, dir, *number, &shapes);
@@ -135,22 +137,23 @@ impl Evidence {
         self.salvaged.doubt.is_none()
     }
 
-    /// Bytes of the files to be read.
+    /// The size of the files to read.
     pub(crate) fn bytes(&self) -> u64 {
         self.sources.iter().filter_map(|source| source.meta.as_ref()).map(|meta| meta.bytes).sum()
     }
 
-    /// What keeps this build from reading a file that is not damaged; known once it was tried.
+    /// The error of a sound file that this build cannot read; known only after the attempt to read
+    /// it.
     pub(crate) fn unsupported(&self) -> Option<&Error> {
         self.sources.iter().find_map(|source| source.outcome.unsupported.as_ref())
     }
 
-    /// The moment of the state that is proven.
+    /// The Seq of the proven state.
     pub(crate) fn as_of(&self) -> Seq {
         self.logs.last.max(self.salvaged.version.flushed_seq)
     }
 
-    /// No Seq above this was ever given out, as far as anything tells.
+    /// No Seq above this was ever assigned, according to all evidence.
     pub(crate) fn seq_max(&self) -> Seq {
         let files = self.sources.iter().map(|source| source.seqs.1).filter(|seq| *seq < Seq::MAX);
         let known =
@@ -158,8 +161,8 @@ impl Evidence {
         known.max(self.salvaged.version.seq_max())
     }
 
-    /// Calls `visit` with every key that can be read, in order, and what can be said of it; afterwards `sources` say what was
-    /// lost.
+    /// Calls `visit` with every readable key, in order, and the conclusion about it. Afterwards
+    /// `sources` state the losses.
     ///
     /// # Errors
     /// Those of `visit`.
@@ -190,7 +193,8 @@ impl Evidence {
             return Verdict::Gone;
         };
         if item.seq < floor {
-            // Rows that came in as files are older than what was deleted there before: only a whole manifest tells.
+            // Imported rows may have an older Seq than an earlier deletion of their span: only a
+            // whole manifest can exclude that.
             let was_put = item.kind == Kind::Put && item.row.is_some();
             let is_doubted = !self.is_whole() && was_put;
             return if is_doubted { Verdict::Suspect(at) } else { Verdict::Gone };
@@ -207,7 +211,8 @@ impl Evidence {
         }
     }
 
-    /// False for what was merged away, and for what stands behind damage of a log, if the manifest is whole.
+    /// False for an item that was merged away. False also for one after damage in a log, if the
+    /// manifest is whole.
     pub(crate) fn counts(&self, item: &Item, key: &[u8]) -> bool {
         match item.from {
             FoundIn::Table(i) => self.holds(i, key),
@@ -215,7 +220,7 @@ impl Evidence {
         }
     }
 
-    /// True if source `i` is asked for `key`: the manifest says so, or nothing can be said.
+    /// True if source `i` is consulted for `key`, or if the manifest cannot exclude it.
     fn holds(&self, i: usize, key: &[u8]) -> bool {
         if !self.is_whole() {
             return true;
@@ -227,7 +232,7 @@ impl Evidence {
         })
     }
 
-    /// False if everything of source `i` from `low` to `high` was merged away.
+    /// False if all entries of source `i` from `low` to `high` were merged away.
     pub(crate) fn holds_any(&self, i: usize, low: &[u8], high: &[u8]) -> bool {
         if !self.is_whole() {
             return true;
@@ -243,7 +248,7 @@ impl Evidence {
     }
 }
 
-/// Takes the lock of the directory, if it has one: nothing is created there.
+/// Locks the directory if it has a lock file; none is created.
 fn lock(fs: &dyn Fs, dir: &Path) -> Result<Option<Box<dyn FileLock>>> {
     let path = dir.join(FileName::Lock.to_string());
     if !fs.exists(&path).unwrap_or(false) {
@@ -255,12 +260,12 @@ fn lock(fs: &dyn Fs, dir: &Path) -> Result<Option<Box<dyn FileLock>>> {
             let problem = format!("{} is open: close it there first", dir.display());
             Err(Error::new(ErrorKind::Locked, problem))
         }
-        // A medium that cannot be written to is not changed by anybody.
+        // A read-only medium cannot change.
         Err(_) => Ok(None),
     }
 }
 
-/// The table files there are.
+/// The existing table files.
 fn tables_in(fs: &dyn Fs, dir: &Path) -> Result<Vec<FileNumber>> {
     let names = fs.list(dir).doing("list", dir)?;
     let number = |name: &String| match FileName::parse(name) {

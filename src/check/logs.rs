@@ -1,10 +1,10 @@
-//! What the logs of a damaged database hold, read without a database around it.
+//! The contents of the logs of a damaged database, read without opening the database.
 //!
-//! Two ways: *proven*, as recovery replays them, up to the first place X behind which something acknowledged is missing:
-//! a consistent state, that of X's moment. Or *all*: every record that verifies, also behind damage, for whoever looks
-//! at each row for itself.
+//! There are two ways. *Proven* reads as recovery replays: up to the first place after which an
+//! acknowledged commit is missing. The result is the consistent state of that moment. *All* reads
+//! every record that verifies, also after damage, for callers that examine each row by itself.
 //!
-//! Format: FORMAT.md §recovery. Not here: replay into an engine (`lsm`), which writes; here nothing is written.
+//! Format: FORMAT.md §recovery. Nothing is written. Not here: replay into an engine (`lsm`).
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -24,19 +24,19 @@ use crate::log::{LogReader, StopReason};
 use crate::manifest::Version;
 use crate::model::{Row, Seq, Shape, Shapes};
 
-/// What was read.
+/// The result of reading the logs.
 #[derive(Default)]
 pub(crate) struct LogRows {
-    /// By key; newest first.
+    /// Entries by key, newest first.
     pub(crate) rows: BTreeMap<Vec<u8>, Vec<LogEntry>>,
     pub(crate) range_tombstones: Vec<RangeTombstone>,
     pub(crate) dropped: BTreeMap<TableId, Seq>,
-    /// The newest commit that was read.
+    /// The newest commit read.
     pub(crate) last: Seq,
     pub(crate) losses: Vec<LogLoss>,
-    /// An ordinary leftover of a crash.
+    /// A torn tail, which is an ordinary result of a crash.
     pub(crate) torn: Option<String>,
-    /// Numbers above any Seq that was given out, as far as records tell.
+    /// A bound above any assigned Seq, as far as records state one.
     pub(crate) seq_reservation: Seq,
 }
 
@@ -45,19 +45,19 @@ pub(crate) struct LogRows {
 pub(crate) struct LogEntry {
     pub(crate) seq: Seq,
     pub(crate) kind: Kind,
-    /// `None` for a tombstone, and for a row that cannot be read.
+    /// `None` for a tombstone, and for an unreadable row.
     pub(crate) row: Option<Row>,
     pub(crate) file: FileNumber,
-    /// It stands behind damage.
+    /// The entry is after damage.
     pub(crate) is_behind: bool,
 }
 
-/// Where a log is damaged.
+/// The damage of a log.
 #[derive(Clone, Debug)]
 pub(crate) struct LogLoss {
     pub(crate) file: FileNumber,
     pub(crate) problem: String,
-    /// Commits behind it that can be read and do not count, since some before them cannot.
+    /// Readable commits after the damage, which do not count because earlier ones are unreadable.
     pub(crate) commits_behind: u64,
 }
 
@@ -66,16 +66,16 @@ struct Reading<'a> {
     dir: &'a Path,
     shapes: &'a Shapes,
     flushed: Seq,
-    /// Of the log under way, by number.
+    /// The shapes of the current log, by number.
     numbered: BTreeMap<u32, std::sync::Arc<Shape>>,
     is_behind: bool,
     out: LogRows,
 }
 
-/// The consistent state that the logs of `version` add to its files.
+/// The consistent state that results from the logs of `version` and its files.
 ///
 /// # Errors
-/// `Unsupported` for what a newer build wrote.
+/// `Unsupported` for logs of a newer build.
 pub(crate) fn read_proven(
     fs: &dyn Fs,
     dir: &Path,
@@ -100,7 +100,7 @@ pub(crate) fn read_proven(
     Ok(reading.out)
 }
 
-/// Every record that can be read, of every log in the directory.
+/// Every readable record of every log in the directory.
 ///
 /// # Errors
 /// `Io` if the directory cannot be listed; `Unsupported`.
@@ -119,7 +119,7 @@ pub(crate) fn read_all(fs: &dyn Fs, dir: &Path, shapes: &Shapes) -> Result<LogRo
     Ok(reading.out)
 }
 
-/// The longest manifest that any log in the directory vouches for.
+/// The longest durable length of the manifest that any log in the directory states.
 pub(crate) fn vouched_manifest(fs: &dyn Fs, dir: &Path) -> Option<Position> {
     let mut most = None;
     for name in fs.list(dir).unwrap_or_default() {
@@ -144,7 +144,8 @@ pub(crate) fn vouched_manifest(fs: &dyn Fs, dir: &Path) -> Option<Position> {
 }
 
 impl LogRows {
-    /// Adds what else can be read: it does not count, for something before it cannot.
+    /// Adds all other readable entries. They do not count, because something before them is
+    /// unreadable.
     pub(crate) fn with_rest(mut self, all: LogRows) -> LogRows {
         for (key, entries) in all.rows {
             let known = self.rows.entry(key).or_default();
@@ -169,7 +170,7 @@ impl<'a> Reading<'a> {
         Self { fs, dir, shapes, flushed, numbered, is_behind: false, out }
     }
 
-    /// Opens a log, which has this id if one is given.
+    /// Opens a log; checks its id if one is given.
     fn open(&self, number: FileNumber, id: Option<FileId>) -> Result<LogReader> {
         let path = self.dir.join(FileName::Wal(number).to_string());
         LogReader::open(self.fs, &path, LogKind::Wal, id)
@@ -185,7 +186,7 @@ impl<'a> Reading<'a> {
         (record.kind == RecordKind::Open).then(|| Open::decode(record.payload).ok()).flatten()
     }
 
-    /// Takes the commits of one log up to `end`, or to where they end; false if nothing behind it counts.
+    /// Takes the commits of one log up to `end`, or to their end; false if nothing after it counts.
     fn proven_log(
         &mut self,
         version: &Version,
@@ -229,7 +230,7 @@ impl<'a> Reading<'a> {
         Ok(false)
     }
 
-    /// The highest position that anything behind the stop vouches for.
+    /// The highest durable offset stated by any record after the stop.
     fn vouched(&self, reader: &mut LogReader, later: &[LogMeta]) -> Option<Position> {
         let mut highest = reader.rest().ok().and_then(|rest| rest.durable_up_to);
         for log in later {
@@ -242,13 +243,13 @@ impl<'a> Reading<'a> {
         highest
     }
 
-    /// The commits in `logs` that can be read.
+    /// The number of readable commits in `logs`.
     fn commits_in(&self, logs: &[LogMeta]) -> u64 {
         let logs = logs.iter().filter_map(|log| self.open(log.number, Some(log.id)).ok());
         logs.map(|mut reader| commits_behind(&mut reader)).sum()
     }
 
-    /// Takes what can be read of a log, damage passed over.
+    /// Takes all readable commits of a log, and skips damage.
     fn whole_log(&mut self, number: FileNumber) -> Result<()> {
         let mut reader = match self.open(number, None) {
             Ok(reader) => reader,
@@ -278,7 +279,7 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Takes records up to the stop, or to one that makes no sense: what is wrong with that.
+    /// Takes records up to the stop or the first invalid one; returns the problem with the latter.
     fn records(&mut self, reader: &mut LogReader, file: FileNumber) -> Result<Option<String>> {
         while let Some(record) = reader.next()? {
             let (seq, taken) = match WalRecord::decode(record.kind, record.payload) {
@@ -314,7 +315,7 @@ impl<'a> Reading<'a> {
             decode_user_key(&key)?;
             let row = match entry.kind {
                 Kind::Delete => None,
-                // Its shape may have been defined where the damage is.
+                // The row's shape may have been defined in the damaged part.
                 Kind::Put => self.row(entry.row).ok(),
             };
             let is_behind = self.is_behind;
@@ -337,7 +338,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// The commits from here on that can be read, damage passed over.
+/// The number of readable commits from here on; damage is skipped.
 fn commits_behind(reader: &mut LogReader) -> u64 {
     let mut commits = 0;
     loop {

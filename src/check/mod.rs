@@ -1,18 +1,19 @@
-//! Verification: everything on disk is read and held against everything that says what it should be.
+//! Verification: all files on disk are read and compared with everything that describes them.
 //!
-//! | rule     | what it says                                                                          |
-//! | manifest | CURRENT names it; every record verifies, and its edits make the version in use        |
-//! | ranges   | disjoint; those of a table are all of it without a gap; references inside them;         |
-//! |          | overlapping files have disjoint Seq intervals                                          |
-//! | file     | every checksum; keys in order; each key has one hash entry, to its newest version;     |
-//! |          | counts, bounds, Seqs, zones and sections are what is said of them there and in the     |
-//! |          | manifest                                                                               |
-//! | log      | every record up to the end of what was committed verifies                              |
-//! | catalog  | every range with files belongs to a table, or to one that was dropped                  |
+//! | rule     | requirement                                                                     |
+//! | manifest | CURRENT names it; every record verifies, and its edits make the current version |
+//! | ranges   | disjoint; the ranges of a table tile it; references are inside them;            |
+//! |          | overlapping files have disjoint Seq intervals                                   |
+//! | file     | every checksum; keys in order; each key has one hash entry, to its newest       |
+//! |          | version; counts, bounds, Seqs, zones and sections match the statements in the   |
+//! |          | file and in the manifest                                                        |
+//! | log      | every record up to the end of the commits verifies                              |
+//! | catalog  | every range with files belongs to a table, or to a dropped one                  |
 //!
-//! Files are read as they are on disk now, also those that are open. A damaged one is quarantined.
+//! Files are read from disk, even if they are open. A damaged file is quarantined.
 //!
-//! What can be proven of a database that does not open is gathered here, too (`evidence`, `walk`, `logs`).
+//! The submodules `evidence`, `walk` and `logs` gather what can be proven of a database that does
+//! not open.
 //!
 //! Not here: healing (`db::heal`), the new database of a repair (`db::repair`).
 
@@ -30,18 +31,18 @@ use crate::format::names::TableId;
 use crate::format::span::whole_table;
 use crate::lsm::{Engine, Inspector};
 
-/// What a verification read, and what it found wrong.
+/// The result of a verification.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VerifyReport {
-    /// What was checked, and how many of each.
+    /// The kinds of things that were checked, and the number of each.
     pub checked: Vec<(&'static str, u64)>,
-    /// What is wrong, each with file and offset; empty for a sound database.
+    /// The problems, each with file and offset; empty for a sound database.
     pub problems: Vec<String>,
 }
 
 impl VerifyReport {
-    /// True if nothing is wrong.
+    /// True if there are no problems.
     pub fn is_sound(&self) -> bool {
         self.problems.is_empty()
     }
@@ -50,7 +51,7 @@ impl VerifyReport {
         self.checked.push((what, count));
     }
 
-    /// Damage is a finding; anything else ends the verification.
+    /// Records damage as a problem; any other error ends the verification.
     fn problem<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
         use ErrorKind::{Corruption, Io, Unsupported};
         match result {
@@ -64,11 +65,11 @@ impl VerifyReport {
     }
 }
 
-/// Reads everything; `progress` is called with the bytes read since the last call. `tables` gives the ids in
-/// the catalog when it is called.
+/// Reads everything; `progress` is called with the bytes read since the last call. `tables` returns
+/// the ids in the catalog at the time of its call.
 ///
 /// # Errors
-/// Only what keeps it from looking; what it finds is in the report.
+/// Only errors that prevent the verification; problems found are in the report.
 pub(crate) fn verify(
     engine: &Engine,
     tables: impl FnOnce() -> BTreeSet<TableId>,
@@ -93,7 +94,7 @@ pub(crate) fn verify(
     Ok(report)
 }
 
-/// Where the ranges of a table leave keys of it to nobody: a flush would not know where to put them.
+/// Keys of a table that no range contains: a flush could not place them.
 fn gaps(version: &crate::manifest::Version) -> Vec<String> {
     let ranges: Vec<_> = version.ranges.iter().collect();
     let mut problems = Vec::new();
@@ -114,9 +115,11 @@ fn gaps(version: &crate::manifest::Version) -> Vec<String> {
     problems
 }
 
-/// Ranges of `version` whose table nobody knows. Meanwhile tables may be dropped and their ranges reclaimed, in
-/// this order: what is missing in the catalog, then not among those dropped, and then still has its range,
-/// was never known. Requires: `tables` is read after the version was pinned.
+/// Reports ranges of `version` whose table is unknown. Tables may be dropped and their ranges
+/// reclaimed concurrently, in this order. A table was never known if it is missing in the catalog,
+/// is then not among the dropped tables, and its range still exists after that.
+///
+/// Requires: `tables` is read after the version was pinned.
 fn catalog(
     engine: &Engine,
     version: &crate::manifest::Version,

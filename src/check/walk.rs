@@ -1,16 +1,16 @@
-//! All keys of a damaged database in order, each with every version that can be read, and what may be missing.
+//! All keys of a damaged database in order, each with every readable version, and possible losses.
 //!
-//! 1. Each table file is a source of entries in key order; where blocks are lost it has a *gap*, a span of keys of which it
-//!    may have held any. The logs are one more source.
-//! 2. Sources are merged by key. A file is opened when its first key comes and closed behind its last.
-//! 3. For each key: what each source has of it, and which sources have a gap there.
+//! 1. Each table file is a source of entries in key order. Lost blocks make a *gap*, a span of keys
+//!    of which the file may have held any. The logs are one more source.
+//! 2. Sources are merged by key. A file is opened at its first key and closed after its last one.
+//! 3. For each key, the walk yields the versions in each source, and the sources with a gap there.
 //!
 //! Invariants
-//! * a gap reaches from the last key that was read before it to the first behind it. Of the former only older versions may
-//!   be lost, of the latter also newer ones;
-//! * memory: a block of each file that is open, and the logs.
+//! * a gap reaches from the last key read before it to the first key after it. Of the former key
+//!   only older versions may be lost, of the latter also newer ones;
+//! * memory: a block of each open file, and the logs.
 //!
-//! Not here: which of the versions counts (`verdict`).
+//! Not here: the choice among the versions (`evidence`).
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -34,28 +34,28 @@ pub(crate) type KeyBounds = (Box<[u8]>, Box<[u8]>);
 pub(crate) struct Source {
     pub(crate) name: String,
     pub(crate) number: FileNumber,
-    /// As the manifest has it.
+    /// The metadata in the manifest, if it names the file.
     pub(crate) meta: Option<FileMeta>,
-    /// From the manifest, or else from its own statistics or entries.
+    /// From the manifest, or else from the file's own statistics or entries.
     pub(crate) keys: Option<KeyBounds>,
     pub(crate) seqs: (Seq, Seq),
-    /// How many entries it has, if anything says so.
+    /// The number of entries, if known.
     pub(crate) entries: Option<u64>,
-    /// What came of it.
+    /// The result of reading the file.
     pub(crate) outcome: Outcome,
 }
 
-/// What was read of a file, and what was not.
+/// The parts of a file that were read, and the losses.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) read: u64,
-    /// Spans, both ends included, of which it may have held any key.
+    /// Spans, both ends included, of which the file may have held any key.
     pub(crate) gaps: Vec<(Vec<u8>, Vec<u8>)>,
-    /// Keys whose row could not be read: how many, the first, the last.
+    /// The number of keys with unreadable rows; the field below has the first and the last.
     pub(crate) rows_lost: u64,
     pub(crate) rows_between: Option<(Vec<u8>, Vec<u8>)>,
     pub(crate) problems: Vec<String>,
-    /// The first of them that is no damage: this build cannot read what is there.
+    /// The first problem that is not damage: this build cannot read the file.
     pub(crate) unsupported: Option<Error>,
 }
 
@@ -73,42 +73,42 @@ impl Outcome {
 pub(crate) struct Item {
     pub(crate) seq: Seq,
     pub(crate) kind: Kind,
-    /// `None` for a tombstone, and for a row that cannot be read.
+    /// `None` for a tombstone, and for an unreadable row.
     pub(crate) row: Option<Row>,
     pub(crate) from: FoundIn,
 }
 
-/// Where a version was found.
+/// The origin of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FoundIn {
     /// In this source.
     Table(usize),
-    /// In this log, before or behind damage.
+    /// In this log; true if after damage.
     Log(FileNumber, bool),
 }
 
-/// What is known of one key.
+/// The findings about one key.
 pub(crate) struct KeyFacts<'w> {
     pub(crate) key: &'w [u8],
-    /// Newest first.
+    /// Versions, newest first.
     pub(crate) items: Vec<Item>,
-    /// Sources that may have held it where they are damaged.
+    /// Sources that may have held the key in their damaged parts.
     pub(crate) gaps: Vec<usize>,
 }
 
-/// Keys that a file may have held where it is damaged.
+/// Keys that a file may have held in a damaged part.
 struct Gap {
     low: Vec<u8>,
-    /// False if the newest version of that key was read.
+    /// False if the newest version of `low` was read.
     is_low_lost: bool,
     high: Vec<u8>,
 }
 
-/// A file under way.
+/// The reading position in a file.
 struct Cursor {
     remains: Option<SalvageReader>,
     entries: VecDeque<RemainingEntry>,
-    /// Below the current entry, or behind the last one, up to and with this key.
+    /// The gap before the current entry, or after the last one; it ends at and includes this key.
     gap: Option<Gap>,
     last: Option<Vec<u8>>,
 }
@@ -121,7 +121,7 @@ pub(crate) struct Walk<'a> {
     pub(crate) sources: Vec<Source>,
     cursors: Vec<Option<Cursor>>,
     heap: BinaryHeap<Reverse<(Vec<u8>, usize)>>,
-    /// Sources with a gap that may reach to the current key or behind it.
+    /// Sources with a gap that may reach the current key or a later one.
     gapped: Vec<usize>,
     progress: &'a mut dyn FnMut(u64),
 }
@@ -140,7 +140,7 @@ impl Source {
         }
     }
 
-    /// A file of which only it itself can tell.
+    /// A file that only its own contents describe.
     pub(crate) fn found(fs: &dyn Fs, dir: &Path, number: FileNumber, shapes: &Shapes) -> Source {
         let name = FileName::Sst(number).to_string();
         let mut outcome = Outcome::default();
@@ -159,7 +159,7 @@ impl Source {
     }
 }
 
-/// The first and the last key that can be read.
+/// The first and the last readable key.
 fn bounds(remains: &mut SalvageReader) -> Option<KeyBounds> {
     let mut keys: Option<KeyBounds> = None;
     while let Some(entries) = remains.next_block() {
@@ -171,7 +171,8 @@ fn bounds(remains: &mut SalvageReader) -> Option<KeyBounds> {
 }
 
 impl<'a> Walk<'a> {
-    /// Over the files `sources` of `dir`; `progress` is told the bytes of each that was read.
+    /// A walk over the files `sources` of `dir`; `progress` is called with the bytes of each file
+    /// read.
     pub(crate) fn new(
         fs: &'a dyn Fs,
         dir: &Path,
@@ -188,7 +189,7 @@ impl<'a> Walk<'a> {
         Self { fs, dir, shapes, sources, cursors, heap, gapped: Vec::new(), progress }
     }
 
-    /// Calls `visit` with every key that can be read anywhere, in order.
+    /// Calls `visit` with every key that is readable anywhere, in order.
     ///
     /// # Errors
     /// Those of `visit`.
@@ -224,7 +225,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Takes what all files have of `key`, and steps over it.
+    /// Takes the entries of `key` from all files, and advances past it.
     fn take(&mut self, key: &[u8], items: &mut Vec<Item>) {
         while let Some(Reverse((next, i))) = self.heap.peek()
             && next == key
@@ -242,7 +243,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Takes all versions of `key` of file `i`; its next key is in front then, if there is one.
+    /// Takes all versions of `key` from file `i`; its next key, if any, is in front afterwards.
     fn take_of(&mut self, i: usize, key: &[u8], items: &mut Vec<Item>) {
         loop {
             let Some(cursor) = &mut self.cursors[i] else { return };
@@ -294,7 +295,7 @@ impl<'a> Walk<'a> {
         self.load(i);
     }
 
-    /// Loads the next block of file `i`; notes what was lost before it, or before the end.
+    /// Loads the next block of file `i`; records losses before it, or before the end.
     fn load(&mut self, i: usize) {
         let (Some(cursor), source) = (&mut self.cursors[i], &mut self.sources[i]) else { return };
         let Some(remains) = &mut cursor.remains else { return };
@@ -305,7 +306,8 @@ impl<'a> Walk<'a> {
             let next = block.as_ref().and_then(|entries| entries.first());
             let high = next.map_or_else(|| bounds.1.to_vec(), |entry| entry.key.clone());
             source.outcome.gaps.push((low.clone(), high.clone()));
-            // The key between two gaps is still to be asked about, and the first may have held newer versions of it.
+            // The key between two gaps is still to be visited, and the first gap may have held
+            // newer versions of it.
             let touching = cursor.gap.take().filter(|gap| gap.high >= low);
             let (low, is_low_lost) =
                 touching.map_or((low, cursor.last.is_none()), |gap| (gap.low, gap.is_low_lost));

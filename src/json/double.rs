@@ -1,12 +1,14 @@
-//! Doubles as text: read by JSON's number grammar, written as the Table service writes them.
+//! Doubles as text: read with JSON's number grammar, written as the Table service writes them.
 //!
 //! Invariants
-//! * what is written reads back as the same bits, a NaN's payload excepted;
-//! * a finite Double is always written with a point or an exponent, so that it is not taken for an Int32.
+//! * a written Double reads back as the same bits, except for a NaN's payload;
+//! * a finite Double is always written with a point or an exponent, so that it is not read as an
+//!   Int32.
 
 use crate::json::{self, NUMBER_BYTES};
 
-/// The finite number that `text` spells by JSON's grammar; `None` if it is none or beyond f64.
+/// The finite number spelled by `text` in JSON's grammar; `None` if there is none or it exceeds
+/// f64.
 pub(crate) fn parse_finite(text: &str) -> Option<f64> {
     if text.is_empty() || number_len(text.as_bytes()) != text.len() {
         return None;
@@ -14,7 +16,7 @@ pub(crate) fn parse_finite(text: &str) -> Option<f64> {
     text.parse().ok().filter(|value: &f64| value.is_finite())
 }
 
-/// As [`parse_finite`], and `NaN`, `Infinity`, `-Infinity`.
+/// Like [`parse_finite`], and accepts `NaN`, `Infinity`, `-Infinity`.
 pub(crate) fn parse(text: &str) -> Option<f64> {
     match text {
         "NaN" => Some(f64::NAN),
@@ -24,7 +26,7 @@ pub(crate) fn parse(text: &str) -> Option<f64> {
     }
 }
 
-/// The length of the JSON number that `bytes` begins with; 0 if there is none.
+/// The length of the JSON number at the start of `bytes`; 0 if there is none.
 pub(crate) fn number_len(bytes: &[u8]) -> usize {
     let digits = |from: usize| {
         bytes.get(from..).unwrap_or_default().iter().take_while(|b| b.is_ascii_digit()).count()
@@ -51,13 +53,14 @@ pub(crate) fn number_len(bytes: &[u8]) -> usize {
     len
 }
 
-/// Up to 15 digits and a point: no other number of so few digits gives the same Double.
+/// 15 digits and a point: up to this length, no other number of so few digits is the same Double.
 const CERTAIN_LEN: usize = 16;
 
-/// Behind the largest number of 15 digits.
+/// One more than the largest number of 15 digits.
 const DECIMAL_MAX: u64 = 1_000_000_000_000_000;
 
-/// The point and the thousandths behind it, and how many bytes of that count: zeros at the end do not, but for the first.
+/// The point and three digits of each number of thousandths, and how many of these bytes are
+/// significant. Trailing zeros are not, except for the first digit.
 static FRACTIONS: [([u8; 4], u8); 1000] = {
     let (mut fractions, mut of) = ([([b'.', b'0', b'0', b'0'], 2); 1000], 0);
     while of < 1000 {
@@ -75,14 +78,14 @@ static FRACTIONS: [([u8; 4], u8); 1000] = {
     fractions
 };
 
-/// Whether a number from 0.0001 up may lie halfway between two that are as short as can be: it has at most 18 digits then, and so
-/// few binary ones behind the point. Which of the two is written is a choice, and it is Rust's.
+/// True if a number of at least 0.0001 may be halfway between two shortest decimals. It then has at
+/// most 18 digits, and so few binary digits after the point. The choice between the two is Rust's.
 fn may_be_halfway(value: f64) -> bool {
     (value * f64::from(1 << 24)).fract() == 0.0
 }
 
-/// Appends `5.0`, `0.0001`, `1E-05`, `1.23456789012346E+24`, `NaN`, `-Infinity`: the fewest digits that
-/// give the number back, with an exponent from 1E+15 up and below 0.0001.
+/// Appends `5.0`, `0.0001`, `1E-05`, `1.23456789012346E+24`, `NaN`, `-Infinity`: the fewest digits
+/// that read back as the number, with an exponent from 1E+15 up and below 0.0001.
 pub(crate) fn put(out: &mut Vec<u8>, value: f64) {
     let mut decimal = [0; NUMBER_BYTES];
     let len = put_decimal(&mut decimal, value);
@@ -98,7 +101,7 @@ pub(crate) fn put(out: &mut Vec<u8>, value: f64) {
     }
     let magnitude = value.abs();
     if (1e-4..1e15).contains(&magnitude) {
-        // Positional in this range, and with a point also if it is integral.
+        // Positional in this range, and always with a point.
         let start = out.len();
         let written = serde_json::to_writer(&mut *out, &value);
         debug_assert!(written.is_ok(), "a finite number is JSON, and a vector takes any bytes");
@@ -117,12 +120,13 @@ pub(crate) fn put(out: &mut Vec<u8>, value: f64) {
     out.extend_from_slice(format!("{digits}E{sign}{exponent:0>2}").as_bytes());
 }
 
-/// Writes a number below 1E+12 if it has at most three digits behind the point, as most have that people wrote down, or an
-/// integral one below 1E+15, and says how many bytes it takes; else 0. Up to 15 digits stand for Doubles that all differ: there
-/// are no fewer that would do.
+/// Writes a number below 1E+12 with at most three decimals, as most numbers written by people have,
+/// or an integral number below 1E+15. Returns the number of bytes, or 0 for other numbers.
+/// Different decimals of up to 15 digits are different Doubles, so fewer digits never suffice.
 pub(crate) fn put_decimal(text: &mut [u8; NUMBER_BYTES], value: f64) -> usize {
     let magnitude = value.abs();
-    // Division rounds as reading does: the digits read back as the number, or are not its.
+    // Division rounds like parsing: either the digits read back as the number, or they are not its
+    // digits.
     let (whole, thousandths) = if magnitude < 1e12 {
         let scaled = (magnitude * 1000.0 + 0.5) as i64;
         if scaled as f64 / 1000.0 != magnitude {
@@ -220,7 +224,7 @@ mod tests {
             let value = match round % 3 {
                 0 => value,
                 1 => (value * 100.0).round() / 100.0,
-                // Few binary digits behind the point, as of numbers that lie halfway.
+                // Few binary digits after the point, like numbers halfway between two decimals.
                 _ => (bits >> 11) as f64 / 2_f64.powi(round % 24),
             };
             if value == 0.0 || (1e-4..1e15).contains(&value) {

@@ -1,11 +1,12 @@
-//! Requests and responses of `exec`: one JSON object a line, both ways.
+//! Requests and responses of `exec`: one JSON object per line, in both directions.
 //!
 //! Invariants
-//! * a line is read whole before anything of it counts: malformed JSON anywhere in it refuses all of it;
-//! * a member that its operation does not know is refused, so that a misspelt condition is never ignored;
+//! * a line is parsed completely before any of it takes effect: malformed JSON refuses the line;
+//! * a member unknown to its operation is refused, so that a misspelt condition is never ignored;
 //! * a response is one line.
 //!
-//! Not here: carrying requests out (`cli::exec`), entities (`odata`), the bound on lines (`cli::window`).
+//! Not here: the execution of requests (`cli::exec`), entities (`odata`), the bound on lines
+//! (`cli::window`).
 
 use std::borrow::Cow;
 
@@ -19,14 +20,15 @@ use crate::model::{ETag, Entity, KeyPart, check_key};
 use crate::query::{Aggregate, Explain, Filter, Token};
 use crate::table::{Operation, SlowQuery};
 
-/// Entities in a page, and the most that `top` may ask for.
+/// The maximum number of entities in a page, and the maximum of `top`.
 pub(crate) const PAGE_ENTITIES_MAX: usize = 1000;
-/// Names in a `select`.
+/// The maximum number of names in a `select`.
 const SELECT_MAX: usize = 255;
-/// Operations that a group is read up to: one more than any group may have, so that the excess is seen.
+/// The number of operations read of a group: one more than permitted, so that an excess is
+/// detected.
 const OPERATIONS_MAX: usize = 101;
 
-/// What a line asks for.
+/// The request of a line.
 #[derive(Debug)]
 pub(crate) enum Request {
     CreateTable { table: String },
@@ -65,7 +67,7 @@ pub(crate) struct Key {
     pub(crate) rk: String,
 }
 
-/// The names of a projection; `None` is all.
+/// The names of a projection; `None` selects all.
 pub(crate) type Select = Option<Vec<String>>;
 
 /// Reads one line.
@@ -125,8 +127,8 @@ fn read_query(fields: &mut Fields<'_>) -> Result<Query> {
     })
 }
 
-/// A place to go on at: keys, of which either may end in U+0001 for a place right behind it; without a RowKey the start
-/// of the partition.
+/// Reads the position at which to continue: keys, either of which may end in U+0001 for the
+/// position right after it. Without a RowKey it is the start of the partition.
 fn read_next(next: &RawValue) -> Result<Token> {
     let mut fields = Fields::read(next.get())?;
     let partition_key = fields.required("pk")?;
@@ -156,7 +158,7 @@ fn read_write(op: &RawValue) -> Result<Operation> {
     Ok(write)
 }
 
-/// The members of a request, each with its value unread; nulls count as absent.
+/// The members of a request, each with its value unparsed; nulls count as absent.
 struct Fields<'a> {
     members: Members<'a>,
 }
@@ -199,7 +201,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// True or false; false if it is absent.
+    /// True or false; false if absent.
     fn flag(&mut self, name: &str) -> Result<bool> {
         let Some(value) = self.take(name) else { return Ok(false) };
         match Scalar::read(value)? {
@@ -208,7 +210,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The filter; absent and blank are the one that all entities meet.
+    /// The filter; an absent or blank one matches all entities.
     fn filter(&mut self) -> Result<Filter> {
         self.string("filter")?.unwrap_or_default().parse()
     }
@@ -276,7 +278,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// An ETag from its text; `*` is `None`, which stands for any.
+/// An ETag from its text; `*` is `None`, which matches any.
 pub(crate) fn read_etag(etag: &str) -> Result<Option<ETag>> {
     if etag == "*" {
         return Ok(None);
@@ -289,11 +291,11 @@ fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
     Error::refused_with(Code::InvalidInput, message)
 }
 
-/// One response, built up as a line.
+/// One response, built as a line.
 pub(crate) struct Response(Vec<u8>);
 
 impl Response {
-    /// `{"ok":true}`: begin here, add members, take the line.
+    /// `{"ok":true}`: the start of a response, to which members are added.
     pub(crate) fn ok() -> Self {
         Self(b"{\"ok\":true".to_vec())
     }
@@ -334,7 +336,7 @@ impl Response {
         self
     }
 
-    /// A page of a query and where the next one starts.
+    /// A page of a query, and the start of the next one.
     pub(crate) fn page(
         mut self,
         entities: &[Entity],
@@ -355,7 +357,7 @@ impl Response {
         self
     }
 
-    /// What a query took.
+    /// The explanation of a query.
     pub(crate) fn explain(mut self, explain: &Explain) -> Self {
         json::put_object(self.member("explain"), |object| put_explain(object, explain));
         self
@@ -395,7 +397,7 @@ impl Response {
         self
     }
 
-    /// Counters, each a member of its own.
+    /// Counters, one member each.
     pub(crate) fn counters<'n>(mut self, fields: impl IntoIterator<Item = (&'n str, u64)>) -> Self {
         for (name, value) in fields {
             self.member(name).extend_from_slice(value.to_string().as_bytes());
@@ -403,7 +405,7 @@ impl Response {
         self
     }
 
-    /// What a verification counted and found; not ok if it found anything.
+    /// The counts and problems of a verification; not ok if there are problems.
     pub(crate) fn verified(checked: &[(&'static str, u64)], problems: &[String]) -> Self {
         let mut response = match problems.is_empty() {
             true => Self::ok(),
@@ -416,7 +418,7 @@ impl Response {
         response
     }
 
-    /// The line, its end included.
+    /// The line, with its line break.
     pub(crate) fn into_line(mut self) -> Vec<u8> {
         self.0.extend_from_slice(b"}\n");
         self.0

@@ -1,8 +1,9 @@
 //! Explanations and aggregates as JSON objects.
 //!
 //! Invariants
-//! * an object is flat but for the list of intervals, which is cut;
-//! * an integer keeps all its digits; a Double that JSON has no number for is a text, as in entities.
+//! * an object is flat except for the list of intervals, which is truncated;
+//! * an integer keeps all its digits; a Double that is not a JSON number is a string, as in
+//!   entities.
 //!
 //! Not here: their text for people (`query`), tables of them (`cli`).
 
@@ -13,7 +14,7 @@ use crate::json::Object;
 use crate::query::{Aggregate, Explain, Number};
 use crate::table::SlowQuery;
 
-/// Intervals that an explanation lists; the others are only counted.
+/// The maximum number of intervals listed in an explanation; the others are only counted.
 const INTERVALS_LISTED: usize = 16;
 
 /// Puts the members of `explain`; times are in microseconds.
@@ -96,7 +97,7 @@ pub(crate) fn numbers(aggregate: &Aggregate) -> [(&'static str, Option<Number>);
     ]
 }
 
-/// A number as entities have it.
+/// A number in the notation of entities.
 pub(crate) fn number_text(number: Number) -> String {
     match number {
         Number::Integer(value) => value.to_string(),

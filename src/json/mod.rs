@@ -1,16 +1,17 @@
-//! JSON by `serde_json`, of which one level is read at a time: names with the text of their values.
+//! JSON by `serde_json`, one level at a time: names with the text of their values.
 //!
-//! A number keeps its text, because what it means here depends on how it was written: `5` is an Int32,
-//! `5.0` and `5e0` are Doubles, and twenty digits are neither. A tree of values would have lost that.
+//! A number keeps its text, because its type depends on how it was written: `5` is an Int32, `5.0`
+//! and `5e0` are Doubles, and twenty digits are neither. A tree of values would lose that.
 //!
 //! Invariants
-//! * every value that is given out is well-formed, and so is what is skipped, whatever its depth;
-//! * what is read of an object or array is bounded by the caller, and nesting costs no stack.
+//! * every returned or skipped value is well-formed, whatever its depth;
+//! * the caller bounds the number of members or items read, and nesting uses no stack.
 //!
-//! In the files beside this one: numbers (`double`), a quick reader of flat objects (`scan`), entities (`odata`), requests
-//! and responses of `exec`, explanations of queries (`explain`).
+//! In the other files of this module: numbers (`double`), a fast reader of flat objects (`scan`),
+//! entities (`odata`), requests and responses of `exec`, explanations of queries (`explain`).
 //!
-//! Not here: carrying a request out (`cli::exec`), the requests of the Table service (`rest::protocol`).
+//! Not here: the execution of requests (`cli::exec`), the requests of the Table service
+//! (`rest::protocol`).
 
 pub(crate) mod double;
 pub(crate) mod exec;
@@ -28,10 +29,10 @@ use serde_json::value::RawValue;
 
 use crate::error::{Code, Error, Result};
 
-/// The members of an object, in order, repeated names and all.
+/// The members of an object, in order, including repeated names.
 pub(crate) type Members<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
 
-/// A value that is not an array or an object; of those only that they were there.
+/// A value that is not an array or an object; for these only their presence is kept.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Scalar<'a> {
     Null,
@@ -43,7 +44,7 @@ pub(crate) enum Scalar<'a> {
     Nested,
 }
 
-/// The first `most` members of the object that `text` is; what follows them is checked and dropped.
+/// The first `most` members of the object in `text`; later members are checked and dropped.
 pub(crate) fn read_object(text: &str, most: usize) -> Result<Members<'_>> {
     let mut json = serde_json::Deserializer::from_str(text);
     let members = json.deserialize_map(ObjectVisitor { most });
@@ -51,7 +52,7 @@ pub(crate) fn read_object(text: &str, most: usize) -> Result<Members<'_>> {
     members.map_err(|error| refused(&error, "an object"))
 }
 
-/// The first `most` items of the array that `text` is; what follows them is checked and dropped.
+/// The first `most` items of the array in `text`; later items are checked and dropped.
 pub(crate) fn read_array(text: &str, most: usize) -> Result<Vec<&RawValue>> {
     let mut json = serde_json::Deserializer::from_str(text);
     let items = json.deserialize_seq(ArrayVisitor { most });
@@ -76,7 +77,7 @@ impl<'a> Scalar<'a> {
     }
 }
 
-/// The text of a string, quotes and all.
+/// Parses a string with its quotes.
 pub(crate) fn read_string(text: &str) -> serde_json::Result<Cow<'_, str>> {
     serde_json::from_str(text).map(|text: Text<'_>| text.0)
 }
@@ -99,7 +100,8 @@ fn put_escaped(out: &mut Vec<u8>, text: &str) {
     debug_assert!(written.is_ok(), "any text is a JSON string, and a vector takes any bytes");
 }
 
-/// Room for any integer, and for the decimals that [`double::put_decimal`](super::double::put_decimal) writes.
+/// Room for any integer, and for the decimals that
+/// [`double::put_decimal`](super::double::put_decimal) writes.
 pub(crate) const NUMBER_BYTES: usize = 24;
 
 /// Appends `value` in decimal.
@@ -110,7 +112,7 @@ pub(crate) fn put_integer(out: &mut Vec<u8>, value: i64) {
     out.extend_from_slice(text.get(..len).unwrap_or_default());
 }
 
-/// Writes `value` in decimal, and says how many bytes it takes.
+/// Writes `value` in decimal; returns the number of bytes.
 #[inline]
 pub(crate) fn put_number(text: &mut [u8; NUMBER_BYTES], value: i64) -> usize {
     let sign = usize::from(value < 0);
@@ -128,7 +130,7 @@ static PAIRS: [[u8; 2]; 100] = {
     pairs
 };
 
-/// The same of a number that has no sign, if there is room for its digits.
+/// Writes an unsigned number in decimal, if there is room for its digits; returns their number.
 #[inline(always)]
 pub(crate) fn put_digits(text: &mut [u8], value: u64) -> usize {
     if let (Some([tens, ones]), Some(place)) = (PAIRS.get(value as usize), text.first_chunk_mut()) {
@@ -154,20 +156,20 @@ fn put_many_digits(text: &mut [u8], value: u64) -> usize {
     len
 }
 
-/// An object that is being written.
+/// An object being written.
 pub(crate) struct Object<'o> {
     out: &'o mut Vec<u8>,
     is_empty: bool,
 }
 
-/// An object as text, with the members that `put` gives it.
+/// An object as text, with the members that `put` adds.
 pub(crate) fn object(put: impl FnOnce(&mut Object<'_>)) -> String {
     let mut text = Vec::new();
     put_object(&mut text, put);
     String::from_utf8(text).unwrap_or_default()
 }
 
-/// Appends an object with the members that `put` gives it.
+/// Appends an object with the members that `put` adds.
 pub(crate) fn put_object(out: &mut Vec<u8>, put: impl FnOnce(&mut Object<'_>)) {
     out.push(b'{');
     put(&mut Object { out, is_empty: true });
@@ -190,14 +192,14 @@ pub(crate) fn put_array<T>(
     out.push(b']');
 }
 
-/// An array as text, of items that are JSON already.
+/// An array as text, of items that are already JSON.
 pub(crate) fn array(items: impl IntoIterator<Item = impl Display>) -> String {
     let items: Vec<_> = items.into_iter().map(|item| item.to_string()).collect();
     format!("[{}]", items.join(","))
 }
 
 impl Object<'_> {
-    /// A member whose value is JSON already.
+    /// Adds a member with a value that is already JSON.
     pub(crate) fn raw(&mut self, name: &str, json: impl Display) {
         self.name(name).extend_from_slice(json.to_string().as_bytes());
     }
@@ -210,7 +212,7 @@ impl Object<'_> {
         put_array(self.name(name), texts, |out, text| put_string(out, text));
     }
 
-    /// An array of objects, each with the members that `put` gives it.
+    /// An array of objects, each with the members that `put` adds.
     pub(crate) fn objects<T>(
         &mut self,
         name: &str,
@@ -222,7 +224,7 @@ impl Object<'_> {
         });
     }
 
-    /// Writes a member's name; its value goes into what is returned.
+    /// Writes a member's name; its value is to be appended to the returned buffer.
     pub(crate) fn name(&mut self, name: &str) -> &mut Vec<u8> {
         let out = self.next_member();
         put_string(out, name);
@@ -230,7 +232,8 @@ impl Object<'_> {
         out
     }
 
-    /// Writes the comma before a member that is not the first; the member goes into what is returned.
+    /// Writes the comma before a member other than the first; the member is to be appended to the
+    /// returned buffer.
     pub(crate) fn next_member(&mut self) -> &mut Vec<u8> {
         if !std::mem::replace(&mut self.is_empty, false) {
             self.out.push(b',');
@@ -291,7 +294,7 @@ impl<'de> Visitor<'de> for ArrayVisitor {
     }
 }
 
-/// A string, borrowed where it has no escapes; serde's own `Cow` is always a copy.
+/// A string, borrowed if it has no escapes; serde's own `Cow` always copies.
 struct Text<'a>(Cow<'a, str>);
 
 impl<'de> Deserialize<'de> for Text<'de> {

@@ -1,9 +1,9 @@
-//! Entities as the Table service's JSON, both ways.
+//! Entities as the Table service's JSON, in both directions.
 //!
 //! Invariants
-//! * an annotation `P@odata.type` counts whether it stands before or after `P`; `odata.*` members are ignored;
-//! * a member named twice is refused, and a null is no property;
-//! * what is written with types reads back as the same properties with the same types.
+//! * an annotation `P@odata.type` may precede or follow `P`; `odata.*` members are ignored;
+//! * a repeated member is refused, and a null is not a property;
+//! * an entity written with types reads back with the same properties and types.
 //!
 //! Not here: limits on names, values and sizes (`model`), conditions (`exec`).
 
@@ -22,36 +22,37 @@ use crate::model::{
     ValueRef, check_property_name, out_of_range,
 };
 
-/// Members of one object, annotations included; far above what an entity can have, nulls and all.
+/// The maximum number of members of an object, including annotations and nulls; far above the
+/// properties of an entity.
 const MEMBERS_MAX: usize = 4096;
-/// Up to here names are compared each with each; beyond, sorted.
+/// Up to this number of names all pairs are compared; larger sets are sorted.
 const SMALL: usize = 24;
-/// Members, without annotations, that an entity of common size has at most.
+/// The number of members, without annotations, that an entity of common size has at most.
 const VALUES_ROOM: usize = 10;
-/// Annotations that an entity of common size has at most.
+/// The number of annotations that an entity of common size has at most.
 const TYPES_ROOM: usize = 4;
 const TYPE_SUFFIX: &str = "@odata.type";
 
-/// What an entity is written with.
+/// The metadata written with an entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Metadata {
-    /// `odata.etag`, where the entity has an ETag.
+    /// `odata.etag`, if the entity has an ETag.
     pub(crate) etag: bool,
-    /// `P@odata.type`, where JSON alone would not tell the type.
+    /// `P@odata.type`, if JSON alone does not determine the type.
     pub(crate) types: bool,
     /// `Timestamp@odata.type`.
     pub(crate) timestamp_type: bool,
 }
 
-/// The members of an entity's JSON object, told apart but not yet interpreted.
+/// The members of an entity's JSON object, parsed but not yet interpreted.
 #[derive(Debug, Default)]
 pub(crate) struct Members<'a> {
     values: SmallVec<[(Cow<'a, str>, Scalar<'a>); VALUES_ROOM]>,
-    /// Property names and the types that annotations give them.
+    /// Property names and their annotated types.
     types: SmallVec<[(Cow<'a, str>, Scalar<'a>); TYPES_ROOM]>,
 }
 
-/// A value as its property's type has it; a binary is not as it stands in the text.
+/// A value of the property's type; a binary is decoded from the text.
 enum Typed<'v> {
     Plain(ValueRef<'v>),
     Binary(Vec<u8>),
@@ -64,16 +65,16 @@ impl Metadata {
     pub(crate) const NONE: Metadata = Metadata { etag: false, types: false, timestamp_type: false };
 }
 
-/// Reads an entity that carries its keys.
+/// Reads an entity that contains its keys.
 ///
 /// # Errors
-/// The service's codes: `InvalidInput`, `PropertiesNeedValue`, `DuplicatePropertiesSpecified`, `TooManyProperties`,
-/// and `OutOfRangeInput` for a point in time out of range.
+/// The service's codes: `InvalidInput`, `PropertiesNeedValue`, `DuplicatePropertiesSpecified`,
+/// `TooManyProperties`, and `OutOfRangeInput` for a point in time out of range.
 pub(crate) fn read_entity(text: &str) -> Result<Entity> {
     encode_entity(text, &mut EntityEncoder::default())
 }
 
-/// The same by an encoder that may know the shape.
+/// The same with an encoder that may know the shape.
 pub(crate) fn encode_entity(text: &str, encoder: &mut EntityEncoder) -> Result<Entity> {
     let members = Members::read(text)?;
     let partition_key = members.key(KeyPart::PartitionKey)?;
@@ -81,7 +82,8 @@ pub(crate) fn encode_entity(text: &str, encoder: &mut EntityEncoder) -> Result<E
     members.entity(partition_key, row_key, encoder)
 }
 
-/// Appends `entity` as a JSON object; with `select`, its members alone, absent ones as null.
+/// Appends `entity` as a JSON object. With `select`, only these members are written, absent ones as
+/// null.
 pub(crate) fn put_entity(
     out: &mut Vec<u8>,
     entity: &Entity,
@@ -94,7 +96,7 @@ pub(crate) fn put_entity(
     });
 }
 
-/// `entity` as a JSON object, with all of its members.
+/// `entity` as a JSON object, with all its members.
 pub(crate) fn entity_text(entity: &Entity, metadata: Metadata) -> String {
     let mut json = Vec::new();
     put_entity(&mut json, entity, None, metadata);
@@ -139,7 +141,7 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// A key that the object must have.
+    /// A key, which the object must contain.
     pub(crate) fn key(&self, part: KeyPart) -> Result<&str> {
         match self.find(part.name()) {
             Some(Scalar::String(key)) => match self.type_of(part.name())? {
@@ -151,7 +153,8 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// The text of a member as it stands in the JSON, a string without its quotes; for templates of keys.
+    /// The text of a member as written in the JSON, a string without its quotes; for templates of
+    /// keys.
     pub(crate) fn raw(&self, name: &str) -> Option<&str> {
         match self.find(name)? {
             Scalar::String(text) => Some(text),
@@ -162,7 +165,8 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// The entity with these keys and the object's other members. The write checks what the data model does not allow.
+    /// The entity with these keys and the object's other members. The data model's limits are
+    /// checked by the write.
     pub(crate) fn entity(
         &self,
         partition_key: &str,
@@ -175,12 +179,12 @@ impl<'a> Members<'a> {
         Ok(encoder.unchecked(partition_key, row_key, &mut properties))
     }
 
-    /// Names and values of what becomes a property, as they stand in the text.
+    /// Names and values of the members that become properties.
     fn properties(&self) -> impl Iterator<Item = Result<(&str, Typed<'_>)>> {
         let is_property =
             |(name, _): &&(Cow<'a, str>, Scalar<'a>)| !SYSTEM_PROPERTIES.contains(&&**name);
         self.values.iter().filter(is_property).filter_map(|(name, value)| match value {
-            // It is not stored; a name that no property can have is refused all the same.
+            // A null is not stored, but an invalid property name is refused.
             Scalar::Null => check_property_name(name).err().map(Err),
             _ => {
                 let typed = self.type_of(name).and_then(|edm| interpret(name, value, edm));
@@ -225,7 +229,7 @@ impl Typed<'_> {
     }
 }
 
-/// The value of property `name`, of the annotated type or of the one that its JSON implies.
+/// The value of property `name`, of the annotated type or else of the type that its JSON implies.
 fn interpret<'v>(
     name: &str,
     value: &'v Scalar<'_>,
@@ -273,12 +277,12 @@ fn interpret_text<'v>(name: &str, text: &'v str, edm: EdmType) -> Result<Typed<'
     value.map(Typed::Plain).ok_or_else(|| not_a(name, edm.name()))
 }
 
-/// True of a JSON number without a fraction and an exponent.
+/// True for a JSON number without fraction and exponent.
 fn is_integer(number: &str) -> bool {
     !number.contains(['.', 'e', 'E'])
 }
 
-/// `text`, if it spells an integer as JSON would: Rust's parser alone would take a plus sign.
+/// `text` unless it has a plus sign, which Rust's parser accepts and JSON does not.
 fn integer(text: &str) -> Option<&str> {
     (!text.starts_with('+')).then_some(text)
 }
@@ -292,14 +296,15 @@ fn not_a(name: &str, edm: &str) -> Error {
 }
 
 impl Metadata {
-    /// Puts `odata.etag`, if it is asked for and there is one.
+    /// Puts `odata.etag`, if requested and known.
     pub(crate) fn put_etag(self, object: &mut Object<'_>, entity: &Entity) {
         if let Some(etag) = entity.etag().filter(|_| self.etag) {
             put_etag(object.name("odata.etag"), DateTime::from(etag.seq()).text().as_bytes());
         }
     }
 
-    /// Puts keys, Timestamp and properties; with `select`, those alone, absent ones as null.
+    /// Puts keys, Timestamp and properties. With `select`, only these members are written, absent
+    /// ones as null.
     pub(crate) fn put_members(
         self,
         object: &mut Object<'_>,
@@ -347,14 +352,15 @@ impl Metadata {
 /// Appends the annotation of a property's type.
 pub(crate) fn put_type(out: &mut Vec<u8>, name: &str, edm: EdmType) {
     json::put_string(out, name);
-    // The name's closing quote gives way to the rest of the annotation's name.
+    // The name's closing quote is replaced by the rest of the annotation's name.
     out.pop();
     for text in [TYPE_SUFFIX, "\":\"", edm.name(), "\""] {
         out.extend_from_slice(text.as_bytes());
     }
 }
 
-/// Appends the ETag of what was written at the time of this text as a JSON string; its quotes are all that needs an escape in it.
+/// Appends the ETag for a Timestamp in text form as a JSON string. Its quotes are the only
+/// characters that need an escape.
 pub(crate) fn put_etag(out: &mut Vec<u8>, time: &[u8]) {
     out.extend_from_slice(b"\"W/\\\"datetime'");
     for (i, part) in time.split(|byte| *byte == b':').enumerate() {
@@ -366,12 +372,12 @@ pub(crate) fn put_etag(out: &mut Vec<u8>, time: &[u8]) {
     out.extend_from_slice(b"'\\\"\"");
 }
 
-/// Whether a property can have that name: what is asked for by any other is not shown as one that is missing.
+/// True if a property can have that name. Other selected names are not shown as missing properties.
 pub(crate) fn is_property(name: &str) -> bool {
     check_property_name(name).is_ok()
 }
 
-/// Whether JSON alone would not tell the type.
+/// True if JSON alone does not determine the type.
 fn needs_type(value: ValueRef<'_>) -> bool {
     match value {
         ValueRef::Double(value) => !value.is_finite(),
@@ -379,7 +385,8 @@ fn needs_type(value: ValueRef<'_>) -> bool {
     }
 }
 
-/// Whether JSON alone would not tell the type of any value; of a Double it does, if the number is finite.
+/// True if JSON alone determines the type of no value; it does for a Double if the number is
+/// finite.
 pub(crate) fn is_annotated(edm: EdmType) -> bool {
     match edm {
         EdmType::String | EdmType::Boolean | EdmType::Int32 | EdmType::Double => false,
@@ -400,7 +407,7 @@ fn put_value(out: &mut Vec<u8>, value: ValueRef<'_>) {
     out.push(b'"');
 }
 
-/// Appends `value` as plain text, as people and CSV have it.
+/// Appends `value` as plain text, as shown to people and written to CSV.
 pub(crate) fn put_text(out: &mut Vec<u8>, value: ValueRef<'_>) {
     match value {
         ValueRef::String(text) => out.extend_from_slice(text.as_bytes()),

@@ -7,7 +7,7 @@ fn keyed(members: &str) -> String {
     format!(r#"{{"PartitionKey":"p","RowKey":"r"{comma}{members}}}"#)
 }
 
-/// What `members` come to, written with types and without keys.
+/// Reads `members` and expects them written, with types and without keys, as `expected`.
 #[track_caller]
 fn check(members: &str, expected: &str) {
     let text = keyed(members);

@@ -1,23 +1,25 @@
-//! Bytes that a JSON string holds without escapes, found eight at a time.
+//! Bytes that need no escape in a JSON string, found eight at a time.
 //!
 //! Not here: escapes (`serde_json`), UTF-8 (`codec`).
 
 use crate::codec::text::{HIGH, ONES, any};
 
-/// True if JSON has these bytes in a string as they are: no quote, no backslash, and no byte below 20.
+/// True if these bytes need no escape in a JSON string: no quote, no backslash, and no byte below
+/// 0x20.
 #[inline]
 pub(crate) fn is_plain(bytes: &[u8]) -> bool {
     !any(bytes, odd)
 }
 
-/// How many bytes JSON may have in a string as they are, from the first on: up to a quote, a backslash or a byte below 20.
+/// The number of bytes from the first on that need no escape in a JSON string: up to a quote, a
+/// backslash or a byte below 0x20.
 #[inline]
 pub(super) fn plain_len(bytes: &[u8]) -> usize {
     let (words, rest) = bytes.as_chunks::<8>();
     for (i, word) in words.iter().enumerate() {
         let marks = odd(u64::from_le_bytes(*word));
         if marks != 0 {
-            // The lowest mark is never one by mistake.
+            // The lowest mark is always correct.
             return i * 8 + marks.trailing_zeros() as usize / 8;
         }
     }
@@ -25,16 +27,17 @@ pub(super) fn plain_len(bytes: &[u8]) -> usize {
     bytes.len() - rest.len() + rest.iter().position(is_odd).unwrap_or(rest.len())
 }
 
-/// Marks quotes, backslashes and bytes below 20; bytes above one that is marked may be by mistake.
+/// Marks quotes, backslashes and bytes below 0x20; bytes above a marked one may be marked wrongly.
 #[inline]
 fn odd(word: u64) -> u64 {
     odd_or_high(word) & !word & HIGH
 }
 
-/// In the high bits the same, but that any byte above 7F may be marked or not.
+/// The same in the high bits, except that bytes above 0x7F may be marked or not.
 #[inline]
 pub(crate) fn odd_or_high(word: u64) -> u64 {
-    // With its second bit turned a quote is 20 and all below 20 stay there, so that one comparison finds both.
+    // With its second bit flipped a quote becomes 0x20, and all bytes below 0x20 remain below it,
+    // so that one comparison finds both.
     let quote_or_low = (word ^ (ONES * 0x02)).wrapping_sub(ONES * 0x21);
     let backslash = (word ^ (ONES * u64::from(b'\\'))).wrapping_sub(ONES);
     quote_or_low | backslash
@@ -44,7 +47,8 @@ pub(crate) fn odd_or_high(word: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Two bytes of every kind, at each pair of places: a borrow from the next byte changes no answer.
+    /// Two bytes of every kind, at each pair of positions: a borrow from another byte changes no
+    /// result.
     #[test]
     fn each_byte_of_each_length_is_checked() {
         let kinds =

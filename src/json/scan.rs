@@ -1,10 +1,11 @@
-//! The quick way through an object of JSON: one pass, nothing copied but strings with escapes.
+//! A fast reader for flat JSON objects: one pass, which copies only strings with escapes.
 //!
 //! Invariants
-//! * what it reads is what `json` reads, or nothing: whatever is nested, too much or malformed is left to it;
-//! * every byte is looked at a fixed number of times.
+//! * it reads the same as `json`, or nothing: nested, excessive or malformed input is left to
+//!   `json`;
+//! * every byte is examined a fixed number of times.
 //!
-//! Not here: what is wrong with a text (`json`), what members mean (`odata`).
+//! Not here: the errors of a text (`json`), the meaning of members (`odata`).
 
 use std::borrow::Cow;
 
@@ -12,8 +13,8 @@ use super::double;
 use super::plain::plain_len;
 use crate::json::{self, Scalar};
 
-/// Hands the members of the object that `text` is to `member`, in order, repeated names and all; `None` leaves it to `json` what
-/// they are, and those that were handed out do not count.
+/// Passes the members of the object in `text` to `member`, in order, including repeated names.
+/// `None` leaves the object to `json`, and the members passed before do not count.
 pub(crate) fn read_object<'a>(
     text: &'a str,
     most: usize,
@@ -39,7 +40,7 @@ pub(crate) fn read_object<'a>(
     (scan.at == text.len()).then_some(())
 }
 
-/// What is left of a text.
+/// The unread rest of a text.
 struct Scan<'a> {
     text: &'a str,
     at: usize,
@@ -58,7 +59,7 @@ impl<'a> Scan<'a> {
         }
     }
 
-    /// Goes behind `byte`, if it is what comes next.
+    /// Skips space and then `byte`, if it is next.
     #[inline]
     fn after(&mut self, byte: u8) -> Option<()> {
         self.skip_space();
@@ -98,7 +99,7 @@ impl<'a> Scan<'a> {
             b't' => word(b"true", Scalar::Boolean(true))?,
             b'f' => word(b"false", Scalar::Boolean(false))?,
             _ => {
-                // An object or array is no number either.
+                // An object or array is not a number either.
                 let len = double::number_len(self.rest());
                 let number = self.text.get(self.at..self.at + len).filter(|text| !text.is_empty());
                 (len, Scalar::Number(number?))
@@ -114,7 +115,7 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    /// What `json` makes of a text, if all its members are read and none is nested.
+    /// The members that `json` reads, if it reads all of them and none is nested.
     fn slowly(text: &str, most: usize) -> Option<Vec<(String, Scalar<'_>)>> {
         let members = json::read_object(text, most + 1).ok()?;
         if members.len() > most {

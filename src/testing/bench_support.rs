@@ -1,4 +1,4 @@
-//! What the benchmarks need and users do not: no part of the public interface, and free to change.
+//! Internals exposed to the benchmarks: not part of the public interface, and free to change.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -18,7 +18,7 @@ use crate::model::{EdmType, Entity, Row, Seq, Shape, Shapes, ValueRef, merge_row
 use crate::options::{Codec, IoMode};
 use crate::sst::{BlockCache, Sst, SstOptions, SstShared, SstWriter};
 
-/// Counts the load of ranges, or does not: to measure what counting costs.
+/// Turns the counting of range loads on or off, to measure its cost.
 pub fn count_loads(db: &Db, on: bool) {
     db.count_loads(on);
 }
@@ -32,12 +32,12 @@ impl Memtable {
         Self(Arc::new(memtable::Memtable::new(1, bytes_hint, 0)))
     }
 
-    /// Hashes and inserts.
+    /// Hashes the key and inserts the row.
     pub fn insert(&self, key: &[u8], seq: u64, row: &[u8]) {
         self.0.insert(hash(HashSeed(1), key), key, Seq(seq), Kind::Put, row);
     }
 
-    /// Length of the newest row of `key`.
+    /// The length of the newest row of `key`.
     pub fn get(&self, key: &[u8]) -> Option<usize> {
         let entry = self.0.get(hash(HashSeed(1), key), key, Seq::MAX)?;
         Some(entry.row.len())
@@ -58,12 +58,12 @@ impl Memtable {
         bytes
     }
 
-    /// A background step.
+    /// Runs a background step.
     pub fn sort_step(&self, budget: usize) -> bool {
         self.0.sort_step(budget)
     }
 
-    /// Resident memory.
+    /// Bytes of resident memory.
     pub fn bytes(&self) -> usize {
         self.0.bytes()
     }
@@ -72,11 +72,11 @@ impl Memtable {
 /// How an SST is stored and read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SstShape {
-    /// Used in place.
+    /// Mapped, used in place.
     Mapped,
-    /// Compressed, mapped, its blocks not cached.
+    /// Compressed and mapped, blocks not cached.
     MappedZstd,
-    /// Read through a cache that holds it whole.
+    /// Read through a cache that holds all of it.
     Cached,
 }
 
@@ -86,7 +86,7 @@ pub struct SstFile(Arc<Sst>);
 const SEED: HashSeed = HashSeed(1);
 
 impl SstFile {
-    /// A file of rows of `row_bytes` bytes with these keys, which are in order.
+    /// A file of rows of `row_bytes` bytes with these keys, which must be in order.
     pub fn build(shape: SstShape, keys: &[Vec<u8>], row_bytes: usize) -> Self {
         let fs = MemFs::new();
         let codec = if shape == SstShape::MappedZstd { Codec::Zstd } else { Codec::None };
@@ -96,7 +96,7 @@ impl SstFile {
         let mut writer = writer.expect("memory");
         let row = bench_row(row_bytes);
         for (key, i) in keys.iter().zip(0..) {
-            // Commits of a loader: Seqs that grow a little with every row.
+            // Commits of a loader: the Seqs grow a little with every row.
             let seq = Seq(132_000_000_000_000_000 + i * 70);
             writer.add(key, seq, Kind::Put, Some(&row.as_ref())).expect("memory");
         }
@@ -110,13 +110,13 @@ impl SstFile {
         Self(Arc::new(Sst::open(&fs as &dyn Fs, dir, &meta, &shared).expect("just written")))
     }
 
-    /// Hashes and looks up; length of the row.
+    /// Hashes and looks up the key; returns the length of the row.
     pub fn get(&self, key: &[u8]) -> Option<usize> {
         let hit = self.0.get(hash(SEED, key), key, Seq::MAX).expect("sound")?;
         Some(hit.row().expect("sound").body.len())
     }
 
-    /// Visits every entry; bytes of keys and rows.
+    /// Visits every entry; returns the bytes of keys and rows.
     pub fn scan(&self) -> usize {
         let (mut iter, mut bytes) = (self.0.iter(true), 0);
         iter.next().expect("sound");
@@ -127,7 +127,7 @@ impl SstFile {
         bytes
     }
 
-    /// Seeks to each key; bytes of the keys found.
+    /// Seeks to each key; returns the bytes of the keys found.
     pub fn seeks<'k>(&self, keys: impl Iterator<Item = &'k [u8]>) -> usize {
         let (mut iter, mut bytes) = (self.0.iter(true), 0);
         for key in keys {
@@ -137,7 +137,7 @@ impl SstFile {
         bytes
     }
 
-    /// Length of the file.
+    /// The length of the file.
     pub fn bytes(&self) -> u64 {
         self.0.meta().bytes
     }
@@ -153,7 +153,7 @@ impl LogRecord {
     const ID: FileId = FileId(1);
     const PLACE: Position = Position { file: FileNumber(7), offset: 4_096 };
 
-    /// A commit of `rows` rows of `row_bytes` bytes in one partition; it is encoded once.
+    /// A commit of `rows` rows of `row_bytes` bytes in one partition, already encoded once.
     pub fn new(rows: usize, row_bytes: usize) -> Self {
         let framed = framed(&bench_row(row_bytes), Some(0));
         let rows = (0..rows).map(|i| (format!("{i:012}").into_bytes(), framed.clone())).collect();
@@ -162,7 +162,7 @@ impl LogRecord {
         record
     }
 
-    /// Encodes and seals; bytes of the record.
+    /// Encodes and seals the record; returns its length.
     pub fn encode(&mut self) -> usize {
         self.buffer.clear();
         let start = begin(&mut self.buffer, RecordKind::Group, Seq(132_000_000_000_000_000));
@@ -176,7 +176,7 @@ impl LogRecord {
         self.buffer.len()
     }
 
-    /// Verifies and decodes what was encoded; bytes of keys and rows.
+    /// Verifies and decodes the encoded record; returns the bytes of keys and rows.
     pub fn decode(&self) -> usize {
         let (header, stored) =
             self.buffer.split_first_chunk::<RECORD_HEADER_BYTES>().expect("a record");
@@ -187,7 +187,7 @@ impl LogRecord {
     }
 }
 
-/// An entity on its way to bytes and back, for benches/structures.rs.
+/// The conversion of an entity to bytes and back, for benches/structures.rs.
 pub struct RowPath {
     shapes: Shapes,
     shape: Arc<Shape>,
@@ -197,7 +197,7 @@ pub struct RowPath {
 }
 
 impl RowPath {
-    /// For one entity, and another with the properties that are merged into it.
+    /// For one entity, and another one with the properties to merge into it.
     pub fn new(entity: Entity, patch: &Entity) -> Self {
         let shapes = Shapes::new(1 << 20);
         let row = entity.to_row(&shapes).expect("a valid entity");
@@ -207,32 +207,32 @@ impl RowPath {
         Self { shapes, shape, entity, patch, bytes }
     }
 
-    /// Looks the shape up, checks limits, encodes and frames; bytes of the row.
+    /// Looks up the shape, checks limits, encodes and frames; returns the bytes of the row.
     pub fn encode(&self) -> usize {
         let row = self.entity.to_row(&self.shapes).expect("a valid entity");
         let number = self.shapes.number(&row.shape).map(|id| id.0);
         framed(&row, number).len()
     }
 
-    /// The number of a shape that is there already.
+    /// The number of an existing shape.
     pub fn number(&self) -> Option<u32> {
         self.shapes.number(&self.shape).map(|id| id.0)
     }
 
-    /// Decodes the head and looks a property up by name.
+    /// Decodes the head and looks up a property by name.
     pub fn find(&self, name: &str) -> bool {
         let row = decode_row(&self.bytes, |_| Some(&self.shape)).expect("sound");
         row.find(name).expect("sound").is_some()
     }
 
-    /// Checks every value, as is done before a row is given out; bytes of the body.
+    /// Checks every value, as before a row is returned; returns the bytes of the body.
     pub fn check(&self) -> usize {
         let row = decode_row(&self.bytes, |_| Some(&self.shape)).expect("sound");
         row.check().expect("sound");
         row.body.len()
     }
 
-    /// Merges; bytes of the new body.
+    /// Merges; returns the bytes of the new body.
     pub fn merge(&self) -> usize {
         let row = decode_row(&self.bytes, |_| Some(&self.shape)).expect("sound");
         merge_rows(&row, &self.patch.as_ref(), false).expect("sound").body.len()

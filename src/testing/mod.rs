@@ -1,6 +1,7 @@
-//! Test machinery that ships with the library: the simulation, fuzz targets, and what benchmarks need of the internals.
+//! Test machinery that ships with the library: the simulation, fuzz targets, and internals for
+//! benchmarks.
 //!
-//! Not here: tests themselves (beside the code, and under `tests/`).
+//! Not here: tests themselves (next to the code, and under `tests/`).
 
 pub mod bench_support;
 #[cfg(any(fuzzing, feature = "fuzzing"))]

@@ -1,4 +1,4 @@
-//! Targets: the commands that take bytes from elsewhere, each on a database in memory.
+//! Targets: the commands that read bytes of outside origin, each on a database in memory.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::table::{LoadMode, Table};
 
 use crate::cli::direct::{self, Given, Loaded};
 
-/// How the first byte of an input for `csv` and `ndjson` sets the command's options.
+/// The options of the command, indexed by the first byte of an input for `csv` and `ndjson`.
 const GIVEN: [Given<'static>; 6] = [
     given_of([None, None], &[""], b',', LoadMode::Insert),
     given_of([Some("all"), Some("{a}")], &[""], b',', LoadMode::Insert),
@@ -31,12 +31,12 @@ const fn given_of(
     Given { partition_key, row_key, nulls, delimiter, mode }
 }
 
-/// How the answer to a request begins that failed.
+/// The beginning of the response to a failed request.
 const FAILED: &str = "{\"ok\":false,\"error\":";
-/// Inputs up to this length are also read a few bytes at a time, which takes their square.
+/// Inputs up to this length are also read a few bytes at a time, which takes time quadratic in it.
 const SLOWLY_MAX: usize = 1024;
 
-/// Requests of `exec`: each line has one response, and the database is sound afterwards.
+/// Requests of `exec`: each line gets one response, and the database is sound afterwards.
 pub fn exec(data: &[u8]) {
     let fs = MemFs::new();
     let db = memory(&fs);
@@ -69,7 +69,8 @@ fn check_answer(answer: &[u8]) {
     assert!(!text.starts_with(FAILED) || Code::ALL.iter().any(is_of), "{text}");
 }
 
-/// An import of CSV by the options that the first byte chooses, and the table's way through NDJSON.
+/// Imports CSV with the options that the first byte selects, then exports and reimports the table
+/// as NDJSON.
 pub fn csv(data: &[u8]) {
     import(data, |table, bytes, given| {
         check_rows(bytes, given.delimiter);
@@ -77,7 +78,8 @@ pub fn csv(data: &[u8]) {
     });
 }
 
-/// An import of NDJSON by the options that the first byte chooses, and the table's way through NDJSON.
+/// Imports NDJSON with the options that the first byte selects, then exports and reimports the
+/// table as NDJSON.
 pub fn ndjson(data: &[u8]) {
     import(data, |table, bytes, given| direct::ndjson(table, bytes, given));
 }
@@ -92,13 +94,14 @@ fn import(data: &[u8], load: impl FnOnce(&Table, &[u8], Given<'static>) -> Resul
     check_loaded(&db, &table, loaded, given.mode);
 }
 
-/// Rows are the same wherever reads end, and what is written of them reads back.
+/// Rows do not depend on the boundaries of reads, and written rows read back.
 fn check_rows(bytes: &[u8], delimiter: u8) {
     let rows = direct::csv_rows(bytes, delimiter, usize::MAX);
     if bytes.len() <= SLOWLY_MAX {
         assert_eq!(direct::csv_rows(bytes, delimiter, 1 + bytes.len() % 7), rows);
     }
-    // A single empty field is an empty line, which is no row; no export has fewer than two columns.
+    // A single empty field is written as an empty line, which is not a row; no export has fewer
+    // than two columns.
     let whole = rows.into_iter().filter(|(_, problem, fields)| {
         problem.is_none() && !(fields.len() == 1 && fields.iter().all(Vec::is_empty))
     });
@@ -110,7 +113,7 @@ fn check_rows(bytes: &[u8], delimiter: u8) {
     assert!(again.into_iter().map(|(_, _, fields)| fields).eq(fields), "rows read back");
 }
 
-/// Every row was loaded or rejected, and the table comes through NDJSON as it is.
+/// Every row was loaded or rejected, and the table survives export and import as NDJSON.
 fn check_loaded(db: &Db, table: &Table, loaded: Option<Loaded>, mode: LoadMode) {
     let loaded = loaded.unwrap_or_default();
     assert_eq!(loaded.loaded + loaded.rejected, loaded.rows, "no row is lost");
@@ -135,7 +138,7 @@ pub(crate) fn clock() -> ManualClock {
 pub(crate) fn memory(fs: &MemFs) -> Db {
     let clock = Arc::new(clock());
     let mut options = Options::new().background(Background::Manual).memtable_bytes(16 << 10);
-    // Less to read when it is opened again.
+    // A small allocation leaves less to read when the database is opened again.
     options.log_allocate_bytes = 4 << 10;
     let opened = options.seed(1).clock(clock).fs(Arc::new(fs.clone())).open("memory");
     opened.unwrap_or_else(|error| panic!("a database in memory opens: {error:?}"))
@@ -153,7 +156,7 @@ fn export(table: &Table) -> Vec<u8> {
     direct::export(table).unwrap_or_else(|error| panic!("an export from memory: {error:?}"))
 }
 
-/// Keys and properties as text, which tells any two values apart.
+/// Keys and properties as text, which distinguishes any two values.
 fn entities(table: &Table) -> Vec<String> {
     let entities = table.scan(KeyRange::all()).into_iter().map(|entity| {
         let entity = entity?;

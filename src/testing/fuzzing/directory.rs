@@ -1,13 +1,15 @@
-//! Target: a small stored database whose files were edited, opened and read with both ways of reading files.
+//! Target: a small stored database with edited files, opened and read in both I/O modes.
 //!
-//! The first byte chooses the database and whether the checksums of edited files are made right again; the rest is a
-//! list of edits. What may come of it: rows as they were after one of the commits, or an error that names a file that
-//! was edited. One file that was edited leaves all commits or an error, unless the process had died and the edit
-//! hit the last record of its log: only that is a torn tail, for each record vouches for what is before it, and the
-//! close for all. Files with right checksums may say anything, and are only not to be believed too much:
-//! no panic, no hang, no memory out of proportion.
+//! The first byte selects the database, and whether the checksums of edited files are corrected;
+//! the rest is a list of edits. Permitted outcomes are the rows after one of the commits, or an
+//! error that names an edited file. If a single file was edited, the outcome is the rows after all
+//! commits or an error, unless the process had died and the edit hit the last record of its log.
+//! Only that is a torn tail, because each record states the durable offset before it, and a clean
+//! close covers all of them. Files with corrected checksums may have any contents: they must cause
+//! no panic, no endless loop, and no disproportionate use of memory.
 //!
-//! Invariant: the databases are the same in every run, so that a stored input keeps its meaning while the formats do.
+//! Invariant: the databases are the same in every run, so that a stored input keeps its meaning as
+//! long as the formats do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -24,7 +26,7 @@ use crate::options::{Background, Codec, IoMode, Options};
 use crate::query::KeyRange;
 
 const PATH: &str = "db";
-/// Later edits are ignored: a few are enough to meet, and many only take time.
+/// Later edits are ignored: a few suffice to interact, and many only cost time.
 const EDITS_MAX: usize = 16;
 /// The kind of edit that erases a file.
 const ERASE: usize = 4;
@@ -32,12 +34,12 @@ const ERASE: usize = 4;
 /// Entities by table and keys, each with its values and ETag as text.
 type State = BTreeMap<(String, String, String), String>;
 
-/// A database at rest, and what it showed after each commit.
+/// A closed database, and its state after each commit.
 struct Subject {
     fs: MemFs,
     files: Vec<String>,
     states: Vec<State>,
-    /// The newest log, and where its last record stands, if nothing vouches for that.
+    /// The newest log and the position of its last record, if no durable offset covers that record.
     last_record: Option<(String, Range<usize>)>,
 }
 
@@ -92,7 +94,7 @@ impl Subject {
         Subject { fs, files, states, last_record }
     }
 
-    /// Carries out the next edit of the input; `None` at the end.
+    /// Applies the next edit of the input; `None` at the end.
     fn edit(&self, edited: &MemFs, input: &mut Input<'_>) -> Option<()> {
         let head = usize::from(input.byte()?);
         let offset = usize::from(input.byte()?) | usize::from(input.byte()?) << 8;
@@ -135,18 +137,18 @@ impl Subject {
         Some(())
     }
 
-    /// The names of the files that are not what they were.
+    /// The names of the files that changed.
     fn changed(&self, edited: &MemFs) -> BTreeSet<&str> {
         let differs = |path: &&String| edited.read(path).ok() != self.fs.read(path).ok();
         self.files.iter().filter(differs).map(|path| name(path)).collect()
     }
 
-    /// Looks into the edited files one by one: whatever they hold, they are shown.
+    /// Inspects the edited files one by one; any contents can be shown.
     fn look_into(&self, edited: &MemFs, changed: &BTreeSet<&str>) {
         let is_changed = |path: &&String| changed.contains(name(path));
         for path in self.files.iter().filter(is_changed) {
             for (block, row) in [(None, None), (Some(0), Some(0))] {
-                // An erased file is an error of the disk's.
+                // An erased file gives an I/O error.
                 drop(inspect(edited, path, InspectOptions { block, row }, |part| {
                     assert!(part.to_string().len() < 64 << 10, "a line a person can read");
                     Ok(())
@@ -155,7 +157,7 @@ impl Subject {
         }
     }
 
-    /// Whether the last record of the newest log is as it was.
+    /// True if the last record of the newest log is unchanged.
     fn is_vouched_for(&self, edited: &MemFs) -> bool {
         self.last_record.as_ref().is_none_or(|(log, at)| {
             let (was, is) = (self.fs.read(log), edited.read(log).unwrap_or_default());
@@ -164,7 +166,8 @@ impl Subject {
     }
 
     fn check(&self, fs: &MemFs, mode: IoMode, changed: &BTreeSet<&str>) {
-        // Two files can agree on an older state; one alone cannot, if something vouches for it.
+        // Two edited files can agree on an older state. A single one cannot, if a durable offset
+        // covers the rest.
         let all = changed.is_empty() || changed.len() == 1 && self.is_vouched_for(fs);
         let named = |error: Error| assert!(names(&error, changed), "{changed:?}: {error:?}");
         let found = open(fs, mode, Codec::None).and_then(|db| Ok((read(&db)?, db)));
@@ -190,7 +193,7 @@ impl Subject {
         }
     }
 
-    /// Makes the checksums of the changed files right, and reads and merges what is there then.
+    /// Corrects the checksums of the changed files, then reads and merges their contents.
     fn believe(&self, edited: &MemFs, changed: &BTreeSet<&str>) {
         for path in self.files.iter().filter(|path| changed.contains(name(path))) {
             let Ok(mut bytes) = edited.read(path) else { continue };
@@ -203,7 +206,7 @@ impl Subject {
             let keys: BTreeSet<_> = self.states.iter().flat_map(BTreeMap::keys).collect();
             for name in db.tables().unwrap_or_default() {
                 let Ok(table) = db.table(&name) else { continue };
-                // An iterator in error stays in error: whoever goes on never comes to an end.
+                // An iterator in error stays in error, so a loop that ignored errors would not end.
                 let _rows =
                     table.scan(KeyRange::all()).into_iter().take_while(Result::is_ok).count();
                 for (_, pk, rk) in &keys {
@@ -216,7 +219,7 @@ impl Subject {
         }
     }
 
-    /// Every key ever written is found one by one as the scan found it.
+    /// A point read of every key ever written returns the same as the scan.
     fn check_points(&self, db: &Db, state: &State) -> Result<()> {
         let keys: BTreeSet<_> = self.states.iter().flat_map(BTreeMap::keys).collect();
         let there = db.tables()?;
@@ -229,7 +232,8 @@ impl Subject {
     }
 }
 
-/// As another process would, which changes nothing: all rows, if there is no error, and the change feed, in order.
+/// Reads as another process would, without changes: all rows, if there is no error, and the change
+/// feed, in order.
 fn look_beside(fs: &MemFs) -> Option<State> {
     let options = Options::new().io_mode(IoMode::Pread).fs(Arc::new(fs.clone()));
     let db = options.open_read_only(PATH).ok()?;
@@ -240,7 +244,7 @@ fn look_beside(fs: &MemFs) -> Option<State> {
     read(&db).ok()
 }
 
-/// What opened without a complaint takes writes, and has them when it is opened again.
+/// A database that opened without error accepts writes, and has them after it is reopened.
 fn go_on(fs: &MemFs, db: Db, mut state: State) {
     let gone_on = (|| {
         let table = db.table_or_create("Later")?;
@@ -261,8 +265,9 @@ fn go_on(fs: &MemFs, db: Db, mut state: State) {
     }
 }
 
-/// Damage, a newer format, or a file that is gone: by the name of an edited file. Without CURRENT the directory is
-/// named, and a manifest that lost its last edits may name a file that is gone: both of them are suspects then.
+/// True if the error names an edited file and is damage, a newer format, or a missing file. Without
+/// CURRENT the directory is named. A manifest that lost its last edits may name a removed file:
+/// both files are then suspects.
 fn names(error: &Error, changed: &BTreeSet<&str>) -> bool {
     let text = error.chain();
     let current = changed.contains("CURRENT") && text.contains(PATH);
@@ -280,7 +285,7 @@ fn open(fs: &MemFs, mode: IoMode, codec: Codec) -> Result<Db> {
     // 2024-01-01, in ticks of 100 ns since 1601.
     let clock = Arc::new(ManualClock::new(133_485_408_000_000_000));
     let mut options = Options::new().background(Background::Manual).seed(7).io_mode(mode);
-    // So that most places that an edit can hit mean something.
+    // Little space is allocated ahead, so that most positions of an edit matter.
     options.log_allocate_bytes = 1 << 10;
     let options = options.codec(codec);
     let options = options.memtable_bytes(16 << 10).block_bytes(512).run_file_bytes(4 << 10);
@@ -288,7 +293,8 @@ fn open(fs: &MemFs, mode: IoMode, codec: Codec) -> Result<Db> {
     options.create_if_missing(create).clock(clock).fs(Arc::new(fs.clone())).open(Path::new(PATH))
 }
 
-/// The commits of every subject, few enough that opening it takes no time; `committed` sees the database after each.
+/// The commits of every subject, few enough that opening takes no time; `committed` is called with
+/// the database after each.
 fn write(db: &Db, mut committed: impl FnMut(&Db) -> Result<()>) -> Result<()> {
     let alpha = db.create_table("Alpha")?;
     committed(db)?;
@@ -350,13 +356,13 @@ fn name(path: &str) -> &str {
     path.rsplit('/').next().unwrap_or(path)
 }
 
-/// Overwrites, and grows as far as is needed.
+/// Overwrites bytes, and extends the file as far as needed.
 fn put(bytes: &mut Vec<u8>, at: usize, with: &[u8]) {
     let kept = bytes.len().min(at + with.len());
     bytes.splice(at..kept, with.iter().copied());
 }
 
-/// Reads edits off the bytes of an input.
+/// Reads edits from the bytes of an input.
 struct Input<'a>(&'a [u8]);
 
 impl Input<'_> {
@@ -366,7 +372,7 @@ impl Input<'_> {
         Some(*first)
     }
 
-    /// Up to 63 bytes, their number first.
+    /// Up to 63 bytes, preceded by their number.
     fn bytes(&mut self) -> Option<Vec<u8>> {
         let len = usize::from(self.byte()? % 64).min(self.0.len());
         let (bytes, rest) = self.0.split_at(len);

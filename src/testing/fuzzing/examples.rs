@@ -27,14 +27,14 @@ use crate::format::zones::{ZoneSet, ZoneSummary};
 
 /// The SST of the examples.
 const SST: FileId = FileId(0x1122_3344_5566_7788);
-/// The WAL of the examples, and where the example record stands.
+/// The WAL of the examples, and the position of the example record.
 const WAL: FileId = FileId(0x0807_0605_0403_0201);
 const RECORD_AT: Position = Position { file: FileNumber(3), offset: 64 };
 
 /// Decodes an example of the structure `name` and encodes it again.
 ///
 /// # Errors
-/// The text says what the decoder found wrong, or that there is no such structure.
+/// The decoder's error, or that there is no such structure.
 pub fn round_trip(name: &str, bytes: &[u8]) -> Result<Vec<u8>, String> {
     let mut out = Vec::new();
     match name {
@@ -103,7 +103,7 @@ fn sst_part(name: &str, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
             builder.finish(out);
         }
         "block-handles" => {
-            // Two blocks and a page: the bounds of the two sections stand in the handles.
+            // Two blocks and a page: the bounds of the two sections are in the handles.
             let offset = |i: usize| Cursor::new("offset", bytes.get(16 + 8 * i..)?).u64().ok();
             let span = |from, to| Some(offset(from)?..offset(to)?);
             let (rows, pages) = (span(0, 2), span(3, 5));
@@ -113,7 +113,7 @@ fn sst_part(name: &str, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
         "shapes-section" => shapes(bytes, out)?,
         "zones" => *out = zones(bytes)?,
         "zone-summary" => {
-            // One page: the bounds of its section stand in the summary.
+            // One page: the bounds of its section are in the summary.
             let offset = |at: usize| Cursor::new("offset", bytes.get(at..)?).u64().ok();
             let pages = offset(8).zip(offset(16)).map(|(start, end)| start..end);
             let summary = ZoneSummary::decode(bytes, 1, pages.ok_or("short")?).map_err(text)?;
@@ -139,7 +139,7 @@ fn field(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
     Ok(())
 }
 
-/// A row that describes itself, or one of the shape in the first example.
+/// A self-describing row, or one of the shape in the first example.
 fn row(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
     // Coated Boolean, Name String, Price Double, Stock Int32: shape number 0 in the document.
     let known = b"\x04\x03\x06Coated\x01\x04Name\x06\x05Price\x04\x05Stock";
@@ -173,7 +173,8 @@ fn group(kind: RecordKind, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String
     Ok(())
 }
 
-/// A line whose entries have small hashes: home is line 0. `width` bytes of an entry have the tag.
+/// A line with entries of small hashes, whose home is line 0. `width` bytes of an entry hold the
+/// tag.
 fn hash_line(form: Form, width: usize, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
     let layout = HashLayout::of_pages(form, 1);
     let place = layout.place(0);
@@ -183,7 +184,7 @@ fn hash_line(form: Form, width: usize, bytes: &[u8], out: &mut Vec<u8>) -> Resul
     let mut page = vec![0; place.offset];
     page.extend_from_slice(bytes);
     let line = layout.line(&page, place).map_err(text)?;
-    // What is no tag of an entry does not come from its hash.
+    // The tag is the only part of an entry that depends on its hash.
     let tag = |i: usize| {
         let tag = bytes.get(width * i..width * (i + 1)).unwrap_or_default();
         tag.iter().rev().fold(0, |hash, byte| hash << 8 | u64::from(*byte))

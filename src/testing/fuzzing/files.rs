@@ -17,7 +17,7 @@ use crate::format::zones::{self as format, ZoneColumn, ZoneMeta, ZoneSet, ZoneSu
 
 const FILE: FileId = FileId(0x0102_0304_0506_0708);
 
-/// Frames of blocks: as found, behind the checksum, and around the data.
+/// Frames of blocks: as found, without the checksum, and made around the data.
 pub fn block(data: &[u8]) {
     let place = BlockPlace { kind: BlockKind::Rows, file: FILE, number: 0 };
     for opened in [StoredBlock::open(place, data), StoredBlock::reopen(place, data)] {
@@ -58,7 +58,8 @@ pub fn row_block(data: &[u8]) {
     }
 }
 
-/// The same entries make a block that is no longer: a length may have been written wastefully.
+/// The same entries make a block that is not longer: the input may have encoded a length
+/// wastefully.
 fn check_rebuilt(block: &RowBlock<'_>, len: usize) {
     let rebuilt = rebuild(block).unwrap_or_else(|error| panic!("a checked block: {error}"));
     let again =
@@ -68,7 +69,7 @@ fn check_rebuilt(block: &RowBlock<'_>, len: usize) {
     assert!(rebuilt.len() <= len);
 }
 
-/// The block that the entries of a checked one make.
+/// The block made from the entries of a checked one.
 pub(super) fn rebuild(block: &RowBlock<'_>) -> Result<Vec<u8>, DecodeError> {
     let mut builder = RowBlockBuilder::default();
     for slot in 0..block.len() {
@@ -80,7 +81,8 @@ pub(super) fn rebuild(block: &RowBlock<'_>) -> Result<Vec<u8>, DecodeError> {
     Ok(made(|out| builder.finish(out)))
 }
 
-/// The hash index, in each form: pages as found, and an index of hashes that are read from the data.
+/// The hash index, in each form: pages as found, and an index of hashes that are read from the
+/// data.
 pub fn hash_index(data: &[u8]) {
     drop(index::check_page(FILE, 0, data));
     let mut page = data.to_vec();
@@ -106,7 +108,7 @@ fn read_line(page: &[u8], layout: HashLayout, line: u64, hash: u64) {
     let _more = line.goes_on(hash);
 }
 
-/// Every entry is found from its hash alone.
+/// Every entry is found by its hash alone.
 fn find_all(form: Form, hashes: &[u64]) {
     let entries = hashes.iter().zip(0u32..).map(|(hash, location)| (*hash, location));
     let pages = index::encode_pages(FILE, form, hashes.len(), entries);
@@ -157,7 +159,7 @@ pub fn sparse_index(data: &[u8]) {
     }
 }
 
-/// What was checked means the same when it is built again; another prefix may have been chosen.
+/// A checked page, rebuilt, has the same separators; its prefix may differ.
 fn rebuild_page(page: &SparsePage<'_>) {
     let Ok(keys) = separators(page) else { panic!("a checked page has its separators") };
     let mut builder = SparseBuilder::default();
@@ -171,7 +173,7 @@ pub(super) fn separators(page: &SparsePage<'_>) -> Result<Vec<Vec<u8>>, DecodeEr
     (0..page.len()).map(|i| page.separator(i).map(|(a, b)| [a, b].concat())).collect()
 }
 
-/// Header, directory and tail of an SST: as found, and with the checksum made right.
+/// Header, directory and tail of an SST: as found, and with corrected checksums.
 pub fn sst(data: &[u8]) {
     drop(check_header(FILE, data));
     if let Some(header) = data.get(..ends::HEADER_BYTES) {
@@ -189,13 +191,14 @@ pub fn sst(data: &[u8]) {
     check_footer(&summed);
 }
 
-/// Sections that are believed are those that they encode to.
+/// Accepted sections encode back to equal ones.
 fn check_footer(data: &[u8]) {
     let at = data.len().saturating_sub(ends::TAIL_BYTES);
     let (directory, tail) = data.split_at(at);
     let Ok(tail) = Tail::decode(tail) else { return };
     let Ok(sections) = tail.sections(tail.file, directory) else { return };
-    // The length of the directory is the reader's to hold against the tail. Ours may be shorter: the file is not.
+    // The reader compares the length of the directory with the tail. The re-encoded directory may
+    // be shorter; the file is not.
     let mut encoded = Vec::new();
     let len = encode_footer(tail.file, &sections, 0, &mut encoded);
     let Some(before) = tail.file_bytes.checked_sub(len) else { return };
@@ -219,7 +222,7 @@ pub fn file_meta(data: &[u8]) {
     assert_eq!(FileMeta::decode(&made(|out| meta.encode(out))), Ok(meta));
 }
 
-/// Zones: sets as found, and summaries; a set that is sound encodes back to itself.
+/// Zones: sets as found, and summaries; a sound set encodes back to itself.
 pub fn zones(data: &[u8]) {
     let len = data.len() as u64;
     for blocks in [1, 64, 65] {
@@ -237,7 +240,7 @@ pub fn zones(data: &[u8]) {
     }
 }
 
-/// The set that the parts of a checked one make.
+/// The set made from the parts of a checked one.
 pub(super) fn rebuild_zones(set: &ZoneSet<'_>) -> Option<Vec<u8>> {
     let metas: Option<Vec<ZoneMeta>> = (0..set.len()).map(|i| set.meta(i)).collect();
     let columns = set.columns().map(|column| {

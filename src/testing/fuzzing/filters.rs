@@ -3,8 +3,9 @@
 use crate::model::Entity;
 use crate::query::Filter;
 
-/// A filter's text: what is understood prints as text that is understood as the same and prints as the same,
-/// and its negation is met by an entity if and only if it is not. What is refused is refused as the caller's fault.
+/// A filter's text. An accepted filter prints as text that parses to the same filter, and an entity
+/// matches its negation if and only if it does not match the filter. Refusals are the caller's
+/// fault.
 pub fn filter_text(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let filter: Filter = match text.parse() {

@@ -1,6 +1,7 @@
-//! Right checksums for wrong files, so that edits of a directory reach what is behind the checksums.
+//! Corrects the checksums of edited files, so that edits of a directory reach the code after the
+//! checks.
 //!
-//! Not here: the checksums of whole sections of an SST, which nothing but a verification compares.
+//! Not here: the checksums of whole sections of an SST, which only a verification compares.
 
 use std::ops::Range;
 
@@ -13,10 +14,10 @@ use crate::format::names::{FileId, FileName};
 use crate::format::record::{LOG_HEADER_BYTES, RECORD_ALIGN, RECORD_HEADER_BYTES};
 use crate::format::sst::{HEADER_BYTES, TAIL_BYTES, Tail, section};
 
-/// What stands for the kind in the checksum of a page of the hash index.
+/// The kind of a hash index page, as part of its checksum.
 const PAGE_KIND: u8 = 6;
 
-/// Makes the checksums of the file `name` right as far as its structures can be told.
+/// Corrects the checksums of the file `name` as far as its structures are recognizable.
 pub(super) fn forge(name: &str, bytes: &mut [u8]) {
     match FileName::parse(name) {
         Some(FileName::Current) => sum(bytes, 12, CURRENT_BYTES),
@@ -26,7 +27,7 @@ pub(super) fn forge(name: &str, bytes: &mut [u8]) {
     }
 }
 
-/// The checksum at `at` made that of the first `len` bytes without itself.
+/// Sets the checksum at `at` to that of the first `len` bytes without itself.
 pub(super) fn sum(bytes: &mut [u8], at: usize, len: usize) {
     if let Some(covered) = bytes.get_mut(..len) {
         let sum = Checksum::new().bytes(&covered[..at]).bytes(&covered[at + 4..]).finish();
@@ -34,7 +35,7 @@ pub(super) fn sum(bytes: &mut [u8], at: usize, len: usize) {
     }
 }
 
-/// The checksums of the record that begins with `header`, goes on with `stored`, and stands at `offset`.
+/// Sets the checksums of the record at `offset`, which consists of `header` and `stored`.
 pub(super) fn seal_record(
     header: &mut [u8; RECORD_HEADER_BYTES],
     stored: &[u8],
@@ -58,7 +59,7 @@ fn forge_log(bytes: &mut [u8]) {
     }
 }
 
-/// Where the records of a log stand, by their lengths alone.
+/// The positions of the records of a log, by their lengths alone.
 pub(super) fn records(bytes: &[u8]) -> Vec<Range<usize>> {
     let mut records = Vec::new();
     let mut start = LOG_HEADER_BYTES;
@@ -92,7 +93,7 @@ fn forge_sst(bytes: &mut [u8]) {
     }
 }
 
-/// The header that the bytes begin with.
+/// Sets the checksum of the header at the start of the bytes.
 pub(super) fn sum_header(bytes: &mut [u8]) {
     if let Some(header) = bytes.get_mut(..HEADER_BYTES) {
         let sum = Checksum::new().bytes(&header[..24]).bytes(&header[28..]).finish();
@@ -100,7 +101,7 @@ pub(super) fn sum_header(bytes: &mut [u8]) {
     }
 }
 
-/// The tail that the bytes end with, whose directory is all that precedes it.
+/// Sets the checksum of the tail at the end of the bytes; the directory is all that precedes it.
 pub(super) fn sum_tail(bytes: &mut [u8]) {
     let Some(at) = bytes.len().checked_sub(TAIL_BYTES) else { return };
     let (directory, tail) = bytes.split_at_mut(at);
@@ -109,14 +110,15 @@ pub(super) fn sum_tail(bytes: &mut [u8]) {
     tail[4..8].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// Blocks that follow one another; the first that has no sense ends it.
+/// Sets the checksums of adjacent blocks, up to the first implausible one.
 fn forge_blocks(mut section: &mut [u8], file: FileId) {
     for number in 0.. {
         let Some((header, rest)) = section.split_first_chunk_mut::<BLOCK_HEADER_BYTES>() else {
             return;
         };
         let len = le_u32(header, 16) as usize;
-        // No block begins with a zero: those behind one that says so are its padding.
+        // No block begins with a zero byte: zeros after a block that has the padding flag are its
+        // padding.
         let behind = rest.get(len..).unwrap_or_default().iter().take_while(|byte| **byte == 0);
         let padding = if header[2] & 1 != 0 { behind.count() } else { 0 };
         let Some((stored, rest)) = rest.split_at_mut_checked(len.saturating_add(padding)) else {

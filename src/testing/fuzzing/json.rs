@@ -4,7 +4,7 @@ use super::made::made;
 use crate::json::exec::read_request;
 use crate::json::odata::{Metadata, put_entity, read_entity};
 
-/// One line of `exec`, and an entity: what is read is written so that it reads back equal.
+/// One line of `exec`, and an entity: an accepted entity is written so that it reads back equal.
 pub fn json(data: &[u8]) {
     drop(read_request(data));
     let Ok(text) = std::str::from_utf8(data) else { return };

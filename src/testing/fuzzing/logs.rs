@@ -20,7 +20,8 @@ use crate::model::Seq;
 const FILE: FileId = FileId(0x0102_0304_0506_0708);
 const AT: Position = Position { file: FileNumber(7), offset: LOG_HEADER_BYTES as u64 };
 
-/// Headers of record files and of records: as found, with their checksums made right, and around the data.
+/// Headers of record files and of records: as found, with corrected checksums, and made around the
+/// data.
 pub fn record(data: &[u8]) {
     check_log_header(data);
     check_log_header(&summed(data, 12, LOG_HEADER_BYTES));
@@ -40,7 +41,7 @@ fn check_log_header(data: &[u8]) {
     }
 }
 
-/// A record that is believed is one that can be written: framed again it is read as it was.
+/// An accepted record can be written: framed again, it reads back the same.
 fn check_record(header: &[u8; RECORD_HEADER_BYTES], stored: &[u8]) {
     let Ok(header) = frame::decode_header(header, AT, FILE) else { return };
     let Ok(payload) = header.payload(stored) else { return };
@@ -55,7 +56,7 @@ fn check_record(header: &[u8; RECORD_HEADER_BYTES], stored: &[u8]) {
     assert_eq!(read, payload);
 }
 
-/// The record of a payload at a place of a file; `None` if it is too long.
+/// The record of a payload at a position of a file; `None` if it is too long.
 pub(super) fn sealed(
     (at, file): (Position, FileId),
     kind: RecordKind,
@@ -71,7 +72,7 @@ pub(super) fn sealed(
     Some(record)
 }
 
-/// The record of a payload that was read, written and read again.
+/// The header and payload of a record that is written and read back.
 fn framed(
     kind: RecordKind,
     seq: Seq,
@@ -89,14 +90,14 @@ fn framed(
     }
 }
 
-/// The data with the checksum at `at` made that of the `len` bytes it begins with.
+/// The data with the checksum at `at` set to that of its first `len` bytes.
 fn summed(data: &[u8], at: usize, len: usize) -> Vec<u8> {
     let mut data = data.to_vec();
     sum(&mut data, at, len);
     data
 }
 
-/// What was framed is read back at its place, and nowhere else.
+/// A framed record is read back at its position, and at no other.
 fn check_sealed(payload: &[u8]) {
     let Some(record) = sealed((AT, FILE), RecordKind::Group, Seq(1), payload, AT) else { return };
     let Some((header, stored)) = record.split_first_chunk::<RECORD_HEADER_BYTES>() else {
@@ -139,7 +140,7 @@ fn check_group(kind: RecordKind, data: &[u8]) {
     }
 }
 
-/// Encodes a group that was decoded.
+/// Encodes a decoded group.
 pub(super) fn put_again(group: &Group<'_>, out: &mut Vec<u8>) {
     let shapes: Vec<_> = group.shapes().collect();
     let entries: Vec<_> = group.entries().collect();
@@ -156,7 +157,7 @@ pub fn edit(data: &[u8]) {
     assert_eq!(VersionEdit::decode(&made(|out| edit.encode(out))), Ok(edit));
 }
 
-/// CURRENT: as found, and with its checksum made right.
+/// CURRENT: as found, and with a corrected checksum.
 pub fn current(data: &[u8]) {
     for data in [data, &summed(data, 12, CURRENT_BYTES)] {
         if let Ok(current) = Current::decode(data) {
@@ -165,7 +166,7 @@ pub fn current(data: &[u8]) {
     }
 }
 
-/// Generations of backups: as found, and with length and checksum made right.
+/// Generations of backups: as found, and with corrected length and checksum.
 pub fn generation(data: &[u8]) {
     check_generation(data);
     let mut data = data.to_vec();

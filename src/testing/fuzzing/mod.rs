@@ -1,12 +1,14 @@
-//! One function per decoder, command that takes bytes, and whole database, for the fuzz targets; and one per example of
-//! FORMAT.md, for the test that holds the document to the code. No promise of stability: the feature `fuzzing` is for
-//! this repository.
+//! One function per decoder, command that reads bytes, and whole database, for the fuzz targets;
+//! and one per example of FORMAT.md, for the test that compares the document with the code. The
+//! feature `fuzzing` is for this repository; its interface is unstable.
 //!
 //! Invariants
-//! * a target panics only if what it runs breaks a promise: it panicked itself, answered wrongly, or what it
-//!   accepted does not encode back to what it means;
-//! * bytes below a checksum are also tried with the checksum made right, so that mutations reach what is behind it;
-//! * a target needs memory in proportion to its input: the drivers count what it holds and set the limit.
+//! * a target panics only if the tested code is wrong: it panicked, returned a wrong result, or
+//!   accepted data that does not encode back to the same meaning;
+//! * bytes under a checksum are also tested with a corrected checksum, so that mutations reach the
+//!   code after the check;
+//! * a target uses memory in proportion to its input: the drivers count allocations and set the
+//!   limit.
 //!
 //! Not here: drivers and corpora (`fuzz/`), the document (FORMAT.md).
 
@@ -40,10 +42,10 @@ pub use program::program;
 pub use rows::{key, row, shape, text};
 pub use seeds::seeds;
 
-/// A target: any bytes are fine.
+/// A target: accepts any bytes.
 pub type Target = fn(&[u8]);
 
-/// Every target by name, but for `fuzzing_rest`. Each file of `src/format` has one of its name.
+/// Every target by name, except `fuzzing_rest`. Each file of `src/format` has one of its name.
 pub const TARGETS: &[(&str, Target)] = &[
     ("block", block),
     #[cfg(feature = "cli")]

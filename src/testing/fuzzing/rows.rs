@@ -31,18 +31,18 @@ pub fn shape(data: &[u8]) {
     assert_eq!(decode_shape(&encoded).as_ref(), Ok(&shape));
 }
 
-/// Rows: describing themselves, or of one of two known shapes.
+/// Rows: self-describing, or of one of two known shapes.
 pub fn row(data: &[u8]) {
     let shapes = known_shapes();
     let lookup = |number: u32| shapes.get(number as usize);
     let Ok(row) = decode_row(data, lookup) else { return };
     let _number = row_shape_number(data);
-    // Values can be asked for whether or not the row was checked.
+    // Values can be read whether or not the row was checked.
     let names: Vec<_> = row.shape.arc().properties().map(|(name, _)| name.to_owned()).collect();
     let fields = row.shape.arc().fields(row.body);
     for name in &names {
         let found = row.find(name).ok().flatten();
-        // Where a decoder of many rows looks, there is the same.
+        // The place that a decoder of many rows uses holds the same value.
         let place = row.shape.arc().place_of(name);
         let field =
             fields.field(place.unwrap_or_else(|| panic!("a property of the shape: {name}")));
@@ -54,7 +54,7 @@ pub fn row(data: &[u8]) {
     }
 }
 
-/// What a type takes out of a field is what it makes of the value.
+/// The value that a type reads from a field equals the one that it converts from the value.
 fn check_types<'a>(field: Field<'_, 'a>, value: Option<ValueRef<'a>>) {
     fn check<'a, T: FromValue<'a> + Debug>(field: Field<'_, 'a>, value: Option<ValueRef<'a>>) {
         let Some(taken) = T::from_field(field) else { return };
@@ -75,7 +75,7 @@ fn check_sound_row(row: &RowRef<'_>) {
     let encoded = made(|out| encode_row(out, None, row));
     let again = decode_row(&encoded, |_| None);
     assert_eq!(again.as_ref().map(|again| again.body), Ok(row.body));
-    // A body is what its values encode to.
+    // A body equals the encoding of its values.
     let shape = row.shape.arc();
     let values: Result<Vec<_>, _> = (0..shape.len()).map(|i| row.value(i)).collect();
     let values = values.unwrap_or_else(|error| panic!("a checked row has its values: {error}"));
@@ -96,7 +96,7 @@ fn known_shapes() -> [Arc<Shape>; 2] {
     [Arc::new(Shape::new(all)), Arc::new(Shape::new(flight))]
 }
 
-/// Dates, guids and ETags in text: what parses prints in one way, which parses to the same.
+/// Dates, GUIDs and ETags as text: parsed values print in one form, which parses to the same value.
 pub fn text(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(time) = text.parse::<DateTime>() {
@@ -110,7 +110,7 @@ pub fn text(data: &[u8]) {
     }
 }
 
-/// A shape at the start of `data`, and the row of that shape behind it.
+/// A shape at the start of `data`, and the row of that shape after it.
 pub(super) fn split_shape(data: &[u8]) -> Option<(Arc<Shape>, &[u8])> {
     let mut cursor = Cursor::new("example", data);
     let shape = read_shape(&mut cursor).ok()?;
