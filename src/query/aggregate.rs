@@ -1,8 +1,9 @@
-//! Counts and sums over the rows of a query, where they lie: beyond the service, which has none.
+//! Counts and sums over the rows of a query, in place: an extension, because the service has none.
 //!
 //! Invariants
-//! * integers are summed in 128 bits, which no number of rows fills; doubles apart from them;
-//! * a NaN, an absent property and one of another type are counted, each for itself, and enter nothing else.
+//! * integers are summed in 128 bits, which cannot overflow; doubles are summed separately;
+//! * NaNs, absent properties and properties of other types are counted separately, and affect
+//!   nothing else.
 
 use std::sync::Arc;
 
@@ -17,7 +18,7 @@ use super::builder::Query;
 use super::eval::{Evaluator, Fields};
 use super::exec::Counts;
 
-/// A numeric property over the rows of a query.
+/// Aggregates of a numeric property over the rows of a query.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -42,12 +43,12 @@ pub struct Aggregate {
     others: u64,
 }
 
-/// A number that came of Int32 and Int64 only, or of Double too.
+/// A number computed from Int32 and Int64 only, or also from Double.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
     /// Exact.
     Integer(i128),
-    /// Of doubles, or of integers and doubles together.
+    /// Computed from doubles, or from integers and doubles together.
     Double(f64),
 }
 
@@ -68,42 +69,42 @@ struct Doubles {
 }
 
 impl Aggregate {
-    /// Entities that matched: the sum of all the counts below.
+    /// The number of entities that matched: the sum of all counts below.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// Entities whose property is an Int32 or an Int64.
+    /// The number of entities with an Int32 or Int64 property.
     pub fn integers(&self) -> u64 {
         self.integers.count
     }
 
-    /// Entities whose property is a Double and a number.
+    /// The number of entities with a Double property other than NaN.
     pub fn doubles(&self) -> u64 {
         self.doubles.count
     }
 
-    /// Entities whose property is a Double and no number.
+    /// The number of entities with a NaN property.
     pub fn nans(&self) -> u64 {
         self.nans
     }
 
-    /// Entities without the property.
+    /// The number of entities without the property.
     pub fn missing(&self) -> u64 {
         self.missing
     }
 
-    /// Entities whose property is neither an integer nor a Double.
+    /// The number of entities with a property of a type other than integer and Double.
     pub fn others(&self) -> u64 {
         self.others
     }
 
-    /// The least; `None` if there is no number.
+    /// The least number; `None` if there is none.
     pub fn min(&self) -> Option<Number> {
         self.fold(|a| a.least.into(), |a| a.least, f64::min)
     }
 
-    /// The greatest; `None` if there is no number.
+    /// The greatest number; `None` if there is none.
     pub fn max(&self) -> Option<Number> {
         self.fold(|a| a.greatest.into(), |a| a.greatest, f64::max)
     }
@@ -113,7 +114,7 @@ impl Aggregate {
         self.fold(|a| a.sum, |a| a.sum, |a, b| a + b)
     }
 
-    /// The sum by the count of numbers; `None` if there is none.
+    /// The sum divided by the count of numbers; `None` if there is none.
     pub fn avg(&self) -> Option<f64> {
         let count = (self.integers.count + self.doubles.count) as f64;
         self.sum().map(|sum| sum.to_f64() / count)
@@ -152,7 +153,7 @@ impl Aggregate {
 }
 
 impl Number {
-    /// As a double: rounded if it is an integer beyond 2^53.
+    /// Converts to a double; an integer beyond 2^53 is rounded.
     pub fn to_f64(self) -> f64 {
         match self {
             Number::Integer(value) => value as f64,
@@ -185,11 +186,11 @@ impl Doubles {
     }
 }
 
-/// Passes each row that matches to `add`, and returns none of them.
+/// Passes each matching row to `add`, and selects none of them.
 struct Folder<F> {
     evaluator: Evaluator,
     add: F,
-    /// Rows that were counted without being read; `None` if every row must be read.
+    /// The number of rows counted without being read; `None` if every row must be read.
     unseen: Option<u64>,
 }
 
@@ -244,7 +245,7 @@ where
     }
 }
 
-/// Finds a property, and remembers where it is in the last shape.
+/// Finds a property, and caches its position in the last shape.
 struct Finder<'p> {
     name: &'p str,
     last: Option<(Arc<Shape>, Option<usize>)>,
@@ -270,8 +271,8 @@ impl<'p> Finder<'p> {
 }
 
 impl Query {
-    /// How many entities there are, beyond the service: nothing is copied, and blocks all of whose rows match are not
-    /// read. [`top`](Self::top) and the budgets of pages do not count here.
+    /// Counts the entities, an extension of the service. Nothing is copied, and blocks in which all
+    /// rows match are not read. [`top`](Self::top) and the budgets of pages do not apply.
     ///
     /// # Errors
     /// As [`page`](Self::page).
@@ -279,13 +280,14 @@ impl Query {
         count(&self).map(|(count, _)| count)
     }
 
-    /// The count, and how many blocks of rows were not read for it.
+    /// The count, and the number of blocks of rows that were not read for it.
     #[cfg(feature = "sim")]
     pub(crate) fn count_explained(self) -> Result<(u64, u64)> {
         count(&self)
     }
 
-    /// The same for each PartitionKey that has any, in the order of reading; all of them are in the answer at once.
+    /// The count for each PartitionKey with matching entities, in the order of reading. The result
+    /// holds all partitions in memory.
     ///
     /// # Errors
     /// As [`page`](Self::page).
@@ -296,8 +298,9 @@ impl Query {
         })
     }
 
-    /// Least, greatest, sum and average of a numeric property, beyond the service: nothing is copied. Keys and Timestamp
-    /// are no properties here. [`top`](Self::top) and the budgets of pages do not count here.
+    /// Least, greatest, sum and average of a numeric property, an extension of the service. Nothing
+    /// is copied. Keys and Timestamp are not properties here. [`top`](Self::top) and the budgets of
+    /// pages do not apply.
     ///
     /// # Errors
     /// As [`page`](Self::page).
@@ -307,8 +310,8 @@ impl Query {
         Ok(aggregate)
     }
 
-    /// The same for each PartitionKey that has any entity, in the order of reading; all of them are in the answer at
-    /// once.
+    /// The aggregate for each PartitionKey with matching entities, in the order of reading. The
+    /// result holds all partitions in memory.
     ///
     /// # Errors
     /// As [`page`](Self::page).
@@ -320,7 +323,7 @@ impl Query {
     }
 }
 
-/// The count, and how many blocks were not read for it.
+/// The count, and the number of blocks that were not read for it.
 fn count(query: &Query) -> Result<(u64, u64)> {
     let mut read = 0;
     let (unseen, counts) = run(query, Some(0), |_, _| {
@@ -330,7 +333,7 @@ fn count(query: &Query) -> Result<(u64, u64)> {
     Ok((read + unseen.unwrap_or(0), counts.read.blocks_skipped))
 }
 
-/// One result for each partition, made of its rows by `add`.
+/// One result for each partition, made from its rows by `add`.
 fn by_partition<T: Default>(
     query: &Query,
     mut add: impl FnMut(&mut T, &RowRef<'_>) -> Result<(), DecodeError>,
@@ -362,7 +365,7 @@ fn run(
     let mut cursor = query.begin_with(&plan, |evaluator| Folder { evaluator, add, unseen })?;
     while cursor.advance()? != Step::End {}
     let counts = cursor.counts();
-    // The result is one number, or one for each partition.
+    // The result is one number, or one per partition.
     cursor.finish(1);
     Ok((cursor.into_filter().unseen, counts))
 }

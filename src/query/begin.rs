@@ -1,4 +1,4 @@
-//! Beginning a query: its plan, the state that it reads, its counters, and its admission.
+//! The start of a query: its plan, the state that it reads, its counters, and its admission.
 
 use crate::error::Result;
 use crate::lsm::RowFilter;
@@ -29,7 +29,7 @@ impl Query {
         }
     }
 
-    /// Begins to carry `plan` out; `wrap` makes what is asked of rows out of the rest of the filter.
+    /// Begins to execute `plan`; `wrap` makes the row filter from the evaluator of the plan's rest.
     pub(super) fn begin_with<F: RowFilter>(
         &self,
         plan: &Plan,
@@ -38,7 +38,7 @@ impl Query {
         self.begin_over(&plan.intervals, plan.class, plan.rest.clone(), wrap)
     }
 
-    /// Begins to read `intervals`, which are of this class, and to ask their rows for `rest`.
+    /// Begins to read `intervals`, which have this class, and to evaluate `rest` on their rows.
     fn begin_over<F: RowFilter>(
         &self,
         intervals: &[KeyRange],
@@ -63,7 +63,7 @@ impl Query {
         Ok(cursor)
     }
 
-    /// How widely the query reads, for the counters of its table.
+    /// The breadth of the query, for the counters of its table.
     fn breadth(&self, class: Class) -> Breadth {
         match class {
             Class::Empty | Class::Point => Breadth::Points,

@@ -1,6 +1,7 @@
-//! A query as it is put together: the table, the filter or key range, and what to return.
+//! A query under construction: the table, the filter or key range, and the requested result.
 //!
-//! Not here: carrying it out (`begin`, `exec`), and what reads it: `entities`, `page`, `aggregate`, `explain`.
+//! Not here: its execution (`begin`, `exec`), and the ways to read it: `entities`, `page`,
+//! `aggregate`, `explain`.
 
 use std::time::Duration;
 
@@ -12,10 +13,12 @@ use super::filter::Filter;
 use super::key_range::KeyRange;
 use super::token::Token;
 
-/// Reads the entities that meet a filter, in ascending order of PartitionKey and RowKey (ordinal UTF-16).
+/// Reads the entities that match a filter, in ascending order of PartitionKey and RowKey (ordinal
+/// UTF-16).
 ///
-/// All of one iteration, and all of one page, comes from one state of the table. What the filter says about keys
-/// becomes intervals of keys, and nothing else is read; see [`explain`](Self::explain).
+/// All entities of one iteration, or of one page, are from a single state of the table. The
+/// filter's conditions on keys become key intervals, and nothing else is read; see
+/// [`explain`](Self::explain).
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -43,17 +46,17 @@ pub struct Query {
     pub(super) limits: Limits,
 }
 
-/// When a page ends that is not full.
+/// The conditions under which a page ends before it is full.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) time: Duration,
     pub(super) bytes: usize,
-    /// Cut pages as a busy service does.
+    /// Pages end early as those of a busy service.
     pub(super) seed: Option<u64>,
 }
 
 impl Table {
-    /// Reads the entities that meet `filter`: its text, or a [`Filter`] with bound values.
+    /// Reads the entities that match `filter`: its text, or a [`Filter`] with bound values.
     ///
     /// # Errors
     /// `InvalidInput` with the position, `NotImplemented` for functions and arithmetic.
@@ -74,7 +77,7 @@ impl Table {
 }
 
 impl TableView<'_> {
-    /// Reads the entities that meet `filter` as of the snapshot, which the query keeps.
+    /// Reads the entities that match `filter` as of the snapshot, which the query keeps.
     ///
     /// # Errors
     /// As [`Table::query`].
@@ -107,7 +110,8 @@ impl Query {
         }
     }
 
-    /// Only these properties; `*` is all. Keys and Timestamp are always known. An entity without any of them has none.
+    /// Returns only these properties; `*` returns all. Keys and Timestamp are always known. An
+    /// entity without any of these properties is returned with none.
     pub fn select(mut self, names: &[&str]) -> Self {
         let all = names.contains(&"*");
         self.select = (!all).then(|| names.iter().map(|name| (*name).to_owned()).collect());
@@ -126,22 +130,22 @@ impl Query {
         self.filter
     }
 
-    /// At most `count` entities.
+    /// Returns at most `count` entities.
     pub fn top(mut self, count: usize) -> Self {
         self.top = Some(count);
         self
     }
 
-    /// Goes on where a page ended: at the key in `token` or, if that is gone, at the next one in the direction of
-    /// reading. Any texts will do, also such as no key can be.
+    /// Continues where a page ended: at the key in `token` or, if that was deleted, at the next key
+    /// in the direction of reading. Any texts are accepted, even if they cannot be keys.
     pub fn after(mut self, token: Token) -> Self {
         self.from = Some(token);
         self
     }
 
-    /// From the last key to the first: beyond the service, which has no descending order. With [`top`](Self::top) it
-    /// gives the newest n of a partition whose RowKeys ascend with time. An entity costs about as much as a
-    /// [`Table::get`], and zones skip nothing.
+    /// Reads from the last key to the first, an extension: the service has no descending order.
+    /// With [`top`](Self::top) this returns the newest n entities of a partition with RowKeys that
+    /// ascend with time. An entity costs about as much as a [`Table::get`], and zones skip nothing.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -161,23 +165,25 @@ impl Query {
         self
     }
 
-    /// How long reading a page may take before it ends early, with a token; 5 s unless told otherwise. The clock is
-    /// looked at between stretches of some thousands of rows, of fewer if the filter is long. Counts, aggregates and
-    /// iteration have no such budget, and planning is outside of it.
+    /// The time for reading a page, after which it ends early with a token; 5 s by default. The
+    /// clock is read between stretches of some thousands of rows, or fewer if the filter is long.
+    /// Counts, aggregates and iteration have no such budget, and planning is not included in it.
     pub fn time_budget(mut self, time: Duration) -> Self {
         self.limits.time = time;
         self
     }
 
-    /// A page ends with the entity that brings it to this many bytes by the size formula; 4 MiB unless told otherwise.
+    /// The size of a page: it ends with the entity at which the sum of sizes, by the size formula,
+    /// reaches this many bytes; 4 MiB by default.
     pub fn byte_budget(mut self, bytes: usize) -> Self {
         self.limits.bytes = bytes;
         self
     }
 
-    /// Pages as a busy service cuts them, by a seed: short ones, empty ones, and ones that end between two partitions.
-    /// For tests of applications: all that a reader who follows tokens sees is the same. A query for one point is
-    /// answered whole, as there. In reverse this does nothing.
+    /// Ends pages as a busy service does, controlled by a seed: short pages, empty ones, and ones
+    /// that end between two partitions. For tests of applications: a reader that follows the tokens
+    /// sees the same entities. A query for a single point is answered completely, as by the
+    /// service. No effect in reverse.
     pub fn service_like(mut self, seed: u64) -> Self {
         self.limits.seed = Some(seed);
         self

@@ -1,8 +1,8 @@
-//! What a comparison means: the one place that decides it for evaluation, planning and zones.
+//! The semantics of comparisons, defined here for evaluation, planning and zones.
 //!
 //! Invariants
 //! * two-valued: a comparison with an absent property is false, and `not` makes that true;
-//! * a property whose type does not fit the literal's counts as less than it.
+//! * a property of a type that does not match the literal's counts as less than it.
 //!
 //! Not here: the tree (`tree`), key intervals (`plan`).
 
@@ -13,7 +13,7 @@ use crate::model::{Value, ValueRef, utf16_cmp};
 use super::tree::{CompareOp, Node, Property};
 
 impl CompareOp {
-    /// True if `property op literal` holds for a property that is so ordered to the literal.
+    /// True if `property op literal` holds for a property with this order relative to the literal.
     #[inline]
     pub(crate) fn admits(self, ordering: Ordering) -> bool {
         match self {
@@ -38,7 +38,7 @@ impl CompareOp {
     }
 }
 
-/// True if `property op literal`; `None` is an absent property.
+/// Evaluates `property op literal`; `None` is an absent property.
 #[inline]
 pub(crate) fn compare(property: Option<ValueRef<'_>>, op: CompareOp, literal: &Value) -> bool {
     let Some(property) = property else { return false };
@@ -48,7 +48,7 @@ pub(crate) fn compare(property: Option<ValueRef<'_>>, op: CompareOp, literal: &V
     }
 }
 
-/// How a property is ordered to a literal; `None` if one of them is NaN.
+/// The order of a property relative to a literal; `None` if one of them is NaN.
 #[inline]
 pub(crate) fn order(property: ValueRef<'_>, literal: ValueRef<'_>) -> Option<Ordering> {
     use ValueRef::{Binary, Boolean, DateTime, Double, Guid, Int32, Int64, String};
@@ -64,12 +64,12 @@ pub(crate) fn order(property: ValueRef<'_>, literal: ValueRef<'_>) -> Option<Ord
         (Double(a), Int64(b)) => return a.partial_cmp(&(b as f64)),
         (DateTime(a), DateTime(b)) => a.cmp(&b),
         (Guid(a), Guid(b)) => a.cmp(&b),
-        // Types that do not fit. Widening is for the property's side only: an Int32 is not `5L`.
+        // Types do not match. Only the property is widened: an Int32 is not `5L`.
         _ => Ordering::Less,
     })
 }
 
-/// True if a thing with the properties that `lookup` finds meets the condition.
+/// Evaluates the condition on the properties that `lookup` returns.
 pub(crate) fn holds<'v>(node: &Node, lookup: &dyn Fn(&Property) -> Option<ValueRef<'v>>) -> bool {
     match node {
         Node::All => true,

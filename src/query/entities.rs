@@ -1,4 +1,4 @@
-//! The rows of a query one by one: as entities, or where they lie.
+//! The rows of a query one by one: as entities, or in place.
 
 use std::ops::ControlFlow;
 
@@ -16,13 +16,13 @@ pub struct Entities {
     cursor: Result<Cursor<Evaluator>>,
     projector: Option<Projector>,
     left: usize,
-    /// How many were asked for.
+    /// The maximum number of entities requested.
     top: usize,
     table: Table,
 }
 
 impl Query {
-    /// Calls `with` with each row where it lies, without copying it, until it breaks.
+    /// Calls `with` with each row in place, without copying it, until it breaks.
     ///
     /// # Errors
     /// As [`page`](Self::page), and those of `with`.
@@ -80,7 +80,7 @@ impl Drop for Entities {
 }
 
 impl Entities {
-    /// The query is over: a slow one is kept.
+    /// Ends the query, which is logged if it was slow.
     fn finish(&mut self) {
         let returned = (self.top - self.left) as u64;
         if let Ok(cursor) = &mut self.cursor {
@@ -107,7 +107,8 @@ impl Iterator for Entities {
                 self.finish();
                 self.left = 0;
             }
-            // Every later call returns the error again: a failed scan neither looks complete nor goes on.
+            // Every later call returns the error again: a failed scan neither appears complete nor
+            // continues.
             Err(error) => self.cursor = Err(error.clone()),
         }
         next.transpose()
@@ -120,7 +121,7 @@ impl std::fmt::Debug for Entities {
     }
 }
 
-/// The next entity, which is booked as read of `booked`.
+/// The next entity; it is charged as a read of the table `booked`, if given.
 #[inline]
 fn advance(
     cursor: &mut Cursor<Evaluator>,
@@ -143,7 +144,7 @@ fn advance(
     }
 }
 
-/// The same of a view.
+/// The entity of a row view, projected if there is a projector.
 #[inline]
 pub(super) fn projected(row: &RowView<'_>, projector: &mut Option<Projector>) -> Result<Entity> {
     match projector {

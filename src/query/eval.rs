@@ -1,11 +1,13 @@
-//! Filters compiled once a shape: each comparison knows its property's offset and its literal's bytes.
+//! Filters compiled once per shape: each comparison knows its property's offset and its literal's
+//! bytes.
 //!
 //! Invariants
-//! * the answer is that of `compare`, which says what comparisons mean;
-//! * nothing is allocated for a row, unless it describes itself;
-//! * what a comparison needs not know is not read: absent and mismatched properties are constants of a shape.
+//! * the result equals that of `compare`, which defines the semantics of comparisons;
+//! * nothing is allocated for a row, unless it is self-describing;
+//! * comparisons read only the values they need: absent and mismatched properties are constants of
+//!   a shape.
 //!
-//! Not here: which rows there are to ask about (`lsm::read::scan`), whole blocks (`prune`).
+//! Not here: the rows to evaluate (`lsm::read::scan`), whole blocks (`prune`).
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -23,17 +25,19 @@ use crate::model::{EdmType, RowRef, Seq, Shape, Value, VariablePlace, utf16_cmp}
 use super::prune::{Masks, masks};
 use super::tree::{CompareOp, Comparison, Node, Property};
 
-/// A filter that remembers what it became for each shape it met.
+/// A filter that caches its compiled form for each shape.
 pub(crate) struct Evaluator {
-    /// `None`: every row.
+    /// `None` matches every row.
     node: Option<Node>,
-    /// How many comparisons it has, and after how many rows that is work enough to look at a clock.
+    /// The number of comparisons of the filter; `stretch` is the number of rows between reads of a
+    /// clock.
     comparisons: usize,
     stretch: u64,
-    /// True if it asks about anything that zones know.
+    /// True if the filter refers to anything that zones contain.
     asks_zones: bool,
     programs: Vec<Program>,
-    /// Where the program of a shape is, by the shape's address; the programs keep the shapes.
+    /// The index of the program of a shape, by the shape's address; the programs keep the shapes
+    /// alive.
     by_shape: HashMap<usize, usize>,
     last: usize,
 }
@@ -53,7 +57,7 @@ enum Expr {
     Not(Box<Expr>),
 }
 
-/// A comparison with a property that rows of the shape have, in a type that the literal can be compared with.
+/// A comparison with a property that rows of the shape have, in a type comparable with the literal.
 #[derive(Debug, PartialEq)]
 enum Test {
     Boolean { at: usize, op: CompareOp, value: bool },
@@ -80,18 +84,18 @@ struct Within<T> {
 /// Bytes in two pieces, one after the other.
 pub(super) type TwoParts<'a> = (&'a [u8], &'a [u8]);
 
-/// What is known of a row; its key is in two parts.
+/// The known parts of a row; its key is in two parts.
 pub(super) struct Fields<'a> {
     pub(super) key: TwoParts<'a>,
     pub(super) seq: Seq,
     pub(super) body: &'a [u8],
 }
 
-/// Programs are forgotten, and compiled again, beyond this many comparisons in all of them.
+/// Beyond this many comparisons in all programs, they are discarded and compiled again.
 const COMPARISONS_MAX: usize = 128 << 10;
-/// How many comparisons are made between two looks at a clock.
+/// The number of comparisons between two reads of a clock.
 const STRETCH_COMPARISONS: u64 = 128 << 10;
-/// How many rows at the most, and at the least.
+/// The minimum and maximum number of rows between them.
 const STRETCH_ROWS: (u64, u64) = (64, 16 << 10);
 
 impl Evaluator {
@@ -134,8 +138,8 @@ impl Evaluator {
         self.test_other(fields, row)
     }
 
-    /// Calls `with` with slot, fields and entry of each visible row of `run` that matches. The body among the fields
-    /// is the row's only if there is anything to test.
+    /// Calls `with` with slot, fields and entry of each visible row of `run` that matches. The body
+    /// in the fields is that of the row only if there is a filter.
     #[inline]
     pub(super) fn visit<'a>(
         &mut self,
@@ -145,7 +149,7 @@ impl Evaluator {
         self.ask::<false>(run, with)
     }
 
-    /// The same; of rows that a newer version in the run hides, too, if `HIDDEN`.
+    /// The same; with `HIDDEN`, also for rows hidden by a newer version in the run.
     #[inline]
     fn ask<'a, const HIDDEN: bool>(
         &mut self,
@@ -154,7 +158,8 @@ impl Evaluator {
     ) -> Result<()> {
         let prefix = run.prefix();
         let filters = self.node.is_some();
-        // The head of rows whose program is the last one: one byte tells, and the shape is not looked up.
+        // The head of rows that use the last program: one byte identifies it, without a lookup of
+        // the shape.
         let mut known = None;
         let ask = |slot, entry: &BlockEntry<'a>| {
             let head = entry.row.split_first();
@@ -374,7 +379,7 @@ impl<T: PartialOrd + Copy> Within<T> {
 }
 
 impl CompareOp {
-    /// As IEEE 754 says: nothing but `ne` holds for a NaN.
+    /// As in IEEE 754: only `ne` holds for a NaN.
     #[inline]
     fn accepts_partial(self, a: f64, b: f64) -> bool {
         match self {
@@ -408,7 +413,7 @@ fn asks_zones(node: &Node) -> bool {
     }
 }
 
-/// The filter for rows of `shape`, constants folded.
+/// The filter for rows of `shape`, with constants folded.
 fn compile(node: &Node, shape: &Shape) -> Expr {
     let all = |nodes: &[Node], neutral: bool| {
         let mut list = Vec::with_capacity(nodes.len());
@@ -458,12 +463,12 @@ fn compile_comparison(comparison: &Comparison, shape: &Shape) -> Expr {
         },
         _ => None,
     };
-    // A property of a type that the literal is not compared with counts as less than it.
+    // A property of a type that is not comparable with the literal counts as less.
     let mismatch = Expr::Const(matches!(op, CompareOp::Ne | CompareOp::Lt | CompareOp::Le));
     test.map_or(mismatch, Expr::Test)
 }
 
-/// The test of property `index` of the shape; `None` if its type does not agree with the literal's.
+/// The test of property `index` of the shape; `None` if its type does not match the literal's.
 fn compile_named(op: CompareOp, value: &Value, shape: &Shape, index: usize) -> Option<Test> {
     let edm = shape.property(index).1;
     let at = if edm.fixed_width().is_some() { shape.fixed_offset(index) } else { 0 };
@@ -496,11 +501,11 @@ fn compile_named(op: CompareOp, value: &Value, shape: &Shape, index: usize) -> O
     })
 }
 
-/// Compares what is in two parts with a whole.
+/// Compares bytes in two parts with a contiguous text.
 fn compare_parts((first, second): (&[u8], &[u8]), whole: &[u8]) -> Ordering {
     match whole.split_at_checked(first.len()) {
         Some((start, rest)) => first.cmp(start).then_with(|| second.cmp(rest)),
-        // `first` alone is longer: it cannot be equal.
+        // `first` alone is longer, so the two cannot be equal.
         None => first.cmp(whole),
     }
 }
@@ -511,7 +516,7 @@ mod tests {
     use crate::model::{ShapeRef, ValueRef};
     use crate::query::filter::{Filter, prop};
 
-    /// Many shapes times a long filter: what is kept is bounded by both together.
+    /// Many shapes with a long filter: the cache is bounded by the comparisons in all programs.
     #[test]
     fn compiled_filters_are_bounded_by_their_comparisons() {
         let filter = Filter::any((0..1_000).map(|i| prop("A").eq(i)));

@@ -1,11 +1,12 @@
-//! Carrying a plan out: interval after interval, in one state of the database.
+//! Execution of a plan: interval after interval, in one state of the database.
 //!
 //! Invariants
-//! * everything that one cursor reads is one state: a view and a Seq, taken when it begins;
-//! * rows come in key order, or in its reverse, and each at most once;
-//! * a cursor that worked long without finding a row says so: whoever has a budget looks at it then.
+//! * a cursor reads a single state: a view and a Seq, pinned when it begins;
+//! * rows are returned in ascending or descending key order, each at most once;
+//! * a cursor that has examined many rows without a match pauses, so that callers can check a
+//!   budget.
 //!
-//! Not here: where pages end (`page`), what was found about a plan (`explain`).
+//! Not here: the end of a page (`page`), reports about a plan (`explain`).
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -22,48 +23,48 @@ use super::key_range::KeyRange;
 use super::token::token;
 use super::tree::Node;
 
-/// A query being carried out.
+/// The execution of a query.
 pub(super) struct Cursor<F> {
     view: ReadView,
     filter: F,
     intervals: Intervals,
-    /// Made for the first interval that is no point, and for all that follow.
+    /// Created for the first interval that is not a point, and reused for all later ones.
     scan: Option<Box<Scan>>,
-    /// What the current row is in.
+    /// The source of the current row.
     place: Place,
     counts: Counts,
-    /// Rows looked at that the load of their range does not show yet.
+    /// Examined rows that are not yet counted for the load of their range.
     uncounted: u64,
-    /// How many rows will be asked for at the most, if each that is read is handed out.
+    /// The maximum number of rows that will be requested, if each row read is returned.
     rows_max: Option<usize>,
-    /// Only if slow queries are kept.
+    /// Present only if slow queries are logged.
     pub(super) slow: Option<Box<SlowWatch>>,
 }
 
-/// A query under way, if slow ones are kept.
+/// A running query, if slow queries are logged.
 pub(super) struct SlowWatch {
     pub(super) query: Query,
     pub(super) since: Duration,
 }
 
-/// What a cursor did.
+/// The work done by a cursor.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
-    /// Rows and tombstones looked at, whether visible or not.
+    /// Rows and tombstones examined, visible or not.
     pub(super) rows: u64,
     pub(super) points: u64,
     pub(super) read: ReadCounts,
 }
 
-/// The intervals that are still to be read, and whether backwards.
+/// The intervals still to be read, and the direction.
 struct Intervals {
     spans: Vec<Interval>,
-    /// How many were taken.
+    /// Number of intervals begun.
     taken: usize,
     reverse: bool,
 }
 
-/// Some keys to read, all in one table.
+/// A span of keys to read, within one table.
 struct Interval {
     span: Span,
     is_point: bool,
@@ -78,24 +79,24 @@ enum Place {
     Reverse(Box<ReverseScan>),
 }
 
-/// A row found by its key, copied: what it was found in is not held.
+/// A row found by its key; copied, so that its source is not pinned.
 struct Point {
     key: Box<[u8]>,
     seq: Seq,
     row: Row,
 }
 
-/// What a look-up costs, in rows looked at.
+/// The cost of a point lookup, in examined rows.
 const POINT_COST: u64 = 4;
-/// A load shows rows that were looked at in portions of this.
+/// Examined rows are added to the load in portions of this size.
 const PORTION: u64 = 16;
-/// What a scan counts for beside its full portions: what is left behind them at its end, on average.
+/// The rows counted for a scan in addition to its full portions: the average remainder at its end.
 const SCAN_COST: u64 = PORTION / 2;
-/// What beginning an interval costs, in rows looked at.
+/// The cost of beginning an interval, in examined rows.
 const SEEK_COST: u64 = 32;
 
 impl SlowWatch {
-    /// Begins to measure; `None` if nobody wants to know.
+    /// Starts the measurement; `None` if slow queries are not logged.
     #[inline]
     fn begin(query: &Query) -> Option<Box<Self>> {
         query.table.engine.env().options.slow_query?;
@@ -105,8 +106,8 @@ impl SlowWatch {
 }
 
 impl<F: RowFilter> Cursor<F> {
-    /// A cursor over the intervals of a plan in `table`, as far as they lie in the query's range and not before its
-    /// token.
+    /// A cursor over the intervals of a plan in `table`, restricted to the query's range and to the
+    /// positions from its token on.
     pub(super) fn new(
         view: ReadView,
         filter: F,
@@ -142,7 +143,7 @@ impl<F: RowFilter> Cursor<F> {
         Self { view, filter, intervals, scan, place, counts, uncounted, rows_max, slow }
     }
 
-    /// Goes to the next row that matches.
+    /// Advances to the next matching row.
     ///
     /// # Errors
     /// Damage and disk errors; the cursor must not be used after one.
@@ -162,8 +163,8 @@ impl<F: RowFilter> Cursor<F> {
         self.advance_further()
     }
 
-    /// Calls `with` with rows that are decided about already, at most `max`, until it breaks; what follows them
-    /// [`advance`](Self::advance) goes to.
+    /// Calls `with` with rows whose filter result is already known, at most `max`, until it breaks.
+    /// [`advance`](Self::advance) continues after them.
     ///
     /// # Errors
     /// As [`advance`](Self::advance), and those of `with`.
@@ -190,7 +191,7 @@ impl<F: RowFilter> Cursor<F> {
         Ok(all)
     }
 
-    /// As [`advance`](Self::advance), where nothing is decided yet.
+    /// Like [`advance`](Self::advance), without rows whose filter result is already known.
     fn advance_further(&mut self) -> Result<Step> {
         let mut left = self.filter.stretch();
         loop {
@@ -213,7 +214,7 @@ impl<F: RowFilter> Cursor<F> {
         }
     }
 
-    /// Goes on in the current interval, and takes what it looked at from `left`.
+    /// Continues in the current interval, and subtracts the examined rows from `left`.
     fn advance_in_place(&mut self, left: &mut u64) -> Result<Step> {
         let (step, looked) = match (&mut self.place, &mut self.scan) {
             (Place::Scan, Some(scan)) => {
@@ -234,12 +235,12 @@ impl<F: RowFilter> Cursor<F> {
         Ok(step)
     }
 
-    /// Counts rows as read where the cursor stands.
+    /// Adds the examined rows to the load at the cursor's position.
     fn count_rows(&mut self) {
         let key = match (&self.place, &self.scan) {
             (Place::Scan, Some(scan)) if scan.is_valid() => scan.key(),
             (Place::Reverse(scan), _) if scan.is_valid() => scan.key(),
-            // Its end: the interval began in the same range, or in one that was read too.
+            // At the end: the interval began in the same range, or in one that was read as well.
             _ => match self.intervals.current() {
                 Some(interval) => &interval.span.low,
                 None => return,
@@ -250,7 +251,7 @@ impl<F: RowFilter> Cursor<F> {
         self.uncounted = 0;
     }
 
-    /// The current row. Requires that the cursor stands on one.
+    /// The current row. Requires that the cursor is on a row.
     #[inline(always)]
     pub(super) fn row(&self) -> Result<ScanRow<'_>> {
         match (&self.place, &self.scan) {
@@ -261,8 +262,9 @@ impl<F: RowFilter> Cursor<F> {
         }
     }
 
-    /// The key, or a bound, at which a reader that stops now goes on; `None` at the end. In the direction of reading,
-    /// all rows before it that match were handed out, and none at it or behind it, but for the current row.
+    /// The key, or a bound, at which a reader that stops now can continue; `None` at the end. In
+    /// the direction of reading, all matching rows before it were returned, and none at or after
+    /// it, except for the current row.
     pub(super) fn position(&self) -> Option<&[u8]> {
         match (&self.place, &self.scan) {
             (Place::Scan, Some(scan)) if scan.is_valid() => Some(scan.key()),
@@ -272,7 +274,7 @@ impl<F: RowFilter> Cursor<F> {
         }
     }
 
-    /// The filter, with what it remembers.
+    /// The filter, with its state.
     pub(super) fn into_filter(self) -> F {
         self.filter
     }
@@ -289,7 +291,7 @@ impl<F: RowFilter> Cursor<F> {
         counts
     }
 
-    /// The ranges of the table that the intervals touch.
+    /// The number of ranges of the table that the intervals touch.
     pub(super) fn ranges(&self) -> usize {
         let spans = self.intervals.spans.iter().map(|interval| &interval.span);
         self.view.ranges(spans)
@@ -300,7 +302,8 @@ impl<F: RowFilter> Cursor<F> {
         self.intervals.spans.iter().any(|interval| interval.span.overlaps(span))
     }
 
-    /// A key, or a bound, of the one partition that all intervals lie in, if there is one.
+    /// A key, or a bound, of the only partition that contains all intervals; `None` if there is
+    /// none.
     pub(super) fn partition(&self) -> Option<Vec<u8>> {
         let mut lows = self.intervals.spans.iter().map(|interval| &*interval.span.low);
         let first = partition_of(lows.next()?)?;
@@ -312,7 +315,7 @@ impl<F: RowFilter> Cursor<F> {
         self.intervals.spans.iter().all(in_it).then(|| first.to_vec())
     }
 
-    /// Begins the next interval, which there is; the result is its cost in rows.
+    /// Begins the next interval, which must exist; returns its cost in rows.
     fn next_interval(&mut self) -> Result<u64> {
         self.end_interval();
         debug_assert!(self.intervals.taken < self.intervals.spans.len(), "an interval is left");
@@ -357,19 +360,19 @@ impl<F: RowFilter> Cursor<F> {
 }
 
 impl Intervals {
-    /// The one that was begun last.
+    /// The interval begun last.
     fn current(&self) -> Option<&Interval> {
         self.spans.get(self.taken.checked_sub(1)?)
     }
 
-    /// Where to go on between two intervals; `None` at the end.
+    /// The position at which to continue between two intervals; `None` at the end.
     fn position(&self) -> Option<&[u8]> {
         let next = self.spans.get(self.taken)?;
         if !self.reverse {
             return Some(&next.span.low);
         }
-        // A position backwards includes its key, and so cannot lie right below one. At the low end of the interval that
-        // was left nothing is handed out twice, for nothing of it was handed out at all.
+        // A reverse position includes its key, so it cannot be right below a key. Resuming at the
+        // low end of the finished interval returns no row twice: no row of it was returned.
         let left = self.taken.checked_sub(1).and_then(|left| self.spans.get(left));
         left.map(|left| &*left.span.low)
     }
@@ -381,7 +384,7 @@ impl Point {
     }
 }
 
-/// What may be read of the plan's intervals; `None`: all.
+/// The part of the plan's intervals that may be read; `None` means all of it.
 fn bound(query: &Query, table: TableId) -> Option<Span> {
     // Without a filter the plan is the range.
     let range = match query.filter.node() {
@@ -396,11 +399,11 @@ fn bound(query: &Query, table: TableId) -> Option<Span> {
         false => Span::new(&before_row(table, pk, rk), None),
     };
     let Some(range) = range else { return Some(part) };
-    // Where the two have nothing in common, nothing may be read: any empty span says so.
+    // If the two are disjoint, nothing is read: any empty span expresses that.
     Some(range.intersect(&part).unwrap_or_else(|| Span::new(&[], Some(&[]))))
 }
 
-/// Behind all keys that begin with `prefix`, a partition with its separator.
+/// The bound after all keys that begin with `prefix`, a partition with its separator.
 fn after_prefix(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     if let Some(last) = end.last_mut() {
@@ -413,7 +416,8 @@ fn is_possible(pk: &str, rk: &str) -> bool {
     check_key(KeyPart::PartitionKey, pk).is_ok() && check_key(KeyPart::RowKey, rk).is_ok()
 }
 
-/// True if a token may name the bound: a literal of the filter may hold what tokens, like keys, must not.
+/// True if a token may name the bound: a literal of the filter may contain characters that tokens,
+/// like keys, must not.
 fn is_nameable(bound: &[u8]) -> bool {
     let key = |text: &str| text.strip_suffix('\u{1}').unwrap_or(text).to_owned();
     token(bound).is_ok_and(|at| is_possible(&key(&at.partition_key), &key(&at.row_key)))

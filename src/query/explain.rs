@@ -1,4 +1,4 @@
-//! What a query took: its plan in the service's words, what was read, what was skipped, and the time.
+//! The cost of a query: its plan in the service's terms, the data read and skipped, and the time.
 //!
 //! Not here: the plan itself (`plan`), JSON (`json`).
 
@@ -14,7 +14,7 @@ use super::builder::Query;
 use super::exec::{Counts, Cursor};
 use super::plan::{Class, Plan};
 
-/// What a query took.
+/// The cost of a query.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -37,7 +37,7 @@ pub struct Explain {
     laps: Laps,
 }
 
-/// What the phases of a query took.
+/// The times of the phases of a query.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Laps {
     pub(super) planning: Duration,
@@ -45,7 +45,7 @@ pub(super) struct Laps {
     pub(super) building: Duration,
 }
 
-/// Tells the phases of a query apart; does not ask the clock if nobody wants to know.
+/// Measures the phases of a query; does not read the clock unless it is on.
 pub(super) struct Watch<'q> {
     clock: &'q dyn Clock,
     on: bool,
@@ -53,7 +53,7 @@ pub(super) struct Watch<'q> {
     pub(super) laps: Laps,
 }
 
-/// How many intervals the text form lists.
+/// The maximum number of intervals in the text form.
 const INTERVALS_SHOWN: usize = 8;
 
 impl Explain {
@@ -82,7 +82,7 @@ impl Explain {
         self.laps = laps;
     }
 
-    /// Of a query that is over, and was measured as a whole.
+    /// The explanation of a finished query that was measured as a whole.
     pub(super) fn of_slow<F: RowFilter>(
         query: &Query,
         cursor: &Cursor<F>,
@@ -95,79 +95,83 @@ impl Explain {
         explain
     }
 
-    /// The filter's text; empty if all entities were asked for.
+    /// The filter's text; empty if all entities were requested.
     pub fn filter(&self) -> &str {
         &self.filter
     }
 
-    /// What was done, in the service's words: `Point query`, `Row range scan`, `Partition scan`, …
+    /// The class of the plan, in the service's terms: `Point query`, `Row range scan`, `Partition
+    /// scan`, …
     pub fn class(&self) -> &'static str {
         self.class_of(|plan| plan.class).0
     }
 
-    /// How well that does: what it costs, and when it is good.
+    /// The rating of the class: its cost, and when it is good.
     pub fn rating(&self) -> &'static str {
         self.class_of(|plan| plan.class).1
     }
 
-    /// What the service would do with the same filter: it reads whole partitions or tables for many an `or`.
+    /// The class of the same filter in Azure Table storage, which reads whole partitions or tables
+    /// for many filters with `or`.
     pub fn service_class(&self) -> &'static str {
         self.class_of(|plan| plan.service_class).0
     }
 
-    /// The intervals of keys that the plan reads, in order; with a token, what lies before it in them was not read.
+    /// The key intervals that the plan reads, in order. With a token, the parts of them before it
+    /// were not read.
     pub fn intervals(&self) -> Vec<String> {
         let plan = self.plan.iter();
         plan.flat_map(|plan| &plan.intervals).map(ToString::to_string).collect()
     }
 
-    /// What rows in the intervals were asked; `None` if nothing.
+    /// The filter evaluated on rows in the intervals; `None` if there is none.
     pub fn rest(&self) -> Option<String> {
         self.plan.as_ref()?.rest.as_ref().map(ToString::to_string)
     }
 
-    /// Ranges of the table that the intervals touch.
+    /// The number of ranges of the table that the intervals touch.
     pub fn ranges(&self) -> u64 {
         self.ranges as u64
     }
 
-    /// Table files that were read forwards. Look-ups of points, and reading backwards, go through the index of each file
-    /// and are not counted here.
+    /// The number of table files read forwards. Point lookups and reverse scans use the index of
+    /// each file and are not counted here.
     pub fn files_read(&self) -> u64 {
         self.counts.read.files
     }
 
-    /// Table files in the intervals that were not read because no row in them could match.
+    /// The number of table files in the intervals that were skipped because no row could match.
     pub fn files_skipped(&self) -> u64 {
         self.counts.read.files_skipped
     }
 
-    /// Blocks of rows that were read, likewise.
+    /// The number of blocks of rows read, with the same exceptions.
     pub fn blocks_read(&self) -> u64 {
         self.counts.read.blocks
     }
 
-    /// Blocks of rows that were not read because no row in them could match; for counts also because every row does.
+    /// The number of blocks of rows that were skipped because no row could match. For counts, also
+    /// those in which every row matches.
     pub fn blocks_skipped(&self) -> u64 {
         self.counts.read.blocks_skipped
     }
 
-    /// Entities that were looked up by their keys.
+    /// The number of entities looked up by their keys.
     pub fn points(&self) -> u64 {
         self.counts.points
     }
 
-    /// Versions of rows that were looked at, those not visible and tombstones included.
+    /// The number of row versions examined, including invisible ones and tombstones.
     pub fn rows_looked_at(&self) -> u64 {
         self.counts.rows
     }
 
-    /// Entities returned.
+    /// The number of entities returned.
     pub fn rows_returned(&self) -> u64 {
         self.returned
     }
 
-    /// The time for the plan.
+    /// The time for planning.
     pub fn planning_time(&self) -> Duration {
         self.laps.planning
     }
@@ -177,7 +181,7 @@ impl Explain {
         self.laps.finding
     }
 
-    /// The time for making entities of what was found.
+    /// The time for building entities from the found rows.
     pub fn building_time(&self) -> Duration {
         self.laps.building
     }
@@ -229,7 +233,7 @@ impl<'q> Watch<'q> {
         Self { clock, on, last, laps: Laps::default() }
     }
 
-    /// True if somebody wants to know what each row takes.
+    /// True if the time of each row is measured.
     pub(super) fn is_on(&self) -> bool {
         self.on
     }
@@ -248,7 +252,8 @@ impl<'q> Watch<'q> {
 }
 
 impl Query {
-    /// Reads all that the query would, and says what it took: intervals, files, blocks, rows, time.
+    /// Executes the query without returning entities, and reports its cost: intervals, files,
+    /// blocks, rows, time.
     ///
     /// # Errors
     /// As [`page`](Self::page).

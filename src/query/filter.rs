@@ -1,8 +1,9 @@
 //! Filters: the public form of the tree of comparisons, and its text.
 //!
-//! Invariant: a filter's text, if it has one, parses back to it; a text that means something else is never written.
+//! Invariant: a filter's text, if it has one, parses back to it; no text with another meaning is
+//! ever written.
 //!
-//! Not here: how the text is read (`parse`), what a comparison means (`compare`), key intervals (`plan`).
+//! Not here: parsing (`parse`), the semantics of comparisons (`compare`), key intervals (`plan`).
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,10 +14,10 @@ use crate::model::{Entity, Value, ValueRef};
 use super::tree::{CompareOp, Comparison, DEPTH_MAX, Node, Property};
 use super::{compare, parse};
 
-/// A condition on entities; the empty filter is met by all.
+/// A condition on entities; the empty filter matches all.
 ///
-/// It comes from the service's filter language or from [`prop`], and prints as that language. Values given to
-/// [`prop`] are bound as they are: quotes in them are no danger.
+/// It is parsed from the service's filter language or built with [`prop`], and prints as that
+/// language. Values passed to [`prop`] are bound literally: quotes in them are safe.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -42,7 +43,7 @@ pub struct Filter {
 #[derive(Clone, Debug)]
 pub struct Prop(Property);
 
-/// The property of this name; `PartitionKey`, `RowKey` and `Timestamp` are those of the system.
+/// The property of this name; `PartitionKey`, `RowKey` and `Timestamp` are the system properties.
 ///
 /// ```
 /// use rowstone::prop;
@@ -69,7 +70,7 @@ impl Filter {
         Filter::partition(partition_key).and(Prop(Property::RowKey).eq(row_key.into()))
     }
 
-    /// The entities of one partition whose RowKeys start with `prefix`.
+    /// The entities of one partition with RowKeys that start with `prefix`.
     ///
     /// ```
     /// use rowstone::Filter;
@@ -86,7 +87,7 @@ impl Filter {
         }
     }
 
-    /// The entities that meet at least one of `filters`: none, if there are none.
+    /// The entities that meet at least one of `filters`; no entity if there are no filters.
     ///
     /// ```
     /// use rowstone::Filter;
@@ -97,31 +98,33 @@ impl Filter {
         filters.into_iter().reduce(Filter::or).unwrap_or(Filter { node: Node::none() })
     }
 
-    /// The entities that meet all of `filters`: every entity, if there are none.
+    /// The entities that meet all of `filters`; every entity if there are no filters.
     pub fn every(filters: impl IntoIterator<Item = Filter>) -> Filter {
         filters.into_iter().fold(Filter::all(), Filter::and)
     }
 
-    /// The entities that meet both.
+    /// The entities that meet both filters.
     #[must_use]
     pub fn and(self, other: Filter) -> Filter {
         Filter { node: self.node.and(other.node) }
     }
 
-    /// The entities that meet one or both.
+    /// The entities that meet at least one of both filters.
     #[must_use]
     pub fn or(self, other: Filter) -> Filter {
         Filter { node: self.node.or(other.node) }
     }
 
-    /// The entities that do not meet it, among them those that lack what it compares. The same as `!filter`.
+    /// The entities that do not meet the filter, including those without the compared property. The
+    /// same as `!filter`.
     #[expect(clippy::should_implement_trait, reason = "it is implemented; this needs no import")]
     #[must_use]
     pub fn not(self) -> Filter {
         Filter { node: self.node.negated() }
     }
 
-    /// True if `entity` meets the condition. An entity that was not read from a table has no Timestamp.
+    /// True if `entity` meets the condition. An entity that was not read from a table has no
+    /// Timestamp.
     pub fn matches(&self, entity: &Entity) -> bool {
         compare::holds(&self.node, &|property| match property {
             Property::PartitionKey => Some(ValueRef::String(entity.partition_key())),
@@ -131,7 +134,7 @@ impl Filter {
         })
     }
 
-    /// Parses a filter; beside an error the index of the character that it points at, if it points at one.
+    /// Parses a filter; an error includes the index of the character that it refers to, if any.
     #[cfg(feature = "cli")]
     pub(crate) fn parse_placed(text: &str) -> Result<Filter, (Error, Option<usize>)> {
         parse::parse_placed(text).map(|node| Filter { node })
@@ -142,7 +145,7 @@ impl Filter {
         &self.node
     }
 
-    /// Refuses a filter that was nested too deeply, of which nothing is left.
+    /// Refuses a filter that was nested too deeply and was therefore discarded.
     pub(crate) fn check(&self) -> Result<()> {
         match self.node {
             Node::TooDeep => {
@@ -155,32 +158,32 @@ impl Filter {
 }
 
 impl Prop {
-    /// Equal to `value`, and of a type that fits.
+    /// Equal to `value`, and of a matching type.
     pub fn eq(self, value: impl Into<Value>) -> Filter {
         self.compare(CompareOp::Eq, value.into())
     }
 
-    /// There, and not equal to `value`, or of a type that does not fit.
+    /// Present, and not equal to `value` or of another type.
     pub fn ne(self, value: impl Into<Value>) -> Filter {
         self.compare(CompareOp::Ne, value.into())
     }
 
-    /// There, and less than `value`, or of a type that does not fit.
+    /// Present, and less than `value` or of another type.
     pub fn lt(self, value: impl Into<Value>) -> Filter {
         self.compare(CompareOp::Lt, value.into())
     }
 
-    /// There, and at most `value`, or of a type that does not fit.
+    /// Present, and at most `value` or of another type.
     pub fn le(self, value: impl Into<Value>) -> Filter {
         self.compare(CompareOp::Le, value.into())
     }
 
-    /// Greater than `value`, and of a type that fits.
+    /// Greater than `value`, and of a matching type.
     pub fn gt(self, value: impl Into<Value>) -> Filter {
         self.compare(CompareOp::Gt, value.into())
     }
 
-    /// At least `value`, and of a type that fits.
+    /// At least `value`, and of a matching type.
     pub fn ge(self, value: impl Into<Value>) -> Filter {
         self.compare(CompareOp::Ge, value.into())
     }
@@ -207,7 +210,7 @@ impl Default for Filter {
 impl FromStr for Filter {
     type Err = Error;
 
-    /// Parses a filter; blank text is the one that all entities meet.
+    /// Parses a filter; blank text is the filter that matches all entities.
     fn from_str(text: &str) -> Result<Filter> {
         parse::parse(text).map(|node| Filter { node })
     }
@@ -226,10 +229,10 @@ macro_rules! parsed_from {
 }
 parsed_from!(&str, String, &String);
 
-/// The text that parses back to the filter; nothing for the one that all entities meet.
+/// The text that parses back to the filter; empty for the filter that matches all entities.
 ///
-/// A property whose name the language cannot express, because it is no name or is one of the language's words, stands in
-/// braces, and the text does not parse.
+/// A property with a name that the language cannot express is written in braces, and the text does
+/// not parse. Such a name is not an identifier, or is one of the language's words.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.node, f)
@@ -302,18 +305,20 @@ fn write_literal(f: &mut fmt::Formatter<'_>, value: &Value) -> fmt::Result {
         Value::Int64(value) => write!(f, "{value}L"),
         Value::Double(value) if *value == f64::INFINITY => f.write_str("INF"),
         Value::Double(value) if *value == f64::NEG_INFINITY => f.write_str("-INF"),
-        // `Debug` always has a point or an exponent, and the fewest digits that give the number back.
+        // `Debug` always has a point or an exponent, and the fewest digits that read back as the
+        // number.
         Value::Double(value) => write!(f, "{value:?}"),
         Value::DateTime(time) => write!(f, "datetime'{time}'"),
         Value::Guid(guid) => write!(f, "guid'{guid}'"),
     }
 }
 
-/// The least text, by UTF-16 unit, that is greater than all that start with `prefix`; `None` if there is none.
+/// The least text, by UTF-16 unit, that is greater than all texts with this `prefix`; `None` if
+/// there is none.
 fn behind_prefix(prefix: &str) -> Option<String> {
     let mut chars: Vec<char> = prefix.chars().collect();
     while let Some(last) = chars.pop() {
-        // Characters of two units sort between D7FF and E000.
+        // Characters of two units sort between U+D7FF and U+E000.
         let next = match last {
             '\u{d7ff}' => Some('\u{10000}'),
             '\u{10ffff}' => Some('\u{e000}'),

@@ -1,4 +1,4 @@
-//! Contiguous spans of keys, as users name them.
+//! Contiguous spans of keys, as users specify them.
 
 use std::fmt;
 use std::ops::{Bound, RangeBounds};
@@ -11,8 +11,8 @@ use crate::format::key::{
 use crate::format::names::TableId;
 use crate::format::span::Span;
 
-/// A contiguous span of (PartitionKey, RowKey) in ordinal UTF-16 order. Bounds may hold any characters,
-/// also those that keys may not.
+/// A contiguous span of (PartitionKey, RowKey) in ordinal UTF-16 order. Bounds may contain any
+/// characters, including those forbidden in keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
     /// The table's own end on this side if there is none.
@@ -20,11 +20,11 @@ pub struct KeyRange {
     pub(super) high: Option<Edge>,
 }
 
-/// A place between keys: before or after a partition or a row.
+/// A position between keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Edge {
     pub(super) partition: String,
-    /// The place is at an end of the partition if there is none.
+    /// The table's end on this side.
     pub(super) row: Option<String>,
     pub(super) after: bool,
 }
@@ -74,7 +74,8 @@ impl KeyRange {
         Self { low, high }
     }
 
-    /// The keys of the one entity that can be in it, if it was made for one.
+    /// The keys of the only entity that can be in the range, if the range was made for a single
+    /// entity.
     pub(super) fn as_point(&self) -> Option<(&str, &str)> {
         let (low, high) = (self.low.as_ref()?, self.high.as_ref()?);
         // The empty text is the least, so a partition begins with it.
@@ -83,7 +84,7 @@ impl KeyRange {
         (is_point && low.partition == high.partition).then_some((&*low.partition, row))
     }
 
-    /// The partition, its first row key and the one behind the last, where they are bounds.
+    /// The partition, its first row key and the one after the last, if they are bounds.
     #[cfg(feature = "sim")]
     pub(crate) fn rows_of_partition(&self) -> [Option<&str>; 3] {
         let [low, high] = [&self.low, &self.high].map(Option::as_ref);
@@ -91,12 +92,12 @@ impl KeyRange {
         [partition, low.and_then(|low| low.row.as_deref()), high.and_then(|h| h.row.as_deref())]
     }
 
-    /// True if no key can be in it.
+    /// True if no key can be in the range.
     pub(super) fn is_empty(&self) -> bool {
         !self.is_plainly_full() && self.span(TableId(1)).is_empty()
     }
 
-    /// True for the rest of a partition and the whole table, which can be told from their texts.
+    /// True for the rest of a partition and the whole table, as far as their texts show that.
     fn is_plainly_full(&self) -> bool {
         match (&self.low, &self.high) {
             (None, None) => true,
@@ -108,7 +109,7 @@ impl KeyRange {
         }
     }
 
-    /// The range that [`span`](Self::span) makes this of, or one that the same keys are in.
+    /// The range from which [`span`](Self::span) makes this span, or one with the same keys.
     pub(crate) fn of_span(span: &Span, table: TableId) -> Result<Self> {
         let (start, end) = (table_start(table), table_end(table));
         let low = Some(&*span.low).filter(|low| *low > start.as_slice());
@@ -143,7 +144,7 @@ impl Edge {
         Self { row: Some(row.to_owned()), ..Self::of_partition(partition, after) }
     }
 
-    /// The place of a bound: behind a text if that has U+0001 at its end, which no key holds.
+    /// The position of a bound: after a text if the bound ends in U+0001, which no key contains.
     fn of_bound(bound: &[u8]) -> Result<Self> {
         let text = |bytes: &[u8]| {
             let text = decode_part(bytes).map_err(|e| Error::decode("span".as_ref(), 0, e));

@@ -1,12 +1,13 @@
 //! Sets of (PartitionKey, RowKey), as exact as filters over keys are, and their algebra.
 //!
-//! A set of texts is a list of cuts at which membership flips; a set of keys is a list of cuts
-//! between PartitionKeys, each with the set of RowKeys from there on. So union, intersection and
-//! complement are sweeps over two sorted lists.
+//! A set of texts is a list of cuts at which membership flips. A set of keys is a list of cuts
+//! between PartitionKeys, each with the set of RowKeys from there on. Union, intersection and
+//! complement are therefore sweeps over two sorted lists.
 //!
 //! Invariants
-//! * cuts ascend strictly, by UTF-16 unit, and what stands before and behind a cut differs;
-//! * no cut is at a text with U+0000: no key holds one, so all of them from `p\0` on are directly behind `p`.
+//! * cuts ascend strictly, by UTF-16 unit, and the contents before and after a cut differ;
+//! * no cut is at a text with U+0000: no key contains that character, so all texts from `p\0` on
+//!   are directly after `p`.
 //!
 //! Not here: filters and intervals (`plan`), bounds as bytes (`format::key`).
 
@@ -16,7 +17,7 @@ use std::sync::Arc;
 use super::tree::CompareOp;
 use crate::model::utf16_cmp;
 
-/// A place between texts: directly before or directly after one.
+/// A position between texts: directly before or directly after one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Cut<'a> {
     pub(super) text: &'a str,
@@ -26,9 +27,9 @@ pub(super) struct Cut<'a> {
 /// A set of texts. Clones share the cuts.
 #[derive(Clone, Debug)]
 pub(super) struct Texts<'a> {
-    /// Whether the empty text, the least of all, is in it.
+    /// True if the set contains the empty text, which is the least.
     starts: bool,
-    /// Where membership flips; `None`: nowhere.
+    /// The cuts at which membership flips; `None` if there are none.
     flips: Option<Arc<[Cut<'a>]>>,
 }
 
@@ -39,16 +40,16 @@ pub(super) struct KeySet<'a> {
     steps: Vec<(Cut<'a>, Texts<'a>)>,
 }
 
-/// Neighbouring partitions with the same RowKeys.
+/// Adjacent partitions with the same RowKeys.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece<'s, 'a> {
     pub(super) low: Cut<'a>,
-    /// `None`: no end.
+    /// `None` if there is no end.
     pub(super) high: Option<Cut<'a>>,
     pub(super) rows: &'s Texts<'a>,
 }
 
-/// How two sets become one.
+/// The operation that combines two sets.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Op {
     And,
@@ -89,7 +90,7 @@ impl<'a> Texts<'a> {
         Self { starts: false, flips: None }
     }
 
-    /// The texts that compare so with `text`.
+    /// The texts for which the comparison with `text` holds.
     pub(super) fn compared(op: CompareOp, text: &'a str) -> Self {
         let (before, after) = (Cut::new(text, false), Cut::new(text, true));
         match op {
@@ -118,7 +119,7 @@ impl<'a> Texts<'a> {
         !self.starts && self.flips.is_none()
     }
 
-    /// Its segments, ascending: where each begins and ends.
+    /// Its segments, ascending, as start and end.
     pub(super) fn segments(&self) -> impl Iterator<Item = (Cut<'a>, Option<Cut<'a>>)> + '_ {
         let flips = self.flips();
         let start = self.starts.then_some((Cut::START, flips.first().copied()));
@@ -126,7 +127,7 @@ impl<'a> Texts<'a> {
         start.into_iter().chain(later.map(|pair| (pair[0], pair.get(1).copied())))
     }
 
-    /// The least segment that holds all of it; `None` if there is nothing.
+    /// The smallest segment that contains the whole set; `None` if the set is empty.
     pub(super) fn hull(&self) -> Option<(Cut<'a>, Option<Cut<'a>>)> {
         let flips = self.flips();
         let low = if self.starts { Cut::START } else { *flips.first()? };
@@ -154,7 +155,7 @@ impl<'a> Texts<'a> {
         }
     }
 
-    /// What needs no sweep.
+    /// The result in cases that need no sweep.
     fn combine_at_once(&self, other: &Self, op: Op) -> Option<Self> {
         let (neutral, decides) = match op {
             Op::And => (Self::is_all as fn(&Self) -> bool, Self::is_none as fn(&Self) -> bool),
@@ -186,7 +187,7 @@ impl<'a> Texts<'a> {
         Self::new(starts, flips)
     }
 
-    /// True if some text is in both.
+    /// True if the sets have a text in common.
     fn meets(&self, other: &Self) -> bool {
         let (few, many) =
             if self.flips().len() <= other.flips().len() { (self, other) } else { (other, self) };
@@ -227,7 +228,7 @@ impl<'a> KeySet<'a> {
         set
     }
 
-    /// These rows of all partitions.
+    /// These rows in all partitions.
     pub(super) fn rows(rows: Texts<'a>) -> Self {
         Self { steps: vec![(Cut::START, rows)] }
     }
@@ -236,12 +237,12 @@ impl<'a> KeySet<'a> {
         self.steps.iter().all(|(_, rows)| rows.is_none())
     }
 
-    /// How many pieces it has, empty ones included.
+    /// The number of pieces, including empty ones.
     pub(super) fn len(&self) -> usize {
         self.steps.len()
     }
 
-    /// Its pieces in order, with those that hold no rows.
+    /// Its pieces in order, including those without rows.
     pub(super) fn pieces(&self) -> impl Iterator<Item = Piece<'_, 'a>> + '_ {
         (0..self.steps.len()).filter_map(|at| self.piece(at))
     }
@@ -251,8 +252,9 @@ impl<'a> KeySet<'a> {
         Self { steps: steps.collect() }
     }
 
-    /// Union or intersection; `None` if it takes more than `cuts_max` new cuts between rows. Pieces
-    /// with rows of their own can have a result as large as the product of both.
+    /// Union or intersection; `None` if the result needs more than `cuts_max` new cuts between
+    /// rows. If both sets have pieces with individual rows, the result can be as large as the
+    /// product of both.
     pub(super) fn combine(&self, other: &Self, op: Op, cuts_max: usize) -> Option<Self> {
         let is_whole = |set: &Self| set.steps.first().is_some_and(|step| step.0 == Cut::START);
         debug_assert!(
@@ -295,7 +297,7 @@ impl<'a> KeySet<'a> {
         Some(result)
     }
 
-    /// A simple set around this one: one segment of rows in each piece.
+    /// A simple superset: one segment of rows in each piece.
     pub(super) fn widened(&self) -> Self {
         let hull = |rows: &Texts<'a>| match rows.hull() {
             Some((low, high)) => Texts::between(low, high),
@@ -304,13 +306,13 @@ impl<'a> KeySet<'a> {
         self.map(hull)
     }
 
-    /// A simple set inside this one: whole partitions only.
+    /// A simple subset: whole partitions only.
     pub(super) fn narrowed(&self) -> Self {
         self.map(|rows| if rows.is_all() { Texts::all() } else { Texts::none() })
     }
 
-    /// The least set around this one that few intervals make up: where a piece has many partitions,
-    /// it has everything between its first key and its last, as far as those are known.
+    /// The smallest superset that consists of few intervals. A piece with many partitions gets
+    /// everything between its first and its last key, as far as these are known.
     pub(super) fn contiguous(&self) -> Self {
         let mut set = Self::builder();
         for piece in self.pieces() {
@@ -335,7 +337,8 @@ impl<'a> KeySet<'a> {
         set
     }
 
-    /// True if some key is in both. Each step takes one of `fuel`; `None` when that is used up.
+    /// True if the sets have a key in common. Each step uses one of `fuel`; `None` if that is
+    /// exhausted.
     pub(super) fn meets(&self, other: &Self, fuel: &mut usize) -> Option<bool> {
         let (few, many) = if self.len() <= other.len() { (self, other) } else { (other, self) };
         for piece in few.pieces().filter(|piece| !piece.rows.is_none()) {
@@ -364,7 +367,8 @@ impl<'a> KeySet<'a> {
         Some(Piece { low: *low, high: self.steps.get(at + 1).map(|step| step.0), rows })
     }
 
-    /// Requires: `low` lies behind all cuts so far, or at the last one, whose rows it then replaces.
+    /// Requires: `low` is after all cuts so far, or equals the last one, whose rows it then
+    /// replaces.
     fn push(&mut self, low: Cut<'a>, rows: Texts<'a>) {
         if self.steps.last().is_some_and(|last| last.0 == low) {
             self.steps.pop();
@@ -385,7 +389,7 @@ impl<'a> KeySet<'a> {
 }
 
 impl<'a> Piece<'_, 'a> {
-    /// The partition, if it has but one.
+    /// The partition, if the piece has exactly one.
     pub(super) fn partition(&self) -> Option<&'a str> {
         let one = self
             .high
@@ -403,9 +407,9 @@ impl Op {
     }
 }
 
-/// The lesser cut, and which of the two it is; both if they are equal.
+/// The lesser cut, and flags that tell which of the two it is; both are set if they are equal.
 ///
-/// Requires: there is one.
+/// Requires: at least one exists.
 fn next_cut<'a>(left: Option<&Cut<'a>>, right: Option<&Cut<'a>>) -> (Cut<'a>, bool, bool) {
     debug_assert!(left.is_some() || right.is_some(), "a cut is left");
     match (left, right) {

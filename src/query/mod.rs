@@ -1,7 +1,8 @@
-//! Reading many entities: filters and key ranges, in order, page by page or one by one.
+//! Reads of many entities: filters and key ranges, in order, page by page or one by one.
 //!
-//! A filter's text becomes a tree (`parse`, `filter`); `plan` turns what it says about keys into intervals, and `eval`
-//! compiles the rest for each shape; `exec` carries the plan out in one state of the database.
+//! A filter's text becomes a tree (`parse`, `filter`); `plan` turns its conditions on keys into
+//! intervals, and `eval` compiles the rest for each shape; `exec` executes the plan in one state of
+//! the database.
 //!
 //! Not here: points by their keys (`table`).
 

@@ -1,8 +1,8 @@
-//! Pages and the tokens between them.
+//! Pages, and the tokens between them.
 //!
 //! Invariants
-//! * a token is a key, not a state: it stays valid for ever, whatever happens to the table in between;
-//! * a page that has a token moved on: whoever follows tokens comes to the end.
+//! * a token is a key and not a state: it stays valid forever, whatever happens to the table;
+//! * a page with a token has made progress: following the tokens reaches the end.
 
 use std::ops::ControlFlow::{Break, Continue};
 
@@ -21,24 +21,24 @@ use super::explain::{Explain, Watch};
 use super::plan::Class;
 use super::token::{Token, token};
 
-/// Entities in a page.
+/// The maximum number of entities in a page.
 const PAGE_ENTITIES_MAX: usize = 1_000;
-/// How many rows go between looks at the clock.
+/// The number of rows between reads of the clock.
 const CLOCK_ROWS: usize = 64;
 
-/// Some entities, and where the next ones begin.
+/// Some entities, and the start of the next ones.
 #[derive(Clone, Debug)]
 pub struct Page {
     entities: Vec<Entity>,
     next: Option<Token>,
 }
 
-/// How a service-like page ends early.
+/// The way in which a service-like page ends early.
 enum EarlyEnd {
     Never,
     /// Before this entity of the page, counted from 0.
     Before(usize),
-    /// Where the next partition begins.
+    /// At the beginning of the next partition.
     AtPartition,
 }
 
@@ -48,30 +48,32 @@ impl Page {
         &self.entities
     }
 
-    /// The entities, to keep.
+    /// Returns the entities by value.
     pub fn into_entities(self) -> Vec<Entity> {
         self.entities
     }
 
-    /// Where the next page begins; `None` after the last.
+    /// The start of the next page; `None` after the last one.
     pub fn next(&self) -> Option<&Token> {
         self.next.as_ref()
     }
 }
 
 impl Query {
-    /// One page of at most `count` entities, and where the next one begins. A [`top`](Self::top) bounds
-    /// each page, not their sum: a token follows as long as there is more. A page may be short, or empty, and have a
-    /// token all the same.
+    /// Reads one page of at most `count` entities, and returns the start of the next one. A
+    /// [`top`](Self::top) bounds each page and not their sum: a token is returned as long as there
+    /// are more entities. A page may be short or empty and still have a token.
     ///
     /// # Errors
-    /// `InvalidInput` for more than 1,000; `Corruption`, `Io`; `NotFound` once the table was dropped.
+    /// `InvalidInput` for more than 1,000; `Corruption`, `Io`; `NotFound` once the table was
+    /// dropped.
     pub fn page(self, count: usize) -> Result<Page> {
         read(&self, count, None)
     }
 
-    /// As [`page`](Self::page), but calls `with` with each row where it lies, without copying it; gives where the next page
-    /// begins. Rows have all properties, whatever is [selected](Self::select): it decides what counts for the bytes of a page.
+    /// Like [`page`](Self::page), but calls `with` with each row in place, without copying it, and
+    /// returns the start of the next page. Rows have all properties regardless of
+    /// [`select`](Self::select), which only affects the bytes charged against a page's budget.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -120,7 +122,7 @@ impl Query {
         })
     }
 
-    /// A page, and what it took.
+    /// A page, and its cost.
     ///
     /// # Errors
     /// As [`page`](Self::page).
@@ -131,7 +133,7 @@ impl Query {
     }
 }
 
-/// Reads a page, and notes in `explain` what it took.
+/// Reads a page, and records its cost in `explain`.
 fn read(query: &Query, count: usize, explain: Option<&mut Explain>) -> Result<Page> {
     let (mut entities, mut projector) = (Vec::new(), query.projector());
     let next = visit(query, count, explain, |row| {
@@ -143,8 +145,8 @@ fn read(query: &Query, count: usize, explain: Option<&mut Explain>) -> Result<Pa
     Ok(Page { entities, next })
 }
 
-/// Hands the rows of a page to `take`, which says what they count for, and notes in `explain` what it took; gives the
-/// token behind them.
+/// Passes the rows of a page to `take`, which returns their sizes, and records the cost in
+/// `explain`. Returns the token after them.
 fn visit(
     query: &Query,
     count: usize,
@@ -182,9 +184,9 @@ struct Reader<'q, T> {
     query: &'q Query,
     count: usize,
     take: T,
-    /// Rows taken.
+    /// Number of rows taken.
     len: usize,
-    /// PartitionKey of the last one, where the early end asks for it.
+    /// PartitionKey of the last row, if a whim needs it.
     last_partition: Option<String>,
     next: Option<Token>,
     early_end: EarlyEnd,
@@ -225,7 +227,7 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
         }
     }
 
-    // A row that is handed on in memory is waited for there.
+    // Always inlined: a row passed through memory would be waited for here.
     #[inline(always)]
     fn take_row(&mut self, row: ScanRow<'_>) -> Result<()> {
         debug_assert!(self.len < self.count, "a page takes no row beyond its count");
@@ -241,7 +243,7 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
         Ok(())
     }
 
-    /// How many rows may be taken before anything but the size of the page is to be asked.
+    /// The number of rows that may be taken without checks other than the size of the page.
     fn unasked(&self, watch: &Watch<'_>) -> usize {
         if watch.is_on() || !matches!(self.early_end, EarlyEnd::Never) || self.is_full() {
             return 0;
@@ -249,7 +251,7 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
         (self.count - self.len).min(CLOCK_ROWS - self.len % CLOCK_ROWS)
     }
 
-    /// Never before the first entity: a page must move on.
+    /// Never before the first entity, because a page must make progress.
     fn is_full(&self) -> bool {
         self.len >= self.count || self.len > 0 && self.bytes >= self.query.limits.bytes
     }
@@ -259,7 +261,7 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
         Ok(())
     }
 
-    /// The next token if a service-like page ends early, before the current row.
+    /// The token if the page ends early before the current row, which only a whim demands.
     fn ends_early(&self, cursor: &Cursor<Evaluator>) -> Result<Option<Token>> {
         let (len, last) = (self.len, &self.last_partition);
         let mut next = match self.early_end {
@@ -277,7 +279,7 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
     }
 }
 
-/// Draws from the query's seed and token how the page ends early; equal inputs give equal pages.
+/// The end of the page that begins at the query's token: always the same for the same seed.
 fn early_end(query: &Query, count: usize, is_one_point: bool) -> EarlyEnd {
     let Some(seed) = query.limits.seed.filter(|_| !query.reverse && !is_one_point) else {
         return EarlyEnd::Never;

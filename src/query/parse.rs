@@ -1,12 +1,13 @@
 //! From a filter's text to its tree. The grammar is in docs/SEMANTICS.md §9.
 //!
-//! The whole language is read, with functions, arithmetic and comparisons of two properties, so that broken text
-//! (`InvalidInput`, with a position) and what is merely not supported (`NotImplemented`) are told apart; if a text is
-//! both, it is broken.
+//! The parser reads the whole language, including functions, arithmetic and comparisons of two
+//! properties. It thus separates malformed text (`InvalidInput`, with a position) from text that is
+//! only unsupported (`NotImplemented`). A text that is both counts as malformed.
 //!
 //! Invariants
-//! * recursion is bounded by the parentheses that are open, at most [`DEPTH_MAX`]; `and`, `or` and `not` are loops;
-//! * a position is the index from 0 of a character, where the offending word or literal starts.
+//! * recursion is bounded by the number of open parentheses, at most [`DEPTH_MAX`]; `and`, `or` and
+//!   `not` are loops;
+//! * a position is the index of a character, from 0, at which the offending word or literal starts.
 
 use std::cell::Cell;
 
@@ -15,12 +16,12 @@ use crate::model::{DateTime, Guid, Value, continues_name, starts_name};
 
 use super::tree::{CompareOp, DEPTH_MAX, Node, Property};
 
-/// How long a filter's text may be.
+/// The maximum length of a filter's text, in bytes.
 const TEXT_BYTES_MAX: usize = 1 << 20;
-/// How many characters of a filter its errors show.
+/// The maximum number of characters of a filter shown in an error.
 const SHOWN_CHARS_MAX: usize = 1_000;
 
-/// The tree of `text`; that of blank text is `All`.
+/// The tree of `text`; for blank text it is `All`.
 ///
 /// # Errors
 /// `InvalidInput` and `NotImplemented`, with the service's texts.
@@ -28,14 +29,14 @@ pub(super) fn parse(text: &str) -> Result<Node> {
     parse_placed(text).map_err(|(error, _)| error)
 }
 
-/// The same; beside an error the position that it names, if it names one.
+/// The same; an error includes the position that it names, if any.
 pub(super) fn parse_placed(text: &str) -> Result<Node, (Error, Option<usize>)> {
     let mut parser = Parser { text, at: 0, refusal: None, place: Cell::new(None) };
     let node = parser.whole();
     node.map_err(|error| (error, parser.place.get()))
 }
 
-/// True if `text` is read as the name of a property.
+/// True if `text` is parsed as the name of a property.
 pub(super) fn is_name(text: &str) -> bool {
     let mut chars = text.chars();
     chars.next().is_some_and(starts_name)
@@ -44,27 +45,27 @@ pub(super) fn is_name(text: &str) -> bool {
         && word_literal(text).is_none()
 }
 
-/// What a part of a filter came to.
+/// The result of parsing a part of a filter.
 enum Term<'a> {
     Condition(Node),
     Property(&'a str),
     Literal(Value),
     Null,
-    /// Something well-formed that was refused; so is whatever contains it.
+    /// Well-formed but refused; anything that contains it is refused, too.
     Refused,
 }
 
 struct Parser<'a> {
     text: &'a str,
-    /// In bytes.
+    /// The offset in bytes.
     at: usize,
-    /// The first thing that is well-formed and refused.
+    /// The first well-formed part that was refused.
     refusal: Option<Error>,
     /// The position in the error that ended the parse.
     place: Cell<Option<usize>>,
 }
 
-/// From the outside in: `or`, `and`, `not`, comparison, arithmetic, operand.
+/// Grammar levels, outermost first: `or`, `and`, `not`, comparison, arithmetic, operand.
 impl<'a> Parser<'a> {
     fn whole(&mut self) -> Result<Node> {
         if self.text.len() > TEXT_BYTES_MAX {
@@ -155,7 +156,8 @@ impl<'a> Parser<'a> {
             (Term::Literal(value), Term::Property(name)) => (name, op.flipped(), value),
             (Term::Null, _) | (_, Term::Null) => return Ok(self.refuse(null_error(op))),
             (Term::Property(left), Term::Property(right)) => {
-                // Spelled so they are names, but hardly meant as such beside another.
+                // These words are spelled like names, but hardly meant as such next to another
+                // name.
                 for (name, at) in [(right, right_at), (left, left_at)] {
                     if word_literal(&name.to_ascii_lowercase()).is_some() {
                         return Err(self.syntax_error(at));
@@ -168,7 +170,7 @@ impl<'a> Parser<'a> {
         Ok(Term::Condition(Node::compare(Property::from(property), op, value)))
     }
 
-    /// Operands between words of arithmetic, which is refused whatever its precedence.
+    /// Operands joined by arithmetic operators, which are refused regardless of precedence.
     fn arithmetic(&mut self, depth: usize) -> Result<Term<'a>> {
         let mut left = self.operand(depth)?;
         while ["add", "sub", "mul", "div", "mod"].into_iter().any(|word| self.keyword(word)) {
@@ -247,7 +249,8 @@ impl<'a> Parser<'a> {
 
 /// Terms to nodes.
 impl<'a> Parser<'a> {
-    /// The condition that a term is; a property by itself is compared with true. `None` if it was refused.
+    /// Converts a term to a condition; a property by itself is compared with true. `None` if the
+    /// term was refused.
     fn condition(&mut self, term: Term<'a>) -> Option<Node> {
         match term {
             Term::Condition(node) => return Some(node),
@@ -256,7 +259,7 @@ impl<'a> Parser<'a> {
                 return Some(Node::compare(property, CompareOp::Eq, value));
             }
             Term::Refused => {}
-            // A condition without a property, as the comparison of two literals is.
+            // A condition without a property, like the comparison of two literals.
             Term::Literal(Value::Boolean(_)) => {
                 self.refuse(Error::refused(Code::NotImplemented));
             }
@@ -285,11 +288,11 @@ impl<'a> Parser<'a> {
 
 /// Words, symbols and literals.
 impl Parser<'_> {
-    /// A string in quotes, inner quotes doubled. `start`: where the literal does.
+    /// A string in quotes, with inner quotes doubled. `start` is the position of the literal.
     fn quoted(&mut self, start: usize) -> Result<String> {
         let mut value = String::new();
         loop {
-            // At a quote: the opening one, or the second of two.
+            // At a quote: the opening one, or the second of a pair.
             let rest = self.text.get(self.at + 1..).unwrap_or_default();
             let Some(len) = rest.find('\'') else { return Err(self.syntax_error(start)) };
             value.push_str(rest.get(..len).unwrap_or_default());
@@ -341,7 +344,7 @@ impl Parser<'_> {
         CompareOp::ALL.into_iter().find(|op| self.keyword(op.word()))
     }
 
-    /// Skips space and then `word`, if it stands there by itself.
+    /// Skips space and then `word`, if it is next as a separate word.
     fn keyword(&mut self, word: &str) -> bool {
         let start = self.skip_space();
         let Some(rest) = self.text.get(start..).and_then(|rest| rest.strip_prefix(word)) else {
@@ -359,7 +362,7 @@ impl Parser<'_> {
         found
     }
 
-    /// Where the next thing starts.
+    /// Skips space; returns the position of the next token.
     fn skip_space(&mut self) -> usize {
         while let Some(' ' | '\t' | '\n' | '\r') = self.peek() {
             self.at += 1;
@@ -372,7 +375,7 @@ impl Parser<'_> {
     }
 }
 
-/// Errors at a place in the text.
+/// Errors at a position in the text.
 impl Parser<'_> {
     fn syntax_error(&self, at: usize) -> Error {
         self.error(at, "Syntax error")
@@ -387,7 +390,7 @@ impl Parser<'_> {
         Error::refused_with(Code::InvalidInput, message)
     }
 
-    /// The position of `at`, noted as that of the error.
+    /// The position of `at`, recorded as that of the error.
     fn place(&self, at: usize) -> usize {
         let position = self.position(at);
         self.place.set(Some(position));
@@ -403,7 +406,7 @@ impl Parser<'_> {
     }
 }
 
-/// `text`, or what is around the character `position` if it is long.
+/// `text`, or the part around the character `position` if the text is long.
 fn excerpt(text: &str, position: usize) -> String {
     if text.chars().nth(SHOWN_CHARS_MAX).is_none() {
         return text.to_owned();
@@ -423,7 +426,7 @@ fn is_reserved(word: &str) -> bool {
     matches!(word, "and" | "or" | "not" | "eq" | "ne" | "gt" | "ge" | "lt" | "le")
 }
 
-/// The literal that a word by itself is; that of `null` has no value.
+/// The literal that a word denotes by itself; `null` has no value.
 fn word_literal(word: &str) -> Option<Option<Value>> {
     Some(match word {
         "true" => Some(Value::Boolean(true)),
@@ -435,7 +438,7 @@ fn word_literal(word: &str) -> Option<Option<Value>> {
     })
 }
 
-/// The literal of a word and the quoted text behind it.
+/// The literal of a word and the quoted text after it.
 fn typed_literal(word: &str, text: &str) -> Option<Value> {
     Some(match word {
         "datetime" => Value::DateTime(text.parse::<DateTime>().ok()?),
@@ -451,7 +454,7 @@ fn bytes_of_hex(text: &str) -> Option<Vec<u8>> {
     if rest.is_empty() { bytes.collect() } else { None }
 }
 
-/// The length of the number that `bytes` start with, without a suffix, and whether it is a Double.
+/// The length of the number at the start of `bytes`, without a suffix, and whether it is a Double.
 fn number_len(bytes: &[u8]) -> Option<(usize, bool)> {
     let digits = |from: usize| {
         bytes.get(from..).unwrap_or_default().iter().take_while(|b| b.is_ascii_digit()).count()
@@ -475,7 +478,7 @@ fn number_len(bytes: &[u8]) -> Option<(usize, bool)> {
     Some((len, len > whole))
 }
 
-/// What the service says of a comparison with `null`; the operator is the one written.
+/// The service's error for a comparison with `null`; the operator is the one written.
 fn null_error(op: CompareOp) -> Error {
     let name = match op {
         CompareOp::Eq | CompareOp::Ne => return Error::refused(Code::InvalidInput),

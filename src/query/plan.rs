@@ -1,15 +1,17 @@
-//! From a filter to the keys that need to be read, and to what is left to ask of their rows.
+//! From a filter to the keys to read, and to the remaining filter on their rows.
 //!
-//! 1. Bounds of every part of the tree, bottom up: the keys for which it may be true, and those for which it must be.
-//! 2. The keys for which the whole may be true, as few intervals.
-//! 3. The rest, top down: a part that must be true within the intervals, or cannot be, becomes a constant.
+//! 1. Bounds of every part of the tree, bottom up: the keys for which it may be true, and those for
+//!    which it must be.
+//! 2. The keys for which the whole filter may be true, as few intervals.
+//! 3. The rest, top down: a part that must be true within the intervals, or cannot be, becomes a
+//!    constant.
 //!
 //! Invariants
-//! * a key outside the intervals belongs to no entity that meets the filter; inside them, rest and filter agree;
-//! * bounds may be wider than need be, never narrower: large products of keys are widened (`CUTS_MIN`);
-//! * time and memory grow with the number of comparisons times its logarithm.
+//! * no entity outside the intervals meets the filter; inside them, rest and filter agree;
+//! * bounds may be too wide, never too narrow: large products of keys are widened (`CUTS_MIN`);
+//! * time and memory are O(n log n) in the number n of comparisons.
 //!
-//! Not here: what a comparison of properties means (`compare`), reading (`exec`).
+//! Not here: the semantics of comparisons (`compare`), reading (`exec`).
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -20,28 +22,29 @@ use super::tree::{CompareOp, Comparison, Node, Property};
 use crate::model::Value;
 use crate::named::named;
 
-/// How many cuts, or intervals, any filter may have; one of many comparisons has [`CUTS_PER_COMPARISON`]
-/// for each. Points and ranges that are written out stay below; 1,000 partitions times 1,000 rows do not.
+/// The number of cuts, or intervals, permitted for any filter. A filter of many comparisons has
+/// [`CUTS_PER_COMPARISON`] for each. Enumerated points and ranges stay below; 1,000 partitions
+/// times 1,000 rows do not.
 const CUTS_MIN: usize = 1 << 16;
 const CUTS_PER_COMPARISON: usize = 8;
-/// How many steps, for each comparison, the search for constants may take.
+/// The number of steps per comparison that the search for constants may take.
 const FUEL: usize = 64;
 
-/// How a filter is answered.
+/// The way to answer a filter.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plan {
-    /// Ascending, disjoint, never touching one another; empty: nothing can match, and nothing is read.
+    /// Ascending, disjoint, and never touching; if empty, nothing can match and nothing is read.
     pub(crate) intervals: Vec<KeyRange>,
-    /// What rows inside the intervals must still be asked; `None`: nothing.
+    /// The filter on rows inside the intervals; `None` if there is none.
     pub(crate) rest: Option<Node>,
     /// The widest class of the intervals.
     pub(crate) class: Class,
-    /// What the hosted service does with this filter.
+    /// The class of this filter in Azure Table storage.
     pub(crate) service_class: Class,
 }
 
 named! {
-    /// How widely a query reads, from best to worst. docs/SEMANTICS.md §9.
+    /// The breadth of a query, from best to worst. docs/SEMANTICS.md §9.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub(crate) enum Class {
         /// No key can match.
@@ -58,7 +61,7 @@ named! {
         Table "Full table scan",
     }
 
-    /// Its name.
+    /// The name of the class.
     pub(crate) fn word;
 }
 
@@ -69,14 +72,15 @@ struct Part<'a> {
     parts: Vec<Part<'a>>,
 }
 
-/// For which keys something may be true, and for which it is true whatever the properties are.
+/// The keys for which a part may be true, and those for which it is true regardless of
+/// properties.
 #[derive(Clone)]
 struct Bounds<'a> {
     may: Arc<KeySet<'a>>,
     must: Arc<KeySet<'a>>,
 }
 
-/// What is left of a part.
+/// The remainder of a part.
 enum Rest {
     True,
     False,
@@ -94,7 +98,8 @@ pub(crate) fn plan(node: &Node) -> Plan {
     plan_within(node, cuts_max, comparisons.saturating_mul(FUEL).max(CUTS_MIN))
 }
 
-/// With at most about `cuts_max` cuts in a set, and `fuel` steps for the search for constants.
+/// Plans with at most about `cuts_max` cuts in a set, and `fuel` steps for the search for
+/// constants.
 fn plan_within(node: &Node, cuts_max: usize, mut fuel: usize) -> Plan {
     let whole = Part::new(node, cuts_max);
     let covered = cover(&whole.bounds.may, cuts_max);
@@ -109,7 +114,7 @@ fn plan_within(node: &Node, cuts_max: usize, mut fuel: usize) -> Plan {
 }
 
 impl Plan {
-    /// The plan that reads `range` and asks nothing.
+    /// The plan that reads `range` and tests no rows.
     pub(crate) fn of_range(range: &KeyRange) -> Plan {
         let class = Class::of_range(range);
         let intervals = if class == Class::Empty { Vec::new() } else { vec![range.clone()] };
@@ -118,12 +123,12 @@ impl Plan {
 }
 
 impl Class {
-    /// That of a plan which reads `range`.
+    /// The class of a plan that reads `range`.
     pub(crate) fn of_range(range: &KeyRange) -> Class {
         if range.is_empty() { Class::Empty } else { class_of(range) }
     }
 
-    /// How good it is, and what it costs.
+    /// The rating of the class, with its cost.
     pub(crate) fn rating(self) -> &'static str {
         match self {
             Class::Empty => "nothing is read",
@@ -159,7 +164,7 @@ impl<'a> Part<'a> {
         Self { node, bounds, parts }
     }
 
-    /// The part, given that the key is one of `keys`.
+    /// The remainder of the part, given that the key is one of `keys`.
     fn rest(&self, keys: &KeySet<'_>, fuel: &mut usize) -> Rest {
         if self.parts.is_empty() && self.bounds.is_unknown() || *fuel == 0 {
             return Rest::Node(self.node.clone());
@@ -248,7 +253,7 @@ impl<'a> Bounds<'a> {
         Self { may: Arc::new(self.must.complement()), must: Arc::new(self.may.complement()) }
     }
 
-    /// Halves of halves: a sweep from the left over a growing result would be quadratic.
+    /// Combines halves recursively: a sweep from the left over a growing result would be quadratic.
     fn fold(parts: &[Part<'a>], op: Op, cuts_max: usize) -> Self {
         match parts {
             [] if op == Op::And => Self::exact(KeySet::all()),
@@ -281,7 +286,8 @@ impl<'a> Bounds<'a> {
     }
 }
 
-/// The keys of a point query and nothing else, which needs no sets: they cost more than the look-up.
+/// The keys of a filter that is exactly a point query. It needs no sets, which cost more than the
+/// lookup.
 fn point(node: &Node) -> Option<(&str, &str)> {
     let Node::And(terms) = node else { return None };
     let [Node::Compare(a), Node::Compare(b)] = terms.as_slice() else { return None };
@@ -296,7 +302,7 @@ fn point(node: &Node) -> Option<(&str, &str)> {
     (equal && can_be_keys).then_some((partition, row))
 }
 
-/// The keys to read: those of `may`, and as many more as make few intervals of them.
+/// The keys to read: those of `may`, and as many others as needed to make few intervals.
 fn cover<'a>(may: &KeySet<'a>, intervals_max: usize) -> KeySet<'a> {
     let exact = may.contiguous();
     let count: usize = exact.pieces().map(|piece| piece.rows.segments().count()).sum();
@@ -342,7 +348,7 @@ fn high_edge(piece: &Piece<'_, '_>, row: Option<Cut<'_>>) -> Option<Edge> {
 
 fn interval(low: Option<Edge>, high: Option<Edge>) -> KeyRange {
     let range = KeyRange::between(low, high);
-    // The first row of a partition has the empty key; as a point it is looked up, not sought.
+    // The first row of a partition has the empty key; a point is looked up, which avoids a seek.
     match range.as_point() {
         Some((partition, row)) => KeyRange::point(partition, row),
         None => range,
@@ -366,13 +372,14 @@ fn class_of(interval: &KeyRange) -> Class {
     }
 }
 
-/// The service looks at the terms that `and` joins at the top; `or`, `ne`, `not` tell it nothing.
+/// The service considers only the terms joined by `and` at the top level; it does not use `or`,
+/// `ne` and `not`.
 fn service_class(node: &Node) -> Class {
     let terms = match node {
         Node::And(terms) => terms.as_slice(),
         term => std::slice::from_ref(term),
     };
-    // Nothing known, a range, one key.
+    // 0: nothing known, 1: a range, 2: one key.
     let (mut partition, mut row) = (0, 0);
     for term in terms {
         let Node::Compare(Comparison { property, op, value: Value::String(_) }) = term else {

@@ -1,10 +1,12 @@
-//! What zones say about a filter: of which blocks no visible row can meet it, and of which every one does.
+//! Evaluation of a filter on zones: the blocks in which no visible row can match, and those in
+//! which every row does.
 //!
 //! Invariants
-//! * both masks err on one side: a clear bit is certain, a set bit is not; unknown is both bits;
-//! * masks are of all versions in a block, so they hold whichever of them a reader sees.
+//! * both masks err on one side: a clear bit is certain, a set bit is not; unknown sets both bits;
+//! * masks cover all versions in a block, so they hold for every version that a reader may see.
 //!
-//! Not here: whether a block may be passed over (a newer version elsewhere may matter, `lsm`), how zones are made (`sst`).
+//! Not here: whether a block may be skipped (newer versions elsewhere matter, `lsm`), the creation
+//! of zones (`sst`).
 
 use crate::codec::shared_len;
 use crate::format::zones::{
@@ -14,7 +16,7 @@ use crate::model::{EdmType, Value, utf16_rank};
 
 use super::tree::{CompareOp, Comparison, Node, Property};
 
-/// Of each entry of a set one bit, the first one the lowest; bits without an entry are clear.
+/// One bit for each entry of a set, the first entry in the lowest bit; other bits are clear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Masks {
     /// Some row may make the filter true.
@@ -23,22 +25,23 @@ pub(crate) struct Masks {
     pub(crate) maybe_false: u64,
 }
 
-/// How all values of a column in a block are to a literal.
+/// The order of all values of a column in a block relative to a literal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Against {
-    /// Less; so does a value count whose type does not agree with the literal's.
+    /// Less; also the result for a value of another type than the literal's.
     Below,
     Above,
     /// Neither less nor greater nor equal.
     Unordered,
-    /// As their order keys are to this one; equal keys mean equal values, or nothing.
+    /// Ordered as their order keys are to this key. Equal keys mean equal values if `exact`, and
+    /// otherwise nothing.
     Key {
         key: u64,
         exact: bool,
     },
 }
 
-/// What the zones in `set` say about `node`.
+/// The masks of `node` according to the zones in `set`.
 pub(crate) fn masks(node: &Node, set: &ZoneSet<'_>) -> Masks {
     let all = u64::MAX >> (64 - set.len());
     match node {
@@ -69,7 +72,7 @@ impl Masks {
 fn compare(comparison: &Comparison, set: &ZoneSet<'_>, all: u64) -> Masks {
     let Comparison { property, op, value } = comparison;
     match property {
-        // Which keys there are is the plan's to know.
+        // The plan, not the zones, determines the possible keys.
         Property::PartitionKey | Property::RowKey => Masks { maybe_true: all, maybe_false: all },
         Property::Timestamp => {
             let against = against(EdmType::DateTime, &[], value);
@@ -84,8 +87,8 @@ fn compare(comparison: &Comparison, set: &ZoneSet<'_>, all: u64) -> Masks {
                 result.maybe_false |= of.maybe_false;
                 every |= bits(column.presence, presence::ALL);
             }
-            // A row without the property makes any comparison false; in a set that is not complete it may also
-            // have it, with a type that found no column.
+            // A row without the property makes any comparison false. In an incomplete set, the row
+            // may also have the property with a type that has no column.
             result.maybe_false |= all & !every;
             if !set.is_complete {
                 result.maybe_true |= all & !every;
@@ -120,7 +123,7 @@ fn meets(
                 // Values with equal keys may be less, equal or greater.
                 false => (least, most),
             };
-            // A block of nothing but NaN has a least number above its greatest.
+            // A block in which all values are NaN has a minimum above its maximum.
             let numbers = some & !(nan & mask_pairs(min, max, |min, max| min > max));
             (below & numbers, least & most & numbers, above & numbers, nan & some)
         }
@@ -136,7 +139,7 @@ fn meets(
     Masks { maybe_true: yes, maybe_false: no }
 }
 
-/// How values of the type `edm` that begin with `prefix` are to a literal.
+/// The order of values of type `edm` with `prefix` relative to a literal.
 fn against(edm: EdmType, prefix: &[u8], literal: &Value) -> Against {
     let exact = is_exact(edm);
     let key = |key| Against::Key { key, exact };
@@ -173,13 +176,13 @@ fn text_against(edm: EdmType, prefix: &[u8], literal: &[u8]) -> Against {
     }
 }
 
-/// The entries of which a byte has `bit`.
+/// The entries for which the byte has `bit`.
 fn bits(bytes: &[u8], bit: u8) -> u64 {
     let set = bytes.iter().enumerate().map(|(i, byte)| u64::from(byte & bit != 0) << i);
     set.fold(0, |a, b| a | b)
 }
 
-/// The entries whose number passes `test`.
+/// The entries for which the number passes `test`.
 #[inline]
 fn mask(numbers: &[[u8; 8]], test: impl Fn(u64) -> bool) -> u64 {
     let set = numbers.iter().enumerate();

@@ -1,8 +1,9 @@
-//! The end of a query: a slow one is kept in the slow-query log.
+//! The end of a query, where a slow one is added to the slow-query log.
 //!
-//! A query that ends in an error is not in it; one whose results nobody fetched to the end is, with what it did until then.
+//! The log does not contain queries that ended in an error. It does contain a query whose results
+//! were not read to the end, with the work done until then.
 //!
-//! Not here: what is kept (`table::slow`), what an explanation says (`explain`).
+//! Not here: the contents of the log (`table::slow`), those of an explanation (`explain`).
 
 use crate::lsm::RowFilter;
 use crate::model::{DateTime, Seq};
@@ -13,7 +14,7 @@ use super::exec::{Cursor, SlowWatch};
 use super::explain::Explain;
 
 impl<F: RowFilter> Cursor<F> {
-    /// The query is over, and has returned so many rows.
+    /// Ends the query, which returned `returned` rows.
     #[inline]
     pub(super) fn finish(&mut self, returned: u64) {
         if let Some(slow) = self.slow.take() {
@@ -23,7 +24,7 @@ impl<F: RowFilter> Cursor<F> {
 }
 
 impl SlowWatch {
-    /// Keeps the query if it took long.
+    /// Logs the query if it was slow.
     fn end<F: RowFilter>(self, cursor: &Cursor<F>, returned: u64) {
         let Query { table, .. } = &self.query;
         let env = &table.engine.env();

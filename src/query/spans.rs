@@ -1,6 +1,7 @@
-//! Deleting whole spans of keys: one commit, however many rows.
+//! Deletion of whole spans of keys in one commit, regardless of the number of rows.
 //!
-//! Not here: what hides the rows from then on (`lsm::range_tombstones`), how their space comes back (`lsm::background::reclaim`).
+//! Not here: the hiding of the rows (`lsm::range_tombstones`), the reclamation of their space
+//! (`lsm::background::reclaim`).
 
 use crate::error::{Code, Error, Result};
 use crate::executor::Lane;
@@ -11,29 +12,32 @@ use crate::table::Table;
 
 use super::KeyRange;
 
-/// Ranges that one commit deletes: as many as a group has operations.
+/// The maximum number of ranges deleted by one commit: that of operations in a group.
 const RANGES_MAX: usize = 100;
-/// No key is as long: three bytes for each unit of both keys, the table and the separator.
+/// No key is this long: three bytes for each unit of both keys, plus the table and the separator.
 const BOUND_BYTES_MAX: usize = 8 << 10;
 
-/// The same keys between bounds that are not longer than any key can be: a bound is kept as long as its range tombstone is.
+/// The same keys between bounds that are not longer than any key can be, because the bounds are
+/// kept as long as the range tombstone exists.
 fn shortened(span: Span) -> Span {
-    // A key that is shorter than the rest of a bound lies on the same side of both.
+    // A key shorter than the truncated bound is on the same side of it and of the full bound.
     let short = |bound: &[u8]| bound.get(..BOUND_BYTES_MAX).unwrap_or(bound).into();
     Span { low: short(&span.low), high: span.high.as_deref().map(short) }
 }
 
 impl Table {
-    /// Deletes all entities of a partition, however many: one commit of constant size, an extension of the Table service.
-    /// Whoever reads afterwards sees none of them; snapshots from before see all. Files that hold nothing else go
-    /// without being read, what is left of others with the next merge. Always as durable as
-    /// [`Durability::Sync`](crate::Durability::Sync).
+    /// Deletes all entities of a partition in one commit of constant size, regardless of their
+    /// number. This is an extension of the Table service. Later reads see none of the entities;
+    /// older snapshots see all of them. Files that contain nothing else are removed without being
+    /// read; the next merge removes the entities from other files. The commit is always as durable
+    /// as [`Durability::Sync`](crate::Durability::Sync).
     ///
-    /// Each costs a mark until its space is back: deleting a few rows one by one is cheaper.
+    /// Each deletion costs a range tombstone until its space is reclaimed, so deleting a few rows
+    /// one by one is cheaper.
     ///
     /// # Errors
-    /// `InvalidInput` for a key that none can have; `NotFound` once the table was dropped; as every write. No error if
-    /// there are no entities.
+    /// `InvalidInput` for a key that no entity can have; `NotFound` once the table was dropped; the
+    /// errors of every write. It is not an error if there are no entities.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -52,10 +56,12 @@ impl Table {
         self.delete_range(&KeyRange::partition(partition_key))
     }
 
-    /// Deletes all entities with keys in `range`, however many; else as [`delete_partition`](Self::delete_partition).
+    /// Deletes all entities with keys in `range`, regardless of their number; otherwise like
+    /// [`delete_partition`](Self::delete_partition).
     ///
     /// # Errors
-    /// `NotFound` once the table was dropped; as every write. No error if there are no entities.
+    /// `NotFound` once the table was dropped; the errors of every write. It is not an error if
+    /// there are no entities.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -71,11 +77,13 @@ impl Table {
         self.delete_ranges(std::slice::from_ref(range))
     }
 
-    /// Deletes all entities with keys in any of the `ranges`, in one commit with one sync: nobody sees some of them gone and
-    /// others there. They may overlap. At most 100; else as [`delete_partition`](Self::delete_partition).
+    /// Deletes all entities with keys in any of the `ranges`, in one commit with one sync: a reader
+    /// sees either all or none of them. At most 100 ranges, which may overlap; otherwise like
+    /// [`delete_partition`](Self::delete_partition).
     ///
     /// # Errors
-    /// `InvalidInput` for more ranges; `NotFound` once the table was dropped; as every write. No error if there are no entities.
+    /// `InvalidInput` for more ranges; `NotFound` once the table was dropped; the errors of every
+    /// write. It is not an error if there are no entities.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -95,7 +103,8 @@ impl Table {
         }
         let spans = ranges.iter().map(|range| shortened(range.span(self.entry.gate.table)));
         let mut changes: Vec<Span> = spans.filter(|span| !span.is_empty()).collect();
-        // A range tombstone is known by its span and its commit: two that are the same would leave together.
+        // A range tombstone is identified by its span and its commit: two equal ones would be
+        // removed together.
         changes.sort_by(|a, b| (&a.low, &a.high).cmp(&(&b.low, &b.high)));
         changes.dedup();
         let changes = changes.into_iter().map(TableChange::Fenced).collect();

@@ -1,9 +1,9 @@
-//! Tokens: where a page ended, by the keys of the first entity not yet returned.
+//! Tokens: the end of a page, as the keys of the first entity not yet returned.
 
 use crate::error::{Error, Result};
 use crate::format::key::{TABLE_ID_BYTES, decode_part};
 
-/// Where a page ended: the keys of the first entity not yet returned.
+/// The end of a page: the keys of the first entity not yet returned.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     /// Its PartitionKey.
@@ -12,8 +12,8 @@ pub struct Token {
     pub row_key: String,
 }
 
-/// A row's key, or a bound, as a token. What follows the whole of a key in a bound, U+0001, no key holds: there it is
-/// the last character of the token.
+/// A row's key, or a bound, as a token. A bound after a whole key ends in U+0001, which no key
+/// contains; it becomes the last character of the token.
 pub(super) fn token(bound: &[u8]) -> Result<Token> {
     let damaged = |error| Error::decode("row".as_ref(), 0, error);
     let texts = bound.get(TABLE_ID_BYTES..).unwrap_or_default();

@@ -2,17 +2,18 @@
 //!
 //! Invariants
 //! * every comparison has a property on its left and a literal on its right;
-//! * `And` and `Or` hold two or more, and none of their own kind directly; [`Node::and`] and [`Node::or`] see to it;
-//! * `All` stands alone: nothing is above it;
-//! * a tree is at most [`DEPTH_MAX`] deep, so that recursion over it is bounded: a deeper one becomes
-//!   `TooDeep`, which stands alone too and which every query refuses.
+//! * `And` and `Or` hold at least two nodes, and none of their own kind directly; [`Node::and`] and
+//!   [`Node::or`] ensure it;
+//! * `All` has no parent;
+//! * a tree is at most [`DEPTH_MAX`] deep, so that recursion over it is bounded. A deeper one
+//!   becomes `TooDeep`, which has no parent either, and which every query refuses.
 //!
-//! Not here: the text of a tree (`filter`, `parse`), what a comparison means (`compare`).
+//! Not here: the text of a tree (`filter`, `parse`), the semantics of comparisons (`compare`).
 
 use crate::model::Value;
 use crate::named::named;
 
-/// How deep a tree may be.
+/// The maximum depth of a tree.
 pub(crate) const DEPTH_MAX: usize = 128;
 
 /// A part of a filter.
@@ -24,7 +25,7 @@ pub(crate) enum Node {
     And(Vec<Node>),
     Or(Vec<Node>),
     Not(Box<Node>),
-    /// What was here was nested too deeply.
+    /// Replaces a tree that was nested too deeply.
     TooDeep,
 }
 
@@ -36,18 +37,18 @@ pub(crate) struct Comparison {
     pub(crate) value: Value,
 }
 
-/// What is compared.
+/// The compared property.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Property {
     PartitionKey,
     RowKey,
     Timestamp,
-    /// Any other name, also one that no property can have.
+    /// Any other name, even one that no property can have.
     Named(Box<str>),
 }
 
 named! {
-    /// How it is compared.
+    /// The operator of a comparison.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum CompareOp {
         Eq "eq",
@@ -64,7 +65,7 @@ named! {
 }
 
 impl Node {
-    /// How many comparisons there are in the tree.
+    /// The number of comparisons in the tree.
     pub(crate) fn comparisons(&self) -> usize {
         match self {
             Node::All | Node::TooDeep => 0,
@@ -77,14 +78,15 @@ impl Node {
     /// `property op value`.
     pub(crate) fn compare(property: Property, op: CompareOp, value: Value) -> Node {
         let value = match value {
-            // All NaNs compare alike and print alike: one of them stands for all.
+            // All NaNs compare alike and print alike, so a single one represents them.
             Value::Double(number) if number.is_nan() => Value::Double(f64::NAN),
             value => value,
         };
         Node::Compare(Comparison { property, op, value })
     }
 
-    /// Met by no entity: a key is a text and never equals a Boolean. It has a text form, as `not` of nothing has none.
+    /// Met by no entity, because a key is a string and never equals a Boolean. It has a text form;
+    /// a `not` without an operand has none.
     pub(crate) fn none() -> Node {
         Node::compare(Property::PartitionKey, CompareOp::Eq, Value::Boolean(false))
     }
@@ -119,7 +121,7 @@ impl Node {
         }
     }
 
-    /// `list` of `nodes` with this one behind or before them.
+    /// `list` of `nodes`, with this node added as the last or the first.
     fn joined(self, mut nodes: Vec<Node>, is_last: bool, list: fn(Vec<Node>) -> Node) -> Node {
         if !self.has_room_above() {
             return Node::TooDeep;
@@ -138,8 +140,8 @@ impl Node {
 
     /// True if a tree with this node below its root is not too deep.
     ///
-    /// Looks at the whole node; what is added to an `And` or `Or` leaves that one alone, so that building
-    /// a list costs no more than its parts.
+    /// Visits the whole node. Adding to an `And` or `Or` does not visit that list, so building a
+    /// list costs no more than its parts.
     fn has_room_above(&self) -> bool {
         !matches!(self, Node::TooDeep) && self.depth() < DEPTH_MAX
     }
@@ -167,7 +169,7 @@ impl From<&str> for Property {
 }
 
 impl PartialEq for Comparison {
-    /// Literals are equal if they are the same bits: a NaN equals itself here.
+    /// Literals are equal if their bits are: a NaN equals itself here.
     fn eq(&self, other: &Self) -> bool {
         let same = match (&self.value, &other.value) {
             (Value::Double(a), Value::Double(b)) => a.to_bits() == b.to_bits(),

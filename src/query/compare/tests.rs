@@ -1,4 +1,4 @@
-//! docs/SEMANTICS.md §9.2: one test for each rule, by what it says.
+//! docs/SEMANTICS.md §9.2: one test for each rule, named after it.
 
 use super::*;
 use crate::model::{DateTime, EdmType, Entity, Guid, Seq};
@@ -9,10 +9,10 @@ const OPS: [CompareOp; 6] =
 const LESS: [bool; 6] = [false, true, true, true, false, false];
 const EQUAL: [bool; 6] = [true, false, false, true, false, true];
 const GREATER: [bool; 6] = [false, true, false, false, true, true];
-/// What IEEE says of NaN.
+/// The results for NaN, by IEEE 754.
 const UNORDERED: [bool; 6] = [false, true, false, false, false, false];
 
-/// What `property op literal` is for each operator, in the order of `OPS`.
+/// Checks `property op literal` for each operator, in the order of `OPS`.
 #[track_caller]
 fn check(property: impl Into<Value>, literal: impl Into<Value>, expected: [bool; 6]) {
     let (property, literal) = (property.into(), literal.into());
@@ -20,7 +20,7 @@ fn check(property: impl Into<Value>, literal: impl Into<Value>, expected: [bool;
     assert_eq!(found, expected, "{property:?} and {literal:?}, for eq ne lt le gt ge");
 }
 
-/// Each comes before the next.
+/// Checks that each value is less than the next.
 #[track_caller]
 fn ascending<T: Into<Value> + Clone>(values: &[T]) {
     for (i, a) in values.iter().enumerate() {
@@ -43,7 +43,8 @@ fn guid(text: &str) -> Guid {
     text.parse().unwrap()
 }
 
-/// A smaller, a middle and a greater value of a type; numbers of different types are equal.
+/// A smaller, a middle and a greater value of a type; the values of different numeric types are
+/// equal.
 fn three(edm: EdmType) -> [Value; 3] {
     match edm {
         EdmType::String => ["", "5", "x"].map(Value::from),
@@ -59,7 +60,8 @@ fn three(edm: EdmType) -> [Value; 3] {
     }
 }
 
-/// Rows: the type of the property. Columns: that of the literal. `=`: they are compared; `<`: the property counts as less.
+/// Rows: the type of the property. Columns: the type of the literal. `=`: the values are compared.
+/// `<`: the property counts as less.
 const FITS: [(EdmType, &str); 8] = [
     //                  String Binary Boolean Int32 Int64 Double DateTime Guid
     (EdmType::String, "=<<<<<<<"),
@@ -78,7 +80,7 @@ fn every_pair_of_types_under_every_operator() {
         for (literal_type, fit) in EdmType::ALL.into_iter().zip(fits.chars()) {
             for (i, property) in three(property_type).into_iter().enumerate() {
                 for (j, literal) in three(literal_type).into_iter().enumerate() {
-                    // The middle and the greater Boolean are one.
+                    // The middle and the greater Boolean are equal.
                     let rank =
                         |n: usize| if property_type == EdmType::Boolean { n.min(1) } else { n };
                     let expected = match (fit, rank(i).cmp(&rank(j))) {
@@ -228,7 +230,7 @@ fn nan_is_only_ever_unequal() {
     check(f64::NAN, 1, UNORDERED);
     check(f64::NAN, 1_i64, UNORDERED);
     check(f64::INFINITY, f64::NAN, UNORDERED);
-    // Types come first: these are no numbers to compare.
+    // Types are compared first: these are no numbers to compare.
     check(1, f64::NAN, LESS);
     check(1_i64, f64::NAN, LESS);
 }
@@ -244,15 +246,15 @@ fn keys_are_texts_and_timestamp_is_a_time() {
     assert!(holds("PartitionKey lt 5 and PartitionKey ne true and not (RowKey ge 5L)"));
     assert!(holds("Timestamp lt '' and Timestamp ne 5"));
     assert!(!holds("PartitionKey"));
-    // Characters that no key may hold are compared like others.
+    // Characters that no key may contain are compared like others.
     assert!(holds("PartitionKey gt 'o\0/' and PartitionKey lt 'p\0'"));
-    // Names are case-sensitive; nothing is called that.
+    // Names are case-sensitive, and no property has this name.
     assert!(!holds("partitionkey eq 'p'"));
     let new = Entity::new("p", "r");
     assert!(!prop("Timestamp").ge(DateTime::MIN).matches(&new));
 }
 
-/// Two-valued: the comparison with what is absent is false, and the rest is plain logic.
+/// Two-valued: a comparison with an absent property is false, and the rest is ordinary logic.
 #[test]
 fn not_and_or_work_on_plain_booleans() {
     let entity = Entity::new("p", "r").with("T", true).with("F", false);

@@ -8,7 +8,7 @@ fn term(n: i32) -> Filter {
     prop("A").eq(n)
 }
 
-/// Every builder's promise about the shape of a tree.
+/// Checks the invariants that every builder guarantees for a tree.
 fn check_shape(node: &Node, is_root: bool) {
     match node {
         Node::All | Node::TooDeep => assert!(is_root),
@@ -145,7 +145,7 @@ fn values_print_as_literals() {
     }
 }
 
-/// No name, however chosen, makes a text that means something else.
+/// No name produces a text with another meaning.
 #[test]
 fn names_that_the_language_lacks_print_as_text_that_does_not_parse() {
     for name in [
@@ -294,7 +294,7 @@ fn a_million_calls_of_a_builder_end_in_a_filter() {
     }
 }
 
-/// The document names a test for each rule; here is one of that name.
+/// The document names tests for each rule; a test of that name must exist.
 #[test]
 fn every_rule_in_the_document_names_tests_that_exist() {
     const SOURCES: [&str; 4] = [

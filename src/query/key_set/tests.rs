@@ -1,16 +1,16 @@
-//! Sets of texts against the texts that are in them. Sets of keys: the tests of `plan`.
+//! Sets of texts compared with the texts that they contain. Sets of keys: the tests of `plan`.
 
 use super::*;
 use crate::rng::Rng;
 
 const LITERALS: [&str; 7] = ["", "a", "a\0", "a\0b", "b", "😀", "～"];
-/// The literals that can be keys, and what lies between them.
+/// The literals that can be keys, and texts between them.
 const TEXTS: [&str; 10] = ["", " ", "a", "a ", "b", "b ", "😀", "😀 ", "～", "～ "];
 
 const OPS: [CompareOp; 6] =
     [CompareOp::Eq, CompareOp::Ne, CompareOp::Lt, CompareOp::Le, CompareOp::Gt, CompareOp::Ge];
 
-/// A set, and for each of [`TEXTS`] whether it is in it, by the meaning of the comparisons.
+/// A set, and for each of [`TEXTS`] whether the set contains it, by the meaning of the comparisons.
 type Example = (Texts<'static>, Vec<bool>);
 
 fn compared(op: CompareOp, literal: &'static str) -> Example {

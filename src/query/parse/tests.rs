@@ -1,4 +1,4 @@
-//! docs/SEMANTICS.md §9.1: one test for each rule, by what it says.
+//! docs/SEMANTICS.md §9.1: one test for each rule, named after it.
 
 use super::*;
 use crate::query::filter::{Filter, prop};
@@ -11,7 +11,7 @@ fn check(text: &str, expected: Filter) {
     assert_eq!(printed.parse::<Filter>().unwrap(), expected, "{text}: {printed}");
 }
 
-/// `InvalidInput` with the text; of a syntax error only the position is given.
+/// Expects `InvalidInput` with this message; `broken` checks only the position of a syntax error.
 #[track_caller]
 fn invalid(text: &str, expected: &str) {
     let error = text.parse::<Filter>().unwrap_err();
@@ -315,7 +315,8 @@ fn a_long_text_is_shown_in_part() {
     assert!(digits.len() < 2_200);
 }
 
-/// 64 KiB of each shape: what is flat is read, what is deep is refused with a position, and nothing overflows a small stack.
+/// 64 KiB of each form: flat texts are parsed, deep ones are refused with a position, and none
+/// overflows a small stack.
 #[test]
 fn long_and_deep_texts_end_in_an_answer() {
     let run = || {

@@ -1,4 +1,5 @@
-//! Plans against a naive evaluation over every key of a small domain, held as bits of a number.
+//! Plans compared with a naive evaluation of every key of a small domain, stored as bits of a
+//! number.
 
 mod cases;
 mod domain;

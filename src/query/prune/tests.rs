@@ -1,4 +1,4 @@
-//! Masks against the semantics: random rows and filters, without a thought of zones; and that they prune at all.
+//! Masks compared with the semantics, for random rows and filters; and a check that they prune.
 
 use std::cmp::Ordering;
 use std::path::Path;
@@ -15,13 +15,13 @@ use crate::options::{Codec, IoMode};
 use crate::rng::Rng;
 use crate::sst::{BlockCache, Sst, SstOptions, SstShared, SstWriter};
 
-/// A version of a row: its properties by name; none for a tombstone.
+/// A version of a row: its properties by name; `None` for a tombstone.
 struct Version {
     seq: Seq,
     row: Option<Vec<(String, Value)>>,
 }
 
-/// A file of these versions, in order; `true` where a key begins.
+/// A file of these versions, in order; `true` marks the first version of a key.
 fn file(versions: &[(bool, Version)], block_bytes: usize) -> Sst {
     let fs = MemFs::new();
     let options = SstOptions { block_bytes, codec: Codec::None, seed: HashSeed(1) };
@@ -51,7 +51,7 @@ fn encoded(row: &[(String, Value)]) -> Row {
     Row { shape, body }
 }
 
-/// What the semantics say, without a thought of zones; `None` for what this file leaves to others.
+/// The value by the semantics, without zones; `None` for cases tested elsewhere.
 fn holds(node: &Node, version: &Version) -> Option<bool> {
     let row = version.row.as_ref()?;
     Some(match node {
@@ -112,7 +112,7 @@ fn compares(found: &Value, op: CompareOp, literal: &Value) -> bool {
 const OPS: [CompareOp; 6] =
     [CompareOp::Eq, CompareOp::Ne, CompareOp::Lt, CompareOp::Le, CompareOp::Gt, CompareOp::Ge];
 
-/// Characters around every boundary of UTF-8 and UTF-16, and such as keys may not have.
+/// Characters around every boundary of UTF-8 and UTF-16, and some that keys may not contain.
 const EDGES: [char; 12] = [
     '\0',
     '\u{1}',
@@ -155,7 +155,7 @@ fn text(rng: &mut Rng) -> String {
     shared.repeat(repeats) + &tail
 }
 
-/// A value of one of the types, often one that another value is near to.
+/// A value of one of the types, often close to other values.
 fn value(rng: &mut Rng) -> Value {
     let bytes = |rng: &mut Rng| -> Vec<u8> {
         let len = rng.below(12);
@@ -177,7 +177,7 @@ fn value(rng: &mut Rng) -> Value {
     }
 }
 
-/// Values of one kind: what clusters in a block.
+/// A value close to `like`, as values cluster in a block.
 fn near(rng: &mut Rng, like: &Value) -> Value {
     match like {
         Value::String(text) if rng.chance(3, 4) => {
@@ -222,7 +222,7 @@ fn comparison(rng: &mut Rng, versions: &[(bool, Version)], wide: u64) -> Node {
         2 => Property::Named("Nobody".into()),
         _ => Property::Named((*rng.pick(&NAMES)).into()),
     };
-    // Mostly a value that is there, so that comparisons come out either way.
+    // Mostly an existing value, so that comparisons give both results.
     let (_, version) = rng.pick(versions);
     let there = version.row.iter().flatten().map(|(_, value)| value).collect::<Vec<_>>();
     let value = match &property {
@@ -250,7 +250,7 @@ fn filter(rng: &mut Rng, versions: &[(bool, Version)], wide: u64, depth: u32) ->
     }
 }
 
-/// How many versions each block has, and what the zones say about it.
+/// The number of versions of each block, and its bits in the masks.
 fn judged(sst: &Sst, node: &Node) -> Vec<(usize, bool, bool)> {
     let mut blocks = Vec::new();
     for page in 0..sst.block_count().div_ceil(ZONE_BLOCKS) {
@@ -266,7 +266,7 @@ fn judged(sst: &Sst, node: &Node) -> Vec<(usize, bool, bool)> {
     blocks
 }
 
-/// Counts of blocks: all, passed over because nothing is true, known to be true throughout.
+/// Counts of blocks: all, skipped because no row matches, known to match entirely.
 #[derive(Debug, Default)]
 struct Pruned {
     blocks: u64,
@@ -274,7 +274,7 @@ struct Pruned {
     every: u64,
 }
 
-/// Why the zones are wrong about `node`, if they are.
+/// Describes how the zones are wrong about `node`, if they are.
 fn check_sound(
     sst: &Sst,
     versions: &[(bool, Version)],
@@ -303,7 +303,7 @@ fn check_sound(
     Ok(())
 }
 
-/// Random data and filters; what the zones are wrong about, if they are.
+/// Random data and filters; describes how the zones are wrong, if they are.
 fn explore(seeds: u64) -> Result<Pruned, String> {
     let mut pruned = Pruned::default();
     for seed in 0..seeds {
@@ -325,7 +325,7 @@ fn explore(seeds: u64) -> Result<Pruned, String> {
 #[test]
 fn trap_40_zones_never_exclude_a_row_that_meets_a_filter_or_that_does_not() {
     let pruned = explore(60).unwrap_or_else(|wrong| panic!("{wrong}"));
-    // Otherwise the masks could be all ones and nothing was tested.
+    // Otherwise the masks could be all ones, and the test would be void.
     assert!(pruned.none * 4 > pruned.blocks, "{pruned:?}");
     assert!(pruned.every * 10 > pruned.blocks, "{pruned:?}");
 }
@@ -360,7 +360,7 @@ fn clustered_data_is_pruned_to_the_blocks_that_matter() {
     let at = Value::DateTime(DateTime::from_ticks(1_000 + 7_777).unwrap());
     let (property, op) = (Property::Timestamp, CompareOp::Eq);
     assert_eq!(count(&Node::Compare(Comparison { property, op, value: at })).0, 1);
-    // Outside of the whole file's bounds nothing but the summary need be read.
+    // Outside the bounds of the whole file, only the summary needs to be read.
     let outside = compare_int(CompareOp::Gt, 20_000);
     let summary = sst.zone_summary(|set| masks(&outside, set)).unwrap().unwrap();
     assert_eq!(summary, Masks { maybe_true: 0, maybe_false: 1 });

@@ -1,13 +1,13 @@
 //! The corruption ledger: every byte of small databases flipped, every file cut at every length and
 //! erased, with the outcome of each damage.
 //!
-//! | class     | means                                                                              |
-//! | corrected | all data is present and sound, though the damaged structure matters                |
-//! | refused   | an error names the file, and an offset in the damaged structure                    |
-//! | harmless  | all data is present and sound, and the damaged byte has no meaning at its position |
-//! | torn tail | a killed database lost commits from the damaged record on, not stated durable      |
-//! | wrong     | anything else: lost or changed data, another file or place named, silent damage    |
-//! | crashed   | a panic                                                                            |
+//! | class     | means                                                                          |
+//! | corrected | all data is present and sound, though the damaged structure matters            |
+//! | refused   | an error names the file, and an offset in the damaged structure                |
+//! | harmless  | all data is present and sound, and the damaged byte means nothing there        |
+//! | torn tail | a killed database lost commits from the damaged record on, not stated durable  |
+//! | wrong     | anything else: lost or changed data, wrong file or place named, silent damage  |
+//! | crashed   | a panic                                                                        |
 //!
 //! Files: `subject` (the databases), `place` (structures by position), `judge` (the class of an
 //! outcome, and whether it is allowed).

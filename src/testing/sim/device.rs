@@ -4,13 +4,13 @@
 //! 1. The power is on for 1 to 10 s, and fails at a random file operation, possibly of the opening,
 //!    or between two. It stays off for up to 5 s, occasionally for hours, and rarely for days.
 //! 2. The clock of a boot is right, or starts in 1970 or years off until it is set, or jumps by
-//!    decades and back. In the second half of the life it may also be ahead: Timestamps from a clock
-//!    that is ahead are permanent.
+//!    decades and back. In the second half of the life it may also be ahead: Timestamps from a
+//!    clock that is ahead are permanent.
 //! 3. Every second a reading is inserted, every 10 s a setting is replaced conditionally, and every
-//!    30 s a group of readings is inserted. Commits are synced, in some boots weaker. Background work
-//!    runs by steps.
-//! 4. Each opening must show all durable readings that have not expired, and a prefix of the others.
-//!    Everything is compared every sixth of the time to live, and verified daily.
+//!    30 s a group of readings is inserted. Commits are synced, in some boots weaker. Background
+//!    work runs by steps.
+//! 4. Each opening must show all durable readings that have not expired, and a prefix of the
+//!    others. Everything is compared every sixth of the time to live, and verified daily.
 //! 5. In one boot of twenty, 4 KiB of a table file become unreadable for up to four boots. During
 //!    that time reads may return errors, but no wrong answers; afterwards all data is readable.
 //!

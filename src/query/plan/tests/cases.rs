@@ -3,7 +3,7 @@
 use super::CompareOp::*;
 use super::*;
 
-/// docs/SEMANTICS.md §9.4: a filter, what is done, with how many intervals, and what the service does.
+/// docs/SEMANTICS.md §9.4: a filter, its class, its number of intervals, and the service's class.
 #[test]
 fn classes() {
     use Class::*;
@@ -134,7 +134,7 @@ fn empty_keys_are_keys() {
     check(&pk(Lt, ""), &[], None);
 }
 
-/// What is planned without sets is what sets would give.
+/// The shortcut for points gives the same plan as the sets.
 #[test]
 fn the_short_way_to_a_point_is_the_long_way() {
     let keys = ["", "a", "a/", "a\0", "a\0b", "😀"];

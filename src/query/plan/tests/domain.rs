@@ -1,4 +1,4 @@
-//! All keys of a small domain as bits, and what a filter is on each of them.
+//! All keys of a small domain as bits, and the value of a filter for each of them.
 
 use super::*;
 use crate::format::key::user_key;
@@ -7,7 +7,7 @@ use crate::query::compare::holds;
 
 const TABLE: TableId = TableId(7);
 
-/// The literals of the filters, and what lies at and between them. A text with U+0000 is nobody's key.
+/// The literals of the filters, and texts at and between them. A text with U+0000 is not a key.
 const PARTITION_LITERALS: [&str; 8] = ["", "a", "a\0", "a\0b", "a/", "ab", "😀", "～"];
 const PARTITIONS: [&str; 12] =
     ["", " ", "a", "a ", "a/", "a/ ", "ab", "ab ", "😀", "😀 ", "～", "～ "];
@@ -18,7 +18,7 @@ type Keys = u128;
 
 const ALL: Keys = (1 << (PARTITIONS.len() * ROWS.len())) - 1;
 
-/// What the properties `A` and `B` of every entity are.
+/// The values of the properties `A` and `B` of every entity.
 #[derive(Clone, Copy, Debug)]
 struct Fill {
     a: bool,
@@ -37,7 +37,7 @@ impl Domain {
         Self { keys }
     }
 
-    /// Every comparison of the domain, one of a property, and keys against another type.
+    /// Every comparison of the domain, one of a property, and keys compared with another type.
     pub(super) fn leaves() -> Vec<Node> {
         let mut leaves = vec![named("A"), Node::All];
         for op in OPS {
@@ -62,7 +62,8 @@ impl Domain {
         }
     }
 
-    /// With small bounds for sets and steps: the plan may read and ask too much, and still answers.
+    /// With small limits for sets and steps: the plan may read and test too much, but its result is
+    /// the same.
     pub(super) fn check_wide(&self, node: &Node, cuts_max: usize, fuel: usize) {
         let plan = plan_within(node, cuts_max, fuel);
         let spans: Vec<_> = plan.intervals.iter().map(|range| range.span(TABLE)).collect();
@@ -71,7 +72,7 @@ impl Domain {
         check_answer(node, &plan, inside);
     }
 
-    /// Order, distance and extent of the intervals; what is inside.
+    /// Checks order, distance and extent of the intervals; returns the keys inside.
     fn check_intervals(&self, plan: &Plan, node: &Node) -> Keys {
         let why = || format!("{node:?}\n{plan:?}");
         let (may, _) = bounds(node);
@@ -91,7 +92,7 @@ impl Domain {
     }
 }
 
-/// The comparisons of the domain, as they are evaluated.
+/// Evaluates the comparisons of the domain.
 #[test]
 fn evaluation_and_domain_agree_on_every_comparison() {
     for leaf in Domain::leaves() {
@@ -111,7 +112,7 @@ fn evaluation_and_domain_agree_on_every_comparison() {
     }
 }
 
-/// Whatever the properties are, intervals and rest together are the filter.
+/// For all values of the properties, intervals and rest together equal the filter.
 fn check_answer(node: &Node, plan: &Plan, inside: Keys) {
     let all = Node::All;
     let rest = plan.rest.as_ref().unwrap_or(&all);
@@ -123,7 +124,7 @@ fn check_answer(node: &Node, plan: &Plan, inside: Keys) {
 }
 
 /// In one partition, exactly the keys that may match. In several, no partition without such a key,
-/// and at the ends nothing before the first and behind the last.
+/// and at the ends nothing before the first and after the last one.
 fn check_extent(range: &KeyRange, keys: &[usize], may: Keys, why: &dyn Fn() -> String) {
     let may_match = |at: &usize| may & (1 << at) != 0;
     let partition = |at: usize| PARTITIONS[at / ROWS.len()];
@@ -144,7 +145,7 @@ fn check_extent(range: &KeyRange, keys: &[usize], may: Keys, why: &dyn Fn() -> S
     }
 }
 
-/// The form of filters: lists of two or more, none directly in its own kind, no constants.
+/// The form of filters: lists of at least two, none directly in its own kind, no constants.
 fn check_form(node: &Node) {
     let (Node::And(nodes) | Node::Or(nodes)) = node else {
         match node {
@@ -159,7 +160,7 @@ fn check_form(node: &Node) {
     nodes.iter().for_each(check_form);
 }
 
-/// The keys whose entities meet `node`.
+/// The keys of the entities that meet `node`.
 fn met(node: &Node, fill: Fill) -> Keys {
     match node {
         Node::All => ALL,
@@ -172,7 +173,7 @@ fn met(node: &Node, fill: Fill) -> Keys {
 }
 
 /// The keys for which `node` may be true, and those for which it must be, if each occurrence of a
-/// property could be true or false for itself; with one occurrence they are what the filter can be.
+/// property were independent. With one occurrence the bounds are exact.
 fn bounds(node: &Node) -> (Keys, Keys) {
     match node {
         Node::Compare(Comparison { property: Property::Named(_), .. }) => (ALL, 0),

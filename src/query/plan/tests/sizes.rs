@@ -70,13 +70,13 @@ fn a_product_too_large_to_write_out_becomes_a_range_in_each_partition() {
     assert_eq!(plan.rest, Some(and([rows, named("A")])));
 }
 
-/// Each partition has a row more than the one before: exact, the set is quadratic in the filter.
+/// Each partition has one row more than the previous one: the exact set is quadratic in the filter.
 #[test]
 fn a_set_too_large_to_hold_is_widened_and_the_rest_asks() {
     let step = |i| and([pk(Ge, &key(i)), rk(Eq, &key(2 * i))]);
     let filter = or((0..3_000).map(step));
     let plan = plan(&filter);
-    // Rows before the first are still known not to match, in every partition that is named.
+    // Rows before the first are still known not to match, in every named partition.
     let low = |i| Some(Edge::of_row(&key(i), &key(0), false));
     let high = |i| (i < 3_000).then(|| Edge::of_partition(&key(i), false));
     let spans: Vec<_> = (0..3_000).map(|i| KeyRange::between(low(i), high(i + 1))).collect();
@@ -84,7 +84,7 @@ fn a_set_too_large_to_hold_is_widened_and_the_rest_asks() {
     assert!(plan.rest.is_some(), "the rows are asked");
 }
 
-/// Such bounds as only large filters meet, on all keys of the domain.
+/// With limits that otherwise only large filters reach, on all keys of the domain.
 #[test]
 fn widened_sets_answer_as_exact_ones() {
     let domain = Domain::new();

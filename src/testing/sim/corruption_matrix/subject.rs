@@ -121,7 +121,8 @@ impl Subject {
         Ok(Subject { origin, fs, history, io_mode })
     }
 
-    /// Opens the copy `fs`, reads all of it, and verifies it. Returns the state and the problems found.
+    /// Opens the copy `fs`, reads all of it, and verifies it. Returns the state and the problems
+    /// found.
     ///
     /// # Errors
     /// The errors of the engine.

@@ -53,7 +53,8 @@ pub struct Report {
     pub seed: u64,
     /// The counted events.
     pub figures: Figures,
-    /// Covers every answer and, at the end, every byte of every file: equal seeds have equal digests.
+    /// Covers every answer and, at the end, every byte of every file: equal seeds have equal
+    /// digests.
     pub digest: u64,
     /// The failure, if any; it ends the life.
     pub failure: Option<Failure>,

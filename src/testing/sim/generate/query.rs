@@ -148,7 +148,8 @@ impl Generator<'_> {
         let mut values = Vec::new();
         for round in 0..2 + self.source.below(2) {
             let two = [self.value_of(name), self.value_of(name)];
-            // A younger stretch begins before the first one: alone at its start, overlapping further on.
+            // A younger stretch begins before the first one, so that its file is alone at its start
+            // and overlaps the older one further on.
             // then overlap.
             let first = if round == 0 { 12 } else { 0 } + self.source.below(12);
             let writes = self.stretch(&pk, first, name, &two);
