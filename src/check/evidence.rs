@@ -1,4 +1,4 @@
-//! A damaged database, offline: the available evidence, and what it proves about a key.
+//! A damaged database, offline: the available evidence, and its conclusions about keys.
 //!
 //! Proven are
 //! * the files that count, if the manifest is whole (`manifest::salvage`). Otherwise nothing is
@@ -66,7 +66,7 @@ pub(crate) enum Verdict {
     RowLost,
 }
 
-/// The memory limit of shapes; generous, because no database is open.
+/// The memory limit of shapes, in bytes; generous, because no other data competes for the memory.
 const SHAPE_BYTES: usize = 64 << 20;
 
 impl Evidence {

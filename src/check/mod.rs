@@ -12,8 +12,8 @@
 //!
 //! Files are read from disk, even if they are open. A damaged file is quarantined.
 //!
-//! The submodules `evidence`, `walk` and `logs` gather what can be proven of a database that does
-//! not open.
+//! The submodules `evidence`, `walk` and `logs` collect the provable contents of a database
+//! that does not open.
 //!
 //! Not here: healing (`db::heal`), the new database of a repair (`db::repair`).
 

@@ -51,7 +51,7 @@ fn encoded(row: &[(String, Value)]) -> Row {
     Row { shape, body }
 }
 
-/// The value by the semantics, without zones; `None` for cases tested elsewhere.
+/// The value by the semantics, without zones; `None` for cases outside this test.
 fn holds(node: &Node, version: &Version) -> Option<bool> {
     let row = version.row.as_ref()?;
     Some(match node {

@@ -32,7 +32,7 @@ pub const PATH: &str = "db";
 const RANGE_BYTES: u64 = 24 << 10;
 /// Logs are short.
 const LOG_ALLOCATE_BYTES: u64 = 4 << 10;
-/// Two queries at most outweigh a merge.
+/// One or two queries outweigh a merge.
 const MERGE_PRICE: MergePrice = MergePrice { rows: 20, bytes_per_row: 1 << 10 };
 /// The change feed keeps a few logs.
 const KEEP_CHANGES_BYTES: u64 = 64 << 10;

@@ -589,7 +589,7 @@ impl<'a> Generator<'a> {
             (bounded && generator.source.chance(1, 3)).then(|| generator.rk())
         };
         let (from, to) = (bound(self), bound(self));
-        // Inverted spans are tested elsewhere.
+        // Scans do not use inverted spans.
         let ordered = !matches!((&from, &to), (Some(from), Some(to)) if from > to);
         let to = to.filter(|_| ordered);
         let top = self.source.chance(1, 4).then(|| self.source.index(20));

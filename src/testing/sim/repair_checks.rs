@@ -123,7 +123,7 @@ fn tables_of(image: &MemFs) -> Vec<String> {
 }
 
 /// Rows of a repaired database that the damaged one did not have. Empty if a log has losses: the
-/// oracle's state of an earlier moment is not at hand here.
+/// oracle's state of an earlier moment is not available here.
 fn superfluous(oracle: &Tables, state: &Tables, report: &RepairReport) -> Vec<String> {
     if report.losses.iter().any(|loss| loss.file.ends_with(".wal")) {
         return Vec::new();
