@@ -212,7 +212,7 @@ pub enum Step {
     Write {
         /// The table's name.
         table: String,
-        /// What is written.
+        /// The write.
         write: Write,
         /// The durability; `None` uses that of the options.
         durability: Option<Durability>,
