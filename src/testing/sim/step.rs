@@ -81,16 +81,6 @@ pub enum Lane {
     Compact,
 }
 
-/// The operations that a closed gate refuses.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
-pub enum Mode {
-    /// Writes.
-    #[default]
-    ReadOnly,
-    /// Writes and reads.
-    Offline,
-}
-
 /// The bounds of a scan, and how it is read.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Scan {
@@ -139,21 +129,6 @@ pub struct Config {
     pub ring: bool,
     /// Seed of the engine's ids and hash seeds.
     pub seed: u64,
-}
-
-/// A file operation that fails.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FaultAt {
-    /// The kind of failure.
-    pub kind: FaultKind,
-    /// The kind of operation; `None` matches any.
-    pub op: Option<OpKind>,
-    /// The suffix of the path; `None` matches any.
-    pub path: Option<String>,
-    /// The number of matching operations that succeed first.
-    pub nth: u64,
-    /// Whether all later matching operations fail, too.
-    pub sticky: bool,
 }
 
 /// One action on the database, its disk, its process or its clock.
@@ -428,26 +403,6 @@ impl Verb {
             Verb::Replace | Verb::Merge | Verb::Delete => true,
             Verb::Insert | Verb::Upsert | Verb::UpsertMerge => false,
         }
-    }
-}
-
-impl Default for FaultAt {
-    fn default() -> Self {
-        Self { kind: FaultKind::Eio, op: None, path: None, nth: 0, sticky: false }
-    }
-}
-
-impl FaultAt {
-    /// The fault for the file system.
-    pub(super) fn fault(&self) -> Fault {
-        let mut fault = Fault::new(self.kind).nth(self.nth);
-        if let Some(op) = self.op {
-            fault = fault.on(op);
-        }
-        if let Some(path) = &self.path {
-            fault = fault.on_path(path);
-        }
-        if self.sticky { fault.sticky() } else { fault }
     }
 }
 

@@ -50,20 +50,6 @@ pub(super) struct Subject {
 }
 
 impl Origin {
-    /// All origins.
-    pub const ALL: [Origin; 4] =
-        [Origin::Closed, Origin::Compacted, Origin::Killed, Origin::KilledAgain];
-
-    /// The name in tables.
-    pub fn name(self) -> &'static str {
-        match self {
-            Origin::Closed => "closed",
-            Origin::Compacted => "compacted and closed",
-            Origin::Killed => "killed",
-            Origin::KilledAgain => "killed three times",
-        }
-    }
-
     /// True if it was closed cleanly, so that any loss is detectable.
     pub(super) fn is_closed(self) -> bool {
         matches!(self, Origin::Closed | Origin::Compacted)
