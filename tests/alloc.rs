@@ -1,11 +1,11 @@
-//! What queries allocate: nothing for a row that is looked at, little for one that is handed out.
+//! Allocations of queries: none per scanned row, few per returned entity.
 //!
-//! Counted is what the test's own thread asks of the allocator of Rust, while a query runs over N rows and over twice
-//! as many of the same kind. What a query needs once is in both; the difference is what rows cost, and blocks, of
-//! which each has about a hundred.
+//! The test counts the calls of the Rust allocator by its own thread while a query runs over N
+//! rows, then over 2N rows of the same kind. The fixed cost of a query is in both counts; the
+//! difference is the cost of rows and of blocks, of which each holds about a hundred rows.
 //!
-//! Not covered: files that are not mapped or compressed, of which every block is a buffer; rows that describe
-//! themselves because their file has no room for another shape, for each of which the filter is compiled.
+//! Not covered: unmapped or compressed files, where each block is a buffer; self-describing rows of
+//! files with no space for another shape, for each of which the filter is compiled.
 
 #![expect(
     unsafe_code,
@@ -30,16 +30,16 @@ thread_local! {
 }
 
 fn count() {
-    // A thread that ends has no counter any more.
+    // A thread that exits no longer has a counter.
     let _ = CALLS.try_with(|calls| calls.set(calls.get() + 1));
 }
 
-// SAFETY: every call is handed on as it came, and counting neither allocates nor unwinds: the counter is a
-// plain cell without a destructor.
+// SAFETY: every call is forwarded unchanged. Counting neither allocates nor unwinds, because the
+// counter is a plain cell without a destructor.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count();
-        // SAFETY: the caller's promises are the system allocator's.
+        // SAFETY: the system allocator's contract is the caller's to uphold.
         unsafe { System.alloc(layout) }
     }
 
@@ -63,10 +63,10 @@ unsafe impl GlobalAlloc for Counting {
 
 /// Rows of partition `few`; partition `many` has twice as many.
 const ROWS: u64 = 10_000;
-/// The rows for which one allocation more is let pass. A block has about a hundred.
+/// One more allocation is allowed per this many rows. A block has about a hundred.
 const ROWS_PER_ALLOCATION: u64 = 200;
 
-/// Filters beside the partition: every kind of comparison, of which some rows meet each.
+/// Filters in addition to the partition: each kind of comparison, each true for some rows.
 const FILTERS: [&str; 13] = [
     "Number eq 7",
     "Large ge 500L and Large lt 600L",
@@ -83,12 +83,12 @@ const FILTERS: [&str; 13] = [
     "Absent eq 1 or Number eq 'text' or Text ne 'text-000001'",
 ];
 
-/// Where the rows are.
+/// Where the rows are stored.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Place {
     Memory,
     Files,
-    /// One row of ten was written again after a flush.
+    /// One row of ten was rewritten after a flush.
     Both,
 }
 
@@ -139,7 +139,7 @@ fn filled(dir: &std::path::Path, place: Place) -> (Db, Table) {
     (db, table)
 }
 
-/// How often `run` allocates, and its answer. It runs twice: the first time fills what is kept.
+/// The number of allocations of `run`, and its result. It runs twice: the first run fills caches.
 fn allocations(mut run: impl FnMut() -> u64) -> (u64, u64) {
     run();
     let before = CALLS.get();
@@ -161,7 +161,7 @@ fn filtered(table: &Table, partition: &str, filter: &str) -> Query {
     table.query(format!("PartitionKey eq '{partition}' and ({filter})").as_str()).unwrap()
 }
 
-/// Holds that twice the rows take no more allocations than blocks may.
+/// Checks that twice the rows allocate no more than their additional blocks may.
 #[track_caller]
 fn check(name: &str, run: impl Fn(&str) -> u64) {
     let (few, found) = allocations(|| run("few"));
@@ -195,22 +195,22 @@ fn check_place(place: Place) {
 }
 
 #[test]
-fn rows_in_files_are_looked_at_without_allocating() {
+fn scanning_rows_in_files_does_not_allocate() {
     check_place(Place::Files);
 }
 
 #[test]
-fn rows_in_memory_are_looked_at_without_allocating() {
+fn scanning_rows_in_memory_does_not_allocate() {
     check_place(Place::Memory);
 }
 
 #[test]
-fn rows_in_files_and_in_memory_are_looked_at_without_allocating() {
+fn scanning_rows_in_files_and_in_memory_does_not_allocate() {
     check_place(Place::Both);
 }
 
-/// Allocations for each entity beyond those of half as many.
-fn for_an_entity(table: &Table, query: impl Fn(&Table, &str) -> Query) -> f64 {
+/// Allocations per entity, from the difference between N and 2N entities.
+fn allocations_per_entity(table: &Table, query: impl Fn(&Table, &str) -> Query) -> f64 {
     let entities = |partition| {
         allocations(|| {
             let mut rows = 0;
@@ -227,26 +227,26 @@ fn for_an_entity(table: &Table, query: impl Fn(&Table, &str) -> Query) -> f64 {
 }
 
 #[test]
-fn an_entity_is_one_allocation_and_a_projected_one_two_at_most() {
+fn an_entity_takes_one_allocation_and_a_projected_one_at_most_two() {
     for place in [Place::Memory, Place::Files, Place::Both] {
         let dir = tempfile::tempdir().unwrap();
         let (db, table) = filled(dir.path(), place);
         let whole = |table: &Table, partition: &str| filtered(table, partition, "Number lt 500");
-        let each = for_an_entity(&table, whole);
+        let each = allocations_per_entity(&table, whole);
         assert!(each < 1.02, "{place:?}: {each} for an entity");
         let projected = |table: &Table, partition: &str| {
             whole(table, partition).select(&["Text", "Number", "Absent"])
         };
-        let each = for_an_entity(&table, projected);
+        let each = allocations_per_entity(&table, projected);
         assert!(each < 2.02, "{place:?}: {each} for a projected entity");
         db.close().unwrap();
     }
 }
 
-/// The test of the test: a row that costs an allocation is noticed.
+/// Checks the test itself: one allocation per row is detected.
 #[test]
 #[should_panic = "allocations over"]
-fn an_allocation_for_a_row_is_noticed() {
+fn an_allocation_per_row_is_detected() {
     let dir = tempfile::tempdir().unwrap();
     let (_db, table) = filled(dir.path(), Place::Memory);
     check("copies", |partition| {

@@ -1,7 +1,9 @@
-//! The edge profile: what a process takes of memory that loads and reads several times as much as it may have, by the
-//! operating system and by a counting allocator; and the same files under either profile.
+//! The edge profile. Loads and reads several times the allowed memory and measures the resident
+//! memory by the operating system and the heap by a counting allocator. Also opens the same files
+//! under either profile.
 //!
-//! The process is this program again, with one test that does nothing otherwise: what other tests take is none of its.
+//! The measured process is this program again, with one test that otherwise does nothing, so that
+//! the memory of other tests is not included.
 
 #![expect(
     unsafe_code,
@@ -32,11 +34,11 @@ fn shrunk(bytes: usize) {
     LIVE.fetch_sub(bytes, Ordering::Relaxed);
 }
 
-// SAFETY: every call is handed on as it came; counting neither allocates nor unwinds.
+// SAFETY: every call is forwarded unchanged; counting neither allocates nor unwinds.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         grown(layout.size());
-        // SAFETY: the caller's promises are the system allocator's.
+        // SAFETY: the system allocator's contract is the caller's to uphold.
         unsafe { System.alloc(layout) }
     }
 
@@ -60,18 +62,20 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// What the profile promises.
+/// The profile's bound on resident memory.
 const RESIDENT_MAX: usize = 16 << 20;
-/// How far what the engine counts may be behind the allocator: iterators, batches, stacks of merges.
+/// How much less than the allocator the engine may count: iterators, batches, stacks of merges.
 const UNCOUNTED_MAX: usize = 2 << 20;
-/// Descriptors that table files may hold, and that everything else may: logs, manifest, lock, directories, the process's own.
+/// Descriptors for table files, and for the rest: logs, manifest, lock, directories, and those of
+/// the process.
 const TABLES_OPEN_MAX: usize = 4;
 const OTHERS_OPEN_MAX: usize = 12;
 const SENSORS: u64 = 10;
-/// About 200 bytes each: eight times what the process may have.
+/// About 200 bytes each: eight times the memory that the process may use.
 const READINGS: u64 = 640_000;
 
-/// Where the process that is measured keeps its database, and who runs its background work.
+/// The directory of the measured process's database, and whether it runs its background work
+/// itself.
 const DIR: &str = "ROWSTONE_EDGE_DIR";
 const MANUAL: &str = "ROWSTONE_EDGE_MANUAL";
 
@@ -84,7 +88,8 @@ fn reading(number: u64, rng: &mut Rng) -> Entity {
         .with("Raw", (0..12).map(|_| format!("{:08x}", rng.below(1 << 32))).collect::<String>())
 }
 
-/// What is looked at beside the allocator: the most that the engine has counted, and the worst difference to it.
+/// Measured along with the allocator: the maximum that the engine counted, and its largest
+/// shortfall.
 #[derive(Default)]
 struct Account {
     base: usize,
@@ -104,7 +109,7 @@ impl Account {
 fn load(db: &Db, table: &Table, account: &mut Account) {
     let (mut rng, manual) = (Rng::from_seed(1), std::env::var_os(MANUAL).is_some());
     for number in 0..READINGS {
-        // One of twenty comes late, over what is there.
+        // One of twenty readings is late and overwrites an existing one.
         let late = rng.chance(1, 20);
         let number = if late { rng.below(number + 1) } else { number };
         table.upsert(reading(number, &mut rng)).unwrap();
@@ -133,7 +138,8 @@ fn read(db: &Db, table: &Table, account: &mut Account) {
     account.look(db);
 }
 
-/// Descriptors of this process, and table files that the database has read: more than it may hold.
+/// Checks the open descriptors of this process against the limits, while the database has read more
+/// table files than it may hold open.
 #[expect(clippy::disallowed_methods, reason = "what the system says of this process is no file")]
 fn check_descriptors(db: &Db) {
     let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
@@ -149,7 +155,7 @@ fn status(name: &str) -> usize {
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
 }
 
-/// The process that is measured; nothing in any other.
+/// The measured process; does nothing in any other.
 #[test]
 fn a_device() {
     let Some(dir) = std::env::var_os(DIR) else { return };
@@ -189,7 +195,7 @@ fn a_device() {
     );
     assert!(bytes as usize > 4 * RESIDENT_MAX, "{bytes} bytes of files prove nothing");
     assert!(resident <= RESIDENT_MAX, "{} resident\n{left}", mib(resident));
-    assert!(uncounted <= UNCOUNTED_MAX, "{} that nothing counts\n{left}", mib(uncounted));
+    assert!(uncounted <= UNCOUNTED_MAX, "{} uncounted\n{left}", mib(uncounted));
 }
 
 fn mib(bytes: usize) -> String {

@@ -1,10 +1,10 @@
-//! The source text itself: floors, circles, the parts of the engine, lengths, headers, leftovers,
-//! the four corners, links and the table of traps.
+//! Checks of the source text: floors, circles, parts of the engine, lengths, headers, leftovers,
+//! four corners, links, and the table of traps.
 //!
-//! Every rule is a function from text to offences, printed as `file:line: rule: what`, and every
-//! rule has a test that shows it fail.
+//! Each rule is a function from text to offences, printed as `file:line: rule: what`, and has a
+//! test that shows it fail.
 //!
-//! Not here: what rustfmt, clippy and rustdoc find; `.ci/run` runs those.
+//! Not here: the findings of rustfmt, clippy and rustdoc, which `.ci/run` runs.
 #![expect(clippy::disallowed_methods, reason = "reads the source tree, which no seam covers")]
 
 #[path = "tidy/circles.rs"]
@@ -38,8 +38,8 @@ use std::sync::LazyLock;
 
 use source::Source;
 
-/// Directories of no sources, wherever they are: builds of each package, findings, and packages of others. Git ignores
-/// them by the same names.
+/// Directories without sources, at any depth: build output of each package, fuzz findings, and
+/// third-party packages. Git ignores the same names.
 const UNREAD: [&str; 5] = [".git", "target", "artifacts", "node_modules", "__pycache__"];
 
 /// Read once for all tests.
@@ -143,19 +143,19 @@ fn lines_and_functions_are_short() {
 }
 
 #[test]
-fn nothing_is_left_over() {
+fn no_leftovers() {
     let tree = &*TREE;
     expect_none(tree.sources.iter().flat_map(leftovers::check));
 }
 
 #[test]
-fn links_lead_somewhere() {
+fn links_resolve() {
     let tree = &*TREE;
     expect_none(documents::check_links(&tree.documents, &tree.paths));
 }
 
 #[test]
-fn documents_say_what_is_run() {
+fn readme_commands_are_those_of_ci() {
     let tree = &*TREE;
     let ci = Path::new(env!("CARGO_MANIFEST_DIR")).join(".ci/run");
     let ci = std::fs::read_to_string(ci).unwrap();
@@ -180,17 +180,17 @@ fn every_trap_has_its_test() {
 fn every_mutant_is_listed() {
     let tree = &*TREE;
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    // The mutants of loom models are listed there only.
+    // Mutants of loom models are listed only there.
     let loom = std::fs::read_to_string(root.join(".ci/loom")).unwrap_or_default();
     expect_none(mutants::check(&tree.sources, &loom));
 }
 
 #[test]
-fn files_do_not_import_one_another() {
+fn files_do_not_import_in_circles() {
     expect_none(circles::check(&TREE.sources));
 }
 
 #[test]
-fn methods_of_a_part_stand_in_its_room() {
+fn methods_of_a_part_are_in_its_room() {
     expect_none(parts::check(&TREE.sources));
 }

@@ -16,13 +16,13 @@ pub fn check(sources: &[Source]) -> Vec<Offence> {
     circles(&edges).iter().map(|files| offence(files, &edges)).collect()
 }
 
-/// Names the files of a circle, and of each one edge that stays in the circle.
+/// Names the files of a circle, and for each file one edge that stays in the circle.
 fn offence(files: &[&str], edges: &[Edge]) -> Offence {
     let mut lines = vec![format!("{} files import one another", files.len())];
     let mut first = 1;
     for (index, file) in files.iter().enumerate() {
         let mut inner = edges.iter().filter(|e| e.from == *file && files.contains(&&*e.to));
-        let edge = inner.next().expect("each file of a circle leads on");
+        let edge = inner.next().expect("each file of a circle has an edge in it");
         if index == 0 {
             first = edge.line;
         }
@@ -50,7 +50,7 @@ fn circles(edges: &[Edge]) -> Vec<Vec<&str>> {
     circles
 }
 
-/// Every file that a path of at least one edge from `from` leads to.
+/// Every file reachable from `from` over at least one edge.
 fn reachable<'a>(from: &'a str, next: &BTreeMap<&'a str, Vec<&'a str>>) -> BTreeSet<&'a str> {
     let mut reached = BTreeSet::new();
     let mut waiting = vec![from];
@@ -106,7 +106,7 @@ fn a_parent_and_its_child_may_form_a_circle() {
 }
 
 #[test]
-fn a_module_that_is_imported_is_no_edge_and_its_paths_are() {
+fn an_imported_module_is_no_edge_but_its_paths_are() {
     let files = [
         ("src/lib.rs", "mod x; mod y;"),
         ("src/x/mod.rs", "mod a;\npub(crate) use a::A;\npub fn own() {}"),

@@ -1,4 +1,5 @@
-//! Four corners: what stands in `src/format/X.rs` stands in FORMAT.md §X and in the fuzz target X.
+//! Four corners: each structure of `src/format/X.rs` has a section §X in FORMAT.md and a fuzz
+//! target X.
 //!
 //! A heading of FORMAT.md names its structures by `§X`; a source file cites it as `FORMAT.md §X`.
 
@@ -23,7 +24,7 @@ pub fn check(sources: &[Source], paths: &[String], format: &str) -> Vec<Offence>
         let target = format!("fuzz/fuzz_targets/{name}.rs");
         let excused = WITHOUT_TARGET.iter().any(|(excused, _)| excused == name);
         if excused == paths.contains(&target) {
-            let what = if excused { "excused and there all the same" } else { "missing" };
+            let what = if excused { "excused but exists" } else { "missing" };
             offences.push(Offence::new(path, 1, "four corners", format!("{target} is {what}")));
         }
         if !excused && !paths.iter().any(|path| path.starts_with(&format!("fuzz/corpus/{name}/"))) {
@@ -94,12 +95,12 @@ fn a_missing_corner_is_found() {
     finds(row, &target, "# Rows", &["FORMAT.md has no heading with §row"; 2]);
     finds(row, &target[..1], "# §row", &["fuzz/corpus/row is empty"]);
     finds(row, &target[1..], "# §row", &["fuzz/fuzz_targets/row.rs is missing"]);
-    let excused = "fuzz/fuzz_targets/names.rs is excused and there all the same";
+    let excused = "fuzz/fuzz_targets/names.rs is excused but exists";
     finds(row, &[target[0], target[1], "fuzz/fuzz_targets/names.rs"], "# §row", &[excused]);
 }
 
 #[test]
-fn a_citation_of_nothing_is_found() {
+fn a_dangling_citation_is_found() {
     let cites = ("src/log/reader.rs", "//! Reads records. FORMAT.md §records.");
     finds(cites, &[], "# §record", &["FORMAT.md has no heading with §records"]);
     finds(cites, &[], "# §records", &[]);

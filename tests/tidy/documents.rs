@@ -1,4 +1,4 @@
-//! Documents: every relative link leads to a file, and to a heading where it names one.
+//! Documents: each relative link refers to an existing file, and its anchor to an existing heading.
 
 use super::Offence;
 
@@ -12,7 +12,7 @@ pub fn check_links(documents: &[(String, String)], paths: &[String]) -> Vec<Offe
             let (path, anchor) = target.split_once('#').unwrap_or((&target, ""));
             let path = if path.is_empty() { file.clone() } else { resolve(file, path) };
             if !paths.contains(&path) {
-                let what = format!("`{target}` leads nowhere");
+                let what = format!("`{target}` does not exist");
                 offences.push(Offence::new(file, line, "dead link", what));
                 continue;
             }
@@ -28,7 +28,7 @@ pub fn check_links(documents: &[(String, String)], paths: &[String]) -> Vec<Offe
     offences
 }
 
-/// `.ci/run` calls the very commands that README.md shows under "Test it".
+/// `.ci/run` calls exactly the commands that README.md shows under "Test it".
 pub fn check_commands(readme: &str, ci: &str) -> Vec<Offence> {
     let after = readme.split("## Test it").nth(1).unwrap_or_default();
     let block = after.split("```").nth(1).unwrap_or_default();
@@ -67,7 +67,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (number, line) in prose(text) {
         for (at, _) in line.match_indices("](") {
-            // An odd number of backticks before it: shown as code, not as a link.
+            // An odd number of backticks before it: it is shown as code, not as a link.
             let rest = &line[at + 2..];
             let end = rest.find(')').filter(|_| line[..at].matches('`').count() % 2 == 0);
             if let Some(target) = end.and_then(|end| rest[..end].split_whitespace().next()) {
@@ -78,7 +78,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
     found
 }
 
-/// `path` as written in `file`, from the root of the repository.
+/// Resolves `path`, as written in `file`, against the root of the repository.
 fn resolve(file: &str, path: &str) -> String {
     let mut parts: Vec<&str> = file.split('/').collect();
     parts.pop();
@@ -92,7 +92,7 @@ fn resolve(file: &str, path: &str) -> String {
     parts.join("/")
 }
 
-/// A heading as an anchor, as the usual renderers make it.
+/// A heading as an anchor, as the common renderers write it.
 fn slug(heading: &str) -> String {
     let kept = heading.to_lowercase();
     let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));
@@ -121,7 +121,7 @@ fn finds(text: &str, expected: &[&str]) {
 fn dead_links_are_found() {
     finds("[a](THERE.md) and [b](../src/) and [c](https://example.org/x) `[d](e)`", &[]);
     finds("```\n[a](b)\n```\n# H\n[h](#h)", &[]);
-    finds("\n[a](NOWHERE.md)", &["docs/HERE.md:2: dead link: `NOWHERE.md` leads nowhere"]);
+    finds("\n[a](NOWHERE.md)", &["docs/HERE.md:2: dead link: `NOWHERE.md` does not exist"]);
     finds("[a](THERE.md#12-so-it-is)", &[]);
     finds("[a](THERE.md#so)", &["docs/HERE.md:1: dead link: `THERE.md#so` names no heading"]);
     finds("[a](#so)", &["docs/HERE.md:1: dead link: `#so` names no heading"]);

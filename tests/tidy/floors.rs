@@ -1,7 +1,8 @@
-//! Floors: a module uses lower floors only, never its own, never above, never through the crate root.
+//! Floors: a module uses lower floors only, never its own or a higher one, nor the crate root.
 //!
-//! The table is the order of docs/ARCHITECTURE.md. Inside a top module files import one another
-//! freely as far as `circles.rs` allows, but the rooms of `src/lsm` are floors of their own.
+//! The table has the order of docs/ARCHITECTURE.md. Within a top module, files may import one
+//! another as far as `circles.rs` allows, except that the rooms of `src/lsm` are ordered like
+//! floors.
 
 use super::Offence;
 use super::imports::{Edge, Graph};
@@ -28,7 +29,7 @@ const FLOORS: &[(u8, &[&str])] = &[
 /// A folder of modules on different floors.
 const ROOM: &str = "testing";
 
-/// Steps within a floor or up that are taken all the same: from, to, reason.
+/// Allowed uses of the same or a higher floor: from, to, reason.
 const EXCEPTIONS: &[(&str, &str, &str)] = &[
     ("clock", "sync", "the manual clock is made of atomics, which loom replaces"),
     ("executor", "sync", "lanes meet at a lock, which loom replaces"),
@@ -41,7 +42,7 @@ const ENGINE_ROOMS: [&str; 4] = ["read", "write", "background", "recovery"];
 pub fn check(source: &Source) -> Vec<Offence> {
     let modules = source.modules();
     let (Some(top), true) = (top_module(&modules), source.is_engine()) else { return Vec::new() };
-    // The front door re-exports from every floor.
+    // The crate root re-exports from every floor.
     if top == "lib" || top == ROOM {
         return Vec::new();
     }
@@ -55,7 +56,7 @@ pub fn check(source: &Source) -> Vec<Offence> {
     offences
 }
 
-/// An exception that no longer excuses anything must go.
+/// An exception that no longer applies is an offence.
 pub fn check_exceptions(sources: &[Source]) -> Vec<Offence> {
     let taken = |from: &str, to: &str| {
         let from_there =
@@ -70,7 +71,7 @@ pub fn check_exceptions(sources: &[Source]) -> Vec<Offence> {
         .collect()
 }
 
-/// The module that has a floor: the first, or in the room of test machinery the second.
+/// The module that has a floor: the first; in the folder of test machinery, the second.
 fn top_module(modules: &[&str]) -> Option<String> {
     match modules {
         [ROOM, inner, ..] => Some(format!("{ROOM}::{inner}")),
@@ -102,17 +103,17 @@ fn floor(module: &str) -> Option<u8> {
     FLOORS.iter().find(|(_, modules)| modules.contains(&module)).map(|(floor, _)| *floor)
 }
 
-/// What is wrong with `from` using `crate::name`, if anything is.
+/// Describes the offence of `from` using `crate::name`, if it is one.
 fn problem(from: &str, name: &str) -> Option<String> {
     if from == name || EXCEPTIONS.iter().any(|(a, b, _)| *a == from && *b == name) {
         return None;
     }
-    let Some(own) = floor(from) else { return Some(format!("`{from}` stands on no floor")) };
+    let Some(own) = floor(from) else { return Some(format!("`{from}` has no floor")) };
     match floor(name) {
         None if name.starts_with(char::is_uppercase) => {
             Some(format!("`crate::{name}` goes through the crate root"))
         }
-        None => Some(format!("`crate::{name}` stands on no floor")),
+        None => Some(format!("`crate::{name}` has no floor")),
         Some(other) if other >= own => {
             Some(format!("`{from}` (floor {own}) uses `{name}` (floor {other})"))
         }
@@ -120,7 +121,7 @@ fn problem(from: &str, name: &str) -> Option<String> {
     }
 }
 
-/// Every `crate::name`, groups opened: line and first segment.
+/// Every `crate::name`, with groups expanded: line and first segment.
 fn uses(source: &Source) -> Vec<(usize, String)> {
     let text = source.code.join("\n");
     let mut found = Vec::new();
@@ -159,7 +160,7 @@ fn first_segments(path: &str) -> Vec<String> {
     names
 }
 
-/// `super::super::` out of the top module is the crate root by another name.
+/// `super::super::` above the top module is another name of the crate root.
 fn check_climbs(source: &Source, file_depth: usize) -> Vec<Offence> {
     let mut offences = Vec::new();
     let text = source.code.join("\n");
@@ -181,7 +182,7 @@ fn check_climbs(source: &Source, file_depth: usize) -> Vec<Offence> {
     offences
 }
 
-/// How many `mod name {` are open at the end of `text`.
+/// The number of `mod name {` that are open at the end of `text`.
 fn inline_modules(text: &str) -> usize {
     let mut open = Vec::new();
     for (at, c) in text.char_indices() {
@@ -226,12 +227,12 @@ fn the_same_floor_and_higher_ones_are_offences() {
 }
 
 #[test]
-fn the_crate_root_is_no_way_round() {
+fn uses_of_the_crate_root_are_offences() {
     let through = "`crate::Error` goes through the crate root";
     finds("src/fs/mod.rs", "use crate::Error;", &[(1, through)]);
     finds("src/fs/mod.rs", "use crate::{Error, codec::A};", &[(1, through)]);
-    finds("src/fs/mod.rs", "use crate::cellar::A;", &[(1, "`crate::cellar` stands on no floor")]);
-    finds("src/attic.rs", "use crate::fs::A;", &[(1, "`attic` stands on no floor")]);
+    finds("src/fs/mod.rs", "use crate::cellar::A;", &[(1, "`crate::cellar` has no floor")]);
+    finds("src/attic.rs", "use crate::fs::A;", &[(1, "`attic` has no floor")]);
     let climbs = "`super::` climbs to the crate root";
     finds("src/fs/mem.rs", "use super::super::db::Db;", &[(1, climbs)]);
     finds("src/db.rs", "use super::fs::Fs;", &[(1, climbs)]);

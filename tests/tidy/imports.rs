@@ -1,8 +1,8 @@
 //! The import graph: which file of `src` uses an item that another file defines.
 //!
-//! Edges are `use` declarations and paths (`super::x::f()`, `crate::a::b::T`, `self::`) in code that
-//! is not a test. A path resolves to the file that defines the item: re-exports on the way, such as
-//! `pub(crate) use x::T` in a `mod.rs`, are followed.
+//! Edges are `use` declarations and paths (`super::x::f()`, `crate::a::b::T`, `self::`) in code
+//! that is not a test. A path resolves to the file that defines the item. Re-exports on the way,
+//! such as `pub(crate) use x::T` in a `mod.rs`, are followed.
 //!
 //! Invariants
 //! * a path that ends at a module is no edge; the paths that start with the imported module are;
@@ -13,10 +13,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::source::{Source, is_word};
 
 const ITEMS: [&str; 8] = ["fn", "struct", "enum", "union", "trait", "type", "const", "static"];
-/// Imports followed from one name to its definition; more are a loop.
+/// Maximum length of a chain of imports from a name to its definition; a longer one is a loop.
 const HOPS_MAX: usize = 16;
 
-/// A file uses an item of another: where, and the path as written.
+/// A use of an item that another file defines: its place, and the path as written.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Edge {
     pub from: String,
@@ -32,11 +32,11 @@ struct Token<'a> {
     line: usize,
 }
 
-/// One name that a `use` declaration brings in.
+/// One name that a `use` declaration imports.
 #[derive(Debug)]
 struct Import {
     line: usize,
-    /// The module that holds the declaration.
+    /// The module with the declaration.
     module: Vec<String>,
     path: Vec<String>,
     /// `*` for a glob, `_` for a trait without a name.
@@ -51,13 +51,13 @@ struct Inline {
     path: Vec<String>,
 }
 
-/// The names of one module, which is a file or an inline part of one.
+/// The names of one module, which is a file or an inline module of one.
 #[derive(Default)]
 struct Module {
     file: String,
     items: BTreeSet<String>,
     children: BTreeSet<String>,
-    /// Names brought in: the path and whether a glob.
+    /// Imported names with their paths.
     imports: Vec<(String, Vec<String>)>,
 }
 
@@ -98,7 +98,7 @@ impl Graph {
         graph
     }
 
-    /// Files that are modules of tests only, such as `#[cfg(loom)] mod models;`.
+    /// Removes files that are modules of tests only, such as `#[cfg(loom)] mod models;`.
     fn remove_tests(&mut self) {
         let tests: Vec<_> = self.files.values().flat_map(|f| f.test_modules.clone()).collect();
         let removed = |path: &[String]| tests.iter().any(|test| path.starts_with(test));
@@ -108,7 +108,7 @@ impl Graph {
         self.files.retain(|file, _| !gone.contains(file));
     }
 
-    /// Every edge between two files, one for each pair.
+    /// All edges between two files, one per pair.
     pub fn edges(&self) -> Vec<Edge> {
         let mut found: BTreeMap<(&str, &str), (usize, String)> = BTreeMap::new();
         for (from, file) in &self.files {
@@ -147,7 +147,7 @@ impl Graph {
         found.into_iter().map(edge).collect()
     }
 
-    /// Every inherent `impl` of a type `name`: file, line, and the file that defines the type.
+    /// Each inherent `impl` of a type `name`: file, line, and the file that defines the type.
     pub fn impls(&self, name: &str) -> Vec<(&str, usize, &str)> {
         let mut found = Vec::new();
         for (file, parsed) in &self.files {
@@ -174,7 +174,7 @@ impl Graph {
         }
     }
 
-    /// The names of the module that a glob opens, each with the file that defines it.
+    /// The names that a glob import brings in, each with the file that defines it.
     fn globbed(&self, import: &Import) -> Vec<(&str, &str)> {
         match self.resolve(&import.module, &import.path, true, HOPS_MAX) {
             Some(Target::Module(path)) => {
@@ -190,7 +190,7 @@ impl Graph {
         }
     }
 
-    /// The item or module that `path` names in `module`; `None` for other crates.
+    /// The item or module that `path` refers to in `module`; `None` for other crates.
     fn resolve(
         &self,
         module: &[String],
@@ -255,10 +255,10 @@ impl Graph {
 struct Parser<'a> {
     path: String,
     tokens: Vec<Token<'a>>,
-    /// Lines of `mod name;` that are tests, apart from the tokens.
+    /// Lines with `mod name;` of tests, separate from the tokens.
     test_tokens: Vec<Token<'a>>,
     module: Vec<String>,
-    /// For each open brace: whether it is that of a module.
+    /// For each open brace, whether it opened a module.
     open: Vec<bool>,
     file: File,
 }
@@ -292,7 +292,7 @@ impl<'a> Parser<'a> {
         graph.files.insert(self.path, self.file);
     }
 
-    /// Notes the module that the parser is in.
+    /// Records the module that the parser is in.
     fn declare(&self, graph: &mut Graph) {
         let module = graph.modules.entry(self.module.clone()).or_default();
         module.file.clone_from(&self.path);
@@ -306,7 +306,7 @@ impl<'a> Parser<'a> {
         self.tokens.get(at).map_or("", |token| token.text)
     }
 
-    /// Reads what starts at `at`; returns where to go on.
+    /// Reads the construct at `at`; returns the position after it.
     fn step(&mut self, graph: &mut Graph, at: usize) -> usize {
         let Token { text, line } = self.tokens[at];
         let (next, after) = (self.text(at + 1), self.text(at + 2));
@@ -355,7 +355,7 @@ impl<'a> Parser<'a> {
         self.open.iter().all(|is_module| *is_module)
     }
 
-    /// Past the last segment of the path that starts at `at`.
+    /// The position after the last segment of the path that starts at `at`.
     fn path_end(&self, at: usize) -> usize {
         let mut end = at + 1;
         while self.text(end) == "::" && self.text(end + 1).starts_with(is_word) {
@@ -386,7 +386,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Past the `>` that closes the `<` at `at`; the one of `->` closes nothing.
+    /// The position after the `>` that closes the `<` at `at`; the `>` of `->` closes nothing.
     fn after_angles(&self, mut at: usize) -> usize {
         let mut depth = 0usize;
         loop {
@@ -403,7 +403,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// Reads the `use` declaration at `at`; returns the place after its `;`.
+    /// Reads the `use` declaration at `at`; returns the position after its `;`.
     fn read_use(&mut self, at: usize) -> usize {
         let is_public = at > 0 && (self.text(at - 1) == "pub" || self.text(at - 1) == ")");
         let mut end = at + 1;

@@ -1,9 +1,9 @@
-//! What must not stay behind: debugging, sleeping, ignored tests, assertions that assert nothing.
+//! Leftovers: debugging, sleeping, ignored tests, and assertions that assert nothing.
 
 use super::Offence;
 use super::source::{Source, word_offsets};
 
-/// Forbidden in code: pattern, rule, where to go instead.
+/// Forbidden in code: pattern, rule, and the alternative.
 const PATTERNS: &[(&str, &str, &str)] = &[
     ("dbg!(", "leftover", "`dbg!`"),
     ("todo!(", "leftover", "`todo!`"),
@@ -39,7 +39,7 @@ pub fn check(source: &Source) -> Vec<Offence> {
     offences
 }
 
-/// `matches!(…);` as a statement looks like an assertion and is none.
+/// `matches!(…);` as a statement looks like an assertion but asserts nothing.
 fn check_bare_matches(source: &Source) -> Vec<Offence> {
     let text = source.code.join("\n");
     let mut offences = Vec::new();

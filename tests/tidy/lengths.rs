@@ -1,12 +1,13 @@
 //! Lengths: lines and functions.
 //!
-//! Code is counted, not comments or blank lines; a long text in quotes is not a long line.
+//! Only code lines are counted, not comments or blank lines. A long string literal does not make a
+//! line too long.
 
 use super::Offence;
 use super::source::{Source, is_word, word_offsets};
 
 const LINE_CHARS_MAX: usize = 100;
-/// Prose reads well a little wider than code.
+/// Prose may be a little wider than code.
 const COMMENT_CHARS_MAX: usize = 130;
 const FUNCTION_LINES_MAX: usize = 70;
 
@@ -26,7 +27,7 @@ pub fn check(source: &Source) -> Vec<Offence> {
     offences
 }
 
-/// An exception that no longer excuses anything must go.
+/// An exception that no longer applies is an offence.
 pub fn check_exceptions(sources: &[Source]) -> Vec<Offence> {
     let find = |path: &str| sources.iter().find(|source| source.path == path);
     let mut offences = Vec::new();
@@ -85,8 +86,8 @@ fn functions(source: &Source) -> Vec<Function> {
     found
 }
 
-/// The line of the brace that closes the function whose `fn` stands at `line`, `column`; `None`
-/// for a declaration without a body.
+/// The line of the brace that closes the function with `fn` at `line`, `column`; `None` for a
+/// declaration without a body.
 fn body_end(code: &[String], line: usize, column: usize) -> Option<usize> {
     let (mut braces, mut brackets) = (0usize, 0usize);
     for (number, text) in code.iter().enumerate().skip(line) {

@@ -1,14 +1,15 @@
-//! Mutants: each switch in the code is listed in `src/testing/sim/mutants.rs` or in `.ci/loom`, each listed one is in the
-//! code, and there are at most [`MUTANTS_MAX`].
+//! Mutants: each switch in the code is listed in `src/testing/sim/mutants.rs` or in `.ci/loom`,
+//! each listed mutant is in the code, and there are at most [`MUTANTS_MAX`].
 //!
-//! A switch reads `mutant!("name")`, an entry of the list `entry("name", …`. Names are short words with hyphens.
+//! A switch is written `mutant!("name")`, an entry of the list `entry("name", …`. Names are short
+//! words with hyphens.
 
 use std::collections::BTreeSet;
 
 use super::Offence;
 use super::source::{Source, is_word};
 
-/// Switches belong to protocols; pure code is tested by mutations made by hand (docs/TESTING.md).
+/// Switches are for protocols; pure code is tested by mutations made by hand (docs/TESTING.md).
 const MUTANTS_MAX: usize = 40;
 const NAME_BYTES_MAX: usize = 20;
 const LIST: &str = "mutants.rs";
@@ -38,7 +39,7 @@ pub fn check(sources: &[Source], loom: &str) -> Vec<Offence> {
     let mut seen = BTreeSet::new();
     for (line, name) in &listed {
         if !used.contains(&**name) {
-            let what = format!("`{name}` is listed and nowhere in the code");
+            let what = format!("`{name}` is listed but not in the code");
             offences.push(Offence::new(path, *line, RULE, what));
         }
         if !seen.insert(name) {
@@ -52,7 +53,7 @@ pub fn check(sources: &[Source], loom: &str) -> Vec<Offence> {
     offences
 }
 
-/// Line and name of each switch; the name stands on the same line, or is empty.
+/// Line and name of each switch. The name must be on the same line, otherwise it is empty.
 fn switches(source: &Source) -> impl Iterator<Item = (usize, &str)> {
     let lines = source.code.iter().zip(&source.raw).enumerate();
     lines.filter(|(_, (code, _))| code.contains("mutant!(")).flat_map(|(at, (_, raw))| {
@@ -73,7 +74,7 @@ fn listed(source: &Source) -> Vec<(usize, String)> {
     entries.collect()
 }
 
-/// True if `text` holds `name` as a word of its own.
+/// True if `text` contains `name` as a whole word.
 fn names(text: &str, name: &str) -> bool {
     let is_part = |c: char| is_word(c) || c == '-';
     let found = text.match_indices(name).any(|(at, _)| {
@@ -98,7 +99,7 @@ fn switches_and_list_agree() {
     finds(code, "entry(\"a-b\", 1)", "", &[unlisted]);
     finds(code, "entry(\"a-b\", 1)", "bug=c-d", &[unlisted]);
     finds(code, "entry(\"a-b\", 1)", "--cfg mutant=\"c\"", &[]);
-    let unused = "`e` is listed and nowhere in the code";
+    let unused = "`e` is listed but not in the code";
     finds("mutant!(\"f\")", "entry(\"f\")\nentry(\"e\")", "", &[unused]);
     finds("mutant!(\"f\")", "entry(\"f\")\nentry(\"f\")", "", &["`f` is listed twice"]);
     let nameless = "`` is neither in mutants.rs nor in .ci/loom";
@@ -106,7 +107,7 @@ fn switches_and_list_agree() {
         "mutant!(\n\"f\")",
         "entry(\"f\")",
         "f",
-        &[nameless, "`f` is listed and nowhere in the code"],
+        &[nameless, "`f` is listed but not in the code"],
     );
 }
 
@@ -122,7 +123,7 @@ fn mutants_are_few_and_their_names_short() {
 }
 
 #[test]
-fn a_model_alone_does_not_make_a_listed_mutant() {
+fn a_listed_mutant_used_by_a_model_alone_is_an_offence() {
     let list = Source::new("src/testing/sim/mutants.rs", "entry(\"f\")");
     let sources = [Source::new("src/a/models.rs", "mutant!(\"f\")"), list];
     assert_eq!(check(&sources, "").len(), 1);

@@ -1,16 +1,17 @@
-//! The oracle is independent of the engine: it may use what values are, and nothing that stores them.
+//! The oracle is independent of the engine: it may use the model of values, but nothing that stores
+//! them.
 
 use super::Offence;
 use super::source::Source;
 
-/// The modules of the oracle, and of what it is made of.
+/// The modules of the oracle and those it depends on.
 const ORACLE: [&str; 4] = [
     "src/testing/sim/expr.rs",
     "src/testing/sim/oracle.rs",
     "src/testing/sim/row.rs",
     "src/testing/sim/value.rs",
 ];
-/// What they may name of the crate.
+/// The parts of the crate that they may use.
 const ALLOWED: [&str; 3] = ["crate::model::", "crate::named::named", "crate::options::Durability"];
 
 pub fn check(source: &Source) -> Vec<Offence> {

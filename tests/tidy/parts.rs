@@ -1,4 +1,4 @@
-//! The parts of the engine: the inherent `impl`s of each stand in its own room of `src/lsm` only.
+//! The parts of the engine: the inherent `impl`s of each are only in its own room of `src/lsm`.
 
 use super::Offence;
 use super::imports::Graph;
@@ -24,7 +24,7 @@ fn strays(graph: &Graph, name: &str, room: &str) -> Vec<Offence> {
     let strays = of_engine.filter(|(file, _, _)| !file.starts_with(room));
     strays
         .map(|(file, line, _)| {
-            let what = format!("`impl {name}` stands outside {room}");
+            let what = format!("`impl {name}` is outside {room}");
             Offence::new(file, line, "part", what)
         })
         .collect()
@@ -44,6 +44,6 @@ fn methods_of_a_part_outside_its_room_are_offences() {
     let sources = files.map(|(path, text)| Source::new(path, text));
     let offences = strays(&Graph::new(&sources), "Reader", "src/lsm/read/");
     let found: Vec<String> = offences.iter().map(|offence| offence.to_string()).collect();
-    let at = |place: &str| format!("{place}: part: `impl Reader` stands outside src/lsm/read/");
+    let at = |place: &str| format!("{place}: part: `impl Reader` is outside src/lsm/read/");
     assert_eq!(found, [at("src/db.rs:1"), at("src/lsm/write/mod.rs:3")]);
 }

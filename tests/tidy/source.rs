@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! * line numbers are kept; columns are not, because literals are emptied;
-//! * a rule that looks at code can name what it forbids in a string without forbidding itself.
+//! * a rule about code can name the forbidden text in a string without matching itself.
 
 /// One `.rs` file.
 pub struct Source {
@@ -39,7 +39,7 @@ impl Source {
         self.path.starts_with("src/")
     }
 
-    /// A file that holds nothing but tests.
+    /// A file that contains only tests.
     pub fn is_test(&self) -> bool {
         let is_tests = |ending| self.path.ends_with(ending);
         !self.is_engine()
@@ -48,7 +48,8 @@ impl Source {
             || self.path.contains("/tests/")
     }
 
-    /// True for each line of an item that is compiled for tests only, such as a `#[cfg(test)]` module.
+    /// True for each line of an item that is compiled for tests only, such as a `#[cfg(test)]`
+    /// module.
     pub fn test_lines(&self) -> Vec<bool> {
         let mut marked = vec![self.is_test(); self.code.len()];
         let mut line = 0;
@@ -94,7 +95,7 @@ pub fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// The offsets at which `word` stands alone in `text`.
+/// The offsets at which `word` occurs as a whole word in `text`.
 pub fn word_offsets<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     text.match_indices(word).map(|(at, _)| at).filter(move |&at| {
         !text[..at].ends_with(is_word) && !text[at + word.len()..].starts_with(is_word)
@@ -227,7 +228,7 @@ fn comments_and_literals_leave_the_code() {
 }
 
 #[test]
-fn test_modules_are_told_apart() {
+fn test_modules_are_recognized() {
     let text =
         "fn a() {}\n#[cfg(all(test, not(loom)))]\nmod tests {\n x\n}\n#[cfg(test)]\nmod t;\nb";
     let marked = Source::new("src/a.rs", text).test_lines();
@@ -239,6 +240,6 @@ fn test_modules_are_told_apart() {
 }
 
 #[test]
-fn words_stand_alone() {
+fn only_whole_words_are_found() {
     assert_eq!(word_offsets("fn a, often, fn", "fn").collect::<Vec<_>>(), [0, 13]);
 }

@@ -1,6 +1,6 @@
-//! Traps: docs/TESTING.md maps every known way to lose data to the test that finds it.
+//! Traps: docs/TESTING.md maps every known way to lose data to the test that detects it.
 //!
-//! Rows of the table read `| number | what goes wrong | tests, or "waits for …" |`.
+//! Rows of the table are `| number | failure | tests, or "waits for …" |`.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +24,7 @@ pub fn check(sources: &[Source], paths: &[String], document: &str) -> Vec<Offenc
     let mut offences = Vec::new();
     for number in 1..=TRAPS {
         if rows.iter().filter(|row| row.number == number).count() != 1 {
-            let what = format!("trap {number} wants exactly one row");
+            let what = format!("trap {number} needs exactly one row");
             offences.push(Offence::new(FILE, 1, RULE, what));
         }
     }
@@ -70,7 +70,7 @@ fn rows(document: &str) -> Vec<Row<'_>> {
     rows
 }
 
-/// Every function of the tree: name to file and line.
+/// All functions of the tree: name to file and line.
 fn functions(sources: &[Source]) -> BTreeMap<String, (String, usize)> {
     let mut found = BTreeMap::new();
     for source in sources {
@@ -85,7 +85,7 @@ fn functions(sources: &[Source]) -> BTreeMap<String, (String, usize)> {
     found
 }
 
-/// `trap_07_trap_08_…` is 7 and 8.
+/// `trap_07_trap_08_…` has the numbers 7 and 8.
 fn trap_numbers(name: &str) -> Vec<u32> {
     let mut numbers = Vec::new();
     let mut rest = name;
@@ -116,7 +116,7 @@ fn gaps_in_the_table_are_found() {
     let test = "fn trap_03_torn() {}";
     finds("| 3 | tail | `trap_03_torn`, `tests/scripts/a.txt` |", test, &[]);
     finds("| 3 | tail | waits for sharks |", "", &[]);
-    finds("", "", &["trap 3 wants exactly one row"]);
+    finds("", "", &["trap 3 needs exactly one row"]);
     finds("| 3 | tail | |", "", &["trap 3 names neither a test nor what it waits for"]);
     finds("| 3 | tail | `trap_03_torn` |", "", &["`trap_03_torn` does not exist"]);
     finds("| 3 | tail | `tests/b.txt` |", "", &["`tests/b.txt` does not exist"]);
@@ -124,6 +124,6 @@ fn gaps_in_the_table_are_found() {
     finds(
         "| 3 | a | waits for x |\n| 3 | a | waits for x |",
         "",
-        &["trap 3 wants exactly one row"],
+        &["trap 3 needs exactly one row"],
     );
 }
