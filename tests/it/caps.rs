@@ -1,4 +1,5 @@
-//! The limit on disk use as users see it: what is refused near it, what passes, and how room comes back.
+//! The limit on disk use as users see it: which writes are refused near it, which are admitted, and
+//! how space is reclaimed.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -36,11 +37,11 @@ fn row(i: usize) -> Entity {
     Entity::new(format!("p{}", i % 5), format!("{i:06}")).with("Line", line)
 }
 
-fn settle(db: &Db) {
+fn run_background(db: &Db) {
     while db.step(Duration::ZERO) {}
 }
 
-/// What the files of the database take.
+/// The size of the database's files.
 fn used(fs: &MemFs) -> u64 {
     let paths = fs.paths();
     let mine = paths.iter().filter(|path| Path::new(path).starts_with("db"));
@@ -54,7 +55,7 @@ fn check_used(fs: &MemFs, db: &Db) {
     assert!(used(fs) <= LIMIT, "{} of {LIMIT}", used(fs));
 }
 
-/// Writes rows from `from` on until one is refused; its number.
+/// Writes rows, starting with `from`, until one is refused; returns its number.
 fn fill(fs: &MemFs, db: &Db, table: &Table, from: usize) -> usize {
     for i in from..from + 10_000 {
         if let Err(error) = table.upsert(row(i)) {
@@ -69,7 +70,7 @@ fn fill(fs: &MemFs, db: &Db, table: &Table, from: usize) -> usize {
 }
 
 #[test]
-fn near_the_limit_writes_are_refused_and_deletes_make_room_again() {
+fn near_the_limit_writes_are_refused_and_deletes_free_space() {
     let fs = MemFs::new();
     let (db, table) = open(&fs);
     let mut from = 0;
@@ -79,7 +80,7 @@ fn near_the_limit_writes_are_refused_and_deletes_make_room_again() {
         assert!(round > 0 || live > LIMIT / 4, "{live} bytes of rows fit only");
         let refusals = db.stats().get("disk_refusals").unwrap();
         assert!(refusals > round, "{refusals}");
-        // Everything can be read, and deleted.
+        // Everything can be read and deleted.
         assert!(
             table
                 .get(&format!("p{}", (end - 1) % 5), &format!("{:06}", end - 1))
@@ -90,13 +91,14 @@ fn near_the_limit_writes_are_refused_and_deletes_make_room_again() {
             table.delete(&format!("p{}", i % 5), &format!("{i:06}")).unwrap();
             check_used(&fs, &db);
         }
-        // It is not back at once: merges have to take it out. A write that is refused sets them going.
+        // Space is not free immediately, because compactions must drop the rows. A refused write
+        // schedules them.
         let mut tries = 0;
         while table.upsert(row(end)).is_err() {
-            settle(&db);
+            run_background(&db);
             check_used(&fs, &db);
             tries += 1;
-            assert!(tries < 5, "no room comes back");
+            assert!(tries < 5, "no space is reclaimed");
         }
         from = end - 10;
     }
@@ -105,7 +107,7 @@ fn near_the_limit_writes_are_refused_and_deletes_make_room_again() {
 }
 
 #[test]
-fn dropping_a_partition_a_table_or_what_is_old_always_passes() {
+fn drops_and_a_ttl_are_always_admitted() {
     let drops: [fn(&Db, &Table); 3] = [
         |_, table| table.delete_partition("p0").unwrap(),
         |db, _| db.delete_table("log").unwrap(),
@@ -115,38 +117,38 @@ fn dropping_a_partition_a_table_or_what_is_old_always_passes() {
         let fs = MemFs::new();
         let (db, table) = open(&fs);
         let end = fill(&fs, &db, &table, 0);
-        // Deletes, too, have an end: their tombstones are rows to be flushed.
+        // Deletes are refused at some point, too, because their tombstones must be flushed.
         for i in 0..200_000 {
             if table.delete(&format!("p{}", i % 5), &format!("{:06}", i % end)).is_err() {
                 break;
             }
         }
         drop(&db, &table);
-        settle(&db);
+        run_background(&db);
         check_used(&fs, &db);
         db.close().unwrap();
     }
 }
 
 #[test]
-fn a_dropped_partition_makes_room_without_reopening() {
+fn a_dropped_partition_frees_space_without_reopening() {
     let fs = MemFs::new();
     let (db, table) = open(&fs);
     fill(&fs, &db, &table, 0);
     for p in 0..4 {
         table.delete_partition(&format!("p{p}")).unwrap();
     }
-    settle(&db);
+    run_background(&db);
     let room = (0..50).filter(|i| table.upsert(row(100_000 + i)).is_ok()).count();
     assert_eq!(room, 50);
     check_used(&fs, &db);
 }
 
 #[test]
-fn an_update_in_place_goes_on_where_rows_replace_each_other() {
+fn updates_of_existing_rows_are_never_refused() {
     let fs = MemFs::new();
     let (db, table) = open(&fs);
-    // Ten times the limit, of a fifth of it that stays.
+    // Ten times the limit is written, and a fifth of the limit is live.
     for i in 0..10_000 {
         table.upsert(row(i % 200)).unwrap();
         while db.step(Duration::ZERO) {}
@@ -167,10 +169,10 @@ fn after_a_power_cut_at_the_limit_it_opens_with_the_same_limit() {
         let log = db.table("log").unwrap();
         assert_eq!(log.scan(rowstone::KeyRange::all()).into_iter().count(), end - seed);
         assert!(used(&image) <= LIMIT, "{}", used(&image));
-        // Deletes go on, and no opening takes more room than there is.
+        // Deletes are still admitted, and no open exceeds the limit.
         log.delete(&format!("p{}", seed % 5), &format!("{seed:06}")).unwrap();
         db.sync().unwrap();
-        settle(&db);
+        run_background(&db);
         let next = image.crash_image(seed as u64);
         std::mem::forget(db);
         image = next;
@@ -178,7 +180,7 @@ fn after_a_power_cut_at_the_limit_it_opens_with_the_same_limit() {
 }
 
 #[test]
-fn a_limit_that_leaves_no_room_is_refused_and_one_below_what_is_there_opens() {
+fn a_limit_below_the_minimum_is_refused_and_one_below_the_current_size_opens() {
     let fs = MemFs::new();
     let (db, table) = open(&fs);
     let end = fill(&fs, &db, &table, 0);
@@ -186,7 +188,7 @@ fn a_limit_that_leaves_no_room_is_refused_and_one_below_what_is_there_opens() {
     let error = options(&fs).max_disk(500 << 10).open("db").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::InvalidInput);
     assert!(error.chain().contains("at least"), "{}", error.chain());
-    // Less than it takes: it can be read, and dropped from.
+    // A limit below the current size: the database can be read, and data can be dropped.
     let small = options(&fs).max_disk(1 << 20);
     let db = small.open("db").unwrap();
     assert!(used(&fs) > 1 << 20);
@@ -196,24 +198,24 @@ fn a_limit_that_leaves_no_room_is_refused_and_one_below_what_is_there_opens() {
     for p in 0..5 {
         table.delete_partition(&format!("p{p}")).unwrap();
     }
-    settle(&db);
+    run_background(&db);
     assert!(used(&fs) < 1 << 20);
     table.upsert(row(end)).unwrap();
     db.close().unwrap();
 }
 
-/// Rows with keys as long as they may be: what deletes them is large.
+/// Keys of maximum length, so that their tombstones are large.
 fn long_key(i: usize) -> String {
     format!("{i:06}{}", "\u{4e2d}".repeat(500))
 }
 
 #[test]
-fn what_a_commit_was_let_pass_with_its_log_does_not_refuse() {
+fn the_log_does_not_refuse_an_admitted_commit() {
     let fs = MemFs::new();
     let db = options(&fs).max_disk(8 << 20).open("db").unwrap();
     let table = db.create_table("log").unwrap();
     let mut end = 0;
-    // The smaller the rows, the nearer to the limit.
+    // Smaller rows fill the disk closer to the limit.
     for line in [2_000, 200] {
         let line = "x".repeat(line);
         for round in 0..5 {
@@ -222,23 +224,23 @@ fn what_a_commit_was_let_pass_with_its_log_does_not_refuse() {
                 db.step(Duration::ZERO);
             }
             assert!(round > 0 || end > 1_000, "{end}");
-            settle(&db);
+            run_background(&db);
         }
     }
-    // No merge has made room: only what is kept for deletes is left.
+    // No compaction has freed space: only the reserve for deletes is left.
     let mut group = EntityGroup::new("p");
     for i in 0..100 {
         group.delete(&long_key(i)).unwrap();
     }
     table.commit(group).unwrap();
-    settle(&db);
+    run_background(&db);
     assert!(used(&fs) <= 8 << 20);
     db.close().unwrap();
 }
 
-/// A few bytes that go into a large row make a large commit.
+/// A patch of a few bytes to a large row is a large commit.
 #[test]
-fn a_merge_takes_as_much_as_the_row_that_it_makes() {
+fn a_merge_is_charged_the_size_of_the_merged_row() {
     let fs = MemFs::new();
     let db = options(&fs).max_disk(8 << 20).open("db").unwrap();
     let table = db.create_table("log").unwrap();
@@ -246,7 +248,7 @@ fn a_merge_takes_as_much_as_the_row_that_it_makes() {
     for i in 0..40 {
         table.upsert(Entity::new("p", format!("{i:06}")).with("Line", &*line)).unwrap();
     }
-    settle(&db);
+    run_background(&db);
     let mut refused = 0;
     for round in 0..50 {
         let mut group = EntityGroup::new("p");
@@ -264,13 +266,13 @@ fn a_merge_takes_as_much_as_the_row_that_it_makes() {
             refused += 1;
             assert_eq!(db.stats().get("disk_refusals"), Some(refused));
         }
-        // What was let pass can be flushed.
+        // All admitted commits can be flushed.
         db.flush().unwrap();
         assert!(used(&fs) <= 8 << 20);
     }
     assert!(refused > 0);
-    // Merges take out what was replaced, and it goes on.
-    settle(&db);
+    // Compactions drop replaced versions, and writes are admitted again.
+    run_background(&db);
     table.upsert_merge(Entity::new("p", "000001").with("N", -1)).unwrap();
     db.close().unwrap();
 }
@@ -283,41 +285,41 @@ fn logs_kept_for_the_feed_must_fit_the_limit() {
     assert!(error.chain().contains("Options::keep_changes"), "{}", error.chain());
     let db = options(&fs).max_disk(4 << 20).keep_changes(1 << 20).open("db").unwrap();
     let table = db.create_table("log").unwrap();
-    // However long that goes on.
+    // Regardless of how long this continues.
     for i in 0..10_000 {
         table.upsert(row(i % 50)).unwrap();
-        settle(&db);
+        run_background(&db);
     }
     assert!(db.stats().get("disk_refusals") == Some(0) && used(&fs) > 1 << 20);
     db.close().unwrap();
 }
 
-/// Until their time is over, or because a server had kept them: nobody said how much that may be.
+/// Logs that are kept for a time, or that a server has kept, have no size bound of their own.
 #[test]
-fn logs_kept_for_a_time_leave_room_for_rows() {
+fn logs_kept_for_a_time_leave_space_for_rows() {
     let fs = MemFs::new();
     let day = Duration::from_secs(86_400);
     let db = options(&fs).max_disk(4 << 20).keep_changes_for(day).open("db").unwrap();
     let table = db.create_table("log").unwrap();
     for i in 0..10_000 {
         table.upsert(row(i % 50)).unwrap();
-        settle(&db);
+        run_background(&db);
         assert!(used(&fs) < 3 << 20);
     }
     assert!(db.stats().get("disk_refusals") == Some(0) && used(&fs) > 1 << 20);
     db.close().unwrap();
 }
 
-/// With nothing in memory there is no flush that would make them go.
+/// With nothing in memory, no flush would remove them.
 #[test]
-fn logs_of_before_that_are_too_many_go_where_there_is_no_room() {
+fn logs_kept_by_an_earlier_open_are_removed_under_a_smaller_limit() {
     for kept in [None, Some(256 << 10)] {
         let fs = MemFs::new();
         let db = options(&fs).max_disk(64 << 20).keep_changes(8 << 20).open("db").unwrap();
         let table = db.create_table("log").unwrap();
         for i in 0..5_000 {
             table.upsert(row(i % 50)).unwrap();
-            settle(&db);
+            run_background(&db);
         }
         db.flush().unwrap();
         db.close().unwrap();
@@ -332,9 +334,9 @@ fn logs_of_before_that_are_too_many_go_where_there_is_no_room() {
     }
 }
 
-/// What the manifest gives back when it is closed it takes again with the first flush.
+/// The manifest's size shrinks at close and grows again with the first flush.
 #[test]
-fn a_database_opened_anew_admits_no_more_than_it_can_flush() {
+fn a_reopened_database_admits_no_more_than_it_can_flush() {
     let fs = MemFs::new();
     let small = || options(&fs).memtable_bytes(10 << 10).run_file_bytes(4 << 10).max_disk(600_000);
     let mut end = 0;
@@ -347,14 +349,14 @@ fn a_database_opened_anew_admits_no_more_than_it_can_flush() {
         }
         db.flush().unwrap();
         table.delete_partition("p0").unwrap();
-        settle(&db);
+        run_background(&db);
         db.close().unwrap();
     }
 }
 
-/// What is in memory is to be flushed beside them.
+/// Besides the imported files, the limit must leave space to flush the memtable.
 #[test]
-fn a_range_that_comes_in_has_the_room_of_rows() {
+fn an_import_is_admitted_like_rows() {
     let fs = MemFs::new();
     let source = Options::edge().fs(Arc::new(fs.clone())).open("source").unwrap();
     let rows = source.create_table("log").unwrap();
@@ -367,19 +369,19 @@ fn a_range_that_comes_in_has_the_room_of_rows() {
     let error = db.import_range("part", "log").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::StorageFull);
     assert!(error.chain().contains("delete rows"), "{}", error.chain());
-    settle(&db);
+    run_background(&db);
     let end = fill(&fs, &db, &table, 0);
-    assert!(end > 300, "nothing of it is left: {end}");
+    assert!(end > 300, "the refused import took space: {end}");
     db.flush().unwrap();
     db.close().unwrap();
 }
 
 #[test]
-fn copies_elsewhere_do_not_count() {
+fn copies_outside_the_database_do_not_count() {
     let fs = MemFs::new();
     let (db, table) = open(&fs);
     fill(&fs, &db, &table, 0);
-    settle(&db);
+    run_background(&db);
     let before = used(&fs);
     db.checkpoint("copy").unwrap();
     db.backup("backups").unwrap();
@@ -387,7 +389,7 @@ fn copies_elsewhere_do_not_count() {
     check_used(&fs, &db);
 }
 
-/// The file system itself would refuse what the limit let pass.
+/// The file system's quota would refuse anything that the limit wrongly admits.
 #[test]
 fn threads_that_write_and_delete_stay_below_the_limit() {
     for background in [Background::Threads, Background::OneThread] {

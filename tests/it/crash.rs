@@ -1,8 +1,8 @@
-//! Power cuts and deaths of the process at every file operation of small histories, and again
-//! during the recovery from them.
+//! Power cuts and process deaths at every file operation of small histories, and again during the
+//! recovery from them.
 //!
-//! A recovered database must show the state after some prefix of the commits: no holes, groups
-//! whole, everything there that was acknowledged as durable; and its files must be sound.
+//! A recovered database must show the state after a prefix of the commits: no holes, groups whole,
+//! every commit that was acknowledged as durable. Its files must be sound.
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::sync::Arc;
@@ -23,20 +23,20 @@ const IMAGES: u64 = 20_000;
 const STEPS: usize = 60;
 const SEEDS_PER_OPERATION: u64 = 2;
 
-/// What stands between the engine and the memory.
+/// The file system wrapper between the engine and the memory file system.
 type Wrap = Option<fn(MemFs) -> Arc<dyn Fs>>;
 
-/// What had been promised once so many file operations were done.
+/// The guarantees in force after `ops` file operations.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     ops: u64,
     process_floor: usize,
     power_floor: usize,
-    /// The largest tag that had been handed out.
+    /// The largest ETag that had been returned.
     etag_max: u64,
 }
 
-/// A program that ran, with an image of every moment of it.
+/// A program that ran, with an image of the file system at every operation.
 struct Recording {
     config: Config,
     fs: MemFs,
@@ -69,19 +69,19 @@ impl Recording {
             let ops = runner.engine.fs.ops();
             marks.push(Mark { ops, process_floor, power_floor, etag_max });
         }
-        // The handle's death is not part of the history.
+        // Dropping the handle is not part of the history.
         let fs = runner.engine.fs.clone();
         let (clock, oracle) = (runner.engine.clock.clone(), runner.oracle.clone());
         std::mem::forget(runner);
         Ok(Recording { config: program.config.clone(), fs, clock, oracle, marks })
     }
 
-    /// The promises that stood when `op` operations were done.
+    /// The guarantees in force when `op` operations were done.
     fn durable_claimed(&self, op: u64) -> Mark {
         *self.marks.iter().rev().find(|mark| mark.ops <= op).unwrap()
     }
 
-    /// The operation just done at a moment, and the one that was to come.
+    /// The last operation before a moment, and the next one.
     fn operation(&self, op: u64) -> String {
         let log = self.fs.log();
         let line = |op: u64| log.get(op as usize).map_or("the end", String::as_str);
@@ -89,7 +89,7 @@ impl Recording {
         format!("operation {op} ({done}; next {})", line(op))
     }
 
-    /// Opens `image` and checks it; the runner goes on from the prefix that was found.
+    /// Opens `image` and checks it; the returned runner continues from the recovered prefix.
     fn recover(&self, image: MemFs, durable_claimed: Mark, power: bool) -> Result<Runner, String> {
         let engine = Engine::on(MemFs::new(), self.clock.clone(), self.config.clone());
         let mut runner = Runner::on(engine);
@@ -118,7 +118,8 @@ impl Recording {
         Ok(())
     }
 
-    /// Recovers, cuts the power during the recovery, and after the first commit that follows it.
+    /// Recovers, then cuts the power during the recovery and after the first commit that follows
+    /// it.
     fn check_power_cut(
         &self,
         image: MemFs,
@@ -141,15 +142,16 @@ impl Recording {
             tally.second_crashes += 1;
         }
         if rng.chance(1, 4) {
-            go_on(&mut runner, rng).map_err(|what| format!("going on after recovery: {what}"))?;
+            continue_after_recovery(&mut runner, rng)
+                .map_err(|what| format!("continuing after recovery: {what}"))?;
             tally.images += 1;
         }
         Ok(())
     }
 }
 
-/// The recovered database takes a commit, which another power cut leaves alone.
-fn go_on(runner: &mut Runner, rng: &mut Rng) -> Result<(), String> {
+/// Makes a commit in the recovered database, which another power cut must keep.
+fn continue_after_recovery(runner: &mut Runner, rng: &mut Rng) -> Result<(), String> {
     if runner.oracle.tables.is_empty() {
         runner.run(&Step::CreateTable("After".to_owned()))?;
         runner.run(&Step::Sync)?;
@@ -186,7 +188,7 @@ fn run_program(program: &Program, wrap: Wrap, tally: &mut Tally) -> Result<(), F
 
 fn check(program: &Program, tally: &mut Tally) {
     if let Err(failure) = run_program(program, None, tally) {
-        // Where it fails depends on the whole history: keep all steps, the last one included.
+        // The failure depends on the whole history: keep all steps, including the last.
         let whole = |program: &Program| {
             let failure = run_program(program, None, &mut Tally::default()).err()?;
             Some(Failure { step: program.steps.len().saturating_sub(1), ..failure })
@@ -213,7 +215,7 @@ fn every_moment_of_small_histories_recovers() {
     say(format!("crash images: {tally:?}"));
 }
 
-/// Nothing but opening: the directory must never be one that cannot be opened again.
+/// Only opens the database: the directory must never be one that cannot be opened again.
 #[test]
 fn trap_46_power_cut_while_the_database_is_created() {
     let mut tally = Tally::default();
@@ -224,9 +226,9 @@ fn trap_46_power_cut_while_the_database_is_created() {
     assert!(tally.images > 1000, "{tally:?}");
 }
 
-/// Whatever the default durability, what was synced is there, at every moment after it.
+/// Synced data is durable at every later moment, whatever the default durability.
 #[test]
-fn trap_04_what_was_synced_stays_whatever_the_durability() {
+fn trap_04_synced_data_survives_whatever_the_durability() {
     let mut tally = Tally::default();
     for durability in [Durability::Buffered, Durability::Os, Durability::Sync] {
         for seed in 0..3 {
@@ -241,9 +243,10 @@ fn trap_04_what_was_synced_stays_whatever_the_durability() {
     say(format!("crash images: {tally:?}"));
 }
 
-/// Several memtables and logs at once: a log goes only after everything in it is durable elsewhere.
+/// Several memtables and logs at the same time: a log is removed only after its whole content is
+/// durable elsewhere.
 #[test]
-fn trap_08_logs_go_after_what_replaces_them_is_durable() {
+fn trap_08_a_log_is_removed_after_its_replacement_is_durable() {
     let mut tally = Tally::default();
     for seed in 0..3 {
         let mut rng = Rng::from_seed(seed);
@@ -265,9 +268,9 @@ fn trap_08_logs_go_after_what_replaces_them_is_durable() {
     say(format!("crash images: {tally:?}"));
 }
 
-/// Deaths at any moment leave files behind; opening removes what nothing names.
+/// Process deaths at any moment leave files behind; opening removes unreferenced ones.
 #[test]
-fn trap_52_leftovers_do_not_pile_up() {
+fn trap_52_leftover_files_do_not_accumulate() {
     let mut rng = Rng::from_seed(52);
     let program = Program::random(0x52_0000, 400, Mix { crashes: 25, ..Mix::PLAIN });
     let mut runner = Runner::new(program.config.clone());
@@ -278,15 +281,15 @@ fn trap_52_leftovers_do_not_pile_up() {
         runner.run(step).unwrap();
         let moments: Vec<u64> = runner.engine.fs.recorded().collect();
         if moments.len() > 3 && rng.chance(1, 3) {
-            // The death of the process in the middle of the step.
+            // The process dies in the middle of the step.
             let image = runner.engine.fs.kill_image_at(*rng.pick(&moments)).expect("recorded");
-            // What the step handed out went with the process.
+            // ETags that the step returned died with the process.
             runner.oracle.etag_max = etag_max;
             runner.recover(image, 0).unwrap();
             let files = runner.engine.fs.paths().len() as u64;
             let stats = runner.engine.db().stats();
             let named = stats.get("files").unwrap() + stats.get("logs").unwrap();
-            // Beside them: LOCK, CURRENT, the manifest, the log to come.
+            // In addition: LOCK, CURRENT, the manifest, the next log.
             assert!(
                 files <= named + 4,
                 "{files} files, {named} named: {:?}",
@@ -296,16 +299,16 @@ fn trap_52_leftovers_do_not_pile_up() {
     }
 }
 
-/// A disk that says "synced" and is not.
+/// A disk that acknowledges syncs that it does not carry out.
 fn lying(inner: MemFs, about: OpKind) -> Arc<dyn Fs> {
     let fs = FaultFs::new(Arc::new(inner));
     fs.guard_syncs(move |op, _| op != about);
     Arc::new(fs)
 }
 
-/// The suite is worth something only if it notices a disk that lies.
+/// Checks the suite itself: it must detect a disk that does not sync.
 #[test]
-fn syncs_that_lie_are_noticed() {
+fn a_disk_that_does_not_sync_is_detected() {
     let liars: [fn(MemFs) -> Arc<dyn Fs>; 2] =
         [|fs| lying(fs, OpKind::Sync), |fs| lying(fs, OpKind::SyncDir)];
     for lie in liars {

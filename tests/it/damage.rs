@@ -1,14 +1,16 @@
-//! Damage at random places of random databases: served in part, healed, repaired, salvaged, and never a wrong row.
+//! Random damage to random databases, which is then served in part, healed, repaired and salvaged,
+//! and never yields a wrong row.
 //!
-//! A seed makes a history and a database of it: several tables, versions over one another in files and logs, deletions of
-//! rows, partitions and tables, closed in order or killed. Of each, copies are damaged: bytes flipped, sectors zeroed, files
-//! cut or removed, one place or several. Then
-//! * what opens answers every read as the model does, or with `Corruption`;
-//! * healed from a checkpoint it answers as the model does;
-//! * repaired it has exactly what the model had at the moment that the report names, less what the report says is lost;
-//!   what was deleted or overwritten by then is not there;
-//! * repaired with suspect rows it has only rows that were written once, and as many as the report calls suspect more;
-//! * salvaged, each version is one that was written, and each that is called live is the model's.
+//! A seed determines a history and a database: several tables, overlapping versions in files and
+//! logs, deletions of rows, partitions and tables, closed or killed. Copies of it are damaged in
+//! one place or several: bytes flipped, sectors zeroed, files cut or removed. Then
+//! * a database that opens answers every read as the model does, or with `Corruption`;
+//! * healed from a checkpoint, it answers as the model does;
+//! * repaired, it has exactly the model's state at the reported moment, less the reported losses,
+//!   and no row that was deleted or overwritten by then;
+//! * repaired with suspect rows, it has only rows that were once written, and exactly as many more
+//!   as are reported as suspect;
+//! * salvaged, each version is one that was written, and each that is reported live is the model's.
 //!
 //! `ROWSTONE_DAMAGE=1000` for the full run; it prints the counts.
 
@@ -25,10 +27,10 @@ use rowstone::{
 use crate::say;
 
 const NOW: u64 = 133_000_000_000_000_000;
-/// Ticks from one commit to the next: the clock is the Seq.
+/// Ticks between commits: the clock is the Seq.
 const STEP: u64 = 10_000;
 const TABLES: [&str; 3] = ["parts", "orders", "Visits"];
-/// Copies of one database that are damaged.
+/// Damaged copies of each database.
 const COPIES: u64 = 8;
 
 /// One commit.
@@ -60,7 +62,7 @@ impl Op {
 /// Rows by table, PartitionKey and RowKey.
 type State = BTreeMap<(usize, String, String), i64>;
 
-/// What was committed, by Seq.
+/// The committed operations, by Seq.
 #[derive(Default)]
 struct History(BTreeMap<u64, Op>);
 
@@ -71,7 +73,7 @@ impl History {
         state
     }
 
-    /// After each commit.
+    /// The state after each commit.
     fn states(&self) -> Vec<State> {
         let mut state = State::new();
         let after = |op: &Op| {
@@ -86,7 +88,7 @@ impl History {
     }
 }
 
-/// A database and what it must hold.
+/// A database and its expected content.
 struct Subject {
     fs: MemFs,
     history: History,
@@ -114,7 +116,7 @@ fn open(fs: &MemFs, dir: &str) -> rowstone::Result<Db> {
 
 fn subject(seed: u64) -> Subject {
     let (fs, clock, mut rng) = (MemFs::new(), clock(), Rng::from_seed(seed));
-    // Every other one keeps its logs for the change feed.
+    // Every other database keeps its logs for the change feed.
     let kept = if seed.is_multiple_of(2) { 64 << 10 } else { 0 };
     let db = options(&fs, &clock).keep_changes(kept).open("db").unwrap();
     let mut history = History::default();
@@ -145,7 +147,7 @@ fn subject(seed: u64) -> Subject {
     Subject { fs, history, is_closed }
 }
 
-/// Commits something; `None` if there was nothing to do.
+/// Makes one random commit; `None` if there was nothing to do.
 fn commit(db: &Db, rng: &mut Rng, i: u64) -> Option<Op> {
     let table = rng.index(TABLES.len());
     let name = TABLES[table];
@@ -174,13 +176,13 @@ fn commit(db: &Db, rng: &mut Rng, i: u64) -> Option<Op> {
     }
 }
 
-/// Changes one file alone: the checkpoint shares bytes by links.
+/// Replaces one file; the checkpoint's hard link keeps the old bytes.
 fn rewrite(fs: &MemFs, path: &str, bytes: &[u8]) {
     fs.remove(Path::new(path)).unwrap();
     fs.write(path, bytes).unwrap();
 }
 
-/// Damages one file of `db`; what was done.
+/// Damages one file of `db`; returns a description.
 fn damage(fs: &MemFs, rng: &mut Rng) -> String {
     let kinds = [(".sst", 6), (".wal", 2), ("MANIFEST-", 1), ("CURRENT", 1)];
     let mut choice = rng.below(10);
@@ -197,7 +199,7 @@ fn damage(fs: &MemFs, rng: &mut Rng) -> String {
     }
     let path = rng.pick(&paths).clone();
     let mut bytes = fs.read(&path).unwrap();
-    // Behind its records a log has only reserved space.
+    // After its records a log has only reserved space.
     let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1).max(1);
     let at = rng.index(used.min(bytes.len().max(1)));
     let done = match rng.below(8) {
@@ -224,7 +226,7 @@ fn damage(fs: &MemFs, rng: &mut Rng) -> String {
     format!("{path} {done} at {at}")
 }
 
-/// What became of damaged databases.
+/// Outcomes of damaged databases.
 #[derive(Default)]
 struct Counts(BTreeMap<&'static str, u64>);
 
@@ -242,13 +244,14 @@ fn value(entity: &Entity) -> i64 {
     entity.get("V").unwrap()
 }
 
-/// Reads everything; whether all could be read. What is read must be what `state` has.
+/// Reads everything and returns whether all of it could be read. Each result must agree with
+/// `state`.
 #[track_caller]
 fn check_reads(db: &Db, state: &State, what: &str) -> bool {
     read(db, state).unwrap_or_else(|wrong| panic!("{what}: {wrong}"))
 }
 
-/// Whether all could be read; what is wrong, if something other than `state` was.
+/// Whether everything could be read; an error describes a result that differs from `state`.
 fn read(db: &Db, state: &State) -> Result<bool, String> {
     let mut is_whole = true;
     for (table, name) in TABLES.iter().enumerate() {
@@ -309,8 +312,8 @@ fn scan(rows: &Table, state: &State, table: usize) -> Result<bool, String> {
     }
 }
 
-/// The state that the opened database is to have: after a kill, commits that nothing vouches for may be missing, from the
-/// damaged one on.
+/// The state that the opened database should show. After a kill, commits that no durable offset
+/// covers may be missing, from the damaged one on.
 fn state_shown(subject: &Subject, db: &Db, what: &str) -> State {
     let last = subject.history.at(subject.history.last());
     let wrong = match read(db, &last) {
@@ -321,10 +324,10 @@ fn state_shown(subject: &Subject, db: &Db, what: &str) -> State {
     let seen = seen(db);
     let fits = |state: &State| seen.iter().all(|(key, value)| state.get(key) == value.as_ref());
     let fitting = subject.history.states().into_iter().rev().find(fits);
-    fitting.unwrap_or_else(|| panic!("{what}: no state of the past; of the last, {wrong}"))
+    fitting.unwrap_or_else(|| panic!("{what}: matches no past state; against the last, {wrong}"))
 }
 
-/// What point reads answer, damage apart.
+/// The results of point reads, without the damaged ones.
 fn seen(db: &Db) -> BTreeMap<(usize, String, String), Option<i64>> {
     let mut seen = BTreeMap::new();
     for (table, name) in TABLES.iter().enumerate() {
@@ -410,7 +413,7 @@ fn rows_of(db: &Db, what: &str) -> BTreeMap<(String, String, String), (i64, u64)
     rows
 }
 
-/// Repaired: the rows are those of the moment that the report names, less what it says is lost.
+/// Repaired: the rows are those of the reported moment, less the reported losses.
 fn repair(subject: &Subject, fs: &MemFs, what: &str, counts: &mut Counts) -> RepairReport {
     let repair = |target, suspect| options(fs, &clock()).repair("db", target, suspect, |_, _| ());
     let report = repair("repaired", SuspectRows::LeaveOut).unwrap();
@@ -422,7 +425,7 @@ fn repair(subject: &Subject, fs: &MemFs, what: &str, counts: &mut Counts) -> Rep
     let mut found = State::new();
     for ((name, pk, rk), (value, seq)) in &rows {
         let table = table_of(name).or_else(|| table_written(subject, *seq));
-        let key = (table.expect("a table that never was"), pk.clone(), rk.clone());
+        let key = (table.expect("a table that never existed"), pk.clone(), rk.clone());
         assert_eq!(state.get(&key), Some(value), "{what}: {key:?} is wrong, or was deleted");
         found.insert(key, *value);
     }
@@ -431,7 +434,7 @@ fn repair(subject: &Subject, fs: &MemFs, what: &str, counts: &mut Counts) -> Rep
     for (table, pk, rk) in state.keys().filter(|key| !found.contains_key(*key)) {
         let mut ranges = report.losses.iter().flat_map(|loss| &loss.ranges);
         let is_reported = loose || suspect || ranges.any(|range| is_lost(range, *table, pk, rk));
-        assert!(is_reported, "{what}: ({table}, {pk}, {rk}) is lost without a word");
+        assert!(is_reported, "{what}: ({table}, {pk}, {rk}) is lost but not reported");
     }
     if report.is_whole() {
         assert_eq!(found, state, "{what}");

@@ -1,5 +1,5 @@
-//! A device that nobody looks after: power cuts every few seconds, clocks that begin in 1970 and jump, blocks that cannot
-//! be read. `DEVICE=n` lives so many simulated hours instead of three.
+//! A simulated device without operator: power cuts every few seconds, clocks that start in 1970 and
+//! jump, unreadable blocks. `DEVICE=n` simulates n hours instead of three.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use rowstone::sim::program::quietly;
 
 use crate::say;
 
-/// A life of some hours, in which readings live for 45 minutes.
+/// A life of some hours, with a time to live of 45 minutes.
 fn life(seed: u64) -> Life {
     let hours = std::env::var("DEVICE").map_or(3, |n| n.parse().expect("DEVICE is a number"));
     Life::new(seed, Duration::from_secs(hours * 3_600))
@@ -18,14 +18,14 @@ fn life(seed: u64) -> Life {
 fn check(report: &Report) {
     assert!(report.failure.is_none(), "{report}");
     let never: Vec<_> = report.figures.all().into_iter().filter(|figure| figure.2 == 0).collect();
-    // Whether anything expires, and how late, depends on the clocks.
+    // Whether any row expires, and how late, depends on the clocks.
     let may_be = |name: &str| name.starts_with("late_") || name == "expired";
     let missing: Vec<_> = never.iter().filter(|figure| !may_be(figure.0)).collect();
     assert!(missing.is_empty(), "never met: {missing:?}\n{report}");
 }
 
 #[test]
-fn trap_18_trap_35_trap_56_a_device_that_nobody_looks_after_keeps_what_it_should() {
+fn trap_18_trap_35_trap_56_an_unattended_device_keeps_its_data() {
     for seed in [1, 2] {
         let report = life(seed).run();
         check(&report);
@@ -42,7 +42,7 @@ fn the_life_of_a_device_replays_bit_for_bit() {
     assert!(first.failure.is_none(), "{first}");
 }
 
-/// Lives of devices detect mutants of the protocols that a power cut interrupts.
+/// Simulated devices detect mutants of the protocols that a power cut interrupts.
 #[test]
 fn the_life_of_a_device_detects_mutants() {
     for name in ["unsynced-log", "forget-ceiling", "half-group"] {
@@ -53,9 +53,9 @@ fn the_life_of_a_device_detects_mutants() {
     }
 }
 
-/// Who believes a clock that is decades ahead loses readings of the last minutes.
+/// A device that trusts a clock decades ahead loses readings of the last minutes.
 #[test]
-fn trap_56_expiry_that_believes_every_jump_is_noticed() {
+fn trap_56_expiry_that_trusts_every_clock_jump_is_detected() {
     let trusting = |seed| Life { trusts_clock_jumps: true, begins_in_1970: false, ..life(seed) };
     let failure = (0..4).find_map(|seed| trusting(seed).run().failure).expect("noticed");
     assert!(failure.what.contains("is gone after"), "{failure}");

@@ -1,4 +1,5 @@
-//! Drops of whole spans, and rows that expire: what is seen afterwards, and what becomes of the space.
+//! Drops of key spans and expiry of rows: which rows remain visible, and when the space is
+//! reclaimed.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -38,7 +39,7 @@ fn count(table: &Table, range: KeyRange) -> u64 {
     table.scan(range).count().unwrap()
 }
 
-fn rest(db: &Db) {
+fn run_background(db: &Db) {
     while db.step(Duration::ZERO) {}
 }
 
@@ -47,14 +48,14 @@ fn stat(db: &Db, name: &str) -> u64 {
 }
 
 #[test]
-fn several_ranges_go_with_one_commit_or_not_at_all() {
+fn several_ranges_are_deleted_by_one_commit() {
     let (fs, clock) = (MemFs::new(), clock());
     let db = open(&fs, &clock);
     let table = db.create_table("Log").unwrap();
     for partition in ["a", "ab", "b", "c"] {
         fill(&table, partition, 0..300);
     }
-    rest(&db);
+    run_background(&db);
     let (commits, syncs) = (stat(&db, "commits"), stat(&db, "log_syncs"));
     let ranges = ["a", "b"].map(KeyRange::partition);
     let overlapping = KeyRange::rows("a", "r000100"..);
@@ -65,7 +66,8 @@ fn several_ranges_go_with_one_commit_or_not_at_all() {
     };
     assert_eq!(counts(&table), [0, 300, 0, 300]);
 
-    // A power cut leaves all of it: it is as durable as `Sync` whatever the database's default.
+    // A power cut loses none of it: the drop is as durable as `Sync` whatever the database's
+    // default.
     let cut = fs.crash_image(7);
     let db = open(&cut, &clock);
     assert_eq!(counts(&db.table("Log").unwrap()), [0, 300, 0, 300]);
@@ -78,7 +80,7 @@ fn several_ranges_go_with_one_commit_or_not_at_all() {
 }
 
 #[test]
-fn trap_16_a_deleted_partition_is_gone_at_once_but_to_snapshots() {
+fn trap_16_a_deleted_partition_is_immediately_gone_except_for_snapshots() {
     let (fs, clock) = (MemFs::new(), clock());
     let db = open(&fs, &clock);
     let table = db.create_table("Log").unwrap();
@@ -101,19 +103,19 @@ fn trap_16_a_deleted_partition_is_gone_at_once_but_to_snapshots() {
     let gone = table.replace(Entity::new("ab", "r000007")).unwrap_err();
     assert_eq!(gone.kind(), ErrorKind::NotFound);
     db.flush().unwrap();
-    rest(&db);
+    run_background(&db);
     check(&table);
     assert_eq!(table.at(&before).scan(KeyRange::all()).count().unwrap(), 4_500);
     assert!(table.at(&before).get("ab", "r000007").unwrap().is_some());
 
-    // What is written afterwards stays.
+    // Rows written afterwards stay.
     table.insert(Entity::new("ab", "r000007").with("New", true)).unwrap();
     drop(before);
-    rest(&db);
+    run_background(&db);
     db.compact().unwrap();
-    rest(&db);
+    run_background(&db);
     assert_eq!(count(&table, KeyRange::all()), 3_001);
-    // With the two rows of the catalog.
+    // Including the two rows of the catalog.
     assert_eq!((stat(&db, "fences"), stat(&db, "entries")), (0, 3_003));
     db.close().unwrap();
     let db = open(&fs, &clock);
@@ -122,7 +124,7 @@ fn trap_16_a_deleted_partition_is_gone_at_once_but_to_snapshots() {
 }
 
 #[test]
-fn a_fence_survives_whatever_ends_the_process() {
+fn a_range_tombstone_survives_kills_and_power_cuts() {
     let (mut fs, clock) = (MemFs::new(), clock());
     for round in 0..6 {
         let db = open(&fs, &clock);
@@ -148,13 +150,13 @@ fn a_fence_survives_whatever_ends_the_process() {
             || (count(&table, KeyRange::partition("a")), count(&table, KeyRange::partition("b")));
         assert_eq!(counts(), (50, 200), "round {round}");
         db.flush().unwrap();
-        rest(&db);
+        run_background(&db);
         assert_eq!(counts(), (50, 200), "round {round}");
     }
 }
 
 #[test]
-fn files_under_a_fence_go_without_being_read() {
+fn files_under_a_range_tombstone_are_removed_unread() {
     let (fs, clock) = (MemFs::new(), clock());
     let db = open(&fs, &clock);
     let table = db.create_table("Log").unwrap();
@@ -162,23 +164,23 @@ fn files_under_a_fence_go_without_being_read() {
         fill(&table, &format!("d{day:02}"), 0..1_000);
     }
     db.compact().unwrap();
-    rest(&db);
+    run_background(&db);
     let (files, bytes) = (stat(&db, "files"), stat(&db, "file_bytes"));
     assert!(files >= 20, "{files}");
     let read = stat(&db, "compaction_bytes_read");
     table.delete_range(&KeyRange::partitions(.."d15")).unwrap();
     db.flush().unwrap();
-    rest(&db);
-    // But for those that the span ends in, and the catalog's rows.
+    run_background(&db);
+    // Except the files at the ends of the span, and the catalog's rows.
     assert!(stat(&db, "files") <= files / 4 + 2, "{} of {files} files", stat(&db, "files"));
     assert!(stat(&db, "file_bytes") < bytes * 3 / 10);
     assert!(stat(&db, "compaction_bytes_read") - read < bytes / 20);
     assert_eq!(count(&table, KeyRange::all()), 5_000);
 }
 
-/// More range tombstones than one edit has room for, and not a row among them.
+/// More range tombstones than fit into one edit, and not one row.
 #[test]
-fn fences_alone_fill_a_memtable_too() {
+fn range_tombstones_alone_fill_a_memtable_too() {
     let (fs, clock) = (MemFs::new(), clock());
     let db = open(&fs, &clock);
     let table = db.create_table("Log").unwrap();
@@ -186,36 +188,36 @@ fn fences_alone_fill_a_memtable_too() {
     for i in 0..5_000u32 {
         table.delete_partition(&format!("{long}{i:06}")).unwrap();
     }
-    rest(&db);
+    run_background(&db);
     assert!(stat(&db, "flushes") > 0, "{:?}", db.stats().fields());
     fill(&table, "a", 0..10);
     db.flush().unwrap();
-    rest(&db);
+    run_background(&db);
     assert_eq!((stat(&db, "fences"), count(&table, KeyRange::all())), (0, 10));
     db.close().unwrap();
     assert_eq!(count(&open(&fs, &clock).table("Log").unwrap(), KeyRange::all()), 10);
 }
 
 #[test]
-fn trap_56_rows_expire_by_their_timestamp_and_not_before() {
+fn trap_56_rows_expire_by_their_timestamp_and_not_earlier() {
     let (fs, clock) = (MemFs::new(), clock());
     let db = open(&fs, &clock);
     let table = db.create_table("Readings").unwrap();
     db.set_ttl("readings", Some(7 * DAY)).unwrap();
     for day in 0..20 {
-        // No row lives for less than its time; none for more than a 64th longer.
+        // No row lives for less than its time to live; none for more than 1/64 longer.
         let live = u64::from(day.min(7u32)) * 300;
         let found = count(&table, KeyRange::all());
         assert!(found == live || found == live + 300, "day {day}: {found}");
         fill(&table, &format!("d{day:02}"), 0..300);
         for _ in 0..8 {
             clock.advance(DAY / 8);
-            rest(&db);
+            run_background(&db);
         }
     }
     assert_eq!(table.get("d05", "r000001").unwrap(), None);
     db.flush().unwrap();
-    rest(&db);
+    run_background(&db);
     let entries = stat(&db, "entries");
     assert!(entries <= 9 * 300, "{entries}");
     db.close().unwrap();
@@ -223,7 +225,7 @@ fn trap_56_rows_expire_by_their_timestamp_and_not_before() {
     let db = open(&fs, &clock);
     assert_eq!(db.ttl("Readings").unwrap(), Some(7 * DAY));
     clock.advance(8 * DAY / 10);
-    rest(&db);
+    run_background(&db);
     let table = db.table("Readings").unwrap();
     assert!(count(&table, KeyRange::all()) <= 7 * 300);
     db.set_ttl("Readings", None).unwrap();
@@ -231,13 +233,13 @@ fn trap_56_rows_expire_by_their_timestamp_and_not_before() {
     fill(&table, "late", 0..10);
     for _ in 0..40 {
         clock.advance(DAY);
-        rest(&db);
+        run_background(&db);
     }
     assert_eq!(count(&table, KeyRange::partition("late")), 10);
 }
 
 #[test]
-fn trap_35_trap_56_nothing_expires_early_whatever_the_clock_does() {
+fn trap_35_trap_56_no_row_expires_early_whatever_the_clock_does() {
     let (fs, clock) = (MemFs::new(), clock());
     let begun = |options: Options| {
         let db = options.open("db").unwrap();
@@ -247,37 +249,37 @@ fn trap_35_trap_56_nothing_expires_early_whatever_the_clock_does() {
     };
     let (db, table) = begun(options(&fs, &clock));
     fill(&table, "a", 0..100);
-    rest(&db);
-    // Twenty years ahead, and again over an opening.
+    run_background(&db);
+    // Twenty years ahead, and still so after a reopen.
     clock.jump(START + 20 * 365 * DAY_TICKS);
-    rest(&db);
+    run_background(&db);
     assert_eq!(count(&table, KeyRange::all()), 100);
     assert!(stat(&db, "expiry_lag_seconds") > 19 * 365 * 86_400);
     fill(&table, "b", 0..100);
     db.close().unwrap();
     let (db, table) = begun(options(&fs, &clock));
-    rest(&db);
+    run_background(&db);
     assert_eq!(count(&table, KeyRange::all()), 200);
-    // Time passes on a clock that stands in the past: rows get numbers right behind the last.
+    // Time passes on a clock that is in the past: each row's Seq directly follows the last.
     clock.jump(7);
     clock.advance(DAY);
     fill(&table, "c", 0..100);
     clock.advance(DAY);
-    rest(&db);
+    run_background(&db);
     assert_eq!(count(&table, KeyRange::all()), 300);
     db.close().unwrap();
-    // Whoever knows better may say so.
+    // The option overrides this.
     clock.jump(START + 40 * 365 * DAY_TICKS);
     let (db, table) = begun(options(&fs, &clock).trust_clock_jumps(true));
-    rest(&db);
+    run_background(&db);
     assert_eq!(count(&table, KeyRange::all()), 0);
 }
 
-/// A clock that begins in 1970 and is set late, one that was ahead by decades, and power that is off for weeks: rows live
-/// as long as time was seen to pass, whatever their Timestamps say.
-/// The first boot is in 1970 and ends before any background work; in the second the clock is set.
+/// A clock that starts in 1970 and is set late, one that was decades ahead, and weeks without
+/// power: rows live as long as time was observed to pass, whatever their Timestamps are. The first
+/// boot is in 1970 and ends before any background work; the second sets the clock.
 #[test]
-fn trap_56_a_time_to_live_is_not_known_before_its_clock_is() {
+fn trap_56_no_row_expires_before_the_clock_is_set() {
     const YEAR_1970: u64 = 116_444_736_000_000_000;
     let (fs, clock) = (MemFs::new(), Arc::new(ManualClock::new(YEAR_1970)));
     let db = options(&fs, &clock).durability(Durability::Sync).open("db").unwrap();
@@ -291,29 +293,29 @@ fn trap_56_a_time_to_live_is_not_known_before_its_clock_is() {
         let table = db.table("Readings").unwrap();
         fill(&table, "set right", boot * 10..(boot + 1) * 10);
         let next = fs.crash_image(u64::from(boot));
-        // Rows of a few seconds ago are decades old by their Timestamps.
-        rest(&db);
+        // Rows written seconds ago are decades old by their Timestamps.
+        run_background(&db);
         assert_eq!(count(&table, KeyRange::all()), u64::from(10 + boot * 10), "boot {boot}");
         fs = next;
     }
 }
 
 #[test]
-fn trap_56_rows_that_a_wrong_clock_stamped_expire_in_their_time() {
+fn trap_56_rows_stamped_by_a_wrong_clock_expire_on_time() {
     const YEAR_1970: u64 = 116_444_736_000_000_000;
     let (fs, clock) = (MemFs::new(), Arc::new(ManualClock::new(YEAR_1970)));
     let mut db = open(&fs, &clock);
     let table = db.create_table("Readings").unwrap();
     db.set_ttl("Readings", Some(3 * DAY)).unwrap();
     fill(&table, "of 1970", 0..100);
-    rest(&db);
+    run_background(&db);
     clock.jump(START);
     fill(&table, "set right", 0..100);
     clock.jump(START + 40 * 365 * DAY_TICKS);
     fill(&table, "ahead", 0..100);
     clock.jump(START);
     fill(&table, "right again", 0..100);
-    rest(&db);
+    run_background(&db);
     let mut right = START;
     let mut pass = |db: &Db, hours: u32| {
         for _ in 0..hours {
@@ -334,37 +336,37 @@ fn trap_56_rows_that_a_wrong_clock_stamped_expire_in_their_time() {
         }
         clock.jump(YEAR_1970 + opening * DAY_TICKS / 24);
         db = open(&fs, &clock);
-        rest(&db);
+        run_background(&db);
         clock.jump(right);
     }
-    // 68 hours have passed of 72.
+    // 68 of 72 hours have passed.
     fill(&db.table("Readings").unwrap(), "young", 0..100);
     pass(&db, 3);
     assert_eq!(all(&db), 500);
     pass(&db, 8);
     assert_eq!(all(&db), 100, "79 hours");
-    // Off for three weeks, of which nothing bears witness but a clock that may be wrong.
+    // Three weeks without power, of which the only evidence is a clock that may be wrong.
     let right = pass(&db, 0) + 21 * DAY_TICKS;
     db.close().unwrap();
     clock.jump(right);
     let db = open(&fs, &clock);
-    rest(&db);
+    run_background(&db);
     assert_eq!(all(&db), 100);
     for _ in 0..59 {
         clock.advance(DAY / 24);
-        rest(&db);
+        run_background(&db);
     }
     assert_eq!(all(&db), 100, "70 hours after they were written");
     for _ in 0..9 {
         clock.advance(DAY / 24);
-        rest(&db);
+        run_background(&db);
     }
     assert_eq!(all(&db), 0, "79 hours");
 }
 
-/// Numbers that are ahead when a time to live is first asked for say nothing of rows that are older.
+/// Seqs that are ahead when a time to live is first set prove nothing about older rows.
 #[test]
-fn trap_56_a_clock_that_was_ahead_before_there_was_a_time_to_live_lets_nothing_expire_early() {
+fn trap_56_a_clock_that_was_ahead_before_the_first_ttl_expires_no_row_early() {
     let (fs, clock) = (MemFs::new(), clock());
     let db = open(&fs, &clock);
     let table = db.create_table("Readings").unwrap();
@@ -377,20 +379,20 @@ fn trap_56_a_clock_that_was_ahead_before_there_was_a_time_to_live_lets_nothing_e
     db.set_ttl("Readings", Some(3 * DAY)).unwrap();
     let all = || count(&db.table("Readings").unwrap(), KeyRange::all());
     for hour in 0..71 {
-        rest(&db);
+        run_background(&db);
         assert_eq!(all(), 200, "{hour} hours");
         clock.advance(DAY / 24);
     }
     for _ in 0..8 {
         clock.advance(DAY / 24);
-        rest(&db);
+        run_background(&db);
     }
     assert_eq!(all(), 0);
 }
 
-/// The same with rows deleted one by one: tombstones are merged away before they are many.
+/// A queue with rows deleted one by one: tombstones are compacted away before they accumulate.
 #[test]
-fn a_queue_deleted_row_by_row_keeps_its_size_and_its_head_is_near() {
+fn a_queue_deleted_row_by_row_keeps_its_size_and_cheap_head_reads() {
     let (fs, clock) = (MemFs::new(), clock());
     let db = open(&fs, &clock);
     let table = db.create_table("Queue").unwrap();
@@ -402,7 +404,7 @@ fn a_queue_deleted_row_by_row_keeps_its_size_and_its_head_is_near() {
             table.delete("q", &format!("r{head:06}")).unwrap();
             head += 1;
         }
-        rest(&db);
+        run_background(&db);
         let query = table.scan(KeyRange::partition("q")).top(1);
         let (page, explained) = query.page_explained(1).unwrap();
         assert_eq!(page.entities()[0].row_key(), format!("r{head:06}"));
@@ -416,7 +418,8 @@ fn a_queue_deleted_row_by_row_keeps_its_size_and_its_head_is_near() {
     assert!(late.0 <= early.0 * 3 / 2 && late.1 <= early.1 * 3 / 2, "{early:?}, later {late:?}");
 }
 
-/// Rows come in at the end and are deleted at the head; reads of the head stay as cheap, and files as few.
+/// Rows are inserted at the end and deleted at the head; reads of the head stay cheap, and files
+/// few.
 #[test]
 fn a_queue_deleted_by_ranges_keeps_its_size() {
     let (fs, clock) = (MemFs::new(), clock());
@@ -427,7 +430,7 @@ fn a_queue_deleted_by_ranges_keeps_its_size() {
         fill(&table, "q", round * 500..(round + 1) * 500);
         let head = format!("r{:06}", round.saturating_sub(3) * 500);
         table.delete_range(&KeyRange::rows("q", ..head.as_str())).unwrap();
-        rest(&db);
+        run_background(&db);
         let first = table.scan(KeyRange::partition("q")).top(1).into_iter().next();
         assert_eq!(first.unwrap().unwrap().row_key(), head);
         sizes.push((stat(&db, "files"), stat(&db, "file_bytes"), stat(&db, "fences")));
@@ -442,13 +445,13 @@ fn a_queue_deleted_by_ranges_keeps_its_size() {
 }
 
 #[test]
-fn bounds_that_are_longer_than_any_key_take_no_more_room_than_one() {
+fn bounds_longer_than_any_key_take_no_more_space_than_a_key() {
     let table = Db::open_in_memory().unwrap().create_table("parts").unwrap();
     let (first, last) = ("b".repeat(1_024), "c".repeat(1_024));
     for key in ["a", "c", &first, &last] {
         table.insert(Entity::new(key, "")).unwrap();
     }
-    // A record of the log holds 16 MiB.
+    // A log record holds at most 16 MiB.
     let [low, high] = ["b", "c"].map(|text| text.repeat(20 << 20));
     table.delete_range(&KeyRange::partitions(low.as_str()..high.as_str())).unwrap();
     let left = |key| table.get(key, "").unwrap().is_some();

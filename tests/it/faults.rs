@@ -1,6 +1,8 @@
-//! The i-th file operation fails, for every i, in every way; then the process dies, or the power.
+//! The i-th file operation fails, for every i and every kind of failure; then the process is killed
+//! or the power is cut.
 //!
-//! Whatever fails, what was acknowledged is there afterwards, and the rest is all or nothing.
+//! Whatever fails, acknowledged writes survive, and every other commit is there as a whole or not
+//! at all.
 
 use std::sync::Arc;
 
@@ -36,7 +38,7 @@ fn program(seed: u64, io_mode: IoMode) -> Program {
     program
 }
 
-/// Runs `program` with the fault at operation `nth`; false if that lies beyond its end.
+/// Runs `program` with the fault at operation `nth`; false if the program has fewer operations.
 fn run(program: &Program, plan: Plan, nth: u64, tally: &mut Tally) -> Result<bool, String> {
     let mut runner = Runner::on(Engine::new(program.config.clone()));
     runner.faults_expected = true;
@@ -72,7 +74,7 @@ fn run_steps(runner: &mut Runner, program: &Program, fs: &Arc<dyn Fs>) -> Result
     Ok(())
 }
 
-/// Closes and opens through the faulty file system; false if it does not open.
+/// Closes and reopens through the faulty file system; false if opening fails.
 fn reopen(runner: &mut Runner, fs: &Arc<dyn Fs>) -> Result<bool, String> {
     match runner.engine.close() {
         Ok(()) => runner.oracle.all_durable(),
@@ -95,7 +97,7 @@ fn reopen(runner: &mut Runner, fs: &Arc<dyn Fs>) -> Result<bool, String> {
     }
 }
 
-/// What is left opens without faults, and writing goes on.
+/// The remaining files open without faults, and the database accepts writes.
 fn recover(run: &Runner, memory: &rowstone::fs::MemFs, power: bool) -> Result<(), String> {
     let engine = Engine::on(memory.clone(), run.engine.clock.clone(), run.engine.config.clone());
     let mut runner = Runner::on(engine);
@@ -141,12 +143,12 @@ fn trap_01_every_operation_fails_once() {
 }
 
 #[test]
-fn every_operation_fails_for_good() {
+fn every_operation_fails_permanently() {
     sweep(Plan { kind: FaultKind::Eio, sticky: true }, IoMode::Mmap);
 }
 
 #[test]
-fn trap_27_the_disk_is_full_once_and_for_good() {
+fn trap_27_the_disk_is_full_once_and_permanently() {
     sweep(Plan { kind: FaultKind::Enospc, sticky: false }, IoMode::Mmap);
     sweep(Plan { kind: FaultKind::Enospc, sticky: true }, IoMode::Pread);
 }

@@ -1,21 +1,23 @@
-//! Damage: every byte of small databases flipped, every file cut at every length and erased; the ledger says
-//! what each came to.
+//! Damage: every byte of small databases is flipped, and every file is cut at every length and
+//! erased. The ledger counts the outcomes.
 //!
-//! After a clean close the answer is right, or an error that names the file and the place. After a kill,
-//! moreover, commits that no later record vouches for may be missing: those from the damaged record on.
+//! After a clean close, the result is correct or an error that names the file and the place. After
+//! a kill, commits that no later record covers may also be missing: those from the damaged record
+//! on.
 
 use rowstone::IoMode;
 use rowstone::sim::corruption_matrix::{Counts, FileKind, Origin, ledger_of};
 
 use crate::say;
 
-/// Nothing is wrong; the counts of all, and of the logs.
+/// Checks that no outcome is wrong; returns the counts of all files, and those of the logs.
 #[track_caller]
 fn check(subjects: &[(Origin, IoMode)], seed: u64) -> (Counts, Counts) {
     let ledger = ledger_of(subjects, seed, &mut |_, _| {});
     say(&ledger);
     assert_eq!(ledger.faults(), 0, "{ledger}");
-    // Each kind of file was there, and damage to it was noticed; what was only killed has no tables yet.
+    // Each kind of file existed, and damage to it was detected. A database that was only killed has
+    // no table files yet.
     let flushed = subjects.iter().any(|(origin, _)| *origin != Origin::KilledAgain);
     let tables = flushed.then_some(FileKind::Sst);
     for kind in [FileKind::Current, FileKind::Manifest, FileKind::Wal].into_iter().chain(tables) {
@@ -28,13 +30,13 @@ fn check(subjects: &[(Origin, IoMode)], seed: u64) -> (Counts, Counts) {
 fn trap_24_every_byte_of_a_closed_database() {
     let subjects = [(Origin::Closed, IoMode::Mmap), (Origin::Compacted, IoMode::Pread)];
     let (all, _) = check(&subjects, 1);
-    assert_eq!(all.torn, 0, "a clean close leaves nothing that may go");
+    assert_eq!(all.torn, 0, "a clean close leaves nothing that may be lost");
 }
 
 #[test]
 fn trap_03_every_byte_of_a_killed_database() {
     let (all, logs) = check(&[(Origin::Killed, IoMode::Mmap)], 2);
-    // Only of a log, and only what is behind the last promise.
+    // Only in a log, and only after the last durable offset.
     assert!(all.torn == logs.torn && logs.torn < logs.refused, "{all:?}");
 }
 

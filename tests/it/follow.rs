@@ -1,7 +1,8 @@
-//! Real processes on a real disk: a writer that is killed again and again, and beside it a follower, a reader of the change
-//! feed, and readers that come and go. Within the writer a consumer with a named cursor, which dies with it.
+//! Real processes on a real disk: a writer that is killed repeatedly, and concurrently a follower,
+//! a reader of the change feed, and short-lived readers. The writer contains a consumer with a
+//! named cursor, which dies with it.
 //!
-//! `ROWSTONE_KILLS=200` kills as often; usually it is a few times.
+//! `ROWSTONE_KILLS=200` sets the number of kills.
 
 use std::collections::BTreeMap;
 use std::io::{BufRead, BufReader, Write};
@@ -16,28 +17,28 @@ use rowstone::{
 
 use crate::say;
 
-/// How often the writer is killed if nobody asks for more.
+/// The default number of kills of the writer.
 const KILLS: u64 = 6;
-/// Commits of one life of the writer, at most.
+/// Maximum number of commits in one life of the writer.
 const COMMITS_MAX: u64 = 60;
-/// Rows that come in as files, all at once.
+/// Rows that one import adds.
 const IMPORTED: usize = 50;
-/// The last number that is written, in a life that ends in order.
+/// The key of the last row, written by a life that ends without a kill.
 const STOP: &str = "stop";
 
-/// Tells a process of this executable which database its role is about.
+/// Names the database to a process of this executable that plays a role.
 const DATABASE: &str = "ROWSTONE_FOLLOWED";
 
 fn database() -> Option<PathBuf> {
     std::env::var_os(DATABASE).map(PathBuf::from)
 }
 
-/// Small sizes, so that logs, files and manifests come and go.
+/// Small sizes, so that logs, files and manifests are created and removed often.
 fn options() -> Options {
     Db::options().memtable_bytes(16 << 10).run_file_bytes(16 << 10).keep_changes(256 << 20)
 }
 
-/// A process of this executable that plays a role; killed when dropped.
+/// A process of this executable with a role; killed when dropped.
 struct Role(Child);
 
 impl Role {
@@ -53,7 +54,7 @@ impl Role {
     }
 
     fn kill(&mut self) {
-        // SIGKILL; one that has ended needs none.
+        // SIGKILL; has no effect if it has exited.
         drop(self.0.kill());
         drop(self.0.wait());
     }
@@ -69,8 +70,8 @@ impl Drop for Role {
     }
 }
 
-/// A line that the other process is sure to have out.
-fn tell(line: impl std::fmt::Display) {
+/// Writes a line to the other process and flushes it.
+fn send_line(line: impl std::fmt::Display) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).unwrap();
 }
@@ -79,7 +80,7 @@ fn pause() {
     std::thread::park_timeout(Duration::from_millis(2));
 }
 
-/// The number that a commit is about: both of its entities have it.
+/// The number of a commit, which both of its entities contain.
 fn number_of(commit: &Commit) -> Option<i64> {
     let numbers = commit.changes.iter().filter_map(|change| match change {
         Change::Put { entity, .. } => Some(entity.get::<i64>("N").unwrap()),
@@ -100,17 +101,17 @@ fn last_number(db: &Db) -> Result<i64> {
     counter.map_or(Ok(0), |counter| counter.get("N"))
 }
 
-/// The database that rows come in from.
+/// The database that rows are imported from.
 fn source(db: &Path) -> PathBuf {
     db.with_extension("source")
 }
 
-/// Something that is no commit of rows, or a drop, a creation, an import of `other`.
-fn keep_house(db: &Db, path: &Path, rng: &mut Rng, number: i64) {
+/// Does maintenance, or drops or imports `other`.
+fn do_maintenance(db: &Db, path: &Path, rng: &mut Rng, number: i64) {
     match rng.below(40) {
         0 => db.flush().unwrap(),
         1 => db.compact().unwrap(),
-        // An earlier life may have been killed in it.
+        // An earlier life may have been killed while copying.
         2 => drop(db.checkpoint(path.with_extension(format!("copy-{number}")))),
         3..=5 if db.table("other").is_ok() => db.delete_table("other").unwrap(),
         3..=5 => drop(db.import_range(source(path), "other").unwrap()),
@@ -118,7 +119,7 @@ fn keep_house(db: &Db, path: &Path, rng: &mut Rng, number: i64) {
     }
 }
 
-/// What the feed has said about `other`, which comes, is filled once at most, and goes.
+/// The state of `other` according to the feed; it is created, filled at most once, and dropped.
 #[derive(Clone, Copy, PartialEq)]
 enum Other {
     Gone,
@@ -151,7 +152,7 @@ fn the_writer() {
     let mut number = last_number(&db).unwrap();
     let cursor = db.cursor("consumer").unwrap();
     let mut changes = cursor.changes().unwrap();
-    tell(format_args!("from {}", changes.position()));
+    send_line(format_args!("from {}", changes.position()));
     let mut rng = Rng::from_entropy();
     loop {
         number += 1;
@@ -165,14 +166,14 @@ fn the_writer() {
         group.upsert(Entity::new("p", "counter").with("N", number)).unwrap();
         log.commit_with(group, durability).unwrap();
         if durability == Durability::Sync {
-            tell(format_args!("wrote {number}"));
+            send_line(format_args!("wrote {number}"));
         }
-        keep_house(&db, &path, &mut rng, number);
+        do_maintenance(&db, &path, &mut rng, number);
         if rng.below(4) == 0 {
             for commit in changes.by_ref() {
                 let commit = commit.unwrap();
                 let Some(number) = number_of(&commit) else { continue };
-                tell(format_args!("got {number} {}", commit.position));
+                send_line(format_args!("got {number} {}", commit.position));
                 cursor.commit(commit.position).unwrap();
             }
         }
@@ -199,10 +200,10 @@ fn the_follower() {
         }
         if let Ok(other) = db.table("other") {
             let rows = other.scan(KeyRange::all()).into_iter().map(Result::unwrap).count();
-            assert!([0, IMPORTED].contains(&rows), "{rows} of the rows that came in at once");
+            assert!([0, IMPORTED].contains(&rows), "{rows} of the imported rows");
         }
         if is_over(&db) {
-            return tell(format_args!("shown {shown} refreshed {refreshed}"));
+            return send_line(format_args!("shown {shown} refreshed {refreshed}"));
         }
         pause();
     }
@@ -220,7 +221,7 @@ fn the_reader_of_changes() {
             other = other.after(&commit);
             if let [Change::Put { entity, .. }] = &commit.changes[..] {
                 assert_eq!(entity.row_key(), STOP);
-                return tell(format_args!("got {got}"));
+                return send_line(format_args!("got {got}"));
             }
             let Some(number) = number_of(&commit) else { continue };
             assert_eq!(number, got + 1, "a gap or a repetition");
@@ -230,15 +231,15 @@ fn the_reader_of_changes() {
     }
 }
 
-/// What one life of the writer said until it was killed.
+/// The output of the writer over its lives.
 struct Heard {
     wrote: i64,
-    /// The last that the consumer got, and where it stood then.
+    /// The last number that the consumer received, by the cursor's position at that time.
     got: BTreeMap<Position, i64>,
 }
 
 impl Heard {
-    /// Kills the writer after so many lines.
+    /// Kills the writer after `lines` lines.
     fn life(&mut self, path: &Path, lines: u64) {
         let (mut writer, out) = Role::start("the_writer", path);
         let mut next = None;
@@ -248,13 +249,13 @@ impl Heard {
             match words[..] {
                 ["from", position] => {
                     let position = position.parse::<Position>().unwrap();
-                    // The cursor stands behind a commit that was got, or at the start.
+                    // The cursor is after a received commit, or at the start.
                     next = Some(self.got.get(&position).map_or(1, |number| number + 1));
                 }
                 ["wrote", number] => self.wrote = number.parse().unwrap(),
                 ["got", number, position] => {
                     let number: i64 = number.parse().unwrap();
-                    assert_eq!(Some(number), next, "a gap or a repetition behind the cursor");
+                    assert_eq!(Some(number), next, "a gap or a repetition after the cursor");
                     next = Some(number + 1);
                     self.got.insert(position.parse().unwrap(), number);
                 }
@@ -268,7 +269,7 @@ impl Heard {
 }
 
 #[test]
-fn trap_33_readers_survive_the_kills_of_the_writer_without_gap_or_repetition() {
+fn trap_33_readers_survive_kills_of_the_writer_without_gap_or_repetition() {
     let kills = std::env::var("ROWSTONE_KILLS").map_or(KILLS, |kills| kills.parse().unwrap());
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
@@ -286,7 +287,8 @@ fn trap_33_readers_survive_the_kills_of_the_writer_without_gap_or_repetition() {
     let mut heard = Heard { wrote: 0, got: BTreeMap::new() };
     for _ in 0..kills {
         heard.life(&path, 1 + rng.below(COMMITS_MAX));
-        // Before anybody opens it to write: what was acknowledged may have to wait for that, and no more than that.
+        // Before a writer opens it: an acknowledged commit may be invisible until then, but at most
+        // one.
         let beside = options().open_read_only(&path).unwrap();
         assert!(last_number(&beside).unwrap() >= heard.wrote - 1);
     }
@@ -296,7 +298,7 @@ fn trap_33_readers_survive_the_kills_of_the_writer_without_gap_or_repetition() {
     let log = db.table_or_create("log").unwrap();
     log.insert(Entity::new("p", STOP).with("N", number)).unwrap();
     let said = |out: BufReader<ChildStdout>, word: &str| {
-        // To the end: who writes to a pipe that nobody reads has failed.
+        // Reads to the end: a process that writes to a closed pipe fails.
         let lines: Vec<String> = out.lines().map(|line| line.unwrap()).collect();
         lines.into_iter().find(|line| line.starts_with(word)).unwrap_or_default()
     };
@@ -318,7 +320,7 @@ fn trap_33_readers_survive_the_kills_of_the_writer_without_gap_or_repetition() {
     db.close().unwrap();
 }
 
-/// As [`number_of`], but for the last commit of all, which is no group.
+/// As [`number_of`], but accepts the very last commit, which is not a group.
 fn number_all(commit: &Commit) -> Option<i64> {
     if commit.changes.len() == 1 { None } else { number_of(commit) }
 }

@@ -1,7 +1,7 @@
 //! The hex examples of FORMAT.md decode, and encode back to the same bytes.
 //!
-//! An example is a code block that opens with ```` ```hex name=structure ````; bars, spaces and line
-//! ends part the bytes for the reader and mean nothing.
+//! An example is a code block that opens with ```` ```hex name=structure ````. Bars, spaces and
+//! line ends only separate bytes for the reader.
 
 use rowstone::fuzzing::round_trip;
 
@@ -71,7 +71,7 @@ fn examples_decode_and_encode_back() {
 }
 
 #[test]
-fn examples_that_are_cut_short_are_not_the_same_and_do_not_panic() {
+fn truncated_examples_differ_and_do_not_panic() {
     for Example { name, bytes, .. } in examples() {
         for len in 0..bytes.len() {
             let cut = round_trip(&name, &bytes[..len]);
@@ -81,7 +81,7 @@ fn examples_that_are_cut_short_are_not_the_same_and_do_not_panic() {
 }
 
 #[test]
-fn bars_and_line_ends_mean_nothing() {
+fn bars_and_line_ends_are_ignored() {
     let document = "x\n```hex name=row\n01 | 02\n| ff\n```\ny\n";
     let [example] = &parse(document)[..] else { panic!("one example") };
     assert_eq!((&*example.name, example.line, &*example.bytes), ("row", 2, &[1, 2, 255][..]));

@@ -1,7 +1,8 @@
-//! Every fuzz target over its stored corpus and some thousands of seeded mutations, within its limit of memory.
+//! Runs every fuzz target over its stored corpus and some thousands of seeded mutations, within its
+//! memory limit.
 //!
-//! `MUTATIONS=n` sets how many mutations a decoder gets, and is their seed.
-//! `REWRITE=1` adds the structures that the encoders make, and the examples of FORMAT.md, to the corpora.
+//! `MUTATIONS=n` sets the number of mutations per decoder, and is their seed. `REWRITE=1` adds the
+//! encoders' output and the examples of FORMAT.md to the corpora.
 #![expect(clippy::disallowed_methods, reason = "corpora are files of the repository")]
 
 #[path = "../../fuzz/src/memory.rs"]
@@ -16,10 +17,10 @@ use rowstone::fuzzing::{TARGETS, Target, seeds};
 use crate::format::{examples, target};
 
 const MUTATIONS: u64 = 5_000;
-/// Targets that open databases, which takes some hundred times as long as a decoder.
+/// Targets that open databases, which takes about a hundred times as long as a decoder.
 const WHOLE_DATABASES: [&str; 6] = ["csv", "directory", "exec", "ndjson", "program", "rest"];
 
-/// A target of a feature that may be missing, and its seeds.
+/// A target behind a feature, and its seeds.
 type More = (&'static str, Target, fn() -> Vec<Vec<u8>>);
 
 #[cfg(feature = "rest")]
@@ -78,7 +79,7 @@ fn store() {
 }
 
 #[test]
-fn a_target_that_panics_is_noticed() {
+fn a_target_that_panics_is_detected() {
     fn fragile(data: &[u8]) {
         assert!(!data.starts_with(&[0xff]), "it broke");
     }
@@ -90,7 +91,7 @@ fn a_target_that_panics_is_noticed() {
 #[test]
 fn the_program_target_detects_a_mutant() {
     let (_, target) = TARGETS.iter().find(|(name, _)| *name == "program").unwrap();
-    // State that a target keeps between runs is made without the mutant.
+    // State that a target keeps between runs must be created without the mutant.
     target(b"0");
     let _active = rowstone::sim::activate("half-group");
     let replayed = || replay::replay("program", target, 1, |done| done < 50_000);

@@ -1,4 +1,5 @@
-//! Gates and scalability targets as users see them: what is held back, what passes, what survives.
+//! Gates and scalability targets as users see them: which operations are refused, which are
+//! admitted, and which gates survive.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -18,7 +19,7 @@ fn options(fs: &MemFs) -> Options {
     Db::options().background(Background::Manual).seed(1).fs(Arc::new(fs.clone()))
 }
 
-/// A table with the partitions a, b and c of three rows each.
+/// A table with the partitions a, b and c, each with three rows.
 fn three_partitions(db: &Db) -> Table {
     let table = db.create_table("parts").unwrap();
     for pk in ["a", "b", "c"] {
@@ -31,13 +32,13 @@ fn three_partitions(db: &Db) -> Table {
 
 #[track_caller]
 fn check_busy<T: std::fmt::Debug>(result: rowstone::Result<T>) {
-    let error = result.expect_err("it should be held back");
+    let error = result.expect_err("it should be refused");
     assert_eq!((error.code(), error.status()), ("ServerBusy", 503), "{error:?}");
     assert!(error.is_transient());
 }
 
 #[test]
-fn a_read_only_span_takes_no_write_of_any_kind() {
+fn a_read_only_span_refuses_every_write() {
     let db = Db::open_in_memory().unwrap();
     let table = three_partitions(&db);
     db.gate("parts", KeyRange::partition("b"), GateMode::ReadOnly).unwrap();
@@ -47,7 +48,7 @@ fn a_read_only_span_takes_no_write_of_any_kind() {
     check_busy(table.upsert(row("b", "1")));
     check_busy(table.upsert_merge(row("b", "1")));
     check_busy(table.delete("b", "1"));
-    // Whether the condition would have held is not looked at first.
+    // The gate is checked before the condition.
     check_busy(table.insert(row("b", "1")));
     check_busy(table.delete("b", "none"));
     let operations = vec![Operation::Insert(row("b", "5")), Operation::Insert(row("b", "6"))];
@@ -81,7 +82,8 @@ fn an_offline_span_refuses_every_read_that_touches_it() {
     check_busy(table.query("RowKey eq '2'").unwrap().aggregate("A"));
     let all = table.scan(KeyRange::all()).into_iter().collect::<rowstone::Result<Vec<_>>>();
     check_busy(all);
-    // What does not touch it is answered: rows beside it, other partitions, and a page that begins behind it.
+    // Operations outside of the span are answered: adjacent rows, other partitions, and a page that
+    // starts after it.
     assert!(table.get("b", "1").unwrap().is_some() && table.get("b", "3").unwrap().is_some());
     assert_eq!(table.query("PartitionKey ne 'b'").unwrap().count().unwrap(), 6);
     let behind = Token { partition_key: "b".into(), row_key: "3".into() };
@@ -93,7 +95,7 @@ fn an_offline_span_refuses_every_read_that_touches_it() {
 }
 
 #[test]
-fn gates_are_listed_as_they_were_set_and_survive_opening_anew() {
+fn gates_are_listed_as_set_and_survive_a_reopen() {
     let fs = MemFs::new();
     let ranges = [
         KeyRange::all(),
@@ -141,7 +143,7 @@ fn gates_are_listed_as_they_were_set_and_survive_opening_anew() {
 }
 
 #[test]
-fn a_gate_goes_with_its_table_and_no_other_table_has_it() {
+fn a_gate_is_removed_with_its_table_and_affects_no_other() {
     let fs = MemFs::new();
     let db = options(&fs).open("d").unwrap();
     three_partitions(&db);
@@ -158,7 +160,7 @@ fn a_gate_goes_with_its_table_and_no_other_table_has_it() {
     db.table("parts").unwrap().insert(row("b", "4")).unwrap();
 }
 
-/// That is how a move ends: what was moved away goes while nobody can write there.
+/// The end of a move: the moved rows are deleted while the gate refuses writes.
 #[test]
 fn a_deleted_range_passes_its_gate() {
     let db = Db::open_in_memory().unwrap();
@@ -171,7 +173,7 @@ fn a_deleted_range_passes_its_gate() {
 }
 
 #[test]
-fn ranges_that_no_key_is_in_get_no_gate() {
+fn a_range_without_possible_keys_cannot_be_gated() {
     let db = Db::open_in_memory().unwrap();
     three_partitions(&db);
     let long = "x".repeat(10_000);
@@ -183,9 +185,9 @@ fn ranges_that_no_key_is_in_get_no_gate() {
     assert_eq!(error.code(), "TableNotFound");
 }
 
-/// Whatever other threads are doing: what is there when `gate` returns is all there will be.
+/// Whatever other threads do: no row is added after `gate` has returned.
 #[test]
-fn nothing_gets_in_once_a_gate_is_closed() {
+fn no_write_succeeds_once_a_gate_is_closed() {
     for durability in [Durability::Sync, Durability::Os, Durability::Buffered] {
         let db = Db::open_in_memory().unwrap();
         let table = db.create_table("parts").unwrap().with_durability(durability);
@@ -215,7 +217,7 @@ fn nothing_gets_in_once_a_gate_is_closed() {
                 while count() == 0 {}
                 db.gate("parts", KeyRange::partition("in"), GateMode::ReadOnly).unwrap();
                 let (at, seen) = (count(), beside.load(Ordering::Relaxed));
-                // Others went on meanwhile, and not in there.
+                // Other threads continued, but outside of the gate.
                 while beside.load(Ordering::Relaxed) < seen + 10 {}
                 assert_eq!(count(), at);
                 db.lift_gate("parts", KeyRange::partition("in")).unwrap();
@@ -225,9 +227,9 @@ fn nothing_gets_in_once_a_gate_is_closed() {
     }
 }
 
-/// At every moment of the history a power cut leaves a gate that was answered, and none that was lifted.
+/// At every moment, a power cut keeps each acknowledged gate and restores no lifted one.
 #[test]
-fn a_gate_that_was_answered_survives_a_power_cut() {
+fn an_acknowledged_gate_survives_a_power_cut() {
     let fs = MemFs::new();
     let db = options(&fs).durability(Durability::Buffered).open("d").unwrap();
     let table = db.create_table("parts").unwrap();
@@ -252,7 +254,7 @@ fn a_gate_that_was_answered_survives_a_power_cut() {
                 let db = options(&image).open("d").unwrap();
                 let is_closed = !db.gates().unwrap().is_empty();
                 images += 1;
-                // In between the gate is closing or opening.
+                // Between the two moments the gate is being closed or opened.
                 if before == after || op == from {
                     assert_eq!(is_closed, before, "operation {op}, seed {seed}");
                 }
@@ -288,12 +290,12 @@ fn a_partition_over_its_target_is_busy_and_the_others_are_not() {
     clock.advance(Duration::from_millis(500));
     assert_eq!(passed("a", 100), 5);
     clock.advance(Duration::from_secs(60));
-    // Nothing of what was refused was done.
+    // No refused operation had an effect.
     assert_eq!(table.scan(KeyRange::all()).count().unwrap(), 25);
 }
 
 #[test]
-fn groups_and_reads_cost_what_they_hold() {
+fn groups_and_reads_are_charged_their_entities() {
     let (clock, table) = throttled(targets(0, 100));
     let group = |from: u32| {
         let rows = (from..from + 50).map(|i| Operation::Upsert(row("a", &format!("{i:04}"))));
@@ -309,14 +311,14 @@ fn groups_and_reads_cost_what_they_hold() {
     assert!(table.get_many(&keys).is_ok());
     check_busy(table.get_many(&keys[..1]));
     second();
-    // A page costs what it returns, known when it is read: the next one waits for it.
+    // A page is charged its result size, which is known after reading: the next page is refused.
     assert_eq!(table.scan(KeyRange::all()).page(100).unwrap().entities().len(), 100);
     check_busy(table.scan(KeyRange::all()).page(1));
     second();
     assert_eq!(table.scan(KeyRange::all()).into_iter().filter(Result::is_ok).count(), 100);
     check_busy(table.scan(KeyRange::all()).count());
     second();
-    // A count costs one, and so does a query that finds nothing.
+    // A count is charged one entity, and so is a query without results.
     for _ in 0..50 {
         assert_eq!(table.scan(KeyRange::all()).count().unwrap(), 100);
         assert!(table.query("A eq 7").unwrap().page(10).unwrap().entities().is_empty());
@@ -325,7 +327,7 @@ fn groups_and_reads_cost_what_they_hold() {
 }
 
 #[test]
-fn a_query_of_one_partition_waits_for_that_partition() {
+fn a_query_of_one_partition_is_charged_to_that_partition() {
     let (_, table) = throttled(targets(10, 0));
     for i in 0..10 {
         table.insert(row("a", &format!("{i}"))).unwrap();

@@ -1,14 +1,15 @@
-//! A database of every format version, byte by byte: `tests/golden/v1` is what version 1 writes. Databases beside it are
-//! what version 1 wrote before it had an optional part: `v1-without-zones`, `v1-without-sizes` of references. They hold
-//! neither what deletes of spans nor what expiry leaves in logs and manifest. `v1-first-index` is what was written before
-//! hash indexes had more forms than one, `v1-without-wear` before manifests told what was written. `v1-padded` has blocks of a
-//! page, which are padded; those of the others are smaller.
-//! `v1-compressed` holds the same in compressed blocks: which bytes those are is the compressor's affair, so they are read only.
-//! `v1-kept` has logs that are kept for the change feed, and an import. `v1-backup` is a directory with one backup of what
-//! `v1` holds.
+//! A database of every format version, byte by byte: `tests/golden/v1` is the output of version 1.
 //!
-//! Record files are stored without the zeros at their ends, which is space that was only allocated.
-//! `REWRITE=1` writes them anew; once a version was released that is never right.
+//! Other databases were written by version 1 before it had an optional part, and none of them has
+//! range tombstones or expiry in logs and manifest: `v1-without-zones`, and `v1-without-sizes` of
+//! references. `v1-first-index` dates from before hash indexes had several forms, `v1-without-wear`
+//! from before manifests had the wear account. `v1-padded` has blocks of one page, which are
+//! padded; those of the others are smaller. `v1-compressed` has compressed blocks, whose bytes
+//! depend on the compressor, so it is only read. `v1-kept` has logs that are kept for the change
+//! feed, and an import. `v1-backup` is a backup directory with one backup of the content of `v1`.
+//!
+//! Record files are stored without trailing zeros, which are only reserved space. `REWRITE=1`
+//! writes them again; never do that after a version was released.
 #![expect(clippy::disallowed_methods, reason = "golden files are files of the repository")]
 
 use std::collections::BTreeMap;
@@ -48,7 +49,7 @@ const PROGRAM: &[(&str, &[&str])] = &[
     ("group Notes", &["insert p a N=1", "insert p b N=2", "upsert p c N=3"]),
 ];
 
-/// Spans that are deleted, in the manifest and in the log, and rows that expire.
+/// Deleted spans, in the manifest and in the log, and rows that expire.
 const FENCES: &[(&str, &[&str])] = &[
     ("drop-range Parts pk=''", &[]),
     ("flush", &[]),
@@ -56,7 +57,7 @@ const FENCES: &[(&str, &[&str])] = &[
     ("expire Parts 3", &[]),
 ];
 
-/// Logs that are kept, an import between commits of which the last is not flushed.
+/// Kept logs, and an import between commits, of which the last is not flushed.
 const HISTORY: &[(&str, &[&str])] = &[
     ("flush", &[]),
     ("move s1 Notes pk=p", &[]),
@@ -65,12 +66,12 @@ const HISTORY: &[(&str, &[&str])] = &[
     ("insert Notes", &["q b N=5"]),
 ];
 
-/// A row of the table whose blocks are full: short, so that the gap behind the last one is small.
+/// A row of the table with full blocks: short, so that the padding after the last row is small.
 fn small_row(i: u32) -> String {
     format!("insert p r{i:03} N={i} Text='{}'", "x".repeat(20))
 }
 
-/// The options of the database of that name.
+/// The options of the database `version`.
 fn config(version: &str) -> Config {
     let mut config = Config { durability: Durability::Sync, seed: 1, ..Config::default() };
     if version == PADDED {
@@ -84,7 +85,7 @@ fn config(version: &str) -> Config {
     config
 }
 
-/// Makes the database of that name.
+/// Creates the database `version`.
 fn run(version: &str) -> Runner {
     let config = config(version);
     let mut runner = Runner::new(config.clone());
@@ -98,7 +99,7 @@ fn run(version: &str) -> Runner {
         }
         carry_out(&mut runner, "flush", &[]);
         if version == COMPRESSED {
-            // What is merged with something older is compressed; what comes behind it would join as it is.
+            // Only a merge with older data compresses; later rows would join uncompressed.
             carry_out(&mut runner, "upsert Parts", &["p r000 N=0", "p r199 N=199"]);
             carry_out(&mut runner, "compact", &[]);
         }
@@ -178,7 +179,7 @@ fn check_written(version: &str) {
     }
 }
 
-/// Stores `files`, if that is asked for.
+/// Stores `files` if `REWRITE` is set.
 fn rewrite(version: &str, files: &Files) {
     if std::env::var_os("REWRITE").is_some() {
         let dir = dir(version);
@@ -188,7 +189,7 @@ fn rewrite(version: &str, files: &Files) {
     }
 }
 
-/// Opens a stored database and compares it with one made now.
+/// Opens a stored database and compares it with a newly made one.
 #[track_caller]
 fn check_opens(version: &str) {
     opened(version).close().unwrap();
@@ -202,7 +203,7 @@ fn opened(version: &str) -> Engine {
     engine
 }
 
-/// A stored database that was opened, with the options that it was made with.
+/// A stored database, opened with the options that it was made with.
 #[track_caller]
 fn unread(version: &str) -> Engine {
     let fs = MemFs::new();
@@ -240,7 +241,7 @@ fn trap_44_a_database_with_hash_indexes_of_the_first_form_opens() {
 }
 
 #[test]
-fn trap_44_a_database_without_a_wear_account_opens_and_begins_one() {
+fn trap_44_a_database_without_a_wear_account_opens_and_starts_one() {
     let mut engine = opened(WITHOUT_WEAR);
     let wear = engine.db().wear();
     assert_eq!((wear.user_bytes, wear.flush_bytes), (0, 0), "{wear:?}");
@@ -255,7 +256,7 @@ fn trap_44_a_database_without_a_wear_account_opens_and_begins_one() {
 
 #[test]
 fn a_database_with_padded_blocks_opens() {
-    // Zeros up to a page, where the block after them begins with its kind.
+    // Zeros up to the page boundary, where the next block starts with its kind.
     let is_padded = |name: &str, bytes: &[u8]| {
         name.ends_with(".sst") && bytes[4080..4096] == [0; 16] && bytes[4096] == 1
     };
@@ -271,7 +272,7 @@ fn a_compressed_database_opens() {
         runner.engine.close().unwrap();
         rewrite(COMPRESSED, &written(&runner.engine.fs));
     }
-    // Of 200 texts that are alike a few are left.
+    // Of 200 equal texts only a few remain.
     let texts = |bytes: &[u8]| bytes.windows(20).filter(|it| **it == [b'x'; 20]).count();
     let files = stored(COMPRESSED);
     let mut tables = files.iter().filter(|(name, _)| name.ends_with(".sst"));
@@ -279,11 +280,11 @@ fn a_compressed_database_opens() {
     check_opens(COMPRESSED);
 }
 
-/// It opens, since opening reads no block; who reads one is told which file it is and what this build lacks, and
-/// that is no damage.
+/// It opens, because opening reads no block. A read of a block fails with an error that names the
+/// file and the missing feature, and does not count as damage.
 #[cfg(not(feature = "zstd"))]
 #[test]
-fn a_compressed_database_is_unsupported_without_the_feature_and_stays_as_it_is() {
+fn a_compressed_database_is_unsupported_without_the_feature_and_unchanged() {
     use rowstone::ErrorKind;
     let mut engine = unread(COMPRESSED);
     let table = engine.db().table("Parts").unwrap();
@@ -305,9 +306,9 @@ fn a_compressed_database_is_unsupported_without_the_feature_and_stays_as_it_is()
     assert_eq!(table_files(written(&engine.fs)), table_files(stored(COMPRESSED)));
 }
 
-/// A letter for each change, commits apart.
+/// One letter per change, commits separated by spaces.
 #[test]
-fn trap_44_a_database_with_kept_logs_has_its_changes_from_the_first_on() {
+fn trap_44_a_database_with_kept_logs_has_all_its_changes() {
     let mut engine = opened(KEPT);
     let db = engine.db();
     let letter = |change: &Change| match change {
@@ -328,7 +329,7 @@ fn trap_44_a_database_with_kept_logs_has_its_changes_from_the_first_on() {
     engine.close().unwrap();
 }
 
-/// What a backup directory was once is restored still.
+/// A backup directory of version 1 can still be restored.
 #[test]
 fn a_backup_of_version_1_is_restored() {
     let expected = run(NEWEST);

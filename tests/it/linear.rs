@@ -1,10 +1,12 @@
-//! Histories of threads that write the same rows with conditions: some order explains every answer.
+//! Histories of threads that write the same rows with conditions: some linear order must explain
+//! every answer.
 //!
-//! Each thread follows a program of its seed and logs its calls; `rowstone::sim::history` then looks for the order.
-//! Rows are written alone or as twins, two rows that only groups write and that scans read as one key. Hot
-//! keys change as a program goes on, so that conditions are decided in memtables, in young files and in runs.
+//! Each thread follows a seeded program and logs its calls; `rowstone::sim::history` then searches
+//! for the order. Rows are written alone or as twins, two rows that only groups write and that
+//! scans read as one key. The hot keys change during a program, so that conditions are decided in
+//! memtables, young files and runs.
 //!
-//! `LINEAR=n` makes `n` calls in all instead of 300,000.
+//! `LINEAR=n` makes `n` calls in total instead of 300,000.
 
 use std::collections::{HashMap, VecDeque};
 use std::future::Future;
@@ -14,7 +16,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::thread;
 
-// std's waits inside the standard library, where the sanitizer does not see what it orders.
+// std's waits block inside the standard library, where the sanitizer does not see the ordering.
 use parking_lot::Mutex;
 use rowstone::fs::MemFs;
 use rowstone::sim::history::{Answer, Call, Fault, Log, Moments, Op, Open, Pair, Refusal};
@@ -25,24 +27,24 @@ use rowstone::{
 };
 
 const START: u64 = 133_485_408_000_000_000;
-/// Keys of a partition, which are hot together. The last two are twins.
+/// Keys of a partition, which are hot at the same time. The last two are twins.
 const HOT: u32 = 8;
 const TWINS_FROM: u32 = 6;
-/// Calls of a thread before it goes on to the next partition.
+/// Calls of a thread before it moves to the next partition.
 const EPOCH: u64 = 1_000;
 const DURABILITIES: [Durability; 3] = [Durability::Buffered, Durability::Os, Durability::Sync];
 
-/// What is wrong with the store on purpose.
+/// A deliberate fault of the store.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wrong {
     Nothing,
-    /// Now and then a read answers what the read before it did.
+    /// Occasionally a read returns the result of the read before it.
     StaleReads,
-    /// Now and then a conditional write is acknowledged and not made.
+    /// Occasionally a conditional write is acknowledged but not made.
     ForgetsWrites,
-    /// Replaces without looking at the tag.
+    /// Replaces without checking the ETag.
     IgnoresTags,
-    /// Writes twins one after the other.
+    /// Writes twins with separate commits.
     HalfGroups,
 }
 
@@ -62,7 +64,7 @@ struct Store {
     tables: [Table; 3],
     clock: Arc<ManualClock>,
     wrong: Wrong,
-    /// Reads and conditional writes so far, and the last answers, for what is wrong on purpose.
+    /// Reads and conditional writes so far, and the last answers, for deliberate faults.
     asked: AtomicU64,
     answered: Mutex<HashMap<u32, Option<(ETag, Pair)>>>,
 }
@@ -74,20 +76,20 @@ struct Client<'s> {
     moments: &'s Moments,
     log: Log<'s>,
     rng: Rng,
-    /// The tags seen last, which need not be those of now.
+    /// The ETags seen last, which may be outdated.
     known: HashMap<u32, ETag>,
     flying: VecDeque<(Open, u32, Ticket)>,
-    /// Calls whose tickets were dropped; done when a later commit of this thread is.
+    /// Calls whose tickets were dropped; they complete when a later commit of this thread does.
     adrift: Vec<Open>,
     held: Option<(Snapshot, u64, u64)>,
     snapshots: u64,
 }
 
-/// Why a run is not accepted.
+/// The reason for which a run is rejected.
 #[derive(Debug)]
 enum Offence {
     History(Fault),
-    /// A group was seen in part, or a row whose properties do not belong together.
+    /// A group was seen in part, or a row with properties of different writes.
     Torn(String),
 }
 
@@ -101,7 +103,7 @@ fn partition(key: u32) -> String {
     format!("p{:04}", key / HOT)
 }
 
-/// The row keys of a key: one, or two.
+/// The row keys of a key: one, or two for twins.
 fn rows(key: u32) -> Vec<String> {
     let suffixes: &[&str] = if is_twin(key) { &["a", "b"] } else { &[""] };
     suffixes.iter().map(|suffix| format!("r{}{suffix}", key % HOT)).collect()
@@ -122,13 +124,13 @@ fn pair(entity: &Entity) -> Result<(ETag, Pair), Offence> {
     let pair = Pair(read("First"), read("Second"));
     let note: String = entity.get("Note").expect("the note is there");
     if note.len() != pair.0 as usize % 200 {
-        return Err(Offence::Torn(format!("{entity:?}: the note is of another write")));
+        return Err(Offence::Torn(format!("{entity:?}: the note is from another write")));
     }
     Ok((entity.etag().expect("read from a table"), pair))
 }
 
-/// What the rows of one key say together.
-fn together(key: u32, found: &[Entity]) -> Seen {
+/// The common content of the rows of one key.
+fn combined(key: u32, found: &[Entity]) -> Seen {
     let pairs: Vec<_> = found.iter().map(pair).collect::<Result<_, _>>()?;
     let whole = pairs.is_empty() || pairs.len() == rows(key).len();
     if !whole || pairs.windows(2).any(|two| two[0] != two[1]) {
@@ -195,7 +197,7 @@ impl Store {
         Store { db, tables, clock, wrong: plan.wrong, asked, answered }
     }
 
-    /// True for one call in a hundred of a store that is wrong in this way.
+    /// True for one call in a hundred if the store has this fault.
     fn errs(&self, wrong: Wrong) -> bool {
         self.wrong == wrong && self.asked.fetch_add(1, Ordering::Relaxed) % 100 == 99
     }
@@ -209,7 +211,7 @@ impl Store {
         } else {
             Vec::from_iter(table.get(&partition(key), &rows(key)[0]).unwrap())
         };
-        let found = together(key, &found)?;
+        let found = combined(key, &found)?;
         if self.wrong == Wrong::StaleReads {
             let before = self.answered.lock().insert(key, found);
             return Ok(before.filter(|_| self.errs(Wrong::StaleReads)).unwrap_or(found));
@@ -217,14 +219,14 @@ impl Store {
         Ok(found)
     }
 
-    /// The keys of a partition as one scan sees them.
+    /// The keys of a partition, read by one scan.
     fn get_all(&self, first: u32) -> Result<Vec<Option<(ETag, Pair)>>, Offence> {
         let scan = self.tables[0].scan(KeyRange::partition(partition(first)));
         let found: Vec<Entity> = scan.into_iter().collect::<Result<_, _>>().unwrap();
         let of = |key: u32| {
             let rows = rows(key);
             let mine = |entity: &&Entity| rows.iter().any(|row| row == entity.row_key());
-            together(key, &found.iter().filter(mine).cloned().collect::<Vec<_>>())
+            combined(key, &found.iter().filter(mine).cloned().collect::<Vec<_>>())
         };
         (first..first + HOT).map(of).collect()
     }
@@ -300,12 +302,12 @@ impl Client<'_> {
         while !self.flying.is_empty() {
             self.land();
         }
-        // Blocks, and so tells that what is adrift is done.
+        // This commit waits, which proves that all calls adrift are complete.
         let op = Op::Upsert(Pair(0, 0));
         let call = self.log.invoke(0, op);
         let written = self.store.write(0, op, None, 2);
         self.finish(call, 0, written);
-        self.settle();
+        self.complete_adrift();
         Ok((self.log.into_calls(), self.snapshots))
     }
 
@@ -336,7 +338,8 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Takes a snapshot, or reads the one taken a while ago: it is a read of when it was taken.
+    /// Takes a snapshot, or reads one that was taken earlier; such a read counts for the time of
+    /// the snapshot.
     fn hold_or_read(&mut self, key: u32) -> Result<(), Offence> {
         let Some((snapshot, invoked, returned)) = self.held.take() else {
             let invoked = self.moments.next();
@@ -348,7 +351,7 @@ impl Client<'_> {
         let names = rows(key);
         let view = self.store.tables[0].at(&snapshot);
         let found = names.iter().filter_map(|row| view.get(&partition(key), row).unwrap());
-        let found = together(key, &found.collect::<Vec<_>>())?;
+        let found = combined(key, &found.collect::<Vec<_>>())?;
         assert!(found.is_none_or(|(etag, _)| etag.seq() <= snapshot.seq()));
         let call = self.log.invoke_at(invoked, key, Op::Get);
         let answer = Answer::Found(found.map(|(etag, pair)| (ticks(etag), pair)));
@@ -357,7 +360,7 @@ impl Client<'_> {
     }
 
     fn write(&mut self, key: u32, n: u64) {
-        // No two writes of a run have the same numbers.
+        // Each write of a run has a different number.
         let number = (n * 16 + self.thread) as i64;
         let pair = Pair(number, number);
         let etag = self.known.get(&key).copied().filter(|_| self.rng.chance(4, 5));
@@ -402,21 +405,21 @@ impl Client<'_> {
             Ok(etag) => {
                 self.known.extend(etag.map(|etag| (key, etag)));
                 self.log.answer(call, Answer::Written(etag.map(ticks)));
-                self.settle();
+                self.complete_adrift();
             }
             Err(error) => self.log.answer(call, refusal(&error)),
         }
     }
 
-    /// A commit that began after those adrift is published, and they before it.
-    fn settle(&mut self) {
+    /// When a commit that began later is published, those adrift are, too.
+    fn complete_adrift(&mut self) {
         for call in self.adrift.drain(..) {
             self.log.answer(call, Answer::Written(None));
         }
     }
 }
 
-/// Flushes, merges, syncs and turns the clock while the clients run.
+/// Flushes, compacts, syncs and sets the clock while the clients run.
 fn maintain(store: &Store, done: &AtomicBool) -> u64 {
     let mut rng = Rng::from_seed(4);
     let mut rounds = 0;
@@ -425,7 +428,7 @@ fn maintain(store: &Store, done: &AtomicBool) -> u64 {
             0 => store.db.flush().unwrap(),
             1 => store.db.compact().unwrap(),
             2 => store.db.sync().unwrap(),
-            // The seconds that lie between are more than the durable ceiling is ahead.
+            // The jump exceeds the distance by which the Seq reservation is ahead.
             3 => store.clock.jump(START + rng.below(600_000_000)),
             _ => drop(store.db.step(std::time::Duration::ZERO)),
         }
@@ -435,7 +438,7 @@ fn maintain(store: &Store, done: &AtomicBool) -> u64 {
     rounds
 }
 
-/// Runs the threads of a plan, and judges their history. What was said about it, for people.
+/// Runs the threads of a plan and checks their history. Returns a summary.
 fn run(plan: &Plan, seed: u64) -> Result<String, Offence> {
     let fs = MemFs::new();
     let store = Store::open(&fs, plan);
@@ -468,7 +471,7 @@ fn run(plan: &Plan, seed: u64) -> Result<String, Offence> {
         calls.extend(logged);
         snapshots += taken;
     }
-    // The last word: what is there when everybody is gone, and after a reopening.
+    // The final reads: the state after all threads have ended, and after a reopening.
     let keys = 0..((calls_each / EPOCH) as u32 + 1) * HOT;
     let mut last = client(plan.threads);
     keys.clone().try_for_each(|key| last.get(key))?;
@@ -494,7 +497,7 @@ fn run(plan: &Plan, seed: u64) -> Result<String, Offence> {
     ))
 }
 
-/// The share of the calls that a test makes, in percent.
+/// The share of the calls of one test, in percent.
 fn calls(percent: u64) -> u64 {
     let all = std::env::var("LINEAR").map_or(300_000, |n| n.parse().expect("LINEAR is a number"));
     all * percent / 100
@@ -532,34 +535,34 @@ fn trap_19_four_threads_that_run_the_steps_themselves() {
     check_run(&Plan { calls: calls(20), background: Background::Manual, ..PLAN }, 3);
 }
 
-/// Expects that a store with this fault is noticed, and by what. On a busy machine threads may run one after the other, and
-/// there is nothing to notice: then they run again.
+/// Expects that a store with this fault is detected, and by which check. On a busy machine the
+/// threads may run one after the other, which leaves nothing to detect; then they run again.
 #[track_caller]
-fn check_noticed(wrong: Wrong, by_history: bool) {
+fn check_detected(wrong: Wrong, by_history: bool) {
     let plan = Plan { threads: 2, calls: 4_000, wrong, ..PLAN };
     match (4..54).find_map(|seed| run(&plan, seed).err()) {
-        None => panic!("{wrong:?} was not noticed in 50 runs"),
+        None => panic!("{wrong:?} was not detected in 50 runs"),
         Some(Offence::History(fault)) => assert!(by_history, "{fault}"),
         Some(Offence::Torn(what)) => assert!(!by_history, "{what}"),
     }
 }
 
 #[test]
-fn a_store_with_stale_reads_is_noticed() {
-    check_noticed(Wrong::StaleReads, true);
+fn a_store_with_stale_reads_is_detected() {
+    check_detected(Wrong::StaleReads, true);
 }
 
 #[test]
-fn a_store_that_forgets_writes_is_noticed() {
-    check_noticed(Wrong::ForgetsWrites, true);
+fn a_store_that_forgets_writes_is_detected() {
+    check_detected(Wrong::ForgetsWrites, true);
 }
 
 #[test]
-fn a_store_that_ignores_tags_is_noticed() {
-    check_noticed(Wrong::IgnoresTags, true);
+fn a_store_that_ignores_etags_is_detected() {
+    check_detected(Wrong::IgnoresTags, true);
 }
 
 #[test]
-fn a_store_that_writes_half_a_group_is_noticed() {
-    check_noticed(Wrong::HalfGroups, false);
+fn a_store_that_writes_half_a_group_is_detected() {
+    check_detected(Wrong::HalfGroups, false);
 }

@@ -1,10 +1,11 @@
-//! Bulk loads: what is acknowledged, and when.
+//! Bulk loads: which lines are acknowledged, and when.
 
 use std::sync::{Arc, Mutex};
 
 use rowstone::{Db, Entity};
 
-/// Loads rows of these partitions, lines counted from 1, and gives the lines acknowledged before and after the end.
+/// Loads rows of these partitions, lines counted from 1. Returns the lines acknowledged before and
+/// after the end.
 fn load<'p>(partitions: impl Iterator<Item = &'p str>) -> (Vec<u64>, Vec<u64>) {
     let db = Db::open_in_memory().unwrap();
     let heard = Arc::new(Mutex::new(Vec::new()));
@@ -24,13 +25,13 @@ fn load<'p>(partitions: impl Iterator<Item = &'p str>) -> (Vec<u64>, Vec<u64>) {
 fn a_line_is_acknowledged_after_all_lines_before_it() {
     let rows = std::iter::once("straggler").chain(std::iter::repeat_n("busy", 1000));
     let (before, after) = load(rows);
-    assert!(before.is_empty(), "line 1 holds all others back: {before:?}");
-    assert!(after.is_sorted() && after.len() == 11, "a line a group: {after:?}");
+    assert!(before.is_empty(), "line 1 must hold back all others: {before:?}");
+    assert!(after.is_sorted() && after.len() == 11, "one line per group: {after:?}");
     assert_eq!((after.first(), after.last()), (Some(&1), Some(&1001)));
 }
 
 #[test]
-fn no_row_waits_for_the_end() {
+fn rows_are_acknowledged_before_the_end() {
     let rows = std::iter::once("straggler").chain(std::iter::repeat_n("busy", 50_000));
     assert!(load(rows).0.len() > 100);
 }

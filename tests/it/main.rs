@@ -1,7 +1,8 @@
-//! The suites that see the library as its users do: scripts, random programs, crashes, faults, damage, threads,
-//! and the binary from outside.
+//! Suites that use the library as its users do: scripts, random programs, crashes, faults, damage,
+//! threads, and the binary as a process.
 //!
-//! Not here: the source text (`tests/tidy.rs`), what needs internals (unit tests beside the code).
+//! Not here: the source text (`tests/tidy.rs`), and tests of internals (unit tests next to the
+//! code).
 
 mod caps;
 #[cfg(feature = "cli")]
@@ -37,7 +38,7 @@ mod sim;
 mod soak;
 mod threads;
 
-/// Prints a line that a passing test shows too: counts are part of what a run says.
+/// Prints a line even if the test passes, because counts are part of a run's output.
 fn say(line: impl std::fmt::Display) {
     use std::io::Write;
     drop(writeln!(std::io::stderr().lock(), "{line}"));

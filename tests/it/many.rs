@@ -1,4 +1,5 @@
-//! Ten thousand tables, and ten thousand partitions written at once: files, sources and edits stay few.
+//! Ten thousand tables, and ten thousand partitions written concurrently: files, sources and edits
+//! stay few.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ fn sst_files(fs: &MemFs) -> usize {
 }
 
 #[test]
-fn ten_thousand_tables_share_files_and_go_without_a_trace() {
+fn ten_thousand_tables_share_files_and_are_dropped_completely() {
     let fs = MemFs::new();
     let db = open(&fs);
     let name = |i: u64| format!("Table{i:05}");
@@ -34,7 +35,7 @@ fn ten_thousand_tables_share_files_and_go_without_a_trace() {
         table.insert(Entity::new("p", "r").with("N", i as i64).with("Filler", filler)).unwrap();
     }
     db.flush().unwrap();
-    // Every table has its range and the catalog has one; the files are as many as the bytes want.
+    // Every table and the catalog has a range; the number of files follows from their bytes.
     let bytes = stat(&db, "file_bytes");
     assert_eq!(stat(&db, "ranges"), MANY + 1);
     assert!(stat(&db, "files") <= bytes / (1 << 20) + 2, "{:?}", db.stats().fields());
@@ -48,7 +49,7 @@ fn ten_thousand_tables_share_files_and_go_without_a_trace() {
     let db = open(&fs);
     assert_eq!(db.tables().unwrap().len() as u64, MANY);
     assert_eq!(stat(&db, "open_files"), 1, "only the catalog was read");
-    // Merged, too, they share files.
+    // They share files after a merge, too.
     for i in 0..MANY {
         let table = db.table(&name(i)).unwrap();
         table.insert(Entity::new("p", "s").with("Filler", "x".repeat(200))).unwrap();
@@ -73,7 +74,7 @@ fn ten_thousand_tables_share_files_and_go_without_a_trace() {
 }
 
 #[test]
-fn ten_thousand_active_partitions_make_few_files_a_flush() {
+fn ten_thousand_active_partitions_make_few_files_per_flush() {
     let fs = MemFs::new();
     let db = open(&fs);
     let table = db.create_table("Active").unwrap();
@@ -89,7 +90,7 @@ fn ten_thousand_active_partitions_make_few_files_a_flush() {
         stat(&db, "files") - before
     };
     write(0);
-    // A thousand ranges of ten partitions each.
+    // A thousand ranges with ten partitions each.
     for i in (10..MANY).step_by(10) {
         assert!(split_at(&db, "Active", &pk(i), None).unwrap());
     }
@@ -98,7 +99,7 @@ fn ten_thousand_active_partitions_make_few_files_a_flush() {
         let (before, files) = (stat(&db, "flush_bytes"), write(round));
         let bytes = stat(&db, "flush_bytes") - before;
         assert!(files <= bytes / (1 << 20) + 2, "{files} files of {bytes} bytes");
-        // A file is shared by many ranges, and a scan reads one of each flush at a time.
+        // Many ranges share a file, and a scan reads one file of each flush at a time.
         assert!(stat(&db, "scan_sources_max") <= round + 1);
         let count = table.scan(KeyRange::all()).into_iter().count() as u64;
         assert_eq!(count, MANY * (round + 1));

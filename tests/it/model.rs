@@ -1,6 +1,6 @@
 //! Random programs with random options against the oracle.
 //!
-//! `PROGRAMS=n` changes how many, `SEED=n` runs one and nothing else.
+//! `PROGRAMS=n` sets their number, `SEED=n` runs only one.
 
 use crate::say;
 use rowstone::sim::counts::{Counts, Event};
@@ -21,7 +21,7 @@ fn programs_with_crashes_agree_with_the_oracle() {
     print(counts, "crashing");
 }
 
-/// Half of the programs each.
+/// Each runs half of the programs.
 fn run(first: u64, mix: Mix) -> Counts {
     if let Some(seed) = number("SEED") {
         return check(&Program::random(seed, STEPS, mix));

@@ -1,4 +1,5 @@
-//! Ranges that leave a database as files and come into another: what arrives, who sees it when, and what a crash leaves.
+//! Ranges that are exported as files and imported into another database: their content, its
+//! visibility, and the state after a crash.
 
 use std::sync::Arc;
 
@@ -24,7 +25,7 @@ fn row(i: u32, payload: &str) -> Entity {
     Entity::new(&pk, &rk).with("Number", i64::from(i)).with("Payload", payload.repeat(20))
 }
 
-/// Rows `rows` with their ETags, in order, each written twice and some in another way.
+/// Inserts rows `rows` with their ETags, in order; rewrites or merges some of them.
 fn fill(table: &Table, rows: std::ops::Range<u32>) {
     for i in rows.clone() {
         table.insert(row(i, "first")).unwrap();
@@ -40,7 +41,7 @@ fn fill(table: &Table, rows: std::ops::Range<u32>) {
     }
 }
 
-/// Everything that there is to see of entities.
+/// All visible parts of the entities.
 fn all(table: &Table) -> Vec<String> {
     listed(table.scan(KeyRange::all()))
 }
@@ -55,7 +56,7 @@ fn check_sound(db: &Db) {
     assert!(report.problems.is_empty(), "{:?}", report.problems);
 }
 
-/// A source with twenty partitions of ten rows, some flushed, some not.
+/// A source with 20 partitions of ten rows, some flushed, some not.
 fn source(fs: &MemFs) -> (Db, Table) {
     let db = options(fs).open("source").unwrap();
     let table = db.create_table("Parts").unwrap();
@@ -67,7 +68,7 @@ fn source(fs: &MemFs) -> (Db, Table) {
 }
 
 #[test]
-fn what_leaves_is_an_ordinary_database_with_tags_and_timestamps() {
+fn an_export_is_an_ordinary_database_with_etags_and_timestamps() {
     let fs = MemFs::new();
     let (db, table) = source(&fs);
     let range = KeyRange::partitions("p12".."p4");
@@ -80,7 +81,7 @@ fn what_leaves_is_an_ordinary_database_with_tags_and_timestamps() {
     let there = moving.table("parts").unwrap();
     assert_eq!(all(&there), expected);
     check_sound(&moving);
-    // It takes writes, and new tags are newer than the old ones.
+    // It accepts writes, and new ETags are newer than the old ones.
     let old = there.get("p15", "000").unwrap().unwrap().etag().unwrap();
     let new = there.upsert(row(150, "third")).unwrap();
     assert!(new.seq() > old.seq());
@@ -89,7 +90,7 @@ fn what_leaves_is_an_ordinary_database_with_tags_and_timestamps() {
 }
 
 #[test]
-fn nothing_is_put_over_what_is_there() {
+fn exports_and_imports_overwrite_nothing() {
     let fs = MemFs::new();
     let (db, _table) = source(&fs);
     db.export_range("parts", KeyRange::all(), "moving").unwrap();
@@ -111,13 +112,13 @@ fn nothing_is_put_over_what_is_there() {
 }
 
 #[test]
-fn a_range_comes_into_another_database_with_its_tags() {
+fn a_range_is_imported_with_its_etags() {
     let fs = MemFs::new();
     let (db, table) = source(&fs);
     let range = KeyRange::partitions("p12".."p4");
     db.export_range("parts", range.clone(), "moving").unwrap();
     let other = options(&fs).open("other").unwrap();
-    // Its tables have other ids.
+    // Its tables have different ids.
     let beside = other.create_table("Beside").unwrap();
     fill(&beside, 0..50);
     let (kept, mut steps) = (all(&beside), Vec::new());
@@ -145,9 +146,9 @@ fn a_range_comes_into_another_database_with_its_tags() {
     check_sound(&other);
 }
 
-/// Whatever the clocks of the two say.
+/// Whatever the clocks of the two databases show.
 #[test]
-fn tags_of_the_future_are_followed_by_newer_ones() {
+fn imported_etags_of_the_future_are_followed_by_newer_ones() {
     let fs = MemFs::new();
     let clock = Arc::new(ManualClock::new(FAR + 1_000_000_000_000));
     let ahead = options(&fs).clock(clock).open("ahead").unwrap();
@@ -176,9 +177,9 @@ fn tags_of_the_future_are_followed_by_newer_ones() {
     }
 }
 
-/// Also when it is merged with younger files, and with older ones of the same run.
+/// Also when it is merged with younger files, and with older files of the same run.
 #[test]
-fn a_snapshot_from_before_does_not_see_what_came_in() {
+fn an_older_snapshot_does_not_see_imported_rows() {
     let fs = MemFs::new();
     let (db, _table) = source(&fs);
     db.export_range("parts", KeyRange::partitions("p12".."p4"), "moving").unwrap();
@@ -194,7 +195,7 @@ fn a_snapshot_from_before_does_not_see_what_came_in() {
         assert!(parts.at(&before).get("p15", "001").unwrap().is_none(), "{what}");
         assert_eq!(parts.at(&before).scan(KeyRange::all()).count().unwrap(), 50, "{what}");
     };
-    // What lies in memory and is older than the import goes into the same file as what is newer.
+    // Rows in memory that are older than the import are flushed into the same file as newer ones.
     parts.insert(row(990, "old")).unwrap();
     let old = all(&parts).len();
     let moved = other.import_range("moving", "Parts").unwrap();
@@ -217,9 +218,9 @@ fn a_snapshot_from_before_does_not_see_what_came_in() {
     check_sound(&other);
 }
 
-/// Out, deleted, and back: what was deleted hides nothing of what comes.
+/// Exported, deleted, and imported again: the deletes hide none of the imported rows.
 #[test]
-fn a_range_comes_back_to_where_it_was() {
+fn an_exported_range_can_be_imported_again() {
     let fs = MemFs::new();
     let (db, table) = source(&fs);
     let range = KeyRange::partitions("p12".."p4");
@@ -237,7 +238,7 @@ fn a_range_comes_back_to_where_it_was() {
     db.import_range("moving", "parts").unwrap();
     assert_eq!(all(&table), everything);
     check_sound(&db);
-    // And life goes on, below, in and above it.
+    // Further writes below, in and above it.
     for i in [1, 50, 150, 199] {
         table.upsert(row(i, "new")).unwrap();
     }
@@ -251,9 +252,9 @@ fn a_range_comes_back_to_where_it_was() {
     check_sound(&db);
 }
 
-/// A range tombstone that hides what was deleted must not hide what comes, now or after opening anew.
+/// A range tombstone of deleted rows must not hide imported rows, neither now nor after a reopen.
 #[test]
-fn a_range_comes_back_to_where_a_span_was_deleted() {
+fn a_range_can_be_imported_under_a_range_tombstone() {
     for (is_flushed, is_young) in [(false, false), (true, false), (false, true), (true, true)] {
         let fs = MemFs::new();
         let (db, table) = source(&fs);
@@ -289,9 +290,10 @@ fn a_range_comes_back_to_where_a_span_was_deleted() {
     }
 }
 
-/// Splits and merges of ranges, and young files over their bounds, change nothing of what comes and goes.
+/// Splits and merges of ranges, and young files across their bounds, do not affect exports and
+/// imports.
 #[test]
-fn ranges_come_and_go_between_writes() {
+fn ranges_are_exported_and_imported_between_writes() {
     let fs = MemFs::new();
     let db = options(&fs).open("source").unwrap();
     let table = db.create_table("Parts").unwrap();
@@ -338,8 +340,8 @@ fn an_empty_range_is_a_table_without_entities() {
     assert!(all(&other.table("parts").unwrap()).is_empty());
 }
 
-/// At every file operation of an export and an import, killed or without power: all of the range or none of it, and a
-/// source that is as it was.
+/// At every file operation of an export and an import, killed or without power: all of the range or
+/// none of it, and an unchanged source.
 #[test]
 fn a_crash_leaves_all_of_the_range_or_none() {
     let fs = MemFs::new();
@@ -354,7 +356,7 @@ fn a_crash_leaves_all_of_the_range_or_none() {
     let exported = fs.ops();
     other.import_range("moving", "Parts").unwrap();
     let imported = fs.ops();
-    // There are operations behind it too.
+    // More operations follow the import.
     kept.upsert(row(1, "kept")).unwrap();
     let (mut images, mut without, mut with) = (0, 0, 0);
     for op in fs.recorded() {
@@ -378,7 +380,7 @@ fn a_crash_leaves_all_of_the_range_or_none() {
             }
             assert!(arrived.is_empty() || arrived == expected, "operation {op}");
             assert!(op < imported || !arrived.is_empty(), "operation {op}");
-            // What was cut short can be done again.
+            // An interrupted import can be repeated.
             if arrived.is_empty() && there.is_some() && op % 7 == 0 {
                 drop((there, moving));
                 other.import_range("moving", "Parts").unwrap();

@@ -1,4 +1,5 @@
-//! Pages: where they end, and that whoever follows tokens sees everything once, whatever happens in between.
+//! Pages: where they end, and that a reader that follows tokens sees every row once, whatever
+//! happens in between.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,7 +22,7 @@ fn still() -> Arc<dyn Clock> {
     Arc::new(ManualClock::new(START))
 }
 
-/// `partitions` times `rows` entities, of which every tenth is marked.
+/// `partitions` times `rows` entities, every tenth of them marked.
 fn fill(table: &Table, partitions: u32, rows: u32) {
     let mut loader = table.loader();
     for number in 0..partitions * rows {
@@ -40,7 +41,7 @@ fn keys(query: Query) -> Vec<String> {
     query.into_iter().map(|entity| key(&entity.unwrap())).collect()
 }
 
-/// All keys by pages of `count`, and the pages' lengths; `between` runs between them.
+/// All keys by pages of `count`, and the pages' lengths; `between` runs after each page.
 fn follow(
     query: &Query,
     count: usize,
@@ -87,11 +88,11 @@ fn a_page_ends_with_the_entity_that_brings_it_to_its_bytes() {
     let (found, lengths) = follow(&query, 1_000, |_| {});
     assert_eq!(found, keys(table.scan(KeyRange::all())));
     assert_eq!(lengths.iter().max(), Some(&3));
-    // An entity that is larger than the budget makes a page.
+    // An entity larger than the budget is a page of its own.
     assert!(follow(&query.byte_budget(0), 1_000, |_| {}).1.iter().all(|len| *len == 1));
 }
 
-/// A clock that goes on by a millisecond whenever it is asked.
+/// A clock that advances by 1 ms with each reading.
 #[derive(Debug)]
 struct Ticking(ManualClock);
 
@@ -111,7 +112,7 @@ fn a_page_that_takes_too_long_ends_early_and_may_be_empty() {
     let db = open(&MemFs::new(), Arc::new(Ticking(ManualClock::new(START))));
     let table = db.create_table("Pages").unwrap();
     fill(&table, 1, 60_000);
-    // Zones know nothing of keys: every row is asked.
+    // Zones have no keys: every row is evaluated.
     let last = table.query("RowKey eq 'r059990' or RowKey eq 'r000005'").unwrap();
     assert_eq!(keys(last.clone()), ["p0/r000005", "p0/r059990"]);
     let hasty = last.clone().time_budget(Duration::ZERO);
@@ -119,14 +120,14 @@ fn a_page_that_takes_too_long_ends_early_and_may_be_empty() {
     assert_eq!(found, ["p0/r000005", "p0/r059990"]);
     assert!(lengths.len() > 2 && lengths.contains(&0), "{lengths:?}");
     assert_eq!(follow(&last.time_budget(Duration::from_secs(3600)), 10, |_| {}).1, [2]);
-    // Rows that are found take time too.
+    // Matching rows take time too.
     let all = table.scan(KeyRange::all()).time_budget(Duration::ZERO);
     let page = all.page(1_000).unwrap();
     assert!(page.entities().len() < 1_000 && page.next().is_some());
 }
 
 #[test]
-fn thousands_of_points_that_are_not_there_end_a_page_too() {
+fn thousands_of_absent_points_end_a_page() {
     let db = open(&MemFs::new(), Arc::new(Ticking(ManualClock::new(START))));
     let table = db.create_table("Pages").unwrap();
     fill(&table, 1, 10);
@@ -139,7 +140,7 @@ fn thousands_of_points_that_are_not_there_end_a_page_too() {
     assert_eq!(follow(&query.reverse(), 10, |_| {}).0, ["p0/r000003"]);
 }
 
-/// Empty intervals between the rows, so many that a page ends among them.
+/// More empty intervals between the rows than fit into a page.
 #[test]
 fn a_page_that_ends_between_intervals_has_a_token() {
     let db = open(&MemFs::new(), still());
@@ -157,7 +158,7 @@ fn a_page_that_ends_between_intervals_has_a_token() {
         middle(Filter::partition),
         middle(|pk| Filter::row_prefix(pk, "r")),
         middle(|pk| Filter::row(pk, "row")),
-        // Intervals that begin behind a partition, or behind a row.
+        // Intervals that start after a partition, or after a row.
         Filter::every((0..6_000).map(|i| prop("PartitionKey").ne(format!("m{i:05}")))),
         Filter::every((0..6_000).map(|i| prop("RowKey").ne(format!("m{i:05}"))))
             .and(Filter::any(["a", "b", "z"].map(Filter::partition))),
@@ -175,9 +176,9 @@ fn a_page_that_ends_between_intervals_has_a_token() {
     }
 }
 
-/// A page that ends among the older versions of its last row must not give that row again.
+/// A page that ends among the older versions of its last row must not return that row again.
 #[test]
-fn a_row_with_many_versions_is_seen_once() {
+fn a_row_with_many_versions_is_returned_once() {
     let fs = MemFs::new();
     let options = Db::options().fs(Arc::new(fs)).clock(still()).background(Background::Manual);
     let options = options.durability(Durability::Buffered).memtable_bytes(64 << 20);
@@ -197,7 +198,7 @@ fn a_row_with_many_versions_is_seen_once() {
 }
 
 #[test]
-fn the_clock_is_looked_at_more_often_for_a_long_filter_and_over_all_intervals() {
+fn the_clock_is_read_more_often_for_long_filters_and_across_intervals() {
     let db = open(&MemFs::new(), still());
     let table = db.create_table("Pages").unwrap();
     fill(&table, 200, 100);
@@ -206,14 +207,14 @@ fn the_clock_is_looked_at_more_often_for_a_long_filter_and_over_all_intervals() 
     let (page, explain) = explained(table.query(long).unwrap());
     assert!(page.next().is_some() && explain.rows_looked_at() < 1_000, "{explain}");
     let partitions = Filter::any((0..200).map(|p| Filter::partition(format!("p{p}"))));
-    // Every block has both, so that zones know nothing.
+    // Every block has both values, so that zones exclude none.
     let none = partitions.and(prop("Mark").eq(true).and(prop("Mark").eq(false)));
     let (page, explain) = explained(table.query(none).unwrap());
     assert!(page.next().is_some() && explain.rows_looked_at() < 17_000, "{explain}");
 }
 
 #[test]
-fn a_scan_of_a_range_is_explained_as_what_it_is() {
+fn a_scan_of_a_range_is_explained_by_its_class() {
     let db = open(&MemFs::new(), still());
     let table = db.create_table("Pages").unwrap();
     fill(&table, 2, 50);
@@ -228,7 +229,7 @@ fn a_scan_of_a_range_is_explained_as_what_it_is() {
 }
 
 #[test]
-fn trap_22_a_filtered_query_goes_on_after_its_row_was_deleted_and_the_database_opened_anew() {
+fn trap_22_a_filtered_query_continues_after_its_row_was_deleted_and_after_a_reopen() {
     let fs = MemFs::new();
     for reverse in [false, true] {
         let mut db = open(&fs, still());
@@ -330,9 +331,9 @@ fn aggregates_never_wrap_and_never_mix() {
     assert_eq!(all().count_by_partition().unwrap(), [("p".into(), 7), ("q".into(), 1)]);
 }
 
-/// What zones let pass unread is what they may; what explain says is what was done.
+/// Zones skip only blocks without matches, and an explanation reports the actual work.
 #[test]
-fn clustered_data_is_not_read_where_it_cannot_match_and_not_to_be_counted() {
+fn clustered_data_is_skipped_where_it_cannot_match() {
     let db = open(&MemFs::new(), still());
     let table = db.create_table("Zones").unwrap();
     fill(&table, 4, 10_000);
@@ -343,7 +344,7 @@ fn clustered_data_is_not_read_where_it_cannot_match_and_not_to_be_counted() {
     assert!(explain.blocks_skipped() > 50 * explain.blocks_read(), "{explain}");
     let text = explain.to_string();
     assert!(text.contains("evaluated  Number ge 25000L and Number lt 25010L"), "{text}");
-    // The same after changes that lie above: one row moves into the interval, one out of it.
+    // The same after newer changes: one row moves into the interval, one out of it.
     table.upsert(Entity::new("p0", "r000001").with("Number", 25_005_i64)).unwrap();
     table.upsert(Entity::new("p2", "r005003").with("Number", 1_i64)).unwrap();
     table.delete("p2", "r005004").unwrap();

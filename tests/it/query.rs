@@ -1,7 +1,8 @@
-//! Queries against the simplest answer: every entity of the table, asked one by one whether it matches.
+//! Queries compared with the naive answer: each entity of the table is tested against the filter.
 //!
-//! Tables are small, many-layered and untidy on purpose: overlapping files, tombstones, old versions that a snapshot
-//! keeps, properties that change their type or go, values at every edge.
+//! Tables are deliberately small and irregular, with many layers: overlapping files, tombstones,
+//! old versions that a snapshot keeps, properties that change their type or disappear, extreme
+//! values.
 
 use std::sync::Arc;
 
@@ -46,7 +47,7 @@ fn value(rng: &mut Rng) -> Value {
     }
 }
 
-/// A value that some entity may well have: data that is clustered and typed alike, and data that is not.
+/// A random entity: some values are clustered and of one type, others are not.
 fn entity(rng: &mut Rng, step: u64) -> Entity {
     let mut entity = Entity::new(*rng.pick(&PARTITIONS), row_key(rng));
     for name in NAMES {
@@ -128,7 +129,7 @@ impl World {
         }
     }
 
-    /// The query, at a snapshot as chance has it, and the entities that it must find.
+    /// The query, possibly at a random snapshot, and the entities that it must find.
     fn query(&mut self, filter: &Filter) -> (Query, Vec<Entity>) {
         let index = self.rng.index(self.snapshots.len() + 1);
         let (query, all) = match self.snapshots.get(index) {
@@ -143,7 +144,7 @@ impl World {
     }
 }
 
-/// Entities as text: a NaN is equal to itself there.
+/// Entities as text, where a NaN is equal to itself.
 fn texts<'e>(entities: impl IntoIterator<Item = &'e Entity>) -> Vec<String> {
     entities.into_iter().map(|entity| format!("{entity:?}")).collect()
 }
@@ -184,7 +185,7 @@ fn pages(query: &Query, rng: &mut Rng, seed: Option<u64>, db: &Db) -> (Vec<Strin
     }
 }
 
-/// All ways to read one query agree with the naive answer.
+/// Checks that all ways to read one query agree with the naive answer.
 fn check(world: &mut World, filter: &Filter) {
     let (query, entities) = world.query(filter);
     let expected = texts(&entities);
@@ -230,7 +231,7 @@ fn integer(entity: &Entity) -> Option<i128> {
 }
 
 #[test]
-fn trap_40_trap_53_queries_answer_as_a_full_scan_does() {
+fn trap_40_trap_53_queries_agree_with_a_full_scan() {
     let mut looked = 0;
     for seed in 0..40 {
         let mut world = World::new(seed);
@@ -240,7 +241,7 @@ fn trap_40_trap_53_queries_answer_as_a_full_scan_does() {
             }
             for _ in 0..12 {
                 let filter = filter(&mut world.rng, world.step, 3);
-                // What is written as text is the same filter.
+                // The filter's text parses to the same filter.
                 assert_eq!(filter.to_string().parse::<Filter>().unwrap(), filter);
                 check(&mut world, &filter);
                 looked += 1;
@@ -252,7 +253,7 @@ fn trap_40_trap_53_queries_answer_as_a_full_scan_does() {
 }
 
 #[test]
-fn many_points_are_looked_up_and_nothing_else() {
+fn many_points_read_nothing_else() {
     let mut world = World::new(7);
     for _ in 0..2_000 {
         world.change();
@@ -284,7 +285,7 @@ fn binaries_are_bound_as_values() {
     assert_eq!((query("A eq X'0102'"), query("A lt X'0102'"), query("A gt X'01'")), (1, 0, 1));
 }
 
-/// Keys that no entity can have are asked for like others, and found nowhere.
+/// Keys that no entity can have are looked up like others, and not found.
 #[test]
 fn keys_with_forbidden_characters_are_absent() {
     let world = World::new(1);

@@ -1,7 +1,9 @@
-//! Ranges divided and merged at any moment, beside a map: whoever reads must not notice.
+//! Ranges that are split and merged at any moment, compared with a map: no reader may see a
+//! difference.
 //!
-//! Keys sit on boundaries: empty ones, prefixes of each other, the first and last characters; one partition is larger
-//! than a range. Flushes and compactions are cut in two, with splits and merges in between.
+//! Keys are chosen at boundaries: empty ones, prefixes of one another, the first and last
+//! characters; one partition is larger than a range. Flushes and compactions are divided into two
+//! halves, with splits and merges in between.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,7 +20,7 @@ use rowstone::{
 
 use crate::say;
 
-/// PartitionKeys and RowKeys: neighbours in every way there is.
+/// PartitionKeys and RowKeys that are neighbours in various ways.
 const TEXTS: [&str; 14] = [
     "",
     " ",
@@ -39,7 +41,7 @@ const BIG: &str = "big";
 const BIG_ROWS: u64 = 300;
 const TABLE: &str = "Ranges";
 
-/// In the order of the service: by UTF-16 units.
+/// In the service's order: by UTF-16 code units.
 type Key = (Vec<u16>, Vec<u16>);
 type State = BTreeMap<Key, (String, String, i64)>;
 
@@ -51,7 +53,7 @@ struct Bed {
     now: State,
     held: Vec<(Snapshot, State)>,
     halves: Vec<Half>,
-    /// Of a scan by pages that is under way.
+    /// The token of a scan by pages in progress.
     token: Option<Token>,
     counts: BTreeMap<&'static str, u64>,
 }
@@ -145,7 +147,7 @@ impl Bed {
         self.count("merges", done);
     }
 
-    /// Begins a job, or ends one that was begun.
+    /// Starts a job, or finishes one that was started.
     fn job(&mut self) {
         let db = self.db();
         if let Some(half) = self.halves.pop() {
@@ -175,7 +177,7 @@ impl Bed {
         }
     }
 
-    /// Closes, or dies with or without the power, and opens again. Every commit is durable.
+    /// Closes, is killed or loses power, and opens again. Every commit is durable.
     fn reopen(&mut self) {
         let how = self.rng.below(3);
         if how == 0 {
@@ -196,7 +198,7 @@ impl Bed {
         self.db = Some(open(&self.fs, &self.clock, &mut self.rng));
     }
 
-    /// Every file operation of a split or a merge, seen by whoever opens what a power cut leaves then.
+    /// Checks the database that a power cut leaves at every file operation of a split or a merge.
     fn crash_within(&mut self) {
         self.fs.record();
         match self.rng.chance(1, 2) {
@@ -215,7 +217,7 @@ impl Bed {
         }
     }
 
-    /// The next page of a scan that goes on over everything that happens.
+    /// The next page of a scan that continues through all other operations.
     fn page(&mut self) {
         let query = self.table().scan(KeyRange::all());
         let from = self.token.as_ref().map(|token| key(&token.partition_key, &token.row_key));
@@ -279,7 +281,7 @@ impl Bed {
 }
 
 #[test]
-fn trap_20_splits_and_merges_at_any_moment_change_nothing_that_is_read() {
+fn trap_20_splits_and_merges_do_not_change_what_is_read() {
     let mut counts: BTreeMap<&str, u64> = BTreeMap::new();
     for seed in 0..40 {
         let mut bed = Bed::new(seed);

@@ -1,4 +1,4 @@
-//! Reading while everything underneath changes: tokens, iterators, queues; and who may open what.
+//! Reads during background work: tokens, iterators, queues; also the lock of a database.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -23,7 +23,7 @@ fn note(number: u64) -> Entity {
     Entity::new(format!("p{}", number % 3), format!("r{number:05}")).with("Note", "x".repeat(80))
 }
 
-/// Flushes, compacts, runs steps, as chance has it.
+/// Flushes, compacts or runs steps, at random.
 fn maintain(db: &Db, rng: &mut Rng) {
     match rng.index(4) {
         0 => db.flush().unwrap(),
@@ -45,7 +45,7 @@ fn trap_22_tokens_survive_deletes_flushes_and_compactions() {
         table.insert(note(number)).unwrap();
     }
     for round in 0..20u64 {
-        // What is deleted or inserted meanwhile may be seen or not; what stays is seen once.
+        // Rows deleted or inserted during the scan may be seen or not; all others are seen once.
         let stays: BTreeSet<u64> = (0..600).filter(|number| number % 20 != round).collect();
         let mut seen = Vec::new();
         let mut token = None;
@@ -77,7 +77,8 @@ fn trap_22_tokens_survive_deletes_flushes_and_compactions() {
     db.close().unwrap();
 }
 
-/// A queue: pushed at one end, popped at the other. The pop must not read all that was ever popped.
+/// A queue with pushes at one end and pops at the other. A pop must not read all tombstones of
+/// earlier pops.
 #[test]
 fn trap_32_the_head_of_a_queue_is_found_past_its_tombstones() {
     let faults = FaultFs::new(Arc::new(MemFs::new()));
@@ -113,7 +114,7 @@ fn rewrite(table: &Table, rng: &mut Rng) {
 }
 
 #[test]
-fn trap_33_files_stay_while_somebody_reads_them_and_go_afterwards() {
+fn trap_33_files_are_kept_while_read_and_removed_afterwards() {
     let fs = MemFs::new();
     let db = open(Arc::new(fs.clone()));
     let table = db.create_table("Held").unwrap();
@@ -146,7 +147,7 @@ fn trap_33_files_stay_while_somebody_reads_them_and_go_afterwards() {
 }
 
 #[test]
-fn trap_33_trap_34_whoever_does_not_hold_the_lock_changes_nothing() {
+fn trap_33_trap_34_an_open_without_the_lock_changes_nothing() {
     let fs = MemFs::new();
     let db = open(Arc::new(fs.clone()));
     db.create_table("Mine").unwrap();
@@ -160,7 +161,7 @@ fn trap_33_trap_34_whoever_does_not_hold_the_lock_changes_nothing() {
 }
 
 #[test]
-fn trap_34_a_lock_on_a_disk_is_exclusive_and_ends_with_its_holder() {
+fn trap_34_a_lock_on_disk_is_exclusive_and_ends_with_its_holder() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     let options = || Db::options().fs(Arc::new(DiskFs::new()));
@@ -170,16 +171,16 @@ fn trap_34_a_lock_on_a_disk_is_exclusive_and_ends_with_its_holder() {
     options().open(&path).unwrap().close().unwrap();
 }
 
-/// Looking for rows in several files costs readers as much as a merge would: from then on they have one.
+/// When reads over several files have cost as much as a merge would, the files are merged.
 #[test]
-fn what_is_read_again_and_again_is_merged_whole_and_once_an_hour_with_what_is_in_memory() {
+fn files_that_are_read_often_are_merged_and_hourly_with_the_memtable() {
     let clock = Arc::new(ManualClock::new(START));
     let options = |options: Options| {
         let options = options.fs(Arc::new(MemFs::new())).clock(clock.clone()).seed(3);
         options.memtable_bytes(64 << 10).background(Background::Manual)
     };
     let many = 3_000;
-    // The first and the last key.
+    // Overwrites the first and the last key.
     let write_over = |table: &Table, line: &str| {
         for key in ["00000", "10006"] {
             table.upsert(Entity::new("p", key).with("Line", line)).unwrap();
@@ -193,7 +194,7 @@ fn what_is_read_again_and_again_is_merged_whole_and_once_an_hour_with_what_is_in
             table.upsert(row.with("Line", "l".repeat(40))).unwrap();
             while db.step(Duration::ZERO) {}
         }
-        // Over what may be merged, and once more in memory.
+        // Once above the files to be merged, and once in memory.
         for line in ["in a file", "in memory"] {
             db.flush().unwrap();
             write_over(&table, line);
@@ -222,7 +223,7 @@ fn what_is_read_again_and_again_is_merged_whole_and_once_an_hour_with_what_is_in
         assert_eq!(sources(&db), before, "it was read twice");
         read(&db, &table, 100);
         assert_eq!(sources(&db), if is_merged { 1 } else { before });
-        // With what was in memory.
+        // Including the memtable.
         assert_eq!(flushes(&db) - flushed, u64::from(is_merged));
         if is_merged {
             write_over(&table, "new");

@@ -1,5 +1,5 @@
-//! Tables that give their oldest files to make room, as users see them: no write is refused, the newest rows are there, and
-//! nothing else is touched.
+//! FIFO eviction as users see it: no write is refused, the newest rows are there, and other tables
+//! are not affected.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,7 +34,7 @@ fn ring(fs: &MemFs, tables: &[&str]) -> Options {
     options(fs).on_full(OnFull::DropOldest(tables.iter().map(|name| (*name).into()).collect()))
 }
 
-/// In ascending order, or scattered over the table's keys, or over and over the same.
+/// Ascending keys, scattered keys, or a few keys that are rewritten repeatedly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Ascending,
@@ -56,15 +56,15 @@ fn row(order: Order, i: usize) -> Entity {
     Entity::new(pk, rk).with("At", i as i64).with("Line", line.collect::<String>())
 }
 
-fn settle(db: &Db) {
+fn run_background(db: &Db) {
     while db.step(Duration::ZERO) {}
 }
 
-/// What the files of the database take.
+/// The size of the database's files.
 fn used(fs: &MemFs) -> u64 {
     let paths = fs.paths();
     let mine = paths.iter().filter(|path| Path::new(path).starts_with("db"));
-    // A file may go meanwhile.
+    // A file may be removed concurrently.
     mine.filter_map(|path| fs.len(path).ok()).sum()
 }
 
@@ -78,14 +78,15 @@ fn check_used(fs: &MemFs, db: &Db) {
     assert!(used(fs) <= LIMIT, "{} of {LIMIT}", used(fs));
 }
 
-/// What a scan shows, by when it was written.
+/// The rows of a scan, by the number with which they were written.
 fn rows(table: &Table) -> Result<BTreeMap<usize, Entity>> {
     let entities = table.scan(KeyRange::all()).into_iter();
     let at = |entity: &Entity| entity.get::<i64>("At").unwrap() as usize;
     entities.map(|entity| entity.map(|entity| (at(&entity), entity))).collect()
 }
 
-/// Whatever is there is there whole, and of what was written up to `end` nothing is missing that is newer than what is.
+/// Checks that each row is complete, and that the table has all rows from its oldest one up to
+/// `end`.
 #[track_caller]
 fn check_newest(table: &Table, order: Order, end: usize) -> usize {
     let found = rows(table).unwrap();
@@ -116,7 +117,7 @@ fn a_ring_is_filled_many_times_and_refuses_nothing() {
         let mut first = 0;
         for i in 0..6_000 {
             table.upsert(row(order, i)).unwrap();
-            // The application may never find time for steps.
+            // The application may never have time for steps.
             (0..steps).take_while(|_| db.step(Duration::ZERO)).count();
             check_used(&fs, &db);
             if i % 500 == 499 {
@@ -138,10 +139,10 @@ fn a_ring_is_filled_many_times_and_refuses_nothing() {
         }
         assert_eq!(db.verify().unwrap().problems, Vec::<String>::new());
         db.close().unwrap();
-        // What went stays gone, what was there is there.
+        // Evicted rows stay evicted, all others are still there.
         for options in [ring(&fs, &["log"]), options(&fs)] {
             let db = options.open("db").unwrap();
-            settle(&db);
+            run_background(&db);
             assert_eq!(check_newest(&db.table("log").unwrap(), order, 6_000), first);
             db.close().unwrap();
         }
@@ -149,14 +150,14 @@ fn a_ring_is_filled_many_times_and_refuses_nothing() {
 }
 
 #[test]
-fn other_tables_are_not_touched_and_whole_files_go() {
+fn whole_files_are_evicted_and_other_tables_unchanged() {
     let fs = MemFs::new();
     let db = ring(&fs, &["log", "trace"]).open("db").unwrap();
     let keep: Vec<Table> =
         ["aaa", "mmm", "zzz"].map(|name| db.create_table(name).unwrap()).into_iter().collect();
     let [log, trace] = ["log", "trace"].map(|name| db.create_table(name).unwrap());
     for i in 0..3_000 {
-        // Small tables, and rows that are as old as any.
+        // Small tables with rows of any age.
         if i % 100 == 0 {
             keep[i / 100 % 3].upsert(row(Order::Scattered, i)).unwrap();
         }
@@ -170,7 +171,7 @@ fn other_tables_are_not_touched_and_whole_files_go() {
     for (i, entity) in &kept {
         assert!(entity.properties().eq(row(Order::Scattered, *i).properties()), "row {i}");
     }
-    // Of each table what is older went first, and of both about the same time is left.
+    // The oldest rows of each table were evicted first; both tables reach back equally far.
     let firsts = [(log, [1, 2]), (trace, [0, 0])].map(|(table, of)| {
         let found = rows(&table).unwrap();
         let first = *found.keys().next().unwrap();
@@ -183,7 +184,7 @@ fn other_tables_are_not_touched_and_whole_files_go() {
 }
 
 #[test]
-fn what_a_drop_costs_is_bounded_by_files() {
+fn the_cost_of_an_eviction_is_bounded_by_files() {
     let fs = MemFs::new();
     let db = ring(&fs, &["log"]).open("db").unwrap();
     let table = db.create_table("log").unwrap();
@@ -194,19 +195,19 @@ fn what_a_drop_costs_is_bounded_by_files() {
         let after = db.stats();
         let more = |name| at(&after, name) - at(&before, name);
         if more("oldest_files_dropped") > 0 {
-            // One commit, and no row was read or written for it.
+            // One commit, for which no row was read or written.
             assert_eq!(more("commits"), 2);
             assert_eq!(more("compaction_bytes_read"), 0);
             assert!(more("oldest_files_dropped") <= at(&before, "files"));
             assert!(more("oldest_bytes_dropped") <= LIMIT / 32 + 3 * MEMTABLE_BYTES as u64);
         }
-        settle(&db);
+        run_background(&db);
     }
     assert!(stat(&db, "oldest_files_dropped") > 10);
     db.close().unwrap();
 }
 
-/// Writes rows until one is refused, or `end`.
+/// Writes rows until one is refused, or up to `end`.
 fn fill(table: &Table, order: Order, from: usize, end: usize) -> usize {
     for i in from..end {
         if let Err(error) = table.upsert(row(order, i)) {
@@ -219,7 +220,7 @@ fn fill(table: &Table, order: Order, from: usize, end: usize) -> usize {
 }
 
 #[test]
-fn a_snapshot_keeps_its_rows_and_nothing_goes_in_vain() {
+fn a_snapshot_keeps_its_rows_and_nothing_is_evicted_in_vain() {
     let fs = MemFs::new();
     let db = ring(&fs, &["log"]).open("db").unwrap();
     let table = db.create_table("log").unwrap();
@@ -229,14 +230,14 @@ fn a_snapshot_keeps_its_rows_and_nothing_goes_in_vain() {
         table.at(&snapshot).scan(KeyRange::all()).into_iter().collect::<Result<_>>().unwrap();
     let mut end = fill(&table, Order::Scattered, written, 5_000);
     assert!(end < 5_000);
-    // A few more when what is in memory is flushed.
+    // A few more are admitted after the memtable was flushed.
     for _ in 0..10 {
-        settle(&db);
+        run_background(&db);
         check_used(&fs, &db);
         end = fill(&table, Order::Scattered, end, 5_000);
     }
     assert!(end < 5_000);
-    // Dropping would have taken from readers and given nothing.
+    // An eviction would have deleted rows without freeing space.
     assert_eq!(rows(&table).unwrap().len(), end);
     assert_eq!(stat(&db, "oldest_files_dropped"), 0);
     let again = table.at(&snapshot).scan(KeyRange::all());
@@ -248,7 +249,7 @@ fn a_snapshot_keeps_its_rows_and_nothing_goes_in_vain() {
 }
 
 #[test]
-fn a_read_under_way_goes_on_and_makes_nobody_drop_more() {
+fn a_running_read_continues_and_causes_no_further_eviction() {
     let fs = MemFs::new();
     let db = ring(&fs, &["log"]).open("db").unwrap();
     let table = db.create_table("log").unwrap();
@@ -260,20 +261,21 @@ fn a_read_under_way_goes_on_and_makes_nobody_drop_more() {
     let expected = rows(&table).unwrap().len();
     let mut reading = table.scan(KeyRange::all()).into_iter();
     reading.next().unwrap().unwrap();
-    // The files that it holds are not free: sooner or later a write is refused, and then nothing goes any more.
+    // The files that it pins are not freed: eventually a write is refused, and then nothing more is
+    // evicted.
     let mut refused = end;
     for _ in 0..10 {
         refused = fill(&table, Order::Scattered, refused, 50_000);
-        settle(&db);
+        run_background(&db);
         check_used(&fs, &db);
     }
     assert!(refused < 50_000);
     let dropped = stat(&db, "oldest_files_dropped");
     for _ in 0..100 {
         refused = fill(&table, Order::Scattered, refused, 50_000);
-        settle(&db);
+        run_background(&db);
     }
-    assert!(rows(&table).unwrap().len() > 100, "readers made everything go");
+    assert!(rows(&table).unwrap().len() > 100, "too much was evicted because of a reader");
     assert_eq!(stat(&db, "oldest_files_dropped"), dropped);
     assert_eq!(
         reading.map(|row| row.map(drop)).collect::<Result<Vec<_>>>().unwrap().len(),
@@ -284,9 +286,10 @@ fn a_read_under_way_goes_on_and_makes_nobody_drop_more() {
     db.close().unwrap();
 }
 
-/// Files that a reader holds take room that rows do not: logs of large rows grow into it.
+/// Files that a reader pins take space that does not count as rows; logs of large rows grow into
+/// it.
 #[test]
-fn large_rows_beside_a_reader_are_refused_for_want_of_room_only() {
+fn large_rows_next_to_a_reader_are_refused_for_lack_of_space_only() {
     let fs = MemFs::new();
     let limit = 16 << 20;
     let db = ring(&fs, &["log"]).max_disk(limit).open("db").unwrap();
@@ -300,19 +303,19 @@ fn large_rows_beside_a_reader_are_refused_for_want_of_room_only() {
     while stat(&db, "oldest_files_dropped") < 5 {
         put(end).unwrap();
         end += 1;
-        settle(&db);
+        run_background(&db);
     }
     let mut reader = log.scan(KeyRange::all()).into_iter();
     reader.next().unwrap().unwrap();
     let mut most = 0;
     let refused = (end..end + 1_000).find_map(|i| {
         let result = put(i).err();
-        settle(&db);
+        run_background(&db);
         most = most.max(used(&fs));
         result
     });
-    // Half of what is kept for merges was used, and the refusal was counted.
-    let refused = refused.expect("files that are held take room").chain();
+    // Half of the reserve for merges was used, and the refusal was counted.
+    let refused = refused.expect("pinned files take space").chain();
     assert!(refused.contains("the oldest rows of the tables"), "{refused}");
     assert!(stat(&db, "disk_refusals") > 0);
     assert!(most > limit * 13 / 16 && most <= limit, "{most} of {limit}");
@@ -322,27 +325,27 @@ fn large_rows_beside_a_reader_are_refused_for_want_of_room_only() {
 }
 
 #[test]
-fn where_dropping_cannot_help_writes_are_refused() {
+fn writes_are_refused_where_eviction_cannot_help() {
     let fs = MemFs::new();
     let db = ring(&fs, &["log", "later"]).open("db").unwrap();
     let [log, other] = ["log", "other"].map(|name| db.create_table(name).unwrap());
     assert_eq!(fill(&log, Order::Ascending, 0, 2_000), 2_000);
-    // What others write drives the ring's rows out, and then there is an end.
+    // Writes to other tables evict all rows of the ring; after that, writes are refused.
     let end = fill(&other, Order::Scattered, 0, 5_000);
     assert!(end < 5_000, "no limit");
-    settle(&db);
+    run_background(&db);
     check_used(&fs, &db);
     assert_eq!(rows(&other).unwrap().len(), end);
     assert!(rows(&log).unwrap().len() < 200);
-    // A table of a name that is to give may come at any time; one that is dropped makes room as ever.
+    // A table with a listed name may be created at any time; dropping a table frees space as usual.
     db.delete_table("other").unwrap();
-    settle(&db);
+    run_background(&db);
     let later = db.create_table("LATER").unwrap();
     assert_eq!(fill(&later, Order::Scattered, 0, 3_000), 3_000);
     check_newest(&later, Order::Scattered, 3_000);
     assert!(rows(&log).unwrap().is_empty());
     db.delete_table("later").unwrap();
-    settle(&db);
+    run_background(&db);
     let again = db.create_table("later").unwrap();
     assert_eq!(fill(&again, Order::Ascending, 0, 3_000), 3_000);
     check_newest(&again, Order::Ascending, 3_000);
@@ -350,7 +353,7 @@ fn where_dropping_cannot_help_writes_are_refused() {
 }
 
 #[test]
-fn a_drop_that_a_power_cut_interrupts_is_finished_and_loses_nothing_else() {
+fn an_eviction_interrupted_by_a_power_cut_is_finished_and_loses_nothing_else() {
     let fs = MemFs::new();
     let db = ring(&fs, &["log"]).open("db").unwrap();
     let [log, other] = ["log", "other"].map(|name| db.create_table(name).unwrap());
@@ -362,7 +365,7 @@ fn a_drop_that_a_power_cut_interrupts_is_finished_and_loses_nothing_else() {
         end = fill(&log, Order::Scattered, end, end + 1);
         db.step(Duration::ZERO);
     }
-    // One more drop, operation by operation.
+    // One more eviction, operation by operation.
     db.sync().unwrap();
     let (dropped, from) = (stat(&db, "oldest_files_dropped"), end);
     let first = check_newest(&log, Order::Scattered, end);
@@ -381,13 +384,13 @@ fn a_drop_that_a_power_cut_interrupts_is_finished_and_loses_nothing_else() {
         let log = db.table("log").unwrap();
         let found = rows(&log).unwrap();
         let (oldest, newest) = (*found.keys().next().unwrap(), *found.keys().last().unwrap());
-        assert!(newest + 1 >= from, "operation {op}: up to {newest}, of {from} that were synced");
+        assert!(newest + 1 >= from, "operation {op}: up to {newest}, of {from} synced rows");
         firsts.push(check_newest(&log, Order::Scattered, newest + 1));
         assert!(oldest == first || oldest == now, "operation {op}: {oldest}, not {first} or {now}");
         assert_eq!(rows(&db.table("other").unwrap()).unwrap().len(), 50);
-        settle(&db);
+        run_background(&db);
         check_used(&image, &db);
-        // The range tombstone has done its work, or was never there; and it goes on.
+        // The range tombstone has been applied, or was never written; writes continue.
         assert_eq!(fill(&log, Order::Scattered, newest + 1, newest + 300), newest + 300);
         check_newest(&log, Order::Scattered, newest + 300);
         assert_eq!(rows(&db.table("other").unwrap()).unwrap().len(), 50);
@@ -395,13 +398,16 @@ fn a_drop_that_a_power_cut_interrupts_is_finished_and_loses_nothing_else() {
         db.close().unwrap();
     }
     firsts.dedup();
-    assert!(firsts.len() >= 2, "all ends were before the drop, or all after: {firsts:?}");
+    assert!(
+        firsts.len() >= 2,
+        "all images are from before the drop, or all from after it: {firsts:?}"
+    );
 }
 
 #[test]
-fn a_database_that_takes_more_than_its_limit_shrinks_to_it() {
+fn a_database_above_its_limit_shrinks_to_it() {
     let fs = MemFs::new();
-    // Written without a ring, and merged: its files are of all ages.
+    // Written without eviction, and merged: its files contain rows of all ages.
     let db = unlimited(&fs).open("db").unwrap();
     let [log, other] = ["log", "other"].map(|name| db.create_table(name).unwrap());
     for i in 0..300 {
@@ -420,11 +426,11 @@ fn a_database_that_takes_more_than_its_limit_shrinks_to_it() {
     let log = db.table("log").unwrap();
     assert_eq!(rows(&log).unwrap().len(), 500);
     log.upsert(row(Order::Scattered, 500)).unwrap();
-    settle(&db);
+    run_background(&db);
     assert!(used(&fs) <= limit, "{}", used(&fs));
     check_newest(&log, Order::Scattered, 501);
     assert_eq!(rows(&db.table("other").unwrap()).unwrap().len(), 20);
-    // Merging everything leaves these tables as they are.
+    // A full compaction does not merge the files of these tables.
     let files = stat(&db, "files");
     db.compact().unwrap();
     assert!(stat(&db, "files") >= files.min(3));
@@ -433,7 +439,7 @@ fn a_database_that_takes_more_than_its_limit_shrinks_to_it() {
 }
 
 #[test]
-fn a_time_to_live_and_a_ring_go_together() {
+fn a_time_to_live_and_a_ring_work_together() {
     let fs = MemFs::new();
     let db = ring(&fs, &["log"]).open("db").unwrap();
     let table = db.create_table("log").unwrap();
@@ -446,14 +452,14 @@ fn a_time_to_live_and_a_ring_go_together() {
     let first = check_newest(&table, Order::Scattered, 3_000);
     assert!(first > 0);
     db.set_ttl("log", None).unwrap();
-    settle(&db);
+    run_background(&db);
     assert_eq!(check_newest(&table, Order::Scattered, 3_000), first);
     assert!(stat(&db, "fences") <= 2);
     db.close().unwrap();
 }
 
 #[test]
-fn a_copy_has_what_was_left_when_it_was_made() {
+fn a_copy_has_the_rows_of_its_time() {
     let fs = MemFs::new();
     let db = ring(&fs, &["log"]).open("db").unwrap();
     let table = db.create_table("log").unwrap();
@@ -477,7 +483,7 @@ fn a_copy_has_what_was_left_when_it_was_made() {
     db.close().unwrap();
 }
 
-/// The file system itself would refuse what the limit let pass.
+/// The file system's quota would refuse anything that the limit wrongly admits.
 #[test]
 fn threads_fill_a_ring_below_the_limit() {
     for background in [Background::Threads, Background::OneThread] {
@@ -501,7 +507,7 @@ fn threads_fill_a_ring_below_the_limit() {
         });
         assert!(used(&fs) <= LIMIT);
         assert_eq!(stat(&db, "disk_refusals"), 0);
-        // Of what each wrote, in its order, the end is there.
+        // Each thread's newest rows are there, without gaps.
         let found = rows(&table).unwrap();
         for thread in 0..8 {
             let mine: Vec<usize> = found.keys().copied().filter(|i| i % 8 == thread).collect();
@@ -527,7 +533,7 @@ fn a_ring_needs_a_limit_and_names_that_tables_can_have() {
 }
 
 #[test]
-fn a_reader_beside_and_the_feed_see_what_goes() {
+fn a_follower_and_the_feed_see_evictions() {
     let fs = MemFs::new();
     let db = ring(&fs, &["log"]).keep_changes(128 << 10).open("db").unwrap();
     let [log, other] = ["log", "other"].map(|name| db.create_table(name).unwrap());
@@ -560,7 +566,7 @@ fn a_reader_beside_and_the_feed_see_what_goes() {
         follower.refresh().unwrap();
         assert_eq!(rows(&follower.db().table("log").unwrap()).unwrap(), state);
         assert_eq!(rows(&follower.db().table("other").unwrap()).unwrap().len(), 1);
-        settle(&db);
+        run_background(&db);
     }
     assert!(told > 10, "{told} drops");
     db.close().unwrap();

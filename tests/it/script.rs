@@ -1,7 +1,9 @@
-//! Runs `tests/scripts/*.txt`: a command, its input, `----`, what is expected; `REWRITE=1` writes that back.
+//! Runs `tests/scripts/*.txt`: a command, its input, `----`, the expected output. `REWRITE=1`
+//! writes the actual output into the script.
 //!
-//! A script starts with an empty memory file system, a clock that stands still and no background
-//! threads. Besides the steps of `rowstone::sim::step` it has commands that look at files and spoil them:
+//! A script starts with an empty memory file system, a clock that does not advance and no
+//! background threads. In addition to the steps of `rowstone::sim::step` it has commands that show
+//! and damage files:
 //!
 //! * `files`: names and sizes; `ops`: the file operations since the last `ops`;
 //! * `close`; `stats [prefix]`;
@@ -37,7 +39,7 @@ impl Script {
         Script { runner, ops_seen: 0 }
     }
 
-    /// The lines that the command prints; what goes wrong is printed too.
+    /// The output lines of the command, including errors.
     fn run(&mut self, case: &Case) -> Vec<String> {
         let input: Vec<&str> = case.input.iter().map(String::as_str).collect();
         let done = match steps(&case.command, &input) {
@@ -121,7 +123,7 @@ fn files(fs: &rowstone::fs::MemFs) -> Result<Vec<String>, String> {
     fs.paths().into_iter().map(size).collect()
 }
 
-/// Cases are parted by blank lines; the input ends at `----`, the expectation at a blank line.
+/// Blank lines separate cases; the input ends at `----`, the expected output at a blank line.
 fn parse(text: &str) -> (Vec<Case>, String) {
     let lines: Vec<&str> = text.lines().collect();
     let owned = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();
@@ -166,13 +168,13 @@ fn print(case: &Case, output: &[String]) -> String {
     text
 }
 
-/// Runs one script; the text as it should be, and the cases that differ.
+/// Runs one script. Returns its text with the actual output, and the cases that differ.
 fn run(name: &str, text: &str) -> (String, Vec<String>) {
     let (cases, tail) = parse(text);
     let mut script = Script::new();
     let (mut rewritten, mut problems) = (String::new(), Vec::new());
     for case in &cases {
-        // A blank line would end the expectation.
+        // A blank line would end the expected output.
         let output = script
             .run(case)
             .into_iter()
@@ -210,11 +212,11 @@ fn scripts() {
             all.extend(problems);
         }
     }
-    assert!(all.is_empty(), "{}\n\nREWRITE=1 writes what was found", all.join("\n\n"));
+    assert!(all.is_empty(), "{}\n\nREWRITE=1 stores the actual output", all.join("\n\n"));
 }
 
 #[test]
-fn a_script_that_is_not_met_says_where() {
+fn a_failed_script_reports_its_line() {
     let (rewritten, problems) =
         run("x.txt", "# Why.\n\nwhat is=this\n----\nnothing\n\nfiles\n----\n");
     assert_eq!(rewritten, "# Why.\n\nwhat is=this\n----\n`what` is no command\n\nfiles\n----\n");

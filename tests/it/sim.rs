@@ -1,7 +1,7 @@
-//! The simulation: seeds that find nothing, replays that are equal, mutants that are detected.
+//! The simulation: seeds without failures, identical replays, detected mutants.
 //!
-//! `SEEDS=n` changes how many seeds are explored. `rowstone sim --mutants all` searches for all mutants;
-//! `.ci/run` does that with an optimised build.
+//! `SEEDS=n` sets the number of seeds. `rowstone sim --mutants all` searches for all mutants, which
+//! `.ci/run` does with an optimised build.
 
 use std::sync::LazyLock;
 
@@ -14,28 +14,28 @@ use crate::say;
 
 const SEEDS: u64 = 400;
 
-/// One exploration, which several tests look at.
+/// One exploration, whose result several tests share.
 static EXPLORED: LazyLock<Explored> = LazyLock::new(|| {
     let seeds = std::env::var("SEEDS").map_or(SEEDS, |n| n.parse().expect("SEEDS is a number"));
     quietly(|| explore(1 << 32, seeds, 2, None, |found| found.failures.is_empty()))
 });
 
 #[test]
-fn seeds_find_nothing_and_meet_everything() {
+fn seeds_find_no_failure_and_cover_every_event() {
     if let Some((seed, failure)) = EXPLORED.failures.first() {
         panic!("{}", program(*seed).shrunk(failure));
     }
     say(EXPLORED.counts);
-    // Rarer than the others: a job that is declined, because its inputs went while it ran.
+    // Rarer than the others: a job that is declined because its inputs disappeared while it ran.
     let rare = [Event::CompactionDeclined];
     let missing: Vec<_> =
         EXPLORED.counts.missing().into_iter().filter(|event| !rare.contains(event)).collect();
     assert!(EXPLORED.seeds < SEEDS || missing.is_empty(), "never met: {missing:?}");
 }
 
-/// Queries meet everything that zones could be wrong about.
+/// Queries cover every case in which zones could be wrong.
 #[test]
-fn trap_40_trap_53_queries_pass_blocks_over_and_find_what_they_should() {
+fn trap_40_trap_53_queries_that_skip_blocks_find_all_rows() {
     assert_eq!(EXPLORED.failures.first(), None);
     for (event, least) in [
         (Event::Query, 1_000),
@@ -62,7 +62,7 @@ fn a_seed_replays_bit_for_bit() {
     assert_ne!(program(0).run().digest, program(1).run().digest);
 }
 
-/// The program of the first seed that detects a mutant is shrunk, printed, parsed and run again.
+/// The program of the first seed that detects a mutant is shrunk, printed, parsed and rerun.
 #[test]
 fn a_mutant_is_detected_and_its_script_reproduces_it() {
     for name in ["early-publish", "half-group", "unsynced-log"] {
@@ -81,7 +81,7 @@ fn a_mutant_is_detected_and_its_script_reproduces_it() {
 }
 
 #[test]
-fn bytes_make_programs_and_every_program_has_an_end() {
+fn any_bytes_are_a_program_that_ends() {
     let mut rng = rowstone::Rng::from_seed(7);
     for length in [0usize, 1, 10, 1000] {
         let bytes: Vec<u8> = (0..length).map(|_| rng.next_u64() as u8).collect();

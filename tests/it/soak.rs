@@ -1,12 +1,14 @@
-//! Everything at once on threads: readers, writers, snapshots, flushes, merges, tables that come and go, copies.
+//! Everything concurrently on threads: readers, writers, snapshots, flushes, compactions, copies,
+//! and tables that are created and dropped.
 //!
-//! Each thread checks what it sees: groups are whole, counters only grow, scans are ordered, snapshots stay as
-//! they were, tables show their own rows only, and no error comes but those that are due. At the end the totals must be
-//! right, in the database, after a power cut, and after a close.
+//! Each thread checks its results: groups are whole, counters only grow, scans are ordered,
+//! snapshots do not change, tables contain only their own rows, and only expected errors occur. At
+//! the end the totals must be right, in the database, after a power cut, and after a close.
 //!
-//! Threads share nothing here but the database and a flag, so that a thread sanitizer sees its synchronisation alone.
+//! Threads share only the database and a flag, so that a thread sanitizer checks the database's
+//! synchronisation alone.
 //!
-//! `SOAK=n` sets how many writes each writer makes; 10,000 by default.
+//! `SOAK=n` sets the writes of each writer; the default is 10,000.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -24,7 +26,7 @@ const PARTITIONS: usize = 3;
 const GROUP: usize = 8;
 const DURABILITIES: [Durability; 3] = [Durability::Buffered, Durability::Os, Durability::Sync];
 
-/// What the threads work on.
+/// The objects that the threads work on.
 struct World {
     db: Db,
     fs: MemFs,
@@ -35,7 +37,7 @@ struct World {
     done: AtomicBool,
 }
 
-/// The flag is raised also if the writers panic, or the others would go on for ever.
+/// Sets the flag even if the writers panic; otherwise the other threads would never end.
 struct RaiseOnDrop<'w>(&'w AtomicBool);
 
 impl Drop for RaiseOnDrop<'_> {
@@ -44,7 +46,7 @@ impl Drop for RaiseOnDrop<'_> {
     }
 }
 
-/// What a moment shows: the counters, and the round of each partition of groups.
+/// The state at one moment: the counters, and the round of each partition of groups.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Picture {
     counters: BTreeMap<String, i64>,
@@ -61,7 +63,7 @@ fn number(entity: &Entity, name: &str) -> i64 {
     entity.get(name).expect("every row of a soak has its number")
 }
 
-/// All rows, whose keys must ascend.
+/// Collects all rows, whose keys must ascend.
 fn ordered(rows: Entities) -> Vec<Entity> {
     let rows: Vec<Entity> = rows.collect::<Result<_, _>>().unwrap();
     let key = |row: &Entity| (row.partition_key().to_owned(), row.row_key().to_owned());
@@ -73,12 +75,12 @@ fn counters(rows: Vec<Entity>) -> BTreeMap<String, i64> {
     rows.iter().map(|row| (row.row_key().to_owned(), number(row, "Count"))).collect()
 }
 
-/// The round of each partition, all of whose rows must be of it.
+/// The round of each partition, which all of its rows must have.
 fn rounds(rows: Vec<Entity>) -> BTreeMap<String, i64> {
     let mut found: BTreeMap<String, Vec<i64>> = BTreeMap::new();
     for row in &rows {
         let round = number(row, "Round");
-        assert_eq!(row.get::<String>("Note").unwrap(), note(round), "a row of two writes");
+        assert_eq!(row.get::<String>("Note").unwrap(), note(round), "a row mixes two writes");
         found.entry(row.partition_key().to_owned()).or_default().push(round);
     }
     let whole = |rounds: &Vec<i64>| rounds.len() == GROUP && rounds.iter().all(|r| *r == rounds[0]);
@@ -90,7 +92,7 @@ fn note(round: i64) -> String {
     "x".repeat(round as usize % 150)
 }
 
-/// No counter goes back, and no round.
+/// Checks that no counter and no round has decreased.
 #[track_caller]
 fn check_grown(older: &Picture, newer: &Picture) {
     for (name, count) in &older.counters {
@@ -108,7 +110,7 @@ impl Picture {
         Picture { counters: counters(all(&world.counters)), rounds: rounds(all(&world.groups)) }
     }
 
-    /// Of a database at rest.
+    /// The state of a database without concurrent writes.
     fn of(db: &Db) -> Picture {
         let all = |name: &str| ordered(db.table(name).unwrap().scan(KeyRange::all()).into_iter());
         Picture { counters: counters(all("Counters")), rounds: rounds(all("Groups")) }
@@ -119,8 +121,8 @@ impl Picture {
     }
 }
 
-/// Counts up by reading and replacing what was read; how often.
-fn count_up(world: &World, seed: u64) -> i64 {
+/// Increments counters by conditional replaces; returns the number of increments.
+fn increment_counters(world: &World, seed: u64) -> i64 {
     let mut rng = Rng::from_seed(seed);
     let mut counted = 0;
     while counted < world.writes as i64 {
@@ -137,7 +139,8 @@ fn count_up(world: &World, seed: u64) -> i64 {
     counted
 }
 
-/// Writes and deletes whole partitions, several commits at a time; the rounds that must be there in the end.
+/// Writes and deletes whole partitions with several commits in flight. Returns the rounds expected
+/// at the end.
 fn write_groups(world: &World) -> BTreeMap<String, i64> {
     let mut rng = Rng::from_seed(11);
     let mut expected = BTreeMap::new();
@@ -170,7 +173,7 @@ fn write_groups(world: &World) -> BTreeMap<String, i64> {
     expected
 }
 
-/// Puts in at the end of a queue and takes out at its head; how many are left.
+/// Inserts at the end of a queue and deletes at its head; returns the remaining length.
 fn queue(world: &World) -> usize {
     let mut rng = Rng::from_seed(12);
     let (mut head, mut end) = (0, 0);
@@ -190,8 +193,8 @@ fn queue(world: &World) -> usize {
     (end - head) as usize
 }
 
-/// Creates a table, fills it in one group, drops it, and begins again under the same name.
-fn come_and_go(world: &World) -> u64 {
+/// Creates a table, fills it with one group, drops it, and repeats under the same name.
+fn recreate_table(world: &World) -> u64 {
     let generations = world.writes / 50;
     for generation in 0..generations as i64 {
         let table = world.db.create_table("Temporary").unwrap();
@@ -213,7 +216,7 @@ fn come_and_go(world: &World) -> u64 {
     generations
 }
 
-/// Reads in every way there is; how often.
+/// Reads in every way; returns the number of reads.
 fn read(world: &World, seed: u64) -> u64 {
     let mut rng = Rng::from_seed(seed);
     let (mut reads, mut newest) = (0, Picture::default());
@@ -231,7 +234,7 @@ fn read(world: &World, seed: u64) -> u64 {
             _ => read_temporary(world),
         }
         check_grown(&newest, &now);
-        // A partition that is absent now must still come back with a later round.
+        // A partition that is absent now may only reappear with a later round.
         newest.counters = now.counters;
         newest.rounds.extend(now.rounds);
         reads += 1;
@@ -239,7 +242,7 @@ fn read(world: &World, seed: u64) -> u64 {
     reads
 }
 
-/// The counters page by page: all of them, whatever happens between two pages.
+/// Reads the counters page by page: all of them, whatever happens between two pages.
 fn read_pages(world: &World, size: usize) {
     let (mut names, mut token) = (Vec::new(), None);
     loop {
@@ -259,7 +262,7 @@ fn read_pages(world: &World, size: usize) {
     assert_eq!(names, expected);
 }
 
-/// The table that comes and goes shows all rows of one generation, or none.
+/// The table that is repeatedly recreated shows all rows of one generation, or none.
 fn read_temporary(world: &World) {
     let table = match world.db.table("Temporary") {
         Ok(table) => table,
@@ -276,7 +279,7 @@ fn read_temporary(world: &World) {
     }
 }
 
-/// Holds up to four snapshots and looks at each again and again; how many there were.
+/// Holds up to four snapshots and repeatedly rereads each; returns the number of snapshots.
 fn hold_snapshots(world: &World) -> u64 {
     let mut rng = Rng::from_seed(13);
     let mut held: VecDeque<(Snapshot, Picture)> = VecDeque::new();
@@ -300,7 +303,7 @@ fn hold_snapshots(world: &World) -> u64 {
     taken
 }
 
-/// Flushes, merges, syncs, verifies and copies; how often.
+/// Flushes, compacts, syncs, verifies and copies; returns the number of rounds.
 fn maintain(world: &World) -> u64 {
     let mut rng = Rng::from_seed(14);
     let (mut rounds, mut copies) = (0, 0);
@@ -361,10 +364,13 @@ fn soak(background: Background, io_mode: IoMode) {
             scope.spawn(|| maintain(world)),
         ];
         let raise = RaiseOnDrop(&world.done);
-        let counters = [scope.spawn(|| count_up(world, 3)), scope.spawn(|| count_up(world, 4))];
+        let counters = [
+            scope.spawn(|| increment_counters(world, 3)),
+            scope.spawn(|| increment_counters(world, 4)),
+        ];
         let groups = scope.spawn(|| write_groups(world));
         let queue = scope.spawn(|| queue(world));
-        let tables = scope.spawn(|| come_and_go(world));
+        let tables = scope.spawn(|| recreate_table(world));
         let counted: i64 = counters.map(|thread| thread.join().unwrap()).iter().sum();
         let (expected, left) = (groups.join().unwrap(), queue.join().unwrap());
         let generations = tables.join().unwrap();
@@ -407,6 +413,6 @@ fn trap_17_soak_with_threads_and_a_small_cache() {
 }
 
 #[test]
-fn trap_29_soak_with_steps_run_by_those_who_wait() {
+fn trap_29_soak_with_steps_run_by_waiting_writers() {
     soak(Background::Manual, IoMode::Mmap);
 }

@@ -1,4 +1,5 @@
-//! Several threads on one database: exactly one winner, groups seen whole, tags that only grow.
+//! Several threads on one database: one winner per key, groups visible as a whole, ETags that only
+//! grow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -52,7 +53,7 @@ fn trap_19_inserts_of_the_same_keys_have_one_winner_each() {
             });
         }
     });
-    // By a load: the sanitizer does not see how a scope waits for its threads.
+    // A load, because the sanitizer does not see how a scope waits for its threads.
     assert_eq!(won.load(Ordering::Relaxed), KEYS);
     assert_eq!(table.scan(KeyRange::all()).into_iter().count() as u64, KEYS);
     db.close().unwrap();
@@ -92,7 +93,7 @@ fn trap_17_groups_are_seen_whole_by_readers() {
     let done = AtomicBool::new(false);
     thread::scope(|scope| {
         let writer = scope.spawn(|| {
-            // Also if the writer panics, or the readers would read for ever.
+            // Set even if the writer panics; otherwise the readers would never end.
             let _done = SetOnDrop(&done);
             for round in 0..400i64 {
                 let mut group = EntityGroup::new("p");
@@ -127,7 +128,7 @@ fn trap_17_groups_are_seen_whole_by_readers() {
     db.close().unwrap();
 }
 
-/// The clock jumps both ways between openings; some end cleanly, some by a kill, some by a power cut.
+/// The clock jumps both ways between openings, which end by a close, a kill or a power cut.
 #[test]
 fn trap_18_trap_35_tags_grow_over_reopenings_under_a_clock_that_jumps() {
     let clock = Arc::new(ManualClock::new(START));

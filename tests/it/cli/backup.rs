@@ -1,8 +1,8 @@
-//! `backup`, `backups` and `restore` from outside.
+//! `backup`, `backups` and `restore` as processes.
 
 use super::*;
 
-/// A table of 78 rows: partitions `a` to `z` of three rows each.
+/// A table of 78 rows: partitions `a` to `z`, with three rows each.
 fn letters() -> Place {
     let place = Place::new();
     let lines: Vec<String> = (b'a'..=b'z')
@@ -14,7 +14,7 @@ fn letters() -> Place {
 }
 
 #[test]
-fn a_database_comes_back_whole_and_in_parts() {
+fn a_database_is_restored_as_a_whole_and_in_parts() {
     let place = letters();
     let first = place.ok("backup db kept");
     assert!(first.starts_with("backup 1: ") && first.contains("bytes copied"), "{first}");
@@ -39,7 +39,7 @@ fn a_database_comes_back_whole_and_in_parts() {
     place.fails("restore kept none --table Partz", 1, &["TableNotFound"]);
     place.fails("restore kept none --table Parts --generation 9", 1, &["no backup 9"]);
     place.fails("restore kept none --table Parts --into no-name", 1, &["resource name"]);
-    assert!(!place.path("none").exists(), "made for nothing");
+    assert!(!place.path("none").exists(), "created by a failed command");
     place.ok("delete db Parts a 2");
     place.ok("delete db Parts a 3");
     let moved = place.ok("restore kept db --generation 1 --table Parts --partition a");
@@ -49,7 +49,7 @@ fn a_database_comes_back_whole_and_in_parts() {
     place.ok("restore kept new --table Parts");
     assert_eq!(place.ok("tables new"), "Parts\n");
     place.fails("restore kept more --partition a", 2, &["--table"]);
-    // Older ones go.
+    // Older backups are removed.
     assert!(place.ok("backups prune kept --keep 1").starts_with("removed 2 backups, "));
     assert!(place.ok("backups prune kept --keep 1 --json").starts_with(r#"{"generations":0,"#));
     place.fails("backups prune kept --keep 0", 1, &["at least one"]);
@@ -58,7 +58,7 @@ fn a_database_comes_back_whole_and_in_parts() {
 }
 
 #[test]
-fn damaged_backups_are_told_by_file() {
+fn damaged_backups_are_reported_by_file() {
     let place = letters();
     place.ok("backup db kept");
     place.fails("backups list db", 2, &["there are no backups"]);

@@ -1,4 +1,4 @@
-//! Whatever is given: a clear error that names what and where, a status, and no panic.
+//! Any bad input yields an error that names the input and its place, an exit status, and no panic.
 
 use std::process::Stdio;
 
@@ -18,7 +18,7 @@ fn usage() {
 }
 
 #[test]
-fn a_database_that_is_not_there_is_not_created_by_reading() {
+fn a_missing_database_is_not_created_by_reading() {
     let place = Place::new();
     for arguments in [
         "tables db",
@@ -56,7 +56,7 @@ fn an_empty_directory_becomes_a_database() {
 }
 
 #[test]
-fn a_directory_or_file_that_is_something_else_is_left_alone() {
+fn a_foreign_directory_or_file_is_left_alone() {
     let place = Place::new();
     std::fs::create_dir(place.path("home")).unwrap();
     place.write("home/notes.txt", "mine");
@@ -142,7 +142,7 @@ fn trap_34_a_second_process_is_refused() {
     std::io::BufRead::read_line(&mut responses, &mut line).unwrap();
     place.fails("create-table db Other", 2, &["db", "try: "]);
     place.feed("exec db", "").fails(2, &["db"]);
-    // Who only reads is not in the way.
+    // A reader does not need the lock.
     assert_eq!(place.ok("tables db"), "parts\n");
     drop(requests);
     assert_eq!(holder.wait().unwrap().code(), Some(0));
@@ -163,7 +163,7 @@ fn a_damaged_database_is_named() {
 
 #[cfg(unix)]
 #[test]
-fn a_closed_pipe_is_the_end_and_no_error() {
+fn a_closed_pipe_ends_the_command_without_error() {
     use std::io::Read;
     let place = Place::new();
     let keys =
@@ -178,7 +178,7 @@ fn a_closed_pipe_is_the_end_and_no_error() {
         let mut command = place.command(arguments);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut some = [0; 100];
-        // Far less than there is: the rest meets a closed pipe.
+        // Far less than the whole output: further writes fail with a broken pipe.
         child.stdout.take().unwrap().read_exact(&mut some).unwrap();
         let run = Run::of(child.wait_with_output().unwrap());
         assert_eq!((run.status, &*run.err), (Some(0), ""), "{arguments}");
@@ -206,7 +206,7 @@ fn a_read_only_directory_is_named() {
     std::fs::create_dir(&home).unwrap();
     let allow = |mode| std::fs::set_permissions(&home, PermissionsExt::from_mode(mode)).unwrap();
     allow(0o555);
-    // Nothing is read-only to the superuser, who may run this test too.
+    // The superuser can write everywhere, and may run this test too.
     let superuser = std::fs::write(place.path("home/probe"), "").is_ok();
     let run = place.run("create-table home/db Tab");
     allow(0o755);

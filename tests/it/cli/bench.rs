@@ -1,8 +1,9 @@
-//! `rowstone bench` in tiny sizes: every name, its counts, and what is refused. Rates are not looked at.
+//! `rowstone bench` with tiny sizes: every benchmark, its counts, and refused arguments. Rates are
+//! not checked.
 
 use super::{Place, Run};
 
-/// The number behind `"name":` in a line of JSON.
+/// The number after `"name":` in a line of JSON.
 #[track_caller]
 fn number(line: &str, name: &str) -> f64 {
     let (_, rest) = line.split_once(&format!("\"{name}\":")).expect(name);
@@ -10,7 +11,7 @@ fn number(line: &str, name: &str) -> f64 {
     digits.parse().unwrap_or_else(|_| panic!("{name} in {line}"))
 }
 
-/// The lines of the benchmarks, without those of configuration and counters.
+/// The lines of the benchmarks, without the lines for configuration and counters.
 #[track_caller]
 fn bench(place: &Place, arguments: &str) -> Vec<String> {
     let out = place.ok(&format!("bench db --json {arguments}"));
@@ -72,8 +73,8 @@ fn clients_share_the_operations_and_scan_everything_each() {
 }
 
 #[test]
-fn seeks_give_what_follows_within_the_partition() {
-    // A partition an entity: nothing follows.
+fn seeks_return_the_next_entities_of_the_partition() {
+    // One entity per partition: a seek finds no further entity.
     let options = "--reads 300 --seek-nexts 4 --partition-rows 1";
     check(
         "fillseq,seekrandom",
@@ -86,7 +87,7 @@ fn seeks_give_what_follows_within_the_partition() {
 }
 
 #[test]
-fn readers_beside_a_writer_find_everything() {
+fn readers_next_to_a_writer_find_everything() {
     let place = Place::new();
     let lines = bench(&place, "--num 3000 --benchmarks fillseq,readwhilewriting --threads 2");
     let (readers, writer) = lines[1].split_once("\"writer\":").unwrap();
@@ -95,7 +96,7 @@ fn readers_beside_a_writer_find_everything() {
 }
 
 #[test]
-fn a_seed_decides_what_is_there_and_a_later_run_knows_it() {
+fn a_seed_determines_the_data_and_a_later_run_finds_it() {
     let fill = |seed: u32| {
         let place = Place::new();
         let options = format!("--num 3000 --benchmarks fillrandom,readseq --seed {seed}");
@@ -117,7 +118,7 @@ fn a_seed_decides_what_is_there_and_a_later_run_knows_it() {
 }
 
 #[test]
-fn options_of_the_database_are_taken() {
+fn database_options_are_accepted() {
     let options =
         "--io pread --cache-size 1M --write-buffer-size 64K --block-size 4K --rate-limit 1G";
     let kinds = "fillrandom,compact,readrandom,readseq";
@@ -144,7 +145,7 @@ fn tables_for_people_and_histograms() {
 }
 
 #[test]
-fn what_makes_no_sense_is_refused_with_what_would() {
+fn invalid_arguments_are_refused_with_valid_ones() {
     let place = Place::new();
     place.fails(
         "bench db --benchmarks fillseq,fillmore",
@@ -157,7 +158,7 @@ fn what_makes_no_sense_is_refused_with_what_would() {
 }
 
 #[test]
-fn what_the_benchmark_did_not_make_stays() {
+fn data_of_others_is_kept() {
     let place = Place::new();
     place.write("mine", "mine");
     place.fails("bench . --benchmarks fillseq", 2, &["not empty", "missing or empty"]);
@@ -167,7 +168,7 @@ fn what_the_benchmark_did_not_make_stays() {
     let fill = "bench db --num 1000 --benchmarks fillseq,readseq,fillseq";
     place.fails(fill, 2, &["did not make", "--use-existing-db"]);
     place.ok(&format!("{fill} --use-existing-db"));
-    // Now it is the benchmark's too: what it empties is its own table.
+    // Now the benchmark's table exists in it, and only that table is emptied.
     place.ok(fill);
     assert!(place.ok("get db Parts bolts m4").contains("Stock"));
 }

@@ -1,4 +1,5 @@
-//! `rowstone changes`: lines of JSON, cursors, and reading beside a process that has the database open.
+//! `rowstone changes`: lines of JSON, cursors, and reads while another process has the database
+//! open.
 
 use std::io::{BufRead, BufReader, Write};
 use std::process::Stdio;
@@ -9,13 +10,13 @@ fn lines(text: &str) -> Vec<&str> {
     text.lines().collect()
 }
 
-/// The position that a line names.
+/// The position in a line.
 fn position(line: &str) -> &str {
     line.split('"').nth(3).unwrap()
 }
 
 #[test]
-fn commits_are_printed_one_a_line() {
+fn commits_are_printed_one_per_line() {
     let place = Place::new();
     place.put("parts", r#"{"PartitionKey":"bolts","RowKey":"m4x20","Price":0.12}"#);
     place.ok("delete db parts bolts m4x20");
@@ -38,7 +39,7 @@ fn commits_are_printed_one_a_line() {
 }
 
 #[test]
-fn a_cursor_gives_each_commit_once_also_behind_other_sessions() {
+fn a_cursor_returns_each_commit_once_across_sessions() {
     let place = Place::new();
     let insert = |row: u32| {
         let entity = format!(r#"{{"PartitionKey":"p","RowKey":"{row}"}}"#);
@@ -49,7 +50,7 @@ fn a_cursor_gives_each_commit_once_also_behind_other_sessions() {
     place.feed("exec db --keep-changes 1000000", requests).ok();
     assert_eq!(lines(&place.ok("changes db --cursor search")).len(), 4);
     assert_eq!(place.ok("changes db --cursor search"), "");
-    // Each leaves a log, and after some of them a close flushes.
+    // Each put leaves a log, and the close after some of them flushes.
     for row in 3..12 {
         place.put("parts", &format!(r#"{{"PartitionKey":"p","RowKey":"{row}"}}"#));
     }
@@ -58,7 +59,7 @@ fn a_cursor_gives_each_commit_once_also_behind_other_sessions() {
 }
 
 #[test]
-fn what_is_not_kept_and_what_is_no_position_is_refused() {
+fn unkept_and_invalid_positions_are_refused() {
     let place = Place::new();
     place.put("parts", r#"{"PartitionKey":"p","RowKey":"0"}"#);
     let first = place.ok("changes db");
@@ -72,7 +73,7 @@ fn what_is_not_kept_and_what_is_no_position_is_refused() {
 }
 
 #[test]
-fn trap_33_commands_that_read_do_so_beside_a_process_that_writes() {
+fn trap_33_commands_read_while_another_process_writes() {
     let place = Place::new();
     let mut writer = place.command("exec db --keep-changes 1000000");
     let mut writer = writer.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
@@ -85,7 +86,7 @@ fn trap_33_commands_that_read_do_so_beside_a_process_that_writes() {
     };
     ask(r#"{"op":"create_table","table":"parts"}"#);
     ask(r#"{"op":"insert","table":"parts","entity":{"PartitionKey":"p","RowKey":"a","N":1}}"#);
-    // A second writer is refused, readers are not.
+    // A second writer is refused, but readers are not.
     let put = place.feed("put db parts -", r#"{"PartitionKey":"p","RowKey":"b"}"#);
     put.fails(2, &["open in another process"]);
     place.fails("changes db --cursor search", 2, &["open in another process"]);
@@ -97,7 +98,7 @@ fn trap_33_commands_that_read_do_so_beside_a_process_that_writes() {
     assert_eq!(lines(&place.ok("scan db parts --format ndjson")).len(), 2);
     assert_eq!(lines(&place.ok("query db parts --format ndjson")).len(), 2);
     assert_eq!(lines(&place.ok("changes db")).len(), 3);
-    // One that follows gets what comes later.
+    // A follower receives later commits.
     let positions = place.ok("changes db --positions");
     let newest = positions.split('"').nth(7).unwrap();
     let mut follower = place.command(&format!("changes db --since {newest} --follow"));

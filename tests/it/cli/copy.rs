@@ -1,4 +1,4 @@
-//! `copy` and `check-refs` from outside.
+//! `copy` and `check-refs` as processes.
 
 use super::{Place, sample};
 
@@ -25,13 +25,13 @@ fn entities_are_archived_in_another_database_under_other_keys() {
     assert_eq!(counts, [["rows", "3"], ["copied", "3"], ["deleted", "3"]]);
     assert_eq!(place.ok("query db Orders --count"), "1\n");
     assert!(place.ok("scan old Archive --select PartitionKey,RowKey").contains("2013          20"));
-    // Once more there is nothing to do.
+    // A second run has nothing to do.
     let run = super::Run::of(command.output().unwrap());
     assert!(run.ok().starts_with("rows "));
 }
 
 #[test]
-fn what_cannot_be_copied_is_reported() {
+fn rows_that_cannot_be_copied_are_reported() {
     let place = orders();
     let copy = "copy db Orders --into ByPart --partition-key all --row-key {Part}";
     let shared = "shared: 'open' '17' for 'all' 'm4': another row would get the same key";
@@ -48,12 +48,12 @@ fn what_cannot_be_copied_is_reported() {
     place.fails("copy db Orders --into Other --row-key {", 1, &["lone brace"]);
     place.fails("copy db Orders --to new --row-key {", 1, &["lone brace"]);
     place.fails("copy db Orders --to new --into no-name", 1, &["resource name"]);
-    assert!(!place.path("new").exists(), "made for nothing");
+    assert!(!place.path("new").exists(), "created by a failed command");
     place.fails("copy db Orders --into Other --filter A=1", 2, &["A=1"]);
 }
 
 #[test]
-fn airports_and_carriers_that_are_not_listed_are_found() {
+fn unlisted_airports_and_carriers_are_found() {
     let place = Place::new();
     let (flights, airports) = (sample("flights.csv.gz"), sample("airports.csv"));
     place.ok(&format!("import db Airports {airports} --partition-key all --row-key {{faa}}"));
@@ -72,7 +72,7 @@ fn airports_and_carriers_that_are_not_listed_are_found() {
 }
 
 #[test]
-fn what_is_said_of_a_row_does_nothing_to_a_terminal() {
+fn reports_about_rows_are_escaped_for_the_terminal() {
     let place = Place::new();
     place.put("Orders", r#"{"PartitionKey":"p","RowKey":"r","To":"\u001b[2J"}"#);
     place.fails("copy db Orders --into Other --row-key {To}", 3, &["for 'p' '\\u{1b}[2J'"]);

@@ -1,8 +1,8 @@
-//! A damaged database and the commands for it: verify, heal, repair, salvage.
+//! The commands for a damaged database: verify, heal, repair, salvage.
 
 use super::*;
 
-/// A database with a backup that shares no bytes with it, and one damaged table file.
+/// A database with one damaged table file, and a backup that shares no bytes with it.
 fn damaged() -> Place {
     let place = Place::new();
     let rows: Vec<String> = (0..5_000)
@@ -11,7 +11,7 @@ fn damaged() -> Place {
     place.write("rows.ndjson", rows.join("\n"));
     place.ok("import db things rows.ndjson");
     place.ok("checkpoint db backup");
-    // A checkpoint on the same disk shares files by links: one for real is elsewhere.
+    // A checkpoint on the same disk shares files by hard links; a real backup does not.
     let (db, backup) = (place.path("db"), place.path("backup"));
     let largest = std::fs::read_dir(&db).unwrap().map(|entry| entry.unwrap().path());
     let largest = largest.filter(|path| path.extension().is_some_and(|e| e == "sst"));
@@ -67,7 +67,7 @@ fn a_damaged_database_is_repaired_into_a_new_one_and_salvaged() {
     assert_eq!(place.run("salvage db --only alive").status, Some(2));
 }
 
-/// The files of a directory of backups have other names, and lie below it.
+/// The files of a backup directory have other names, and are in a subdirectory.
 #[test]
 fn a_damaged_file_is_healed_from_a_directory_of_backups() {
     let place = damaged();
@@ -80,7 +80,7 @@ fn a_damaged_file_is_healed_from_a_directory_of_backups() {
 }
 
 #[test]
-fn salvage_writes_over_nothing_that_is_needed() {
+fn salvage_overwrites_no_needed_file() {
     let place = damaged();
     place.write("all.ndjson", "of yesterday");
     let current = std::fs::read(place.path("db/CURRENT")).unwrap();
@@ -89,7 +89,7 @@ fn salvage_writes_over_nothing_that_is_needed() {
     let mut inside = place.command("salvage . --out CURRENT");
     Run::of(inside.current_dir(&dir).output().unwrap()).fails(2, &["which is only read"]);
     assert_eq!(std::fs::read(place.path("db/CURRENT")).unwrap(), current);
-    // While it is open there is nothing new.
+    // While the database is open, no output is created.
     let mut command = place.command("exec db");
     let mut open = command.stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
     let mut stdin = open.stdin.take().unwrap();
@@ -119,9 +119,9 @@ fn a_sound_database_is_repaired_whole() {
     assert_eq!(place.run("repair nowhere new").status, Some(2));
 }
 
-/// A command between a writer that was killed and the next one keeps the history that the writer kept.
+/// A command that runs between a killed writer and the next one keeps the writer's change log.
 #[test]
-fn commands_keep_the_changes_that_are_kept() {
+fn commands_keep_the_change_log() {
     let place = Place::new();
     let options = rowstone::Db::options().keep_changes(1 << 30);
     let db = options.open(place.path("db")).unwrap();

@@ -1,8 +1,8 @@
-//! `exec`: a line in, a line out, whatever the line is.
+//! `exec`: one response line per request line, whatever the request is.
 
 use super::{Place, Run};
 
-/// Runs the requests and gives the responses, ETags and times made equal.
+/// Runs the requests and returns the responses, with ETags and times masked.
 fn transcript(place: &Place, requests: &[&str]) -> Vec<String> {
     let out = exec(place, requests.join("\n")).ok();
     out.lines().map(mask).collect()
@@ -12,7 +12,7 @@ fn exec(place: &Place, requests: impl AsRef<[u8]>) -> Run {
     place.feed("exec db", requests)
 }
 
-/// Makes every ETag and every Timestamp `T`.
+/// Replaces every ETag and every Timestamp with `T`.
 fn mask(line: &str) -> String {
     let line = replace_between(line, "W/\\\"datetime'", "'\\\"", "T");
     replace_between(&line, "\"Timestamp\":\"", "\"", "\"Timestamp\":\"T\"")
@@ -149,7 +149,7 @@ fn queries_are_paged() {
 }
 
 #[test]
-fn a_filter_is_read_before_its_table_is_looked_for() {
+fn a_filter_is_parsed_before_its_table_is_looked_up() {
     let query =
         |filter: &str| format!(r#"{{"op":"query","table":"Nope","filter":"{filter}","top":0}}"#);
     let place = Place::new();
@@ -159,7 +159,7 @@ fn a_filter_is_read_before_its_table_is_looked_for() {
     assert_eq!(codes, ["InvalidInput", "NotImplemented", "TableNotFound"]);
 }
 
-/// Requests that fill table `Tab` with 3 partitions of 40 rows.
+/// Requests that fill table `Tab` with 3 partitions of 40 rows each.
 fn filled() -> Vec<String> {
     let mut requests = vec![r#"{"op":"create_table","table":"Tab"}"#.to_owned()];
     for pk in ["a", "bé", "c"] {
@@ -176,7 +176,7 @@ fn filled() -> Vec<String> {
 }
 
 #[test]
-fn the_pages_of_a_filter_are_the_whole() {
+fn the_pages_of_a_filter_are_complete() {
     let place = Place::new();
     let filled = filled();
     transcript(&place, &filled.iter().map(String::as_str).collect::<Vec<_>>());
@@ -210,7 +210,7 @@ fn the_pages_of_a_filter_are_the_whole() {
 }
 
 #[test]
-fn numbers_over_a_filter() {
+fn aggregates_over_a_filter() {
     let place = Place::new();
     let mut requests = filled();
     let filter = r#""table":"Tab","filter":"RowKey lt '11' and PartitionKey lt 'c'""#;
@@ -341,7 +341,7 @@ fn a_group_is_bounded_in_count_and_size() {
 }
 
 #[test]
-fn a_line_that_is_no_request_is_answered_and_the_next_is_read() {
+fn an_invalid_line_is_answered_and_the_next_is_read() {
     let place = Place::new();
     let long = format!(r#"{{"op":"tables","pad":"{}"}}"#, "x".repeat(20 << 20));
     let lines: [&[u8]; 9] = [
@@ -394,11 +394,11 @@ fn maintenance_is_answered() {
     assert!(responses[5].ends_with(r#"},"problems":[]}"#), "{}", responses[5]);
     assert!(responses[6].starts_with(r#"{"ok":true,""#), "{}", responses[6]);
     assert!(!responses[6].contains('['), "flat: {}", responses[6]);
-    assert!(place.ok("scan copy Tab").ends_with("1 entity\n"), "as it was then");
+    assert!(place.ok("scan copy Tab").ends_with("1 entity\n"), "the state of its time");
 }
 
 #[test]
-fn an_answer_comes_before_the_next_request_is_read() {
+fn a_response_is_written_before_the_next_request_is_read() {
     use std::io::{BufRead, BufReader, Write};
     let place = Place::new();
     let mut command = place.command("exec db --durability os");

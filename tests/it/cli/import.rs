@@ -1,4 +1,4 @@
-//! `import`: the sample flights by every road, and what happens to rows that cannot be loaded.
+//! `import`: the sample flights in every format, and the treatment of rows that cannot be loaded.
 
 use super::{Place, sample};
 use std::io::Write;
@@ -30,7 +30,7 @@ fn the_sample_flights() {
         r#""time_hour@odata.type":"Edm.DateTime","time_hour":"2013-01-01T10:00:00Z","year":2013}"#,
     ];
     assert_eq!(properties.trim_end(), expected.concat());
-    // The raw text makes the key, and NA is no value.
+    // The raw text forms the key, and NA is no value.
     let csv = place.ok("scan db Flights --format csv --select RowKey,tailnum,dep_time");
     assert_eq!(csv.lines().count(), 20_001);
     let unknown = csv.lines().filter(|line| line.contains("-NA,"));
@@ -39,7 +39,7 @@ fn the_sample_flights() {
 }
 
 #[test]
-fn the_same_rows_come_in_by_every_road() {
+fn the_same_rows_are_imported_from_every_format() {
     let place = Place::new();
     place.write("small.csv", SMALL);
     place.write("small.gz", gzip(SMALL.as_bytes()));
@@ -133,7 +133,7 @@ fn without_a_file_the_first_rejected_rows_are_shown() {
 }
 
 #[test]
-fn modes_decide_what_may_be_there() {
+fn modes_decide_about_existing_entities() {
     let place = Place::new();
     place.write("a.csv", SMALL);
     place.write("b.csv", "p,r,b,c\nx,1,2.5,new\nz,1,1.5,new\n");
@@ -149,7 +149,7 @@ fn modes_decide_what_may_be_there() {
 }
 
 #[test]
-fn acknowledged_lines_never_go_back_and_reach_the_last() {
+fn acknowledged_lines_only_grow_and_reach_the_last() {
     let place = Place::new();
     let rows: Vec<_> = (0..5000).map(|i| format!("p{},{i:05},{i}", i % 7)).collect();
     place.write("a.csv", format!("p,r,a\n{}\n", rows.join("\n")));
@@ -163,7 +163,7 @@ fn acknowledged_lines_never_go_back_and_reach_the_last() {
 }
 
 #[test]
-fn ndjson_lines_stand_for_themselves() {
+fn ndjson_lines_are_independent() {
     let place = Place::new();
     let lines = [
         r#"{"PartitionKey":"p","RowKey":"1","A":1}"#,

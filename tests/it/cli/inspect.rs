@@ -1,8 +1,8 @@
-//! `inspect`, `stats` and the slow-query log from outside.
+//! `inspect`, `stats` and the slow-query log as processes.
 
 use super::{Place, parts};
 
-/// The files of `db` that end so.
+/// The files of `db` with names that contain `end`.
 fn files(place: &Place, end: &str) -> Vec<String> {
     let names = std::fs::read_dir(place.path("db")).unwrap();
     let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());
@@ -40,7 +40,7 @@ fn files_are_shown_and_damage_has_a_status() {
 }
 
 #[test]
-fn counters_have_units_and_go_to_prometheus() {
+fn counters_have_units_and_a_prometheus_format() {
     let place = parts();
     let table = place.ok("stats db");
     assert!(
@@ -53,7 +53,7 @@ fn counters_have_units_and_go_to_prometheus() {
 }
 
 #[test]
-fn wear_is_told_by_cause_and_in_pages() {
+fn wear_is_reported_by_cause_and_in_pages() {
     let place = parts();
     let table = place.ok("wear db --page-size 4k");
     let line = |what: &str| table.lines().find(|line| line.starts_with(what)).unwrap_or_default();
@@ -65,7 +65,7 @@ fn wear_is_told_by_cause_and_in_pages() {
         json.starts_with("{\"user_bytes\":") && json.contains("\"page_size\":16384,"),
         "{json}"
     );
-    // It reads only: nothing is added by asking.
+    // The command only reads and does not add to the account.
     assert_eq!(place.ok("wear db --json"), json);
     place.fails("wear db --page-size 3000", 2, &["3000", "power of two"]);
 }
@@ -93,7 +93,7 @@ fn a_backup_is_shown() {
 }
 
 #[test]
-fn exec_keeps_a_limit_on_disk_use_and_says_what_goes() {
+fn exec_keeps_a_limit_on_disk_use_and_reports_evictions() {
     let place = parts();
     place.fails("exec db --drop-oldest parts", 2, &["--max-disk"]);
     place.fails("exec db --max-disk 100000 --drop-oldest parts", 2, &["at least", "--max-disk"]);

@@ -1,6 +1,6 @@
-//! The binary from outside: what it prints, what it refuses, and its exit status.
+//! The binary as a process: its output, its refusals, and its exit status.
 //!
-//! Not here: the options' parsing and the codecs (unit tests beside the code).
+//! Not here: parsing of options and the codecs (unit tests next to the code).
 #![expect(clippy::disallowed_methods, reason = "input and reports are files of the user's")]
 
 mod backup;
@@ -24,7 +24,7 @@ use std::process::{Command, Output, Stdio};
 /// A directory for one test; the database is `db` in it.
 struct Place(tempfile::TempDir);
 
-/// What a run of the binary came to.
+/// The result of a run of the binary.
 #[derive(Debug)]
 struct Run {
     status: Option<i32>,
@@ -49,7 +49,7 @@ impl Place {
         std::fs::read_to_string(self.path(name)).unwrap()
     }
 
-    /// The binary with arguments split at spaces, in this directory.
+    /// A command with arguments split at spaces, in this directory.
     fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rowstone"));
         command.args(arguments.split_whitespace()).current_dir(self.0.path());
@@ -67,19 +67,19 @@ impl Place {
         let mut stdin = child.stdin.take().unwrap();
         std::thread::scope(|scope| {
             let input = input.as_ref();
-            // The process may end before it has read everything.
+            // The process may exit before it has read everything.
             scope.spawn(move || drop(stdin.write_all(input)));
             Run::of(child.wait_with_output().unwrap())
         })
     }
 
-    /// Runs, and wants status 0 and a silent standard error.
+    /// Runs, and expects status 0 and an empty standard error.
     #[track_caller]
     fn ok(&self, arguments: &str) -> String {
         self.run(arguments).ok()
     }
 
-    /// Runs, and wants this status and every one of these texts on standard error.
+    /// Runs, and expects this status and each of these texts on standard error.
     #[track_caller]
     fn fails(&self, arguments: &str, status: i32, texts: &[&str]) {
         self.run(arguments).fails(status, texts);
@@ -116,7 +116,7 @@ impl Run {
     }
 }
 
-/// A file of the sample data that the repository carries.
+/// A file of the sample data in the repository.
 fn sample(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/data").join(name);
     path.to_str().unwrap().to_owned()
@@ -164,7 +164,7 @@ fn a_first_look() {
 }
 
 #[test]
-fn scans_take_ranges() {
+fn scans_accept_ranges() {
     let place = Place::new();
     for (pk, rk) in [("a", "1"), ("b", "1"), ("b", "2"), ("b", "3"), ("c", "1")] {
         place.put("T1x", &format!(r#"{{"PartitionKey":"{pk}","RowKey":"{rk}","A":1}}"#));
@@ -224,7 +224,7 @@ fn a_checkpoint_is_a_database() {
 }
 
 #[test]
-fn exports_come_back_as_they_were() {
+fn exports_can_be_imported_unchanged() {
     let place = parts();
     place.put(
         "parts",
@@ -254,7 +254,7 @@ fn exports_come_back_as_they_were() {
 }
 
 #[test]
-fn help_teaches_by_example() {
+fn help_has_examples() {
     let place = Place::new();
     for command in [
         "create-table",

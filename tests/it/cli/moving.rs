@@ -1,10 +1,11 @@
-//! Moving a range with the binary alone, as docs/SEMANTICS.md walks through it: offline, and online with a short gate.
+//! Moves a range with the binary alone, as docs/SEMANTICS.md describes: offline, and online with a
+//! short gate.
 
 use super::{Place, Run};
 
 const UPPER: &str = "--from-partition m";
 
-/// `db` with partitions a to z of three rows each.
+/// `db` with partitions a to z, three rows each.
 fn letters() -> Place {
     let place = Place::new();
     let mut lines = String::new();
@@ -31,7 +32,7 @@ fn etags(place: &Place, db: &str) -> Vec<String> {
     lines.map(str::to_owned).collect()
 }
 
-/// The offline procedure of a migration: mark, move, verify, bring online, remove.
+/// The offline procedure of a migration: gate, move, verify, bring online, remove.
 #[test]
 fn a_range_is_moved_offline() {
     let place = letters();
@@ -47,35 +48,36 @@ fn a_range_is_moved_offline() {
     assert!(said.starts_with("exported 42 entities in 1 files of "), "{said}");
     check_equal(&place, &format!("db moving --table Parts {UPPER}"), 42);
     place.ok("verify moving");
-    // 3. It comes into the other database, and is verified there.
+    // 3. It is imported into the other database and verified there.
     place.ok("create-table other Beside");
     let said = place.ok("import-range other Parts moving");
     assert!(said.starts_with("imported 42 entities in 1 files of "), "{said}");
     check_equal(&place, &format!("db other --table Parts {UPPER}"), 42);
     place.ok("verify other");
     assert_eq!(etags(&place, "other"), etags(&place, "db"));
-    // 4. The new place takes requests; the old one refuses all.
+    // 4. The new database serves requests; the old one refuses all.
     place.ok(&format!("gate set db Parts --mode offline {UPPER}"));
     place.feed("put other Parts -", put).ok();
     place.fails("get db Parts m 1", 1, &busy);
     assert!(place.ok("get db Parts b 1").contains("0.5"));
-    // 5. What is left is not there for anybody; with the table it goes.
+    // 5. The gate hides the rest, which is dropped with the table.
     place.ok("drop-table db Parts");
     assert_eq!(place.ok("gate list db"), "");
     place.ok("verify db");
 }
 
-/// The bulk goes while writes go on; the gate is closed only while what changed meanwhile is brought over.
+/// Most rows are moved during writes; the gate is closed only while concurrent changes are
+/// transferred.
 #[test]
 fn a_range_is_moved_online_with_a_short_gate() {
     let place = letters();
     place.ok(&format!("export-range db Parts moving {UPPER}"));
     place.ok("import-range other Parts moving");
-    // Life goes on: one changes, one comes, one goes.
+    // Concurrent writes: one replaces, one inserts, one deletes.
     place.feed("put db Parts - --mode upsert", r#"{"PartitionKey":"m","RowKey":"1","A":7}"#).ok();
     place.feed("put db Parts -", r#"{"PartitionKey":"y","RowKey":"4","A":"new"}"#).ok();
     place.ok("delete db Parts z 3");
-    // The short gate, and what differs.
+    // The short gate, and the differences.
     place.ok(&format!("gate set db Parts {UPPER}"));
     let run = place.run(&format!("compare db other --table Parts {UPPER} --requests"));
     let expected = [
@@ -91,7 +93,7 @@ fn a_range_is_moved_online_with_a_short_gate() {
     place.ok("verify other");
 }
 
-/// Members that differ from run to run taken out.
+/// Removes the members that differ between runs.
 fn without_timestamps(out: &str) -> String {
     let line = |line: &str| match (line.find(r#","Timestamp""#), line.find(r#"Z","#)) {
         (Some(from), Some(to)) if from < to => format!("{}{}", &line[..from], &line[to + 2..]),
@@ -101,7 +103,7 @@ fn without_timestamps(out: &str) -> String {
 }
 
 #[test]
-fn differences_are_told_one_a_line() {
+fn differences_are_reported_one_per_line() {
     let place = letters();
     place.ok("checkpoint db copy");
     check_equal(&place, "db copy", 78);
@@ -121,14 +123,14 @@ fn differences_are_told_one_a_line() {
     assert_eq!((run.status, run.out.lines().count()), (Some(1), 1));
     check_equal(&place, "db copy --table Parts --partition c", 3);
     place.fails("compare db nowhere", 2, &["there is no database"]);
-    // As requests, they make the one like the other.
+    // As requests, they make one database equal to the other.
     let requests = place.run("compare db copy --requests").out;
     place.feed("exec copy", requests).ok();
     check_equal(&place, "db copy", 77);
 }
 
 #[test]
-fn what_cannot_be_moved_is_said() {
+fn refused_moves_are_explained() {
     let place = letters();
     place.fails("export-range db Parts db", 1, &["exists and is not empty"]);
     place.fails("export-range db None moving", 1, &["TableNotFound"]);
@@ -150,7 +152,7 @@ fn what_cannot_be_moved_is_said() {
 }
 
 #[test]
-fn one_partition_is_pressed_and_judged() {
+fn stress_on_one_partition_has_a_verdict() {
     let place = letters();
     let stress = |name: &str, arguments: &str| {
         let quick = "--peak-seconds 1 --clients 2 --entities 50 --durability buffered";

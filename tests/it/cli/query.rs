@@ -1,10 +1,10 @@
-//! `query`: what it prints in each format, pages, numbers, explanations, refusals.
+//! `query`: its output in each format, pages, aggregates, explanations, refusals.
 
 use super::{Place, Run};
 
 const NAMES: &str = "--select PartitionKey,RowKey";
 
-/// 3 partitions of 12 rows, of which some have a number and some a text.
+/// 3 partitions of 12 rows; `A` is a number in some rows and a text in others.
 fn grid() -> Place {
     let place = Place::new();
     let mut lines = String::new();
@@ -20,13 +20,13 @@ fn grid() -> Place {
     place
 }
 
-/// `query` with a filter, which holds spaces, and other arguments, which hold none.
+/// `query` with a filter, which contains spaces, and other arguments, which contain none.
 fn query(place: &Place, filter: &str, arguments: &str) -> Run {
     let mut command = place.command(&format!("query db Tab {arguments}"));
     Run::of(command.args(["--filter", filter]).output().unwrap())
 }
 
-/// The keys that are found, as CSV.
+/// The matching keys, as CSV.
 fn keys(place: &Place, filter: &str, arguments: &str) -> Vec<String> {
     let out = query(place, filter, &format!("--format csv {NAMES} {arguments}")).ok();
     out.lines().skip(1).map(str::to_owned).collect()
@@ -45,7 +45,7 @@ fn every_format_shows_what_was_found() {
         "",
         "3 entities\n",
     ];
-    // The texts of `A` are of another type, for which `lt` holds.
+    // The texts of `A` have another type, for which `lt` is true.
     let numbers = format!("({filter}) and (RowKey ne '03' and RowKey ne '07' and RowKey ne '11')");
     assert_eq!(query(&place, &numbers, "").ok(), table.join("\n"));
     assert_eq!(
@@ -68,7 +68,7 @@ fn every_format_shows_what_was_found() {
 }
 
 #[test]
-fn nothing_found_is_no_failure() {
+fn an_empty_result_is_no_failure() {
     let place = grid();
     for (format, expected) in [
         ("table", "0 entities\n"),
@@ -83,7 +83,7 @@ fn nothing_found_is_no_failure() {
 }
 
 #[test]
-fn top_reverse_and_next_choose_among_the_found() {
+fn top_reverse_and_next_select_results() {
     let place = grid();
     assert_eq!(keys(&place, "", "").len(), 36);
     assert_eq!(
@@ -104,7 +104,7 @@ fn top_reverse_and_next_choose_among_the_found() {
 }
 
 #[test]
-fn pages_say_how_to_go_on_and_are_the_whole() {
+fn pages_report_the_continuation_and_are_complete() {
     let place = Place::new();
     let rows = |pk: &str| -> String {
         let row = |i| format!("{{\"PartitionKey\":\"{pk}\",\"RowKey\":\"{i:04}\",\"A\":{i}}}\n");
@@ -127,7 +127,7 @@ fn pages_say_how_to_go_on_and_are_the_whole() {
                 break;
             };
             assert_eq!(shown, "1,000");
-            // As a shell reads it.
+            // Unquotes the words as a shell does.
             let (pk, rk) = how.trim_end().split_once(" --next-rk=").unwrap();
             next = [pk.to_owned(), format!("--next-rk={rk}")]
                 .map(|word| word.replace(r"'\''", "\0").replace('\'', "").replace('\0', "'"))
@@ -136,7 +136,7 @@ fn pages_say_how_to_go_on_and_are_the_whole() {
         assert_eq!(all, whole, "{filter} {direction}");
         assert_eq!(pages, if whole.len() > 1000 { 3 } else { 1 }, "{filter} {direction}");
     }
-    // Standard output is no terminal here: nothing is cut.
+    // Standard output is not a terminal: the output is not limited.
     assert!(query(&place, "", "").ok().ends_with("\n3,000 entities\n"));
 }
 
@@ -210,7 +210,7 @@ fn explanations_are_text_or_json() {
 }
 
 #[test]
-fn what_is_refused_says_why() {
+fn refusals_are_explained() {
     let place = grid();
     let mark = "\n  A gt 1x and B eq 2\n       ^\n";
     query(&place, "A gt 1x and B eq 2", "").fails(2, &["at position 5 in", "InvalidInput", mark]);
@@ -235,7 +235,7 @@ fn what_is_refused_says_why() {
     ] {
         query(&place, "", arguments).fails(2, &["error: "]);
     }
-    // The filter comes before the database, and the database before the table.
+    // The filter is checked before the database, and the database before the table.
     place.fails("query nowhere Tab --filter )", 2, &["Syntax error at position 0"]);
     place.fails("query nowhere Tab", 2, &["nowhere"]);
     place.fails("query db Nope", 1, &["TableNotFound", "try: "]);

@@ -1,10 +1,11 @@
-//! `rowstone stress`, bounded by lives of the process: the real program is killed, and limits are set on it.
+//! `rowstone stress`, bounded by a number of process lifetimes: the real program is killed, and
+//! limits are set on it.
 //!
 //! Not here: the small file system that fills up, which only the superuser may mount (`.ci/run`).
 
 use super::{Place, Run};
 
-/// Runs to its end without a difference, and gives the count that `name` stands for.
+/// The count `name` in the output of a run.
 fn count(run: &Run, name: &str) -> u64 {
     let (_, rest) = run.out.split_once(&format!("\"{name}\":")).unwrap();
     rest.split([',', '}']).next().unwrap().parse().unwrap()
@@ -19,7 +20,7 @@ fn stress(arguments: &str) -> Run {
 }
 
 #[test]
-fn killed_at_random_moments_it_keeps_what_it_acknowledged() {
+fn acknowledged_commits_survive_random_kills() {
     for (seed, durability) in [(1, "sync"), (2, "os"), (3, "buffered")] {
         let run = stress(&format!("--kills 12 --seed {seed} --durability {durability}"));
         assert!(count(&run, "kills") > 5, "{}", run.out);
@@ -36,14 +37,14 @@ fn trap_49_with_few_descriptors_every_request_is_answered() {
 }
 
 #[test]
-fn files_at_their_limit_lose_nothing() {
+fn a_file_size_limit_loses_nothing() {
     let run = stress("--kills 12 --seed 5 --file-bytes 600000");
     let seen = ["refused_starts", "ends_by_limit"].map(|name| count(&run, name));
     assert!(seen.iter().sum::<u64>() > 0, "{}", run.out);
 }
 
 #[test]
-fn a_directory_that_holds_something_is_left_alone() {
+fn a_nonempty_directory_is_left_alone() {
     let place = Place::new();
     place.write("mine", "mine");
     place.fails("stress . --kills 1", 2, &["not empty"]);

@@ -1,4 +1,4 @@
-//! A client that sends any bytes and reads whatever comes back.
+//! A client that sends arbitrary bytes and reads the responses.
 
 use std::fmt::Write as _;
 use std::io::{self, ErrorKind, Read, Write};
@@ -10,14 +10,14 @@ use base64::engine::general_purpose::STANDARD as BASE64;
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::Sha256;
 
-/// An account and a key of it.
+/// An account and one of its keys.
 #[derive(Clone, PartialEq, Eq)]
 pub struct Key {
     pub account: String,
     pub key: String,
 }
 
-/// A connection, and what came over it and is not yet looked at.
+/// A connection, with the received bytes that were not yet parsed.
 pub struct Client<S = TcpStream> {
     pub stream: S,
     key: Key,
@@ -42,7 +42,7 @@ impl Key {
         Key { account: account.to_owned(), key: key.to_owned() }
     }
 
-    /// The head of a request, signed; `target` without the account, headers without the body's length.
+    /// The head of a signed request. `target` has no account, and `headers` no body length.
     pub fn head(&self, method: &str, target: &str, headers: &str) -> String {
         let Key { account, key } = self;
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
@@ -59,7 +59,7 @@ impl Key {
         )
     }
 
-    /// A whole request, signed.
+    /// A complete signed request.
     pub fn request(&self, method: &str, target: &str, headers: &str, body: &[u8]) -> Vec<u8> {
         let mut request = self.head(method, target, headers);
         if !body.is_empty() || matches!(method, "POST" | "PUT" | "MERGE" | "PATCH") {
@@ -76,16 +76,16 @@ impl Client {
         Client::over(connect(at).unwrap(), key)
     }
 
-    /// Says that nothing more will be sent.
+    /// Announces that nothing more will be sent.
     pub fn half_close(&self) {
         self.stream.shutdown(Shutdown::Write).unwrap();
     }
 
-    /// Sends one byte after the other until the connection is closed, and looks for an answer before each. `meanwhile` is
-    /// called now and then. Gives what was answered.
+    /// Sends one byte at a time until the connection is closed, and reads available input before
+    /// each. Calls `meanwhile` for every tenth byte. Returns the received bytes.
     #[track_caller]
     pub fn drip(&mut self, byte: u8, mut meanwhile: impl FnMut()) -> Vec<u8> {
-        // A read that waits is the pause between two bytes.
+        // A read with a timeout is the pause between two bytes.
         let pause = std::time::Duration::from_millis(20);
         self.stream.set_read_timeout(Some(pause)).unwrap();
         let mut sent = 0_u64;
@@ -127,18 +127,18 @@ impl<S: Read + Write> Client<S> {
         self.stream.write_all(bytes.as_ref()).unwrap();
     }
 
-    /// Sends what the server may refuse to take.
+    /// Sends bytes that the server may refuse to read.
     pub fn try_send(&mut self, bytes: impl AsRef<[u8]>) -> io::Result<()> {
         self.stream.write_all(bytes.as_ref())
     }
 
-    /// A signed request, and the answer to it.
+    /// Sends a signed request and returns the response.
     #[track_caller]
     pub fn ask(&mut self, method: &str, target: &str, body: &str) -> Answer {
         self.ask_with(method, target, "", body.as_bytes())
     }
 
-    /// The same with more headers, each with its line end.
+    /// As `ask`, with more headers, each with its line end.
     #[track_caller]
     pub fn ask_with(&mut self, method: &str, target: &str, headers: &str, body: &[u8]) -> Answer {
         self.send(self.key.request(method, target, headers, body));
@@ -150,7 +150,7 @@ impl<S: Read + Write> Client<S> {
         self.answer_to("GET")
     }
 
-    /// The next answer; the one to `HEAD` has no body, whatever its head says.
+    /// The next response; a response to `HEAD` has no body, whatever its head contains.
     #[track_caller]
     pub fn answer_to(&mut self, method: &str) -> Answer {
         self.try_answer_to(method).unwrap_or_else(|error| panic!("no answer: {error}"))
@@ -182,7 +182,7 @@ impl<S: Read + Write> Client<S> {
         Ok(answer)
     }
 
-    /// All that comes until the connection is closed, one way or the other.
+    /// All bytes that arrive until the connection is closed or reset.
     #[track_caller]
     pub fn rest(&mut self) -> Vec<u8> {
         loop {
@@ -195,14 +195,14 @@ impl<S: Read + Write> Client<S> {
         std::mem::take(&mut self.unread)
     }
 
-    /// The server closes the connection and says nothing more.
+    /// Checks that the server closes the connection and sends nothing more.
     #[track_caller]
     pub fn is_closed(&mut self) {
         let rest = self.rest();
         assert!(rest.is_empty(), "{}", String::from_utf8_lossy(&rest));
     }
 
-    /// The server answers with an error or with nothing, and closes the connection.
+    /// Checks that the server responds with an error or not at all, and closes the connection.
     #[track_caller]
     pub fn is_refused(&mut self, what: &str) {
         let rest = self.rest();
@@ -262,7 +262,7 @@ impl Answer {
         self
     }
 
-    /// An error with this code, in its header and in its body.
+    /// Checks for an error with this code in header and body.
     #[track_caller]
     pub fn is_error(&self, status: u16, code: &str) -> &Self {
         self.is(status);

@@ -1,10 +1,10 @@
-//! More than there is room for: connections, requests, bodies.
+//! Exceeded limits: connections, requests, bodies.
 
 use super::client::{Client, connect};
 use super::{Place, Server};
 
 #[test]
-fn one_connection_too_many_is_told_so() {
+fn a_connection_above_the_limit_is_refused_with_503() {
     let place = Place::new();
     let server = place.serve("--connections-max 2 --metrics 127.0.0.1:0");
     let mut ids = Vec::new();
@@ -14,7 +14,7 @@ fn one_connection_too_many_is_told_so() {
     }
     for _ in 0..5 {
         let mut client = server.client();
-        // It may well have sent its request before it hears the answer.
+        // The client may have sent its request before the response arrives.
         client.send(server.key.request("GET", "/Tables", "", b""));
         let answer = client.answer();
         answer.is_error(503, "ServerBusy");
@@ -28,9 +28,9 @@ fn one_connection_too_many_is_told_so() {
         }
     }
     held.pop();
-    // The server notices when it reads; until then its place is taken.
+    // The server detects the close when it reads; until then the slot is occupied.
     while server.ask("GET", "/Tables", "").status != 200 {}
-    // They are counted and logged as others are.
+    // These refusals are counted and logged like other requests.
     let mut scrape = Client::over(connect(server.metrics.unwrap()).unwrap(), server.key.clone());
     scrape.send("GET /metrics HTTP/1.1\r\n\r\n");
     let counted = String::from_utf8(scrape.rest()).unwrap();
@@ -43,7 +43,7 @@ fn one_connection_too_many_is_told_so() {
 }
 
 #[test]
-fn silent_connections_shut_nobody_out() {
+fn silent_connections_do_not_exclude_clients() {
     let place = Place::new();
     let server = place.serve("--connections-max 3");
     let mut known = server.client();
@@ -51,7 +51,8 @@ fn silent_connections_shut_nobody_out() {
     let mut silent: Vec<Client> = (0..2).map(|_| server.client()).collect();
     silent[1].send("GET /Tables HTTP/1.1\r\n");
     for _ in 0..5 {
-        // Whoever is silent for longest goes, and each of these is as silent once it is forgotten.
+        // The longest-silent connection is evicted, and each of these is silent as soon as it is
+        // dropped.
         server.client().send("POST");
         server.is_well();
         known.ask("GET", "/Tables", "").is(200);
@@ -60,8 +61,8 @@ fn silent_connections_shut_nobody_out() {
 }
 
 #[test]
-fn bodies_of_nobody_take_no_others_room() {
-    // All together more than the bodies of all requests may have.
+fn bodies_of_unauthenticated_clients_use_no_budget() {
+    // In total more than the budget for the bodies of all requests.
     const BODY: usize = (4 << 20) - 1;
     let place = Place::new();
     let server = place.serve("--log off").with_table();
@@ -77,7 +78,7 @@ fn bodies_of_nobody_take_no_others_room() {
     let text = "x".repeat(30_000);
     let body = format!(r#"{{"A":"{text}","B":"{text}","C":"{text}"}}"#);
     server.ask("PUT", "/people(PartitionKey='p',RowKey='r')", &body).is(204);
-    // What comes of a body that is refused is read and forgotten, so that its client hears the answer.
+    // The rest of a refused body is read and discarded, so that the client receives the response.
     for client in &mut strangers[..3] {
         client.send(" ");
         client.answer_to("POST").is_error(403, "AuthenticationFailed");
@@ -86,7 +87,7 @@ fn bodies_of_nobody_take_no_others_room() {
 
 #[cfg(target_os = "linux")]
 #[test]
-fn connections_leave_descriptors_to_the_database() {
+fn connections_leave_descriptors_for_the_database() {
     let place = Place::new();
     let serve = |files: u32, options: &str| {
         let mut command = std::process::Command::new("sh");
@@ -103,7 +104,7 @@ fn connections_leave_descriptors_to_the_database() {
     let command = serve(300, "--listen 127.0.0.1:0");
     let server = Server::start(command, super::Key::development()).with_table();
     server.output.wait_for("too few descriptors");
-    // Fewer than there is room for: who was here before may not be gone yet.
+    // Fewer than the limit: earlier connections may not be closed yet.
     let mut known: Vec<Client> = (0..40).map(|_| server.client()).collect();
     for client in &mut known {
         client.ask("GET", "/Tables", "").is(200);
@@ -119,7 +120,7 @@ fn connections_leave_descriptors_to_the_database() {
 }
 
 #[test]
-fn who_is_told_to_come_again_is_served_then() {
+fn a_client_that_retries_after_503_is_served() {
     let place = Place::new();
     let server = place.serve("--requests-max 1 --durability os").with_table();
     let insert = |client: usize| {
@@ -136,9 +137,9 @@ fn who_is_told_to_come_again_is_served_then() {
     assert_eq!(answer.is(200).text().matches("\"RowKey\":").count(), 400);
 }
 
-/// Bytes that may come on top of what a server has that does nothing: the 128 MiB of bodies that it takes at once; of a thousand
-/// connections 64 KiB of a body each that do not count, up to 256 KiB of what was read last: 441 MiB, and a third of it for what
-/// the allocator keeps. All clients together ask for more than twice as much.
+/// Bytes in addition to an idle server's: 128 MiB of bodies at the same time; for each of a
+/// thousand connections 64 KiB of an uncharged body, and up to 256 KiB of the last read: 441 MiB in
+/// total, and a third more for the allocator. All clients together request more than twice as much.
 #[cfg(target_os = "linux")]
 const MEMORY_MAX: u64 = 576 << 20;
 
@@ -154,7 +155,7 @@ fn memory_is_bounded() {
         assert!(more < MEMORY_MAX, "{what}: {} MiB more", more >> 20);
     };
     announced(&server, check);
-    gone(&server);
+    disconnecting(&server);
     check("clients that do not wait for an answer");
     let held = held(&server);
     check("bodies that do not go on");
@@ -168,7 +169,8 @@ fn memory_is_bounded() {
     check("deep and wide bodies");
 }
 
-/// Each client sends most of a large body and closes the connection. The memory that one round takes is free for the next.
+/// Each client sends most of a large body and closes the connection. The memory of one round is
+/// free for the next.
 #[cfg(target_os = "linux")]
 #[test]
 fn memory_stays_flat_while_clients_abort_large_bodies() {
@@ -204,7 +206,7 @@ fn memory_stays_flat_while_clients_abort_large_bodies() {
     assert!(late.iter().all(|resident| *resident <= limit), "{mib:?} MiB");
 }
 
-/// Bodies of which only the beginning comes: together, what is announced would be half a gigabyte.
+/// Bodies of which only the beginning is sent; the announced lengths add up to half a gigabyte.
 #[cfg(target_os = "linux")]
 fn announced(server: &Server, check: impl Fn(&str)) {
     let mut clients: Vec<_> = (0..128).map(|_| server.client()).collect();
@@ -215,9 +217,9 @@ fn announced(server: &Server, check: impl Fn(&str)) {
     check("bodies that are announced");
 }
 
-/// Whole requests whose clients go without waiting for an answer.
+/// Complete requests from clients that disconnect without waiting for a response.
 #[cfg(target_os = "linux")]
-fn gone(server: &Server) {
+fn disconnecting(server: &Server) {
     let body = vec![b' '; 1 << 20];
     let request = server.key.request("POST", "/people", "", &body);
     for _ in 0..1_200 {
@@ -226,10 +228,10 @@ fn gone(server: &Server) {
     }
 }
 
-/// Bodies of which a part comes, and no more: for some there is no room.
+/// Bodies that are sent in part only; some exceed the budget.
 #[cfg(target_os = "linux")]
 fn held(server: &Server) -> Vec<Client> {
-    // Those who are gone may still have places.
+    // Disconnected clients may still occupy slots.
     let admitted = |_| {
         let mut tries = (0..100_000).map(|_| server.client());
         tries
@@ -246,7 +248,7 @@ fn held(server: &Server) -> Vec<Client> {
     clients
 }
 
-/// A body that comes one byte a chunk.
+/// A body in chunks of one byte.
 #[cfg(target_os = "linux")]
 fn small_pieces(server: &Server) {
     let chunks = b"1\r\n \r\n".repeat(1 << 20);

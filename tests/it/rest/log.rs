@@ -1,4 +1,4 @@
-//! A log that nobody reads, or that nobody can write, holds up nothing and ends nothing.
+//! A log that is not read, or cannot be written, blocks no request and ends no connection.
 
 use std::io::{BufRead, BufReader};
 use std::net::{SocketAddr, TcpListener};
@@ -10,10 +10,10 @@ use rowstone::Db;
 use super::client::{Key, connect};
 use super::{Client, Output, Place, Server};
 
-/// The path of a request whose line in the log is as long.
+/// The length of the path of a request, and so of its log line.
 const LONG: usize = 30_000;
 
-/// Starts a server, and reads its log up to its greeting; gives the rest of that.
+/// Starts a server and reads its log up to the greeting; returns the reader of the rest.
 fn start(place: &Place, options: &str) -> (Server, BufReader<ChildStderr>) {
     let mut command = place.command(&format!("serve db --listen 127.0.0.1:0 {options}"));
     let mut child = quiet(&mut command).stderr(Stdio::piped()).spawn().unwrap();
@@ -37,7 +37,7 @@ fn quiet(command: &mut Command) -> &mut Command {
     command.stdin(Stdio::null()).stdout(Stdio::null())
 }
 
-/// Tells it to end, and it does.
+/// Sends SIGTERM and checks that the server exits.
 #[track_caller]
 fn ends(mut server: Server) {
     server.signal("-TERM");
@@ -45,7 +45,7 @@ fn ends(mut server: Server) {
     assert_eq!(status.code(), Some(0), "{status}");
 }
 
-/// What is acknowledged is there after the end.
+/// Checks that acknowledged entities are there after the server has ended.
 #[track_caller]
 fn serves_and_ends(place: &Place, server: Server) {
     let server = server.with_table();
@@ -64,7 +64,7 @@ fn serves_and_ends(place: &Place, server: Server) {
 }
 
 #[test]
-fn a_log_whose_reader_is_gone_ends_no_request() {
+fn a_log_without_reader_ends_no_request() {
     for log in ["requests", "connections", "problems", "off"] {
         let place = Place::new();
         let (server, reader) = start(&place, &format!("--log {log}"));
@@ -78,17 +78,17 @@ fn a_log_whose_reader_is_gone_ends_no_request() {
 fn a_log_that_cannot_be_written_ends_no_request() {
     let place = Place::new();
     serves_and_ends(&place, start_at_a_free_port(&place));
-    // Nor does what is said at the end of a program that does not come up.
+    // Nor does a message that cannot be written when a program fails to start.
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let mut command = place.command("serve db --accounts missing.json");
     assert_eq!(quiet(&mut command).stderr(full).status().unwrap().code(), Some(2));
 }
 
-/// Starts a server that cannot say where it is.
+/// Starts a server that cannot report its address.
 #[cfg(target_os = "linux")]
 fn start_at_a_free_port(place: &Place) -> Server {
     for _ in 0..10 {
-        // Nobody else has it, most likely.
+        // Most likely no other process uses the port.
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let at = TcpListener::bind(any).unwrap().local_addr().unwrap();
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -106,15 +106,15 @@ fn start_at_a_free_port(place: &Place) -> Server {
 }
 
 #[test]
-fn a_log_that_nobody_reads_holds_up_nobody() {
+fn an_unread_log_blocks_no_request() {
     let place = Place::new();
     let (server, mut log) = start(&place, "--metrics 127.0.0.1:0");
     let server = server.with_table();
-    // More than a pipe takes, and more than may wait.
+    // More than the pipe and the queue of log lines hold.
     fill(&server);
     server.is_well();
     assert!(lost(&server) > 0);
-    // Whoever reads again is told so.
+    // When the log is read again, it reports the lost lines.
     let told = loop {
         let mut line = String::new();
         assert!(log.read_line(&mut line).unwrap() > 0, "the log ends");
@@ -132,20 +132,20 @@ fn a_log_that_nobody_reads_holds_up_nobody() {
     assert!(Db::open(place.path("db")).unwrap().table("people").is_ok());
 }
 
-/// Has it log more than there is room for: pipe, what is being written, and what may wait.
+/// Makes the server log more than the pipe, the write in progress and the queue hold.
 fn fill(server: &Server) {
     let mut client = server.client();
     let target = format!("/people(PartitionKey='{}',RowKey='')", "x".repeat(LONG));
     for _ in 0..100 {
         client.ask("GET", &target, "").is(404);
     }
-    // Eight connections at once, so that several workers write log lines.
+    // Eight concurrent connections, so that several workers write log lines.
     std::thread::scope(|scope| {
         (0..8).for_each(|_| drop(scope.spawn(|| server.is_well())));
     });
 }
 
-/// Lines that were lost, as the metrics have it.
+/// The number of lost log lines according to the metrics.
 fn lost(server: &Server) -> u64 {
     let mut client = Client::over(connect(server.metrics.unwrap()).unwrap(), server.key.clone());
     client.send("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");
@@ -156,7 +156,7 @@ fn lost(server: &Server) -> u64 {
 }
 
 #[test]
-fn a_second_signal_does_not_wait_for_a_log_that_nobody_reads() {
+fn a_second_signal_does_not_wait_for_an_unread_log() {
     let place = Place::new();
     let (server, log) = start(&place, "--drain-time 86400 --body-time 86400");
     let mut server = server.with_table();

@@ -1,5 +1,5 @@
-//! Requests that are none, or not what they say: each is answered as the service does or its connection is closed, and
-//! others are served as before.
+//! Malformed or contradictory requests: each is answered as the service does, or its connection is
+//! closed, and other clients are served as before.
 
 use std::fmt::Write as _;
 
@@ -15,24 +15,24 @@ fn served() -> (Place, Server) {
     (place, server)
 }
 
-/// A signed request whose body comes in chunks.
+/// A signed request with a chunked body.
 fn chunked(key: &Key, target: &str, chunks: &[u8]) -> Vec<u8> {
     let head = key.head("POST", target, "Transfer-Encoding: chunked\r\n\r\n");
     [head.as_bytes(), chunks].concat()
 }
 
-/// Sends what no client sends, and nothing after it.
+/// Sends malformed bytes and then closes the sending half.
 #[track_caller]
 fn refused(server: &Server, bytes: &[u8]) {
     let mut client = server.client();
-    // The server may be through with it before all of it is there.
+    // The server may close the connection before it has read everything.
     drop(client.try_send(bytes));
     drop(client.stream.shutdown(std::net::Shutdown::Write));
     client.is_refused(&String::from_utf8_lossy(bytes));
 }
 
 #[test]
-fn heads_that_are_none_end_the_connection() {
+fn invalid_heads_end_the_connection() {
     let (_place, server) = served();
     for bytes in [
         &b""[..],
@@ -99,11 +99,11 @@ fn heads_that_are_too_large_are_refused() {
         drop(client.try_send(&request));
         let rest = client.rest();
         let text = String::from_utf8_lossy(&rest);
-        // A server that stops to read resets the connection, which may cost the client the answer.
+        // A server that stops reading resets the connection, which may lose the response.
         let told = rest.is_empty() || text.starts_with(&format!("HTTP/1.1 {status} "));
         assert!(told, "{status}: {text}");
     }
-    // A filter may be as long as the line of a request is at most.
+    // A filter may be as long as the request line allows.
     let filter = "%20or%20Age%20eq%201".repeat(2_000);
     let answer = server.ask("GET", &format!("{PEOPLE}?$filter=Age%20eq%200{filter}"), "");
     assert!(matches!(answer.status, 200 | 400), "{}", answer.head);
@@ -111,7 +111,7 @@ fn heads_that_are_too_large_are_refused() {
 }
 
 #[test]
-fn heads_have_one_limit_however_they_come() {
+fn heads_have_one_limit_however_they_are_sent() {
     let (_place, server) = served();
     let head = |bytes: usize| {
         let begin = server.key.head("GET", "/Tables", "X: ");
@@ -127,7 +127,7 @@ fn heads_have_one_limit_however_they_come() {
         let head = head(bytes);
         let is_sent = head.as_bytes().chunks(1000).all(|piece| client.try_send(piece).is_ok());
         let answered = client.try_answer_to("GET");
-        // A server that stops to read resets the connection, which may cost the client the answer.
+        // A server that stops reading resets the connection, which may lose the response.
         assert!(is_sent && answered.is_ok() || status == 431, "{bytes}");
         assert!(answered.is_ok_and(|answer| answer.status == status) || status == 431, "{bytes}");
     }
@@ -172,14 +172,14 @@ fn a_body_has_a_length() {
         client.send(server.key.head(method, ANN, "\r\n"));
         client.answer().is_error(411, "MissingContentLengthHeader");
     }
-    // Others have none.
+    // Other methods have no body.
     let mut client = server.client();
     client.send(server.key.head("DELETE", ANN, "If-Match: *\r\n\r\n"));
     client.answer().is_error(404, "ResourceNotFound");
 }
 
 #[test]
-fn bodies_that_are_too_large_are_refused_and_their_clients_told() {
+fn too_large_bodies_are_refused_with_a_response() {
     const LARGE: usize = (4 << 20) + 1;
     let (_place, server) = served();
     let mut client = server.client();
@@ -188,19 +188,19 @@ fn bodies_that_are_too_large_are_refused_and_their_clients_told() {
     let chunk = [b"10000\r\n".as_slice(), &[b' '; 0x10000], b"\r\n"].concat();
     client.send(chunked(&server.key, PEOPLE, &[&chunk.repeat(65)[..], b"0\r\n\r\n"].concat()));
     client.answer().is_error(413, "RequestBodyTooLarge");
-    // Nobody is asked for what is refused.
+    // No body is requested that will be refused.
     let mut client = server.client();
     let expect = format!("Content-Length: {LARGE}\r\nExpect: 100-continue\r\n\r\n");
     client.send(server.key.head("POST", PEOPLE, &expect));
     client.answer().is_error(413, "RequestBodyTooLarge");
-    // One byte less is read, and found to be no JSON.
+    // With one byte less it is read, and is not JSON.
     let mut client = server.client();
     client.ask("POST", PEOPLE, &" ".repeat(LARGE - 1)).is_error(400, "InvalidInput");
     server.is_well();
 }
 
 #[test]
-fn json_that_makes_no_sense_is_refused() {
+fn invalid_json_is_refused() {
     let (_place, server) = served();
     let mut client = server.client();
     let keys = r#""PartitionKey":"p","RowKey":"r""#;
@@ -249,7 +249,7 @@ fn json_that_makes_no_sense_is_refused() {
 }
 
 #[test]
-fn escapes_that_make_no_sense_are_refused() {
+fn invalid_escapes_are_refused() {
     let (_place, server) = served();
     let mut client = server.client();
     for (target, code) in [
@@ -279,7 +279,7 @@ fn escapes_that_make_no_sense_are_refused() {
 }
 
 #[test]
-fn batches_that_make_no_sense_are_refused() {
+fn invalid_batches_are_refused() {
     let (_place, server) = served();
     let mut client = server.client();
     let insert = "Content-Type: application/http\r\n\r\nPOST /people HTTP/1.1\r\n\r\n{\"PartitionKey\":\"p\",\"RowKey\":\"r\"}";
@@ -312,7 +312,7 @@ fn batches_that_make_no_sense_are_refused() {
         assert_eq!(answer.status, 400, "{content_type} {shown}: {}", answer.text());
         answer.is_error(400, "InvalidInput");
     }
-    // What is wrong with an operation stands in the batch's answer.
+    // An invalid operation is reported in the batch response.
     let answer = send("multipart/mixed; boundary=b", &inner(&format!("{many}--c--")));
     assert!(
         answer.is(202).text().contains("99:The batch request operation exceeds"),
@@ -332,7 +332,7 @@ fn a_client_that_closes_its_half_is_answered() {
     client.half_close();
     client.answer().is(200);
     client.is_closed();
-    // What is cut off is not carried out.
+    // A truncated request is not executed.
     let insert = server.key.request("POST", PEOPLE, "", br#"{"PartitionKey":"p","RowKey":"cut"}"#);
     for end in [10, insert.len() / 2, insert.len() - 1] {
         refused(&server, &insert[..end]);
@@ -371,7 +371,7 @@ fn requests_in_a_row_are_answered_in_order() {
 }
 
 #[test]
-fn connections_are_kept_until_somebody_asks_to_close() {
+fn connections_are_kept_until_close_is_requested() {
     let (_place, server) = served();
     let mut client = server.client();
     for i in 0..100 {
@@ -383,7 +383,7 @@ fn connections_are_kept_until_somebody_asks_to_close() {
     client.ask("GET", "/nothing", "").is_error(404, "TableNotFound");
     client.ask_with("GET", PEOPLE, "Connection: close\r\n", b"").is(200);
     client.is_closed();
-    // Who speaks the older protocol understands no chunks.
+    // A client of HTTP/1.0 does not understand chunks.
     let mut client = server.client();
     let old = server.key.head("GET", PEOPLE, "\r\n").replace("HTTP/1.1", "HTTP/1.0");
     client.send(old);
@@ -394,7 +394,7 @@ fn connections_are_kept_until_somebody_asks_to_close() {
 }
 
 #[test]
-fn who_asks_for_leave_to_send_is_given_it() {
+fn expect_100_continue_is_answered() {
     let (_place, server) = served();
     let mut client = server.client();
     let body = r#"{"PartitionKey":"p","RowKey":"asked"}"#;
@@ -423,7 +423,7 @@ fn an_address_in_the_request_line_names_the_host() {
 }
 
 #[test]
-fn a_condition_that_is_no_text_is_no_missing_one() {
+fn a_condition_that_is_no_text_is_refused() {
     let (_place, server) = served();
     let mut client: Client = server.client();
     client.ask("PUT", ANN, r#"{"Age":1}"#).is(204);
@@ -435,7 +435,7 @@ fn a_condition_that_is_no_text_is_no_missing_one() {
 }
 
 #[test]
-fn methods_and_paths_that_mean_nothing_are_refused() {
+fn unknown_methods_and_paths_are_refused() {
     let (_place, server) = served();
     let mut client = server.client();
     client.ask("BREW", PEOPLE, "").is_error(405, "MethodNotAllowed");

@@ -1,10 +1,11 @@
-//! The server from outside: the real program on a socket of its own, and bytes that clients send, should not send, or send
-//! half of.
+//! The server as a process: the real program on its own socket, and clients that send valid,
+//! invalid or truncated bytes.
 //!
-//! Invariant: a test waits for an act of the server and has no time limit, because a busy machine would exceed any. The
-//! server's own time limits are options. The end of the server's process ends every wait.
+//! Invariant: a test waits for an action of the server and has no time limit, because a busy
+//! machine would exceed any. The server's own time limits are options. The end of the server's
+//! process ends every wait.
 //!
-//! Not here: what operations answer (unit tests beside the code), clients that others wrote.
+//! Not here: the responses of operations (unit tests next to the code), and third-party clients.
 #![expect(
     clippy::disallowed_methods,
     reason = "keys and certificates are files of the user's, requests are dated, output is read beside the test"
@@ -30,7 +31,7 @@ use std::thread::{self, JoinHandle};
 
 use client::{Answer, Client, Key};
 
-/// A running server, killed when it is dropped.
+/// A running server, killed when dropped.
 struct Server {
     child: Child,
     at: SocketAddr,
@@ -40,7 +41,7 @@ struct Server {
     key: Key,
 }
 
-/// Lines that the program wrote to standard error.
+/// The program's lines on standard error.
 #[derive(Default)]
 struct Output {
     lines: Mutex<Vec<String>>,
@@ -64,15 +65,16 @@ impl Place {
         std::fs::write(self.path(name), text).unwrap();
     }
 
-    /// The binary with arguments split at spaces, in this directory.
+    /// A command with arguments split at spaces, in this directory.
     fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rowstone"));
         command.args(arguments.split_whitespace()).current_dir(self.0.path());
         command
     }
 
-    /// Starts a server of `db` with more options, as the public development account. Time limits that are not among the
-    /// options are a day, so that a client of a busy machine is not too slow.
+    /// Starts a server of `db` with more options and the public development account. Time limits
+    /// that are not among the options are set to one day, so that a client on a busy machine does
+    /// not exceed them.
     fn serve(&self, options: &str) -> Server {
         let listen = if options.contains("--listen") { "" } else { "--listen 127.0.0.1:0" };
         let mut command = self.command(&format!("serve db {listen} {options}"));
@@ -84,13 +86,13 @@ impl Place {
         Server::start(command, Key::development())
     }
 
-    /// Starts a server that is not to start; gives its status and what it says.
+    /// Starts a server that must refuse to start; returns its status and output.
     fn refused(&self, options: &str) -> (Option<i32>, String) {
         let output = self.command(&format!("serve db {options}")).output().unwrap();
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     }
 
-    /// What `rowstone sas` prints.
+    /// The output of `rowstone sas`.
     fn sas(&self, arguments: &str) -> String {
         let output = self.command(&format!("sas {arguments}")).output().unwrap();
         assert!(output.status.success(), "{output:?}");
@@ -105,7 +107,7 @@ impl Server {
         let stderr = BufReader::new(child.stderr.take().unwrap());
         let output = Arc::new(Output::default());
         let heard = Arc::clone(&output);
-        // What is not read would fill the pipe and hold the server up.
+        // Unread output would fill the pipe and block the server.
         let reader = thread::spawn(move || {
             for line in stderr.lines() {
                 heard.lines.lock().unwrap().push(line.unwrap());
@@ -127,13 +129,13 @@ impl Server {
         Client::connect(self.at, self.key.clone())
     }
 
-    /// One request on a connection of its own.
+    /// Sends one request on a new connection.
     #[track_caller]
     fn ask(&self, method: &str, target: &str, body: &str) -> Answer {
         self.client().ask(method, target, body)
     }
 
-    /// Others are served as if nothing was.
+    /// Checks that other clients are served.
     #[track_caller]
     fn is_well(&self) {
         self.ask("GET", "/Tables", "").is(200);
@@ -150,14 +152,14 @@ impl Server {
         assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     }
 
-    /// How it ended, and all that it said.
+    /// The exit status, and all output.
     fn wait(mut self) -> (ExitStatus, Vec<String>) {
         let status = self.child.wait().unwrap();
         self.reader.take().unwrap().join().unwrap();
         (status, std::mem::take(&mut self.output.lines.lock().unwrap()))
     }
 
-    /// Asks it to end; gives what it said.
+    /// Sends SIGTERM and returns the output.
     #[track_caller]
     fn stop(self) -> Vec<String> {
         self.signal("-TERM");
@@ -187,7 +189,7 @@ impl Server {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
-    /// A figure of `/proc`, in bytes.
+    /// A number of `/proc/PID/status`, in bytes.
     #[cfg(target_os = "linux")]
     fn status(&self, name: &str) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());
@@ -196,7 +198,7 @@ impl Server {
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
     }
 
-    /// A counter of the database's.
+    /// A counter of the database.
     fn counter(&self, name: &str) -> u64 {
         let answer = self.ask("GET", "/$rowstone/stats", "");
         let stats: serde_json::Value = serde_json::from_str(answer.is(200).text()).unwrap();
@@ -225,7 +227,7 @@ impl Output {
         }
     }
 
-    /// The address in a line that begins so.
+    /// The address in a line that starts with `begin`.
     fn address(&self, begin: &str) -> Option<SocketAddr> {
         let lines = self.lines.lock().unwrap();
         let rest = lines.iter().find_map(|line| line.strip_prefix(begin))?;
@@ -234,7 +236,7 @@ impl Output {
     }
 }
 
-/// Accounts as `--accounts` takes them.
+/// A file for `--accounts`.
 fn accounts(name: &str, keys: &[&str]) -> String {
     format!("[{{\"name\":\"{name}\",\"keys\":{}}}]", serde_json::to_string(keys).unwrap())
 }

@@ -1,6 +1,7 @@
-//! Clients that write at the same time share the syncs that make their writes last.
+//! Clients that write concurrently share log syncs.
 //!
-//! Not here: how many share one at the least (`src/rest/tests/sharing.rs`): on a real disk that is a matter of its speed.
+//! Not here: the minimum number of commits per sync (`src/rest/sharing.rs`), which on a real disk
+//! depends on its speed.
 
 use super::Place;
 

@@ -1,15 +1,15 @@
-//! Clients that take their time: each is let go, and others are served meanwhile.
+//! Slow clients: each is disconnected at its time limit, and others are served in the meantime.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::client::Key;
 use super::{Place, Server};
 
-/// The least that there is, so that nothing here takes long.
+/// The smallest possible limits, so that the tests are fast.
 const IMPATIENT: &str = "--header-time 1 --body-time 1 --send-time 1 --idle-time 1";
 
 #[test]
-fn who_says_nothing_is_let_go() {
+fn a_silent_client_is_disconnected() {
     let place = Place::new();
     let server = place.serve(IMPATIENT);
     let mut silent: Vec<_> = (0..20).map(|_| server.client()).collect();
@@ -23,12 +23,12 @@ fn who_says_nothing_is_let_go() {
 }
 
 #[test]
-fn who_pauses_between_two_requests_has_longer_than_who_says_nothing() {
+fn a_pause_between_requests_may_be_longer_than_initial_silence() {
     let place = Place::new();
     let server = place.serve("--header-time 1 --idle-time 120");
     let mut client = server.client();
     client.ask("GET", "/Tables", "").is(200);
-    // Each of them is let go after a second.
+    // Each of these is disconnected after a second.
     for _ in 0..2 {
         server.client().is_closed();
     }
@@ -36,7 +36,7 @@ fn who_pauses_between_two_requests_has_longer_than_who_says_nothing() {
 }
 
 #[test]
-fn who_sends_a_byte_at_a_time_is_let_go() {
+fn a_client_that_sends_single_bytes_is_disconnected() {
     let place = Place::new();
     let server = place.serve(IMPATIENT).with_table();
     let mut client = server.client();
@@ -52,7 +52,7 @@ fn who_sends_a_byte_at_a_time_is_let_go() {
 }
 
 #[test]
-fn what_is_refused_is_told_however_slow_the_body_is() {
+fn a_refusal_is_sent_however_slow_the_body_is() {
     let place = Place::new();
     let server = place.serve("--body-time 1").with_table();
     let mut large = server.client();
@@ -66,7 +66,7 @@ fn what_is_refused_is_told_however_slow_the_body_is() {
 }
 
 #[test]
-fn who_may_not_ask_is_told_so_before_the_body_is_there() {
+fn an_unauthorised_request_is_refused_before_its_body_arrives() {
     let place = Place::new();
     let server = place.serve("--body-time 86400").with_table();
     let other = Key::new(&server.key.account, "bm90IHRoZSBrZXk=");
@@ -80,11 +80,11 @@ fn who_may_not_ask_is_told_so_before_the_body_is_there() {
             5_000_000 => answer.is_error(413, "RequestBodyTooLarge"),
             _ => answer.is_error(403, "AuthenticationFailed"),
         };
-        // What it sends all the same is taken, and nothing comes of it.
+        // A body that is sent nevertheless is read and discarded.
         drop(stranger.try_send(vec![b' '; length]));
         stranger.is_closed();
     }
-    // A whole request costs nobody the connection.
+    // A complete request does not cost the connection.
     let mut stranger = server.client();
     for length in [10, 100_000] {
         stranger.send(other.request("POST", "/people", "", &vec![b' '; length]));
@@ -94,7 +94,7 @@ fn who_may_not_ask_is_told_so_before_the_body_is_there() {
 }
 
 #[test]
-fn slow_bodies_take_no_others_place() {
+fn slow_bodies_occupy_no_request_slot() {
     let place = Place::new();
     let server = place.serve("--requests-max 1").with_table();
     let mut slow: Vec<_> = (0..10).map(|_| server.client()).collect();
@@ -114,19 +114,20 @@ fn slow_bodies_take_no_others_place() {
 }
 
 #[test]
-fn who_does_not_listen_is_let_go() {
+fn a_client_that_does_not_read_is_disconnected() {
     let place = Place::new();
     let server = place.serve(IMPATIENT).with_table();
     fill(&server);
     let mut deaf = server.client();
     let request = server.key.request("GET", "/people", "", b"");
-    // Nothing is read until what the server may send without is sent, and nothing more is taken.
+    // The client reads nothing until the server's unsent responses reach their limit and the server
+    // stops reading.
     let refused = (0..100_000).find_map(|_| deaf.try_send(&request).err());
     refused.expect("the server takes requests without end");
     server.is_well();
 }
 
-/// Entities that make a page of half a megabyte.
+/// Entities that fill a page of half a megabyte.
 fn fill(server: &Server) {
     let mut client = server.client();
     for i in 0..8 {
@@ -138,9 +139,10 @@ fn fill(server: &Server) {
     }
 }
 
-/// Neither whoever always has large pages coming, nor whoever takes none of them, nor many who say nothing.
+/// Neither clients that always request large pages, nor clients that read none of them, nor many
+/// silent clients.
 #[test]
-fn who_asks_without_end_keeps_nobody_waiting() {
+fn endless_requests_of_one_client_do_not_block_others() {
     const AT_ONCE: usize = 16;
     let place = Place::new();
     let server = place.serve("--log off").with_table();
@@ -152,7 +154,7 @@ fn who_asks_without_end_keeps_nobody_waiting() {
     let is_over = AtomicBool::new(false);
     let ask = || {
         let mut client = server.client();
-        // There is an end to it also if the test has failed.
+        // Bounded, so that it ends even if the test has failed.
         for _ in 0..200 {
             if is_over.load(Ordering::SeqCst) {
                 return;

@@ -1,4 +1,4 @@
-//! Beginning and end: what is refused at the start, new keys on the way, and nothing lost when it stops.
+//! Start and stop: refusals at the start, new keys while running, and nothing lost at the stop.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -12,7 +12,7 @@ const FIRST: &str = "Zmlyc3Qga2V5IG9mIGFjbWU=";
 const SECOND: &str = "c2Vjb25kIGtleSBvZiBhY21l";
 
 #[test]
-fn what_was_acknowledged_is_there_after_a_stop_under_load() {
+fn acknowledged_inserts_survive_a_stop_under_load() {
     let place = Place::new();
     let server = place.serve("").with_table();
     let acknowledged = Mutex::new(Vec::new());
@@ -27,7 +27,7 @@ fn what_was_acknowledged_is_there_after_a_stop_under_load() {
             }
             match client.try_answer_to("POST") {
                 Ok(answer) => answer.is(201),
-                // It is not known whether this one is there.
+                // This insert may or may not have been committed.
                 Err(_) => return,
             };
             acknowledged.lock().unwrap().push((number.to_string(), i.to_string()));
@@ -54,7 +54,7 @@ fn what_was_acknowledged_is_there_after_a_stop_under_load() {
 }
 
 #[test]
-fn a_request_that_has_begun_ends_before_the_server_does() {
+fn a_request_in_progress_is_finished_before_the_server_stops() {
     let place = Place::new();
     let server = place.serve("--drain-time 86400").with_table();
     let mut begun = server.client();
@@ -69,7 +69,7 @@ fn a_request_that_has_begun_ends_before_the_server_does() {
     begun.send(&body[..10]);
     server.signal("-TERM");
     idle.is_closed();
-    // Nobody new comes in.
+    // No new connection is accepted.
     while connect(server.at).is_ok() {}
     begun.send(&body[10..]);
     begun.answer().is(201);
@@ -81,7 +81,7 @@ fn a_request_that_has_begun_ends_before_the_server_does() {
 }
 
 #[test]
-fn who_does_not_end_does_not_hold_it_up() {
+fn an_unfinished_request_does_not_block_the_stop() {
     let place = Place::new();
     let server = place.serve("--drain-time 1").with_table();
     let mut clients: Vec<_> = (0..3).map(|_| server.client()).collect();
@@ -93,7 +93,7 @@ fn who_does_not_end_does_not_hold_it_up() {
 }
 
 #[test]
-fn half_a_head_does_not_hold_it_up() {
+fn half_a_head_does_not_block_the_stop() {
     let place = Place::new();
     let server = place.serve("--drain-time 86400").with_table();
     let mut half = [server.client(), server.client()];
@@ -107,7 +107,7 @@ fn half_a_head_does_not_hold_it_up() {
 }
 
 #[test]
-fn a_second_signal_waits_for_nobody() {
+fn a_second_signal_stops_immediately() {
     let place = Place::new();
     let server = place.serve("--drain-time 86400 --body-time 86400").with_table();
     let mut half = server.client();
@@ -151,7 +151,7 @@ fn the_public_key_is_served_on_loopback_only() {
 }
 
 #[test]
-fn what_is_wrong_at_the_start_is_told() {
+fn errors_at_the_start_are_reported() {
     let place = Place::new();
     place.write("broken.json", "[{\"name\":\"acme\",\"keys\":[\"not base64\"]}]");
     place.write("empty.pem", "");
@@ -193,7 +193,7 @@ fn acme(place: &Place, options: &str) -> Server {
     Server::start(command, Key::new("acme", FIRST))
 }
 
-/// The status of a request that is signed with `key`.
+/// The status of a request signed with `key`.
 fn status_with(server: &Server, key: &str) -> u16 {
     let mut client = super::Client::connect(server.at, Key::new("acme", key));
     client.ask("GET", "/Tables", "").status
@@ -211,7 +211,7 @@ fn keys_change_without_a_restart() {
     server.signal("-HUP");
     server.output.wait_for("read again");
     assert_eq!([FIRST, SECOND].map(|key| status_with(&server, key)), [200, 200]);
-    // What makes no sense changes nothing.
+    // An invalid file changes nothing.
     place.write("accounts.json", "[");
     server.signal("-HUP");
     server.output.wait_for("stay as they were");
@@ -226,7 +226,7 @@ fn keys_change_without_a_restart() {
 }
 
 #[test]
-fn an_account_that_is_gone_cannot_be_used() {
+fn a_removed_account_cannot_be_used() {
     let place = Place::new();
     place.write("accounts.json", accounts("acme", &[FIRST]));
     let server = acme(&place, "--listen 127.0.0.1:0");
@@ -238,7 +238,7 @@ fn an_account_that_is_gone_cannot_be_used() {
 }
 
 #[test]
-fn the_public_key_does_not_come_in_later() {
+fn the_public_key_is_not_added_by_a_reload() {
     let place = Place::new();
     place.write("accounts.json", accounts("acme", &[FIRST]));
     let mut server = acme(&place, "--listen 0.0.0.0:0");

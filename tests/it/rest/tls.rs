@@ -1,4 +1,4 @@
-//! The same over TLS.
+//! The same tests over TLS.
 
 use std::net::TcpStream;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use super::{Place, Server, path_text};
 
 type Encrypted = Client<StreamOwned<ClientConnection, TcpStream>>;
 
-/// A server with a certificate of its own, and what trusts it.
+/// A server with a new certificate, and a client configuration that trusts it.
 fn encrypted(place: &Place, options: &str) -> (Server, Arc<ClientConfig>) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     place.write("cert.pem", made.cert.pem());
@@ -59,7 +59,7 @@ fn requests_are_answered_over_tls() {
 }
 
 #[test]
-fn what_is_not_tls_is_let_go() {
+fn connections_without_tls_are_closed() {
     let place = Place::new();
     let (server, config) = encrypted(&place, "--header-time 1 --idle-time 1");
     let mut plain = server.client();
@@ -75,7 +75,7 @@ fn what_is_not_tls_is_let_go() {
 }
 
 #[test]
-fn tokens_may_ask_for_tls() {
+fn tokens_may_require_tls() {
     let place = Place::new();
     let (server, config) = encrypted(&place, "");
     let token = place.sas("--account-wide --permissions r --expiry 2100-01-01 --protocols https");

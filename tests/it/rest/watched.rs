@@ -1,4 +1,4 @@
-//! What shows from outside: the log, the metrics, and tokens that the program makes.
+//! Observable behaviour: the log, the metrics, and tokens that the program creates.
 
 use std::io::Write as _;
 
@@ -105,11 +105,12 @@ fn metrics_have_an_address_of_their_own() {
     }
     assert!(scrape("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
     assert!(scrape("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
-    // Who says nothing holds up nobody: one after the other they would take longer than there is patience.
+    // Silent clients block no other: served one after the other, they would exceed the time limits.
     let silent: Vec<_> = (0..20).map(|_| connect(at).unwrap()).collect();
     assert!(scrape("GET /metrics HTTP/1.1\r\n\r\n").contains("rowstone_requests_total"));
     drop(silent);
-    // Who sends no request, or too much of one, is let go; the service has nothing to do with it.
+    // A client that sends no request, or a too large one, is disconnected; the service is not
+    // affected.
     let mut endless = connect(at).unwrap();
     drop(endless.write_all(&b"x".repeat(100_000)));
     drop(endless);
@@ -120,7 +121,7 @@ fn metrics_have_an_address_of_their_own() {
     drop(stopped);
 }
 
-/// A request with nothing but a token.
+/// A request that is authorised by a token alone.
 fn with_token(client: &mut Client, method: &str, target: &str, token: &str, body: &str) -> u16 {
     let join = if target.contains('?') { '&' } else { '?' };
     client.send(format!(
@@ -132,7 +133,7 @@ fn with_token(client: &mut Client, method: &str, target: &str, token: &str, body
 }
 
 #[test]
-fn tokens_that_the_program_makes_let_their_holders_in() {
+fn tokens_of_the_program_grant_their_permissions() {
     let place = Place::new();
     let server = place.serve("").with_table();
     let mut client = server.client();
@@ -173,7 +174,7 @@ fn tokens_that_the_program_makes_let_their_holders_in() {
         let found = with_token(&mut client, method, &target, token, "");
         assert_eq!(found, status, "{method} {target} {token}");
     }
-    // A query shows what the token covers.
+    // A query returns the rows that the token covers.
     client.ask("POST", "/people", r#"{"PartitionKey":"b","RowKey":"0"}"#).is(201);
     client.send(format!("GET /devstoreaccount1/people?{some} HTTP/1.1\r\nHost: localhost\r\n\r\n"));
     let answer = client.answer();
