@@ -1,5 +1,5 @@
-// What azurite 3.35 is known to do otherwise than the production service: patterns of the names of
-// tests, and what it does. Such a test must fail there.
+// Known differences of azurite 3.35 from the production service: patterns of test names, and the
+// emulator's behaviour. Such a test must fail there.
 
 const UNCHECKED = "is not checked";
 const CODE = "answers AuthorizationFailure, or another code";
@@ -7,10 +7,10 @@ const CODE = "answers AuthorizationFailure, or another code";
 export const EMULATOR = [
   // Tables.
   [/names that are refused/, "errors of names have no code"],
-  [/pages of tables, and a listing taken up again/, "tables are ordered by their names as given"],
+  [/pages of tables, and a resumed listing/, "tables are ordered by their names as given"],
   // Entities.
   [/an update sent as tunnelled PUT/, "inserts instead"],
-  [/what is no etag, for .*/, "any text is an ETag that does not match"],
+  [/a malformed etag, for .*/, "any text is an ETag that does not match"],
   [/a selected property the entity lacks is null/, "leaves it out"],
   [/names and counts of properties/, UNCHECKED],
   [/sizes/, "the size of the request is checked, not of the entity"],
@@ -21,7 +21,7 @@ export const EMULATOR = [
   [/times( in ticks and zones)?/, "times are kept as they were given"],
   [/times out of range/, UNCHECKED],
   [/guids/, "upper case is kept"],
-  [/values that are none of their type/, UNCHECKED],
+  [/values that do not fit their type/, UNCHECKED],
   // Queries.
   [/pages that are too large/, UNCHECKED],
   [/filters that are refused/, UNCHECKED],
@@ -50,5 +50,5 @@ export const EMULATOR = [
   [/times, addresses, protocols/, CODE],
   [/a signature by another key, or tampered with/, CODE],
   [/a table's signature is for entities of that table/, "makes tables with it"],
-  [/a stored policy gives and takes/, CODE],
+  [/a stored policy grants and revokes/, CODE],
 ];

@@ -36,7 +36,7 @@ checkTable("an insert answers 204 with the etag the entity is read with", async 
   await refused(409, "EntityAlreadyExists", () => table.createEntity(KEYS));
 });
 
-check("what is missing is not found", async () => {
+check("a missing entity is not found", async () => {
   const missing = tableClient(unique());
   for (const attempt of [
     () => missing.getEntity("p", "r"),
@@ -50,14 +50,14 @@ check("what is missing is not found", async () => {
   }
 });
 
-checkTable("an entity that is missing", async (table) => {
+checkTable("a missing entity is not updated or deleted", async (table) => {
   await refused(404, "ResourceNotFound", () => table.getEntity("p", "r"));
   await refused(404, "ResourceNotFound", () => table.deleteEntity("p", "r"));
   for (const mode of MODES)
     await refused(404, "ResourceNotFound", () => table.updateEntity(KEYS, mode));
 });
 
-checkTable("merge keeps what is not named and replace drops it", async (table) => {
+checkTable("merge keeps other properties and replace drops them", async (table) => {
   await table.createEntity({ ...KEYS, A: 1, B: "b" });
   const merged = await table.updateEntity({ ...KEYS, B: "new", C: true }, "Merge");
   assert.match(merged.etag, ETAG);
@@ -67,7 +67,7 @@ checkTable("merge keeps what is not named and replace drops it", async (table) =
 });
 
 for (const mode of MODES) {
-  checkTable(`upsert by ${mode} makes the entity or changes it`, async (table) => {
+  checkTable(`upsert by ${mode} creates or updates the entity`, async (table) => {
     assert.match((await table.upsertEntity({ ...KEYS, A: 1, B: 2 }, mode)).etag, ETAG);
     assert.deepEqual(await read(table), { A: 1, B: 2 });
     await table.upsertEntity({ ...KEYS, B: 3 }, mode);
@@ -76,7 +76,7 @@ for (const mode of MODES) {
 }
 
 checkTable(
-  "null is no value: an insert leaves it out and a merge keeps what there was",
+  "null is no value: an insert omits it and a merge keeps the old value",
   async (table) => {
     await table.createEntity({ ...KEYS, A: 1, N: null, U: undefined });
     assert.deepEqual(await read(table), { A: 1 });
@@ -129,7 +129,7 @@ for (const kind of ["Merge", "Replace", "delete"]) {
     else assert.equal((await table.getEntity("p", "r")).A, 2);
   });
 
-  checkTable(`what is no etag, for ${kind}`, async (table) => {
+  checkTable(`a malformed etag, for ${kind}`, async (table) => {
     await table.createEntity(KEYS);
     for (const etag of ["test", 'W/"wrong"', "W/\"datetime'yesterday'\""]) {
       await refused(400, "InvalidInput", () => write(table, etag));
@@ -183,7 +183,7 @@ checkTable("sizes", async (table) => {
   );
 });
 
-// Keys that addresses, quotes and signatures make difficult.
+// Keys with characters that are special in addresses, quotes and signatures.
 const UNUSUAL = [
   "",
   " ",

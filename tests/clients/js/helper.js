@@ -1,11 +1,11 @@
-// Where the server is, clients of it, and the one way to declare a test.
+// The server's address, clients for it, and the only way to declare a test.
 //
-// The suite starts nothing. It takes from the environment
-//   ROWSTONE_CONNECTION  the connection string of an account it may do anything with;
+// The suite starts nothing. It reads from the environment
+//   ROWSTONE_CONNECTION  the connection string of an account that it may change;
 //   ROWSTONE_SECONDARY   the address of the account's secondary, by default with `-secondary`;
-//   ROWSTONE_PEER        `azurite` where the server is the emulator of that name: emulator.js then
-//                        says which tests must fail.
-// Every expectation is the production service's.
+//   ROWSTONE_PEER        `azurite` if the server is that emulator: emulator.js then lists the
+//                        tests that must fail.
+// All expectations are those of the production service.
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
@@ -30,7 +30,7 @@ export const account = settings.AccountName;
 export const endpoint = settings.TableEndpoint.replace(/\/$/, "");
 export const secondary = process.env.ROWSTONE_SECONDARY ?? `${endpoint}-secondary`;
 export const credential = new AzureNamedKeyCredential(account, settings.AccountKey);
-// A failure shall be seen, not tried again.
+// A failure must be reported, not retried.
 export const options = { allowInsecureConnection: true, retryOptions: { maxRetries: 0 } };
 
 export function serviceAt(address, by = credential, more = {}) {
@@ -47,7 +47,7 @@ export const signedService = (token) => serviceAt(endpoint, new AzureSASCredenti
 export const signedTable = (name, token) => tableClient(name, new AzureSASCredential(token));
 export const unique = (prefix = "t") => prefix + randomUUID().replaceAll("-", "");
 
-// A test. What the emulator does otherwise must fail there, or the list is wrong.
+// A test. Known differences of the emulator must fail there, or the list is wrong.
 export function check(name, body) {
   const emulated = process.env.ROWSTONE_PEER === "azurite";
   const known = emulated && EMULATOR.find(([pattern]) => name.match(pattern)?.[0] === name);
@@ -75,7 +75,7 @@ export function codeOf(error) {
   return found?.[1] ?? error.code;
 }
 
-// What is attempted raises an error of this status and code.
+// Checks that the attempt raises an error with this status and code.
 export async function refused(status, code, attempt) {
   let error;
   try {
@@ -94,7 +94,7 @@ export async function all(iterator) {
   return found;
 }
 
-// Properties apart from keys and what the server adds.
+// The properties without keys and the members that the server adds.
 export function properties(entity) {
   const { partitionKey, rowKey, etag, timestamp, "odata.metadata": context, ...rest } = entity;
   return rest;

@@ -32,7 +32,7 @@ const keys = (entities) => entities.map((entity) => [entity.partitionKey, entity
 const rows = async (table, filter) =>
   (await all(table.listEntities({ queryOptions: { filter } }))).map((entity) => entity.rowKey);
 
-check("everything comes once and in order", async () => {
+check("a listing has every entity once, in order", async () => {
   assert.deepEqual(keys(await all(many.listEntities())), KEYS_OF_MANY);
 });
 
@@ -49,7 +49,7 @@ check("pages that are too large", async () => {
   await refused(400, "InvalidInput", () => all(many.listEntities().byPage({ maxPageSize: 1001 })));
 });
 
-check("a listing is taken up again by its token", async () => {
+check("a listing is resumed by its token", async () => {
   const queryOptions = { filter: "Even eq true" };
   const pages = many.listEntities({ queryOptions }).byPage({ maxPageSize: 100 });
   const { value: first } = await pages.next();

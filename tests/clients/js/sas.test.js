@@ -1,4 +1,4 @@
-// Shared access signatures of the account and of one table: what they open, and what they do not.
+// Shared access signatures of the account and of one table: permitted and refused operations.
 
 import assert from "node:assert/strict";
 import {
@@ -45,7 +45,7 @@ const tableSas = (name, letters, options = {}) =>
     ...options,
   });
 
-// Operations with the letters of permission they need.
+// Operations with the permission letters that they need.
 const operations = (table) => [
   ["r", () => table.getEntity("p", "r")],
   ["r", () => all(table.listEntities())],
@@ -196,7 +196,7 @@ for (const [bounds, inside] of [
   });
 }
 
-checkTable("a stored policy gives and takes", async (table) => {
+checkTable("a stored policy grants and revokes", async (table) => {
   await table.createEntity(KEYS);
   const token = generateTableSas(table.tableName, credential, { identifier: "reader" });
   const signed = signedTable(table.tableName, token);

@@ -1,5 +1,5 @@
-// The account's settings and statistics, its secondary, access policies; requests that are not
-// believed.
+// The account's settings and statistics, its secondary, access policies, and requests that fail
+// authentication.
 
 import assert from "node:assert/strict";
 import { AzureNamedKeyCredential } from "@azure/data-tables";
@@ -64,7 +64,7 @@ check("settings are stored", () =>
     const answer = await service.setProperties(given);
     assert(answer.requestId && answer.version);
     const { logging, hourMetrics, minuteMetrics, cors } = await service.getProperties();
-    // Leaves out what is undefined.
+    // Omits undefined members.
     assert.deepEqual(
       JSON.parse(JSON.stringify({ logging, hourMetrics, minuteMetrics, cors })),
       given,
@@ -72,7 +72,7 @@ check("settings are stored", () =>
   }),
 );
 
-check("what is not named is kept, and an empty list of rules clears", () =>
+check("omitted settings are kept, and an empty list of rules clears", () =>
   keeping(async () => {
     const cors = [
       {
@@ -99,7 +99,7 @@ check("what is not named is kept, and an empty list of rules clears", () =>
   }),
 );
 
-// A host without a dot keeps the client from putting `-secondary` into an address of numbers.
+// A host name keeps the client from adding `-secondary` to a numeric address.
 const named = (address) => address.replace("//127.0.0.1", "//localhost");
 
 check("statistics", async () => {

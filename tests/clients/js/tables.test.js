@@ -1,4 +1,4 @@
-// Tables: made, listed with filters and by pages, deleted.
+// Tables: creation, listing with filters and by pages, deletion.
 
 import assert from "node:assert/strict";
 import { TableClient, TableServiceClient, odata } from "@azure/data-tables";
@@ -16,7 +16,7 @@ import {
 
 const names = async (query) => (await all(service.listTables(query))).map((item) => item.name);
 
-check("a table is made and listed in the case it was given", async () => {
+check("a table is created and listed in its given case", async () => {
   const name = unique("Mixed");
   await service.createTable(name);
   assert((await names()).includes(name));
@@ -25,7 +25,7 @@ check("a table is made and listed in the case it was given", async () => {
   assert(!(await names()).includes(name));
 });
 
-checkTable("a name is taken whatever its case", async (table) => {
+checkTable("a name is unique whatever its case", async (table) => {
   for (const name of [table.tableName, table.tableName.toUpperCase()]) {
     const answers = [];
     await service.createTable(name, { onResponse: (response) => answers.push(response) });
@@ -34,7 +34,7 @@ checkTable("a name is taken whatever its case", async (table) => {
   }
 });
 
-check("a missing table is deleted without complaint", async () => {
+check("deleting a missing table is no error", async () => {
   const answers = [];
   await tableClient(unique()).deleteTable({
     onResponse: (response) => answers.push(response.status),
@@ -54,7 +54,7 @@ check("names that are refused", async () => {
   await refused(400, "InvalidInput", () => service.createTable("Tables"));
 });
 
-check("pages of tables, and a listing taken up again", async () => {
+check("pages of tables, and a resumed listing", async () => {
   const prefix = unique().slice(0, 20);
   const made = ["Beta", "alpha", "Delta", "gamma", "EPSILON", "zeta", "Eta"].map(
     (tail) => prefix + tail,

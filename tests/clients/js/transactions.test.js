@@ -1,4 +1,4 @@
-// Entity groups: all or nothing, and which operation was to blame.
+// Entity groups: all or nothing, and which operation failed.
 
 import assert from "node:assert/strict";
 import { TableTransaction } from "@azure/data-tables";
@@ -19,7 +19,7 @@ const creates = (count) =>
   Array.from({ length: count }, (_, n) => ["create", entity(row(n), { N: n })]);
 const rows = async (table) => (await all(table.listEntities())).map((found) => found.rowKey);
 
-// The group is refused for this operation, and nothing of it is applied.
+// The group is refused because of this operation, and nothing of it is applied.
 async function fails(table, actions, status, code, index) {
   const before = await all(table.listEntities());
   const error = await refused(status, code, () => table.submitTransaction(actions));
@@ -80,13 +80,13 @@ checkTable("operations of each kind", async (table) => {
 });
 
 for (const index of [0, 1, 57, 99]) {
-  checkTable(`an insert of what exists, at ${index} of 100`, async (table) => {
+  checkTable(`an insert of an existing entity, at ${index} of 100`, async (table) => {
     await table.createEntity(entity(row(index)));
     await fails(table, creates(100), 409, "EntityAlreadyExists", index);
   });
 }
 
-checkTable("a write to what is missing", async (table) => {
+checkTable("a write to a missing entity", async (table) => {
   for (const action of [
     ["update", entity("missing"), "Merge"],
     ["update", entity("missing"), "Replace"],
@@ -136,7 +136,7 @@ checkTable("several partitions", async (table) => {
     ]),
     /same partitionKey/,
   );
-  // Tells the client another key, the first time, than it sends.
+  // The client sees a different key, the first time, than it sends.
   let asked = 0;
   const disguised = Object.defineProperty(entity("b"), "partitionKey", {
     enumerable: true,
@@ -201,7 +201,7 @@ checkTable("many groups at the same time", async (table) => {
   assert(found.every((item) => item.partitionKey === `p${item.G}`));
 });
 
-checkTable("groups that fight over the same entities are applied whole", async (table) => {
+checkTable("competing groups on the same entities are applied whole", async (table) => {
   const group = (g) => creates(20).map(([, found]) => ["upsert", { ...found, G: g }, "Replace"]);
   await Promise.all(Array.from({ length: 20 }, (_, g) => table.submitTransaction(group(g))));
   const found = await all(table.listEntities());

@@ -5,7 +5,7 @@ import { all, checkTable, properties, refused } from "./helper.js";
 
 const KEYS = { partitionKey: "p", rowKey: "r" };
 
-// What comes back, with and without conversion to the types of the language, and as text.
+// The stored value, with and without conversion to types of the language, and as text.
 async function stored(table, value) {
   await table.upsertEntity({ ...KEYS, V: value }, "Replace");
   let text;
@@ -151,7 +151,7 @@ checkTable("binary", async (table) => {
   );
 });
 
-checkTable("values that are none of their type", async (table) => {
+checkTable("values that do not fit their type", async (table) => {
   for (const [type, value] of [
     ["Guid", "0f8fad5b"],
     ["Double", "1e400"],
@@ -168,7 +168,7 @@ checkTable("values that are none of their type", async (table) => {
   assert.deepEqual(await all(table.listEntities()), []);
 });
 
-checkTable("all types in one entity go round twice", async (table) => {
+checkTable("all types in one entity survive two round trips", async (table) => {
   const entity = {
     String: "text",
     Boolean: true,

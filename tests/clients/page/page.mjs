@@ -1,7 +1,8 @@
-// What people see at `/`, in a real browser: node page.mjs ROWSTONE CHROMIUM
+// The page at `/` in a real browser: node page.mjs ROWSTONE CHROMIUM
 //
-// The browser is driven over a pipe by its DevTools protocol, so that nothing has to be installed beside it. Nothing sleeps:
-// conditions are evaluated after each change of the document. A condition that never holds ends with the time limit of `run`.
+// The browser is driven over a pipe by its DevTools protocol, so that nothing else must be
+// installed. Nothing sleeps: conditions are evaluated after each change of the document. A
+// condition that never holds ends with the time limit of `run`.
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -34,7 +35,7 @@ async function serve(...options) {
 async function stop({ server }) {
   const ended = new Promise(done => server.once("exit", done));
   server.kill("SIGTERM");
-  assert.equal(await ended, 0, "the server ends well");
+  assert.equal(await ended, 0, "the server exits with status 0");
 }
 
 class Browser {
@@ -65,7 +66,7 @@ class Browser {
         this.problems.push(message.params.exceptionDetails.exception?.description ?? "an exception");
       } else if (message.method === "Log.entryAdded") {
         const { level, source, text, url } = message.params.entry;
-        // An answer with an error status is told to the log, too; the page shows it.
+        // A response with an error status is logged as well; the page shows it.
         if (level === "error" && source !== "network") this.problems.push(`${text} ${url ?? ""}`);
       } else if (message.method === "Network.requestWillBeSent") {
         this.requested.push(message.params.request.url);
@@ -75,7 +76,7 @@ class Browser {
 
   call(method, params = {}) {
     const id = this.#next++;
-    // The browser itself is in no session.
+    // Calls to the browser itself have no session.
     const sessionId = method.startsWith("Browser.") ? undefined : this.#session;
     this.out.write(JSON.stringify({ id, method, params, sessionId }) + "\0");
     return new Promise((done, failed) => this.#waiting.set(id, { done, failed }));
@@ -108,7 +109,7 @@ class Browser {
           + "const watch = new MutationObserver(seen); watch.observe(document, { subtree: true, childList: true, attributes: true, characterData: true });"
           + "setTimeout(seen, 200); })");
       } catch (error) {
-        // The document is about to be another one.
+        // The document is being replaced.
         if (!/context|navigated|Inspected/.test(error.message)) throw error;
       }
     }
@@ -152,7 +153,7 @@ const TYPES = {
 };
 
 const tests = {
-  async "with --allow-edit tables and entities can be made"(origin) {
+  async "with --allow-edit tables and entities can be created"(origin) {
     await browser.connect(origin);
     assert.match(await browser.text("status"), /^Connected to devstoreaccount1\.$/);
     assert.equal(await browser.isHidden("create"), false);
@@ -178,7 +179,7 @@ const tests = {
     assert.equal(await browser.isHidden("edit"), true);
   },
 
-  async "entities stand in a grid with their types"(origin) {
+  async "entities are shown in a grid with their types"(origin) {
     await browser.connect(origin);
     await browser.table("people");
     await browser.query("PartitionKey eq 'types'");
@@ -225,7 +226,7 @@ const tests = {
     assert.equal(await browser.run(`document.getElementById("first").disabled`), true);
   },
 
-  async "errors of filters stand at their column"(origin) {
+  async "filter errors are marked at their column"(origin) {
     await browser.connect(origin);
     await browser.table("people");
     const wrong = "N ge 1 and N lt lt 3";
@@ -305,7 +306,7 @@ const tests = {
 
 // The time limit of `run`.
 process.once("SIGTERM", () => {
-  console.log(`it never came to this: ${browser.awaited}`);
+  console.log(`this condition never held: ${browser.awaited}`);
   children.forEach(child => child.kill("SIGKILL"));
   rmSync(place, { recursive: true, force: true, maxRetries: 20, retryDelay: 100 });
   process.exit(1);
@@ -321,13 +322,13 @@ try {
       await test(running.origin);
       assert.deepEqual(browser.problems, []);
       const foreign = browser.requested.filter(url => !/^http:\/\/127\.0\.0\.1:|^about:|^data:/.test(url));
-      assert.deepEqual(foreign, [], "nothing comes from elsewhere");
+      assert.deepEqual(foreign, [], "nothing is requested from another origin");
       console.log(`ok ${name}`);
     } catch (error) {
       failed += 1;
       console.log(`FAILED ${name}\n${error.stack}`);
     }
-    // The first test makes what the others look at.
+    // The first test creates the data for the others.
     if (name === Object.keys(tests)[0]) {
       await stop(running);
       execFileSync(rowstone, ["exec", join(place, "db")], { input: '{"op":"flush"}\n' });
@@ -336,7 +337,7 @@ try {
   }
   await stop(running);
 } finally {
-  // It still writes while it ends.
+  // The browser still writes to its profile while it exits.
   const closed = new Promise(done => browser.child.once("exit", done));
   await browser.call("Browser.close");
   await closed;

@@ -1,11 +1,11 @@
-"""Where the server is, clients of it, and what the emulator is known to do otherwise.
+"""The server's address, clients for it, and known differences of the emulator.
 
-The suite starts nothing. It takes from the environment
-  ROWSTONE_CONNECTION  the connection string of an account it may do anything with;
+The suite starts nothing. It reads from the environment
+  ROWSTONE_CONNECTION  the connection string of an account that it may change;
   ROWSTONE_SECONDARY   the address of the account's secondary, by default its own with `-secondary`;
-  ROWSTONE_PEER        `azurite` where the server is the emulator of that name: `EMULATOR` then
-                       says which tests must fail.
-Every expectation is the production service's.
+  ROWSTONE_PEER        `azurite` if the server is that emulator: `EMULATOR` then lists the
+                       tests that must fail.
+All expectations are those of the production service.
 """
 
 import json
@@ -24,7 +24,7 @@ from emulator import EMULATOR
 
 CONNECTION = os.environ.get("ROWSTONE_CONNECTION", "")
 SETTINGS = dict(part.split("=", 1) for part in CONNECTION.split(";") if part)
-# A failure shall be seen, not tried again.
+# A failure must be reported, not retried.
 OPTIONS = {"retry_total": 0}
 
 
@@ -34,7 +34,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """What the emulator does otherwise must fail there, or the list is wrong."""
+    """Known differences of the emulator must fail there, or the list is wrong."""
     if os.environ.get("ROWSTONE_PEER") != "azurite":
         return
     for item in items:

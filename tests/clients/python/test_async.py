@@ -1,4 +1,4 @@
-"""The asynchronous client, which builds and signs its addresses in a way of its own."""
+"""The asynchronous client, which builds and signs its addresses differently."""
 
 import asyncio
 import inspect

@@ -65,7 +65,7 @@ def test_the_servers_clock_writes_the_timestamp_and_each_write_is_newer(table):
     assert len(set(times)) == len(times)
 
 
-def test_what_is_missing_is_not_found(table, account):
+def test_a_missing_entity_is_not_found(table, account):
     with refused(404, "ResourceNotFound", ResourceNotFoundError):
         table.get_entity("p", "r")
     for mode in UpdateMode:
@@ -84,7 +84,7 @@ def test_what_is_missing_is_not_found(table, account):
             attempt()
 
 
-def test_merge_keeps_what_is_not_named_and_replace_drops_it(table):
+def test_merge_keeps_other_properties_and_replace_drops_them(table):
     table.create_entity({**KEYS, "A": 1, "B": "b"})
     table.update_entity({**KEYS, "B": "new", "C": True}, UpdateMode.MERGE)
     assert properties(table.get_entity("p", "r")) == {"A": 1, "B": "new", "C": True}
@@ -95,7 +95,7 @@ def test_merge_keeps_what_is_not_named_and_replace_drops_it(table):
 
 
 @pytest.mark.parametrize("mode", UpdateMode)
-def test_upsert_makes_the_entity_or_changes_it(table, mode, seen):
+def test_upsert_creates_or_updates_the_entity(table, mode, seen):
     result = table.upsert_entity({**KEYS, "A": 1, "B": 2}, mode, raw_response_hook=seen)
     assert seen.status == 204 and ETAG.match(result["etag"])
     assert properties(table.get_entity("p", "r")) == {"A": 1, "B": 2}

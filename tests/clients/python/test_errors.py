@@ -1,4 +1,4 @@
-"""What an error says, and requests that are not believed."""
+"""The content of errors, and requests that fail authentication."""
 
 import json
 import re
@@ -82,7 +82,7 @@ def test_a_clock_that_is_a_little_wrong(table, monkeypatch, minutes):
     table.create_entity(KEYS)
 
 
-def test_an_account_that_is_not_there(account):
+def test_an_unknown_account(account):
     stranger = AzureNamedKeyCredential("nobodyhere", WRONG)
     service = account.service(
         stranger, endpoint=account.endpoint.replace(account.name, "nobodyhere")

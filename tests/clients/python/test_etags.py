@@ -1,4 +1,4 @@
-"""Conditions: what an ETag guards, and what is no ETag."""
+"""Conditions: writes guarded by an ETag, and malformed ETags."""
 
 import re
 
@@ -26,7 +26,7 @@ KINDS = ["merge", "replace", "delete"]
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_the_current_etag_lets_through(table, kind):
+def test_the_current_etag_is_accepted(table, kind):
     etag = table.create_entity({**KEYS, "A": 1})["etag"]
     result = conditional_writes(table, etag)[kind]()
     if kind == "delete":
@@ -37,7 +37,7 @@ def test_the_current_etag_lets_through(table, kind):
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_an_outdated_etag_does_not(table, kind):
+def test_an_outdated_etag_is_refused(table, kind):
     old = table.create_entity({**KEYS, "A": 1})["etag"]
     new = table.update_entity({**KEYS, "A": 1})["etag"]
     assert old != new
@@ -48,14 +48,14 @@ def test_an_outdated_etag_does_not(table, kind):
 
 
 @pytest.mark.parametrize("kind", ["merge", "replace"])
-def test_no_etag_matches_what_is_missing(table, kind):
+def test_no_etag_matches_a_missing_entity(table, kind):
     etag = table.create_entity(KEYS)["etag"]
     table.delete_entity("p", "r")
     with refused(404, "ResourceNotFound", ResourceNotFoundError):
         conditional_writes(table, etag)[kind]()
 
 
-def test_a_deletion_of_what_is_missing_answers_404(table, seen):
+def test_deleting_a_missing_entity_answers_404(table, seen):
     etag = table.create_entity(KEYS)["etag"]
     table.delete_entity("p", "r")
     table.delete_entity("p", "r", etag=etag, match_condition=SAME, raw_response_hook=seen)
@@ -64,14 +64,14 @@ def test_a_deletion_of_what_is_missing_answers_404(table, seen):
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("etag", ["test", 'W/"wrong"', "W/\"datetime'yesterday'\""])
-def test_what_is_no_etag(table, kind, etag):
+def test_a_malformed_etag(table, kind, etag):
     table.create_entity({**KEYS, "A": 1})
     with refused(400, "InvalidInput"):
         conditional_writes(table, etag)[kind]()
     assert table.get_entity("p", "r")["A"] == 1
 
 
-def test_colons_may_stand_as_they_are(table):
+def test_colons_need_not_be_escaped(table):
     etag = table.create_entity(KEYS)["etag"]
     assert "%3A" in etag
     conditional_writes(table, etag.replace("%3A", ":"))["merge"]()
@@ -92,7 +92,7 @@ def test_an_entity_carries_its_etag(table):
     assert list(table.list_entities()) == []
 
 
-def test_unconditional_writes_meet_any_state(table):
+def test_unconditional_writes_accept_any_state(table):
     table.create_entity({**KEYS, "A": 1})
     table.update_entity({**KEYS, "A": 2})
     table.update_entity({**KEYS, "A": 3}, match_condition=MatchConditions.Unconditionally)

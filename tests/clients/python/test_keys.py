@@ -1,4 +1,4 @@
-"""Keys that addresses, quotes and signatures make difficult, and keys that are refused."""
+"""Keys with characters that are special in addresses, quotes and signatures; refused keys."""
 
 import pytest
 from azure.core import MatchConditions
@@ -63,7 +63,7 @@ def test_every_operation_with_an_unusual_key(table, key, place):
     assert list(table.list_entities()) == []
 
 
-def test_unusual_keys_beside_each_other_and_by_pages(table):
+def test_unusual_keys_in_one_listing_and_by_pages(table):
     for start in range(0, len(UNUSUAL), 100):
         group = [
             ("create", {"PartitionKey": "p", "RowKey": key}) for key in UNUSUAL[start : start + 100]

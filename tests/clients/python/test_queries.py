@@ -64,7 +64,7 @@ def keys(entities):
     return [(entity["PartitionKey"], entity["RowKey"]) for entity in entities]
 
 
-def test_everything_comes_once_and_in_order(many):
+def test_a_listing_has_every_entity_once_in_order(many):
     assert keys(many.list_entities()) == KEYS_OF_MANY
 
 
@@ -96,7 +96,7 @@ def test_a_page_of_none_and_pages_that_are_too_large(many):
         list(many.list_entities(results_per_page=1001))
 
 
-def test_a_listing_is_taken_up_again_by_its_token(many, account):
+def test_a_listing_is_resumed_by_its_token(many, account):
     pages = many.query_entities("Even eq true", results_per_page=100).by_page()
     first = list(next(pages))
     token = pages.continuation_token
@@ -109,7 +109,7 @@ def test_a_listing_is_taken_up_again_by_its_token(many, account):
     assert found == [key for key in KEYS_OF_MANY if int(key[1]) % 2 == 0]
 
 
-def test_a_token_is_a_position_and_no_frozen_view(table):
+def test_a_token_is_a_position_not_a_snapshot(table):
     for row in "abcdef":
         table.create_entity({"PartitionKey": "p", "RowKey": row})
     pages = table.list_entities(results_per_page=2).by_page()
@@ -121,7 +121,7 @@ def test_a_token_is_a_position_and_no_frozen_view(table):
     assert [key[1] for page in pages for key in keys(page)] == ["e", "ee", "f"]
 
 
-def test_a_token_that_is_none(many):
+def test_a_malformed_token(many):
     token = {"PartitionKey": "garbage", "RowKey": "!!"}
     with refused(400, "InvalidInput"):
         list(many.list_entities().by_page(continuation_token=token))

@@ -1,4 +1,4 @@
-"""Shared access signatures of the account and of one table: what they open and what not."""
+"""Shared access signatures of the account and of one table: permitted and refused operations."""
 
 from datetime import datetime, timedelta, timezone
 from urllib.parse import parse_qsl, urlencode
@@ -36,7 +36,7 @@ def refuses(attempt, reason=MISMATCH):
 
 
 def operations(table):
-    """Operations by name, and the letters of permission they need."""
+    """Operations by name, and the permission letters that they need."""
     return {
         "get": ("r", lambda: table.get_entity("p", "r")),
         "query": ("r", lambda: list(table.list_entities())),
@@ -94,7 +94,7 @@ def filled(table):
 # The account's signature.
 
 
-def test_a_full_signature_of_the_account_opens_everything(account, account_sas):
+def test_a_full_signature_of_the_account_permits_everything(account, account_sas):
     service = account.signed_service(account_sas())
     name = unique()
     table = service.create_table(name)
@@ -305,7 +305,7 @@ def test_a_group_within_and_across_a_range(account, table, table_sas):
 # Stored policies.
 
 
-def test_a_stored_policy_gives_and_takes(account, filled, table_sas):
+def test_a_stored_policy_grants_and_revokes(account, filled, table_sas):
     token = table_sas(None, policy_id="reader")
     signed = account.signed_table(filled.table_name, token)
     refuses(lambda: signed.get_entity("p", "r"), FAILED)

@@ -65,7 +65,7 @@ def test_settings_are_stored(service, settings, seen):
     assert plain(service.get_service_properties()) == plain(given)
 
 
-def test_what_is_not_named_is_kept_and_an_empty_list_of_rules_clears(service, settings):
+def test_omitted_settings_are_kept_and_an_empty_list_of_rules_clears(service, settings):
     rule = TableCorsRule(["http://a.example"], ["GET"], max_age_in_seconds=5)
     metrics = TableMetrics(enabled=True, include_apis=False, retention_policy=retention(7))
     service.set_service_properties(cors=[rule], hour_metrics=metrics)
@@ -200,7 +200,7 @@ def test_names_of_policies(table):
     "bad",
     [policy("xyz"), policy("rr"), policy(start="yesterday"), policy(expiry="2024-99-01T00:00:00Z")],
 )
-def test_policies_that_are_none(table, bad):
+def test_policies_that_are_malformed(table, bad):
     with refused(400, "InvalidXmlNodeValue"):
         table.set_table_access_policy({"bad": bad})
     assert table.get_table_access_policy() == {}
@@ -214,7 +214,7 @@ def test_policies_of_a_missing_table(account):
         missing.set_table_access_policy({"one": policy()})
 
 
-def test_policies_go_with_their_table(table):
+def test_policies_are_removed_with_their_table(table):
     table.set_table_access_policy({"one": policy()})
     table.delete_table()
     table.create_table()

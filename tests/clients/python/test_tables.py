@@ -1,4 +1,4 @@
-"""Tables: made, listed with filters and by pages, deleted."""
+"""Tables: creation, listing with filters and by pages, deletion."""
 
 import pytest
 from azure.core.exceptions import ResourceExistsError, ResourceNotFoundError
@@ -25,7 +25,7 @@ def within(prefix):
     return f"TableName ge '{prefix}' and TableName lt '{prefix}~'"
 
 
-def test_a_table_is_made_and_listed_in_the_case_it_was_given(service):
+def test_a_table_is_created_and_listed_in_its_given_case(service):
     name = unique("Mixed")
     client = service.create_table(name)
     assert isinstance(client, TableClient) and client.table_name == name
@@ -50,7 +50,7 @@ def test_creation_answers_201_or_204_as_preferred(account, seen):
     client.delete_table()
 
 
-def test_a_name_is_taken_whatever_its_case(service, table):
+def test_a_name_is_unique_whatever_its_case(service, table):
     for name in (table.table_name, table.table_name.upper()):
         with refused(409, "TableAlreadyExists", ResourceExistsError):
             service.create_table(name)
@@ -62,7 +62,7 @@ def test_any_case_of_the_name_addresses_the_table(account, table):
     assert account.table(table.table_name.upper()).get_entity("p", "r")["A"] == 1
 
 
-def test_a_missing_table_is_deleted_without_complaint(service, seen):
+def test_deleting_a_missing_table_is_no_error(service, seen):
     service.delete_table(unique(), raw_response_hook=seen)
     assert seen.status == 404
 
@@ -119,7 +119,7 @@ def test_filters_on_names(service, family):
         list(service.query_tables("TableName eq"))
 
 
-def test_pages_of_tables_and_a_listing_taken_up_again(service, family):
+def test_pages_of_tables_and_a_resumed_listing(service, family):
     prefix, names = family
     pages = service.query_tables(within(prefix), results_per_page=3).by_page()
     sizes, found, tokens = [], [], []

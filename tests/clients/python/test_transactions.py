@@ -1,4 +1,4 @@
-"""Entity groups: all or nothing, and which operation was to blame."""
+"""Entity groups: all or nothing, and which operation failed."""
 
 import pytest
 from azure.core import MatchConditions
@@ -19,7 +19,7 @@ def rows(table):
 
 
 def fails(table, operations, status, code, index):
-    """The group is refused for this operation, and nothing of it is applied."""
+    """The group is refused because of this operation, and nothing of it is applied."""
     before = [dict(found) for found in table.list_entities()]
     with refused(status, code, TableTransactionError) as caught:
         table.submit_transaction(operations)
@@ -29,7 +29,7 @@ def fails(table, operations, status, code, index):
 
 
 class Disguised(dict):
-    """An entity that tells the client another PartitionKey than it sends."""
+    """An entity that shows the client a different PartitionKey than it sends."""
 
     def __getitem__(self, name):
         return PK if name == "PartitionKey" else super().__getitem__(name)
@@ -73,7 +73,7 @@ def test_operations_of_each_kind(table):
     }
 
 
-def test_inserts_that_are_echoed_and_that_are_not(table):
+def test_inserts_with_and_without_echo(table):
     results = table.submit_transaction(
         [
             ("create", entity("loud", A=1), {"response_preference": "return-content"}),
@@ -86,7 +86,7 @@ def test_inserts_that_are_echoed_and_that_are_not(table):
 
 
 @pytest.mark.parametrize("index", [0, 1, 57, 99])
-def test_an_insert_of_what_exists(table, index):
+def test_an_insert_of_an_existing_entity(table, index):
     table.create_entity(entity(f"{index:03}"))
     operations = [("create", entity(f"{n:03}", N=n)) for n in range(100)]
     fails(table, operations, 409, "EntityAlreadyExists", index)
@@ -95,7 +95,7 @@ def test_an_insert_of_what_exists(table, index):
 @pytest.mark.parametrize(
     "kind, options", [("update", {}), ("update", {"mode": "replace"}), ("delete", {})]
 )
-def test_a_write_to_what_is_missing(table, kind, options):
+def test_a_write_to_a_missing_entity(table, kind, options):
     operations = [
         ("create", entity("a")),
         ("upsert", entity("b")),
@@ -162,7 +162,7 @@ def test_more_than_four_mebibytes(table):
 
 
 def test_nearly_four_mebibytes(table):
-    # It is the bytes of the body that count, not the sizes of the entities, which are nearly eight.
+    # The size of the body counts, not the sizes of the entities, which are nearly 8 MiB.
     operations = [("create", entity(f"{n:03}", A="x" * 30000, B="x" * 10000)) for n in range(100)]
     assert len(table.submit_transaction(operations)) == 100
     assert [len(found["A"] + found["B"]) for found in table.list_entities()] == [40000] * 100

@@ -16,7 +16,7 @@ INT64 = EdmType.INT64
 
 
 def stored(table, value):
-    """The value as it comes back from a point read, which a listing must agree with."""
+    """The value that a point read returns, which a listing must agree with."""
     table.upsert_entity({**KEYS, "V": value}, "replace")
     found = table.get_entity("p", "r")["V"]
     [listed] = list(table.list_entities())
@@ -108,7 +108,7 @@ def test_doubles_that_are_no_numbers(table):
 
 
 @pytest.mark.parametrize("text", ["1e400", "-1e400", "one", ""])
-def test_what_is_no_double(table, text):
+def test_a_malformed_double(table, text):
     with refused(400, "InvalidInput"):
         table.create_entity({**KEYS, "V": EntityProperty(text, EdmType.DOUBLE)})
 
@@ -157,7 +157,7 @@ def test_times_out_of_range(table, given):
 
 
 @pytest.mark.parametrize("given", ["", "yesterday", "2024-13-01T00:00:00Z", "2023-02-29T00:00:00Z"])
-def test_what_is_no_time(table, given):
+def test_a_malformed_time(table, given):
     with refused(400, "InvalidInput"):
         table.create_entity({**KEYS, "V": EntityProperty(given, EdmType.DATETIME)})
 
@@ -170,7 +170,7 @@ def test_guids(table, text):
 
 
 @pytest.mark.parametrize("text", ["", "0f8fad5b", "0f8fad5b-d9cb-469f-a165-70867728950g"])
-def test_what_is_no_guid(table, text):
+def test_a_malformed_guid(table, text):
     with refused(400, "InvalidInput"):
         table.create_entity({**KEYS, "V": EntityProperty(text, EdmType.GUID)})
 
@@ -188,7 +188,7 @@ def test_binary_beyond_64_kibibytes(table):
         table.create_entity({**KEYS, "V": b"\xff" * 65537})
 
 
-def test_an_enumeration_is_its_name_and_none_is_nothing(table):
+def test_an_enumeration_is_its_name_and_none_is_absent(table):
     class Colour(Enum):
         RED = 1
 
@@ -197,7 +197,7 @@ def test_an_enumeration_is_its_name_and_none_is_nothing(table):
     assert dict(table.get_entity("p", "r")) == KEYS
 
 
-def test_all_types_in_one_entity_go_round_twice(table):
+def test_all_types_in_one_entity_survive_two_round_trips(table):
     entity = {
         **KEYS,
         "String": "text",
