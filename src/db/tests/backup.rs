@@ -1,4 +1,4 @@
-//! Backups: what they share, what a failure or a power cut leaves of them, what damage comes to.
+//! Backups: shared files, the result of failures and power cuts, and detection of damage.
 
 use std::collections::BTreeSet;
 
@@ -39,7 +39,7 @@ fn backups(fs: &MemFs) -> Backup {
     options(fs).seed(99).open_backup("backups").unwrap()
 }
 
-/// The names of what is stored below `part` of the backups.
+/// The names of the files below `part` of the backups.
 fn stored(fs: &MemFs, part: &str) -> Vec<String> {
     let dir = format!("backups/{part}/");
     fs.paths().into_iter().filter_map(|path| path.strip_prefix(&dir).map(str::to_owned)).collect()
@@ -52,7 +52,7 @@ fn restored(fs: &MemFs, generation: u64) -> Result<Db> {
 
 #[track_caller]
 fn check_restored(fs: &MemFs, generation: u64, expected: &[String], what: &str) {
-    // The image is the caller's; the next restore needs the place.
+    // Restores into a copy of the image, because the next restore needs an empty target.
     let fs = fs.kill_image();
     let db = restored(&fs, generation);
     let db = db.unwrap_or_else(|error| panic!("{what}: {}", error.chain()));
@@ -75,7 +75,7 @@ fn increments_share_files_and_each_comes_back_as_it_was() {
     assert!(second.new_files > 0 && second.new_files < second.files, "{second:?}");
     assert_eq!(after.difference(&before).count() as u64, second.new_files);
     assert!(before.is_subset(&after));
-    // Nothing was written since: nothing is copied.
+    // Nothing was written since, so nothing is copied.
     let third = db.backup("backups").unwrap();
     assert_eq!((third.new_files, third.files, third.seq), (0, second.files, second.seq));
     assert!(first.seq < second.seq);
@@ -107,7 +107,7 @@ fn what_was_restored_goes_on_in_the_same_directory_of_backups() {
     let db = filled(&fs);
     db.backup("backups").unwrap();
     let other = restored(&fs, 1).unwrap();
-    // Both write files, whose numbers may be the same, with as many bytes.
+    // Both write files, possibly with equal numbers and sizes.
     for (db, version) in [(&db, 5), (&other, 6)] {
         fill(db, 400..500, version);
     }
@@ -176,14 +176,14 @@ fn erase(fs: &MemFs, dir: &str) {
     fs.paths().iter().filter(|path| path.starts_with(dir)).for_each(|path| fs.erase(path).unwrap());
 }
 
-/// Three backups with writes between them, a prune that leaves two, and a restore of the second.
+/// Three backups with writes between them, a prune that keeps two, and a restore of the second.
 #[derive(Default)]
 struct History {
-    /// What the database held when a backup was acknowledged.
+    /// The database's content at each acknowledged backup.
     states: Vec<Vec<String>>,
-    /// The first backup may be gone, or is.
+    /// The first backup was, or may have been, pruned.
     pruned: bool,
-    /// How many operations the file system had seen then.
+    /// The number of file operations at each of these times.
     ops: Vec<u64>,
 }
 
@@ -194,7 +194,7 @@ fn small(fs: &MemFs, faulty: &FaultFs) -> Db {
 }
 
 impl History {
-    /// Without a fault: the states are the same in every run.
+    /// A run without a fault, whose states are those of every run.
     fn whole() -> (MemFs, Self) {
         let fs = MemFs::new();
         let faulty = FaultFs::new(Arc::new(fs.clone()));
@@ -229,7 +229,7 @@ impl History {
         backups.restore(2, "restored").map(drop)
     }
 
-    /// Every backup that was acknowledged is there.
+    /// Checks that every acknowledged backup is there.
     #[track_caller]
     fn check(&self, fs: &MemFs, what: &str) {
         if self.states.is_empty() {
@@ -249,7 +249,7 @@ impl History {
         }
     }
 
-    /// What a restore that was cut short left is no database, or a whole one.
+    /// Checks that an interrupted restore left no database, or a complete one.
     #[track_caller]
     fn check_target(&self, fs: &MemFs, what: &str) {
         match options(fs).create_if_missing(false).seed(96).open("restored") {
@@ -273,7 +273,7 @@ fn a_power_cut_at_any_operation_leaves_every_backup_that_was_acknowledged() {
             let image = fs.crash_image_at(op, seed).unwrap();
             let what = format!("operation {op}, seed {seed}");
             history.check(&image, &what);
-            // The next backup goes over what was left.
+            // The next backup succeeds on top of the leftovers.
             let db = open(&image);
             let made = db.backup("backups").unwrap_or_else(|e| panic!("{what}: {}", e.chain()));
             erase(&image, "restored/");
@@ -282,7 +282,7 @@ fn a_power_cut_at_any_operation_leaves_every_backup_that_was_acknowledged() {
     }
 }
 
-/// One operation fails, or all from one on, for every one.
+/// Injects one fault, or faults from one operation on, for every operation.
 fn sweep(kind: FaultKind, sticky: bool) {
     let whole = History::whole().1;
     for n in 0.. {
@@ -334,7 +334,8 @@ fn damage_in_a_backup_is_found_by_verify_and_by_restore() {
     assert_eq!(error.kind(), ErrorKind::Corruption);
     assert!(error.chain().contains(&path), "{}", error.chain());
     assert_eq!(fs.paths().iter().filter(|path| path.starts_with("restored")).count(), 0);
-    // The database has the file still: without the damaged one, the next backup copies it again.
+    // The database still has the file: once the damaged copy is erased, the next backup copies it
+    // again.
     fs.erase(&path).unwrap();
     assert_eq!(backups(&fs).verify().unwrap().problems.len(), 1);
     assert_eq!(db.backup("backups").unwrap().new_files, 1);
@@ -387,7 +388,7 @@ fn a_table_and_a_range_come_back_into_a_database_in_use() {
     assert_eq!(db.engine.reader().incarnation(), incarnation);
     let seen = things.at(&snapshot).scan(range.clone()).into_iter().count();
     assert_eq!(seen, 0, "no snapshot from before sees what came in");
-    // Under another name, all of it.
+    // The whole table, under another name.
     let all = backups.restore_into(1, "things", KeyRange::all(), &db, "again").unwrap();
     let rows = |name: &str| -> Vec<String> {
         let rows = db.table(name).unwrap().scan(KeyRange::all()).into_iter();
@@ -469,14 +470,14 @@ fn backups_and_restores_beside_writers() {
     for number in 2..6 {
         let image = fs.kill_image();
         let copy = restored(&image, number).unwrap();
-        // Each writer's rows were written one after the other: a backup has a beginning of them.
+        // Each writer wrote its rows in order, so a backup has a prefix of them.
         let things = copy.table("things").unwrap();
         assert_eq!(things.scan(KeyRange::partitions("p".."q")).count().unwrap(), 200);
         assert_eq!(copy.tables().unwrap().len() as u64, number);
     }
 }
 
-/// Only what a backup made is removed.
+/// Only files that a backup created are removed.
 #[test]
 fn prune_leaves_what_is_not_of_a_backup() {
     let fs = MemFs::new();

@@ -1,4 +1,4 @@
-//! Rows of the catalog that this build does not write.
+//! Catalog rows that this build does not write.
 
 use super::*;
 use crate::format::names::TableId;

@@ -1,4 +1,4 @@
-//! The change feed held against the database, on file systems in memory.
+//! The change feed compared with the database, on memory file systems.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -11,7 +11,7 @@ use crate::model::Seq;
 use crate::rng::Rng;
 use crate::table::EntityGroup;
 
-/// By table, PartitionKey and RowKey.
+/// Rows by table, PartitionKey and RowKey.
 type State = BTreeMap<String, BTreeMap<(String, String), Entity>>;
 
 fn state(db: &Db) -> State {
@@ -26,7 +26,7 @@ fn keys(entity: &Entity) -> (String, String) {
     (entity.partition_key().to_owned(), entity.row_key().to_owned())
 }
 
-/// Does what a commit says. `range` gives what lies in a range now, for rows that came in.
+/// Applies a commit to `state`; imported rows are read from the range of `of`.
 fn apply(state: &mut State, commit: &Commit, of: &Db) {
     for change in &commit.changes {
         let table = change.table().to_owned();
@@ -67,7 +67,7 @@ fn apply(state: &mut State, commit: &Commit, of: &Db) {
     }
 }
 
-/// Takes all there is now.
+/// Applies all available commits.
 fn drain(changes: &mut Changes, state: &mut State, of: &Db) -> Vec<Position> {
     let mut positions = Vec::new();
     for commit in changes {
@@ -79,7 +79,7 @@ fn drain(changes: &mut Changes, state: &mut State, of: &Db) -> Vec<Position> {
     positions
 }
 
-/// One of the things that move rows about; what it comes to is on the disk afterwards.
+/// Does one random operation on the rows or files, and makes its result durable.
 fn random_step(db: &Db, clock: &ManualClock, rng: &mut Rng, version: u32) {
     let table = db.table_or_create("Things").unwrap();
     let durability = [Durability::Buffered, Durability::Os, Durability::Sync];
@@ -136,7 +136,7 @@ fn replaying_the_feed_gives_the_database_at_every_position() {
                     db.close().unwrap();
                     db = options().open("db").unwrap();
                 }
-                // The feed goes on by its own position, in whatever process.
+                // The feed continues from its own position, in any process.
                 1 => {
                     let reader = options().open_read_only("db").unwrap();
                     let since = changes.position();
@@ -145,7 +145,7 @@ fn replaying_the_feed_gives_the_database_at_every_position() {
                 _ => {}
             }
         }
-        // From the start again, and from somewhere: the same commits, each once, in order.
+        // From the start again, and from a random position: the same commits, each once, in order.
         assert!(seen.iter().is_sorted_by(|a, b| a < b));
         let again: Vec<_> =
             db.changes(start).unwrap().map(|commit| commit.unwrap().position).collect();
@@ -190,12 +190,12 @@ fn what_is_no_longer_kept_is_said_to_be_lost() {
     };
     lost(slow.next().unwrap().unwrap_err());
     lost(db.changes(since).unwrap_err());
-    // What came after the flush is there.
+    // Commits after the flush are there.
     let oldest = db.oldest_position().unwrap();
     assert_eq!(oldest, db.position());
     table.insert(row(3, 0)).unwrap();
     assert_eq!(db.changes(oldest).unwrap().count(), 1);
-    // A position of another history, or of one that went on elsewhere.
+    // A position of another database, or of one that continued elsewhere.
     let other = options(&MemFs::new()).seed(9).open("db").unwrap();
     assert_eq!(other.changes(since).unwrap_err().kind(), ErrorKind::ChangesLost);
     let (seq, text) = (since.seq().0, since.to_string());
@@ -204,7 +204,7 @@ fn what_is_no_longer_kept_is_said_to_be_lost() {
     assert_eq!(db.changes(later).unwrap_err().kind(), ErrorKind::ChangesLost);
 }
 
-/// A position that a writer gave out is not lost because others do not see the commit yet.
+/// A position returned by a writer is not lost just because readers do not see its commit yet.
 #[test]
 fn a_position_that_is_not_durable_yet_is_waited_for() {
     let fs = MemFs::new();
@@ -246,7 +246,7 @@ fn as_much_is_kept_as_was_asked_for() {
         assert_eq!(puts, expected, "{bytes} bytes, {age} s");
         assert_eq!(db.verify().unwrap().problems, Vec::<String>::new());
         drop((db, table));
-        // Opening takes none of them for a leftover, and a flush that is told to keep nothing removes them.
+        // Opening takes none of them for a leftover, and a flush without retention removes them.
         let db = open(&fs);
         assert_eq!(db.opened().orphans, 0);
         db.table("things").unwrap().insert(row(6, 0)).unwrap();
@@ -316,7 +316,8 @@ fn imported_ranges_are_in_the_feed_in_their_place() {
     assert_eq!(all().filter(of_import).count(), 2);
 }
 
-/// The log before has ended when the rows come in, goes with a flush after that, and the next one has no commit yet.
+/// The previous log ended before the import and is removed by a later flush, and the next log has
+/// no commit yet.
 #[test]
 fn an_import_between_two_logs_is_not_forgotten_with_the_first() {
     let fs = MemFs::new();
@@ -348,13 +349,14 @@ fn an_import_between_two_logs_is_not_forgotten_with_the_first() {
     note("behind");
     assert_eq!(given(&db), [true, false]);
     assert_eq!(given(&options(&fs).open_read_only("db").unwrap()), [true, false]);
-    // It goes when all that could ask for it is lost.
+    // It is removed when every position before it is lost.
     db.flush().unwrap();
     assert_eq!(db.changes(since).unwrap_err().kind(), ErrorKind::ChangesLost);
     assert!(db.engine.reader().pin().version.imports.is_empty());
 }
 
-/// Weak commits put numbers aside, which nobody has after a kill: who has seen the last commit has seen everything.
+/// After a kill, the Seqs that weak commits had reserved are unused: a reader of the last commit
+/// has missed nothing.
 #[test]
 fn after_a_kill_the_feed_goes_on_where_readers_stand() {
     let fs = MemFs::new();
@@ -377,7 +379,7 @@ fn after_a_kill_the_feed_goes_on_where_readers_stand() {
     }
 }
 
-/// Who is given a commit and fails is given it again.
+/// A commit that a consumer failed to process is delivered again.
 #[test]
 fn what_a_consumer_failed_at_comes_again() {
     let fs = MemFs::new();
@@ -426,7 +428,8 @@ fn no_power_cut_takes_back_what_was_in_the_feed() {
             let recovered = options(&image).open("db").unwrap();
             let there: Vec<_> = recovered.changes(start).unwrap().map(Result::unwrap).collect();
             assert!(there.starts_with(&given), "seed {seed}, step {step}");
-            // Whoever went on from the last position misses nothing and gets nothing twice.
+            // A consumer that continues from the last position misses no commit and gets none
+            // twice.
             let since = given.last().map_or(start, |commit: &Commit| commit.position);
             let rest: Vec<_> = recovered.changes(since).unwrap().map(Result::unwrap).collect();
             assert_eq!(rest, there[given.len()..], "seed {seed}, step {step}");
@@ -434,14 +437,14 @@ fn no_power_cut_takes_back_what_was_in_the_feed() {
     }
 }
 
-/// A commit, whatever case is known of the names of tables.
+/// A commit, independent of the case of table names.
 type Told = (Position, String);
 
 fn told(commit: Commit) -> Told {
     (commit.position, format!("{:?}", commit.changes).to_lowercase())
 }
 
-/// What the writer does while others look on; all that it had in its feed, if that is kept.
+/// The writer's operations while others read; returns the full content of its feed if that is kept.
 fn looked_on(db: Db, open: &dyn Fn() -> Db, clock: &ManualClock, rng: &mut Rng) -> Vec<Told> {
     let mut db = db;
     let mut all = Vec::new();
@@ -466,7 +469,8 @@ fn looked_on(db: Db, open: &dyn Fn() -> Db, clock: &ManualClock, rng: &mut Rng) 
     all
 }
 
-/// What others see between any two operations of the writer, and what a power cut leaves there.
+/// The state that others see between any two operations of the writer, and the state after a power
+/// cut at that moment.
 #[test]
 fn at_every_operation_others_see_what_is_durable_and_the_feed_goes_on_without_a_gap() {
     for (seed, kept) in [(0, 1 << 30), (1, 1 << 30), (2, 8 << 10)] {
@@ -532,7 +536,7 @@ fn positions_have_a_text_that_is_read_back() {
     }
 }
 
-/// A cursor that was read once and never committed goes on where it began, or says what is lost.
+/// A cursor that was read but never committed continues from its start, or reports the loss.
 #[test]
 fn a_cursor_begins_where_it_was_read_first() {
     let fs = MemFs::new();
@@ -552,7 +556,7 @@ fn a_cursor_begins_where_it_was_read_first() {
     assert_eq!(cursor.changes().map(drop).unwrap_err().kind(), ErrorKind::ChangesLost);
 }
 
-/// Commits of other tables that were acknowledged while rows were written for an import are as durable as it is.
+/// Commits to other tables that were acknowledged during an import are as durable as the import.
 #[test]
 fn a_power_cut_leaves_no_import_without_what_was_before_it() {
     let fs = MemFs::new();

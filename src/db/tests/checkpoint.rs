@@ -1,10 +1,10 @@
-//! Copies of a database in use: whose they are, what a failure or a power cut leaves of them.
+//! Copies of a database in use: their identity, and the result of failures and power cuts.
 
 use super::*;
 use crate::error::Result;
 use crate::fs::{Fault, FaultFs, FaultKind, OpKind};
 
-/// A database with two tables, rows in files and rows in memory, a deleted span and a gate.
+/// A database with two tables, rows in files and in memory, a deleted span and a gate.
 fn filled(options: Options) -> Db {
     let db = options.open("db").unwrap();
     let (things, others) = (db.create_table("things").unwrap(), db.create_table("others").unwrap());
@@ -35,7 +35,7 @@ fn incarnation(db: &Db) -> (u128, u64) {
     (identity.database, identity.incarnation)
 }
 
-/// What is in `copy`: nothing that opens, or all of `expected`.
+/// Checks that `copy` is not a database or has all of `expected`; true if it opens.
 #[track_caller]
 fn check_copy(fs: &MemFs, expected: &[String], what: &str) -> bool {
     match options(fs).create_if_missing(false).seed(8).open("copy") {
@@ -79,7 +79,7 @@ fn where_files_cannot_be_linked_they_are_copied_and_synced() {
     for seed in 0..5 {
         assert!(check_copy(&memory.crash_image(seed), &content(&db), "copied"));
     }
-    // A damaged copy is its own affair.
+    // Damage to the copy does not affect the database.
     let path = memory.paths().into_iter().find(|p| p.starts_with("copy/") && p.ends_with(".sst"));
     memory.flip(path.unwrap(), 100, 1).unwrap();
     assert_eq!(db.verify().unwrap().problems, Vec::<String>::new());
@@ -106,7 +106,7 @@ fn a_power_cut_at_any_operation_leaves_no_copy_or_a_whole_one() {
     assert!(none > 10 && whole > 0, "{none} {whole}");
 }
 
-/// One operation fails, or all from one on.
+/// Injects one fault, or faults from one operation on.
 fn sweep(sticky: bool) {
     for n in 0.. {
         let memory = MemFs::new();
@@ -158,7 +158,7 @@ fn an_import_is_copied_with_all_that_was_committed_before_it_only() {
         }
     })
     .unwrap();
-    // What was imported is in files, and what was committed before it in memory.
+    // Imported rows are in files, but rows committed before them in memory.
     assert!(!db.engine.reader().pin().is_a_prefix());
     db.checkpoint("copy").unwrap();
     assert!(db.engine.reader().pin().is_a_prefix());

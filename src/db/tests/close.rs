@@ -1,4 +1,4 @@
-//! Closing, and what other handles and threads do meanwhile and afterwards.
+//! Closing, and operations of other handles and threads during and after it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn a_close_gives_back_what_was_allocated_ahead() {
         let db = options(&fs).open("db").unwrap();
         let table = db.table_or_create("things").unwrap();
         table.upsert(row(round, 0)).unwrap();
-        // The next log is prepared.
+        // Prepares the next log.
         while db.step(Duration::ZERO) {}
         let open = lengths(&fs);
         db.close().unwrap();
@@ -91,7 +91,7 @@ fn who_only_reads_after_a_close_writes_nothing() {
         db.close().unwrap();
         assert_eq!(writes.map(|op| fs.count(op)), [0; 8]);
     }
-    // The first commit begins a log, and is durable like any other; so is a close behind it.
+    // The first commit creates a log and is durable like any other; so is a following close.
     for i in 2..5 {
         let db = reopen();
         db.table("things").unwrap().insert(row(i, 0)).unwrap();
@@ -107,7 +107,7 @@ fn who_only_reads_after_a_close_writes_nothing() {
     }
 }
 
-/// With a time to live there is a clock to write down; at a close not for less than an hour.
+/// A time to live requires clock records; a close writes one only if an hour has passed.
 #[test]
 fn who_only_reads_rows_that_expire_writes_nothing_but_the_clock() {
     let memory = MemFs::new();
@@ -149,7 +149,7 @@ fn a_close_whose_last_sync_failed_is_made_durable_before_the_first_commit() {
     let manifest = memory.paths().into_iter().find(|path| path.contains("MANIFEST")).unwrap();
     fs.arm(Fault::new(FaultKind::Eio).on(OpKind::Sync).on_path(&manifest));
     assert!(db.close().is_err());
-    // The system still shows what it gave up.
+    // The operating system still returns the unsynced data.
     let db = open(&memory);
     db.table("things").unwrap().insert(row(3, 0)).unwrap();
     db.flush().unwrap();
@@ -176,7 +176,7 @@ fn a_change_of_files_after_a_close_is_closed_like_any_other() {
     let db = open(&fs.kill_image());
     assert_eq!((db.opened().replayed, db.opened().orphans), (0, 0));
     assert_eq!(db.table("things").unwrap().scan(KeyRange::all()).into_iter().count(), 3);
-    // The new log vouches for the edit of the merge.
+    // The new log covers the edit of the compaction.
     let image = fs.kill_image();
     let len = fs.len(&manifest).unwrap();
     let opens = (64..len).step_by(8).filter(|len| {
@@ -213,7 +213,7 @@ fn trap_51_a_death_during_a_close_leaves_a_log_that_the_next_opening_syncs() {
     }
 }
 
-/// The file that an opening of `fs` names as damaged, and where.
+/// The file, and the offset, that opening `fs` reports as damaged.
 fn damage(fs: &MemFs) -> (String, u64) {
     let error = options(fs).open("db").unwrap_err();
     let corruption = error.corruption().expect("damage");
@@ -232,7 +232,8 @@ fn damage_behind_a_clean_close_is_named_where_it_is() {
     let image = fs.kill_image();
     image.flip(&log, 70, 1).unwrap();
     assert_eq!(damage(&image), (log, 64));
-    // A manifest cut back to where it names a log that is gone: the last record of the other one says so.
+    // A manifest cut back to where it refers to a removed log: the last record of the other log
+    // proves it.
     let manifest = fs.paths().into_iter().find(|path| path.contains("MANIFEST")).unwrap();
     let named = (64..fs.len(&manifest).unwrap()).step_by(8).map(|len| {
         let image = fs.kill_image();
@@ -257,7 +258,7 @@ fn trap_51_a_closed_log_that_was_cut_is_missed_behind_the_log_of_a_session_that_
     db.close().unwrap();
     let log = fs.paths().into_iter().filter(|path| path.ends_with(".wal")).max().unwrap();
     let mut cut = 0;
-    // Behind its records there is only reserved space.
+    // After its records there is only reserved space.
     for len in 0..1024 {
         let image = fs.kill_image();
         image.truncate(&log, len).unwrap();
@@ -286,7 +287,7 @@ fn a_dropped_database_can_be_opened_again_at_once() {
 fn a_checkpoint_goes_on_with_numbers_of_its_own() {
     let fs = MemFs::new();
     let db = open(&fs);
-    // More ranges than numbers are reserved at a time.
+    // More ranges than numbers that are reserved at a time.
     for i in 0..100 {
         let table = db.create_table(&format!("table{i}")).unwrap();
         table.insert(row(i, 0)).unwrap();
@@ -337,7 +338,8 @@ fn trap_27_a_full_disk_keeps_nobody_from_syncing_and_closing() {
     table.insert(row(rows, 0)).unwrap();
 }
 
-/// A log that no space can be reserved in takes no more records: also none that would fit what is reserved.
+/// If space in a log cannot be reserved, it accepts no more records, not even ones that fit into
+/// the reserved space.
 #[test]
 fn trap_01_a_failed_reservation_ends_writing_for_weak_commits_too() {
     for in_the_background in [false, true] {
@@ -347,7 +349,7 @@ fn trap_01_a_failed_reservation_ends_writing_for_weak_commits_too() {
         let db = options.open("db").unwrap();
         let table = db.create_table("things").unwrap().with_durability(Durability::Buffered);
         table.insert(row(0, 0)).unwrap();
-        // The next log is there, so that the only reservation to come is one in this log.
+        // The next log exists, so that the only further reservation is one in this log.
         while db.step(Duration::ZERO) {}
         fs.arm(Fault::new(FaultKind::Eio).on(OpKind::Allocate).on_path(".wal"));
         let large = |i: u32| table.insert(row(i, 0).with("Filler", vec![7; 20_000]));

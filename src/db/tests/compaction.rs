@@ -1,4 +1,5 @@
-//! Compaction as the library sees it: bounded jobs, many small tables, deletions that go.
+//! Compaction through the library's interface: bounded jobs, many small tables, and tombstones that
+//! are dropped.
 
 use std::time::Duration;
 
@@ -17,7 +18,7 @@ fn steps(db: &Db) {
     panic!("background work goes on");
 }
 
-/// Rows of one partition in an order that is neither ascending nor descending.
+/// Row numbers in an order that is neither ascending nor descending.
 fn scattered(count: u32) -> impl Iterator<Item = u32> {
     (0..count).map(move |i| i * 7_919 % count)
 }

@@ -1,4 +1,4 @@
-//! Copies from table to table: what is copied, what is reported, and an end at every file operation.
+//! Copies between tables: copied rows, reported rows, and interruption at every file operation.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::db::{CopyJob, CopyProblemKind, CopySummary};
 use crate::table::Table;
 
-/// Flights by carrier and number; the year is a property, and so is the number.
+/// Flights by carrier and number, with year and number as properties.
 fn flights(db: &Db, count: u32) -> Table {
     let table = db.table_or_create("flights").unwrap();
     for i in 0..count {
@@ -130,7 +130,7 @@ fn a_row_that_was_written_meanwhile_is_not_deleted() {
         summary.problems.iter().map(|p| (p.source.1.as_str(), &*p.message)).collect();
     let deleted = ("0026", "somebody deleted it in the meantime");
     assert_eq!(told, [deleted, ("0029", "somebody wrote it in the meantime")]);
-    // The target's is the older one now.
+    // The row in the target is now the older one.
     let mut again = CopyJob::new(&source, &target).then_delete(true);
     check(&again.run().unwrap(), &[("rows", 1), ("conflicts", 1)]);
 }
@@ -175,7 +175,8 @@ fn within_a_table_rows_in_place_stay_and_the_rest_moves() {
     assert!(content(&table).keys().all(|(pk, _)| pk == "2013" || pk == "2014"));
 }
 
-/// A row in the way of another is to be moved itself, or cannot be: it is not what `replace` is for.
+/// `replace` is not for a row at the new key of another: that row must be moved itself, or cannot
+/// be.
 #[test]
 fn within_a_table_nothing_is_replaced_but_copies() {
     let db = open(&MemFs::new());
@@ -195,28 +196,29 @@ fn within_a_table_nothing_is_replaced_but_copies() {
     let counts = [("rows", 2), ("conflicts", 1), ("refused", 1)];
     check(&job().run().unwrap(), &counts);
     assert_eq!((value("a", "1"), value("p2", "2")), (Some(1), Some(2)));
-    // One that moves on makes room for the next run.
+    // A row that is moved away frees its key for the next run.
     put("p2", "2", "3", 2);
     let counts = [("rows", 2), ("copied", 1), ("deleted", 1), ("conflicts", 1)];
     check(&job().run().unwrap(), &counts);
     let counts = [("rows", 2), ("copied", 1), ("in_place", 1), ("deleted", 1)];
     check(&job().run().unwrap(), &counts);
     assert_eq!((value("p2", "2"), value("p3", "3")), (Some(1), Some(2)));
-    // An older copy is.
+    // An older copy is replaced.
     put("a", "1", "2", 4);
     let counts = [("rows", 3), ("replaced", 1), ("in_place", 2), ("deleted", 1)];
     check(&job().run().unwrap(), &counts);
     assert_eq!((value("a", "1"), value("p2", "2")), (None, Some(4)));
 }
 
-/// Small memtables: a few batches fill one. Copies are made later than what they are copies of, also by another database's clock.
+/// A memtable of a few batches. Copies are newer than their originals, even by the other database's
+/// clock.
 fn fat(fs: &MemFs, path: &str, durability: Durability) -> Db {
     let later = u64::from(path == "archive") * 1_000_000;
     let options = options(fs).clock(Arc::new(ManualClock::new(NOW + later)));
     options.durability(durability).memtable_bytes(16 << 10).open(path).unwrap()
 }
 
-/// Archives what is of 2013, whatever was done before.
+/// Archives the rows of 2013, whatever happened before.
 fn archive(fs: &MemFs, paths: [&str; 2], durability: Durability) -> Option<CopySummary> {
     let source = fat(fs, paths[0], durability);
     let other = (paths[0] != paths[1]).then(|| fat(fs, paths[1], durability));
@@ -234,7 +236,8 @@ fn archive(fs: &MemFs, paths: [&str; 2], durability: Durability) -> Option<CopyS
     summary.ok()
 }
 
-/// Every row is in the source, under the key of its copy in the target, or in both; `true`: in the target alone.
+/// Checks that each row is in the source, in the target under its copy's key, or in both; if
+/// `is_over`, only in the target.
 #[track_caller]
 fn check_union(fs: &MemFs, paths: [&str; 2], is_over: bool, what: &str) {
     let source = open_at(fs, paths[0]);
@@ -267,8 +270,8 @@ fn open_at(fs: &MemFs, path: &str) -> Db {
     options(fs).open(path).unwrap()
 }
 
-/// An archive step that ends at any file operation, by a power cut or by a kill, loses nothing and repeats nothing; run
-/// again, perhaps to another sudden end, and once more, it is done.
+/// An archive step that a power cut or kill interrupts at any file operation loses and repeats
+/// nothing. A second run, possibly interrupted too, and a third complete it.
 #[test]
 fn an_archive_step_may_end_at_every_operation() {
     let mut images = 0;
@@ -293,7 +296,7 @@ fn an_archive_step_may_end_at_every_operation() {
                 image.record();
                 archive(&image, paths, durability).unwrap();
                 check_union(&image, paths, true, &what);
-                // The second run ends somewhere as well, and a third one finishes.
+                // The second run is interrupted as well, and a third one finishes.
                 let (first, last) = image.recorded().into_inner();
                 let again = first + op * 7 % (last - first + 1);
                 let second = image.crash_image_at(again, op).unwrap();
@@ -306,7 +309,8 @@ fn an_archive_step_may_end_at_every_operation() {
     assert!(images > 500, "{images} images");
 }
 
-/// The row of the target is the copy of a row that was archived before: this one has the same properties under its key.
+/// The row in the target is the copy of a row archived earlier: this row has the same properties
+/// and target key.
 #[test]
 fn a_row_that_was_never_archived_is_not_deleted_for_an_equal_one() {
     let db = open(&MemFs::new());

@@ -1,5 +1,5 @@
-//! Power cuts at every file operation of one history with mixed durabilities, switches of logs and a dropped table;
-//! and again during the recovery, and after it.
+//! Power cuts at every file operation of one history with mixed durabilities, switches of logs and
+//! a dropped table; and again during and after the recovery.
 
 use std::collections::BTreeMap;
 
@@ -8,15 +8,16 @@ use crate::error::Result;
 use crate::model::{ETag, Seq};
 use crate::table::EntityGroup;
 
-/// By table and row key: value and ETag.
+/// Value and ETag, by table and row key.
 type Content = BTreeMap<(String, String), (i32, Seq)>;
 
-/// What was done, and what each commit made of the content.
+/// The operations that were done, and the content after each commit.
 struct History {
     fs: MemFs,
-    /// After so many commits; the first is empty.
+    /// The content by number of commits; the first is empty.
     states: Vec<Content>,
-    /// When it was acknowledged (file operations), up to which commit, and how durable.
+    /// Each acknowledgement: its time in file operations, the number of commits, and their
+    /// durability.
     acknowledged: Vec<(u64, usize, Durability)>,
     last: Seq,
 }
@@ -28,7 +29,7 @@ fn big(table: usize, key: usize, value: i32) -> Entity {
         .with("Filler", vec![value as u8; 9000])
 }
 
-/// The content, a table that is there as a row of its own.
+/// The content, with each table as an additional row.
 fn content(db: &Db) -> Result<Content> {
     let mut content = Content::new();
     for name in db.tables()? {
@@ -128,14 +129,15 @@ impl History {
         self.acknowledged.push((self.fs.ops(), self.states.len() - 1, durability));
     }
 
-    /// How many commits must be there after an end at operation `op` that took what is weaker than `durability`.
+    /// The minimum number of commits after an end at operation `op` that loses everything weaker
+    /// than `durability`.
     fn floor(&self, op: u64, durability: Durability) -> usize {
         let counted =
             self.acknowledged.iter().filter(|(at, _, how)| *at <= op && *how >= durability);
         counted.map(|(_, commits, _)| *commits).max().unwrap_or(0)
     }
 
-    /// Opens what was left; the content must be that after some commits, `floor` at least.
+    /// Opens the image; the content must be that after some number of commits, at least `floor`.
     #[track_caller]
     fn check(&self, image: &MemFs, floor: usize, what: &str) -> (Db, Content) {
         let clock = Arc::new(ManualClock::new(NOW - 1_000_000_000));
@@ -148,7 +150,7 @@ impl History {
     }
 }
 
-/// Writes one more synced commit, after which nothing that is there may be lost any more.
+/// Makes one more synced commit, after which nothing that is there may be lost.
 #[track_caller]
 fn go_on(db: &Db, found: &Content, last: Seq, what: &str) -> Content {
     let table = db.table_or_create("more").unwrap();
@@ -162,7 +164,7 @@ fn go_on(db: &Db, found: &Content, last: Seq, what: &str) -> Content {
 fn trap_54_mixed_durabilities_leave_no_hole_at_any_operation_twice() {
     let history = History::run();
     for op in history.fs.recorded() {
-        // Two of three moments see a power cut, the others the end of the process.
+        // Two of three moments are power cuts, the others kills of the process.
         let is_power = op % 3 < 2;
         let what = format!("operation {op}");
         let (image, durability) = if is_power {
@@ -170,20 +172,20 @@ fn trap_54_mixed_durabilities_leave_no_hole_at_any_operation_twice() {
         } else {
             (history.fs.kill_image_at(op).unwrap(), Durability::Os)
         };
-        // Only numbers that somebody may have seen.
+        // Only Seqs that may have been returned to a caller.
         let seen = history.states[history.floor(op, Durability::Buffered)].values();
         let seen = seen.map(|(_, seq)| *seq).max().unwrap_or(Seq::ZERO);
         image.record();
         let (db, found) = history.check(&image, history.floor(op, durability), &what);
         let opened = image.ops();
         let more = go_on(&db, &found, seen, &what);
-        // In the middle of recovery, the first promise still holds.
+        // The original guarantee holds in the middle of the recovery, too.
         let first = *image.recorded().start();
         let again = first + op % (opened - first + 1);
         let second = image.crash_image_at(again, op).unwrap();
         let floor = history.floor(op, Durability::Sync);
         history.check(&second, floor, &format!("{what}, again at {again}"));
-        // After an acknowledged commit on top, everything that it stands on holds.
+        // An acknowledged commit makes everything before it durable.
         let db = open(&image.crash_image(op));
         assert_eq!(content(&db).unwrap(), more, "{what}, after going on");
     }
@@ -216,7 +218,7 @@ fn trap_18_the_ceiling_of_numbers_outlives_the_log_that_names_it() {
     for i in 0..12 {
         last = table.upsert(big(0, i, i as i32)).unwrap().seq_of();
     }
-    // The first log goes; the second holds weak commits only.
+    // The first log is removed; the second holds weak commits only.
     db.flush().unwrap();
     for i in 0..3 {
         last = table.upsert(big(0, i, i as i32)).unwrap().seq_of();

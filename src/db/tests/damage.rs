@@ -1,4 +1,4 @@
-//! A damaged table file: what still works, that it stays, and how it is healed.
+//! A damaged table file: the reads that still work, its quarantine, and how it is healed.
 
 use std::path::Path;
 
@@ -25,7 +25,7 @@ fn tables_of(fs: &MemFs, dir: &str) -> Vec<String> {
     fs.paths().into_iter().filter(is_table).collect()
 }
 
-/// Changes the bytes of one file alone: a checkpoint may share them by a link.
+/// Changes the bytes of one file only: a checkpoint may share them by a hard link.
 fn damage(fs: &MemFs, path: &str, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = fs.read(path).unwrap();
     change(&mut bytes);
@@ -37,8 +37,8 @@ fn flip(fs: &MemFs, path: &str) {
     damage(fs, path, |bytes| bytes[300] ^= 1);
 }
 
-/// Three table files: a run of rows 0 to 2,999, and young ones that supersede every other row, and delete every
-/// third one.
+/// Three table files: a run of rows 0 to 2,999, and young files that replace every second row and
+/// delete every third.
 fn layered(fs: &MemFs) -> Db {
     let db = options(fs).run_file_bytes(1 << 20).memtable_bytes(4 << 20).open("db").unwrap();
     let table = db.create_table("things").unwrap();
@@ -61,7 +61,7 @@ fn expected(i: u32) -> Option<i32> {
     (!i.is_multiple_of(3)).then_some(i32::from(i.is_multiple_of(2)))
 }
 
-/// Every row is right or damaged; how many are damaged.
+/// Checks that every row is right or damaged; returns the number of damaged rows.
 fn damaged_rows(db: &Db) -> usize {
     let table = db.table("things").unwrap();
     let is_damaged = |i: &u32| match table.get(&format!("p{}", i % 7), &format!("{i:06}")) {
@@ -85,7 +85,7 @@ fn trap_28_a_damaged_file_stays_and_everything_else_goes_on() {
     db.close().unwrap();
     drop(other);
     let files = tables_of(&fs, "db");
-    // The newest of them deletes: what it hides must not come back.
+    // The newest file has deletions: the rows that they hide must not reappear.
     let newest = files.last().unwrap();
     flip(&fs, newest);
     let db = options(&fs).open("db").unwrap();
@@ -132,7 +132,7 @@ fn a_file_that_is_gone_answers_in_its_keys_and_its_neighbours_are_kept() {
     assert!(fs.paths().contains(&"db/000999.sst".to_owned()), "it might be what is left of it");
 }
 
-/// Of each file in turn one byte in a block of rows is flipped, another is cut, a third is gone.
+/// One file has a flipped byte in a block of rows, another is truncated, a third is missing.
 #[test]
 fn damaged_files_are_healed_from_a_checkpoint_while_in_use() {
     let fs = MemFs::new();
@@ -148,7 +148,7 @@ fn damaged_files_are_healed_from_a_checkpoint_while_in_use() {
     let db = options(&fs).open("db").unwrap();
     let before = db.table("things").unwrap().scan(KeyRange::all()).into_iter().next();
     assert!(before.unwrap().is_err());
-    // A file of the right number and size, and another id, is of no use; nor is one that is damaged itself.
+    // Neither a file of the right number and size with another id, nor a damaged one, is used.
     let nothing = db.heal(None, "nothing", |_| ()).unwrap_err();
     assert_eq!(nothing.kind(), ErrorKind::NotFound);
     let mut read = 0;
@@ -188,7 +188,7 @@ fn a_copy_that_is_damaged_or_another_file_heals_nothing() {
     assert_eq!((report.files.len(), report.is_healed()), (1, false));
     assert!(report.files[0].why.as_ref().unwrap().contains("damaged"), "{report:?}");
     assert_eq!(damaged_rows(&db), damaged);
-    // The same number in another database is another file.
+    // A file with the same number in another database is a different file.
     let other = options(&fs).seed(99).open("other").unwrap();
     other.create_table("things").unwrap();
     other.checkpoint("elsewhere").unwrap();
@@ -214,7 +214,7 @@ fn a_database_whose_catalog_is_damaged_is_healed_before_it_is_opened() {
     assert_eq!(damaged_rows(&options(&fs).open("db").unwrap()), 0);
 }
 
-/// Heal, and the machine stops at any moment: damaged or healed, never wrong.
+/// A power cut at any moment of healing leaves the file damaged or healed, never wrong.
 #[test]
 fn a_crash_while_healing_loses_nothing() {
     let fs = MemFs::new();
@@ -237,7 +237,7 @@ fn a_crash_while_healing_loses_nothing() {
     }
 }
 
-/// What a job copies is checked as it is on disk, also where a reader has checked it before.
+/// A compaction checks its input as it is on disk, even blocks that a reader has checked before.
 #[test]
 fn trap_23_damage_behind_a_readers_back_is_not_copied() {
     for mode in [crate::options::IoMode::Mmap, crate::options::IoMode::Pread] {
@@ -248,7 +248,7 @@ fn trap_23_damage_behind_a_readers_back_is_not_copied() {
         assert_eq!(damaged_rows(&db), 0);
         let file = tables_of(&fs, "db").pop().unwrap();
         flip(&fs, &file);
-        // Only the file is damaged, and maybe the map: jobs read the file, or that.
+        // The file is damaged, and possibly the map, too: jobs read one of the two.
         match db.compact() {
             Err(error) => assert_eq!(error.kind(), ErrorKind::Corruption),
             Ok(()) => assert_eq!(damaged_rows(&db), 0),
@@ -256,7 +256,7 @@ fn trap_23_damage_behind_a_readers_back_is_not_copied() {
     }
 }
 
-/// A block that this build cannot unpack is no damage: with another build nothing is lost.
+/// A block that this build cannot decompress is not damaged: another build can read it.
 #[test]
 fn trap_23_what_this_build_cannot_read_is_not_repaired_away() {
     let fs = MemFs::new();
@@ -286,8 +286,8 @@ fn trap_23_what_this_build_cannot_read_is_not_repaired_away() {
     assert!(options(&fs).create_if_missing(false).open("repaired").is_err());
 }
 
-/// Rows that came back into a place where all was deleted are older than the deletion: without a whole manifest nothing
-/// says which of the two is newer, and none is lost in silence.
+/// Restored rows are older than the deletion of their span. Without a complete manifest nothing
+/// shows which of the two is newer, and none is lost silently.
 #[test]
 fn with_a_doubted_manifest_restored_rows_are_suspect_and_not_gone() {
     let fs = MemFs::new();
@@ -316,7 +316,8 @@ fn with_a_doubted_manifest_restored_rows_are_suspect_and_not_gone() {
     assert!(doubted > 10, "{doubted}");
 }
 
-/// A log that was closed is read to where the next one says that it ends, and one that is kept for the change feed as well.
+/// A closed log is read up to the end that the next one records, and so is one that is kept for the
+/// change feed.
 #[test]
 fn verify_finds_damage_in_closed_logs_and_in_kept_ones() {
     for is_kept in [false, true] {
@@ -339,7 +340,7 @@ fn verify_finds_damage_in_closed_logs_and_in_kept_ones() {
     }
 }
 
-/// What a log that is kept has, and table files have no more, is not worth more than what they have.
+/// Old versions in a kept log, which table files no longer have, do not override the table files.
 #[test]
 fn salvage_takes_nothing_from_kept_logs_of_a_sound_database() {
     let fs = MemFs::new();
@@ -360,8 +361,8 @@ fn salvage_takes_nothing_from_kept_logs_of_a_sound_database() {
     assert_eq!((report.found.get("live"), report.found.get("suspect")), (Some(&16), None));
 }
 
-/// Two versions of a key, blocks of one row: the newer is lost, and what is behind the older. The key between the two gaps
-/// is in both.
+/// Two versions of a key, in blocks of one row. The newer version is lost, and so are the rows
+/// after the older one. The key between the two gaps is in both.
 #[test]
 fn the_last_key_before_a_second_gap_is_suspect_for_the_first() {
     let fs = MemFs::new();

@@ -28,7 +28,7 @@ fn table() -> Table {
     Db::open_in_memory().unwrap().create_table("parts").unwrap()
 }
 
-/// Compares what `read` says of every row with what the entity says of the name.
+/// Checks that `read` agrees with the entity's property `name`.
 #[track_caller]
 fn same<'e, T: FromValue<'e> + PartialEq + fmt::Debug>(
     read: Result<T, ErrorKind>,
@@ -50,7 +50,7 @@ fn what_is_decoded_is_what_the_entity_says() {
         }
         table.insert(entity).unwrap();
     }
-    // In an order of its own, with a name that no row has.
+    // In a different order, with a name that no row has.
     let mut decoder = RowDecoder::new(["C", "A", "X", "B"]);
     let check = |row: &RowView<'_>, decoder: &mut RowDecoder<4>| {
         let entity = row.to_entity().unwrap();
@@ -106,7 +106,7 @@ fn what_does_not_fit_is_named() {
     table.insert(Entity::new("p", "r").with("Price", 0.5).with("Stock", 3)).unwrap();
     let read = |row: &RowView<'_>| {
         let mut decoder = RowDecoder::new(["Stock", "Price"]);
-        // Whole numbers widen, as they do for an entity.
+        // Whole numbers are widened, as for an entity.
         assert_eq!(decoder.decode::<(i64, f64)>(row)?, (3, 0.5));
         assert_eq!(decoder.decode::<(f64, f64)>(row)?, (3.0, 0.5));
         let error = decoder.decode::<(i32, i32)>(row).unwrap_err();

@@ -1,4 +1,4 @@
-//! Commits that wait for company, and one thread that does all work in the background.
+//! Delayed commits, and a single thread for all background work.
 
 #![expect(clippy::disallowed_methods, reason = "tests have threads of their own")]
 
@@ -60,7 +60,7 @@ fn who_waits_for_company_goes_with_the_next_sync() {
     let fs = MemFs::new();
     let options = options(&fs).background(Background::Threads);
     let db = options.max_commit_delay(Duration::from_secs(24 * 3600)).open("db").unwrap();
-    // What changes tables waits for nobody.
+    // Changes of tables are not delayed.
     let table = db.create_table("things").unwrap();
     let before = db.stats().get("commits").unwrap();
     let writer = std::thread::spawn(move || table.upsert(row(1, 1)).unwrap());

@@ -1,4 +1,4 @@
-//! What subscribers of `tracing` are told.
+//! Events for subscribers of `tracing`.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -11,7 +11,7 @@ use tracing::{Event, Metadata, Subscriber};
 
 use super::*;
 
-/// Keeps the fields of every event of the engine, and its level as one of them.
+/// Keeps the fields of every event of the engine, with the level as an additional field.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Vec<BTreeMap<String, String>>>>);
 
@@ -53,7 +53,7 @@ impl Subscriber for Kept {
 }
 
 impl Kept {
-    /// What was told since the last call, by name.
+    /// The events since the last call, by name.
     fn take(&self) -> Vec<(String, BTreeMap<String, String>)> {
         let all = std::mem::take(&mut *self.0.lock().unwrap());
         all.into_iter().map(|fields| (fields["event"].clone(), fields)).collect()
@@ -80,16 +80,18 @@ fn live(fs: &MemFs) -> Db {
     while db.step(Duration::ZERO) {}
     db.checkpoint("copy").unwrap();
     assert_eq!(table.query("I ge 2990").unwrap().count().unwrap(), 10);
-    // One thread does not come to a stall by itself.
+    // One thread cannot stall by itself.
     table.engine.writer().stalled("ranges", Duration::from_micros(7));
     db
 }
 
-/// A database's life on one thread, told to one subscriber; the documented fields are there, and no others.
+/// A database's life on one thread, with one subscriber: the documented fields are there, and no
+/// others.
 #[test]
 fn a_life_is_told_with_causes_and_sizes() {
-    // Where there is one subscriber only, whoever meets an event first settles whether anybody listens, and asks his own
-    // thread: other tests have none. So there are more, and every event has been met when it counts.
+    // With one subscriber only, tracing caches the interest of the thread that first meets an
+    // event, and other tests' threads have no subscriber. Therefore there are more subscribers, and
+    // every event has been met before it counts.
     let _others = [(), ()].map(|()| tracing::Dispatch::new(Kept::default()));
     tracing::subscriber::with_default(Kept::default(), || live(&MemFs::new()).close().unwrap());
     let kept = Kept::default();
@@ -135,7 +137,7 @@ fn a_life_is_told_with_causes_and_sizes() {
     assert!(seen.len() >= 6, "{seen:?}");
 }
 
-/// The names of events and of their fields, out of the table in docs/OPERATIONS.md.
+/// The names of events and of their fields, from the table in docs/OPERATIONS.md.
 fn documented() -> BTreeMap<String, Vec<String>> {
     let rows = include_str!("../../../docs/OPERATIONS.md").lines().filter_map(|line| {
         let cells: Vec<_> = line.strip_prefix("| `")?.split('|').collect();
@@ -144,7 +146,7 @@ fn documented() -> BTreeMap<String, Vec<String>> {
             return None;
         }
         let name = cells[0].trim().trim_end_matches('`').to_owned();
-        // What stands in parentheses explains values.
+        // Text in parentheses explains values.
         let mut depth = 0;
         let plain: String = cells[3]
             .chars()

@@ -6,13 +6,14 @@ use super::*;
 use crate::error::Result;
 use crate::fs::{Fault, FaultFs, FaultKind, OpKind};
 
-/// What was acknowledged, by row key; `None` where the last write was refused after it may have happened.
+/// The allowed values by row key, where -1 means that the row is absent.
 type Acknowledged = BTreeMap<u32, Vec<i32>>;
 
 struct Run {
     memory: MemFs,
     fs: FaultFs,
-    /// Which values a key may have: the last acknowledged, and any that was tried later and answered with an error.
+    /// The allowed values of a key: the last acknowledged one, and any later one whose write
+    /// failed.
     allowed: Acknowledged,
     created: bool,
     failed: u32,
@@ -41,12 +42,12 @@ impl Run {
         result.map(drop)
     }
 
-    /// Writes, flushes, compacts; errors are counted and the work goes on.
+    /// Writes, flushes, compacts; errors are counted and the work continues.
     fn work(&mut self, db: &Db) {
         for i in 0..32u32 {
             drop(self.write(db, i % 11, i as i32));
             if i % 3 == 2 {
-                // A failing background step must not be repeated for ever without a pause.
+                // A failing background step must not be repeated forever without a pause.
                 let steps = (0..200).take_while(|_| db.step(std::time::Duration::ZERO)).count();
                 assert!(steps < 200, "the background never rests");
             }
@@ -57,7 +58,7 @@ impl Run {
         }
     }
 
-    /// From now on exactly what is there counts.
+    /// From now on exactly the current values are allowed.
     fn settle(&mut self, db: &Db) {
         let Ok(table) = db.table("things") else { return };
         for (key, allowed) in &mut self.allowed {
@@ -85,7 +86,7 @@ impl Run {
     }
 }
 
-/// Runs the history with one fault; false if it was not met.
+/// Runs the history with one fault; false if it was not delivered.
 fn run(fault: Fault, full: bool, what: &str) -> bool {
     let memory = MemFs::new();
     let fs = FaultFs::new(Arc::new(memory.clone()));
@@ -95,11 +96,11 @@ fn run(fault: Fault, full: bool, what: &str) -> bool {
     let opened = run.options().open("db");
     if let Ok(db) = &opened {
         run.work(db);
-        // Reading goes on, whatever happened; disarmed, for the fault may be one of reads.
+        // Reads still work; the fault is disarmed because it may be one of reads.
         run.fs.disarm();
         run.check(db, &format!("{what}, still open"));
         if full {
-            // A full disk ends nothing: without reopening, everything works again.
+            // A full disk is no permanent failure: without reopening, everything works again.
             run.failed = 0;
             run.work(db);
             assert_eq!(run.failed, 0, "{what}: the disk has space again");
@@ -123,7 +124,8 @@ fn run(fault: Fault, full: bool, what: &str) -> bool {
     let again = options(&memory).open("db");
     let again = again.unwrap_or_else(|error| panic!("{what}, reopened: {}", error.chain()));
     run.check(&again, &format!("{what}, reopened"));
-    // What was read once stays: a failed sync must not have left it in the system's memory only.
+    // Values that were read once stay: after a failed sync they must not be only in the operating
+    // system's cache.
     run.settle(&again);
     again.table_or_create("things").unwrap().upsert(row(2, 2)).unwrap();
     for seed in 0..3 {
@@ -135,14 +137,14 @@ fn run(fault: Fault, full: bool, what: &str) -> bool {
     }
     again.compact().unwrap();
     again.close().unwrap();
-    // Nothing that failed left anything behind.
+    // No failed operation left a temporary file.
     let files = memory.paths();
     let leftovers: Vec<_> = files.iter().filter(|path| path.ends_with(".tmp")).collect();
     assert!(leftovers.is_empty(), "{what}: {leftovers:?}");
     delivered
 }
 
-/// Every `stride`-th operation that changes or reads something, until the history has no more.
+/// Every `stride`-th operation of each kind, until the history has no more.
 fn sweep(kind: FaultKind, ops: &[OpKind], stride: u64, full: bool) {
     for op in ops {
         for n in (0..).step_by(usize::try_from(stride).unwrap()) {

@@ -1,4 +1,4 @@
-//! Readers and followers beside a writer, on one file system in memory.
+//! Readers and followers concurrent with a writer, on one memory file system.
 
 use std::collections::BTreeMap;
 
@@ -76,7 +76,8 @@ fn a_reader_of_nothing_creates_nothing() {
     assert_eq!(fs.paths(), Vec::<String>::new());
 }
 
-/// A history with everything that moves rows about: groups of durabilities, flushes, merges, drops, reopenings.
+/// A random step with all operations that move rows: durabilities, flushes, compactions, drops,
+/// reopenings.
 fn random_step(db: &mut Option<Db>, fs: &MemFs, rng: &mut Rng, version: u32) {
     let now = db.take().unwrap_or_else(|| open(fs));
     let table = now.table_or_create("things").unwrap();
@@ -94,7 +95,7 @@ fn random_step(db: &mut Option<Db>, fs: &MemFs, rng: &mut Rng, version: u32) {
         3 => now.delete_table("things").unwrap(),
         4 => return now.close().unwrap(),
         5 => now.sync().unwrap(),
-        // Killed: what was handed to the system is there, the rest is not.
+        // Killed: data handed to the operating system is kept, the rest is not.
         6 => return std::mem::forget(now),
         _ => while now.step(std::time::Duration::ZERO) {},
     }
@@ -112,7 +113,7 @@ fn a_follower_shows_nothing_that_a_power_cut_takes_back() {
         let mut shown = Vec::new();
         for step in 0..60 {
             if db.is_none() {
-                // A process that was killed holds no lock.
+                // A killed process holds no lock.
                 fs.kill_locks();
             }
             random_step(&mut db, &fs, &mut rng, step);
@@ -121,7 +122,7 @@ fn a_follower_shows_nothing_that_a_power_cut_takes_back() {
             let image = fs.crash_image(rng.next_u64());
             let recovered = open(&image);
             assert!(recovered.snapshot().seq() >= seq, "seed {seed}, step {step}");
-            // Nothing was written since: only what is weaker than durable may differ.
+            // Nothing was written since: only commits that are not durable may differ.
             if recovered.snapshot().seq() == seq {
                 assert_eq!(state(&recovered), state(&followed), "seed {seed}, step {step}");
             }
@@ -133,7 +134,7 @@ fn a_follower_shows_nothing_that_a_power_cut_takes_back() {
                 assert!(follower.refresh().unwrap() || state(db) == state(&follower.db()));
                 assert_eq!(state(db), state(&follower.db()), "seed {seed}, step {step}");
             }
-            // What was shown once stays as it was shown.
+            // A state shown once does not change.
             let past = &shown[rng.below(shown.len() as u64) as usize];
             assert_eq!(past.0, state(&past.1), "seed {seed}, step {step}");
         }
@@ -159,7 +160,7 @@ fn a_follower_of_another_database_in_the_same_place_says_so() {
     assert_eq!(follower.db().tables().unwrap(), ["things"]);
 }
 
-/// A refresh that fails after it has read what is new shows it the next time.
+/// A refresh that fails after reading new commits shows them the next time.
 #[test]
 fn a_refresh_that_failed_is_not_lost() {
     let mut failed = 0;

@@ -1,11 +1,11 @@
-//! Files looked at without their database, whole and damaged.
+//! Files inspected without their database, sound and damaged.
 
 use super::*;
 use crate::db::{InspectOptions, InspectedPart, InspectedValue, inspect};
 use crate::format::names::FileName;
 use crate::fs::{FaultFs, Fs};
 
-/// A database with files, an edit of every common kind, and a log; and what the directory holds.
+/// A database with files, an edit of every common kind, and a log; also the names in its directory.
 fn written() -> (MemFs, Vec<String>) {
     let fs = MemFs::new();
     let db = options(&fs).open("db").unwrap();
@@ -86,7 +86,7 @@ fn a_row_is_shown_in_hex_with_its_meaning() {
     assert_eq!(text(find(&one, "row")[0], "entry"), text(listed[1], "entry"));
     let means: Vec<_> = find(&one, "bytes").iter().map(|part| text(part, "means")).collect();
     assert!(means.iter().any(|means| means.starts_with("Note (Edm.String) = 'note ")), "{means:?}");
-    // The places are true: what is shown is what the file has there.
+    // The offsets are right: the shown bytes are those of the file at that offset.
     let file = fs.open_read(format!("db/{sst}").as_ref()).unwrap();
     for part in find(&one, "bytes") {
         let hex = text(part, "hex");
@@ -103,8 +103,8 @@ fn a_row_is_shown_in_hex_with_its_meaning() {
     assert_eq!(find(&record, "record").len(), 1);
 }
 
-/// Whatever byte is wrong, the file is shown as far as it can be, without a panic; and no flipped byte of an SST or of
-/// CURRENT goes unseen.
+/// Whatever byte is wrong, the file is shown as far as possible, without a panic. No flipped byte
+/// of an SST or of CURRENT is missed.
 #[test]
 fn damage_is_shown_where_it_is() {
     let (fs, names) = written();
@@ -123,7 +123,8 @@ fn damage_is_shown_where_it_is() {
             look(&copy, name, Some(0), Some(0));
             if name.ends_with(".sst") || name == "CURRENT" {
                 assert!(damaged > 0, "{name}, byte {at}");
-                // At most one block is not shown: without their handles they are found by walking.
+                // At most one block is not shown: without their handles, blocks are found by
+                // walking the file.
                 assert!(blocks(&parts) + 1 >= whole, "{name}, byte {at}");
             }
         }
@@ -153,7 +154,7 @@ fn what_has_no_inside_is_refused_and_other_names_are_told_by_their_bytes() {
         assert_eq!(look(&fs, &format!("copy-of-{name}.bak"), None, None), was);
         assert!(FileName::parse(name).is_some());
     }
-    // An error of the disk is one, and so is one of the reader.
+    // An error of the disk is returned, and so is one of the caller.
     let failing = FaultFs::new(Arc::new(fs.clone()));
     let stop = |_: InspectedPart| Err(crate::error::Error::new(ErrorKind::Busy, "enough"));
     assert_eq!(inspect(&failing, "db/CURRENT", options, stop).unwrap_err().kind(), ErrorKind::Busy);

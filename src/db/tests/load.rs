@@ -1,4 +1,4 @@
-//! The load that ranges show, and what is made of it.
+//! The measured load of ranges, and the advice and splits that follow from it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl Run {
         Self { db, table, clock }
     }
 
-    /// `per_second` calls in each of so many seconds.
+    /// Makes `per_second` calls in each of `seconds` seconds.
     fn run(&self, seconds: u64, per_second: u64, mut with: impl FnMut(&Table, u64)) {
         for second in 0..seconds {
             for i in 0..per_second {
@@ -136,7 +136,8 @@ fn filters_that_scan_are_named_and_listings_are_not() {
     assert!(run.seen().contains(&AntiPattern::TableScans));
 }
 
-/// A load of six minutes that divides divides the range; its parts, though small, stay apart until they are cold for an hour.
+/// Six minutes of divisible load split the range. Its parts, though small, are not merged until
+/// they have been cold for an hour.
 #[test]
 fn a_hot_range_is_divided_and_joined_again_when_it_is_cold() {
     let run = Run::with(Options::new().run_file_bytes(4 << 10));
@@ -162,7 +163,7 @@ fn a_hot_range_is_divided_and_joined_again_when_it_is_cold() {
     assert_eq!(ranges(&run).len(), 1);
 }
 
-/// Where the newest entities are shows whether keys go with time.
+/// The positions of the newest entities show whether keys grow with time.
 #[test]
 fn the_shape_of_data_at_rest() {
     let run = Run::new();

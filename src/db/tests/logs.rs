@@ -1,15 +1,15 @@
-//! Logs whose checksums are right and which say what no writer says.
+//! Logs with correct checksums and impossible content.
 
 use super::*;
 use crate::codec::{Checksum, checksum};
 use crate::table::EntityGroup;
 
 const HEADER: usize = 48;
-/// Where in a record's header the commit's Seq is.
+/// The offset of the commit's Seq in a record's header.
 const SEQ_AT: usize = 24;
 
-/// Lets `edit` change the records of all logs, header and payload, and makes their checksums right. True for those that
-/// `edit` changed; it must be one at the least.
+/// Lets `edit` change the records of all logs, header and payload, and corrects their checksums.
+/// `edit` returns true for records that it changed, at least one.
 fn edit_records(image: &MemFs, edit: impl Fn(&mut [u8]) -> bool) {
     let mut edited = 0;
     for path in image.paths().into_iter().filter(|path| path.ends_with(".wal")) {
@@ -34,7 +34,7 @@ fn find(record: &[u8], what: &[u8]) -> Option<usize> {
     record.windows(what.len()).position(|window| window == what)
 }
 
-/// What a process left behind that wrote two rows with one commit and died.
+/// The files of a process that wrote two rows with one commit and died.
 fn left_behind() -> MemFs {
     let fs = MemFs::new();
     let db = open(&fs);

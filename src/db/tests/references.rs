@@ -1,10 +1,10 @@
-//! References to entities that are not there.
+//! References to missing entities.
 
 use super::*;
 use crate::db::{ReferenceCheck, References};
 use crate::table::Table;
 
-/// 600 flights with one of 30 planes, of which every third is unknown; every tenth flight has none.
+/// 600 flights with one of 30 planes, every third of which is unknown; every tenth flight has none.
 fn tables(db: &Db, other: &Db) -> (Table, Table) {
     let (flights, planes) =
         (db.create_table("flights").unwrap(), other.create_table("planes").unwrap());

@@ -5,7 +5,7 @@ use std::time::Duration;
 use super::*;
 use crate::table::SlowQuery;
 
-/// Thirty rows in three partitions; the clock only moves when it is told to.
+/// Thirty rows in three partitions; the clock only moves when a test advances it.
 fn filled(options: Options) -> (Db, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(NOW));
     let db = options.clock(clock.clone()).open("db").unwrap();
@@ -42,7 +42,7 @@ fn queries_are_counted_by_class() {
     let count = |class: &str| stats.get(&format!("queries_{class}")).unwrap();
     let classes = ["point", "row_range", "partition", "partition_range", "table", "slow"];
     assert_eq!(classes.map(count), [2, 1, 1, 1, 2, 0]);
-    // They are the database's: a table that goes takes none with it.
+    // The counts belong to the database: dropping a table does not reduce them.
     db.delete_table("things").unwrap();
     assert_eq!(db.stats().get("queries_table"), Some(2));
     assert!(db.slow_queries().is_empty());
@@ -56,14 +56,14 @@ fn a_query_that_took_long_is_kept_with_its_explanation() {
     // As fast as the clock: not slow.
     assert_eq!(query("I gt 3").count().unwrap(), 26);
     assert!(db.slow_queries().is_empty());
-    // One by one, and not to the end.
+    // Row by row, and not to the end.
     let mut rows = query("PartitionKey eq 'b'").into_iter();
     rows.next().unwrap().unwrap();
     clock.advance(Duration::from_millis(3));
     rows.next().unwrap().unwrap();
     clock.advance(Duration::from_millis(3));
     drop(rows);
-    // To the end, where it is over, whatever happens behind it.
+    // To the end, where the query is over; time after it does not count.
     let mut rows = query("PartitionKey eq 'c' and RowKey ge '20'").into_iter();
     for row in rows.by_ref() {
         row.unwrap();
@@ -71,7 +71,7 @@ fn a_query_that_took_long_is_kept_with_its_explanation() {
     }
     clock.advance(Duration::from_secs(60));
     drop(rows);
-    // Where they lie.
+    // Rows that are read in place.
     let slow = |_: &crate::table::RowView<'_>| {
         clock.advance(Duration::from_millis(9));
         Ok(std::ops::ControlFlow::Break(()))

@@ -1,4 +1,5 @@
-//! Threads of the application and of the database at once. A lost wake-up makes a test hang.
+//! Threads of the application and of the database at the same time. A lost wake-up makes a test
+//! hang.
 
 #![expect(clippy::disallowed_methods, reason = "tests have threads of their own")]
 
@@ -62,7 +63,7 @@ fn trap_19_each_key_has_exactly_one_winner_while_everything_goes_on() {
     assert_eq!(db.verify().unwrap().problems, Vec::<String>::new());
 }
 
-/// Halves of a group come together, and a snapshot stays as it is.
+/// Checks that both halves of a group are visible together, and that a snapshot does not change.
 fn read(db: &Db, table: &crate::table::Table) {
     let halves = |entities: &[Entity]| {
         assert!(entities.len().is_multiple_of(2), "half a group");

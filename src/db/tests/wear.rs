@@ -1,10 +1,10 @@
-//! The wear account: what it says against what the file system was asked for.
+//! The wear account compared with the requests to the file system.
 
 use super::*;
 use crate::format::edit::Wear;
 use crate::fs::{Fault, FaultFs, FaultKind, Fs, OpKind};
 
-/// What is in the journal of a memory, counted anew.
+/// The requests in the journal of a memory file system, counted independently.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Asked {
     log_bytes: u64,
@@ -22,7 +22,7 @@ const PAGE: u64 = 4096;
 const LOGS_MAX: u64 = 100;
 
 impl Asked {
-    /// And the pages of what was synced.
+    /// The requests, and the number of synced pages.
     fn of(fs: &MemFs) -> (Self, u64) {
         let (mut asked, mut pages) = (Self::default(), 0);
         let mut unsynced = std::collections::BTreeMap::new();
@@ -50,12 +50,13 @@ impl Asked {
                 _ => {}
             }
         }
-        // To make sure of the directory itself, once.
+        // One sync of the parent directory, and its page, are not accounted.
         asked.directory_syncs -= 1;
         (asked, pages - 1)
     }
 
-    /// Holds the account against the journal. Of the ends of logs that nobody synced, a record each, the pages may count.
+    /// Compares the account with the journal. The account may also count the page of each log's
+    /// last record, which was not synced.
     #[track_caller]
     fn check(fs: &MemFs, wear: &Wear) {
         let (asked, pages) = Self::of(fs);
@@ -86,7 +87,7 @@ impl Asked {
     }
 }
 
-/// A memory whose journal begins when the directory is there, which nobody counts.
+/// A memory file system whose journal starts after the directory was created, which is not counted.
 fn recorded() -> MemFs {
     let fs = MemFs::new();
     fs.create_dir_all(std::path::Path::new("db")).unwrap();
@@ -119,7 +120,7 @@ fn the_account_is_what_the_file_system_was_asked_for_across_restarts() {
         assert!(wear.compaction_bytes > 0 && wear.flush_bytes > 0 && wear.import_bytes == 0);
         assert!(wear.user_bytes < wear.log_bytes, "{wear:?}");
         db.close().unwrap();
-        // Who opens it finds the close in the account, too, and the edit that tells of it.
+        // The next open finds the close in the account, and the edit that records it.
         let db = open(&fs);
         Asked::check(&fs, &db.wear());
         db.close().unwrap();
@@ -153,7 +154,7 @@ fn users_bytes_are_keys_and_rows() {
     let before = db.wear();
     table.insert(row(1, 0)).unwrap();
     let one = db.wear().since(&before);
-    // The table's number, both keys and what ends each; two whole numbers and which kind of entity it is.
+    // The table's id, both keys and their terminators; two integers and the shape number.
     assert_eq!(one.user_bytes, db_key_bytes() + 9, "{one:?}");
     table.delete("p1", "000001").unwrap();
     assert_eq!(db.wear().since(&before).user_bytes - one.user_bytes, db_key_bytes());
@@ -166,7 +167,8 @@ fn db_key_bytes() -> u64 {
     user_key(crate::format::names::TableId(1), "p1", "000001").len() as u64
 }
 
-/// Whatever is killed at whichever operation: what commits and logs took is found again, and tables that are there count.
+/// After a kill at any operation, the bytes of commits and logs are found again, and existing
+/// tables are counted.
 #[test]
 fn a_kill_forgets_no_commit_and_no_log() {
     let fs = recorded();
@@ -226,7 +228,7 @@ fn copies_count_where_they_are_made_and_begin_at_zero() {
     assert!(made.copy_bytes >= files && made.copy_syncs > 0, "{made:?}");
     db.checkpoint("copy").unwrap();
     let copy = options(&fs).open("copy").unwrap();
-    // Its log and the edit that names it.
+    // Its log and the edit that adds it.
     assert!(copy.wear().written() < 2000 && copy.wear().flush_bytes == 0, "{:?}", copy.wear());
 }
 

@@ -1,4 +1,5 @@
-//! Scans that merge many sources give what was written, whatever keys have in common and whatever is asked of rows.
+//! Scans that merge many sources return the written rows, whatever the keys have in common and
+//! whatever is requested.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -13,7 +14,8 @@ use crate::table::{Snapshot, Table};
 
 type Rows = BTreeMap<(String, String), i32>;
 
-/// Partitions of some rows and of many, keys that differ early and late, keys that others begin with.
+/// Partitions with few and with many rows, keys that differ early and late, keys that are prefixes
+/// of others.
 fn key(rng: &mut Rng, form: u64) -> (String, String) {
     match form {
         0 => (format!("device-{:08}", rng.below(3)), format!("0{:018}", rng.below(300) * 10_000)),
@@ -30,7 +32,7 @@ fn found(query: Query) -> Vec<((String, String), i32)> {
     first(query, usize::MAX)
 }
 
-/// The first `count` rows, at least one, of a reader who then wants no more.
+/// The first `count` rows, at least one; the reader then stops the scan.
 fn first(query: Query, count: usize) -> Vec<((String, String), i32)> {
     let mut rows = Vec::new();
     let read = query.for_each_row(|row| {
@@ -44,7 +46,7 @@ fn first(query: Query, count: usize) -> Vec<((String, String), i32)> {
     rows
 }
 
-/// All ways to read `rows`; `now` also those that count.
+/// Reads `rows` in every way, at the snapshot `at` if there is one.
 fn check(table: &Table, at: Option<&Snapshot>, rows: &Rows, rng: &mut Rng) {
     let scan = |range: KeyRange| match at {
         Some(at) => table.at(at).scan(range),

@@ -1,4 +1,4 @@
-//! Tokens for an account: what they let somebody do, and what not.
+//! Tokens for an account: permitted and refused operations.
 
 use super::tokens::{FAILED, NO_PERMISSION, NOT_AUTHORIZED, some, terms};
 use super::*;
@@ -41,7 +41,8 @@ fn f39_account_sas_vectors() {
 
 #[test]
 fn f39_account_sas_operations() {
-    // Each operation, the resource types of which one is needed, and the sets of letters of which one is.
+    // Each operation, the resource types of which one is needed, and the sets of letters of which
+    // one is needed.
     let matrix: [(&str, &str, &str, &str, &[&str]); 14] = [
         ("GET", "?restype=service&comp=properties", "", "s", &["r"]),
         ("PUT", "?restype=service&comp=properties", "<StorageServiceProperties/>", "s", &["w"]),
@@ -134,10 +135,10 @@ fn f39_account_sas_that_is_not_for_this() {
     let mut sas = account("c", "l");
     sas.terms.protocols = some("https");
     get(sas).fails(403, "AuthorizationProtocolMismatch");
-    // A policy is nothing for it.
+    // A policy has no effect on it.
     let token = format!("{}&si=p1", signed_account(account("c", "l")));
     site.with_token("GET", "Tables", &token).send().done(200);
-    // Reading the secondary is reading, and writing it is not.
+    // The secondary can be read, but not written.
     let token = signed_account(account("sco", "rwdlacu"));
     let ask = |method| {
         site.ask_path(method, &format!("/devstoreaccount1-secondary/Tables?{token}")).unsigned()

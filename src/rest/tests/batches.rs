@@ -1,4 +1,5 @@
-//! Entity group transactions over the wire: what is read, what is refused, and the exact bytes of answers.
+//! Entity group transactions over the wire: accepted input, refused input, and the exact bytes of
+//! responses.
 
 use super::*;
 
@@ -33,7 +34,7 @@ fn with_keys(verb: &str, rk: &str, headers: &[&str], body: &str) -> String {
     operation(&format!("{verb} {BASE}{}", person(rk)), headers, body)
 }
 
-/// The part of an answer that tells of a failure.
+/// The part of a response that reports a failure.
 #[derive(Debug, PartialEq, Eq)]
 struct Failure {
     status: u16,
@@ -46,7 +47,7 @@ impl Site {
         self.ask("POST", "$batch").body(CONTENT_TYPE, body).header("DataServiceVersion", "3.0;")
     }
 
-    /// Carries a changeset out.
+    /// Commits a changeset.
     #[track_caller]
     fn commit(&self, operations: &[String]) -> Got {
         let got = self.batch(&changeset(operations)).send().done(202);
@@ -54,7 +55,7 @@ impl Site {
         got
     }
 
-    /// A changeset of which nothing is carried out.
+    /// A changeset that fails and changes nothing.
     #[track_caller]
     fn fail(&self, operations: &[String]) -> Failure {
         let before = self.get("people()").send().body;
@@ -65,7 +66,7 @@ impl Site {
 }
 
 impl Got {
-    /// The boundaries of an answer, which are GUIDs.
+    /// The boundaries of a response, which are GUIDs.
     fn boundaries(&self) -> [&str; 2] {
         let (_, batch) =
             self.header("Content-Type").unwrap().split_once("boundary=batchresponse_").unwrap();
@@ -77,7 +78,7 @@ impl Got {
         [batch, changeset]
     }
 
-    /// The one part of an answer that tells of a failure, all of whose bytes are as they should be.
+    /// The only part of a response that reports a failure, after a check of all its bytes.
     #[track_caller]
     fn failure(&self) -> Failure {
         let [batch, changeset] = self.boundaries();
@@ -210,7 +211,7 @@ fn f32_batch_is_of_one_partition_and_table() {
     site.post("Tables", r#"{"TableName":"others"}"#).send().done(201);
     let found = site.fail(&[insert("1"), insert("2").replace("/people ", "/others ")]);
     assert_eq!(found, failure(400, "CommandsInBatchActOnDifferentPartitions", text));
-    // It is one table in any case.
+    // Table names are case-insensitive.
     site.commit(&[insert("1"), insert("2").replace("/people ", "/PEOPLE ")]);
     assert_eq!(site.rows(""), "1 2");
 }
@@ -252,7 +253,7 @@ fn f32_batch_has_one_changeset_or_one_read() {
         format!("{parts}--batch_B--\r\n")
     };
     site.batch(&outer(&[&read, &read])).send().fails(400, "InvalidInput");
-    // A write belongs into a changeset, and a read does not.
+    // A write must be in a changeset, and a read must not.
     site.batch(&outer(&[&insert("1")])).send().fails(400, "InvalidInput");
     let found = site.fail(&[insert("1"), read]);
     assert_eq!((found.status, &*found.code), (400, "InvalidInput"));
@@ -275,7 +276,7 @@ fn f32_batch_takes_effect_whole_or_not() {
         with_keys("DELETE", "e", &["If-Match: *"], ""),
         with_keys("POST", "f", &[JSON, "X-HTTP-Method: MERGE"], "{\"M\":2}"),
     ];
-    // With a last operation that fails nothing of it happens.
+    // With a last operation that fails, nothing is changed.
     let mut failing = all.to_vec();
     failing.push(with_keys("DELETE", "none", &["If-Match: *"], ""));
     let found = site.fail(&failing);
@@ -298,7 +299,8 @@ fn f32_batch_takes_effect_whole_or_not() {
 #[test]
 fn f32_batch_has_4_mib_of_body() {
     let site = Site::people();
-    // 32 KiB of text each, which take as many bytes in the body and twice as many by the size formula.
+    // 32 KiB of text each, with the same size in the body and twice as many bytes by the size
+    // formula.
     let text = "x".repeat(32 << 10);
     let body =
         |rk: &str| format!("{{\"PartitionKey\":\"p\",\"RowKey\":\"{rk}\",\"A\":\"{text}\"}}");
@@ -326,14 +328,14 @@ fn f32_batch_of_merges_into_large_entities() {
         let merge = |rk: usize| with_keys("PATCH", &rk.to_string(), &[JSON], "{\"B\":1}");
         rows.map(merge).collect::<Vec<_>>()
     };
-    // What they come to is what is committed.
+    // The merged entities are committed.
     let got = site.commit(&merges(100..130));
     assert_eq!(got.body.matches("204 No Content").count(), 30);
     for rk in ["100", "129"] {
         let got = site.bare(rk);
         assert_eq!((got.member("B").as_deref(), got.has("\"A14\":")), (Some("1"), true));
     }
-    // Here the service could do more: 50 MB are more than one commit holds.
+    // The service could do more here: 50 MB do not fit into one commit.
     let text = "0:The request body is too large and exceeds the maximum permissible limit.";
     let found = site.batch(&changeset(&merges(100..200))).send().done(202).failure();
     assert_eq!(found, failure(413, "RequestBodyTooLarge", text));
@@ -384,7 +386,7 @@ fn f33_batch_success_layout() {
     acme("POST", "/Tables").json(r#"{"TableName":"Devices"}"#).send().done(201);
     acme("PUT", "/Devices(PartitionKey='zone-7',RowKey='0041')").json("{}").send().empty(204);
     site.at(NOW);
-    // The example of a request, with the operations that it lacks.
+    // The documented example of a request, extended by the missing kinds of operations.
     let base = "https://acme.table.core.windows.net/Devices";
     let body = changeset(&[
         operation(
@@ -550,7 +552,7 @@ fn f34_batch_failure_of_an_address() {
         let found = site.fail(&[insert("1"), with_keys("PUT", rk, &[JSON], "{}")]);
         assert_eq!(found, failure(400, code, &format!("1:{text}")));
     }
-    // Alone it would be answered with a page, which no client looks for here.
+    // Outside of a batch the response would be an HTML page, which no client expects here.
     let found = site.fail(&[insert("1"), with_keys("PUT", "%00", &[JSON], "{}")]);
     assert_eq!((found.status, &*found.code), (400, "InvalidInput"));
     let found = site.fail(&[operation(&format!("PUT {BASE}people/x"), &[JSON], "{}")]);

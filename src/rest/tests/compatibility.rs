@@ -1,9 +1,9 @@
-//! Requests as the official clients make them, byte for byte where it matters, and what those read of the answers. The
-//! clients themselves run against a server in `tests/clients`.
+//! Requests as the official clients send them, byte for byte where it matters, and the parts of
+//! responses that they read. The clients themselves run against a server in `tests/clients`.
 
 use super::*;
 
-/// What all clients send with every request.
+/// The headers that all clients send with every request.
 fn as_client(ask: Ask<'_>) -> Ask<'_> {
     let ask =
         ask.accept("application/json;odata=minimalmetadata").header("DataServiceVersion", "3.0");
@@ -17,7 +17,7 @@ fn f49_clients_in_python_sign_with_the_full_form() {
     let got =
         as_client(ask).header("Content-Type", "application/json;odata=nometadata").send().done(201);
     assert_eq!(got.values("TableName"), ["people"]);
-    // It writes types beside the values that need them, and reads them back.
+    // It adds types to the values that need them, and reads them back.
     let entity = "{\"PartitionKey\": \"p\", \"PartitionKey@odata.type\": \"Edm.String\", \"RowKey\": \"r\", \
                   \"RowKey@odata.type\": \"Edm.String\", \"price\": 4.99, \"price@odata.type\": \"Edm.Double\", \
                   \"big\": \"1152921504606846976\", \"big@odata.type\": \"Edm.Int64\", \"ready\": true, \
@@ -30,7 +30,7 @@ fn f49_clients_in_python_sign_with_the_full_form() {
     assert_eq!(got.values("big@odata.type"), ["Edm.Int64"]);
     assert_eq!(got.values("day@odata.type"), ["Edm.DateTime"]);
     assert_eq!(got.values("day"), ["2023-11-05T08:30:00Z"]);
-    // A token with the next page's place has its exclamation marks escaped.
+    // The client escapes the exclamation marks of a continuation token.
     site.insert("p", "s", "");
     let got = as_client(site.get("people()?$top=1")).send().done(200);
     let token = |name| got.header(name).unwrap().replace('!', "%21");
@@ -64,7 +64,7 @@ fn f49_clients_in_javascript_and_net_sign_with_the_lite_form() {
 #[test]
 fn f49_clients_in_javascript_find_their_way_in_batches() {
     let site = Site::people();
-    // With the empty lines that it puts behind headers, and without a line end at the end.
+    // With the empty lines that it adds after headers, and without a final line end.
     let body = format!(
         "--batch_3a9c1f5c\r\ncontent-type: multipart/mixed; boundary=changeset_3a9c1f5c\r\n\r\n\r\n\
          --changeset_3a9c1f5c\r\ncontent-type: application/http\r\ncontent-transfer-encoding: binary\r\n\r\n\
@@ -96,7 +96,7 @@ fn f49_clients_in_javascript_find_their_way_in_batches() {
 #[test]
 fn f49_clients_escape_keys_in_two_ways() {
     let site = Site::people();
-    // The doubled quote plainly, or escaped.
+    // The doubled quote unescaped, or escaped.
     let plain = "people(PartitionKey='O''Hara%20x',RowKey='1%2B1')";
     let escaped = "people(PartitionKey=%27O%27%27Hara%20x%27,RowKey=%271%2B1%27)";
     for [write, read] in [[plain, escaped], [escaped, plain]] {

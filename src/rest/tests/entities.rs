@@ -1,4 +1,4 @@
-//! What an entity may be: keys, names, sizes, times, types, order.
+//! The limits of an entity: keys, names, sizes, times, types, order.
 
 use super::*;
 
@@ -15,7 +15,7 @@ fn with(properties: &str) -> String {
     format!("{{\"PartitionKey\":\"p\",\"RowKey\":\"r\",{properties}}}")
 }
 
-/// What becomes of one property: the JSON sent, and what is shown of it.
+/// Checks how one property is stored: the JSON sent, and the JSON returned.
 #[track_caller]
 fn stored(sent: &str, shown: &str) {
     let site = Site::people();
@@ -155,7 +155,7 @@ fn f03_property_names() {
     for name in ["_", "a1", "Größe", "名", "x_Y", "timestamp", "rowkey", &longest] {
         stored(&format!("\"{name}\":1"), &format!(",\"{name}\":1"));
     }
-    // Names differ in case.
+    // Names are case-sensitive.
     stored("\"a\":1,\"A\":2", ",\"A\":2,\"a\":1");
     for name in ["", "1a", "a-b", "a b", "a.b", "a:b", "\\u0000", "a\\nb", "é€"] {
         let text = "The property name is invalid.";
@@ -179,7 +179,7 @@ fn f03_property_names_once_each() {
     let site = Site::people();
     let body = r#"{"PartitionKey":"p","RowKey":"r","RowKey":"r"}"#;
     site.post("people", body).send().refused(400, "DuplicatePropertiesSpecified", text);
-    // Annotations are no properties.
+    // Annotations are not properties.
     stored(
         "\"odata.etag\":\"W/\\\"x\\\"\",\"odata.type\":\"a.b\",\"odata.id\":5,\"B@odata.type\":\"Edm.Guid\",\"A\":1",
         ",\"A\":1",
@@ -198,7 +198,7 @@ fn f03_property_names_252_at_most() {
     // Three more that do not count.
     stored(&format!("{},\"Timestamp\":\"x\",\"N\":null", many(0, 252)), &shown);
     refused(&many(0, 253), 400, "TooManyProperties", text);
-    // What a merge comes to is what counts.
+    // The merged entity counts.
     let site = Site::people();
     site.insert("p", "r", &many(0, 200));
     let ask = site.patch(&person("r"), &format!("{{{}}}", many(200, 253)));
@@ -237,7 +237,7 @@ fn f04_entities_of_1_mib() {
     let site = Site::people();
     site.post("people", &with(&format!("{full},{}", rest(32_636)))).send().done(201);
     refused(&format!("{full},{}", rest(32_637)), 400, "EntityTooLarge", text);
-    // What a merge comes to is what counts.
+    // The merged entity counts.
     site.patch(&person("r"), &format!("{{{}}}", rest(32_637))).send().refused(
         400,
         "EntityTooLarge",
@@ -261,7 +261,7 @@ fn f04_requests_of_4_mib() {
     assert_eq!(reply.status.as_u16(), 413);
     let text = "The request body is too large and exceeds the maximum permissible limit.";
     assert!(body.contains("\"code\":\"RequestBodyTooLarge\"") && body.contains(text), "{body}");
-    // What has a body must say how long it is.
+    // A request with a body must state its length.
     for (method, needs) in
         [("POST", true), ("PUT", true), ("MERGE", true), ("GET", false), ("DELETE", false)]
     {
@@ -307,7 +307,7 @@ fn f05_timestamps_only_grow() {
     let site = Site::people();
     let first = site.insert("p", "r", "");
     assert_eq!(first.etag(), NOW_ETAG);
-    // The clock stands still, and then goes back.
+    // The clock does not advance, and then jumps back.
     let second = site.put(&person("r"), "{}").send().empty(204);
     assert_eq!(second.etag(), NOW_ETAG.replace("4567Z", "4568Z"));
     site.at("2023-01-01T00:00:00Z");
@@ -327,7 +327,7 @@ fn f05_timestamps_of_clients_do_not_count() {
         site.put(&person("r"), &format!("{{\"Timestamp\":{timestamp}}}")).send().empty(204);
         site.delete(&person("r")).matching("*").send().empty(204);
     }
-    // They are to be had in filters.
+    // They can be used in filters.
     site.at("2024-02-04T00:00:00Z").insert("p", "r", "");
     assert_eq!(site.rows("Timestamp ge datetime'2024-02-04T00:00:00Z'"), "r");
     assert_eq!(site.rows("Timestamp gt datetime'2024-02-04T00:00:00Z'"), "");
@@ -345,7 +345,7 @@ fn f06_types_are_inferred() {
         ",\"A\":1.5,\"B\":5.0,\"C\":-0.25,\"D\":1000.0",
     );
     stored("\"A\":\"\\u0000\\uD83D\\uDE00\\\"\\\\\"", ",\"A\":\"\\u0000😀\\\"\\\\\"");
-    // A number that Int32 does not hold needs its type.
+    // A number outside of Int32 needs its type.
     let text = "An error occurred while processing this request.";
     for number in ["2147483648", "-2147483649", "9007199254740993"] {
         refused(&format!("\"A\":{number}"), 400, "InvalidInput", text);
@@ -383,7 +383,7 @@ fn f06_types_are_annotated() {
         ("Edm.DateTime", "\"1601-01-01T00:00:00Z\"", "\"1601-01-01T00:00:00Z\""),
         ("Edm.DateTime", "\"9999-12-31T23:59:59.9999999Z\"", "\"9999-12-31T23:59:59.9999999Z\""),
     ] {
-        // The annotation may stand on either side.
+        // The annotation may be before or after the property.
         stored(&format!("\"A@odata.type\":\"{edm}\",\"A\":{value}"), &format!(",\"A\":{shown}"));
         stored(&format!("\"A\":{value},\"A@odata.type\":\"{edm}\""), &format!(",\"A\":{shown}"));
     }
@@ -445,7 +445,7 @@ fn f06_types_that_values_are_not_of() {
         site.post("people", body).send().fails(400, "InvalidInput");
         site.put(&person("r"), body).send().fails(400, "InvalidInput");
     }
-    // As deep as it likes.
+    // Of any depth.
     let deep = format!("{{\"A\":{}1{}}}", "[".repeat(10_000), "]".repeat(10_000));
     site.put(&person("r"), &deep).send().refused(400, "InvalidInput", text);
 }
@@ -456,7 +456,7 @@ fn f06_types_and_nulls() {
     stored("\"A@odata.type\":\"Edm.Int64\",\"A\":null,\"B\":1", ",\"B\":1");
     let site = Site::people();
     site.insert("p", "r", "\"A\":1,\"B\":\"b\"");
-    // A merge keeps what it has null for, a replace does not.
+    // A merge keeps the properties that are null in the request, a replace does not.
     site.patch(&person("r"), "{\"A\":null,\"C\":3}").matching("*").send().empty(204);
     assert!(
         site.bare("r").body.ends_with(",\"A\":1,\"B\":\"b\",\"C\":3}"),
@@ -465,7 +465,7 @@ fn f06_types_and_nulls() {
     );
     site.put(&person("r"), "{\"A\":null,\"C\":3}").matching("*").send().empty(204);
     assert!(site.bare("r").body.ends_with("Z\",\"C\":3}"), "{}", site.bare("r").body);
-    // A name that no property can have is refused also with null, and nothing is changed.
+    // An invalid name is refused with null, too, and nothing is changed.
     for (name, code) in [
         ("a-b", "PropertyNameInvalid"),
         ("", "PropertyNameInvalid"),

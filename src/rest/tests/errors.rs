@@ -1,4 +1,4 @@
-//! What failed requests are answered with: two shapes, and the table of codes.
+//! Error responses: their two forms, and the table of codes.
 
 use super::*;
 use crate::error::{Code, Error, ErrorKind};
@@ -12,12 +12,12 @@ fn f36_errors_have_two_shapes() {
     let got = got.refused(409, "EntityAlreadyExists", "The specified entity already exists.");
     assert_eq!(got.header("x-ms-request-id"), Some(&*got.request_id));
     assert!(got.has(&format!("\\nRequestId:{}\\nTime:", got.request_id)), "{}", got.body);
-    // The shape is the same at every level.
+    // The form is the same at every metadata level.
     for accept in ["application/json;odata=nometadata", "application/json;odata=fullmetadata"] {
         let got = site.get(&person("none")).accept(accept).send();
         got.refused(404, "ResourceNotFound", "The specified resource does not exist.");
     }
-    // The time has seven digits, whatever they are.
+    // The time always has seven digits.
     let got = site.at("2024-02-03T05:00:00Z").get("nobody()").send();
     let got = got.refused(404, "TableNotFound", "The table specified does not exist.");
     assert!(got.has("Time:2024-02-03T05:00:00.0000000Z"));
@@ -69,7 +69,7 @@ fn f36_errors_of_the_engine_tell_nothing_of_it() {
     assert!(body.contains("\"code\":\"InternalError\"") && body.contains(text), "{body}");
 }
 
-/// Code, status and text of each that can occur; no text where there is none on record.
+/// Code, status and text of each possible error; the text is empty where none is on record.
 const CODES: &[(&str, u16, &str)] = &[
     (
         "CommandsInBatchActOnDifferentPartitions",
@@ -214,6 +214,6 @@ fn f36_errors_about_checksums_of_bodies() {
     }
     send("AAAAAAAAAAAAAAAAAAAAAA==").fails(400, "Md5Mismatch");
     assert_eq!(site.rows(""), "");
-    // What openssl says of the body.
+    // The checksum of the body according to openssl.
     send("2VJhdZUhREIjY0yGA9BE7g==").done(201);
 }

@@ -1,4 +1,5 @@
-//! Who gets in by what is given twice, by a key that everybody has, or at the same time; and what is told of failures to whom.
+//! Access with repeated headers, a public key or concurrent requests; and the details of failures
+//! in responses and in the log.
 
 use std::io::Write;
 
@@ -21,7 +22,7 @@ fn a_public_key_is_good_for_loopback_only() {
     let ask = site.ask_path("GET", "/people()").header("Host", host);
     ask.send().fails(403, "AuthorizationFailure");
     assert_eq!(site.get("people()").send().done(200).values("RowKey"), [""; 0]);
-    // Whoever has a key of their own may be called anything.
+    // With a private key, any host name is accepted.
     let ask = site.ask_path("GET", "/acme/Tables").header("Host", "tables.example");
     ask.signed_by(ACME, key(ACME_KEYS[0])).send().done(200);
 }
@@ -40,7 +41,7 @@ fn a_page_from_elsewhere_does_not_write_by_a_public_key() {
         || site.get("people()").header("Origin", origin).header("Sec-Fetch-Site", "cross-site");
     assert_eq!(get().send().done(200).values("RowKey"), [""; 0]);
     post(PERSON, "same-origin").done(201);
-    // No browser: the service knows origins only to answer them.
+    // Not from a browser: the service then uses the origin only for the response.
     let body = r#"{"PartitionKey":"p","RowKey":"s"}"#;
     site.post("people", body).header("Origin", origin).send().done(201);
     let rule = format!(
@@ -69,7 +70,7 @@ fn what_takes_one_value_is_not_given_two() {
         let ask = ask.header("DataServiceVersion", "3.0");
         let mut ask = ask.another(name, "2019-02-02");
         if name == "Authorization" {
-            // The other is the one that the request is signed by.
+            // The request is signed with the other value.
             ask = ask.unsigned().another(name, "SharedKey devstoreaccount1:AAAA");
         }
         ask.send().fails(400, "InvalidHeaderValue");
@@ -82,7 +83,7 @@ fn what_takes_one_value_is_not_given_two() {
     ask.send().refused(400, "InvalidInput", &text);
 }
 
-/// What is logged, as JSON lines.
+/// The log output, as JSON lines.
 #[derive(Clone, Default)]
 struct Log(Arc<Mutex<Vec<u8>>>);
 
@@ -114,7 +115,7 @@ fn the_log_says_why_a_request_failed_and_the_answer_does_not() {
     let said = String::from_utf8(std::mem::take(&mut *log.0.lock())).unwrap();
     let line = said.lines().find(|line| line.contains(cause)).unwrap_or_else(|| panic!("{said}"));
     assert!(line.contains("\"ERROR\"") && line.contains(&request.request_id), "{line}");
-    // What is the client's, or will pass, is no failure.
+    // Errors of the client, and transient ones, are not failures.
     answered(Error::refused(crate::error::Code::ServerBusy));
     answered(Error::refused(crate::error::Code::InvalidInput));
     let said = String::from_utf8(std::mem::take(&mut *log.0.lock())).unwrap();

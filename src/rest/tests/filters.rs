@@ -1,5 +1,5 @@
-//! Filters as clients send them: reading, literals, comparisons, refusals, plans. The language has tests of its own
-//! (`query`); these are about what a client sees of it.
+//! Filters as clients send them: parsing, literals, comparisons, refusals, plans. The filter
+//! language itself is tested in `query`; these tests check its use by a client.
 
 use super::*;
 
@@ -65,7 +65,7 @@ fn f22_filters_may_be_a_boolean_property() {
     assert_eq!(site.rows("not Tall"), "bob cid dan");
     assert_eq!(site.rows("Tall and Age eq 30"), "ann");
     assert_eq!(site.rows("(Tall) or Name eq 'Dan'"), "ann dan");
-    // Nobody has it, or it is no Boolean.
+    // No entity has the property, or it is not a Boolean.
     assert_eq!(site.rows("Small"), "");
     assert_eq!(site.rows("Name"), "");
     for filter in ["", " "] {
@@ -171,7 +171,7 @@ fn f24_properties_of_another_type_are_less() {
             assert_eq!(site.rows(&filter), if is_met { "r" } else { "" }, "{filter}");
         }
     }
-    // All others do not match: the property is less than the literal.
+    // All other pairs differ in type: the property is less than the literal.
     for (property, literal) in [
         ("I", "5L"),
         ("I", "5.0"),
@@ -192,7 +192,7 @@ fn f24_properties_of_another_type_are_less() {
             assert_eq!(site.rows(&filter), if is_met { "r" } else { "" }, "{filter}");
         }
     }
-    // Texts compare by their units, in this case.
+    // Texts compare by their code units, case-sensitively.
     assert_eq!(site.rows("S lt '6' and S gt '10'"), "r");
     assert_eq!(site.rows("B gt false and B ge true"), "r");
 }
@@ -238,7 +238,7 @@ fn f25_syntax_errors_have_a_position() {
     for filter in ["1", "'text'", "datetime'2024-01-01T00:00:00Z'", "5L"] {
         site.filter(filter).send().refused(400, "InvalidInput", text);
     }
-    // The table need not be there for it, and nesting is bounded.
+    // The table need not exist, and nesting is bounded.
     site.get_with("nobody()", &[("$filter", "Age eq")]).send().fails(400, "InvalidInput");
     let deep = format!("{}Age eq 5{}", "(".repeat(10_000), ")".repeat(10_000));
     site.filter(&deep).send().fails(400, "InvalidInput");
@@ -293,7 +293,8 @@ fn f27_plans_have_five_classes() {
     ] {
         assert_eq!(explain(filter), [own, service], "{filter}");
     }
-    // The service reads whole partitions and tables for these, the plan does not; results are the same.
+    // The service reads whole partitions and tables for these, the plan does not; the results are
+    // the same.
     for (filter, service, rows) in [
         ("PartitionKey eq 'p' or PartitionKey eq 'q'", TABLE, "ann bob cid dan"),
         ("PartitionKey eq 'p' and (RowKey eq 'ann' or RowKey eq 'cid')", PARTITION, "ann cid"),
@@ -308,7 +309,7 @@ fn f27_plans_have_five_classes() {
         assert_ne!(class, service, "{filter}");
         assert_eq!(site.rows(filter), rows);
     }
-    // Only who holds a key is told.
+    // Explanations require a key.
     let got = site.get("$rowstone/explain/people").unsigned().send();
     got.fails(403, "AuthenticationFailed");
 }

@@ -1,4 +1,4 @@
-//! What all operations have in common: addresses, headers, versions, metadata, media types.
+//! Common parts of all operations: addresses, headers, versions, metadata, media types.
 
 use super::*;
 
@@ -29,7 +29,7 @@ fn f08_addresses_with_the_account_in_the_host() {
         got.header("Location"),
         Some("https://acme.table.core.windows.net/Tables('Devices')")
     );
-    // Accounts do not see each other's tables.
+    // An account cannot access the tables of another.
     site.get("Devices()").send().fails(404, "TableNotFound");
 }
 
@@ -47,7 +47,7 @@ fn f08_addresses_with_the_account_in_the_path() {
     let acme = site.ask_path("GET", "/acme/Tables").header("Host", "storage.example.org");
     let got = acme.signed_by(ACME, key(ACME_KEYS[0])).send().done(200);
     assert!(got.has("\"http://storage.example.org/acme/$metadata#Tables\""), "{}", got.body);
-    // The slash behind the account may be left out.
+    // The slash after the account may be omitted.
     site.ask_path("GET", "/devstoreaccount1?restype=service&comp=properties").send().done(200);
     let got = site.get("Tables").header("Host", "").send();
     got.fails(400, "HostInformationNotPresent");
@@ -153,7 +153,7 @@ fn f08_addresses_of_nothing() {
 fn f08_addresses_are_asked_for_heads() {
     let site = Site::people();
     site.insert("p", "r", "");
-    // The connection leaves the body out.
+    // The connection, not the service, omits the body.
     for (path, etag) in [("people()", None), ("Tables", None), (&*person("r"), Some(NOW_ETAG))] {
         let (head, get) = (site.ask("HEAD", path).send().done(200), site.get(path).send());
         assert_eq!(head.header("ETag"), etag);
@@ -239,7 +239,7 @@ fn f09_versions() {
             format!("<HeaderName>x-ms-version</HeaderName><HeaderValue>{version}</HeaderValue>");
         got.refused_xml(400, "InvalidHeaderValue", text, &details);
     }
-    // The parameter decides.
+    // The query parameter overrides the header.
     let got = site.get("Tables?api-version=2017-11-09").send().done(200);
     assert_eq!(got.header("x-ms-version"), Some("2017-11-09"));
     site.get("Tables?api-version=1").send().fails(400, "InvalidQueryParameterValue");
@@ -263,7 +263,7 @@ fn f09_versions_of_the_data_service() {
         let got = site.get("people()").header("MaxDataServiceVersion", version).send();
         got.refused(415, "JsonFormatNotSupported", "JSON format is not supported.");
     }
-    // Older ones know nothing of preferences.
+    // Older versions do not know preferences.
     let ask =
         site.post("people", r#"{"PartitionKey":"p","RowKey":"r"}"#).prefer("return-no-content");
     let got = ask.header("DataServiceVersion", "1.0;NetFx").send().done(201);
@@ -311,7 +311,7 @@ fn f29_metadata_of_one_entity() {
         );
         got
     };
-    // Properties are in the order of their names: it is not guaranteed to be another.
+    // Properties are in the order of their names, as no other order is guaranteed.
     let bare = [
         "\"Active\":true",
         "\"Blob\":\"AQID\"",

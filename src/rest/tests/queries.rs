@@ -1,4 +1,4 @@
-//! Reading entities: queries, single reads, projection, options, pages.
+//! Reads of entities: queries, single reads, projection, options, pages.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
@@ -10,7 +10,7 @@ use crate::table::EntityGroup;
 
 const NO_METADATA: &str = "application/json;odata=nometadata";
 
-/// A clock that goes on by a second whenever it is looked at.
+/// A clock that advances by one second with each reading.
 #[derive(Debug, Default)]
 struct HastyClock {
     looks: AtomicU64,
@@ -26,7 +26,7 @@ impl Clock for HastyClock {
     }
 }
 
-/// What all pages of a query hold, and how many there are.
+/// The content of all pages of a query.
 struct Pages {
     rows: Vec<String>,
     sizes: Vec<usize>,
@@ -34,7 +34,7 @@ struct Pages {
 }
 
 impl Site {
-    /// Puts entities without properties into `people`, in as few commits as possible.
+    /// Inserts entities without properties into `people`, in as few commits as possible.
     fn fill(&self, pk: &str, rows: std::ops::Range<usize>) {
         let table = self.account().db.table("people").unwrap();
         for chunk in rows.collect::<Vec<_>>().chunks(100) {
@@ -46,7 +46,7 @@ impl Site {
         }
     }
 
-    /// Follows the tokens of a query to the end, which are at most as many as `limit`.
+    /// Follows the tokens of a query to the end, over at most `limit` pages.
     fn pages(&self, parameters: &[(&str, &str)], limit: usize) -> Pages {
         let mut all = Pages { rows: Vec::new(), sizes: Vec::new(), tokens: Vec::new() };
         for _ in 0..limit {
@@ -89,7 +89,7 @@ fn f17_query_entities() {
         assert_eq!(got.values("odata.etag").len(), 3);
         assert_eq!((got.header("ETag"), got.header("Content-Type")), (None, Some(MINIMAL)));
     }
-    // Both keys are still a query.
+    // A filter on both keys is still a query.
     let got = site.filter("PartitionKey eq 'a' and RowKey eq '9'").send().done(200);
     assert!(got.body.ends_with("\"value\":[]}"));
     assert_eq!(site.rows("PartitionKey eq 'a' and RowKey eq '1'"), "1");
@@ -107,7 +107,7 @@ fn f17_query_entities() {
         let got = site.get(&format!("people()?{option}")).send();
         got.refused(501, "NotImplemented", text);
     }
-    // What is not known and has no dollar sign is nobody's business.
+    // Unknown parameters without a dollar sign are ignored.
     site.get("people()?color=red").send().done(200);
     site.get("people()?$top=1&$top=1").send().fails(400, "InvalidInput");
 }
@@ -267,7 +267,7 @@ fn f28_pages_of_1000() {
     assert_eq!(all.rows, expected);
     // A token names the first entity that was not returned.
     assert_eq!(all.tokens[0], ["1!4!cA--", &*paging::encode("01000")]);
-    // A page that ends with the last entity has none.
+    // A page that ends with the last entity has no token.
     let exact = site.pages(&[("$filter", "RowKey lt '01000'")], 9);
     assert_eq!(exact.sizes, [1000]);
 }
@@ -282,12 +282,12 @@ fn f28_pages_of_top() {
         (all.rows.join(" ").as_str(), &all.sizes[..]),
         ("00000 00001 00002 00003 00004", &[2, 2, 1][..])
     );
-    // It is the next match that a token names.
+    // A token names the next matching entity.
     let odd = "RowKey eq '00000' or RowKey eq '00003' or RowKey eq '00004'";
     let all = site.pages(&[("$top", "1"), ("$filter", odd)], 9);
     assert_eq!(all.rows.join(" "), "00000 00003 00004");
     assert_eq!(all.tokens[0], [paging::encode("b"), paging::encode("00003")]);
-    // A point has no second page.
+    // A point query has no second page.
     let point =
         site.pages(&[("$top", "1"), ("$filter", "PartitionKey eq 'a' and RowKey eq '00000'")], 9);
     assert_eq!((point.sizes, point.tokens.len()), (vec![1], 0));
@@ -317,13 +317,13 @@ fn f28_pages_go_on_among_writes() {
         format!("people()?$top=2&NextPartitionKey={pk}&NextRowKey={rk}")
     };
     let got = site.get("people()?$top=2").accept(NO_METADATA).send().done(200);
-    // The entity that the token names goes, and others come on both sides of it.
+    // The entity that the token names is deleted, and others are inserted on both sides of it.
     site.delete(&person("00002")).matching("*").send().empty(204);
     site.insert("p", "00000x", "");
     site.insert("p", "00002x", "");
     let second = site.get(&next(&got)).accept(NO_METADATA).send().done(200);
     assert_eq!(second.values("RowKey"), ["00002x", "00003"]);
-    // It stays good.
+    // A token stays valid.
     site.at("2034-01-01T00:00:00Z");
     let again = site.get(&next(&got)).accept(NO_METADATA).send().done(200);
     assert_eq!(again.body, second.body);

@@ -1,5 +1,5 @@
-//! What answers may take: pages end by the bytes that go out, room is taken before they are there, and whoever finds none is told
-//! so like everybody else.
+//! The size of responses: pages are limited by the bytes sent, the budget is charged before a
+//! response is built, and a request that exceeds it gets a regular error response.
 
 use super::*;
 use crate::model::Entity;
@@ -19,7 +19,7 @@ impl Site {
     }
 }
 
-/// An entity of almost a megabyte by its size, and of three in JSON, where each character takes six.
+/// An entity of almost 1 MB by its size, and of 3 MB in JSON, where each character takes six bytes.
 fn swelling(rk: &str) -> Entity {
     let text = "\u{1}".repeat(32 << 10);
     (0..15).fold(Entity::new("p", rk), |entity, i| entity.with(format!("A{i}"), text.as_str()))
@@ -57,7 +57,7 @@ fn nulls_that_fill_a_page_count() {
     let got = site.get_with("people()", &[("$select", &names.join(","))]).send().done(200);
     assert!(got.body.len() < 4 * MIB + MIB / 8, "{}", got.body.len());
     assert!(got.header("x-ms-continuation-nextrowkey").is_some());
-    // What is asked for twice is asked for once.
+    // A name that is selected twice counts once.
     let twice = format!("{0},{0},RowKey,{0}", names[0]);
     let got = site.get_with("people()", &[("$select", &twice), ("$top", "1")]).send().done(200);
     assert_eq!(got.body.matches(&format!("\"{}\":null", names[0])).count(), 1);
@@ -96,7 +96,7 @@ fn what_finds_no_room_is_told_so_and_counted() {
     let counted = crate::rest::http::metrics::text(&site.service, 0);
     let busy = "{method=\"GET\",status=\"503\",code=\"ServerBusy\"} 2";
     assert!(counted.contains(busy), "{counted}");
-    // What was written is told in any case.
+    // The response to a write is always sent.
     let mut ask = site.put(&person("1"), "{}");
     ask.request.response_budget = Some(Budget::new(0));
     ask.send().empty(204);
@@ -126,7 +126,7 @@ fn a_batch_that_the_server_cannot_carry_out_is_a_failed_request() {
     db.lift_gate("people", KeyRange::partition("p")).unwrap();
     assert!(send(write).done(202).has("HTTP/1.1 204"));
     assert!(send(read("GET")).done(202).has("HTTP/1.1 200"));
-    // An answer in a batch has a body, which that to a HEAD has not.
+    // A response in a batch has a body, but a response to HEAD has none.
     assert!(send(read("HEAD")).done(202).has("InvalidInput"));
 }
 
@@ -188,7 +188,7 @@ fn what_has_no_body_to_answer_is_in_no_form() {
     site.delete(&person("r")).matching("*").accept(ATOM).send().empty(204);
     let body = r#"{"PartitionKey":"p","RowKey":"r"}"#;
     site.post("people", body).accept(ATOM).send().fails(415, "AtomFormatNotSupported");
-    // An empty option is none.
+    // An empty option is ignored.
     site.get("people()?$format=").send().done(200);
     site.put(&format!("{}?timeout=abc", person("r")), "{}")
         .send()

@@ -1,4 +1,4 @@
-//! Policies, service properties, statistics, and requests of other origins.
+//! Policies, service properties, statistics, and cross-origin requests.
 
 use super::*;
 
@@ -65,9 +65,9 @@ fn f13_acl_is_kept_and_replaced() {
     assert_eq!(got.header("Cache-Control"), None);
     site.get("people?comp=acl").send().json(200, &full);
     site.get("PEOPLE()?comp=acl").send().json(200, &full);
-    // A connection leaves the body of a head out.
+    // The connection omits the body of a response to HEAD.
     site.ask("HEAD", "people?comp=acl").send().done(200);
-    // All of it is replaced.
+    // The whole list is replaced.
     let other = format!("{}{}", policy("a", ""), policy("b", "<Permission>r</Permission>"));
     site.acl(&policies(&other)).empty(204);
     site.get("people?comp=acl").send().json(200, &policies(&other));
@@ -120,7 +120,7 @@ fn f13_acl_that_cannot_be() {
     let ask = site.ask("PUT", "nobody?comp=acl").xml(&policies(""));
     ask.send().refused_xml(404, "TableNotFound", text, "");
     site.get("nobody?comp=acl").send().refused_xml(404, "TableNotFound", text, "");
-    // It goes with its table.
+    // The list is removed with its table.
     site.delete("Tables('people')").send().empty(204);
     site.post("Tables", r#"{"TableName":"people"}"#).send().done(201);
     let empty = format!("{DECLARATION}<SignedIdentifiers />");
@@ -153,17 +153,17 @@ fn f14_service_properties_are_kept() {
     let got = site.set_properties(&all).empty(202);
     assert_eq!(got.header("Cache-Control"), None);
     assert_eq!(site.properties(), properties(&all));
-    // What is left out stays.
+    // Omitted elements are kept.
     site.set_properties(&off("HourMetrics", "<Enabled>false</Enabled>")).empty(202);
     let hours = off("HourMetrics", "<Enabled>false</Enabled>");
     let changed = format!("{LOGGING}{hours}{MINUTES}<Cors>{RULE}{OPEN_RULE}</Cors>");
     assert_eq!(site.properties(), properties(&changed));
     site.set_properties("").empty(202);
     assert_eq!(site.properties(), properties(&changed));
-    // Rules go when there is an empty list of them.
+    // An empty list of rules removes them.
     site.set_properties("<Cors/>").empty(202);
     assert_eq!(site.properties(), properties(&format!("{LOGGING}{hours}{MINUTES}<Cors></Cors>")));
-    // Old clients see what there was then.
+    // Old clients get the elements of their version.
     let ask = site.get("?restype=service&comp=properties").header("x-ms-version", "2012-02-12");
     let got = ask.send().done(200);
     assert!(got.has("<Metrics>") && !got.has("HourMetrics") && !got.has("Cors"), "{}", got.body);
@@ -242,14 +242,14 @@ fn f16_cors_preflight() {
         "",
     );
     site.set_properties(&format!("<Cors>{RULE}{OPEN_RULE}</Cors>")).empty(202);
-    // The table need not exist, and nobody need be known.
+    // The table need not exist, and the request need not be authenticated.
     let got = site.preflight("http://b.example", "PUT", "x-ms-meta-a, CONTENT-TYPE").empty(200);
     assert_eq!(got.header("Access-Control-Allow-Origin"), Some("http://b.example"));
     assert_eq!(got.header("Access-Control-Allow-Methods"), Some("PUT"));
     assert_eq!(got.header("Access-Control-Allow-Headers"), Some("x-ms-meta-a, CONTENT-TYPE"));
     assert_eq!(got.header("Access-Control-Max-Age"), Some("500"));
     assert_eq!(got.header("Access-Control-Allow-Credentials"), Some("true"));
-    // The first rule that matches wins, and here that is the second.
+    // The first rule that matches applies; here that is the second.
     for (origin, headers) in
         [("http://c.example", ""), ("HTTP://A.example", ""), ("http://a.example", "x-other")]
     {
@@ -294,13 +294,13 @@ fn f16_cors_of_actual_requests() {
         assert!(exposed.split(',').any(|listed| listed.eq_ignore_ascii_case(name)), "{exposed}");
     }
     assert!(!exposed.to_ascii_lowercase().contains("content-type"), "{exposed}");
-    // Others are served without.
+    // Other origins are served without these headers.
     for got in [from("http://c.example"), site.get(&person("r")).send()] {
         assert_eq!((allowed(&got), got.header("Vary")), (None, None));
     }
     let ask = site.ask("PATCH", &person("r")).json("{}").header("Origin", "http://a.example");
     assert_eq!(allowed(&ask.send().empty(204)), None);
-    // Errors are shared, too.
+    // Errors have the headers, too.
     for (ask, status) in [
         (site.get(&person("none")), 404),
         (site.get(&person("r")).unsigned(), 403),
@@ -328,7 +328,7 @@ fn f16_cors_of_all_origins() {
         }
         assert!(!exposed.contains('*'));
     }
-    // It is about reads only.
+    // The rule permits reads only.
     let got = site.put(&person("r"), "{}").send().empty(204);
     assert_eq!(got.header("Access-Control-Allow-Origin"), None);
 }

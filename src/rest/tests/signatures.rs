@@ -1,4 +1,4 @@
-//! Requests signed with a key, and the account that everybody knows.
+//! Requests signed with a key, and the public development account.
 
 use super::*;
 
@@ -7,14 +7,14 @@ const FAILED: &str = "Server failed to authenticate the request. Make sure the v
 const DATE: &str = "Mon, 02 Jan 2023 03:04:05 GMT";
 
 impl Ask<'_> {
-    /// Signed by somebody else, at `DATE`.
+    /// With a given signature, dated `DATE`.
     fn authorized(self, authorization: &str) -> Self {
         let ask = self.unsigned().header("x-ms-date", DATE);
         ask.header("Authorization", authorization)
     }
 }
 
-/// A site of the time of the published signatures.
+/// A site at the time of the published signatures.
 fn dated() -> Site {
     let site = Site::people();
     site.at("2023-01-02T03:04:05Z");
@@ -44,7 +44,7 @@ fn f37_shared_key_vectors() {
         let got = ask.authorized(&format!("{scheme} {name}:{signature}")).send();
         assert!(got.status == 200 || got.status == 201, "{signature}: {}", got.body);
     }
-    // Of everything else in the query nothing is signed.
+    // Other query parameters are not signed.
     let signature = "oy/oMyUTLLXTXucivLhylPYZk9viyZce0GqZhHTZFog=";
     let ask = site.get("Tables?$top=5&timeout=3&$filter=TableName%20eq%20'a'");
     ask.authorized(&format!("SharedKey {name}:{signature}")).send().done(200);
@@ -75,7 +75,7 @@ fn f37_shared_key_and_dates() {
         }
     }
     site.get("Tables").without("x-ms-date").send().refused(403, "AuthenticationFailed", FAILED);
-    // The one of the service decides over the one of HTTP.
+    // `x-ms-date` overrides `Date`.
     let old = "Sun, 02 Jan 2022 03:04:05 GMT";
     site.get("Tables").header("Date", old).send().done(200);
     let ask = site.get("Tables").header("Date", DATE).header("x-ms-date", old);
@@ -92,12 +92,12 @@ fn f37_shared_key_of_both_keys() {
     }
     ask("b3RoZXI=").send().refused(403, "AuthenticationFailed", FAILED);
     ask("b3RoZXI=").lite().send().refused(403, "AuthenticationFailed", FAILED);
-    // A key is good for its own account.
+    // A key is valid for its own account only.
     let ask = site.get("Tables").signed_by(ACME, key(ACME_KEYS[0]));
     ask.send().refused(403, "AuthenticationFailed", FAILED);
     let ask = site.ask_path("GET", "/acme/Tables").signed_by(ACME, development_key());
     ask.send().refused(403, "AuthenticationFailed", FAILED);
-    // Keys are replaced while requests are answered.
+    // Keys are replaced while requests are served.
     let replaced = AccountConfig { name: ACME.to_owned(), keys: vec![key("bmV3")], database: None };
     let development = AccountConfig::development();
     let rotated = site.service.accounts().rotate(vec![replaced, development]);
@@ -128,7 +128,7 @@ fn f37_an_account_that_is_gone_has_no_keys() {
     site.get("Tables").send().refused(403, "AuthenticationFailed", FAILED);
     let ask = || site.ask_path("GET", "/acme/Tables").signed_by(ACME, key("bmV3"));
     ask().send().done(200);
-    // It may come back.
+    // A removed account can be added again.
     accounts.rotate(vec![AccountConfig::development()]);
     site.get("Tables").send().done(200);
     ask().send().refused(403, "AuthenticationFailed", FAILED);
@@ -138,7 +138,7 @@ fn f37_an_account_that_is_gone_has_no_keys() {
 fn f37_shared_key_signs_type_and_checksum() {
     let site = dated();
     let body = r#"{"PartitionKey":"p","RowKey":"r"}"#;
-    // What is changed on the way is noticed.
+    // A change in transit is detected.
     let signed = |media: &str| site.post("people", body).header("Content-Type", media);
     signed("application/json;odata=nometadata").send().done(201);
     let name = DEVELOPMENT_ACCOUNT;
@@ -146,14 +146,14 @@ fn f37_shared_key_signs_type_and_checksum() {
     let changed = signed("application/json; charset=utf-8")
         .authorized(&format!("SharedKey {name}:{signature}"));
     changed.send().refused(403, "AuthenticationFailed", FAILED);
-    // The lite form does not sign the method, the other does.
+    // The lite form does not sign the method; the full form does.
     let lite = "MwED/VWpkCBrzCToBe7eWkVhi3BY7VPzThzlcpeWCL0=";
     let ask = site.ask("HEAD", "Tables").authorized(&format!("SharedKeyLite {name}:{lite}"));
     ask.send().done(200);
     let full = "oy/oMyUTLLXTXucivLhylPYZk9viyZce0GqZhHTZFog=";
     let ask = site.ask("HEAD", "Tables").authorized(&format!("SharedKey {name}:{full}"));
     ask.send().done(403);
-    // What is tunnelled is signed as the POST that it is.
+    // A tunnelled request is signed as POST.
     let ask = site.post(&person("r"), "{}").header("X-HTTP-Method", "MERGE");
     ask.send().empty(204);
 }
@@ -196,7 +196,7 @@ fn f37_shared_key_that_is_malformed() {
         ask(text).send().refused(403, "AuthenticationFailed", FAILED);
     }
     site.get("Tables").unsigned().send().refused(403, "AuthenticationFailed", FAILED);
-    // The XML shape tells what should have been signed.
+    // The XML form contains the string that should have been signed.
     let ask = site
         .get("people?comp=acl")
         .unsigned()
@@ -224,7 +224,7 @@ fn f40_development_account() {
     ] {
         ask.send().done(200);
     }
-    // It is not for others than this machine.
+    // It is for this machine only.
     let accounts = [AccountConfig::development()];
     for (listen, is_fine) in [
         ("127.0.0.1:10002", true),
@@ -238,7 +238,7 @@ fn f40_development_account() {
     }
     let own = AccountConfig { name: ACME.into(), keys: vec![key(ACME_KEYS[0])], database: None };
     assert!(crate::rest::check_exposure(&"0.0.0.0:80".parse().unwrap(), &[own]).is_ok());
-    // The name may have another key, but that key may not have another name.
+    // The name may have another key, but the key may not have another name.
     let other = AccountConfig { name: ACME.into(), keys: vec![development_key()], database: None };
     assert!(crate::rest::check_exposure(&"0.0.0.0:80".parse().unwrap(), &[other]).is_err());
 }

@@ -1,4 +1,4 @@
-//! Tables: names, listing, looking at one, creating, deleting.
+//! Tables: names, listing, reading one, creating, deleting.
 
 use super::*;
 
@@ -38,7 +38,7 @@ fn f01_table_names_are_the_same_in_any_case() {
     site.post("pEOPLE", body).send().done(201);
     let got = site.get("people()").send().done(200);
     assert_eq!(got.values("RowKey"), ["r"]);
-    // The case of its creation is the one that is shown.
+    // The name is returned in the case of its creation.
     assert!(got.has(&format!("\"odata.metadata\":\"{BASE}$metadata#People\"")), "{}", got.body);
     let got = site.get("Tables").send().done(200);
     assert_eq!(got.values("TableName"), ["People"]);
@@ -141,7 +141,7 @@ fn f10_query_tables_with_filters() {
         "InvalidInput",
         "Syntax error at position 12 in 'TableName eq'.",
     );
-    // What a table has is its name, whatever is selected.
+    // A table has only its name, whatever is selected.
     for select in ["TableName", "*", "Foo", "Foo,TableName", ""] {
         let got = site.get(&format!("Tables?$select={select}")).send().done(200);
         assert_eq!(got.values("TableName").len(), 4, "{select}");
@@ -165,7 +165,7 @@ fn f10_query_tables_page_by_page() {
         found.extend(got.values("TableName").iter().map(|name| (*name).to_owned()));
         pages += 1;
         match got.header("x-ms-continuation-NextTableName") {
-            // The token carries the lower-cased name.
+            // The token contains the name in lower case.
             Some(token) => next = token.to_owned(),
             None => break,
         }
@@ -214,7 +214,7 @@ fn f11_create_table_tells_where_it_is() {
 fn f11_create_table_that_cannot_be() {
     let site = Site::new();
     site.create("People").send().done(201);
-    // What was preferred is told with an error, too.
+    // The applied preference is stated with an error, too.
     let got = site.create("people").prefer("return-no-content").send();
     let got = got.refused(409, "TableAlreadyExists", "The table specified already exists.");
     assert_eq!(got.header("Preference-Applied"), Some("return-no-content"));
@@ -256,14 +256,15 @@ fn f12_delete_table_is_gone_at_once() {
     site.delete(&person("r")).matching("*").send().refused(404, "TableNotFound", text);
     let text = "The specified resource does not exist.";
     site.delete("Tables('people')").send().refused(404, "ResourceNotFound", text);
-    // The name is free, and what was in the table does not come back.
+    // The name is free, and the old rows do not reappear.
     site.create("people").send().done(201);
     assert_eq!(site.get("people()").send().values("RowKey").len(), 0);
 }
 
 #[test]
 fn the_code_of_a_table_that_is_being_deleted_has_its_status_and_text() {
-    // No request is answered so: a table is gone at once. Clients of the library know the code.
+    // No request gets this response, because a deleted table is gone immediately. Clients of the
+    // library know the code.
     let code = crate::error::Code::TableBeingDeleted;
     let fault = crate::rest::protocol::fault::Fault::from(code);
     let site = Site::new();

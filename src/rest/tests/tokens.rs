@@ -1,4 +1,4 @@
-//! Tokens for entities of one table: what they let somebody do, and what not.
+//! Tokens for entities of one table: permitted and refused operations.
 
 use super::*;
 use crate::rest::protocol::headers::Version;
@@ -28,7 +28,7 @@ fn service(permissions: &str) -> ServiceSas {
     ServiceSas { terms: terms(permissions), table: "people".into(), ..ServiceSas::default() }
 }
 
-/// A token that says nothing but which policy it is of.
+/// A token that only names its policy.
 fn of_policy(id: &str) -> ServiceSas {
     let terms = Terms { version: Version::known("2019-02-02"), ..Terms::default() };
     ServiceSas { terms, table: "people".into(), policy: some(id), ..ServiceSas::default() }
@@ -38,7 +38,7 @@ fn signed(sas: ServiceSas) -> String {
     sas.sign(DEVELOPMENT_ACCOUNT, &development_key()).token()
 }
 
-/// What can be done with entities: its name, and what it takes.
+/// The operations on entities: name, and required permissions.
 const OPERATIONS: [(&str, &str); 9] = [
     ("query", "r"),
     ("get", "r"),
@@ -52,14 +52,14 @@ const OPERATIONS: [(&str, &str); 9] = [
 ];
 
 impl Site {
-    /// A request with nothing but a token.
+    /// A request that is authorised by a token alone.
     pub(super) fn with_token(&self, method: &str, address: &str, token: &str) -> Ask<'_> {
         let separator = if address.contains('?') { '&' } else { '?' };
         let ask = self.ask(method, &format!("{address}{separator}{token}"));
         ask.unsigned().without("x-ms-date").without("x-ms-version")
     }
 
-    /// One of `OPERATIONS` with the entity of that RowKey.
+    /// One of `OPERATIONS` on the entity with this RowKey.
     fn operate(&self, operation: &str, rk: &str, token: &str) -> Got {
         let path = person(rk);
         let insert = format!("{{\"PartitionKey\":\"p\",\"RowKey\":\"{rk}-new\"}}");
@@ -103,7 +103,7 @@ fn f38_service_sas_vectors() {
         assert_eq!(got.values("RowKey"), ["r"]);
         assert_eq!(got.header("x-ms-version"), Some("2019-02-02"));
     }
-    // JSON is younger than that token.
+    // JSON is newer than the version of that token.
     let old = "tn=people&sv=2012-02-12&se=2030-01-01T00%3A00%3A00Z&sp=r&sig=PMVwKW69AFylIG5R3OJRe3LvVLxHqz61jLlab%2BYtXc8%3D";
     site.with_token("GET", "people()", old).send().fails(415, "JsonFormatNotSupported");
     for version in ["api-version=2019-02-02", "x=1"] {
@@ -230,7 +230,7 @@ fn f38_service_sas_that_was_changed() {
         "AuthenticationFailed",
         FAILED,
     );
-    // A signed header wins.
+    // A signed header takes precedence.
     site.get(&format!("people()?{unsigned}&sig=x")).send().done(200);
 }
 
@@ -306,7 +306,7 @@ fn f38_service_sas_policies() {
     };
     site.set_policy(&access("r", 2030));
     ask().done(200);
-    // It is what the policy is now that counts.
+    // The current policy counts.
     site.set_policy(&access("aud", 2030));
     ask().refused(403, "AuthorizationPermissionMismatch", NO_PERMISSION);
     site.set_policy(&access("r", 2024));
@@ -315,13 +315,13 @@ fn f38_service_sas_policies() {
     ask().refused(403, "AuthenticationFailed", FAILED);
     site.set_policy(&access("dr", 2030));
     ask().done(200);
-    // What the policy leaves open the token has to say.
+    // The token must state the fields that the policy omits.
     site.set_policy(&policy("p1", "<Permission>r</Permission>"));
     ask().refused(403, "AuthenticationFailed", FAILED);
     let mut sas = of_policy("p1");
     sas.terms.expiry = some("2030-01-01");
     site.with_token("GET", "people()", &signed(sas)).send().done(200);
-    // What it does not leave open the token may not say.
+    // The token must not state the fields that the policy has.
     site.set_policy(&access("r", 2030));
     let mut sas = of_policy("p1");
     sas.terms.permissions = some("r");
@@ -418,7 +418,7 @@ fn f38_service_sas_in_a_batch() {
         "{}",
         got.body
     );
-    // Each operation is looked at by itself, and all of them count.
+    // Each operation is checked separately, and all must be permitted.
     let bounds =
         KeyBounds { start_partition: some("p"), start_row: some("2"), ..KeyBounds::default() };
     let got = send(ServiceSas { bounds, ..service("a") }, ["2", "1"]);
@@ -448,10 +448,10 @@ fn f38_service_sas_of_old_versions() {
     for version in ["2012-02-12", "2013-08-15", "2015-02-21", "2015-04-05", "2020-12-06"] {
         of(version, "2030-01-01", "r").done(200);
     }
-    // Without a version, for an hour at most.
+    // Without a version, valid for at most an hour.
     of("", "2024-02-03T05:00:00Z", "r").done(200);
     of("", "2024-02-03T05:06:00Z", "r").refused(403, "AuthenticationFailed", FAILED);
-    // What was not permitted was not there.
+    // Old versions report a forbidden operation as a missing resource.
     of("2014-02-14", "2030-01-01", "a").fails(404, "ResourceNotFound");
     of("2015-04-05", "2030-01-01", "a").fails(403, "AuthorizationPermissionMismatch");
     let mut sas = service("r");

@@ -1,4 +1,4 @@
-//! Writing entities: inserts, the conditional matrix, tunnelled methods.
+//! Writes of entities: inserts, the matrix of conditions, tunnelled methods.
 
 use super::*;
 
@@ -8,14 +8,14 @@ const NOT_FOUND: &str = "The specified resource does not exist.";
 const OTHER: &str = "W/\"datetime'2020-01-01T00%3A00%3A00Z'\"";
 const KEYS: &str = r#"{"PartitionKey":"p","RowKey":"r"}"#;
 
-/// A site with one entity, written `NOW`.
+/// A site with one entity, written at `NOW`.
 fn stocked() -> Site {
     let site = Site::people();
     site.insert("p", "r", "\"A\":1,\"B\":2");
     site
 }
 
-/// The properties of the entity with RowKey `rk`; `None` if it is not there.
+/// The properties of the entity with RowKey `rk`; `None` if it does not exist.
 fn properties(site: &Site, rk: &str) -> Option<String> {
     let got = site.bare(rk);
     let (_, rest) =
@@ -40,7 +40,7 @@ fn f19_insert_echoes() {
     let location = format!("{BASE}people(PartitionKey='p',RowKey='it''s')");
     assert_eq!(got.header("Location"), Some(&*location));
     assert_eq!((got.header("Preference-Applied"), got.header("DataServiceId")), (None, None));
-    // What is echoed is what is stored.
+    // The echo is the stored entity.
     let read = site.get("people(PartitionKey='p',RowKey='it''s')").send().done(200);
     assert_eq!(read.body, got.body);
 
@@ -93,7 +93,7 @@ fn f19_insert_that_cannot_be() {
     site.post("people", r#"{"PartitionKey":"p"}"#).send().refused(400, "PropertiesNeedValue", text);
     let text = "The table specified does not exist.";
     site.post("nobody", KEYS).send().refused(404, "TableNotFound", text);
-    // The body is read first.
+    // The body is parsed first.
     site.post("nobody", "{}").send().fails(400, "PropertiesNeedValue");
     let got = site.post("people", KEYS).header("If-None-Match", "*").send();
     got.fails(400, "InvalidInput");
@@ -154,12 +154,12 @@ fn f20_conditions_of_upserts() {
     ] {
         let site = stocked();
         let ask = |rk: &str| site.ask(method, &person(rk)).json("{\"C\":4}");
-        // Created or not is not told.
+        // The response does not show whether the entity was created.
         let (there, new) = (ask("r").send().empty(204), ask("new").send().empty(204));
         assert_eq!(there.headers.len(), new.headers.len());
         assert_eq!(properties(&site, "r").unwrap(), rest);
         assert_eq!(properties(&site, "new").unwrap(), "\"C\":4");
-        // Before there were upserts.
+        // A version before upserts existed.
         let got = ask("r").header("x-ms-version", "2009-09-19").send();
         got.fails(400, "MissingRequiredHeader");
     }
@@ -221,7 +221,7 @@ fn f20_conditions_that_are_malformed() {
 #[test]
 fn f20_conditions_and_keys_of_bodies() {
     let site = stocked();
-    // Keys in a body may be there, and those in the address count.
+    // The body may contain keys, but those in the address apply.
     for body in [
         "{\"C\":4}",
         KEYS,
@@ -240,7 +240,7 @@ fn f20_conditions_end_in_states_that_each_replace_changes() {
     let site = stocked();
     let mut last = NOW_ETAG.to_owned();
     for _ in 0..3 {
-        // The same again is still a new state.
+        // Writing the same content again is still a new state.
         let got = site.put(&person("r"), "{\"A\":1}").matching(&last).send().empty(204);
         assert_ne!(got.etag(), last);
         let again = site.put(&person("r"), "{\"A\":1}").matching(&last).send();
@@ -263,7 +263,7 @@ fn f21_methods_may_be_tunnelled() {
         let got = ask.header("X-HTTP-Method", tunnelled).send().empty(204);
         assert_eq!(got.header("ETag").is_some(), left.is_some());
         assert_eq!(properties(&site, "r").as_deref(), left, "{tunnelled}");
-        // Without a condition it is an upsert, too, and the condition is checked.
+        // Without a condition it is an upsert, too; with one, the condition is checked.
         let ask = site.post(&person("r"), "{}").matching(OTHER).header("X-HTTP-Method", tunnelled);
         let status = if left.is_some() { 412 } else { 404 };
         assert_eq!(ask.send().status, status);
