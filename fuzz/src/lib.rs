@@ -1,9 +1,9 @@
 //! Fuzz targets under two drivers: libFuzzer where cargo-fuzz sets `cfg(fuzzing)`, and on stable a
 //! replay of the stored corpus with seeded mutations.
 //!
-//! Both hold a target to a limit of memory, see `memory`; libFuzzer also to a limit of time.
+//! Both enforce a memory limit, see `memory`; libFuzzer also enforces a time limit.
 //!
-//! Not here: what a target does with its bytes (`rowstone::fuzzing`).
+//! Not here: the targets themselves (`rowstone::fuzzing`).
 
 pub mod memory;
 pub mod replay;
@@ -13,7 +13,7 @@ pub use libfuzzer_sys;
 
 use std::time::{Duration, Instant};
 
-/// Replays one target for about `time` and prints what was done.
+/// Replays one target for about `time` and prints the counts.
 pub fn run(name: &str, target: rowstone::fuzzing::Target, time: Duration) {
     let start = Instant::now();
     let bounded = |data: &[u8]| memory::bounded(name, target, data);
@@ -21,12 +21,12 @@ pub fn run(name: &str, target: rowstone::fuzzing::Target, time: Duration) {
     println!("{name}: {} stored inputs, {} mutations", done.stored, done.mutated);
 }
 
-/// The name of a target by the path of its function.
+/// The name of a target, from the path of its function.
 pub fn name(path: &str) -> &str {
     path.rsplit("::").next().unwrap_or_default().trim()
 }
 
-/// The whole of a target's file: `rowstone_fuzz::target!(rowstone::fuzzing::block);`.
+/// The complete content of a target's file: `rowstone_fuzz::target!(rowstone::fuzzing::block);`.
 #[cfg(fuzzing)]
 #[macro_export]
 macro_rules! target {
@@ -37,7 +37,7 @@ macro_rules! target {
     };
 }
 
-/// The whole of a target's file: `rowstone_fuzz::target!(rowstone::fuzzing::block);`.
+/// The complete content of a target's file: `rowstone_fuzz::target!(rowstone::fuzzing::block);`.
 #[cfg(not(fuzzing))]
 #[macro_export]
 macro_rules! target {

@@ -1,10 +1,11 @@
-//! Counts what a target holds in memory, so that a length that lies is found even where the machine would give in.
+//! Counts the memory that a target holds, so that a wrong length in the input is detected even on a
+//! machine with enough memory.
 //!
 //! Invariants
-//! * counted is what the target's own thread asked the allocator of Rust for; zstd's own memory is not;
-//! * a limit is made of the length of the input, never of what the input says.
+//! * only the target's own thread and the Rust allocator are counted, not the memory of zstd;
+//! * a limit depends on the length of the input, never on its content.
 //!
-//! Not here: memory that is never given back, which libFuzzer's leak check looks for.
+//! Not here: memory leaks, which libFuzzer's leak check detects.
 #![expect(
     unsafe_code,
     reason = "an allocator is unsafe to implement; this one hands on to the system's"
@@ -13,7 +14,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// Targets that hold a database, a table or programs rather than one structure, and what they may take.
+/// Targets that hold a database, a table or programs rather than one structure, with their limits.
 const ROOMY: &[(&str, usize)] = &[
     ("csv", 32 << 20),
     ("directory", 32 << 20),
@@ -21,21 +22,22 @@ const ROOMY: &[(&str, usize)] = &[
     ("ndjson", 32 << 20),
     ("program", 64 << 20),
     ("rest", 32 << 20),
-    // A compressed block may say that it holds 4 MiB, and does so twice here.
+    // A compressed block may declare 4 MiB, and here it is decompressed twice.
     ("block", 10 << 20),
 ];
-/// What a decoder may take whatever the input.
+/// The allowance of a decoder for any input.
 const BASE_BYTES: usize = 256 << 10;
-/// And for each byte of it: the smallest encoding of a file entry has a fiftieth of its size in memory.
+/// The additional allowance per input byte: a file entry takes up to fifty times its smallest
+/// encoding in memory.
 const BYTES_PER_BYTE: usize = 128;
 
-/// The most that the target `name` may hold at once for an input of `len` bytes.
+/// The maximum that the target `name` may hold at a time for an input of `len` bytes.
 pub fn limit(name: &str, len: usize) -> usize {
     let roomy = ROOMY.iter().find(|(roomy, _)| *roomy == name);
     roomy.map_or(BASE_BYTES, |(_, bytes)| *bytes) + len * BYTES_PER_BYTE
 }
 
-/// Runs `target` and panics if it held more than it may.
+/// Runs `target` and panics if it exceeded its limit.
 pub fn bounded(name: &str, target: fn(&[u8]), data: &[u8]) {
     HELD.set(0);
     MOST.set(0);
@@ -54,21 +56,21 @@ thread_local! {
     static MOST: Cell<isize> = const { Cell::new(0) };
 }
 
-/// Counts a change; what one thread allocates and another frees counts for neither of the two right.
+/// Counts a change. Memory that one thread allocates and another frees is counted wrong in both.
 fn count(change: isize) {
-    // A thread that ends has no counters any more.
+    // A thread that exits no longer has counters.
     let _ = HELD.try_with(|held| {
         held.set(held.get() + change);
         let _ = MOST.try_with(|most| most.set(most.get().max(held.get())));
     });
 }
 
-// SAFETY: every call is handed on as it came, and counting neither allocates nor unwinds: the counters are
-// plain cells without destructors.
+// SAFETY: every call is forwarded unchanged. Counting neither allocates nor unwinds, because the
+// counters are plain cells without destructors.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         count(layout.size() as isize);
-        // SAFETY: the caller's promises are the system allocator's.
+        // SAFETY: the system allocator's contract is the caller's to uphold.
         unsafe { System.alloc(layout) }
     }
 

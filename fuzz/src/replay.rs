@@ -1,4 +1,4 @@
-//! The stored corpus of a target, run as it is and mutated, on stable Rust.
+//! Runs the stored corpus of a target, as it is and mutated, on stable Rust.
 //!
 //! The mutations are seeded: a failure prints the target, the seed and the bytes in hex.
 #![expect(clippy::disallowed_methods, reason = "reads the corpus, which no seam covers")]
@@ -6,14 +6,14 @@
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::path::{Path, PathBuf};
 
-/// What one target was run over.
+/// The counts of one target.
 pub struct Replayed {
     pub stored: u64,
     pub mutated: u64,
 }
 
 /// Replays the corpus of `name`, then mutations of it decided by `seed`, while `more(done)` holds.
-/// The target must neither panic nor run away on any input.
+/// The target must neither panic nor loop forever on any input.
 pub fn replay(
     name: &str,
     target: impl Fn(&[u8]),
@@ -45,7 +45,7 @@ fn run_one(name: &str, target: impl Fn(&[u8]), seed: u64, input: &[u8]) {
 
 /// The inputs in `fuzz/corpus/<name>`, by file name.
 fn corpus(name: &str) -> Vec<Vec<u8>> {
-    // Compiled into the fuzz package and into the tests of the library alike.
+    // Compiled both into the fuzz package and into the library's tests.
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let beside = root.join("corpus");
     let root = if beside.is_dir() { root.to_owned() } else { root.join("fuzz") };
@@ -55,7 +55,8 @@ fn corpus(name: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
 
-/// One stored input with a few bytes flipped, set, inserted, removed, cut off, copied or spliced in.
+/// One stored input with a few bytes flipped, set, inserted, removed, cut off, copied or spliced
+/// in.
 fn mutate(rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
     let mut input = corpus[rng.below(corpus.len())].clone();
     for _ in 0..=rng.below(4) {
@@ -67,7 +68,7 @@ fn mutate(rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
             3 => input.insert(at, rng.below(256) as u8),
             4 => drop(input.drain(at..input.len().min(at + 1 + rng.below(8)))),
             5 => input.truncate(at),
-            // The same bytes twice, so that what must differ is equal.
+            // Duplicates bytes, so that values that must differ are equal.
             6 => {
                 let len = rng.below(8).min(input.len() - at);
                 let to = rng.below(input.len() - len + 1);

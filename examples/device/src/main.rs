@@ -1,6 +1,8 @@
-//! A device that keeps the readings of a sensor: opens a database, writes a few rows, reads the last hour of them.
+//! A device that keeps the readings of a sensor: opens a database, writes a few rows, and reads
+//! those of the last hour.
 //!
-//! Built with `cargo build --profile size` it is also the measure of what the library adds to a program.
+//! Built with `cargo build --profile size`, it also measures the size that the library adds to a
+//! program.
 
 use std::error::Error;
 
