@@ -1,12 +1,12 @@
 //! A database of every format version, byte by byte: `tests/golden/v1` is the output of version 1.
 //!
-//! Other databases were written by version 1 before it had an optional part, and none of them has
-//! range tombstones or expiry in logs and manifest: `v1-without-zones`, and `v1-without-sizes` of
-//! references. `v1-first-index` dates from before hash indexes had several forms, `v1-without-wear`
-//! from before manifests had the wear account. `v1-padded` has blocks of one page, which are
-//! padded; those of the others are smaller. `v1-compressed` has compressed blocks, whose bytes
-//! depend on the compressor, so it is only read. `v1-kept` has logs that are kept for the change
-//! feed, and an import. `v1-backup` is a backup directory with one backup of the content of `v1`.
+//! `v1-without-zones` and `v1-without-sizes` (of references) were written by version 1 before it
+//! had these optional parts; they contain neither range tombstones nor expiry. `v1-first-index`
+//! dates from before hash indexes had several forms, `v1-without-wear` from before manifests had
+//! the wear account. `v1-padded` has blocks of one page, which are padded; the blocks of the others
+//! are smaller. `v1-compressed` has compressed blocks. Their bytes depend on the compressor, so it
+//! is only read. `v1-kept` has logs that are kept for the change feed, and an import. `v1-backup`
+//! is a backup directory with one backup of the content of `v1`.
 //!
 //! Record files are stored without trailing zeros, which are only reserved space. `REWRITE=1`
 //! writes them again; never do that after a version was released.
