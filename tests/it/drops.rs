@@ -320,7 +320,7 @@ fn trap_56_rows_stamped_by_a_wrong_clock_expire_on_time() {
     let mut pass = |db: &Db, hours: u32| {
         for _ in 0..hours {
             clock.advance(DAY / 24);
-            rest(db);
+            run_background(db);
         }
         right += u64::from(hours) * DAY_TICKS / 24;
         right
