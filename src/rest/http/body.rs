@@ -1,15 +1,17 @@
-//! Bodies: those of requests read whole, those of responses until they are sent, both within a budget.
+//! Bodies of requests, read whole, and bodies of responses until they are sent, both within a
+//! budget.
 //!
 //! Invariants
-//! * memory is counted before it is taken: who announces much and sends little holds little;
-//! * nobody who is not known takes of it: more than a small body is read of those only who may ask;
-//! * a body takes memory in proportion to its bytes, however small the pieces are that it comes in, and gives all of it back to
-//!   the system if it is large;
-//! * what is counted is given back when the memory is, also if the client is gone before;
-//! * room that is kept for later bodies is bounded apart from that; what stood in it is written over as far as the new body goes,
-//!   and nobody sees it.
+//! * memory is counted before it is used: a client that announces much and sends little holds
+//!   little;
+//! * an unauthenticated client uses no budget: more than a small body is read only after `admit`;
+//! * a body uses memory in proportion to its bytes, however small its pieces are, and a large body
+//!   returns all of it to the system;
+//! * the count is returned along with the memory, also if the client disconnects early;
+//! * buffers kept for later bodies are bounded separately; a new body overwrites their old content
+//!   as far as it reaches, and the remainder is never exposed.
 //!
-//! Not here: what bodies hold (`protocol`), time (`server`).
+//! Not here: the content of bodies (`protocol`), time limits (`server`).
 
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
@@ -29,38 +31,39 @@ use crate::sync::Mutex;
 
 use super::limits::{BODY_BYTES_MAX, DRAINED_BYTES_MAX, SMALL_BYTES};
 
-/// Bytes that all bodies of a kind may have together.
+/// The bytes that all bodies of one direction may use together.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget(Arc<Bodies>);
 
 #[derive(Debug)]
 struct Bodies {
     left: Arc<Semaphore>,
-    /// Bodies that were sent, as room for later ones: a page that gets new memory waits for the system to clear it, each time,
-    /// and one that clears it does so itself. It is not counted until it is used: 8 MiB at the most.
+    /// Buffers of bodies that were sent, kept for later ones: with new memory the system has to
+    /// clear every page, on each use. They are not counted until they are used; at most 8 MiB.
     spare: Mutex<Vec<Vec<u8>>>,
 }
 
-/// A share of a budget, given back when it is dropped.
+/// A share of a budget, returned when it is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Share(Option<(OwnedSemaphorePermit, Budget)>);
 
-/// What a budget is counted in.
+/// The unit in which a budget is counted, in bytes.
 const UNIT: usize = 1 << 10;
-/// Bodies whose room is kept, and the bytes that each of them has at the most.
+/// The number of buffers that are kept, and the largest capacity of each.
 const SPARE_MAX: usize = 16;
 const SPARE_BYTES: usize = 512 << 10;
-/// A body that is not small is counted in steps of so much, before that is touched.
+/// The step, in bytes, in which a body that is not small is counted before the memory is touched.
 const PART_BYTES: usize = SMALL_BYTES;
 
-/// A body that is being read. A small one is in the heap. A larger one is in a mapping with room for all of it: the system
-/// backs it with memory as it is written, and has all of that back with the body, whichever thread drops it. In the heap, bodies
-/// that end early would leave holes behind, in the arena of each thread.
+/// A body that is being read. A small one is in the heap. A larger one is in a mapping with room
+/// for the largest possible length: the system backs it with memory as it is written, and gets all
+/// of it back with the body, whichever thread drops it. In the heap, bodies that end early would
+/// fragment the arena of each thread.
 struct Growing {
     small: Vec<u8>,
     large: Option<MmapMut>,
     len: usize,
-    /// The length that was announced, or the largest that may come.
+    /// The announced length, or the largest one allowed.
     most: usize,
     share: Share,
 }
@@ -71,12 +74,12 @@ impl Budget {
         Budget(Arc::new(Bodies { left: Arc::new(left), spare: Mutex::default() }))
     }
 
-    /// Room for a body, which is not counted yet: what stands in it is to be written over, or cut off.
+    /// A buffer for a body, not counted yet. Its old content must be overwritten or cut off.
     pub(in crate::rest) fn spare(&self) -> Vec<u8> {
         self.0.spare.lock().pop().unwrap_or_default()
     }
 
-    /// Keeps the room of a body that was sent, if it is of use.
+    /// Keeps the buffer of a body that was sent, unless it is too large or enough are kept.
     fn keep(&self, body: Vec<u8>) {
         let mut spare = self.0.spare.lock();
         if spare.len() < SPARE_MAX && body.capacity() <= SPARE_BYTES {
@@ -84,10 +87,10 @@ impl Budget {
         }
     }
 
-    /// Makes `share` one for a body of `bytes`, unless it is as large already; small bodies are not counted.
+    /// Grows `share` to cover a body of `bytes`; small bodies are not counted.
     ///
     /// # Errors
-    /// `ServerBusy` if there is not so much left.
+    /// `ServerBusy` if the budget does not have that much left.
     pub(in crate::rest) fn grow(&self, share: &mut Share, bytes: usize) -> Result<(), Fault> {
         let needed = if bytes > SMALL_BYTES { bytes.div_ceil(UNIT) } else { 0 };
         let held = share.0.as_ref().map_or(0, |(held, _)| held.num_permits());
@@ -106,7 +109,7 @@ impl Budget {
 }
 
 impl Share {
-    /// Gives back what a body of `bytes` does not need.
+    /// Returns the part of the share that a body of `bytes` does not need.
     pub(in crate::rest) fn fit(&mut self, bytes: usize) {
         if let Some((held, _)) = &mut self.0 {
             let spare = held.num_permits().saturating_sub(bytes.div_ceil(UNIT));
@@ -114,13 +117,13 @@ impl Share {
         }
     }
 
-    /// A body that has this share until the last of it is sent.
+    /// A body that holds this share until its last byte is sent.
     pub(in crate::rest) fn hold(self, body: Vec<u8>) -> Bytes {
         match self.0 {
             Some((held, budget)) if body.len() > body.capacity().min(2 * SMALL_BYTES) / 2 => {
                 Bytes::from_owner(Held { body, budget, _held: held })
             }
-            // A small one is not worth the room that it stands in.
+            // A small body is copied out, and its larger buffer is kept for another one.
             Some((_, budget)) => {
                 let bytes = Bytes::copy_from_slice(&body);
                 budget.keep(body);
@@ -131,11 +134,13 @@ impl Share {
     }
 }
 
-/// Reads a body to its end. Of one that is not small, no more is read until `admit` has nothing against it, and one that is not
-/// there when `late` is done is waited for only then.
+/// Reads a body to its end. More than a small body is read only after `admit` succeeded. A small
+/// body that is incomplete when `late` completes is awaited further only after `admit` succeeded,
+/// too.
 ///
 /// # Errors
-/// `RequestBodyTooLarge`, `ServerBusy`, what `admit` says; `InvalidInput` if the connection ended or its chunks are malformed.
+/// `RequestBodyTooLarge`, `ServerBusy`, the errors of `admit`; `InvalidInput` if the connection
+/// ended or its chunks are malformed.
 pub(in crate::rest) async fn read<B>(
     body: &mut B,
     budget: &Budget,
@@ -170,7 +175,7 @@ where
         };
         let Some(frame) = frame else { return Ok(read.end()) };
         let unreadable = |_| Fault::invalid("The body of the request could not be read.");
-        // Trailers mean nothing here.
+        // Trailers are ignored.
         let Ok(piece) = frame.map_err(unreadable)?.into_data() else { continue };
         if read.len + piece.len() > SMALL_BYTES
             && let Some(admit) = admit.take()
@@ -209,11 +214,11 @@ impl Growing {
         Ok(())
     }
 
-    /// The mapping, into which a small body moves.
+    /// The mapping, into which a small body is moved on first use.
     fn large(&mut self) -> Result<&mut MmapMut, Fault> {
         if self.large.is_none() {
             let mut large = MmapMut::map_anon(self.most).map_err(|_| Code::ServerBusy)?;
-            // A huge page would hold 2 MiB for a byte.
+            // A huge page would use 2 MiB for a single byte.
             #[cfg(target_os = "linux")]
             drop(large.advise(memmap2::Advice::NoHugePage));
             let small = std::mem::take(&mut self.small);
@@ -233,8 +238,9 @@ impl Growing {
     }
 }
 
-/// Reads what is left of a body that is refused and forgets it: a connection that is closed with something unread is
-/// reset, and its client may never see the answer. There is an end to that, too; false if not all of it was read.
+/// Reads and discards the rest of a body that is refused: closing with unread input resets the
+/// connection, and the client may lose the answer. Returns false if not all of it was read, for at
+/// most `DRAINED_BYTES_MAX` are.
 pub(in crate::rest) async fn drain<B>(body: &mut B) -> bool
 where
     B: Body<Data = Bytes> + Unpin,
@@ -251,10 +257,10 @@ where
     true
 }
 
-/// A body as it goes out.
+/// The body of a response.
 ///
-/// Of a response without one, HTTP leaves the length out where it can only be 0; the service does not. So an empty one does
-/// not say that it has ended before it is asked for more.
+/// HTTP libraries omit the length of a response without a body where it can only be 0; the service
+/// does not. So an empty body does not report its end before it is polled.
 pub(in crate::rest) struct Sent(Option<Bytes>);
 
 impl Sent {
@@ -310,7 +316,7 @@ mod tests {
 
     use super::*;
 
-    /// A body that comes in these pieces.
+    /// A body that arrives in these pieces.
     struct Pieces {
         pieces: VecDeque<Bytes>,
         hint: SizeHint,
@@ -332,7 +338,7 @@ mod tests {
         }
     }
 
-    /// A body that does not come.
+    /// A body that never arrives.
     struct Silent;
 
     impl Body for Silent {
@@ -380,7 +386,7 @@ mod tests {
                 pieces((0..100_000).map(|i| vec![i as u8]), None),
                 (0..100_000).map(|i| i as u8).collect(),
             ),
-            // Some cross from one part to the next.
+            // Some pieces span two parts.
             (
                 pieces((0..20).map(|i| vec![i; 30_011]), None),
                 (0..20).flat_map(|i| vec![i; 30_011]).collect(),
@@ -449,21 +455,21 @@ mod tests {
         let budget = Budget::new(64 << 20);
         let stranger = || ready(Err(Code::ResourceNotFound.into()));
         let large = || (0..100).map(|_| vec![0; 1 << 10]);
-        // Announced, not a byte of it is read; unannounced, not many.
+        // If the length is announced, not a byte is read; otherwise only a few pieces.
         for (announced, unread) in [(Some(100 << 10), 100), (None, 35)] {
             let mut body = pieces(large(), announced);
             let fault = run(read(&mut body, &budget, stranger(), pending())).unwrap_err();
             assert_eq!((&*fault.code, body.pieces.len()), ("ResourceNotFound", unread));
             assert_eq!(left(&budget), 64 << 20);
         }
-        // While it is found out who asks, nothing is held either.
+        // While authentication is pending, nothing is held either.
         let mut body = pieces(large(), None);
         let mut reading = Box::pin(read(&mut body, &budget, pending(), pending()));
         let waker = std::task::Waker::noop();
         assert!(reading.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
         assert_eq!(left(&budget), 64 << 20);
         drop(reading);
-        // Nor is one waited for that does not come, however small.
+        // A body that does not arrive is not awaited either, however small it is.
         let mut silent = Silent;
         let mut reading = Box::pin(read(&mut silent, &budget, stranger(), ready(())));
         let read_by = reading.as_mut().poll(&mut Context::from_waker(waker));
@@ -471,7 +477,7 @@ mod tests {
         drop(reading);
         let mut reading = Box::pin(read(&mut silent, &budget, ready(Ok(())), ready(())));
         assert!(reading.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
-        // A small body is for the request to answer.
+        // A small body is read; refusing it is left to the request.
         let mut small = pieces([vec![0; SMALL_BYTES]], Some(SMALL_BYTES as u64));
         assert!(run(read(&mut small, &budget, stranger(), pending())).is_ok());
     }

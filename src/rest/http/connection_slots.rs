@@ -1,14 +1,15 @@
-//! Connection slots: which connections have one, which one is closed when none is left or the server stops, and the lingering
-//! close.
+//! Connection slots: assigning them, choosing the victim when none is left or the server stops, and
+//! the lingering close.
 //!
 //! Invariants
 //! * there are no more connections than slots, apart from a few that are being closed;
-//! * when all slots are taken, the oldest connection that never authenticated and has no request in work gives up its slot:
-//!   silent or slow connections, however many, shut out no other client, and no authenticated client is cut off for another;
-//! * lingering close: closing with unread input resets the connection and may lose the answer, so writing is shut down first
-//!   and input is drained for a bounded time;
-//! * a connection is not cut off while it has a request whose head is whole, or an answer that is not sent, unless that takes
-//!   longer than it may.
+//! * when all slots are taken, the oldest unauthenticated connection without a request in work
+//!   gives up its slot: silent or slow connections, however many, shut out no other client, and no
+//!   authenticated client is cut off for another;
+//! * lingering close: closing with unread input resets the connection and may lose the answer, so
+//!   writing is shut down first and input is drained for a bounded time;
+//! * a connection is not cut off while it has a request whose head is complete, or an answer that
+//!   is not sent, unless that exceeds its time limit.
 //!
 //! Not here: time limits (`server`), authentication (`auth`).
 
@@ -33,7 +34,7 @@ use super::limits::{DRAINED_BYTES_MAX, REFUSALS_MAX, SMALL_BYTES};
 #[derive(Debug)]
 pub(in crate::rest) struct ConnectionSlots {
     free: Arc<Semaphore>,
-    /// Of those who gave up their place and are not gone yet.
+    /// Permits for connections that gave up their slot and are still closing.
     leaving: Arc<Semaphore>,
     taken: Mutex<Taken>,
 }
@@ -50,7 +51,7 @@ struct Taken {
 pub(crate) struct ConnectionSlot {
     state: Mutex<State>,
     leave: Notify,
-    /// Its client may go on to send after the answer, which is the last.
+    /// The current answer is the last one, and the client may still be sending after it.
     may_leave_input_unread: AtomicBool,
     answer: watch::Sender<Answer>,
 }
@@ -59,11 +60,11 @@ pub(crate) struct ConnectionSlot {
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::rest) struct Answer {
     id: u64,
-    /// None once it is sent.
+    /// 0 once it is sent.
     pub(in crate::rest) bytes: usize,
 }
 
-/// A body on its way.
+/// A body that is being sent.
 struct WatchedBody {
     body: Bytes,
     id: u64,
@@ -72,7 +73,7 @@ struct WatchedBody {
 
 #[derive(Debug)]
 struct State {
-    /// Held as long as the connection is there.
+    /// Held until the connection is closed.
     place: OwnedSemaphorePermit,
     phase: Phase,
     is_authenticated: bool,
@@ -80,22 +81,22 @@ struct State {
     leaves: bool,
 }
 
-/// How far a connection is with its request.
+/// The phase of a connection's current request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Its head is not whole.
+    /// Its head is incomplete.
     Head,
-    /// Its body is not whole.
+    /// Its body is incomplete.
     Body,
-    /// It is carried out.
+    /// It is being carried out.
     Work,
-    /// Its answer is there, and nothing of it is written.
+    /// Its answer is ready, and no byte of it is written.
     Answer,
     /// Its answer is being written.
     Writing,
 }
 
-/// A slot while its connection is open.
+/// The slot of an open connection.
 #[derive(Debug)]
 pub(in crate::rest) struct HeldSlot {
     slots: Arc<ConnectionSlots>,
@@ -103,16 +104,17 @@ pub(in crate::rest) struct HeldSlot {
     pub(in crate::rest) slot: Arc<ConnectionSlot>,
 }
 
-/// The stream of a connection. It records when an answer is sent, and its shutdown drains what the client still sends.
+/// The stream of a connection. It records when an answer is sent, and its shutdown drains further
+/// input of the client.
 #[derive(Debug)]
 pub(in crate::rest) struct SlotStream<S> {
     stream: S,
     slot: Arc<ConnectionSlot>,
-    /// Once writing is shut down: until when the client may send, and how much.
+    /// Set once writing is shut down: the deadline for input, and the bytes left to drain.
     draining: Option<(Pin<Box<Sleep>>, u64)>,
 }
 
-/// How long a client may go on to send: a slow one has its answer only once it has sent all.
+/// How long input is drained. A slow client reads the answer only after it has sent everything.
 const LINGER_TIME: Duration = Duration::from_secs(30);
 const PIECE_BYTES: usize = 4 << 10;
 
@@ -125,7 +127,8 @@ impl ConnectionSlots {
         })
     }
 
-    /// A free slot, or that of the oldest connection that may be closed; `None` if there is neither.
+    /// A free slot, or the slot of the oldest connection that may be closed; `None` if there is
+    /// neither.
     pub(in crate::rest) fn take(self: &Arc<Self>) -> Option<HeldSlot> {
         let mut taken = self.taken.lock();
         let place = match Arc::clone(&self.free).try_acquire_owned() {
@@ -154,7 +157,7 @@ impl ConnectionSlots {
         None
     }
 
-    /// Ends the connections that have neither a request under way nor an answer that is not sent.
+    /// Ends the connections that have neither a request under way nor an unsent answer.
     pub(in crate::rest) fn clear(&self) {
         for slot in self.taken.lock().slots.values() {
             let mut state = slot.state.lock();
@@ -167,7 +170,7 @@ impl ConnectionSlots {
 }
 
 impl ConnectionSlot {
-    /// The place of a connection that is there as long as `place` is held.
+    /// The slot of a connection that exists as long as `place` is held.
     pub(in crate::rest) fn new(place: OwnedSemaphorePermit) -> Self {
         ConnectionSlot {
             state: Mutex::new(State {
@@ -183,7 +186,7 @@ impl ConnectionSlot {
         }
     }
 
-    /// Its client may go on to send after the answer, which is the last.
+    /// Marks the current answer as the last one, after which the client may still be sending.
     pub(in crate::rest) fn leave_input_unread(&self) {
         self.may_leave_input_unread.store(true, Ordering::SeqCst);
     }
@@ -192,7 +195,8 @@ impl ConnectionSlot {
         self.may_leave_input_unread.load(Ordering::SeqCst)
     }
 
-    /// `body` as the answer, of which it is known when the last of it is sent. Small ones are not looked at.
+    /// Returns `body` as an answer whose last byte is tracked until it is sent. Small ones are not
+    /// tracked.
     pub(in crate::rest) fn watch(self: &Arc<Self>, body: Bytes) -> Bytes {
         if body.len() <= SMALL_BYTES {
             return body;
@@ -205,12 +209,12 @@ impl ConnectionSlot {
         Bytes::from_owner(WatchedBody { body, id, slot: Arc::clone(self) })
     }
 
-    /// The next answer that is to be sent, or the one that is being sent.
+    /// The answer that is being sent, or the next one.
     pub(in crate::rest) async fn next_answer(&self) -> Answer {
         self.find(|answer| answer.bytes > 0).await
     }
 
-    /// Done when `sent` is.
+    /// Completes when `sent` has been sent.
     pub(in crate::rest) async fn is_sent(&self, sent: Answer) {
         self.find(|answer| answer.id != sent.id || answer.bytes == 0).await;
     }
@@ -220,22 +224,23 @@ impl ConnectionSlot {
         let found = answers.wait_for(is_it).await.map(|answer| *answer);
         match found {
             Ok(answer) => answer,
-            // Not as long as there is somebody to ask.
+            // Cannot happen while `self` holds the sender.
             Err(_) => pending().await,
         }
     }
 
-    /// Done when the connection is to be closed.
+    /// Completes when the connection is to be closed.
     pub(in crate::rest) async fn left(&self) {
         self.leave.notified().await;
     }
 
-    /// The head of a request is whole. Never done if it comes too late: the connection is about to be closed.
+    /// Marks the head of a request as complete. Never completes if that is too late: the connection
+    /// is about to be closed.
     pub(in crate::rest) async fn begin(&self) {
         self.enter_phase(Phase::Body).await;
     }
 
-    /// The request is whole and is carried out now. Never done if it comes too late.
+    /// Marks the request as complete and in work. Never completes if that is too late.
     pub(in crate::rest) async fn work(&self) {
         self.enter_phase(Phase::Work).await;
     }
@@ -254,17 +259,17 @@ impl ConnectionSlot {
         }
     }
 
-    /// Whether the head of any request was whole yet.
+    /// Whether the head of any request has been complete.
     pub(in crate::rest) fn has_begun(&self) -> bool {
         self.state.lock().has_begun
     }
 
-    /// Whoever is at the other end showed a key or a token.
+    /// Records that the client has presented a valid key or token.
     pub(in crate::rest) fn mark_authenticated(&self) {
         self.state.lock().is_authenticated = true;
     }
 
-    /// The answer to the request is there, to be sent.
+    /// Marks the answer to the request as ready to be sent.
     pub(in crate::rest) fn answered(&self) {
         self.state.lock().phase = Phase::Answer;
     }
@@ -276,7 +281,7 @@ impl ConnectionSlot {
         }
     }
 
-    /// Nothing is left to be written.
+    /// Marks that nothing is left to be written.
     fn flushed(&self) {
         let mut state = self.state.lock();
         if state.phase == Phase::Writing {
@@ -347,7 +352,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for SlotStream<S> {
         self.stream.is_write_vectored()
     }
 
-    /// Called only when all was handed over.
+    /// Called only when everything was handed to the stream.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(context))?;
         self.slot.flushed();
@@ -401,7 +406,7 @@ mod tests {
         let fourth = taken(&slots);
         assert!(is_done(first.slot.left()) && !is_done(second.slot.left()));
         assert!(!is_done(first.slot.begin()), "too late");
-        // Who is known stays, and so does whose request is carried out.
+        // An authenticated connection keeps its slot, and so does one whose request is carried out.
         second.slot.mark_authenticated();
         assert!(is_done(third.slot.begin()) && is_done(third.slot.work()));
         assert!(is_done(fourth.slot.begin()));
@@ -444,7 +449,7 @@ mod tests {
         assert!(!is_done(slot.is_sent(answer)), "its last byte is not sent");
         drop(end);
         assert!(is_done(slot.is_sent(answer)) && next().is_none());
-        // Whoever comes late finds the next one under way.
+        // A late caller finds the next answer being sent.
         let _second = slot.watch(large());
         assert!(is_done(slot.is_sent(answer)) && !is_done(slot.is_sent(next().unwrap())));
     }
@@ -456,7 +461,7 @@ mod tests {
         assert!(is_done(busy.slot.begin()));
         slots.clear();
         assert!(is_done(silent.slot.left()) && !is_done(busy.slot.left()));
-        // An answer that is not sent counts.
+        // An unsent answer counts.
         busy.slot.answered();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {

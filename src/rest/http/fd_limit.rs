@@ -1,14 +1,16 @@
-//! File descriptors: connections may not take those that databases need.
+//! File descriptors: connections must leave those that databases need.
 //!
-//! Not here: places of connections (`connection_slots`).
+//! Not here: connection slots (`connection_slots`).
 
-/// What is kept from connections: files of databases, listeners, the log, and connections that are being refused.
+/// Descriptors reserved for other uses: files of databases, listeners, the log, and connections
+/// that are being refused.
 const RESERVED: u64 = 256;
 
-/// How many of the `wanted` connections the process may have, once it took what the system lets it have.
+/// Raises the limit of the process as far as the system allows, and returns how many of the
+/// `wanted` connections it may have.
 ///
 /// # Errors
-/// Why there can be none.
+/// The reason why there can be none.
 pub(in crate::rest) fn connections(wanted: usize) -> Result<usize, String> {
     match limit() {
         None => Ok(wanted),
@@ -29,7 +31,7 @@ fn share(limit: u64, wanted: usize) -> Result<usize, String> {
     Ok(wanted.min(left))
 }
 
-/// The soft limit, raised to the hard one; `None` if there is none.
+/// The soft limit, raised to the hard one; `None` if there is no limit.
 #[cfg(unix)]
 fn limit() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

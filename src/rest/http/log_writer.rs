@@ -1,12 +1,13 @@
-//! The log of the server on standard error. `tracing-appender` writes it in a thread of its own; this file bounds the
-//! bytes that wait, counts lost lines, and logs panics.
+//! The log of the server on standard error. `tracing-appender` writes it in a separate thread; this
+//! file bounds the waiting bytes, counts lost lines, and logs panics.
 //!
 //! Invariants
 //! * logging neither waits for a reader of the log nor fails without one, also for a panic;
-//! * at most [`BYTES_MAX`] wait; lines that find no room and lines that cannot be written are lost and counted;
-//! * lines come out in order, and none begins in the middle of another one.
+//! * at most [`BYTES_MAX`] wait; lines that exceed it and lines that cannot be written are lost and
+//!   counted;
+//! * lines are written in order, and none begins in the middle of another one.
 //!
-//! Not here: what is logged (`service`, `server`, the engine's events).
+//! Not here: the logged events (`service`, `server`, the engine's events).
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, ErrorKind, Write};
@@ -17,16 +18,17 @@ use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuar
 
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
-/// Bytes that may wait to be written. A line counts as [`LINE_BYTES_MIN`] at least, which bounds the number of lines too.
+/// Bytes that may wait to be written. A line counts as [`LINE_BYTES_MIN`] at least, which bounds
+/// the number of lines too.
 const BYTES_MAX: usize = 1 << 20;
 const LINE_BYTES_MIN: usize = 128;
 
-/// What goes to the log.
+/// Which events are logged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
 pub(crate) enum LogLevel {
     /// Nothing
     Off,
-    /// What is wrong with the server itself
+    /// Problems of the server itself
     Problems,
     /// Also a line for each request
     Requests,
@@ -47,19 +49,19 @@ struct Counts {
     lost_lines: AtomicU64,
 }
 
-/// The writing end, in the thread that writes.
+/// The writing end, in the writing thread.
 struct Sink<W> {
     out: W,
     counts: Arc<Counts>,
     /// The last line was cut off by an error.
     is_torn: bool,
-    /// The number of lost lines that the log itself reports.
+    /// The number of lost lines that the log itself has reported.
     reported: u64,
 }
 
 impl LogWriter {
-    /// Starts the log: lines go to standard error, `tracing` events from `level` on among them. Dropping the guard waits until
-    /// the lines are written, one second at most.
+    /// Starts the log: lines are written to standard error, including `tracing` events of `level`
+    /// or more severe. Dropping the guard waits until the lines are written, for at most 1 s.
     pub(crate) fn start(level: LogLevel) -> (Self, WorkerGuard) {
         let counts = Arc::new(Counts::default());
         let (log, guard) = LogWriter::new(Sink::new(io::stderr(), Arc::clone(&counts)), counts);
@@ -87,13 +89,14 @@ impl LogWriter {
         };
         let writer = self.clone();
         let log = tracing_subscriber::fmt().json().with_max_level(level);
-        // With it, an error of the log would panic where standard error is closed.
+        // If enabled, an error of the log would panic where standard error is closed.
         let log = log.log_internal_errors(false).with_writer(move || writer.clone());
-        // A second server in one process logs where the first does.
+        // A second server in the process logs where the first does.
         drop(log.try_init());
     }
 
-    /// Panics go to the log too: the standard library's own message would wait for a reader of standard error.
+    /// Logs panics too: the standard library's own message would wait for a reader of standard
+    /// error.
     fn log_panics(&self) {
         let log = self.clone();
         std::panic::set_hook(Box::new(move |panic| {
@@ -107,12 +110,12 @@ impl LogWriter {
         }));
     }
 
-    /// Writes a line for people.
+    /// Writes a line of plain text.
     pub(crate) fn line(&self, line: &str) {
         self.push(format!("{line}\n").as_bytes());
     }
 
-    /// How many lines were lost.
+    /// The number of lost lines.
     pub(crate) fn lost_lines(&self) -> u64 {
         self.counts.lost_lines.load(Ordering::Relaxed)
     }
@@ -120,7 +123,8 @@ impl LogWriter {
     fn push(&self, line: &[u8]) {
         let bytes = line.len().max(LINE_BYTES_MIN);
         let waiting = self.counts.waiting_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        // The queue has room for all lines that may wait: it loses none, and blocks nobody.
+        // The queue has room for all lines that may wait, so it neither loses a line nor blocks the
+        // caller.
         if waiting > BYTES_MAX || self.queue.clone().write_all(line).is_err() {
             self.counts.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.counts.lost_lines.fetch_add(1, Ordering::Relaxed);
@@ -155,7 +159,7 @@ impl<W: Write> Sink<W> {
         written == line.len()
     }
 
-    /// Writes what can be written; returns how many bytes.
+    /// Writes as much as possible; returns the number of bytes written.
     fn put_all(&mut self, bytes: &[u8]) -> usize {
         let mut written = 0;
         while let Some(rest) = bytes.get(written..).filter(|rest| !rest.is_empty()) {
@@ -197,7 +201,7 @@ mod tests {
     use super::*;
     use crate::sync::Mutex;
 
-    /// Takes so many bytes, then nothing.
+    /// Accepts `room` bytes, then none.
     struct Disk {
         text: Vec<u8>,
         room: usize,
@@ -219,7 +223,7 @@ mod tests {
         }
     }
 
-    /// Takes its first line only when the barrier opens.
+    /// Blocks at its first line until the barrier opens.
     struct Blocked {
         barrier: Arc<Barrier>,
         bytes: Arc<Mutex<usize>>,
@@ -250,7 +254,7 @@ mod tests {
             log.write_all(&line).unwrap();
         }
         assert_eq!(log.lost_lines(), 0);
-        // However short.
+        // However short it is.
         log.write_all(b"\n").unwrap();
         assert_eq!(log.lost_lines(), 1);
         barrier.wait();

@@ -1,6 +1,7 @@
-//! `GET /metrics`, on a listener of its own: the counters of the server, of its log and of its databases.
+//! `GET /metrics`, on a separate listener: the counters of the server, of its log and of its
+//! databases.
 //!
-//! Not here: what is counted (`rest::metrics`, `Db::stats`).
+//! Not here: the counters themselves (`rest::metrics`, `Db::stats`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -17,21 +18,21 @@ use crate::db::stats::put_all;
 use crate::rest::metrics::begin;
 use crate::rest::service::Service;
 
-/// Whoever asks must have done so by then.
+/// The time limit of a connection.
 const SCRAPE_TIME: Duration = Duration::from_secs(5);
-/// Connections at a time; one more is closed.
+/// Concurrent connections; one more is closed.
 const SCRAPES_MAX: usize = 64;
-/// Of a request that is looked at.
+/// The most bytes read of a request.
 const HEAD_BYTES: usize = 4096;
 
-/// Whose counters are shown.
+/// The sources of the counters.
 #[derive(Clone)]
 pub(crate) struct Shown {
     pub(crate) service: Arc<Service>,
     pub(crate) log: LogWriter,
 }
 
-/// All counters of a server and of its databases, and lines that its log lost.
+/// All counters of a server and of its databases, and the lines lost by its log.
 pub(in crate::rest) fn text(service: &Service, lost_lines: u64) -> String {
     let mut out = Exposition::new();
     service.metrics().put(&mut out);
@@ -47,7 +48,7 @@ pub(in crate::rest) fn text(service: &Service, lost_lines: u64) -> String {
     out.into_text()
 }
 
-/// Answers `GET /metrics` to connections to `listener` until `stop` is done.
+/// Answers `GET /metrics` on `listener` until `stop` completes.
 pub(crate) async fn serve(shown: Shown, listener: TcpListener, stop: impl Future<Output = ()>) {
     tokio::pin!(stop);
     let slots = Arc::new(Semaphore::new(SCRAPES_MAX));
@@ -57,7 +58,7 @@ pub(crate) async fn serve(shown: Shown, listener: TcpListener, stop: impl Future
             () = &mut stop => return,
         };
         match accepted {
-            // Who says nothing holds up nobody else.
+            // A silent client does not block the others.
             Ok((stream, _)) => {
                 let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { continue };
                 let shown = shown.clone();
@@ -81,7 +82,7 @@ async fn scrape(shown: Shown, mut stream: TcpStream) -> std::io::Result<()> {
         }
     }
     let response = if head.starts_with(b"GET /metrics ") || head.starts_with(b"GET /metrics?") {
-        // It asks databases, which may wait for a disk.
+        // It reads counters of databases, which may wait for a disk.
         let body = spawn_blocking(move || text(&shown.service, shown.log.lost_lines())).await?;
         format!(
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n\

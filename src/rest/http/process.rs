@@ -20,11 +20,11 @@ use crate::rest::accounts::{AccountConfig, Accounts, Rotated};
 use crate::rest::page::Settings;
 use crate::rest::service::Service;
 
-/// Where and how a server is reached.
+/// The addresses and settings of a server.
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) listen: SocketAddr,
-    /// Where metrics are served, if they are.
+    /// The address where metrics are served, if they are.
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) limits: Limits,
@@ -32,10 +32,10 @@ pub(crate) struct Site {
     pub(crate) log: LogWriter,
 }
 
-/// Refuses to serve an account whose key everybody knows to everybody.
+/// Refuses to serve an account with a publicly known key on an address that other hosts can reach.
 ///
 /// # Errors
-/// Why, and what to do.
+/// The reason, and how to fix it.
 pub(crate) fn check_exposure(
     listen: &SocketAddr,
     accounts: &[AccountConfig],
@@ -50,7 +50,7 @@ pub(crate) fn check_exposure(
     }
 }
 
-/// All that a server needs besides databases.
+/// Everything that a server needs besides databases.
 pub(crate) struct Ready {
     site: Site,
     tls: Option<TlsAcceptor>,
@@ -59,10 +59,10 @@ pub(crate) struct Ready {
     metrics: Option<TcpListener>,
 }
 
-/// Takes what a server needs, before a database is opened or created.
+/// Acquires what a server needs, before a database is opened or created.
 ///
 /// # Errors
-/// A text that says what could not be set up.
+/// A text that names what could not be set up.
 pub(crate) fn prepare(mut site: Site) -> Result<Ready, String> {
     let tls = site.tls.as_ref().map(tls::acceptor).transpose()?;
     site.limits.connections = fd_limit::connections(site.limits.connections)?;
@@ -75,10 +75,10 @@ pub(crate) fn prepare(mut site: Site) -> Result<Ready, String> {
 }
 
 impl Ready {
-    /// Serves until the process is told to end; databases are synced and closed then.
+    /// Serves until a signal ends the process; then syncs and closes the databases.
     ///
     /// # Errors
-    /// A text that says what could not be set up, or closed.
+    /// A text that names what could not be set up or closed.
     pub(crate) fn serve(
         self,
         accounts: Accounts,
@@ -94,13 +94,13 @@ impl Ready {
         let metrics = metrics.map(|listener| (listener, site.log));
         let rotate = || rotate(&service, &site.listen, &reread);
         pool.run(async {
-            // Before anybody is told: a signal that comes first would end the process.
+            // Before the greeting: an earlier signal would end the process.
             let signals = signals().map_err(|error| format!("no signals: {error}"))?;
             greet(at, metrics_at);
             run(server, &pool, (listener, metrics), signals, rotate).await;
             Ok::<_, String>(())
         })?;
-        // Connections that are still open are cut off.
+        // Cuts off connections that are still open.
         drop(pool);
         close(&service)
     }
@@ -110,7 +110,7 @@ fn cannot_listen(error: std::io::Error) -> String {
     format!("cannot listen on {error}")
 }
 
-/// What ends the server, twice, and what has it read its keys again.
+/// Two signals that stop the server, and SIGHUP, which makes it read its keys again.
 fn signals() -> std::io::Result<[Signal; 3]> {
     Ok([
         signal(SignalKind::interrupt())?,
@@ -119,8 +119,8 @@ fn signals() -> std::io::Result<[Signal; 3]> {
     ])
 }
 
-/// Serves until a signal to end comes, and until what is under way has ended or another such signal comes; `rotate` is
-/// called at each SIGHUP.
+/// Serves until a stop signal arrives. Then it waits until the work in progress has ended or
+/// another stop signal arrives. `rotate` is called at each SIGHUP.
 async fn run(
     server: Server,
     pool: &WorkerPool,
@@ -152,7 +152,7 @@ async fn run(
     }
 }
 
-/// Done once `stopped` says so.
+/// Completes once `stopped` is true.
 async fn until(mut stopped: watch::Receiver<bool>) {
     drop(stopped.wait_for(|stopped| *stopped).await);
 }

@@ -1,13 +1,16 @@
-//! Connections: accepting them, reading requests, writing responses, and stopping without cutting off a request.
+//! Connections: accepting them, reading requests, writing responses, and stopping without cutting
+//! off a request.
 //!
 //! Invariants
-//! * what clients can take is bounded (`limits`): connections, bodies in memory, time without progress, and time for an answer;
-//! * of a client that is not authenticated, only a head and a small body are read;
-//! * a request that waits for a disk holds up no other connection (`worker_pool`);
-//! * after a stop no connection is accepted, and those that are open end with the request they are in, if they are in one.
+//! * what clients can use is bounded (`limits`): connections, memory for bodies, time without
+//!   progress, and time to take an answer;
+//! * from an unauthenticated client, at most the request head and a small body are read;
+//! * a request that waits for a disk blocks no other connection (`worker_pool`);
+//! * after a stop no connection is accepted, and open connections end with their current request,
+//!   if any.
 //!
-//! Not here: the answers (`service`), memory for bodies (`body`), connection slots (`connection_slots`), addresses that the
-//! server may listen on (`check_exposure`).
+//! Not here: the answers (`service`), memory for bodies (`body`), connection slots
+//! (`connection_slots`), addresses that the server may listen on (`check_exposure`).
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -44,19 +47,19 @@ use super::worker_pool::WorkerPool;
 use crate::rest::reply::Reply;
 use crate::rest::service::{Request, Service};
 
-/// A connection that is one too many has asked and has its answer by then, or never does.
+/// The time for a connection over the limit to send its request and receive the refusal.
 const REFUSAL_TIME: Duration = Duration::from_secs(5);
-/// A body that takes longer is one that may be refused before it is there.
+/// A body that takes longer may be refused before it has arrived.
 const PROMPT_TIME: Duration = Duration::from_secs(1);
 
-/// A server about to run.
+/// A server that is ready to run.
 pub(crate) struct Server {
     pub(crate) service: Arc<Service>,
     pub(crate) limits: Limits,
     pub(crate) tls: Option<TlsAcceptor>,
 }
 
-/// What connections share.
+/// State shared by all connections.
 struct Shared {
     service: Arc<Service>,
     limits: Limits,
@@ -78,8 +81,8 @@ impl Shared {
 }
 
 impl Server {
-    /// Serves connections to `listener` until `stop` is done, and then the open ones until they end or `drain_time` is over:
-    /// the others end with the pool.
+    /// Serves connections to `listener` until `stop` completes. Then it waits for open connections
+    /// to end, for at most `drain_time`; the rest end with the pool.
     pub(in crate::rest) async fn run(
         self,
         listener: TcpListener,
@@ -101,13 +104,13 @@ impl Server {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "a connection was not accepted");
-                    // Out of descriptors, most likely: asking again at once would spin.
+                    // Most likely out of descriptors: retrying immediately would spin.
                     sleep(Duration::from_millis(50)).await;
                     continue;
                 }
             };
             let Some(held_slot) = slots.take() else {
-                // What is not TLS would mean nothing to a client that speaks it.
+                // A TLS client could not read an answer in plain text.
                 if tls.is_none()
                     && let Ok(slot) = Arc::clone(&refusals).try_acquire_owned()
                 {
@@ -118,11 +121,11 @@ impl Server {
             pool.serve(serve(stream, peer, tls.clone(), Arc::clone(&shared), &open, held_slot));
         }
         drop(listener);
-        // Whoever is between two requests is told so by the first of both, and whoever is within a head ends by the second.
+        // `shutdown` ends connections between two requests, `clear` those within a head.
         let permits = u32::try_from(limits.requests).unwrap_or(u32::MAX);
         let ended = async {
             tokio::join!(open.shutdown(), async { slots.clear() });
-            // Writes of clients that are gone hold permits until they are done.
+            // Writes of disconnected clients hold permits until they are done.
             drop(shared.requests.acquire_many(permits).await);
         };
         let drained = timeout(limits.drain_time, ended).await;
@@ -165,7 +168,7 @@ fn serve(
     open: &GracefulShutdown,
     held_slot: HeldSlot,
 ) -> impl Future<Output = ()> + Send + use<> {
-    // Small responses must not wait for acknowledgements of those before.
+    // Small responses must not wait for the acknowledgement of earlier ones.
     drop(stream.set_nodelay(true));
     let mut stream = TimeoutStream::new(stream);
     stream.set_read_timeout(Some(shared.limits.idle_time));
@@ -190,7 +193,7 @@ fn serve(
     }
 }
 
-/// Serves a connection until it ends or one of its time limits is over.
+/// Serves a connection until it ends or exceeds a time limit.
 async fn serve_until_cut_off(
     served: impl Future<Output = ()>,
     peer: SocketAddr,
@@ -214,7 +217,7 @@ async fn never_begun(slot: &ConnectionSlot, time: Duration) {
     }
 }
 
-/// Completes if sending an answer takes longer than its limit.
+/// Completes if sending an answer exceeds its time limit.
 async fn overdue(slot: &ConnectionSlot, limits: &Limits) {
     loop {
         let answer = slot.next_answer().await;
@@ -241,12 +244,12 @@ async fn serve_requests(
 ) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
-        // Of the first one there is less (`never_begun`).
+        // The first head has less time (`never_begun`).
         .header_read_timeout(shared.limits.idle_time)
-        // Whoever has nothing more to say may still listen.
+        // A client that has shut down writing may still read.
         .half_close(true)
         .max_buf_size(HEAD_BYTES_MAX);
-    // Of headers the library takes as many as it has room for without being told: 100.
+    // The number of headers is bounded by the library's default: 100.
     let (peer, slot) = (client.peer, Arc::clone(&client.slot));
     let stream = SlotStream::new(stream, Arc::clone(&slot));
     let answer = service_fn(move |request| {
@@ -280,7 +283,7 @@ async fn answer(
         Err(fault) => (service.refuse(&request, fault), Share::default()),
         Ok((bytes, share)) => {
             request.body = bytes;
-            // Counted only once the body is there, so that slow bodies do not use up the limit.
+            // Counted only once the body has arrived, so that slow bodies do not use up the limit.
             match Arc::clone(&shared.requests).try_acquire_owned() {
                 Ok(permit) => carry_out(shared, Accepted { request, permit, share }).await,
                 Err(_) => (service.refuse(&request, Code::ServerBusy.into()), share),
@@ -294,7 +297,7 @@ async fn answer(
     response
 }
 
-/// What the request line and all headers take, with one space where there may be more.
+/// The bytes of the request line and all headers, assuming a single space where more are allowed.
 fn head_bytes(head: &Parts) -> usize {
     const LINE: usize = "  HTTP/1.1\r\n\r\n".len();
     const FIELD: usize = ": \r\n".len();
@@ -307,7 +310,8 @@ fn head_bytes(head: &Parts) -> usize {
 /// Reads the body of a request.
 ///
 /// # Errors
-/// Those of [`body::read`] and of [`Service::admit`]; `MissingContentLengthHeader`, `OperationTimedOut`; 431.
+/// Those of [`body::read`] and of [`Service::admit`]; `MissingContentLengthHeader`,
+/// `OperationTimedOut`; 431.
 async fn receive(
     mut body: Incoming,
     request: &Request,
@@ -315,7 +319,7 @@ async fn receive(
     shared: &Shared,
 ) -> Result<(Bytes, Share), Fault> {
     let leave = || request.slot.iter().for_each(|slot| slot.leave_input_unread());
-    // The library takes longer ones that come at once.
+    // The library accepts larger heads that arrive in one piece.
     if head_bytes > HEAD_BYTES_MAX {
         leave();
         let fault = Fault::invalid("The request line and the headers are too large.");
@@ -324,7 +328,8 @@ async fn receive(
     if request.needs_length() {
         return Err(Known::MissingContentLengthHeader.into());
     }
-    // What is wrong is known before all of a body is there, and does not change if that takes long.
+    // The error is known before all of a body has arrived, and a timeout while draining does not
+    // replace it.
     let mut known = None;
     let read = async {
         let admitted = async { shared.service.admit(request) };
@@ -335,7 +340,7 @@ async fn receive(
             Err(fault) => fault,
         };
         known = Some(fault);
-        // A client that waits for leave to send its body is not to be given it.
+        // A client that waits for `100 Continue` must not receive it.
         if !request.headers.contains_key(header::EXPECT) {
             let drained = timeout(PROMPT_TIME, body::drain(&mut body)).await;
             if !drained.unwrap_or_default() {
@@ -357,14 +362,16 @@ async fn receive(
     Ok(read)
 }
 
-/// A request that counts against the limits until it is answered, whether or not its client is still connected.
+/// A request that counts against the limits until it is answered, even if its client has
+/// disconnected.
 struct Accepted {
     request: Request,
     permit: OwnedSemaphorePermit,
     share: Share,
 }
 
-/// Carries a request out in this thread, which may block. Waiting for a commit to become durable holds no thread.
+/// Carries a request out in the calling thread, which may block. Waiting for a commit to become
+/// durable blocks no thread.
 async fn carry_out(shared: &Shared, accepted: Accepted) -> (Reply, Share) {
     let (id, service) = (accepted.request.request_id.clone(), Arc::clone(&shared.service));
     let begun = catch_unwind(AssertUnwindSafe(|| service.begin(&accepted.request)));
@@ -382,7 +389,7 @@ async fn carry_out(shared: &Shared, accepted: Accepted) -> (Reply, Share) {
             match tokio::spawn(async move { end(ticket.await.map(drop)) }).await {
                 Ok(answered) => Some(answered),
                 Err(error) if error.is_panic() => None,
-                // The pool ends, and this connection with it.
+                // The pool is being dropped, and this connection with it.
                 Err(_) => pending().await,
             }
         }
@@ -396,7 +403,8 @@ fn broken(id: &str) -> Reply {
     Reply::broken(id)
 }
 
-/// The response as it goes out, in the room of its own; that of the body that it answers is free.
+/// Builds the response, whose body holds its own share; the share of the request's body is
+/// released.
 fn response(reply: Reply, answered: Share, watch: impl FnOnce(Bytes) -> Bytes) -> Response<Sent> {
     let Reply { status, headers, body, share: own } = reply;
     drop(answered);
@@ -405,10 +413,11 @@ fn response(reply: Reply, answered: Share, watch: impl FnOnce(Bytes) -> Bytes) -
     let mut response = Response::new(Sent::new(body, status));
     *response.status_mut() = status;
     let fields = response.headers_mut();
-    // And what is added below, and by the library.
+    // Includes those added below and by the library.
     fields.reserve(headers.len() + 3);
     for (name, value) in headers {
-        // A value that no header can hold is left out: it came from a key, and stands in the body too.
+        // A value that no header can hold is omitted: it comes from a key, and the body contains it
+        // too.
         let value = match value {
             Cow::Borrowed(value) => Bytes::from_static(value.as_bytes()),
             Cow::Owned(value) => value.into(),
@@ -426,10 +435,10 @@ fn response(reply: Reply, answered: Share, watch: impl FnOnce(Bytes) -> Bytes) -
     response
 }
 
-/// Listens to `address`.
+/// Listens on `address`.
 ///
 /// # Errors
-/// As the system says, with the address.
+/// The error of the system, with the address.
 pub(crate) async fn listen(address: SocketAddr) -> io::Result<TcpListener> {
     let listening = TcpListener::bind(address).await;
     listening.map_err(|error| io::Error::new(error.kind(), format!("{address}: {error}")))

@@ -9,17 +9,17 @@ use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::PemObject;
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
 
-/// A certificate chain and its key, PEM files both.
+/// A certificate chain and its key, both PEM files.
 #[derive(Clone, Debug)]
 pub(crate) struct TlsFiles {
     pub(crate) cert: PathBuf,
     pub(crate) key: PathBuf,
 }
 
-/// What makes connections encrypted ones.
+/// The acceptor of TLS connections.
 ///
 /// # Errors
-/// Which file is wrong, and how.
+/// The file that is wrong, and the reason.
 pub(in crate::rest) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, String> {
     let wrong = |path: &std::path::Path, error: &dyn std::fmt::Display| {
         format!("{}: {error}", path.display())

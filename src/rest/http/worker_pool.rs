@@ -1,29 +1,37 @@
-//! Connections are served by as many threads as there are processors, and by more only while these are held up.
+//! The server's threads. There is one per processor, and more only while some of them are blocked.
 //!
-//! All that a connection does it does in such a thread: what a request asks of the database may wait for a disk there, and its
-//! answer is sent by the thread that has it, from memory that this has just written. Nobody is woken in between.
+//! A connection does all of its work in such a thread: a database call may wait for a disk there,
+//! and the thread that computed an answer also sends it, from memory that it has just written. No
+//! other thread is woken in between.
 //!
-//! Of the threads that have nothing to do one *listens*: it has the runtime, and learns from the system who can go on. It serves
-//! that connection itself and leaves the runtime to the next thread before it does. So who serves a connection holds nothing
-//! that others need: not the system's events, not the clock, no task of the runtime, and none of these waits in a queue of his.
-//! A thread that is done goes on with the connection that has waited longest, and is not woken for it.
+//! One of the idle threads *listens*: it drives the runtime and learns from the system which
+//! connections are ready. Before it serves one, it passes the runtime on to the next idle thread. A
+//! thread that serves a connection therefore holds nothing that other threads need: no system
+//! events, no timer, no task of the runtime. No connection waits in a queue of a single thread. A
+//! thread that ends a turn continues with the connection that has waited longest, without being
+//! woken for it.
 //!
-//! What is left is that all threads are held up. A *guard* sees to that: who is in the same turn at two of its looks is held up,
-//! as far as others are concerned, and if nobody listens another thread takes its place. One of both ends once that turn is over.
+//! A *guard* handles the case that all threads are blocked. It samples the threads every
+//! [`PATIENCE`]. A thread seen twice in the same turn counts as held up. If no thread is idle, the
+//! guard starts another one in its place. When the blocked turn ends, the surplus thread exits.
 //!
 //! Invariants
-//! * a connection is in one thread at a time, and whenever it is woken it goes on after that;
-//! * while a connection waits no thread does that has nothing to do;
-//! * whatever holds up threads, others serve connections after two looks of the guard;
-//! * there are no more threads than processors beside those that are held up, and these are bounded, too;
-//! * once the lanes are dropped no connection goes on, and what they hold is given back.
+//! * a connection is in one thread at a time, and every wake-up is followed by another poll;
+//! * no thread is idle while a connection is ready;
+//! * when threads block, other connections are served after two samples of the guard;
+//! * the threads that are not held up number at most one per processor, and the held-up threads are
+//!   bounded too;
+//! * after the pool is dropped no connection runs, and everything that connections held is
+//!   released.
 //!
-//! In its place tokio's multi-thread runtime, each request in `block_in_place`, serves 0.75 of the point reads, 0.64 of the
-//! inserts, 0.90 of the pages and 0.91 of the groups of 100 a second at 32 connections (`benches/serve`, durability `os`, both
-//! servers in one run, medians of three). Without `block_in_place` (0.95, 0.75, 0.97, 0.95) one request that waits for a disk
-//! keeps the runtime from all events, since a worker that the driver woke hands the driver to nobody.
+//! Compared with tokio's multi-thread runtime, which calls `block_in_place` for each request: at 32
+//! connections the latter reaches 0.75 of the point reads, 0.64 of the inserts, 0.90 of the pages
+//! and 0.91 of the groups of 100 per second (`benches/serve`, durability `os`, both servers in one
+//! run, medians of three). Without `block_in_place` (0.95, 0.75, 0.97, 0.95) one request that waits
+//! for a disk blocks all events of the runtime, because a worker that the driver woke does not hand
+//! the driver on.
 //!
-//! Not here: how many requests there may be (`server`).
+//! Not here: the bound on concurrent requests (`server`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
@@ -45,13 +53,13 @@ use super::stage::Stage;
 /// The threads of a server, and the connections that they serve.
 pub(in crate::rest) struct WorkerPool {
     shared: Arc<Shared>,
-    /// Given up by all threads before these are dropped: it waits for them when it ends.
+    /// Dropped last: all threads release it first, because its drop waits for them.
     runtime: Arc<Runtime>,
 }
 
 struct Shared {
     state: Mutex<State>,
-    /// Threads that are not held up, and all together, at the most.
+    /// Target number of threads that are not held up. `most` bounds all threads together.
     lanes: usize,
     most: usize,
     guard_sleeps: AtomicBool,
@@ -65,47 +73,48 @@ struct State {
     open: BTreeMap<u64, Arc<Connection>>,
     next: u64,
     is_closed: bool,
-    /// Connections that are to go on.
+    /// Connections that are ready to run.
     ready: VecDeque<Arc<Connection>>,
-    /// Threads that have nothing to do. There are none while a connection is ready: each that comes wakes one.
+    /// Idle threads. Empty while a connection is ready: each connection that becomes ready wakes
+    /// one.
     free: Vec<(ThreadId, Waker)>,
-    /// What the threads that serve connections are at.
+    /// The turns of the threads that serve connections.
     threads: Vec<Arc<Turn>>,
     held_up: usize,
-    /// Threads that have the runtime, the guard among them.
+    /// Threads that hold the runtime, including the guard.
     running: usize,
 }
 
-/// How long a thread has been serving a connection: one of the four below.
+/// How long a thread has been in its turn with a connection: one of the four values below.
 struct Turn(AtomicUsize);
 
 const NONE: usize = 0;
-/// The guard has not seen it yet.
+/// Begun, not yet seen by the guard.
 const BEGUN: usize = 1;
-/// The guard has seen it.
+/// Seen once by the guard.
 const SEEN: usize = 2;
-/// It counts as held up.
+/// Counts as held up.
 const HELD_UP: usize = 3;
 
-/// What is left to do for a connection.
+/// A connection and the rest of its work.
 struct Connection {
     shared: Arc<Shared>,
     id: u64,
     stage: Stage,
-    /// None once it has ended. Locked by the thread that it is in.
+    /// `None` once it has ended. Locked by the thread that runs it.
     rest: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
 }
 
-/// Between two looks of the guard.
+/// The interval between two samples of the guard.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// Turns of a thread that always has something to do, until it listens all the same.
+/// A thread that is always busy polls the runtime every so many turns.
 const TURNS_MAX: usize = 8;
 
 impl WorkerPool {
-    /// So many threads as there are processors, and at the most `held_up` beside them. As many again may block elsewhere.
+    /// One thread per processor, and at most `held_up` more. As many again may block elsewhere.
     ///
     /// # Errors
-    /// As the system says.
+    /// The error of the system.
     pub(in crate::rest) fn new(held_up: usize) -> io::Result<Self> {
         Self::of(available_parallelism().map_or(1, usize::from), held_up)
     }
@@ -123,9 +132,10 @@ impl WorkerPool {
         Ok(WorkerPool { shared, runtime })
     }
 
-    /// Runs what serves itself in this thread. It may serve connections, and spawn what never blocks.
+    /// Runs `future` in the calling thread. It may serve connections, and spawn tasks that never
+    /// block.
     pub(in crate::rest) fn run<T>(&self, future: impl Future<Output = T>) -> T {
-        // Unlike the runtime, the handle leaves it to others to listen.
+        // Unlike the runtime, the handle does not drive the system's events; idle threads do.
         self.runtime.handle().block_on(future)
     }
 
@@ -148,7 +158,7 @@ impl Drop for WorkerPool {
         free.into_iter().for_each(|(_, thread)| thread.wake());
         self.shared.guard_called.notify_one();
         drop(ready);
-        // Those that are in a thread are ended by it.
+        // A connection that is in a thread is ended by that thread.
         open.values().for_each(|connection| connection.end());
         let mut state = self.shared.state.lock();
         while state.running > 0 {
@@ -169,7 +179,7 @@ impl Shared {
         }
     }
 
-    /// A connection that is to go on; `None` if none does.
+    /// Registers a connection; `None` once the pool is closed.
     fn open(
         self: &Arc<Self>,
         rest: impl Future<Output = ()> + Send + 'static,
@@ -186,7 +196,7 @@ impl Shared {
         Some(connection)
     }
 
-    /// Queues a waiting connection for the next free thread.
+    /// Queues a connection that is ready and wakes an idle thread for it.
     fn enqueue(&self, connection: Arc<Connection>) {
         let thread = {
             let mut state = self.state.lock();
@@ -209,7 +219,7 @@ impl Shared {
         self.run(state, runtime, move |shared, runtime| shared.work(&turn, runtime));
     }
 
-    /// Runs something in a thread of its own, which has the runtime until it ends.
+    /// Runs `work` in its own thread, which holds the runtime until `work` ends.
     fn run(
         self: &Arc<Self>,
         state: &mut State,
@@ -226,7 +236,7 @@ impl Shared {
         }));
     }
 
-    /// What a thread does that serves connections.
+    /// The loop of a thread that serves connections.
     fn work(&self, turn: &Arc<Turn>, runtime: &Runtime) {
         let mut same = None;
         for turns in 1.. {
@@ -245,14 +255,15 @@ impl Shared {
         }
     }
 
-    /// Which connection a thread goes on with: the one that it has after all that wait. `None` if there are to be no more.
+    /// The next connection of a thread: the longest waiting one, with `same` queued last. `None`
+    /// once the pool is closed.
     fn next(&self, same: Option<Arc<Connection>>, runtime: &Runtime) -> Option<Arc<Connection>> {
         {
             let mut state = self.state.lock();
             if state.is_closed {
                 return None;
             }
-            // Nobody is woken for it: who has nothing to do would be at work if there were more.
+            // No thread is woken for it: if more were ready, no thread would be idle.
             state.ready.extend(same);
             if let Some(connection) = state.ready.pop_front() {
                 return Some(connection);
@@ -261,7 +272,7 @@ impl Shared {
         runtime.block_on(poll_fn(|context| self.poll_next(context)))
     }
 
-    /// The same, of a thread that has nothing to do and listens if no other does.
+    /// The same for an idle thread, which listens if no other thread does.
     fn poll_next(&self, context: &Context<'_>) -> Poll<Option<Arc<Connection>>> {
         let this = current().id();
         let mut state = self.state.lock();
@@ -277,7 +288,7 @@ impl Shared {
         Poll::Ready(next)
     }
 
-    /// A thread begins to serve a connection.
+    /// Marks that a thread begins to serve a connection.
     fn begin(&self, turn: &Turn) {
         turn.0.store(BEGUN, Ordering::SeqCst);
         if self.guard_sleeps.load(Ordering::SeqCst) {
@@ -286,7 +297,7 @@ impl Shared {
         }
     }
 
-    /// It is through with that; false if another one has its place.
+    /// Marks the end of the turn; false if the thread must exit because another one replaced it.
     fn end(&self, turn: &Arc<Turn>) -> bool {
         if turn.0.swap(NONE, Ordering::SeqCst) != HELD_UP {
             return true;
@@ -301,7 +312,7 @@ impl Shared {
         is_needed
     }
 
-    /// What the guard does: sees to it that threads that are held up hold up nobody.
+    /// The guard's loop: replaces threads that are held up.
     fn keep_watch(self: &Arc<Self>, runtime: &Arc<Runtime>) {
         let mut state = self.state.lock();
         while !state.is_closed {
@@ -319,21 +330,21 @@ impl Shared {
         }
     }
 
-    /// How many threads are to be started.
+    /// Takes one sample; returns how many threads to start.
     fn look(&self, state: &mut State) -> usize {
         let held_up = state.threads.iter().filter(|turn| turn.is_held_up_now()).count();
         state.held_up += held_up;
-        // As long as one has nothing to do nobody waits.
+        // While a thread is idle, no connection waits.
         if state.free.is_empty() { self.missing(state) } else { 0 }
     }
 
-    /// Threads that there may be in the place of others.
+    /// How many threads may be added to replace those held up.
     fn missing(&self, state: &State) -> usize {
         let wanted = self.most.min(self.lanes + state.held_up);
         wanted.saturating_sub(state.threads.len())
     }
 
-    /// Whether there is nothing to look at until a turn begins.
+    /// Whether there is nothing to sample until the next turn begins.
     fn is_quiet(&self, state: &State) -> bool {
         let is_quiet = |turn: &Arc<Turn>| matches!(turn.0.load(Ordering::SeqCst), NONE | HELD_UP);
         state.threads.iter().all(is_quiet)
@@ -341,7 +352,7 @@ impl Shared {
 }
 
 impl State {
-    /// A thread that has nothing to do, to be woken: this one, if it is the one that listens.
+    /// Removes an idle thread to be woken, preferably the current one, which is listening.
     fn free_one(&mut self) -> Option<Waker> {
         let this = current().id();
         let own = self.free.iter().position(|(thread, _)| *thread == this);
@@ -351,7 +362,7 @@ impl State {
 }
 
 impl Turn {
-    /// Whether it has taken for two looks now, and not for more.
+    /// Advances the state by one sample; true if the turn has just been seen for the second time.
     fn is_held_up_now(&self) -> bool {
         let later = |turn| matches!(turn, BEGUN | SEEN).then(|| turn + 1);
         self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later) == Ok(SEEN)
@@ -359,7 +370,7 @@ impl Turn {
 }
 
 impl Connection {
-    /// Polls the connection; true if it was woken meanwhile and must be polled again.
+    /// Polls the connection; true if it was woken during the poll and is to run again.
     fn poll(self: &Arc<Self>) -> bool {
         self.stage.begin();
         let is_over = {
@@ -369,7 +380,7 @@ impl Connection {
                 let mut context = Context::from_waker(&waker);
                 catch_unwind(AssertUnwindSafe(|| rest.as_mut().poll(&mut context)))
             });
-            // A panic ends the connection, and no other.
+            // A panic ends this connection only.
             !matches!(polled, Some(Ok(Poll::Pending)))
         };
         if is_over || self.shared.state.lock().is_closed {
@@ -379,7 +390,7 @@ impl Connection {
         self.stage.end()
     }
 
-    /// Gives back what it holds, unless it is in a thread.
+    /// Releases what it holds, unless it is in a thread.
     fn end(&self) {
         let rest = self.rest.try_lock().and_then(|mut rest| rest.take());
         drop(catch_unwind(AssertUnwindSafe(|| drop(rest))));
@@ -412,14 +423,14 @@ mod tests {
 
     use super::*;
 
-    /// Looks before a test gives up; some minutes.
+    /// Iterations before a test fails; some minutes.
     const LOOKS_MAX: usize = 100_000_000;
 
     fn of(lanes: usize) -> WorkerPool {
         WorkerPool::of(lanes, 100).unwrap()
     }
 
-    /// What `work` comes to in a lane; `None` if it ended in a panic.
+    /// The result of `work` in a thread of the pool; `None` if it panicked.
     fn carry_out<T: Send + 'static>(
         lanes: &WorkerPool,
         work: impl FnOnce() -> T + Send + 'static,
@@ -436,7 +447,8 @@ mod tests {
         answer.recv().ok()
     }
 
-    /// A connection that holds up a thread until the first is dropped; then the second hears of it.
+    /// A connection that blocks a thread until the sender is dropped; then it sends to the
+    /// receiver.
     fn hold_up(lanes: &WorkerPool) -> (mpsc::Sender<()>, mpsc::Receiver<()>) {
         let (go, gone) = mpsc::channel();
         let (begun, has_begun) = mpsc::channel();
@@ -454,7 +466,7 @@ mod tests {
         lanes.shared.state.lock().threads.len()
     }
 
-    /// Waits until there are so many threads.
+    /// Waits until there are `count` threads.
     fn wait_for_threads(lanes: &WorkerPool, count: usize) {
         for _ in 0..LOOKS_MAX {
             if threads(lanes) == count {
@@ -488,7 +500,7 @@ mod tests {
     #[test]
     fn who_is_held_up_holds_up_nobody() {
         let lanes = of(1);
-        // Each holds up the only thread that there is beside those before.
+        // Each one blocks the only thread that is not blocked yet.
         let held: Vec<_> = (0..10).map(|_| hold_up(&lanes)).collect();
         assert_eq!(carry_out(&lanes, || 1), Some(1));
         for (go, is_over) in held {
@@ -511,7 +523,7 @@ mod tests {
         wait_for_threads(&lanes, 1);
     }
 
-    /// Echoes four bytes to whoever comes first.
+    /// Echoes four bytes to the first client.
     fn echo(lanes: &WorkerPool) -> SocketAddr {
         let listener = lanes.run(TcpListener::bind("127.0.0.1:0")).unwrap();
         let at = listener.local_addr().unwrap();
@@ -532,8 +544,8 @@ mod tests {
         assert_eq!(bytes, *b"ping");
     }
 
-    /// Who waits for the system, the clock or a task of the runtime, and not for another thread, is heard although all threads
-    /// are held up, one of them by who came last before him.
+    /// Connections that wait for the system, a timer or a task of the runtime make progress
+    /// although all threads are blocked, one of them by the connection served immediately before.
     #[test]
     fn the_system_is_heard_while_threads_are_held_up() {
         let lanes = of(2);
@@ -548,7 +560,7 @@ mod tests {
         drop(held);
     }
 
-    /// Nor does who always has something to do keep it from being heard.
+    /// Threads that are always busy do not block the events of the system either.
     #[test]
     fn the_system_is_heard_while_threads_are_busy() {
         let lanes = of(1);
@@ -565,7 +577,8 @@ mod tests {
         is_over.store(true, Ordering::SeqCst);
     }
 
-    /// Woken from everywhere, also while it runs, a connection is in one thread at a time and comes to its end.
+    /// A connection that is woken from other threads, also while it runs, is in one thread at a
+    /// time and runs to its end.
     #[test]
     fn whoever_is_woken_goes_on() {
         const STEPS: usize = 200;
@@ -608,7 +621,8 @@ mod tests {
             end
         });
         let ends: Vec<_> = ends.collect();
-        // One is in a thread when they end, and is held until it is out of it.
+        // One connection is in a thread when the pool is dropped; it is held until the thread
+        // leaves it.
         let (go, gone) = mpsc::channel::<()>();
         let (begun, has_begun) = mpsc::channel();
         let (over, is_over) = mpsc::channel::<()>();
@@ -646,19 +660,20 @@ mod tests {
         shared.state.lock().threads.extend(turns[..2].iter().cloned());
         turns[..2].iter().for_each(|turn| shared.begin(turn));
         assert_eq!(look(), 0);
-        // Who is through before he was seen twice was not held up.
+        // A turn that ends before it was seen twice was not held up.
         assert!(shared.end(&turns[1]));
         shared.begin(&turns[1]);
-        // As long as one has nothing to do he hears who comes.
+        // An idle thread serves new connections, so none is started.
         shared.state.lock().free.push((current().id(), Waker::noop().clone()));
         assert_eq!(look(), 0);
         shared.state.lock().free.clear();
-        // In the meantime both have been, and there may be two in their places.
+        // By now both turns were seen twice, so two threads may replace them.
         assert_eq!(look(), 2);
         turns[2..4].iter().for_each(|turn| shared.begin(turn));
         assert_eq!([look(), look(), look()], [0; 3], "there are as many as there may be");
         assert_eq!(shared.state.lock().held_up, 4);
-        // Who is through goes on as long as there are others in the places of all that are not.
+        // A thread whose turn ends continues while the threads do not outnumber the lanes and the
+        // blocked ones.
         assert_eq!([0, 1, 2, 3].map(|i| shared.end(&turns[i])), [true, true, false, false]);
         let state = shared.state.lock();
         assert_eq!((state.threads.len(), state.held_up), (2, 0));
