@@ -1,11 +1,11 @@
-//! What a request's address means, and how addresses are written.
+//! Addresses of requests: parsing and writing them.
 //!
 //! Invariants
-//! * the path is split as it came, then its escapes are resolved, then quoted literals are read: an escaped slash or quote
-//!   is part of a key;
-//! * what is written for a key reads back as that key.
+//! * the raw path is split first, then its escapes are resolved, then quoted literals are read: an
+//!   escaped slash or quote is part of a key;
+//! * the address written for a key reads back as that key.
 //!
-//! Not here: which methods a resource has, and whether a table of that name can exist.
+//! Not here: the methods of a resource, and whether a table of that name can exist.
 
 mod encoding;
 mod parameters;
@@ -18,7 +18,7 @@ use encoding::{decode, is_plain};
 use crate::error::Code;
 pub(crate) use encoding::put_encoded;
 
-/// What an address names.
+/// The resource that an address names.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Resource {
     /// The account's base address.
@@ -35,7 +35,7 @@ pub(crate) enum Resource {
     Batch,
     /// `$metadata`.
     Metadata,
-    /// Nothing that the service has: the path behind the account.
+    /// No resource of the service: the path after the account.
     Unknown(String),
 }
 
@@ -46,33 +46,34 @@ pub(crate) struct Key {
     pub(crate) row_key: String,
 }
 
-/// A request's address, understood.
+/// A parsed address of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
     /// Without `-secondary`; empty if the path has none.
     pub(crate) account: String,
     pub(crate) secondary: bool,
-    /// What stands before the resource in the path: empty, or `/devstoreaccount1`.
+    /// The path before the resource: empty, or `/devstoreaccount1`.
     pub(crate) root: String,
     pub(crate) resource: Resource,
     pub(crate) query: Parameters,
 }
 
-/// Where the account stands.
+/// Where an address names the account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// In the host if it has the label `table` behind the first, else in the path.
+    /// In the host if its second label is `table`, otherwise in the path.
     ByHost,
     /// `/ACCOUNT/…`
     Path,
 }
 
 const SECONDARY: &str = "-secondary";
-/// What the account's name is followed by in a host.
+/// The label after the account's name in a host.
 const SERVICE_LABEL: &str = "table";
 
 impl Key {
-    /// Refuses characters that no key has, as the service refuses them in an address: to `reads` the entity is just not there.
+    /// Refuses characters that no key can contain, as the service refuses them in an address: if
+    /// `reads`, the entity is reported as not found.
     pub(crate) fn check(&self, reads: bool) -> Result<(), Fault> {
         let chars = || self.partition_key.chars().chain(self.row_key.chars());
         let is_odd = |c| matches!(c, '/' | '\\' | '#' | '?' | '\0'..='\x1f' | '\x7f'..='\u{9f}');
@@ -97,11 +98,12 @@ impl Style {
     }
 }
 
-/// Reads an address: path and query string as they stand in the request line, and the `Host` header.
+/// Reads an address: path and query string as in the request line, and the `Host` header.
 ///
 /// # Errors
-/// `HostInformationNotPresent`; the front end's page for control characters; `InvalidInput` for what looks like a key and
-/// is none, and for a parameter given twice; `NotImplemented` for options that begin with `$` and are not known.
+/// `HostInformationNotPresent`; the front end's page for control characters; `InvalidInput` for
+/// malformed keys and for a parameter given twice; `NotImplemented` for unknown options that begin
+/// with `$`.
 pub(crate) fn read(path: &str, query: &str, host: &str, style: Style) -> Result<Target, Fault> {
     let query = Parameters::read(query)?;
     if style != Style::Path && host.is_empty() {
@@ -127,11 +129,12 @@ pub(crate) fn read(path: &str, query: &str, host: &str, style: Style) -> Result<
 }
 
 impl Target {
-    /// Reads the address of an operation in a batch that came to this one: absolute, or a path with or without the account.
+    /// Reads the address of an operation in a batch sent to `self`: absolute, or a path with or
+    /// without the account.
     pub(crate) fn read_inner(&self, url: &str) -> Result<Target, Fault> {
         let (path, query) = url.split_once('?').unwrap_or((url, ""));
         let path = match path.split_once("://") {
-            // A key may hold the same characters, but no host an opening parenthesis.
+            // A key may contain `://`, but a host never contains an opening parenthesis.
             Some((before, rest)) if !before.contains(['/', '(']) => match rest.find('/') {
                 Some(at) => rest.get(at..).unwrap_or_default(),
                 None => "",
@@ -153,13 +156,14 @@ impl Target {
         })
     }
 
-    /// The account's address with a slash at its end, as answers show it.
+    /// The account's address with a trailing slash, as in answers.
     pub(crate) fn base(&self, scheme: &str, host: &str) -> String {
         [scheme, "://", host, &self.root, "/"].concat()
     }
 }
 
-/// `people(PartitionKey='p',RowKey='r')`, escaped as the service does: quotes are doubled and stay.
+/// `people(PartitionKey='p',RowKey='r')`, escaped as the service does: quotes are doubled but not
+/// percent-encoded.
 pub(crate) fn entity_path(table: &str, partition_key: &str, row_key: &str) -> String {
     let keys = partition_key.len() + row_key.len();
     let mut out = String::with_capacity(table.len() + keys + 32);
@@ -205,7 +209,7 @@ fn host_name(host: &str) -> &str {
     }
 }
 
-/// Reads the path behind the account, without its first slash.
+/// Reads the path after the account, without its first slash.
 fn read_resource(path: &str) -> Result<Resource, Fault> {
     let path = path.trim_matches('/');
     let text = decode(path, false)?;
@@ -276,7 +280,7 @@ fn read_key(predicate: &str) -> Result<Key, Fault> {
     }
 }
 
-/// Reads a quoted literal, in which a quote is doubled; gives the rest of the text, too.
+/// Reads a quoted literal, in which quotes are doubled; also returns the rest of the text.
 fn read_literal(text: &str) -> Option<(String, &str)> {
     let mut rest = text.trim_start().strip_prefix('\'')?;
     let mut value = String::new();
@@ -289,7 +293,7 @@ fn read_literal(text: &str) -> Option<(String, &str)> {
     }
 }
 
-/// Appends the inside of a quoted literal, escaped.
+/// Appends the content of a quoted literal, escaped.
 fn put_literal(out: &mut String, text: &str) {
     for (i, part) in text.split('\'').enumerate() {
         if i > 0 {

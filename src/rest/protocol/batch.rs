@@ -1,11 +1,14 @@
-//! Entity group transactions as multipart bodies: requests read, responses written.
+//! Entity group transactions as multipart bodies: reading requests, writing responses.
 //!
 //! Invariants
-//! * what is read is looked at a fixed number of times, whatever its boundaries; parts and headers are bounded;
-//! * a body that ends before its last delimiter is refused: nothing of it is carried out;
-//! * a fault with an index is the answer of an operation, and one without is that of the whole request.
+//! * a body is scanned a fixed number of times, whatever its boundaries; parts and headers are
+//!   bounded;
+//! * a body that ends before its last delimiter is refused: no operation in it is carried out;
+//! * a fault with an index is the answer to an operation, and one without is the answer to the
+//!   whole request.
 //!
-//! Not here: carrying operations out; one partition and one table, each row once (`table`).
+//! Not here: carrying operations out; the checks that a group has one partition, one table, and
+//! each row once (`table`).
 
 mod write;
 
@@ -22,7 +25,7 @@ use super::fault::Fault;
 use super::headers::{Headers, Media, Method, trimmed};
 use crate::model::GROUP_OPERATIONS_MAX;
 
-/// What a batch holds.
+/// The content of a batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Envelope<'a> {
     /// Operations that take effect together.
@@ -31,49 +34,50 @@ pub(crate) enum Envelope<'a> {
     Query(Box<Part<'a>>),
 }
 
-/// A request inside a batch, not yet understood: what is wrong with it is the answer of this operation.
+/// A request inside a batch, not parsed further: its errors are the answer to this operation.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part<'a> {
     pub(crate) method: &'a str,
     pub(crate) url: &'a str,
     pub(crate) headers: Fields<'a>,
-    /// Without white space around it.
+    /// Without surrounding white space.
     pub(crate) body: &'a str,
     pub(crate) content_id: Option<&'a str>,
 }
 
-/// Headers of a part, in order; parts of one body whose headers are the same to the byte have them together.
+/// Headers of a part, in order. Parts of one body with byte-identical headers share them.
 pub(crate) type Fields<'a> = Arc<[(&'a str, &'a str)]>;
 
-/// The same while they are read.
+/// Headers while they are read.
 type List<'a> = SmallVec<[(&'a str, &'a str); FIELDS_ROOM]>;
 
-/// The headers that were read last, before a message in a part and in it: the next part mostly has the same.
+/// The headers read last, before a message in a part and within it: the next part mostly has the
+/// same.
 #[derive(Default)]
 pub(in crate::rest) struct Recent<'a> {
     outer: Option<Block<'a>>,
     inner: Option<Block<'a>>,
 }
 
-/// Headers up to the empty line behind them.
+/// Headers up to the empty line after them.
 struct Block<'a> {
-    /// As they stand there, with that line.
+    /// The raw text, including that line.
     text: &'a str,
-    /// The line is there: whatever follows the same text, no more than that is read.
+    /// The empty line is complete: whatever follows the same text, no more of it would be read.
     has_end: bool,
     fields: Fields<'a>,
     content_id: Option<&'a str>,
-    /// No type of content other than an HTTP message is named.
+    /// The content type is absent or an HTTP message.
     is_http: bool,
 }
 
-/// Clients send no more with an operation.
+/// Clients send no more than this with an operation.
 const FIELDS_ROOM: usize = 8;
-/// Headers of a part, of either kind.
+/// The most headers of a part, of either kind.
 const HEADERS_MAX: usize = 64;
-/// Characters of a boundary; the standard allows 70.
+/// The most characters of a boundary; the standard allows 70.
 const BOUNDARY_MAX: usize = 200;
-/// Parts in the outer body: one that counts, and some to tell that there are more.
+/// Parts read of the outer body: one is used, and the rest only show that there are more.
 pub(in crate::rest) const OUTER_MAX: usize = 4;
 
 /// Reads the body of a batch.
@@ -113,9 +117,9 @@ impl<'a> Part<'a> {
         Method::of(self.method, &*self.headers)
     }
 
-    /// What it is about, in a batch that came to `outer`.
+    /// The target of the operation, in a batch sent to `outer`.
     pub(crate) fn target(&self, outer: &Target) -> Result<Target, Fault> {
-        // There is no front end in a batch that could answer with a page.
+        // Inside a batch there is no front end that could answer with a page.
         let plain = |fault: Fault| if fault.is_html() { Fault::query_syntax() } else { fault };
         outer.read_inner(self.url).map_err(plain)
     }
@@ -129,7 +133,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// An HTTP message in a part, behind the part's own headers.
+/// An HTTP message in a part, after the part's own headers.
 pub(in crate::rest) struct Message<'a> {
     pub(in crate::rest) first: &'a str,
     pub(in crate::rest) headers: Fields<'a>,
@@ -156,7 +160,8 @@ impl<'a> Message<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Reads headers, if they are not those that `text` begins with as the last did; gives what follows, too.
+    /// Reads headers, reusing `recent` if `text` begins with the same ones; also returns the rest
+    /// of the text.
     fn read<'r>(
         text: &'a str,
         recent: &'r mut Option<Block<'a>>,
@@ -184,15 +189,16 @@ impl<'a> Block<'a> {
     }
 }
 
-/// The boundary that a `Content-Type` names, if it is `multipart/mixed`.
+/// The boundary in a `Content-Type`, if that is `multipart/mixed`.
 pub(in crate::rest) fn boundary(content_type: &str) -> Option<&str> {
     let media = Media::new(content_type);
     let boundary = media.parameter("boundary").filter(|_| media.is("multipart/mixed"))?;
     (!boundary.is_empty() && boundary.len() <= BOUNDARY_MAX).then_some(boundary)
 }
 
-/// The parts between the lines `--boundary`, up to `most` of them; `None` if there is no such line or no last one. The
-/// last one need not have its two dashes, if nothing follows it: there are clients that forget them.
+/// The parts between the lines `--boundary`, up to `most` of them; `None` without such a line or
+/// without a last one. The last one may lack its two trailing dashes if nothing follows it, because
+/// some clients omit them.
 pub(in crate::rest) fn split<'a>(
     text: &'a str,
     boundary: &str,
@@ -214,7 +220,7 @@ pub(in crate::rest) fn split<'a>(
         let is_last = match content.get(delimiter.len()..).map(str::trim_end) {
             Some("") => false,
             Some("--") => true,
-            // A boundary that begins like this one.
+            // Another boundary with this one as its prefix.
             _ => {
                 from = next;
                 continue;
@@ -235,7 +241,7 @@ pub(in crate::rest) fn split<'a>(
     rest.trim().is_empty().then_some(parts)
 }
 
-/// Reads headers up to an empty line or the end; gives what follows, too.
+/// Reads headers up to an empty line or the end; also returns the rest of the text.
 pub(in crate::rest) fn read_headers(text: &str) -> Option<(List<'_>, &str)> {
     let mut headers = List::new();
     let mut rest = text;
@@ -247,11 +253,11 @@ pub(in crate::rest) fn read_headers(text: &str) -> Option<(List<'_>, &str)> {
         }
         let colon = memchr(b':', content.as_bytes())?;
         let (name, value) = (content.get(..colon)?, content.get(colon + 1..)?);
-        // All bytes at once: without a way out the loops look at many at a time.
+        // The loops have no early exit, so that the compiler can vectorize them.
         let is_plain = name.bytes().fold(true, |plain, byte| plain & byte.is_ascii_graphic());
         let is_name = !name.is_empty() && (is_plain || !name.contains(char::is_whitespace));
         let has_control = content.bytes().fold(false, |found, byte| found | is_control(byte));
-        // What is echoed must not be able to begin a line of its own.
+        // An echoed header must not be able to begin a new line.
         if !is_name || has_control || headers.len() >= HEADERS_MAX {
             return None;
         }
@@ -260,13 +266,13 @@ pub(in crate::rest) fn read_headers(text: &str) -> Option<(List<'_>, &str)> {
     Some((headers, rest))
 }
 
-/// True if the last line of what was read as headers is empty and is over.
+/// True if the last line of the headers is empty and terminated.
 fn has_end(text: &str) -> bool {
     let last = text.strip_suffix('\n').and_then(|lines| lines.rsplit('\n').next());
     last.is_some_and(|last| trimmed(last).is_empty())
 }
 
-/// The first line without its end, and what follows it.
+/// The first line without its end, and the rest of the text.
 fn line(text: &str) -> (&str, &str) {
     let (line, rest) = match memchr(b'\n', text.as_bytes()) {
         Some(at) => (text.get(..at).unwrap_or_default(), text.get(at + 1..).unwrap_or_default()),
@@ -275,7 +281,7 @@ fn line(text: &str) -> (&str, &str) {
     (line.strip_suffix('\r').unwrap_or(line), rest)
 }
 
-/// The end of the line before a delimiter belongs to the delimiter.
+/// Removes the end of the line before a delimiter, which belongs to the delimiter.
 fn without_line_end(text: &str) -> &str {
     let text = text.strip_suffix('\n').unwrap_or(text);
     text.strip_suffix('\r').unwrap_or(text)

@@ -1,10 +1,10 @@
-//! What a request is answered with when it fails: code, status, text; both shapes of its body, both ways.
+//! Error responses: code, status, text, and both shapes of the body, written and read.
 //!
 //! Invariants
-//! * codes, statuses and texts are the Table service's;
-//! * of the engine's own errors nothing is told but that there was one: what was being done and where is for logs.
+//! * codes, statuses and texts are those of the Table service;
+//! * internal errors are reported without detail; operation and location are for the log.
 //!
-//! Not here: which requests fail (`model`, `table`, and the other modules beside this one).
+//! Not here: which requests fail (`model`, `table`, and the other modules of `protocol`).
 
 use std::borrow::Cow;
 
@@ -13,34 +13,34 @@ use crate::error::{Code, Error};
 use crate::json;
 use crate::model::DateTime;
 
-/// A failed request's answer.
+/// The answer to a failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// Empty where the answer has none; see [`is_html`](Self::is_html).
+    /// Empty where the answer has no code; see [`is_html`](Self::is_html).
     pub(crate) code: Cow<'static, str>,
     pub(crate) status: u16,
     pub(crate) message: String,
     /// The failing operation of a batch.
     pub(crate) index: Option<usize>,
-    /// More elements of the XML shape, such as `HeaderName` and `HeaderValue`.
+    /// Additional elements of the XML shape, such as `HeaderName` and `HeaderValue`.
     pub(crate) details: Vec<(Cow<'static, str>, String)>,
-    /// What the engine says of its own failure: for the log, and for nobody who asks.
+    /// The engine's own description of its failure, for the log only.
     pub(crate) cause: Option<String>,
 }
 
-/// Who asked and when, as the last two lines of a message tell.
+/// The id and time of the request, which are the last two lines of a message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Occasion<'a> {
     pub(crate) request_id: &'a str,
     pub(crate) time: DateTime,
 }
 
-/// The service's text about a path or query string that makes no sense.
+/// The service's text about a malformed path or query string.
 pub(crate) const QUERY_SYNTAX: &str = "Bad Request - Error in query syntax.";
 
 macro_rules! known {
     ($($code:ident $status:literal $message:literal)*) => {
-        /// A code of the service that only a server answers; the library's own are in [`Code`].
+        /// A code of the service that only a server sends; the library's own are in [`Code`].
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         #[cfg_attr(
             not(any(test, fuzzing, feature = "fuzzing")),
@@ -122,14 +122,15 @@ impl From<Code> for Fault {
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         let (code, status) = (error.code(), error.status());
-        // The service's texts begin with a capital letter and are for clients, the engine's do not and are not.
+        // The service's texts begin with a capital letter and are meant for clients; the engine's
+        // do neither.
         let is_own =
             status >= 500 && !error.message().starts_with(|c: char| c.is_ascii_uppercase());
         let message = match error_code(code).filter(|_| is_own) {
             Some(code) => code.message().into_owned(),
             None => error.message().to_owned(),
         };
-        // A busy engine is nothing that somebody would have to look into.
+        // A busy engine is no failure to investigate.
         let is_failure = matches!(error_code(code), Some(Code::InternalError | Code::StorageFull));
         let cause = is_failure.then(|| error.chain());
         Fault { index: error.index(), cause, ..Fault::build(code.into(), status, message) }
@@ -141,17 +142,18 @@ impl Fault {
         Fault { code, status, message, index: None, details: Vec::new(), cause: None }
     }
 
-    /// `InvalidInput` with a text of its own.
+    /// `InvalidInput` with a different text.
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Fault::from(Code::InvalidInput).with_message(message)
     }
 
-    /// A path or query string, or a key in it, that makes no sense.
+    /// A malformed path or query string, or a malformed key in it.
     pub(crate) fn query_syntax() -> Self {
         Fault::invalid(QUERY_SYNTAX)
     }
 
-    /// What the service's front end says to characters that no address may hold: a page, without a code.
+    /// The answer of the service's front end to characters that no address may contain: a page,
+    /// without a code.
     pub(crate) fn invalid_url() -> Self {
         Fault::build("".into(), 400, "Invalid URL".to_owned())
     }
@@ -199,7 +201,7 @@ impl Fault {
         Fault { index: Some(index), ..self }
     }
 
-    /// True of an answer of the front end, whose body is a page.
+    /// True for an answer of the front end, whose body is a page.
     pub(crate) fn is_html(&self) -> bool {
         self.code.is_empty()
     }
@@ -217,7 +219,8 @@ impl Fault {
         json::put_object(out, |object| object.raw("odata.error", error));
     }
 
-    /// Appends the XML shape: policies, settings, statistics, and what comes before it is known what was meant.
+    /// Appends the XML shape: policies, settings, statistics, and errors before the operation is
+    /// known.
     pub(crate) fn put_xml(&self, out: &mut Vec<u8>, occasion: Occasion<'_>) {
         out.extend_from_slice(xml::DECLARATION.as_bytes());
         xml::open(out, "Error");
@@ -244,7 +247,7 @@ impl Fault {
         }
     }
 
-    /// The message as it goes out: index, text, request, time.
+    /// The complete message: index, text, request, time.
     fn text(&self, occasion: Occasion<'_>) -> String {
         let Occasion { request_id, time } = occasion;
         let time = time::seven_digits(time);

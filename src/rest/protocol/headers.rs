@@ -1,4 +1,4 @@
-//! Request headers and what they ask for: version, metadata level, preference, condition, method.
+//! Request headers: version, metadata level, preference, condition, method.
 //!
 //! Invariants
 //! * headers of a request and of an operation in a batch are read by the same code;
@@ -14,12 +14,12 @@ use super::fault::{Fault, Known};
 use crate::model::ETag;
 use crate::named::named;
 
-/// Where headers are looked up.
+/// A collection of headers.
 pub(crate) trait Headers {
     /// The value of the `index`-th header of that name, in any case.
     fn nth(&self, name: &str, index: usize) -> Option<&str>;
 
-    /// The value of the first header of that name, without white space around it.
+    /// The value of the first header of that name, without surrounding white space.
     fn value(&self, name: &str) -> Option<&str> {
         self.nth(name, 0).map(trimmed)
     }
@@ -33,7 +33,8 @@ impl<N: AsRef<str>, V: AsRef<str>> Headers for [(N, V)] {
     }
 }
 
-/// `text` without white space around it; what has none is seen at its ends.
+/// `text` without surrounding white space; the common case without any is recognized by its first
+/// and last bytes.
 #[inline]
 pub(super) fn trimmed(text: &str) -> &str {
     let bare = text.strip_prefix(' ').unwrap_or(text);
@@ -73,14 +74,14 @@ named! {
     pub(super) const ALL;
 }
 
-/// What must be true of an entity that is to be written.
+/// The condition under which an entity is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
-    /// Nothing was said: an upsert, and no way to delete.
+    /// Not given: an upsert; a delete is refused.
     None,
-    /// `*`: there is one.
+    /// `*`: the entity exists.
     Any,
-    /// There is one with this ETag.
+    /// The entity exists with this ETag.
     Is(ETag),
 }
 
@@ -102,7 +103,7 @@ pub(crate) struct Media<'a> {
     text: &'a str,
 }
 
-/// Characters of a client's own id of a request that are echoed.
+/// The longest client request id that is echoed, in characters.
 const CLIENT_REQUEST_ID_MAX: usize = 1024;
 
 const MD5_BYTES: usize = 16;
@@ -161,7 +162,7 @@ const VERSIONS: &[&str] = &[
 ];
 
 impl Version {
-    /// What a request is served as that names none: the version that the Table clients send.
+    /// The version of a request that names none: the one that the Table clients send.
     pub(crate) const DEFAULT: Version = Version("2019-02-02");
     /// Upserts and `$select`.
     pub(crate) const UPSERTS: Version = Version("2011-08-18");
@@ -181,7 +182,8 @@ impl Version {
         VERSIONS.iter().find(|version| **version == text).map(|version| Version(version))
     }
 
-    /// What a request asks for: `api-version`, else `x-ms-version`, else the version of its token; `None` if it says nothing.
+    /// The version of a request: `api-version`, else `x-ms-version`, else the version of its token;
+    /// `None` if none is given.
     pub(crate) fn of<H: Headers + ?Sized>(
         headers: &H,
         query: &Parameters,
@@ -203,7 +205,7 @@ impl Version {
     }
 }
 
-/// The major numbers of `DataServiceVersion` and `MaxDataServiceVersion`, 1 to 3, where they are given.
+/// The major numbers of `DataServiceVersion` and `MaxDataServiceVersion`, 1 to 3, if given.
 ///
 /// # Errors
 /// `InvalidHeaderValue`.
@@ -229,8 +231,8 @@ impl Level {
     /// The level of an answer: `$format` decides, else `Accept`.
     ///
     /// # Errors
-    /// 415 with `AtomFormatNotSupported`, `JsonVerboseFormatNotSupported`, `JsonFormatNotSupported` or `MediaTypeNotSupported`;
-    /// `InvalidHeaderValue` for a data service version that there is not.
+    /// 415 with `AtomFormatNotSupported`, `JsonVerboseFormatNotSupported`, `JsonFormatNotSupported`
+    /// or `MediaTypeNotSupported`; `InvalidHeaderValue` for an unknown data service version.
     pub(crate) fn of<H: Headers + ?Sized>(
         headers: &H,
         query: &Parameters,
@@ -256,7 +258,7 @@ impl Level {
         Ok(level)
     }
 
-    /// The first of a list that there is; if there is none, what is wrong with the first.
+    /// The first supported level of a list; if there is none, the error of the first entry.
     fn of_accept(accept: &str) -> Result<Level, Fault> {
         let mut refused = None;
         for text in accept.split(',') {
@@ -291,7 +293,7 @@ impl Level {
         self.accept().strip_prefix("application/json;odata=").unwrap_or_default()
     }
 
-    /// `Accept` of a client that wants it.
+    /// The `Accept` header of a client that requests this level.
     pub(crate) fn accept(self) -> &'static str {
         self.content_type().strip_suffix(";streaming=true;charset=utf-8").unwrap_or_default()
     }
@@ -306,7 +308,8 @@ impl Level {
     }
 }
 
-/// Refuses a body of tables and entities whose `Content-Type` is not JSON; none at all is taken for JSON.
+/// Refuses a body of tables or entities with a `Content-Type` other than JSON; a missing one counts
+/// as JSON.
 pub(crate) fn check_json_body<H: Headers + ?Sized>(headers: &H) -> Result<(), Fault> {
     let Some(text) = headers.value("Content-Type").filter(|text| !text.is_empty()) else {
         return Ok(());
@@ -319,7 +322,7 @@ pub(crate) fn check_json_body<H: Headers + ?Sized>(headers: &H) -> Result<(), Fa
     }
 }
 
-/// Refuses a body that is not the one whose checksum `Content-MD5` is.
+/// Refuses a body that does not match its `Content-MD5`.
 ///
 /// # Errors
 /// `InvalidMd5`, `Md5Mismatch`.
@@ -336,7 +339,8 @@ pub(crate) fn check_md5<H: Headers + ?Sized>(headers: &H, body: &[u8]) -> Result
 }
 
 impl Preference {
-    /// What `Prefer` says; `None` where it says nothing, something else, or the request is of a version that lacks it.
+    /// The value of `Prefer`; `None` if it is absent or unknown, or if the version of the request
+    /// lacks it.
     pub(crate) fn of<H: Headers + ?Sized>(headers: &H) -> Option<Preference> {
         let [version, _] = data_service_versions(headers).ok()?;
         if version.is_some_and(|version| version < 3) {
@@ -352,7 +356,8 @@ impl Condition {
     /// The condition of a write of an entity.
     ///
     /// # Errors
-    /// `InvalidInput`: both headers, `If-None-Match`, or no ETag; `MissingRequiredHeader` before there were upserts.
+    /// `InvalidInput`: both headers, `If-None-Match`, or no ETag; `MissingRequiredHeader` in
+    /// versions before upserts.
     pub(crate) fn of<H: Headers + ?Sized>(
         headers: &H,
         method: Method,
@@ -383,7 +388,7 @@ impl Condition {
             (None, None, _) | (Some("*"), None, Method::Post) => Ok(Condition::None),
             (Some("*"), None, _) => Ok(Condition::Any),
             (Some(text), None, _) => match text.parse() {
-                // Of an insert, no ETag could be that of what is not there yet; it has none to hold for.
+                // An insert has no entity that the ETag could match, so its condition is ignored.
                 Ok(_) if method == Method::Post => Ok(Condition::None),
                 Ok(etag) => Ok(Condition::Is(etag)),
                 Err(_) => Err(Condition::malformed(text)),
@@ -441,7 +446,7 @@ impl<'a> Media<'a> {
         Media { text }
     }
 
-    /// Whether it is of that type, whatever its parameters.
+    /// Whether the media type is `name`, whatever its parameters.
     pub(crate) fn is(self, name: &str) -> bool {
         if self.text == name {
             return true;
@@ -461,7 +466,7 @@ impl<'a> Media<'a> {
     }
 }
 
-/// What a client calls its request, if that is short enough to be echoed.
+/// The client's id of its request, if that is short enough to be echoed.
 pub(crate) fn client_request_id<H: Headers + ?Sized>(headers: &H) -> Option<&str> {
     let id = headers.value("x-ms-client-request-id")?;
     let is_short = id.len() <= CLIENT_REQUEST_ID_MAX || id.chars().count() <= CLIENT_REQUEST_ID_MAX;

@@ -1,6 +1,8 @@
-//! Requests and responses of the Table service as text, both ways. Pure: text in, values out; every reader is bounded.
+//! Requests and responses of the Table service as text, read and written. Pure: text in, values
+//! out; every reader is bounded.
 //!
-//! Not here: carrying a request out (the files above), connections (`http`), entities as JSON (`crate::json`).
+//! Not here: carrying a request out (the files above), connections (`http`), entities as JSON
+//! (`crate::json`).
 
 pub(crate) mod address;
 mod ascii;

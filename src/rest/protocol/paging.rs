@@ -1,8 +1,9 @@
-//! Continuation tokens: places in a listing as headers and parameters carry them.
+//! Continuation tokens: positions in a listing, as headers and parameters carry them.
 //!
-//! Invariant: whatever text a place is made of, a token of it reads back, and is legal in a header and in a query string.
+//! Invariant: a token of any text reads back as that text, and is legal in a header and in a query
+//! string.
 //!
-//! Not here: what a place means and how long it stays valid (`query`).
+//! Not here: the meaning of a position and how long it stays valid (`query`).
 
 use base64::engine::{Engine as _, general_purpose::STANDARD as BASE64};
 
@@ -18,20 +19,21 @@ pub(crate) const NEXT_ROW_KEY: &str = "x-ms-continuation-NextRowKey";
 /// The header that carries a table's name.
 pub(crate) const NEXT_TABLE_NAME: &str = "x-ms-continuation-NextTableName";
 
-/// Bytes of a token that is looked at: a key of 1,024 units and what a library may put behind it.
+/// The longest token that is decoded, in bytes: a key of 1,024 units and a suffix that a library
+/// may append.
 const ENCODED_MAX: usize = 8192;
-/// Separates a table's name from what is the server's business.
+/// Separates a table's name from a suffix private to the server.
 const SUFFIX: char = '\u{1}';
 
 /// `Smith` as `1!8!U21pdGg-`.
 pub(crate) fn encode(text: &str) -> String {
     let mut encoded = BASE64.encode(text);
-    // None of these are more than one byte, so the length stays.
+    // Each replacement is one byte, so the length stays the same.
     encoded = encoded.replace('+', "*").replace('/', "_").replace('=', "-");
     format!("1!{}!{encoded}", encoded.len())
 }
 
-/// The text that a token carries; `None` if it is none.
+/// The text that a token carries; `None` if it is malformed.
 pub(crate) fn decode(token: &str) -> Option<String> {
     let (length, encoded) = token.strip_prefix("1!")?.split_once('!')?;
     let is_number = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
@@ -43,10 +45,10 @@ pub(crate) fn decode(token: &str) -> Option<String> {
     String::from_utf8(BASE64.decode(encoded).ok()?).ok()
 }
 
-/// Where a query of entities is to go on.
+/// The position at which a query of entities continues.
 ///
 /// # Errors
-/// `InvalidInput`. An empty `NextRowKey` is none at all, because there are clients that send one.
+/// `InvalidInput`. An empty `NextRowKey` counts as absent, because some clients send one.
 pub(crate) fn read_entities(query: &Parameters) -> Result<Option<Token>, Fault> {
     let row = query.get(Parameter::NextRowKey).filter(|row| !row.is_empty());
     let Some(partition) = query.get(Parameter::NextPartitionKey) else {
@@ -62,7 +64,7 @@ pub(crate) fn entities(token: &Token) -> [String; 2] {
     [encode(&token.partition_key), encode(&token.row_key)]
 }
 
-/// The lower-cased name of the table at which a listing is to go on.
+/// The lower-case name of the table at which a listing continues.
 ///
 /// # Errors
 /// `InvalidInput`.
@@ -88,7 +90,7 @@ mod tests {
     use crate::rest::protocol::address::put_query;
     use crate::rng::Rng;
 
-    /// The parameters that a client repeats its request with: what the headers of a page say.
+    /// The parameters with which a client requests the next page, from the headers of a page.
     fn follow<'h>(header: impl Fn(&str) -> Option<&'h str>) -> Vec<(&'static str, &'h str)> {
         let pairs = [
             (Parameter::NextPartitionKey, NEXT_PARTITION_KEY),

@@ -1,8 +1,10 @@
 //! Bodies of answers at the three levels of metadata, and the bodies that clients send and read.
 //!
 //! Invariants
-//! * members stand in the service's order: metadata, keys, Timestamp, properties, each annotation before its value;
-//! * what a client reads at the minimal or the full level is what was written, types and ETags included.
+//! * members are in the service's order: metadata, keys, Timestamp, properties, each annotation
+//!   before its value;
+//! * a client that reads at the minimal or the full level gets the written entity, including types
+//!   and ETags.
 //!
 //! Not here: single values and their types (`odata`), errors (`fault`).
 
@@ -14,10 +16,10 @@ use crate::json::odata::{self, Metadata};
 use crate::json::{self, Scalar};
 use crate::model::{Entity, EntityEncoder, KeyPart, ValueRef};
 
-/// What answers about entities of a table have in common.
+/// Common data of answers about entities of one table.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scope<'a> {
-    /// The account's address, with a slash at its end.
+    /// The account's address, with a trailing slash.
     pub(crate) base: &'a str,
     pub(crate) account: &'a str,
     pub(crate) table: &'a str,
@@ -25,9 +27,9 @@ pub(crate) struct Scope<'a> {
     pub(crate) level: Level,
 }
 
-/// Members of an object and items of an array that a client reads at most; a page has 1,000.
+/// The most members of an object and items of an array that a client reads; a page has 1,000.
 const READ_MAX: usize = 10_000;
-/// The service's text about a body that makes no sense.
+/// The service's text about a malformed body.
 const UNREADABLE: &str = "An error occurred while processing this request.";
 
 impl Scope<'_> {
@@ -37,7 +39,7 @@ impl Scope<'_> {
         self.put(out, entity, context.as_deref());
     }
 
-    /// Bytes that [`put_single`](Self::put_single) appends at the most.
+    /// An upper bound of the bytes that [`put_single`](Self::put_single) appends.
     pub(crate) fn single_at_most(&self, entity: &Entity) -> usize {
         /// Names of members, the ETag and the Timestamp, with quotes, colons and commas.
         const AROUND: usize = 512;
@@ -60,7 +62,7 @@ impl Scope<'_> {
         AROUND + names + context + links + text(pk) + text(rk) + properties.sum::<usize>()
     }
 
-    /// Appends the body of a page; a server writes it from rows (`rows`).
+    /// Appends the body of a page; a server writes it from rows instead (`rows`).
     #[cfg(test)]
     pub(crate) fn put_set<'e>(
         &self,
@@ -124,7 +126,7 @@ pub(crate) fn put_tables<'n>(
     out.push(b'}');
 }
 
-/// Reads what creates a table.
+/// Reads the body of a request that creates a table.
 ///
 /// # Errors
 /// `InvalidInput`, `PropertiesNeedValue`, `DuplicatePropertiesSpecified`.
@@ -145,15 +147,17 @@ pub(crate) fn read_new_table(text: &str) -> Result<String, Fault> {
     }
 }
 
-/// Reads the entity that an insert brings, which carries its keys.
+/// Reads the entity of an insert, which contains its keys.
 ///
 /// # Errors
-/// `InvalidInput`, `PropertiesNeedValue`, `DuplicatePropertiesSpecified`, `TooManyProperties`, `OutOfRangeInput`.
+/// `InvalidInput`, `PropertiesNeedValue`, `DuplicatePropertiesSpecified`, `TooManyProperties`,
+/// `OutOfRangeInput`.
 pub(crate) fn read_insert(text: &str, encoder: &mut EntityEncoder) -> Result<Entity, Fault> {
     odata::encode_entity(text, encoder).map_err(refused)
 }
 
-/// Reads the entity that any other write brings, whose keys are in its address: those in the body do not count.
+/// Reads the entity of any other write, whose keys are in its address; keys in the body are
+/// ignored.
 ///
 /// # Errors
 /// As [`read_insert`], but keys may be missing.
@@ -174,7 +178,7 @@ pub(crate) fn read_update(
     members.entity(&key.partition_key, &key.row_key, encoder).map_err(refused)
 }
 
-/// The service does not tell what it could not read.
+/// The service does not report which part it could not read.
 fn refused(error: Error) -> Fault {
     let fault = Fault::from(error);
     if fault.code == Code::InvalidInput.as_str() { fault.with_message(UNREADABLE) } else { fault }
@@ -220,7 +224,7 @@ fn put_table_members(
     });
 }
 
-/// Bytes that a property takes at the most, with its annotation.
+/// An upper bound of the bytes of a property with its annotation.
 fn property_at_most(name: &str, value: ValueRef<'_>) -> usize {
     /// Quotes, colons and commas, the annotation, and a value that is neither text nor bytes.
     const AROUND: usize = 96;
@@ -232,7 +236,7 @@ fn property_at_most(name: &str, value: ValueRef<'_>) -> usize {
     AROUND + 2 * string_at_most(name) + value
 }
 
-/// Bytes that [`json::put_string`] appends at the most.
+/// An upper bound of the bytes that [`json::put_string`] appends.
 fn string_at_most(text: &str) -> usize {
     let longest = if json::plain::is_plain(text.as_bytes()) { 1 } else { "\\u0000".len() };
     2 + longest * text.len()

@@ -1,11 +1,14 @@
-//! Pages of entities as JSON, written straight from rows: what members of a shape begin with is put together once.
+//! Pages of entities as JSON, written straight from rows. The constant text before each member is
+//! built once per shape.
 //!
 //! Invariants
-//! * the bytes are those that `payload` and `odata` write for the same entities;
-//! * what is remembered about shapes is bounded;
-//! * an entity is written into room that is there: one that has too little is written again into more.
+//! * the bytes equal those that `payload` and `odata` write for the same entities;
+//! * the cached data about shapes is bounded;
+//! * an entity is written into existing room; if that is too small, it is written again from
+//!   scratch into more.
 //!
-//! Not here: the members' order and the levels of metadata (`payload`, `odata`), one entity by itself (`payload`).
+//! Not here: the members' order and the levels of metadata (`payload`, `odata`), single entities
+//! (`payload`).
 
 use std::sync::Arc;
 
@@ -26,11 +29,11 @@ use crate::table::RowView;
 /// The body of a page that is being written.
 pub(crate) struct RowSet<'s, 'o> {
     members: Members<'s>,
-    /// What is written, and room with whatever stands there.
+    /// The text written so far, followed by room with arbitrary content.
     out: &'o mut Vec<u8>,
-    /// How much is written.
+    /// Bytes written.
     len: usize,
-    /// How many entities it has, and may have.
+    /// Number of entities written, and its maximum.
     entities: usize,
     entities_max: usize,
 }
@@ -41,43 +44,44 @@ struct Members<'s> {
     metadata: Metadata,
     shows_row_key: bool,
     shows_timestamp: bool,
-    /// `,"odata.type":"account.table"`, where it is written.
+    /// `,"odata.type":"account.table"`, or empty if it is not written.
     entity_type: Vec<u8>,
     partition: Partition,
     commit: Commit,
     forms: Forms,
-    /// Points in time of properties: neighbours often have the same, or the same day.
+    /// Texts of DateTime properties: neighbours often have the same time, or the same day.
     times: TimeTexts,
-    /// What is written by others, before it finds its place.
+    /// Text of other writers, before it is copied to its place.
     scratch: Vec<u8>,
 }
 
-/// Where the text of an entity goes that is being written.
+/// The output of an entity that is being written.
 trait Line: Sized {
-    /// Bytes that there is room for.
+    /// Bytes of room left.
     fn left(&self) -> usize;
 
     fn put(self, text: &[u8]) -> Result<Self, Stop>;
 
     fn put_piece<const N: usize>(self, piece: &Piece<N>) -> Result<Self, Stop>;
 
-    /// Puts a text that has quotes, and what stands before it.
+    /// Writes `before` and a text in quotes.
     fn put_quoted(self, before: &Piece<NAME_BYTES>, text: &[u8]) -> Result<Self, Stop>;
 
-    /// Has a number written, at its place if there is room for any, and gives its length.
+    /// Lets `write` write a number, in place if there is room for any number, and returns its
+    /// length.
     fn put_number(
         self,
         write: impl Fn(&mut [u8; NUMBER_BYTES]) -> usize,
     ) -> Result<(Self, usize), Stop>;
 }
 
-/// Room that was made for it: what is left of it.
+/// Writes into existing room: the part that is left.
 struct Room<'r>(&'r mut [u8]);
 
-/// Nowhere: its bytes are counted, down.
+/// Writes nothing: counts bytes, downwards.
 struct Count(usize);
 
-/// Why an entity was not written.
+/// The reason why an entity was not written.
 enum Stop {
     /// There is no room.
     Full,
@@ -86,13 +90,14 @@ enum Stop {
     Failed(Error),
 }
 
-/// What entities of one partition share.
+/// Text shared by entities of one partition.
 #[derive(Default)]
 struct Partition {
-    /// What keys begin with; empty before the first entity.
+    /// The common prefix of the keys; empty before the first entity.
     prefix: Vec<u8>,
     is_ascii: bool,
-    /// The member of the PartitionKey, the name of the next one and a quote, as far as they are written.
+    /// The member of the PartitionKey, the name of the next member and a quote, as far as they are
+    /// written.
     before: Piece<KEYS_BYTES>,
 }
 
@@ -101,47 +106,47 @@ struct Partition {
 pub(crate) struct Written {
     /// The bytes of its text.
     pub(crate) bytes: usize,
-    /// What it counts for among the limits of entities, if that is known.
+    /// Its size as the limits of entities count it, if known.
     pub(crate) size: Option<usize>,
 }
 
-/// What entities of one commit share.
+/// Text shared by entities of one commit.
 #[derive(Default)]
 struct Commit {
     seq: Option<Seq>,
-    /// The member of metadata, as far as it is written.
+    /// The member of metadata, if it is written.
     etag: Vec<u8>,
-    /// The quote behind the RowKey and the Timestamp, as far as they are written.
+    /// The quote after the RowKey and the Timestamp, as far as they are written.
     timestamp: Piece<KEYS_BYTES>,
     times: TimeTexts,
 }
 
-/// What is known of the shapes that were met last.
+/// Cached data of recent shapes.
 #[derive(Default)]
 struct Forms {
     all: Vec<Form>,
-    /// The one that was asked for last, which neighbours mostly have, too.
+    /// The form used last, which neighbouring rows mostly share.
     last: usize,
     next: usize,
 }
 
-/// The properties of a shape that are written, in order.
+/// The written properties of a shape, in order.
 struct Form {
     shape: Arc<Shape>,
     columns: Vec<Column>,
 }
 
 struct Column {
-    /// What is written; nothing is written as null.
+    /// The property to write; `None` is written as null.
     property: Option<Property>,
-    /// What stands before the value: a comma, the annotation of the type if it has one, the name, and a quote if the value has
-    /// them. Of a null all of it.
+    /// The text before the value: a comma, the annotation of the type if any, the name, and an
+    /// opening quote if the value is quoted. For a null, the whole text.
     before: Piece<NAME_BYTES>,
-    /// The same of a Double that JSON has no number for.
+    /// The same for a Double that JSON cannot write as a number.
     before_infinite: Box<[u8]>,
 }
 
-/// A property of a shape, and where its value stands.
+/// A property of a shape, and where its value is stored.
 struct Property {
     index: usize,
     edm: EdmType,
@@ -150,31 +155,33 @@ struct Property {
 
 /// A text that is written often.
 struct Piece<const N: usize> {
-    /// How it begins, with zeros behind it if that is all: a few bytes more cost less than a call to copy the right number.
+    /// Its first bytes, padded with zeros: copying a few bytes too many costs less than a call that
+    /// copies the exact number.
     start: [u8; N],
     text: Vec<u8>,
 }
 
-/// What most names need, with all that stands before a value.
+/// Enough for most names with the text before a value.
 const NAME_BYTES: usize = 32;
-/// What the Timestamp needs, and most keys of partitions.
+/// Enough for the Timestamp, and for most keys of partitions.
 const KEYS_BYTES: usize = 64;
-/// What most texts need.
+/// Enough for most texts.
 const TEXT_BYTES: usize = 64;
 
-/// Shapes that are remembered.
+/// The most shapes that are cached.
 const FORMS_MAX: usize = 16;
-/// Room made for a page once its first entity shows how large they are: so many of them.
+/// Initial room of a page, in entities as large as its first one.
 const ENTITIES_ROOM: usize = 64;
-/// If more come, for so many times as many as there are.
+/// Later growth, as a multiple of the entities written so far.
 const MORE_ROOM: usize = 4;
-/// But no more than this at a time, however large they are.
+/// The most bytes that are added at a time.
 const BYTES_ROOM: usize = 256 << 10;
-/// What of the room is filled with zeros at a time.
+/// The bytes of room that are filled with zeros at a time.
 const ZEROS_ROOM: usize = 32 << 10;
 
 impl<'s, 'o> RowSet<'s, 'o> {
-    /// Begins a page of so many entities at the most. Room that `out` has is used, and what stands in it written over.
+    /// Begins a page of at most `entities_max` entities. Existing room of `out` is used, and its
+    /// content overwritten.
     pub(crate) fn begin(scope: Scope<'s>, entities_max: usize, out: &'o mut Vec<u8>) -> Self {
         let context = (scope.level != Level::None).then(|| scope.context(""));
         let mut start = Vec::new();
@@ -188,7 +195,8 @@ impl<'s, 'o> RowSet<'s, 'o> {
         Self { members: Members::of(scope), out, len, entities: 0, entities_max }
     }
 
-    /// Writes the entity of a row. Where that takes more room, `grown` is told how much there is then, written or not.
+    /// Writes the entity of a row. If that needs more room, `grown` is called with the resulting
+    /// size of the room, before the entity is written.
     ///
     /// # Errors
     /// `Corruption`, those of `grown`.
@@ -203,7 +211,7 @@ impl<'s, 'o> RowSet<'s, 'o> {
         let available = room.len();
         match self.members.put_entity(Room(&mut *room), is_first, row) {
             Ok((left, size)) => {
-                // All members begin with a comma; that of the first becomes the brace.
+                // All members begin with a comma; the first comma is overwritten with the brace.
                 if let Some(comma) = room.get_mut(usize::from(!is_first)) {
                     *comma = b'{';
                 }
@@ -217,7 +225,7 @@ impl<'s, 'o> RowSet<'s, 'o> {
         }
     }
 
-    /// The same where there is too little room.
+    /// The same, with too little room.
     #[cold]
     #[inline(never)]
     fn put_into_more(
@@ -232,14 +240,15 @@ impl<'s, 'o> RowSet<'s, 'o> {
         self.put(row, grown)
     }
 
-    /// Makes room for more entities, the next of which has `len` bytes.
+    /// Makes room for more entities, of which the next has `len` bytes.
     fn make_room(&mut self, len: usize) {
         let expected = self.entities_max.saturating_sub(self.entities).max(1);
         let entities = (MORE_ROOM * self.entities).max(ENTITIES_ROOM).min(expected);
-        // The next ones may be a little longer.
+        // Later entities may be a little longer.
         let room = len.max((entities * (len + len / 8)).min(BYTES_ROOM));
         self.out.reserve((self.len + room).saturating_sub(self.out.len()));
-        // Zeros are still in the nearest cache when they are written over; what another page left behind needs none.
+        // The zeros are still in the L1 cache when they are overwritten; content left by another
+        // page needs none.
         let filled = self.len + room.min(len.max(ZEROS_ROOM));
         self.out.resize(filled.max(self.out.len()), 0);
     }
@@ -272,9 +281,10 @@ impl<'s> Members<'s> {
         }
     }
 
-    /// Puts an entity, but that it begins with a comma, and says what room is left, and what it counts for among the limits of
-    /// entities if that is known.
-    // The line is nowhere handed on by reference, here and below, so that where it goes on stays in a register.
+    /// Writes an entity, with a leading comma instead of the brace. Returns the room left, and the
+    /// size of the entity as the limits of entities count it, if known.
+    // Here and below the line is never passed by reference, so that its position stays in a
+    // register.
     #[inline(always)]
     fn put_entity<L: Line>(
         &mut self,
@@ -290,7 +300,7 @@ impl<'s> Members<'s> {
         (line, is_ascii) = self.put_head(line, row)?;
         let (shape, body) = row.stored();
         let fields = shape.fields(body);
-        // If all texts are plain together, so is each.
+        // If all texts together are plain, each of them is.
         let are_plain = is_plain_ascii(fields.variables());
         line = self.put_properties(line, row, fields, are_plain)?;
         let end: &[u8] = if line.left() == start { b"{}" } else { b"}" };
@@ -298,7 +308,7 @@ impl<'s> Members<'s> {
         Ok((left, if is_ascii && are_plain { ascii_size(row, fields) } else { None }))
     }
 
-    /// Metadata, keys and Timestamp; whether both keys are known to be ASCII.
+    /// Writes metadata, keys and Timestamp; also returns whether both keys are known to be ASCII.
     #[inline(always)]
     fn put_head<L: Line>(&mut self, mut line: L, row: &RowView<'_>) -> Result<(L, bool), Stop> {
         let row_key = match key_behind(row, &self.partition.prefix) {
@@ -324,7 +334,7 @@ impl<'s> Members<'s> {
         Ok((line.put_piece(&self.commit.timestamp)?, is_plain && self.partition.is_ascii))
     }
 
-    /// Remembers the partition of a row, whose encoded RowKey it gives.
+    /// Caches the partition of a row and returns the encoded RowKey.
     #[cold]
     #[inline(never)]
     fn enter_partition<'r>(&mut self, row: &RowView<'r>) -> Result<&'r [u8]> {
@@ -370,7 +380,7 @@ impl<'s> Members<'s> {
         *timestamp = Piece::new(member);
     }
 
-    /// Puts the metadata of an entity, as far as it is written, into the scratch.
+    /// Writes the metadata of an entity, as far as it is shown, into the scratch buffer.
     #[inline(never)]
     fn put_metadata(&mut self, row: &RowView<'_>, row_key: &[u8]) -> Result<()> {
         let links = &mut self.scratch;
@@ -418,8 +428,8 @@ fn key_behind<'r>(row: &RowView<'r>, prefix: &[u8]) -> Option<&'r [u8]> {
     same_short(start, prefix).then_some(rest)
 }
 
-/// [`RowView::size`] of a row whose keys and values of variable width are ASCII: for most rows a sum. Values are not
-/// checked.
+/// [`RowView::size`] of a row whose keys and values of variable width are ASCII: a sum for most
+/// rows. Values are not checked.
 #[inline(always)]
 fn ascii_size(row: &RowView<'_>, fields: Fields<'_>) -> Option<usize> {
     let (shape, _) = row.stored();
@@ -437,7 +447,7 @@ fn damage(row: &RowView<'_>, index: usize) -> Error {
     Error::decode("row".as_ref(), 0, shape.value(body, index).err().unwrap_or(problem))
 }
 
-/// Whether a member is written that is no property.
+/// Whether a member that is not a property is selected.
 fn selects(scope: Scope<'_>, name: &str) -> bool {
     scope.select.is_none_or(|names| names.iter().any(|selected| selected == name))
 }
@@ -520,7 +530,7 @@ impl Column {
     }
 }
 
-/// What stands before a value, annotated with its type or not.
+/// The text before a value, annotated with `edm` if given.
 fn before(name: &str, edm: Option<EdmType>, is_quoted: bool) -> Vec<u8> {
     let mut before = Vec::new();
     if let Some(edm) = edm {
@@ -560,7 +570,7 @@ impl Stop {
         match self {
             Stop::Damaged(index) => damage(row, index),
             Stop::Failed(error) => error,
-            // Nobody asks: room is made.
+            // Never reported, because more room is made.
             Stop::Full => Error::refused(Code::InternalError),
         }
     }
@@ -600,7 +610,7 @@ impl Line for Room<'_> {
     #[inline(always)]
     fn put_quoted(self, before: &Piece<NAME_BYTES>, text: &[u8]) -> Result<Self, Stop> {
         let (len, end) = (before.text.len(), before.text.len() + text.len());
-        // Where all of it has room by its bounds alone, no part of it asks again.
+        // If the bounds of both parts fit together, the room is checked only once.
         if len <= NAME_BYTES
             && text.len() <= TEXT_BYTES
             && let Some(room) = self.0.first_chunk_mut::<{ NAME_BYTES + TEXT_BYTES + 1 }>()
@@ -670,8 +680,8 @@ struct Values<'m, 'r> {
 }
 
 impl Values<'_, '_> {
-    /// Writes a value and what stands before it.
-    // Straight from bytes to text: a value that is decoded first is told apart by its type once more.
+    /// Writes a value and the text before it.
+    // Directly from bytes to text: decoding the value first would branch on its type a second time.
     #[inline(always)]
     fn put<L: Line>(&mut self, line: L, column: &Column, property: &Property) -> Result<L, Stop> {
         let Property { index, edm, place } = *property;
@@ -729,7 +739,7 @@ impl Values<'_, '_> {
         }
     }
 
-    /// The text of a value, and a quote behind it if it has quotes.
+    /// The text of a value, followed by a quote if the value is quoted.
     #[inline(never)]
     fn text_of(&mut self, value: ValueRef<'_>) -> &[u8] {
         self.scratch.clear();
@@ -745,12 +755,12 @@ impl Values<'_, '_> {
     }
 }
 
-/// Whether JSON has values of this type as strings; of a Double, one that is finite.
+/// Whether JSON holds values of this type as strings; for a Double, a finite one.
 fn is_quoted(edm: EdmType) -> bool {
     !matches!(edm, EdmType::Boolean | EdmType::Int32 | EdmType::Double)
 }
 
-/// What stands between the quotes of a string.
+/// The content between the quotes of a string.
 #[inline(never)]
 fn inside_of_string<'t>(text: &str, scratch: &'t mut Vec<u8>) -> &'t [u8] {
     scratch.clear();
@@ -768,7 +778,8 @@ mod tests {
     use crate::model::{Binary, Entity};
     use crate::table::Table;
 
-    /// Entities of all types, with names and texts that need escapes and others, and infinite numbers.
+    /// Entities of all types, with and without names and texts that need escapes, and infinite
+    /// numbers.
     fn table(db: &Db) -> Table {
         let table = db.create_table("people").unwrap();
         let put = |entity: Entity| table.insert(entity).unwrap();
@@ -932,7 +943,7 @@ mod tests {
             rows += 1;
             Ok(())
         });
-        // Not of those with Binary or anything that JSON escapes.
+        // The size is unknown for rows with Binary values or characters that JSON escapes.
         assert_eq!((visited.unwrap(), rows, known), (None, 44, 2));
     }
 }

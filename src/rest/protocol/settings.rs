@@ -1,10 +1,12 @@
-//! What an account and its tables are set to, as XML, both ways: access policies, service properties, statistics.
+//! Settings of an account and its tables as XML, read and written: access policies, service
+//! properties, statistics.
 //!
 //! Invariants
-//! * what is written reads back as the same settings;
-//! * what was read is within the service's limits.
+//! * settings that are written read back the same;
+//! * settings that were read are within the service's limits.
 //!
-//! Not here: which requests other origins may make (`cors`), what a policy grants (`sas`), where settings are kept.
+//! Not here: which requests other origins may make (`cors`), the rights that a policy grants
+//! (`sas`), where settings are kept.
 
 pub(crate) mod cors;
 mod elements;
@@ -36,7 +38,7 @@ pub(crate) struct Properties {
     pub(crate) cors: Vec<CorsRule>,
 }
 
-/// Properties that are to be set; the others stay.
+/// Properties to set; absent ones are unchanged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Change {
     logging: Option<Logging>,
@@ -51,26 +53,26 @@ pub(crate) struct Logging {
     pub(crate) delete: bool,
     pub(crate) read: bool,
     pub(crate) write: bool,
-    /// Days that logs are kept; `None` is for ever.
+    /// Days that logs are kept; `None` means forever.
     pub(crate) days: Option<u16>,
 }
 
-/// Which figures are kept.
+/// Which metrics are kept.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Metrics {
-    /// Kept at all, and if so, for each operation.
+    /// `None` if disabled; otherwise whether they are kept for each operation.
     pub(crate) include_apis: Option<bool>,
-    /// Days that figures are kept; `None` is for ever.
+    /// Days that metrics are kept; `None` means forever.
     pub(crate) days: Option<u16>,
 }
 
-/// Policies of a table.
+/// The most policies of a table.
 const POLICIES_MAX: usize = 5;
-/// Characters of a policy's id.
+/// The most characters of a policy's id.
 const POLICY_ID_MAX: usize = 64;
-/// CORS rules of a service.
+/// The most CORS rules of a service.
 const RULES_MAX: usize = 5;
-/// Days that anything is kept.
+/// The longest retention, in days.
 const DAYS_MAX: u16 = 365;
 /// The version of logging and metrics.
 const ANALYTICS_VERSION: &str = "1.0";
@@ -114,7 +116,7 @@ fn read_policy(id: String, access: Option<&Element>) -> Result<Policy, Fault> {
     if let Some(element) = given("Permission") {
         let letters = &element.text;
         let known = |c| PERMISSIONS.contains(c) && letters.matches(c).count() == 1;
-        // Four letters at most, so that the count above is bounded, too.
+        // At most four letters, so that the counting above is bounded too.
         if letters.len() > PERMISSIONS.len() || !letters.chars().all(known) {
             return Err(value(element));
         }
@@ -159,7 +161,7 @@ impl Properties {
         }
     }
 
-    /// Appends them; to `old` clients as they were before there were minutes and CORS.
+    /// Appends the properties; for `old` clients in the form before minute metrics and CORS.
     pub(crate) fn put(&self, out: &mut Vec<u8>, old: bool) {
         out.extend_from_slice(DECLARATION.as_bytes());
         xml::open(out, ROOT);
@@ -180,7 +182,7 @@ impl Properties {
 const ROOT: &str = "StorageServiceProperties";
 
 impl Change {
-    /// Reads what is to be set.
+    /// Reads the properties to set.
     ///
     /// # Errors
     /// `InvalidXmlDocument`, `InvalidXmlNodeValue`, `MissingRequiredXmlNode`, `UnsupportedXmlNode`.
@@ -243,7 +245,7 @@ impl Metrics {
         let enabled = boolean(required(element, "Enabled")?)?;
         let include_apis = match enabled {
             true => Some(boolean(required(element, "IncludeAPIs")?)?),
-            // What figures that are not kept would hold has no meaning.
+            // Has no meaning while the metrics are disabled.
             false => None,
         };
         Ok(Metrics { include_apis, days: read_retention(element)? })
@@ -286,7 +288,7 @@ fn put_retention(out: &mut Vec<u8>, days: Option<u16>) {
     xml::close(out, "RetentionPolicy");
 }
 
-/// Appends the statistics: the secondary is live, and was last written to at `last_sync`.
+/// Appends the statistics: the secondary is live, and its last synchronization was at `last_sync`.
 pub(crate) fn put_stats(out: &mut Vec<u8>, last_sync: DateTime) {
     out.extend_from_slice(DECLARATION.as_bytes());
     xml::open(out, "StorageServiceStats");

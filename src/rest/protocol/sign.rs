@@ -1,8 +1,8 @@
-//! Signed requests: Shared Key and Shared Key Lite, both ways, and the keys they are signed with.
+//! Signed requests: Shared Key and Shared Key Lite, signing and verification, and the account keys.
 //!
 //! Invariants
-//! * signatures are compared in a time that does not depend on where they differ;
-//! * a key shows nothing of itself, whatever prints it.
+//! * comparing signatures takes a time that does not depend on where they differ;
+//! * a key is never shown, in whatever format it is printed.
 //!
 //! Not here: signatures in query strings (`sas`), which keys an account has.
 
@@ -20,13 +20,13 @@ use crate::clock::TICKS_PER_SECOND;
 use crate::model::DateTime;
 use crate::named::named;
 
-/// The account that everybody may use on their own machine.
+/// The publicly known account for development on a local machine.
 pub(crate) const DEVELOPMENT_ACCOUNT: &str = "devstoreaccount1";
 /// Its key, which is public.
 pub(crate) const DEVELOPMENT_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
-/// How far the date of a request may be from now.
+/// The largest difference between the date of a request and the current time.
 const SKEW_TICKS: u64 = 15 * 60 * TICKS_PER_SECOND;
 const SECONDARY: &str = "-secondary";
 
@@ -35,7 +35,7 @@ const SECONDARY: &str = "-secondary";
 pub(crate) struct AccountKey(Vec<u8>);
 
 named! {
-    /// What is signed.
+/// The signature scheme, which determines the signed parts.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Scheme {
         SharedKey "SharedKey",
@@ -56,9 +56,9 @@ pub(crate) struct Authorization<'a> {
 /// The parts of a request that are signed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SignedParts<'a> {
-    /// As it came, not what is tunnelled.
+    /// As received, not a tunnelled method.
     pub(crate) method: &'a str,
-    /// As it came, with its escapes.
+    /// As received, with its escapes.
     pub(crate) path: &'a str,
     pub(crate) comp: Option<&'a str>,
     pub(crate) content_md5: &'a str,
@@ -68,7 +68,7 @@ pub(crate) struct SignedParts<'a> {
 }
 
 impl AccountKey {
-    /// Reads a key as it is shown to users, in Base64.
+    /// Reads a key in the Base64 form that users see.
     pub(crate) fn read(text: &str) -> Option<AccountKey> {
         let key = BASE64.decode(text.trim()).ok()?;
         (!key.is_empty()).then_some(AccountKey(key))
@@ -79,7 +79,7 @@ impl AccountKey {
         self.mac(text).map(|mac| BASE64.encode(mac.finalize().into_bytes())).unwrap_or_default()
     }
 
-    /// Whether `signature` is that of `text`, found out in constant time.
+    /// Whether `signature` is that of `text`, compared in constant time.
     pub(crate) fn verify(&self, text: &str, signature: &str) -> bool {
         match (self.mac(text), BASE64.decode(signature)) {
             (Some(mac), Ok(signature)) => mac.verify_slice(&signature).is_ok(),
@@ -105,7 +105,8 @@ impl<'a> Authorization<'a> {
     /// Reads the header's value.
     ///
     /// # Errors
-    /// `InvalidAuthenticationInfo`; `NoAuthenticationInformation` for a bearer's token, which is not understood here.
+    /// `InvalidAuthenticationInfo`; `NoAuthenticationInformation` for a bearer token, which is not
+    /// supported.
     pub(crate) fn read(text: &'a str) -> Result<Authorization<'a>, Fault> {
         let malformed = || Fault::from(Known::InvalidAuthenticationInfo);
         let (scheme, rest) = text.trim().split_once(' ').ok_or_else(malformed)?;
@@ -127,7 +128,7 @@ impl<'a> Authorization<'a> {
     /// Whether one of the account's keys signed the request.
     ///
     /// # Errors
-    /// `AuthenticationFailed`, with what should have been signed.
+    /// `AuthenticationFailed`, with the text that should have been signed.
     pub(crate) fn verify(
         &self,
         request: &SignedParts<'_>,
@@ -138,7 +139,7 @@ impl<'a> Authorization<'a> {
         for path in paths.into_iter().flatten() {
             let text =
                 string_to_sign(self.scheme, account, &SignedParts { path: &path, ..*request });
-            // Each key is tried, so that the time does not tell which it was.
+            // Each key is tried, so that the time does not reveal the matching one.
             let matches = keys.iter().filter(|key| key.verify(&text, self.signature)).count();
             if matches > 0 {
                 return Ok(());
@@ -160,7 +161,7 @@ impl fmt::Display for Authorization<'_> {
 }
 
 impl<'a> SignedParts<'a> {
-    /// What is signed of a request with these headers.
+    /// The signed parts of a request with these headers.
     pub(crate) fn of<H: Headers + ?Sized>(
         method: &'a str,
         path: &'a str,
@@ -219,7 +220,8 @@ fn string_to_sign(scheme: Scheme, account: &str, request: &SignedParts<'_>) -> S
     }
 }
 
-/// The same path at the other location of the account: clients sign either for the secondary.
+/// The same path at the other location of the account: for the secondary, clients sign either of
+/// them.
 fn other_location(path: &str, account: &str) -> Option<String> {
     let rest = path.strip_prefix('/')?.strip_prefix(account)?;
     let (rest, suffix) = rest.strip_prefix(SECONDARY).map_or((rest, SECONDARY), |rest| (rest, ""));

@@ -1,4 +1,4 @@
-//! Points in time as headers, tokens and error texts spell them.
+//! Points in time as formatted in headers, tokens and error texts.
 //!
 //! Not here: the JSON form (`model`).
 
@@ -14,13 +14,15 @@ pub(crate) fn read_http(text: &str) -> Option<DateTime> {
     DateTime::from_ticks(ticks.checked_add(TICKS_TO_UNIX_EPOCH)?)
 }
 
-/// `Mon, 02 Jan 2023 03:04:05 GMT`; the fraction of a second is dropped, and times before 1970 are taken for 1970.
+/// `Mon, 02 Jan 2023 03:04:05 GMT`; the fraction of a second is dropped, and times before 1970
+/// become 1970.
 pub(crate) fn http(time: DateTime) -> String {
     let ticks = time.ticks().saturating_sub(TICKS_TO_UNIX_EPOCH);
     httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(ticks / TICKS_PER_SECOND))
 }
 
-/// Reads `2024-01-31`, or that with `Thh:mm`, `Thh:mm:ss` or a fraction, and `Z`, an offset or nothing behind it.
+/// Reads `2024-01-31`, optionally followed by `Thh:mm`, `Thh:mm:ss` or a fraction, and by `Z`, an
+/// offset or nothing.
 pub(crate) fn read_iso(text: &str) -> Option<DateTime> {
     if text.len() == 10 && text.is_ascii() {
         return DateTime::parse(&[text, "T00:00:00Z"].concat()).ok();

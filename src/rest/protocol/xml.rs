@@ -1,28 +1,31 @@
-//! Small XML documents: settings, policies, errors. Read whole into a tree of bounded size, written as text.
+//! Small XML documents: settings, policies, errors. They are read whole into a tree of bounded
+//! size, and written as text.
 //!
 //! Invariants
-//! * depth and elements of what is read are bounded, and nothing is expanded but the five named and the numeric references;
-//! * any text that is written reads back, but for characters that XML cannot hold, which become U+FFFD.
+//! * depth and number of elements are bounded when reading, and only the five named and the numeric
+//!   references are expanded;
+//! * any text that is written reads back, except for characters that XML cannot hold, which become
+//!   U+FFFD.
 //!
-//! Not here: what the elements mean (`settings`, `fault`).
+//! Not here: the meaning of the elements (`settings`, `fault`).
 
 use quick_xml::Reader;
 use quick_xml::escape::resolve_predefined_entity;
 use quick_xml::events::{BytesRef, Event};
 
-/// What every document begins with.
+/// The start of every document.
 pub(crate) const DECLARATION: &str = "<?xml version=\"1.0\" encoding=\"utf-8\"?>";
 
-/// Elements of a document; the largest that the service knows has some hundreds.
+/// The most elements of a document; the largest of the service has some hundreds.
 const ELEMENTS_MAX: usize = 4096;
 const DEPTH_MAX: usize = 16;
 
-/// An element without its attributes, which nothing here has a use for.
+/// An element without its attributes, which are not used.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Element {
     /// Without a prefix.
     pub(crate) name: String,
-    /// The text directly in it, white space at both ends removed.
+    /// The text directly in it, without surrounding white space.
     pub(crate) text: String,
     pub(crate) children: Vec<Element>,
 }
@@ -38,7 +41,7 @@ impl Element {
     }
 }
 
-/// Reads the one element that a document has; `None` of an empty document.
+/// Reads the root element of a document; `None` if the document is empty.
 pub(crate) fn read(text: &str) -> Result<Option<Element>, Malformed> {
     let mut reader = Reader::from_str(text.trim_start_matches('\u{feff}'));
     reader.config_mut().expand_empty_elements = true;
@@ -51,7 +54,7 @@ pub(crate) fn read(text: &str) -> Result<Option<Element>, Malformed> {
             Event::CData(text) => tree.text(&text.xml10_content())?,
             Event::GeneralRef(reference) => tree.text(&resolve(&reference)?)?,
             Event::Decl(_) | Event::PI(_) | Event::Comment(_) => {}
-            // With `expand_empty_elements` no element comes as an empty one.
+            // With `expand_empty_elements` the reader reports no empty element.
             Event::DocType(_) | Event::Empty(_) => return Err(Malformed),
             Event::Eof => return tree.end(),
         }
@@ -85,7 +88,7 @@ pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
             '&' => "&amp;",
             '"' => "&quot;",
             '\'' => "&apos;",
-            // A reader would make a line feed of it.
+            // A reader would convert it to a line feed.
             '\r' => "&#13;",
             '\t' | '\n' => c.encode_utf8(&mut utf8),
             '\u{0}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => "\u{fffd}",
@@ -105,7 +108,7 @@ fn resolve(reference: &BytesRef<'_>) -> Result<String, Malformed> {
 /// A document that is being read.
 #[derive(Default)]
 struct Tree {
-    /// From the root to the element that is open.
+    /// The path from the root to the open element.
     open: Vec<Element>,
     root: Option<Element>,
     elements: usize,

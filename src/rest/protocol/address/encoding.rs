@@ -1,8 +1,8 @@
-//! Percent-encoding, both ways.
+//! Percent-encoding and decoding.
 
 use crate::rest::protocol::fault::{Fault, Known};
 
-/// Appends `text` with all but letters, digits and `-_.~` escaped.
+/// Appends `text`, with everything but letters, digits and `-_.~` escaped.
 pub(crate) fn put_encoded(out: &mut String, text: &str) {
     if text.bytes().all(is_plain) {
         return out.push_str(text);
@@ -21,7 +21,7 @@ pub(super) fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~')
 }
 
-/// Resolves `%41`, and in a query string `+`.
+/// Resolves escapes such as `%41`, and in a query string `+`.
 pub(super) fn decode(text: &str, is_query: bool) -> Result<String, Fault> {
     let has_escapes = text.contains('%') || is_query && text.contains('+');
     if !has_escapes {

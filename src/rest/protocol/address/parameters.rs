@@ -1,6 +1,6 @@
 //! The query string: options, continuations, and the fields of shared access signatures.
 //!
-//! Invariant: a known parameter is there once, and others are gone.
+//! Invariant: a known parameter is stored once, and unknown ones are dropped.
 
 use std::collections::HashSet;
 
@@ -8,22 +8,22 @@ use super::encoding::{decode, put_encoded};
 use crate::error::Code;
 use crate::rest::protocol::fault::Fault;
 
-/// The parameters of a request that mean anything.
+/// The known parameters of a request.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Parameters {
     given: Vec<(Parameter, String)>,
 }
 
-/// Names in a `$select`.
+/// The most names in a `$select`.
 const SELECT_MAX: usize = 255;
-/// Entities of a page.
+/// The most entities of a page.
 const TOP_MAX: usize = 1_000;
-/// Seconds that an operation may take at most.
+/// The longest time of an operation, in seconds.
 const TIMEOUT_MAX: u64 = 30;
 
 macro_rules! names {
     ($($name:ident $text:literal)*) => {
-        /// What a parameter is called; what it says is in [`Parameters`].
+        /// The name of a parameter; [`Parameters`] holds its value.
         #[derive(Clone, Copy, Debug, PartialEq, Eq)]
         pub(crate) enum Parameter {
             $($name,)*
@@ -95,7 +95,7 @@ impl Parameters {
         Ok(parameters)
     }
 
-    /// The parameter as it was given, escapes resolved.
+    /// The parameter as given, with its escapes resolved.
     pub(crate) fn get(&self, name: Parameter) -> Option<&str> {
         self.given.iter().find(|(given, _)| *given == name).map(|(_, value)| value.as_str())
     }
@@ -105,7 +105,7 @@ impl Parameters {
         self.get(Parameter::Filter).filter(|filter| !filter.trim().is_empty())
     }
 
-    /// The names that `$select` lists; `None` is all.
+    /// The names that `$select` lists; `None` means all.
     pub(crate) fn select(&self) -> Result<Option<Vec<String>>, Fault> {
         let Some(select) = self.get(Parameter::Select).filter(|select| !select.trim().is_empty())
         else {
@@ -118,7 +118,7 @@ impl Parameters {
         if names.contains(&"*") {
             return Ok(None);
         }
-        // Once for the query, and not for each entity again.
+        // Deduplicated once for the query, not for each entity.
         let mut met = HashSet::new();
         let names = names.into_iter().filter(|name| met.insert(*name));
         Ok(Some(names.map(str::to_owned).collect()))
@@ -132,11 +132,11 @@ impl Parameters {
         top.map(Some).ok_or_else(|| Code::InvalidInput.into())
     }
 
-    /// `timeout` in seconds, at most 30, which it is unless given.
+    /// `timeout` in seconds, at most 30, which is also the default.
     pub(crate) fn timeout(&self) -> Result<u64, Fault> {
         let Some(text) = self.get(Parameter::Timeout) else { return Ok(TIMEOUT_MAX) };
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());
-        // Too many digits for a number are still too many seconds.
+        // A number with too many digits is also above the maximum.
         match text.parse().unwrap_or(TIMEOUT_MAX) {
             seconds @ 1.. if is_number => Ok(seconds.min(TIMEOUT_MAX)),
             _ => Err(Fault::parameter("timeout", text, "Not a number of seconds above 0.")),
@@ -148,7 +148,7 @@ impl Parameters {
 pub(crate) fn put_query<'a>(out: &mut String, pairs: impl IntoIterator<Item = (&'a str, &'a str)>) {
     for (i, (name, value)) in pairs.into_iter().enumerate() {
         out.push(if i == 0 { '?' } else { '&' });
-        // A dollar sign is legal in a query string, and everybody writes it plainly.
+        // A dollar sign is legal in a query string, and clients write it unescaped.
         match name.strip_prefix('$') {
             Some(rest) => {
                 out.push('$');

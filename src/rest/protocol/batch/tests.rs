@@ -1,4 +1,5 @@
-//! Batches: the recorded bytes, every leniency of real clients, and what is refused.
+//! Batches: the recorded bytes, every deviation of real clients that is accepted, and malformed
+//! batches.
 
 use super::*;
 use crate::error::Code;
@@ -235,7 +236,7 @@ fn any_text_is_read_or_refused() {
             let (from, to) = (rng.below(lines.len() as u64), rng.below(lines.len() as u64));
             shuffled[to as usize] = lines[from as usize];
         }
-        // Whatever comes out is within the limits.
+        // A batch that is accepted is within the limits.
         if let Ok(Envelope::Changeset(parts)) = read(shuffled.concat().as_bytes(), OUTER) {
             assert!((1..=100).contains(&parts.len()));
         }

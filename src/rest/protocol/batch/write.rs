@@ -6,17 +6,17 @@ use crate::model::ETag;
 use crate::rest::protocol::fault::{Fault, Occasion};
 use crate::rest::protocol::headers::{Level, Preference};
 
-/// The ids that tell parts apart, GUIDs for a server.
+/// The ids in the boundaries of a response; a server uses GUIDs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Boundaries {
     pub(crate) batch: String,
     pub(crate) changeset: String,
 }
 
-/// How an operation of a changeset ended, all of which took effect.
+/// The result of an operation of a changeset that took effect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reply<'a> {
-    /// An insert: with the entity as JSON, unless the client did not want it.
+    /// An insert: with the entity as JSON, unless the client declined it.
     Inserted {
         location: &'a str,
         etag: ETag,
@@ -37,13 +37,13 @@ impl Boundaries {
     }
 }
 
-/// The body of a response that is being written: each operation's `Content-ID` and how it ended.
+/// The body of a response that is being written: each operation's `Content-ID` and result.
 pub(crate) struct Changeset<'o, 'b> {
     out: &'o mut Vec<u8>,
     boundaries: &'b Boundaries,
-    /// What each operation begins with.
+    /// The headers at the start of each operation.
     part: Vec<u8>,
-    /// The ETag that was written last, and its text: operations that took effect together have the same.
+    /// The ETag written last and its text: operations that took effect together have the same ETag.
     etag: Option<(ETag, String)>,
 }
 
@@ -82,7 +82,7 @@ impl<'o, 'b> Changeset<'o, 'b> {
     }
 }
 
-/// Appends the body of a response to a changeset of which nothing took effect.
+/// Appends the body of a response to a changeset that took no effect.
 pub(crate) fn put_failure(
     out: &mut Vec<u8>,
     boundaries: &Boundaries,
@@ -181,13 +181,13 @@ fn put_content_id(out: &mut Vec<u8>, content_id: Option<&str>) {
 
 fn reason(status: u16) -> &'static str {
     match StatusCode::from_u16(status) {
-        // The name that HTTP/1.1 had for it when the service was made.
+        // Its name in HTTP/1.1 when the service was made.
         Ok(StatusCode::PAYLOAD_TOO_LARGE) => "Request Entity Too Large",
         status => status.ok().and_then(|known| known.canonical_reason()).unwrap_or("Error"),
     }
 }
 
-/// A delimiter and the headers of a part that holds a message.
+/// Appends a delimiter and the headers of a part that holds a message.
 fn part(out: &mut Vec<u8>, prefix: &str, boundary: &str) {
     delimiter(out, prefix, boundary, "");
     header(out, "Content-Type", "application/http");
@@ -202,7 +202,8 @@ fn delimiter(out: &mut Vec<u8>, prefix: &str, boundary: &str, suffix: &str) {
     line(out, "");
 }
 
-/// The end of a message: an empty line, the body, and the end of the line that the next delimiter begins.
+/// Appends the end of a message: an empty line, the body, and the line end before the next
+/// delimiter.
 fn finish(out: &mut Vec<u8>, body: &[u8]) {
     line(out, "");
     out.extend_from_slice(body);

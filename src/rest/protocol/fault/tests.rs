@@ -1,4 +1,5 @@
-//! Errors on the wire: the shapes of the service, both ways, and what becomes of the engine's own errors.
+//! Errors on the wire: the shapes of the service, written and read, and the answers to the engine's
+//! own errors.
 
 use super::*;
 use crate::error::ErrorKind;

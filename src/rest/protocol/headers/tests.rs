@@ -1,4 +1,4 @@
-//! Headers: what each value asks for, and what is wrong with others.
+//! Headers: the meaning of each value, and the errors of others.
 
 use super::*;
 
@@ -132,7 +132,7 @@ fn the_format_parameter_wins() {
     assert_eq!(code(of("atom")), "415 AtomFormatNotSupported");
     assert_eq!(code(of("verbosejson")), "415 JsonVerboseFormatNotSupported");
     assert_eq!(code(of("xml")), "415 MediaTypeNotSupported");
-    // An empty one says nothing.
+    // An empty one counts as unknown.
     assert_eq!(code(of("")), "415 AtomFormatNotSupported");
 }
 

@@ -1,5 +1,5 @@
-//! Bodies at each level as the service writes them, and back. Properties stand in the order of their names, which is how
-//! entities keep them; the service promises none.
+//! Bodies at each level as the service writes them, and reading them back. Properties are in the
+//! order of their names, as entities store them; the service promises no order.
 
 use super::*;
 use crate::model::{DateTime, ETag, Guid, Seq, Value};
@@ -9,7 +9,8 @@ fn put_request(out: &mut Vec<u8>, entity: &Entity) {
     odata::put_entity(out, entity, None, Metadata::TYPES);
 }
 
-/// Reads an entity out of an answer; with its ETag, if the level has it, else with that of its Timestamp, if it is there.
+/// Reads an entity from an answer; its ETag is the one in the body, or else derived from the
+/// Timestamp, if present.
 fn read_single(text: &str) -> Result<Entity, Error> {
     let entity = odata::read_entity(text)?;
     let (mut etag, mut timestamp) = (None, None);
@@ -55,7 +56,7 @@ fn items(text: &str) -> Result<Vec<&str>, Error> {
 
 const BASE: &str = "https://acme.table.core.windows.net/";
 
-/// The entity that the examples of the service's reference show.
+/// The entity in the examples of the service's reference.
 fn pump() -> Entity {
     let time: DateTime = "2024-02-03T04:05:06.1234567Z".parse().unwrap();
     let built: DateTime = "2023-11-05T08:30:00Z".parse().unwrap();

@@ -1,4 +1,5 @@
-//! What a token allows, once its signature is known to be good: when, from where, which operations, which entities.
+//! The rights of a token whose signature has been verified: times, addresses, operations and
+//! entities.
 
 use std::cmp::Ordering;
 use std::net::{IpAddr, Ipv4Addr};
@@ -13,7 +14,7 @@ use crate::rest::protocol::headers::Version;
 use crate::rest::protocol::settings::Policy;
 use crate::rest::protocol::time;
 
-/// What a request wants to do.
+/// The operation of a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Action {
     GetProperties,
@@ -22,20 +23,20 @@ pub(crate) enum Action {
     QueryTables,
     CreateTable,
     DeleteTable,
-    /// Reading or writing the policies of a table: for keys only.
+    /// Reading or writing the policies of a table: requires an account key.
     Policies,
     /// Querying the entities of a table.
     Query,
     /// Getting one entity.
     Get,
     Insert,
-    /// A replace or a merge of what must exist.
+    /// A replace or a merge of an existing entity.
     Update,
     Upsert,
     Delete,
 }
 
-/// When and from where a request came.
+/// Time and origin of a request.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Circumstances {
     pub(crate) now: DateTime,
@@ -43,30 +44,32 @@ pub(crate) struct Circumstances {
     pub(crate) is_https: bool,
 }
 
-/// What a token allows.
+/// The rights of a token.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Grant {
     permissions: String,
     scope: Scope,
-    /// The entities that queries may show.
+    /// The entities that queries may return.
     pub(crate) bounds: KeyBounds,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Scope {
-    /// One table's entities; what is not allowed is not found, for versions that knew no better.
+    /// One table's entities. `hides` is for old versions, which report a refused operation as not
+    /// found.
     Table { name: String, hides: bool },
     /// The letters of `srt`.
     Account { resource_types: String },
 }
 
-/// Letters of permissions on entities, in the order that they must have.
+/// Letters of permissions on entities, in their required order.
 const PERMISSIONS: &str = "raud";
-/// How long a token without a policy was good for before it had a version.
+/// The longest validity of a token without a policy in versions before `sv`.
 const OLD_LIFE_TICKS: u64 = 3600 * TICKS_PER_SECOND;
 
 impl Sas {
-    /// What the token allows now; its signature must be known to be good. `policy`: the one that it names, if there is one.
+    /// The current rights of the token, whose signature must have been verified. `policy` is the
+    /// policy that it names, if that exists.
     ///
     /// # Errors
     /// `AuthenticationFailed`, `InvalidQueryParameterValue`, `AuthorizationSourceIPMismatch`,
@@ -162,11 +165,11 @@ impl Terms {
 }
 
 impl Grant {
-    /// Whether the token allows `action`, on `table` if it is about one.
+    /// Whether the token allows `action`, on `table` if it concerns one.
     ///
     /// # Errors
-    /// `AuthorizationFailure`, `AuthorizationPermissionMismatch`, `AuthorizationResourceTypeMismatch`; for old tokens
-    /// `ResourceNotFound`.
+    /// `AuthorizationFailure`, `AuthorizationPermissionMismatch`,
+    /// `AuthorizationResourceTypeMismatch`; for old tokens `ResourceNotFound`.
     pub(crate) fn check(&self, action: Action, table: Option<&str>) -> Result<(), Fault> {
         let has = |letters: &str| letters.chars().all(|letter| self.permissions.contains(letter));
         let has_one = |letters: &str| letters.chars().any(|l| self.permissions.contains(l));
@@ -189,7 +192,8 @@ impl Grant {
             }
             Scope::Account { resource_types } => {
                 let allowed = match action {
-                    // There are servers and so tokens that take queries for the table's business.
+                    // Some servers, and therefore some tokens, treat queries as operations on the
+                    // container.
                     Action::Query => resource_types.contains(['o', 'c']),
                     _ if is_of_entities => resource_types.contains('o'),
                     Action::QueryTables | Action::CreateTable | Action::DeleteTable => {
@@ -246,7 +250,7 @@ impl KeyBounds {
             && side(&self.end_partition, &self.end_row, Ordering::Less)
     }
 
-    /// The same as a filter, of which a plan makes key ranges; `None` for all entities.
+    /// The same as a filter, which a plan turns into key ranges; `None` for all entities.
     pub(crate) fn filter(&self) -> Option<Filter> {
         let start = self.start_partition.as_ref().map(|partition| match &self.start_row {
             None => prop("PartitionKey").ge(partition.as_str()),
@@ -267,7 +271,7 @@ impl KeyBounds {
     }
 }
 
-/// A field that the token or the policy must give, and not both.
+/// A field that either the token or the policy must have, but not both.
 fn one<T>(given: Option<T>, stored: Option<T>, field: &str) -> Result<Option<T>, Fault> {
     match (given, stored) {
         (Some(_), Some(_)) => {
@@ -290,7 +294,7 @@ fn check_time(start: Option<DateTime>, expiry: DateTime, now: DateTime) -> Resul
     )))
 }
 
-/// Whether the letters are those of entities, each once and in order.
+/// Whether all letters are permissions on entities, each once and in order.
 pub(crate) fn is_ordered(permissions: &str) -> bool {
     let mut places = permissions.chars().map(|letter| PERMISSIONS.find(letter));
     let mut last = None;

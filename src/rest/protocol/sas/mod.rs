@@ -1,4 +1,5 @@
-//! Shared access signatures: their text and signature (`token`), and what they allow (`grant`).
+//! Shared access signatures: their text and signature (`token`), and the rights they grant
+//! (`grant`).
 
 mod grant;
 mod token;

@@ -1,4 +1,4 @@
-//! Tokens: published vectors, every field, every operation, and what is refused.
+//! Tokens: published vectors, every field, every operation, and refusals.
 
 use std::net::IpAddr;
 
@@ -51,7 +51,7 @@ fn read(text: &str) -> Result<Option<Sas>, String> {
     Sas::read(&query(text)).map_err(|fault| format!("{} {}", fault.status, fault.code))
 }
 
-/// The token read back, and good for the account.
+/// Asserts that the token reads back and is valid for the account only.
 #[track_caller]
 fn goes_both_ways(token: &str, sas: Sas) {
     assert_eq!(read(token), Ok(Some(sas.clone())), "{token}");
@@ -176,7 +176,8 @@ fn tokens_that_are_malformed() {
 
 #[test]
 fn an_empty_bound_is_none() {
-    // Both are signed alike: if one meant more, its holder could make it the other.
+    // Both have the same signature: if one granted more, its holder could rewrite the other into
+    // it.
     let sas = service("2019-02-02", "r").sign(DEVELOPMENT_ACCOUNT, &key());
     let bare = sas.token();
     for empty in ["&epk=", "&epk=&erk=", "&spk=&srk=&epk=&erk=", "&si="] {
@@ -187,7 +188,7 @@ fn an_empty_bound_is_none() {
         let grant = granted(read, None, &now()).unwrap();
         assert_eq!(grant.bounds, KeyBounds::default());
     }
-    // A row without a partition is no bound, either way.
+    // A row without a partition is ignored as a bound, in both forms.
     let bounds = KeyBounds { end_row: some("9"), ..KeyBounds::default() };
     let sas = ServiceSas { bounds, ..service("2019-02-02", "r") };
     let token = sas.sign(DEVELOPMENT_ACCOUNT, &key()).token();
@@ -210,7 +211,7 @@ fn granted(
     sas.grant(policy, circumstances).map_err(|fault| format!("{} {}", fault.status, fault.code))
 }
 
-/// What a token with these changed terms comes to.
+/// The grant of a token with these changed terms.
 fn with(change: impl FnOnce(&mut Terms)) -> Result<Grant, String> {
     let mut sas = service("2019-02-02", "r");
     change(&mut sas.terms);

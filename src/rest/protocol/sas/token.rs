@@ -1,12 +1,13 @@
 //! Shared access signatures: tokens in query strings that grant some operations for some time.
 //!
 //! Invariants
-//! * nothing that a token does not sign can widen what it grants: fields that its version does not sign are refused;
-//! * what is not granted by name is refused;
-//! * an empty field is no field: both are signed alike, so one cannot mean more than the other.
+//! * unsigned fields cannot widen a grant: fields that the token's version does not sign are
+//!   refused;
+//! * everything that is not granted by name is refused;
+//! * an empty field counts as absent: both have the same signature, so neither may grant more.
 //!
-//! Not here: requests signed in headers (`sign`), where stored policies come from (`settings`). Time, policies and keys
-//! are arguments.
+//! Not here: requests signed in headers (`sign`), where stored policies are kept (`settings`).
+//! Time, policies and keys are arguments.
 
 use crate::rest::protocol::address::{Parameter, Parameters, put_query};
 use crate::rest::protocol::fault::{Fault, Known};
@@ -20,10 +21,10 @@ pub(crate) enum Sas {
     Account(AccountSas),
 }
 
-/// What both kinds can say, as it stands in the token.
+/// The fields common to both kinds, as in the token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Terms {
-    /// `None` is a version before tokens had one.
+    /// `None` is a version from before tokens named one.
     pub(crate) version: Option<Version>,
     pub(crate) permissions: Option<String>,
     pub(crate) start: Option<String>,
@@ -55,7 +56,7 @@ pub(crate) struct AccountSas {
     pub(crate) encryption_scope: Option<String>,
 }
 
-/// The entities that a token is limited to; both ends belong to them.
+/// The entities that a token is limited to; both ends are inclusive.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct KeyBounds {
     pub(crate) start_partition: Option<String>,
@@ -68,8 +69,8 @@ impl Sas {
     /// Reads the token of a request; `None` if it has none.
     ///
     /// # Errors
-    /// `AuthenticationFailed` if a field is missing or malformed, `FeatureVersionMismatch` if the token's version does not
-    /// sign one.
+    /// `AuthenticationFailed` if a field is missing or malformed, `FeatureVersionMismatch` if the
+    /// token's version does not sign a given field.
     pub(crate) fn read(query: &Parameters) -> Result<Option<Sas>, Fault> {
         let Some(signature) = query.get(Parameter::SasSignature) else { return Ok(None) };
         let text = |name| query.get(name).map(str::to_owned);
@@ -83,7 +84,7 @@ impl Sas {
             expiry: text(Parameter::SasExpiry),
             addresses: text(Parameter::SasAddresses),
             protocols: text(Parameter::SasProtocols),
-            // A plus sign that was not escaped has become a space.
+            // An unescaped plus sign was decoded as a space.
             signature: signature.replace(' ', "+"),
         };
         if query.get(Parameter::SasServices).is_some()
@@ -121,7 +122,7 @@ impl Sas {
             Sas::Service(sas) => (sas.string_to_sign(account), &sas.terms.signature),
             Sas::Account(sas) => (sas.string_to_sign(account), &sas.terms.signature),
         };
-        // Each key is tried, so that the time does not tell which it was.
+        // Each key is tried, so that the time does not reveal the matching one.
         if keys.iter().filter(|key| key.verify(&text, signature)).count() > 0 {
             return Ok(());
         }
@@ -140,7 +141,7 @@ impl Terms {
         self.version.map(Version::as_str).unwrap_or_default()
     }
 
-    /// The token with the fields `own`, and those of all tokens in their usual order.
+    /// The token with the fields `own`, followed by the common fields in their usual order.
     fn token(&self, own: &[(Parameter, Option<&str>)]) -> String {
         let common = [
             (Parameter::SasVersion, self.version.map(Version::as_str)),
@@ -166,7 +167,7 @@ impl ServiceSas {
         self
     }
 
-    /// The query string that the token is, without a question mark.
+    /// The token as a query string, without a question mark.
     pub(crate) fn token(&self) -> String {
         let bounds = &self.bounds;
         self.terms.token(&[
@@ -223,7 +224,7 @@ impl AccountSas {
         self
     }
 
-    /// The query string that the token is, without a question mark.
+    /// The token as a query string, without a question mark.
     pub(crate) fn token(&self) -> String {
         self.terms.token(&[
             (Parameter::SasServices, Some(self.services.as_str())),
@@ -241,7 +242,7 @@ impl AccountSas {
         if terms.version.is_some_and(|version| version >= Version::ENCRYPTION_SCOPE) {
             lines.push(text(encryption_scope));
         }
-        // Each line ends, the last one, too.
+        // Each line is terminated, including the last one.
         lines.push("");
         lines.join("\n")
     }

@@ -1,13 +1,13 @@
-//! Requests from pages of other origins: rules, and the headers that a matching rule brings.
+//! Cross-origin requests: rules, and the headers that a matching rule adds.
 //!
-//! Invariant: rules are tried in their order, and the first that matches decides.
+//! Invariant: rules are tried in order, and the first match decides.
 
 use super::elements::{only, required, value};
 use crate::rest::protocol::fault::{Fault, Known};
 use crate::rest::protocol::headers::Headers;
 use crate::rest::protocol::xml::{self, Element};
 
-/// What pages of some origins may ask for.
+/// The requests that pages of some origins may make.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CorsRule {
     /// As browsers send them, or `*`.
@@ -24,20 +24,21 @@ pub(crate) struct CorsRule {
 pub(crate) type Answer = Vec<(&'static str, String)>;
 
 const METHODS: [&str; 8] = ["DELETE", "GET", "HEAD", "MERGE", "POST", "OPTIONS", "PUT", "PATCH"];
-/// Origins of a rule, and names of headers in each of its lists.
+/// The most origins of a rule, and the most header names in each of its lists.
 const LIST_MAX: usize = 64;
-/// Prefixes of headers in each of a rule's lists.
+/// The most prefixes in each of a rule's header lists.
 const PREFIXES_MAX: usize = 2;
-/// Characters of an origin and of a header's name.
+/// The most characters of an origin and of a header's name.
 const ENTRY_MAX: usize = 256;
 
 const ALLOW_ORIGIN: &str = "Access-Control-Allow-Origin";
 const ALLOW_CREDENTIALS: &str = "Access-Control-Allow-Credentials";
 
-/// What a browser is answered that asks whether it may make a request.
+/// The answer to a browser that asks whether it may make a request.
 ///
 /// # Errors
-/// `InvalidHeaderValue` if it does not say who asks for what, `CorsPreflightFailure` if no rule allows it.
+/// `InvalidHeaderValue` if it does not name its origin and method, `CorsPreflightFailure` if no
+/// rule allows the request.
 pub(crate) fn preflight<H: Headers + ?Sized>(
     rules: &[CorsRule],
     headers: &H,
@@ -66,7 +67,8 @@ pub(crate) fn preflight<H: Headers + ?Sized>(
     Ok(answer)
 }
 
-/// What the answer of any other request gets, whose headers so far are `names`; nothing if no rule matches.
+/// The headers added to the answer to any other request; `names` are the headers it already has.
+/// Empty if no rule matches.
 pub(crate) fn actual(
     rules: &[CorsRule],
     method: &str,
@@ -76,7 +78,7 @@ pub(crate) fn actual(
     let origin = origin.map(str::trim).filter(|origin| !origin.is_empty());
     let matching = match origin {
         Some(origin) => rules.iter().find(|rule| rule.matches(origin, method)),
-        // The service answers so to reads that say nothing of an origin, for caches.
+        // The service answers reads without an origin this way, for the benefit of caches.
         None if method == "GET" => rules.iter().find(|rule| rule.is_open() && rule.allows(method)),
         None => None,
     };
@@ -129,7 +131,7 @@ impl CorsRule {
         xml::close(out, "CorsRule");
     }
 
-    /// Whether it is for all origins.
+    /// Whether the rule is for all origins.
     fn is_open(&self) -> bool {
         self.origins.iter().any(|origin| origin == "*")
     }
@@ -147,7 +149,8 @@ impl CorsRule {
         if self.is_open() { "*".to_owned() } else { origin.to_owned() }
     }
 
-    /// The names to expose: those that the rule spells out, and of an answer's those that its patterns cover.
+    /// The names to expose: the literal ones of the rule, and the names of the answer that match
+    /// its patterns.
     fn exposed_of(&self, names: &[&str]) -> String {
         let literal = |entry: &&String| !entry.ends_with('*');
         let mut exposed: Vec<&str> = self.exposed.iter().filter(literal).map(|e| &**e).collect();
@@ -163,7 +166,7 @@ impl CorsRule {
     }
 }
 
-/// Whether a list of names and patterns has one for `name`.
+/// Whether a list of names and patterns covers `name`.
 fn is_covered(entries: &[String], name: &str) -> bool {
     entries.iter().any(|entry| match entry.strip_suffix('*') {
         Some(prefix) => {

@@ -1,11 +1,12 @@
-//! Elements of settings, and what is wrong with them.
+//! Elements of settings, and their errors.
 
 use crate::rest::protocol::fault::{Fault, Known};
 use crate::rest::protocol::xml::Element;
 
-/// Refuses children of other names, and of the same name twice.
+/// Refuses children with other names, and repeated ones.
 pub(super) fn only(element: &Element, names: &[&str]) -> Result<(), Fault> {
-    // More children than names means that one is there twice or is not known; so this is not quadratic.
+    // If there are more children than names, one of the first `names.len() + 1` is repeated or
+    // unknown, so this is not quadratic.
     for (i, child) in element.children.iter().enumerate().take(names.len() + 1) {
         if !names.contains(&child.name.as_str()) {
             return Err(unsupported(child));

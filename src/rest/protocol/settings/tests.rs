@@ -1,4 +1,5 @@
-//! Settings: the documents of the service, both ways, their limits, and what is wrong with others.
+//! Settings: the documents of the service, read and written, their limits, and the errors of
+//! malformed ones.
 
 use super::*;
 

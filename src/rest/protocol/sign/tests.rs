@@ -1,4 +1,4 @@
-//! Signatures: published vectors, and what a request may not be changed in.
+//! Signatures: published vectors, and changes to a request that invalidate them.
 
 use super::*;
 use crate::rest::protocol::address::Parameters;
