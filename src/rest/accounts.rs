@@ -1,12 +1,13 @@
 //! Accounts: names, keys and the database of each.
 //!
-//! An account is a database. Keys may be replaced while requests are answered; a request sees the old ones or the new ones.
+//! An account is a database. Keys can be replaced while requests are answered; a request sees
+//! either the old ones or the new ones.
 //!
 //! Invariants
-//! * what is wrong with a configuration is told without its keys;
-//! * an account that the configuration has no more has no keys: nobody comes in.
+//! * errors in a configuration are reported without its keys;
+//! * an account that is removed from the configuration has no keys, so no client has access.
 //!
-//! Not here: what a key proves (`auth`).
+//! Not here: the verification of keys (`auth`).
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -25,22 +26,22 @@ use crate::sync::{ArcSwap, AtomicBool, Mutex, Ordering};
 pub(crate) struct Account {
     pub(crate) name: String,
     pub(crate) db: Db,
-    /// Whose turn it is to change the settings, which is done by reading and writing them.
+    /// Serializes changes of the settings, each of which is a read and a write.
     pub(super) settings: Mutex<()>,
-    /// As the configuration had it at the start.
+    /// As configured at the start.
     database: Option<PathBuf>,
     keys: ArcSwap<Vec<AccountKey>>,
-    /// The properties as last read, with their text: every request asks for them.
+    /// The properties as last read, with their text: every request reads them.
     pub(super) properties: Mutex<Option<(Arc<str>, Arc<Properties>)>>,
     is_public: AtomicBool,
 }
 
-/// An account as the configuration has it.
+/// An account in the configuration.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct AccountConfig {
     pub(crate) name: String,
     pub(crate) keys: Vec<AccountKey>,
-    /// `None`: the one that the command names.
+    /// `None` means the database that the command names.
     pub(crate) database: Option<PathBuf>,
 }
 
@@ -50,18 +51,19 @@ pub(crate) struct Accounts {
     by_name: BTreeMap<String, Arc<Account>>,
 }
 
-/// What came of reading the configuration again, but for keys: all of it takes a restart.
+/// The changes found when the configuration was read again, except for keys. Each of them requires
+/// a restart.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rotated {
-    /// Accounts that were not there at the start.
+    /// Accounts that did not exist at the start.
     pub(crate) came: Vec<String>,
-    /// Accounts that are there no more, and can be used no more.
+    /// Accounts that were removed and can no longer be used.
     pub(crate) gone: Vec<String>,
-    /// Accounts that are to have another database.
+    /// Accounts with a different database.
     pub(crate) moved: Vec<String>,
 }
 
-/// The note with a table's policies.
+/// The note that holds a table's policies.
 pub(super) const POLICIES: &str = "policies";
 /// Both are always valid, so that one can be replaced while clients still use the other.
 const KEYS_MAX: usize = 2;
@@ -79,18 +81,18 @@ impl Account {
         }
     }
 
-    /// The keys, the first of which is tried first.
+    /// The keys, in the order in which they are tried.
     pub(crate) fn keys(&self) -> Arc<Vec<AccountKey>> {
         self.keys.load_full()
     }
 
-    /// True if anybody can sign for it.
+    /// True if a key of the account is publicly known.
     pub(super) fn is_public(&self) -> bool {
         self.is_public.load(Ordering::Relaxed)
     }
 }
 
-/// What was written by this server and is not what it writes.
+/// The error for a note of this server that it cannot read back.
 pub(super) fn unreadable(note: &str) -> Fault {
     tracing::error!(note, "a setting in the catalog cannot be read");
     Code::InternalError.into()
@@ -103,15 +105,16 @@ impl AccountConfig {
         Self { name: DEVELOPMENT_ACCOUNT.to_owned(), keys, database: None }
     }
 
-    /// True if anybody can sign for it.
+    /// True if a key of the account is publicly known.
     pub(crate) fn is_public(&self) -> bool {
         AccountKey::read(DEVELOPMENT_KEY).is_some_and(|public| self.keys.contains(&public))
     }
 
-    /// Reads a list of accounts: `[{"name":"acme","keys":["…","…"],"database":"path"}]`. Paths are relative to `base`.
+    /// Reads a list of accounts: `[{"name":"acme","keys":["…","…"],"database":"path"}]`. Paths are
+    /// relative to `base`.
     ///
     /// # Errors
-    /// What is wrong, and with which account; never a key.
+    /// The problem and the account that has it; never a key.
     pub(crate) fn read_list(text: &str, base: &Path) -> Result<Vec<Self>, String> {
         let list = json::read_array(text, ACCOUNTS_MAX + 1).map_err(|error| error.to_string())?;
         if list.len() > ACCOUNTS_MAX {
@@ -144,7 +147,7 @@ fn read_account(text: &str, base: &Path) -> Result<AccountConfig, String> {
             "name" => name = Some(text(value)?),
             "database" => database = Some(base.join(text(value)?)),
             "keys" => {
-                // One more than there may be, to see whether there are more.
+                // One more than allowed, to detect longer lists.
                 let list = json::read_array(value.get(), KEYS_MAX + 1).ok();
                 let list = list.filter(|list| list.len() <= KEYS_MAX);
                 let list =
@@ -173,7 +176,7 @@ impl Accounts {
     /// Opens the database of every account with `open`.
     ///
     /// # Errors
-    /// That of the first database that does not open.
+    /// The error of the first database that does not open.
     pub(crate) fn open<E>(
         configs: Vec<AccountConfig>,
         mut open: impl FnMut(&AccountConfig) -> Result<Db, E>,
@@ -203,7 +206,8 @@ impl Accounts {
         self.by_name.values()
     }
 
-    /// Takes the keys of accounts that are served from `configs`; those that are not there have none any more.
+    /// Replaces the keys of the served accounts by those in `configs`. Accounts missing there lose
+    /// their keys.
     pub(crate) fn rotate(&self, configs: Vec<AccountConfig>) -> Rotated {
         let mut rotated = Rotated::default();
         let mut gone: BTreeMap<_, _> = self.by_name.iter().collect();

@@ -1,8 +1,9 @@
-//! Who asks, and what they may do.
+//! Authentication of requests, and the rights of their clients.
 //!
 //! Invariants
-//! * a request is carried out only for somebody who proved to hold a key of the account, or a token signed with one;
-//! * a token's table, keys and rights hold for every operation of a batch by itself.
+//! * a request is carried out only if its client has proved to hold a key of the account, or a
+//!   token signed with one;
+//! * a token's table, keys and rights are checked for each operation of a batch separately.
 //!
 //! Not here: signatures and tokens (`protocol::sign`, `protocol::sas`).
 
@@ -17,14 +18,14 @@ use crate::rest::protocol::{sas, settings};
 use super::accounts::Account;
 use super::request::Request;
 
-/// The rights of a known client: those of its token, or all with a key of the account.
+/// The rights of an authenticated client: those of its token, or all with a key of the account.
 #[derive(Debug)]
 pub(super) struct Grant(Option<sas::Grant>);
 
-/// Finds out who asks.
+/// Authenticates the client of a request.
 ///
 /// # Errors
-/// `AuthenticationFailed` and what else `protocol::sign` and `protocol::sas` say.
+/// `AuthenticationFailed` and the other errors of `protocol::sign` and `protocol::sas`.
 pub(super) fn authenticate(
     request: &Request,
     account: &Account,
@@ -63,15 +64,15 @@ fn policy(account: &Account, table: &str, id: &str) -> Option<settings::Policy> 
 }
 
 impl Grant {
-    /// Refuses what may not be done.
+    /// Refuses an operation that the grant does not allow.
     ///
     /// # Errors
-    /// 403 with the code that says why.
+    /// 403 with the code of the reason.
     pub(super) fn allow(&self, action: Action, table: Option<&str>) -> Result<(), Fault> {
         self.0.as_ref().map_or(Ok(()), |grant| grant.check(action, table))
     }
 
-    /// Refuses everybody but holders of a key.
+    /// Refuses every client that does not hold a key.
     pub(super) fn allow_owner(&self) -> Result<(), Fault> {
         self.0.as_ref().map_or(Ok(()), |_| Err(Known::AuthorizationFailure.into()))
     }
@@ -81,7 +82,7 @@ impl Grant {
         self.0.as_ref().map_or(Ok(()), |grant| grant.check_keys(partition_key, row_key))
     }
 
-    /// The entities that a query may show, of those that it asks for.
+    /// Restricts a query's filter to the entities that the grant covers.
     pub(super) fn within(&self, filter: Filter) -> Filter {
         match self.0.as_ref().and_then(|grant| grant.bounds.filter()) {
             Some(bounds) => bounds.and(filter),

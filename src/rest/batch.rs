@@ -1,10 +1,10 @@
-//! Entity group transactions, and the one read that a batch may hold.
+//! Entity group transactions, and the single read that a batch may contain.
 //!
 //! Invariants
-//! * what a batch asks for is read whole before anything of it is carried out, by one commit;
-//! * by then there is room for its answer: what was carried out is told.
+//! * a batch is parsed completely before its operations are carried out, by one commit;
+//! * by then the memory for its answer is reserved, so a commit is always reported.
 //!
-//! Not here: multipart bodies (`protocol::batch`), what a group may hold (`table`).
+//! Not here: multipart bodies (`protocol::batch`), the limits of a group (`table`).
 
 use std::sync::Arc;
 
@@ -25,16 +25,17 @@ use super::entities::{self, Meaning, Write};
 use super::http::body::Share;
 use super::reply::Reply;
 
-/// What an answer has around its parts, and each of them, at the most: boundaries, headers and their names.
+/// An upper bound of the bytes around all parts of an answer, and around each of them: boundaries,
+/// headers and their names.
 const ANSWER_BYTES: usize = 640;
 
-/// What is to be told of an operation.
+/// The data that the answer to an operation needs.
 struct Item<'p> {
     content_id: Option<&'p str>,
-    /// The table, as this operation spells it; `None` if as the first.
+    /// The table, as this operation spells it; `None` if spelled as in the first.
     name: Option<String>,
     preference: Option<Preference>,
-    /// Of an entity that is sent back.
+    /// The metadata level of an entity that is sent back.
     level: Level,
 }
 
@@ -45,20 +46,20 @@ struct Done<'p> {
     items: Vec<Item<'p>>,
     group: EntityGroup,
     etags: Vec<Option<ETag>>,
-    /// Of the answer, and for how many bytes it is.
+    /// The share of the answer, and the upper bound of its bytes.
     share: Share,
     at_most: usize,
 }
 
-/// Reads the operations of a changeset, which have much in common.
+/// Parses the operations of a changeset, which have much in common.
 #[derive(Default)]
 struct Reader<'p> {
     encoder: EntityEncoder,
-    /// The address of the operation before, and what it means.
+    /// The address of the previous operation, and its parsed form.
     target: Option<(&'p str, Target)>,
-    /// The same of its method and headers.
+    /// The same for its method and headers.
     meaning: Option<(&'p str, Fields<'p>, Meaning)>,
-    /// Of an insert with that address and those headers.
+    /// The level of an insert with that address and those headers.
     level: Option<Level>,
     table: Option<String>,
 }
@@ -96,7 +97,7 @@ pub(super) fn answer(
                 put_failure(&mut body, &boundaries, content_id, &fault, occasion);
             }
         },
-        // A fault with an index is that of an operation.
+        // A fault with an index belongs to an operation.
         Err(fault) if fault.index.is_some() => {
             put_failure(&mut body, &boundaries, None, &fault, occasion);
         }
@@ -106,7 +107,7 @@ pub(super) fn answer(
     Ok(Reply { share, ..reply })
 }
 
-/// Whether it is not an operation that failed, but the server: then there is no batch to answer.
+/// Whether the server failed, and not an operation: then the request fails as a whole.
 fn is_of_server(fault: &Fault) -> bool {
     matches!(fault.status, 500 | 503 | 507)
 }
@@ -130,7 +131,7 @@ fn read(
     Ok((etag, level, found.body(context, level, 0), share))
 }
 
-/// Carries out a changeset: all of it, or nothing.
+/// Carries out a changeset: all of it or nothing.
 fn write<'p>(context: &RequestContext<'_>, parts: &[Part<'p>]) -> Result<Done<'p>, Fault> {
     let mut items = Vec::with_capacity(parts.len());
     let mut operations = Vec::with_capacity(parts.len());
@@ -155,7 +156,7 @@ fn write<'p>(context: &RequestContext<'_>, parts: &[Part<'p>]) -> Result<Done<'p
     Ok(Done { table: name, items, group, etags, share, at_most })
 }
 
-/// Bytes of the answer at the most.
+/// An upper bound of the bytes of the answer.
 fn written_at_most(
     context: &RequestContext<'_>,
     table: &str,
@@ -184,7 +185,7 @@ impl<'p> Reader<'p> {
     ) -> Result<(Item<'p>, Operation), Fault> {
         let (headers, level) = (&part.headers, self.level.take());
         let known = self.meaning.take().filter(|(method, known, _)| {
-            // Headers that are the same to the byte.
+            // Byte-identical headers.
             *method == part.method && Arc::ptr_eq(known, headers)
         });
         let are_known = known.is_some();

@@ -1,6 +1,6 @@
-//! A request as far as it was understood, and the commit that it asks for.
+//! A parsed and authenticated request, and its commit.
 //!
-//! Not here: the request as it came (`request`), who may ask it (`auth`).
+//! Not here: the raw request (`request`), authentication (`auth`).
 
 use std::cell::Cell;
 
@@ -17,7 +17,7 @@ use super::auth::Grant;
 use super::http::body::Share;
 use super::request::Request;
 
-/// A request understood, by somebody who is known.
+/// A parsed request of an authenticated client.
 pub(super) struct RequestContext<'a> {
     pub(super) request: &'a Request,
     pub(super) account: &'a Account,
@@ -25,21 +25,21 @@ pub(super) struct RequestContext<'a> {
     pub(super) method: Method,
     pub(super) version: Version,
     pub(super) grant: Grant,
-    /// The account's address, with a slash at its end.
+    /// The account's address, with a trailing slash.
     pub(super) base: String,
     pub(super) commits: &'a Commits,
 }
 
-/// What becomes of the commit of a request.
+/// How the commit of a request is completed.
 pub(super) enum Commits {
-    /// Whoever answers the request waits for what is put here, and answers only then.
+    /// The caller waits for the ticket stored here before it answers.
     Later(Cell<Option<Ticket>>),
-    /// It was made, and has failed.
+    /// The commit was made, and has failed.
     Failed(Error),
 }
 
 impl RequestContext<'_> {
-    /// Commits a group, as durable as the database's default.
+    /// Commits a group with the database's default durability.
     ///
     /// # Errors
     /// As [`Table::commit`].
@@ -60,21 +60,22 @@ impl RequestContext<'_> {
         }
     }
 
-    /// A share for the answer to a write, of `bytes` at the most: once it is carried out, it is answered.
+    /// Reserves a share for the answer to a write, of `bytes` at most: a write that was carried out
+    /// is always answered.
     ///
     /// # Errors
     /// `ServerBusy`.
     pub(super) fn response_share(&self, bytes: usize) -> Result<Share, Fault> {
         let mut share = Share::default();
         match self.commits {
-            // It had room before.
+            // The share was reserved at the first attempt.
             Commits::Failed(_) => {}
             Commits::Later(_) => self.request.grow(&mut share, bytes)?,
         }
         Ok(share)
     }
 
-    /// How much metadata is asked for.
+    /// The requested level of metadata.
     ///
     /// # Errors
     /// 415, see [`Level::of`].

@@ -1,6 +1,6 @@
-//! Entities: queries, single reads, and writes one by one.
+//! Entities: queries, single reads, and single writes.
 //!
-//! Not here: several writes at once (`batch`), what a write does (`table`).
+//! Not here: several writes in one request (`batch`), the semantics of writes (`table`).
 
 use std::time::Duration;
 
@@ -24,23 +24,24 @@ use super::context::RequestContext;
 use super::http::body::Share;
 use super::reply::{DATA_SERVICE_ID, PREFERENCE_APPLIED, Reply, name};
 
-/// Entities of a page that says nothing else.
+/// The default number of entities of a page.
 const PAGE_ENTITIES: usize = 1_000;
-/// The limit on a group's size that a body of 4 MiB stays below, which fits into a log record: an ASCII byte counts
-/// twice, and a short property adds a little more.
+/// A limit on a group's size that no body of 4 MiB reaches, and with which the group fits into a
+/// log record: an ASCII byte counts twice, and a short property adds a little more.
 pub(super) const REQUEST_SIZE_MAX: usize = 12 << 20;
-/// A query is carried out for so long at most before its page ends.
+/// The longest time of a query in seconds, after which its page ends.
 const QUERY_SECONDS_MAX: u64 = 5;
 
-/// A write of one entity, read but not carried out.
+/// A write of one entity, parsed but not carried out.
 pub(super) struct Write<'t> {
     pub(super) table: &'t str,
     pub(super) operation: Operation,
-    /// Of an insert: whether the entity is sent back.
+    /// For an insert: whether the entity is sent back.
     pub(super) preference: Option<Preference>,
 }
 
-/// What the headers of a write mean, as far as it was asked for: operations of a batch mostly have the same ones.
+/// The meaning of a write's headers, as far as it was needed. Operations of a batch mostly have the
+/// same headers.
 pub(super) struct Meaning {
     pub(super) method: Method,
     version: Version,
@@ -70,9 +71,9 @@ pub(super) fn query(context: &RequestContext<'_>, table: &str) -> Result<Reply, 
     let scope = scope(context, table.name(), select.as_deref(), level);
     let mut set = RowSet::begin(scope, count, &mut body);
     let next = match count {
-        // Nothing was asked for, and nothing comes after it.
+        // An empty page, without a continuation.
         0 => None,
-        // Room for the text is taken before it is there, and as it grows.
+        // Memory for the text is reserved before it is written, and as it grows.
         count => query.page_texts(count, |row| {
             let written = set.put(row, &mut |room| {
                 let grown = context.request.grow(&mut share, room);
@@ -91,7 +92,7 @@ pub(super) fn query(context: &RequestContext<'_>, table: &str) -> Result<Reply, 
     Ok(Reply { share, ..reply.with_body(level.content_type(), body) })
 }
 
-/// The condition that a query asks for.
+/// The filter of a query.
 pub(super) fn filter(parameters: &Parameters) -> Result<Filter, Fault> {
     Ok(match parameters.filter() {
         Some(text) => text.parse()?,
@@ -109,12 +110,12 @@ pub(super) fn get(context: &RequestContext<'_>, table: &str, key: &Key) -> Resul
     if let Some(etag) = found.entity.etag() {
         reply = reply.with_etag(etag);
     }
-    // Most texts are shorter than the size, which counts two bytes a character.
+    // Most texts are shorter than the size, which counts two bytes per character.
     let body = found.body(context, level, size);
     Ok(reply.with_body(level.content_type(), body))
 }
 
-/// An entity that was found, and how it is to be shown.
+/// An entity that was found, and how to show it.
 pub(super) struct Found {
     table: String,
     pub(super) entity: Entity,
@@ -145,14 +146,14 @@ pub(super) fn find(
 }
 
 impl Found {
-    /// How it is shown, written into so much room, and more if it takes more.
+    /// The body, with an initial capacity of `room` bytes.
     pub(super) fn body(&self, context: &RequestContext<'_>, level: Level, room: usize) -> Vec<u8> {
         let mut body = Vec::with_capacity(room);
         self.scope(context, level).put_single(&mut body, &self.entity);
         body
     }
 
-    /// Bytes that it has at the most.
+    /// An upper bound of its bytes.
     pub(super) fn body_at_most(&self, context: &RequestContext<'_>, level: Level) -> usize {
         self.scope(context, level).single_at_most(&self.entity)
     }
@@ -169,7 +170,7 @@ pub(super) fn write(context: &RequestContext<'_>) -> Result<Reply, Fault> {
     let encoder = &mut EntityEncoder::default();
     let write = read_write(resource, request, &mut meaning, || request.text(), encoder)?;
     let Write { table: name, operation, preference } = write;
-    // An entity may be sent back, in a form that can be asked for.
+    // An insert may send the entity back, at the requested level.
     let level = match operation {
         Operation::Insert(_) => context.level()?,
         _ => Level::Minimal,
@@ -188,12 +189,12 @@ pub(super) fn write(context: &RequestContext<'_>) -> Result<Reply, Fault> {
     Ok(Reply { share, ..reply })
 }
 
-/// An error of the only operation of a group is one of the request.
+/// An error in the only operation of a group is one of the request.
 fn single(error: Error) -> Fault {
     Fault { index: None, ..Fault::from(error) }
 }
 
-/// What is sent back of an operation that succeeded.
+/// The entity that a successful operation sends back.
 pub(super) fn sent_back(
     operation: &Operation,
     preference: Option<Preference>,
@@ -206,7 +207,7 @@ pub(super) fn sent_back(
     }
 }
 
-/// Bytes that it takes at the most; none if nothing is sent back.
+/// An upper bound of its bytes; 0 if nothing is sent back.
 pub(super) fn sent_back_at_most(
     context: &RequestContext<'_>,
     table: &str,
@@ -250,7 +251,7 @@ fn written(
     reply.with_body(level.content_type(), body)
 }
 
-/// Appends the address of the entity that an operation is about.
+/// Appends the address of the entity that an operation writes.
 pub(super) fn put_location(
     out: &mut String,
     context: &RequestContext<'_>,
@@ -262,7 +263,7 @@ pub(super) fn put_location(
     put_entity_path(out, table, pk, rk);
 }
 
-/// Bytes that it takes.
+/// The bytes of that address.
 pub(super) fn location_len(
     context: &RequestContext<'_>,
     table: &str,
@@ -272,10 +273,11 @@ pub(super) fn location_len(
     context.base.len() + entity_path_len(table, pk, rk)
 }
 
-/// What a write of one entity asks for, in a request of its own or in a batch; its `body` is asked for if it has one.
+/// Parses a write of one entity, in a separate request or in a batch; `body` is called only if the
+/// write has a body.
 ///
 /// # Errors
-/// Those of headers, keys, body and properties; nothing is looked up.
+/// Those of headers, keys, body and properties; the database is not read.
 pub(super) fn read_write<'t, 'b, H: Headers + ?Sized>(
     resource: &'t Resource,
     headers: &H,
@@ -298,7 +300,7 @@ pub(super) fn read_write<'t, 'b, H: Headers + ?Sized>(
     };
     let condition = meaning.condition(headers)?;
     key.check(false)?;
-    // Its keys are those of its address, whatever its body says.
+    // The address determines the keys, whatever the body contains.
     let entity = || {
         meaning.check_json(headers)?;
         payload::read_update(body()?, key, encoder)
@@ -323,7 +325,7 @@ pub(super) fn read_write<'t, 'b, H: Headers + ?Sized>(
 }
 
 impl Meaning {
-    /// Of headers that nothing is known of, and the method that they came with.
+    /// The meaning of headers that are not parsed yet, and their method.
     pub(super) fn of(method: Method, version: Version) -> Self {
         Meaning { method, version, condition: None, has_json: false, preference: None }
     }
@@ -356,7 +358,7 @@ fn etag(condition: Condition) -> Option<ETag> {
     }
 }
 
-/// What a token must allow for an operation.
+/// The right that an operation requires.
 pub(super) fn action(operation: &Operation) -> Action {
     match operation {
         Operation::Insert(_) => Action::Insert,

@@ -1,11 +1,12 @@
-//! The account whose key everybody knows, and who may reach it: it is on loopback, and so are those who use it.
+//! Access to accounts with a publicly known key. They are served on loopback, to local clients
+//! only.
 //!
-//! Whatever page a browser shows may send requests to loopback, sign them with the public key, and under a name that leads
-//! there read the answers.
+//! Any page in a browser may send requests to loopback, sign them with the public key, and read the
+//! answers through a name that resolves to loopback.
 //!
 //! Invariants
-//! * names that are not those of loopback have no such account;
-//! * no page from elsewhere writes to it, unless a rule of the account lets pages from there do so.
+//! * such an account is served only under names of loopback;
+//! * no page from elsewhere writes to it, unless a rule of the account allows the page's origin.
 //!
 //! Not here: rules (`settings`), addresses that may be listened to (`check_exposure`).
 
@@ -18,7 +19,7 @@ use super::accounts::Account;
 use super::request::Request;
 use super::settings;
 
-/// Refuses what no client of a public account asks.
+/// Refuses requests that no legitimate client of a public account sends.
 ///
 /// # Errors
 /// `AuthorizationFailure`, `CorsPreflightFailure`.
@@ -32,7 +33,7 @@ pub(super) fn check(request: &Request, account: &Account) -> Result<(), Fault> {
         ));
     }
     let is_write = !matches!(request.method.as_str(), "GET" | "HEAD" | "OPTIONS");
-    // Browsers say so of what a page asks of another site; no other client has the header.
+    // Browsers send it with a page's requests to another site; no other client has the header.
     let is_foreign = request.value("Sec-Fetch-Site").is_some_and(|site| site == "cross-site");
     if is_write && is_foreign && !settings::is_shared(request, account) {
         return Err(Known::CorsPreflightFailure.into());

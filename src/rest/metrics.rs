@@ -1,6 +1,7 @@
-//! Counters of a server in the Prometheus text form, at an address of their own.
+//! Counters of a server in the Prometheus text form.
 //!
-//! Not here: the counters of databases and the text form (`Db::stats`, `db::prometheus`), the listener (`http::metrics`).
+//! Not here: the counters of databases and the text form (`Db::stats`, `db::prometheus`), the
+//! listener (`http::metrics`).
 
 use std::collections::BTreeMap;
 use std::time::Duration;
@@ -11,7 +12,7 @@ use crate::sync::Mutex;
 /// Upper bounds of the histogram of times, in seconds.
 const BOUNDS: [f64; 11] = [0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.5, 1.0, 5.0];
 
-/// What was counted since the server started.
+/// Counts since the server started.
 #[derive(Debug, Default)]
 pub(crate) struct Metrics {
     counted: Mutex<Counted>,
@@ -40,7 +41,7 @@ impl Metrics {
         bytes_out: usize,
     ) {
         let mut counted = self.counted.lock();
-        // Codes are the service's, so there are few; methods are anybody's.
+        // Codes are the service's, so they are few; methods are chosen by clients.
         let key = (known(method), status, code.to_owned());
         *counted.requests.entry(key).or_default() += 1;
         let seconds = time.as_secs_f64();

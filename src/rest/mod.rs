@@ -1,14 +1,17 @@
-//! The Table service over HTTP: a translation of requests to calls of the library, with no semantics of its own.
+//! The Table service over HTTP: translates requests to calls of the library, with no semantics of
+//! its own.
 //!
 //! A request passes through three layers, none of which imports a higher one:
 //! 1. `http` accepts connections and reads a request into a [`service::Request`];
-//! 2. `service` authenticates it (`auth`), resolves its target (`protocol::address`), and dispatches it to `tables`,
-//!    `entities`, `batch` or `settings`, which call the library and build a [`reply::Reply`];
+//! 2. `service` authenticates it (`auth`), resolves its target (`protocol::address`), and
+//! dispatches it to `tables`, `entities`, `batch` or `settings`, which call the library and build a
+//! [`reply::Reply`];
 //! 3. `protocol` parses and writes addresses, headers, bodies, tokens and signatures.
 //!
 //! Only `http` knows sockets and async; the rest is plain functions.
 //!
-//! Not here: JSON of entities (`crate::json`), the operations (`table`, `query`), arguments (`cli::serve`).
+//! Not here: JSON of entities (`crate::json`), the operations (`table`, `query`), arguments
+//! (`cli::serve`).
 
 pub(crate) mod accounts;
 mod auth;

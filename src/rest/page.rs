@@ -1,9 +1,10 @@
-//! The page for people at `/`, and what it asks beyond the service: statistics, the range map, explanations.
+//! The web page at `/`, and its requests beyond the service: statistics, the range map,
+//! explanations.
 //!
-//! The page is one embedded file without anything from elsewhere. It has no rights of its own: it signs its requests with the
-//! account's key, which it keeps in the tab only.
+//! The page is one embedded file without external resources. It has no rights of its own: it signs
+//! its requests with the account's key, which it keeps only in the tab.
 //!
-//! Not here: the page's own code (`page/index.html`).
+//! Not here: the page's code (`page/index.html`).
 
 use hyper::header;
 
@@ -21,20 +22,20 @@ use super::request::Request;
 const PAGE: &str = include_str!("page/index.html");
 const HTML: &str = "text/html; charset=utf-8";
 const JSON: &str = "application/json; charset=utf-8";
-/// Nothing from elsewhere, and nobody may frame it: it is shown with a key in it.
+/// No external resources and no framing, because the page holds a key.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-/// Under the account: what the service does not have.
+/// The path under the account for requests beyond the service.
 const INSIDE: &str = "$rowstone/";
-/// Entities that an explanation looks for.
+/// The number of entities that an explanation looks for.
 const EXPLAINED: usize = 100;
 
-/// What is the same for all requests.
+/// Settings common to all requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Settings {
-    /// The page for people may change entities.
+    /// The page may change entities.
     pub(crate) allow_edit: bool,
-    /// Requests beyond the scalability targets are refused; for people to see.
+    /// Requests beyond the scalability targets are refused; shown on the page.
     pub(crate) is_throttled: bool,
 }
 
@@ -53,7 +54,7 @@ pub(super) fn answer(request: &Request) -> Option<Reply> {
     }
 }
 
-/// Answers what the page asks beyond the service.
+/// Answers a request of the page beyond the service.
 pub(super) fn inside(
     settings: Settings,
     context: &RequestContext<'_>,

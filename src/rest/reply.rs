@@ -1,6 +1,7 @@
-//! A response before it goes on the wire, and the headers that every response has.
+//! A response before it is sent, and the headers common to all responses.
 //!
-//! Not here: bodies (`protocol`), headers of the one operation (`entities`, `tables` and the others).
+//! Not here: bodies (`protocol`), headers of single operations (`entities`, `tables` and the
+//! others).
 
 use std::borrow::Cow;
 
@@ -11,13 +12,13 @@ use crate::model::ETag;
 
 use super::http::body::Share;
 
-/// What a request is answered with.
+/// The answer to a request.
 #[derive(Debug)]
 pub(crate) struct Reply {
     pub(crate) status: StatusCode,
     pub(crate) headers: Vec<(HeaderName, Cow<'static, str>)>,
     pub(crate) body: Vec<u8>,
-    /// The body's, among all that are not sent.
+    /// The share of the body in the budget of unsent responses.
     pub(super) share: Share,
 }
 
@@ -28,7 +29,7 @@ pub(crate) const ERROR_CODE: HeaderName = HeaderName::from_static("x-ms-error-co
 pub(crate) const DATA_SERVICE_ID: HeaderName = HeaderName::from_static("dataserviceid");
 pub(crate) const PREFERENCE_APPLIED: HeaderName = HeaderName::from_static("preference-applied");
 
-/// What every response gets when it is done, and pages of other origins may be shown, too.
+/// The headers that every finished response has; pages of other origins may see them, too.
 pub(crate) static COMMON: [HeaderName; 6] = [
     header::X_CONTENT_TYPE_OPTIONS,
     REQUEST_ID,
@@ -47,7 +48,7 @@ impl Reply {
         Reply { status, headers: Vec::with_capacity(12), body: Vec::new(), share: Share::default() }
     }
 
-    /// Of tables and entities: nobody between may keep it.
+    /// A response about tables or entities, which no cache may keep.
     pub(crate) fn uncached(status: u16) -> Self {
         Reply::new(status).with(header::CACHE_CONTROL, "no-cache")
     }
@@ -57,7 +58,7 @@ impl Reply {
         self
     }
 
-    /// With an entity's state.
+    /// Adds the ETag of an entity.
     pub(crate) fn with_etag(self, etag: ETag) -> Self {
         self.with(header::ETAG, etag.to_string())
     }
@@ -74,7 +75,7 @@ impl Reply {
         self.with_body(XML, body)
     }
 
-    /// Adds what every response has.
+    /// Adds the headers common to all responses.
     pub(crate) fn signed(
         self,
         request_id: &str,
@@ -98,14 +99,14 @@ impl Reply {
         self.headers.iter().find(|(given, _)| given == name).map(|(_, value)| &**value)
     }
 
-    /// Of a request that ended in a panic.
+    /// The response to a request that ended in a panic.
     pub(crate) fn broken(request_id: &str) -> Self {
         let code = crate::error::Code::InternalError;
         Reply::new(code.status()).with(ERROR_CODE, code.as_str()).signed(request_id, None, None)
     }
 }
 
-/// A header of ours, which is a legal one.
+/// The name of one of the server's own headers, which is valid.
 pub(super) fn name(name: &str) -> HeaderName {
     HeaderName::try_from(name).unwrap_or(ERROR_CODE)
 }

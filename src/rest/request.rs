@@ -1,6 +1,6 @@
-//! A request as it came.
+//! A request as received.
 //!
-//! Not here: reading it off a connection (`http::server`), its meaning (`context`).
+//! Not here: reading it from a connection (`http::server`), its meaning (`context`).
 
 use std::net::IpAddr;
 use std::sync::Arc;
@@ -17,11 +17,11 @@ use crate::rest::protocol::headers::Headers;
 use super::http::body::{Budget, Share};
 use super::http::connection_slots::ConnectionSlot;
 
-/// A request as it came.
+/// A request as received.
 #[derive(Clone, Debug)]
 pub(crate) struct Request {
     pub(crate) method: String,
-    /// As they stand in the request line.
+    /// As in the request line.
     pub(crate) path: String,
     pub(crate) query: String,
     pub(crate) headers: HeaderMap,
@@ -30,9 +30,9 @@ pub(crate) struct Request {
     pub(crate) is_encrypted: bool,
     pub(crate) received: DateTime,
     pub(crate) request_id: String,
-    /// Of the connection that it came over, if it did.
+    /// The slot of its connection, if it has one.
     pub(crate) slot: Option<Arc<ConnectionSlot>>,
-    /// For answers that are not sent yet, if it is bounded.
+    /// The budget of unsent responses, if it is bounded.
     pub(crate) response_budget: Option<Budget>,
 }
 
@@ -45,7 +45,7 @@ impl Request {
         request_id: String,
     ) -> Self {
         let mut headers = head.headers;
-        // An address with a host in the request line has the last word about it.
+        // A host in the request line overrides the header.
         if let Some(authority) = head.uri.authority()
             && let Ok(host) = HeaderValue::from_str(authority.as_str())
         {
@@ -66,7 +66,7 @@ impl Request {
         }
     }
 
-    /// True if the method has a body and nothing says how long it is.
+    /// True if the method has a body but no header gives its length.
     pub(crate) fn needs_length(&self) -> bool {
         let has_body = matches!(self.method.as_str(), "POST" | "PUT" | "MERGE" | "PATCH");
         let is_told =
@@ -74,7 +74,7 @@ impl Request {
         has_body && !is_told
     }
 
-    /// Makes `share` one for an answer of `bytes`, before there are so many.
+    /// Grows `share` to cover an answer of `bytes`, before it is built.
     ///
     /// # Errors
     /// `ServerBusy`.
@@ -82,13 +82,14 @@ impl Request {
         self.response_budget.as_ref().map_or(Ok(()), |budget| budget.grow(share, bytes))
     }
 
-    /// Room for an answer, which `share` is made one for; none where that would be too much, for the answer may be small.
+    /// A buffer for an answer, counted in `share`. A new buffer if the budget cannot cover it,
+    /// because the answer may be small.
     pub(super) fn spare(&self, share: &mut Share) -> Vec<u8> {
         let spare = self.response_budget.as_ref().map(Budget::spare).unwrap_or_default();
         if self.grow(share, spare.capacity()).is_ok() { spare } else { Vec::new() }
     }
 
-    /// Whoever asks may do so.
+    /// Marks the connection as authenticated.
     pub(super) fn mark_authenticated(&self) {
         if let Some(slot) = &self.slot {
             slot.mark_authenticated();
@@ -114,7 +115,7 @@ impl Request {
 
 impl Headers for Request {
     fn nth(&self, name: &str, index: usize) -> Option<&str> {
-        // There are few: to look at each costs less than to find out where a name would be.
+        // There are few headers: comparing each costs less than a hash lookup.
         let mut same = self.headers.iter().filter(|(given, _)| {
             let given = given.as_str();
             given.len() == name.len() && given.eq_ignore_ascii_case(name)

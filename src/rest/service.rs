@@ -1,8 +1,8 @@
-//! Requests to responses: who asks, for what, and what every response has.
+//! Requests to responses: authentication, routing, and the headers common to all responses.
 //!
 //! Invariants
-//! * every request is answered, counted and logged once, whatever became of it;
-//! * nothing of a query string or of the `Authorization` header is logged.
+//! * every request is answered, counted and logged once, whatever its result;
+//! * neither a query string nor an `Authorization` header is ever logged.
 //!
 //! Not here: HTTP (`server`), the operations (`entities`, `tables`, `batch`, `settings`).
 
@@ -34,7 +34,7 @@ use super::reply::{ERROR_CODE, PREFERENCE_APPLIED, Reply};
 pub(crate) use super::request::Request;
 use super::{auth, batch, entities, local, page, settings, tables};
 
-/// What answers requests.
+/// Answers requests.
 #[derive(Debug)]
 pub(crate) struct Service {
     accounts: Accounts,
@@ -44,10 +44,10 @@ pub(crate) struct Service {
     metrics: Metrics,
 }
 
-/// A request that was carried out, but for its commit to become durable.
+/// A request that was carried out, except that its commit may not be durable yet.
 #[derive(Debug)]
 pub(super) struct Begun {
-    /// For the case that it does.
+    /// The reply if the commit succeeds.
     reply: Reply,
     version: Version,
     pub(super) ticket: Option<Ticket>,
@@ -60,7 +60,7 @@ impl Service {
         Self::with(accounts, settings, clock, Rng::from_entropy())
     }
 
-    /// With a clock and an origin of request ids.
+    /// Creates a service with this clock and source of request ids.
     pub(crate) fn with(
         accounts: Accounts,
         settings: Settings,
@@ -90,7 +90,7 @@ impl Service {
         let mut bytes = [0; 16];
         bytes[..8].copy_from_slice(&words[0].to_le_bytes());
         bytes[8..].copy_from_slice(&words[1].to_le_bytes());
-        // Version 4, variant 1: made of random numbers.
+        // Version 4, variant 1: random.
         (bytes[6], bytes[8]) = (bytes[6] & 0x0f | 0x40, bytes[8] & 0x3f | 0x80);
         Guid::from_bytes(bytes).to_string()
     }
@@ -102,7 +102,7 @@ impl Service {
         self.end(request, begun, committed)
     }
 
-    /// Carries a request out up to the point where its commit is to become durable.
+    /// Carries a request out up to the point where it waits for its commit to become durable.
     pub(super) fn begin(&self, request: &Request) -> Begun {
         let start = self.clock.monotonic();
         let commits = Commits::Later(Cell::new(None));
@@ -114,7 +114,7 @@ impl Service {
         Begun { reply, version, ticket, start }
     }
 
-    /// The answer to a request that was begun, and whose commit came to `settled`.
+    /// The answer to a request that was begun, with the result of its commit.
     pub(super) fn end(&self, request: &Request, begun: Begun, settled: Result<(), Error>) -> Reply {
         let reply = match settled {
             Ok(()) => begun.reply,
@@ -123,7 +123,7 @@ impl Service {
         self.finish(request, reply, begun.version, begun.start)
     }
 
-    /// The answer, and the version that it names.
+    /// The answer, and its protocol version.
     fn reply(&self, request: &Request, commits: &Commits) -> (Reply, Version) {
         let mut version = None;
         let reply = self.route(request, commits, &mut version);
@@ -131,15 +131,15 @@ impl Service {
         (reply, version.unwrap_or_else(|| request.version()))
     }
 
-    /// The answer to a request that is not looked at further.
+    /// The answer to a request that is refused with `fault`.
     pub(crate) fn refuse(&self, request: &Request, fault: Fault) -> Reply {
         self.finish(request, self.fault(request, &fault), request.version(), self.clock.monotonic())
     }
 
-    /// Whether somebody asks who may, as the head tells: neither scheme nor any token signs a body.
+    /// Authenticates a request by its head alone: neither scheme nor any token signs a body.
     ///
     /// # Errors
-    /// As the request would be answered.
+    /// The fault with which the request would be answered.
     pub(super) fn admit(&self, request: &Request) -> Result<(), Fault> {
         request.check_headers()?;
         let target = self.target(request)?;
@@ -149,7 +149,8 @@ impl Service {
         Ok(())
     }
 
-    /// What the address means: of one whose host looks as if it named an account and names none, the path may.
+    /// Parses the address. If the host seems to name an account that does not exist, the path is
+    /// tried.
     fn target(&self, request: &Request) -> Result<Target, Fault> {
         let read = |style| address::read(&request.path, &request.query, request.host(), style);
         let target = read(Style::ByHost)?;
@@ -218,7 +219,7 @@ impl Service {
         if target.secondary && is_write {
             return Err(Known::InsufficientAccountPermissions.into());
         }
-        // The connection leaves the body of an answer to HEAD out.
+        // The connection omits the body of an answer to HEAD.
         let is_head = context.method == Method::Head;
         let method = if is_head { Method::Get } else { context.method };
         match (&target.resource, method, comp) {
@@ -285,7 +286,7 @@ impl Service {
         reply.with_body(Level::Minimal.content_type(), body)
     }
 
-    /// Adds what every response has, counts it and logs it.
+    /// Adds the common headers, then counts and logs the reply.
     fn finish(
         &self,
         request: &Request,
@@ -294,8 +295,8 @@ impl Service {
         start: Duration,
     ) -> Reply {
         let time = self.clock.monotonic().saturating_sub(start);
-        // What was read, or refused, finds room among all answers or is not sent. What tells of a write is sent in any case:
-        // its room was taken before the write was carried out.
+        // The answer to a read or a refusal is sent only if the budget has room for it. The answer
+        // to a write is always sent: its room was reserved before the write was carried out.
         let tells_of_a_write = reply.status.is_success() && reply.status != StatusCode::OK;
         let room = reply.body.capacity();
         match request.grow(&mut reply.share, room) {
@@ -330,7 +331,8 @@ impl Service {
 }
 
 impl Request {
-    /// Refuses headers that would mean something if they were text: without a condition, a write would be another one.
+    /// Refuses headers with a meaning whose values are not text: without its condition, a write
+    /// would be a different one.
     fn check_headers(&self) -> Result<(), Fault> {
         const MEANT: [&str; 8] = [
             "Accept",
@@ -342,7 +344,8 @@ impl Request {
             "X-HTTP-Method",
             "x-ms-version",
         ];
-        // Names are looked up only if one is wrong, and below if one comes twice: in most requests none is, and none does.
+        // Names are looked up only if some value is not text, and below only if a name occurs
+        // twice. Most requests need neither.
         let is_text = |value: &HeaderValue| std::str::from_utf8(value.as_bytes()).is_ok();
         if !self.headers.values().all(is_text) {
             for name in MEANT {
@@ -353,7 +356,7 @@ impl Request {
                 }
             }
         }
-        // Whoever reads the first of two and whoever reads the last would see two requests.
+        // Readers of the first value and readers of the last would see different requests.
         const SINGLE: [&str; 11] = [
             "Accept",
             "Authorization",
@@ -375,7 +378,7 @@ impl Request {
             if values.next().is_some()
                 && let Some(second) = values.next()
             {
-                // What would sign a request stays out of its answer.
+                // Credentials must not appear in an answer.
                 let second = if name == "Authorization" { b"" } else { second.as_bytes() };
                 return Err(Fault::header(name, &String::from_utf8_lossy(second)));
             }
@@ -383,7 +386,7 @@ impl Request {
         Ok(())
     }
 
-    /// The version that the response names.
+    /// The version that the response reports.
     fn version(&self) -> Version {
         self.version_of(&address::Parameters::read(&self.query).unwrap_or_default())
     }
@@ -392,7 +395,7 @@ impl Request {
         Version::of(self, query).ok().flatten().unwrap_or(Version::DEFAULT)
     }
 
-    /// Policies, settings and statistics have XML bodies, and so have their errors.
+    /// Policies, settings and statistics have XML bodies, and so do their errors.
     fn has_xml_errors(&self) -> bool {
         let query = address::Parameters::read(&self.query).unwrap_or_default();
         query.get(Parameter::Comp).is_some() || self.method == "OPTIONS"

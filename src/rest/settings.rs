@@ -1,6 +1,7 @@
-//! Settings of an account and of its tables: policies, service properties, statistics, and pages of other origins.
+//! Settings of an account and of its tables: policies, service properties, statistics, and
+//! cross-origin requests.
 //!
-//! They are kept as notes of the account's database, in the form in which they cross the wire.
+//! They are stored as notes of the account's database, in the same form as on the wire.
 //!
 //! Not here: that form (`protocol::settings`).
 
@@ -21,15 +22,16 @@ use super::context::RequestContext;
 use super::reply::{self, Reply, name};
 use super::request::Request;
 
-/// The note with the properties of the service.
+/// The note that holds the properties of the service.
 const PROPERTIES: &str = "service-properties";
 
-/// The properties of the service, those that were never set as they are by default.
+/// The properties of the service, with defaults for those never set.
 fn properties(account: &Account) -> Result<Properties, Fault> {
     Ok(stored(account)?.map_or_else(Properties::default, |stored| (*stored).clone()))
 }
 
-/// The same; `None` if none was ever set. Every request asks, so a text is read once: another one is a new note.
+/// The same; `None` if none was ever set. Every request calls it, so each text is parsed once: a
+/// changed note has a new text.
 fn stored(account: &Account) -> Result<Option<Arc<Properties>>, Fault> {
     let Some(text) = account.db.catalog.note(None, PROPERTIES)? else { return Ok(None) };
     let mut known = account.properties.lock();
@@ -89,7 +91,7 @@ pub(super) fn statistics(context: &RequestContext<'_>) -> Result<Reply, Fault> {
         return Err(Fault::parameter("comp", "stats", reason));
     }
     let mut body = Vec::new();
-    // There is one copy, and reads from the secondary location see all that was written.
+    // There is one copy, so reads from the secondary location see every write.
     put_stats(&mut body, context.request.received);
     Ok(Reply::new(200).with_xml(body))
 }
@@ -114,7 +116,7 @@ pub(super) fn preflight(request: &Request, account: Option<&Account>) -> Result<
     Ok(with_all(Reply::new(200), answer))
 }
 
-/// Adds what lets a page of another origin see the response, if a rule does.
+/// Adds the headers that let a page of another origin read the response, if a rule allows it.
 pub(super) fn share(request: &Request, account: &Account, reply: Reply) -> Reply {
     let Ok(Some(properties)) = stored(account) else { return reply };
     if properties.cors.is_empty() {

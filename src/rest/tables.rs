@@ -1,4 +1,4 @@
-//! Tables: listing, creating, deleting them.
+//! Tables: listing, creating and deleting them.
 //!
 //! Not here: their policies (`settings`).
 
@@ -19,7 +19,7 @@ use super::entities::filter;
 use super::reply::{DATA_SERVICE_ID, PREFERENCE_APPLIED, Reply, name};
 
 const PAGE_TABLES: usize = 1_000;
-/// The one property of a table.
+/// The only property of a table.
 const TABLE_NAME: &str = "TableName";
 
 /// Answers a listing of tables.
@@ -46,13 +46,13 @@ pub(super) fn list(context: &RequestContext<'_>) -> Result<Reply, Fault> {
     Ok(reply.with_body(level.content_type(), body))
 }
 
-/// A filter on names of tables, who have nothing else.
+/// A filter on names of tables, the only property they have.
 fn read_filter(parameters: &Parameters) -> Result<Filter, Fault> {
     let filter = filter(parameters)?;
     if is_about_name(filter.node()) { Ok(filter) } else { Err(Code::InvalidInput.into()) }
 }
 
-/// True if the name is all that is compared.
+/// True if only the name is compared.
 fn is_about_name(node: &Node) -> bool {
     match node {
         Node::All | Node::TooDeep => true,
@@ -62,7 +62,7 @@ fn is_about_name(node: &Node) -> bool {
     }
 }
 
-/// Answers a look at one table.
+/// Answers a read of one table.
 pub(super) fn get(context: &RequestContext<'_>, table: &str) -> Result<Reply, Fault> {
     context.grant.allow(Action::QueryTables, None)?;
     let level = context.level()?;
@@ -96,7 +96,7 @@ pub(super) fn create(context: &RequestContext<'_>) -> Result<Reply, Fault> {
     }
 }
 
-/// Deletes a table: gone at once.
+/// Deletes a table, which disappears immediately.
 pub(super) fn delete(context: &RequestContext<'_>, table: &str) -> Result<Reply, Fault> {
     context.grant.allow(Action::DeleteTable, None)?;
     context.account.db.delete_table(table)?;

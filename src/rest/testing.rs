@@ -21,7 +21,7 @@ pub(crate) struct Answer<'a> {
     pub(crate) content_id: Option<&'a str>,
 }
 
-/// Reads the body of the response to a batch; `None` if it is none.
+/// Reads the body of the response to a batch; `None` if it is malformed.
 pub(crate) fn read_response<'a>(body: &'a [u8], content_type: &str) -> Option<Vec<Answer<'a>>> {
     let text = std::str::from_utf8(body).ok()?;
     let outer = split(text, boundary(content_type)?, OUTER_MAX)?;
@@ -37,7 +37,7 @@ pub(crate) fn read_response<'a>(body: &'a [u8], content_type: &str) -> Option<Ve
 }
 
 impl<'a> Answer<'a> {
-    /// What went wrong, if something did.
+    /// The error, if the operation failed.
     pub(crate) fn fault(&self) -> Option<Fault> {
         let failed = self.status >= 400;
         let unreadable = || Fault::unreadable(self.status, self.body);

@@ -1,5 +1,5 @@
-//! The service's behaviour, feature by feature: requests in, status, headers and body out, without sockets. Time stands
-//! still and ids come from a seed, so that whole answers can be compared.
+//! The service's behaviour, feature by feature: requests in, status, headers and body out, without
+//! sockets. Time is frozen and ids are seeded, so that whole answers can be compared.
 
 use std::borrow::Cow;
 use std::net::{IpAddr, Ipv4Addr};
@@ -42,27 +42,27 @@ mod writes;
 
 /// The address of the development account.
 const BASE: &str = "http://127.0.0.1:10002/devstoreaccount1/";
-/// When the first entity is written, unless it is said when.
+/// The time at which the first entity is written, unless a test sets another one.
 const NOW: &str = "2024-02-03T04:05:06.1234567Z";
 /// The same, as an ETag.
 const NOW_ETAG: &str = "W/\"datetime'2024-02-03T04%3A05%3A06.1234567Z'\"";
 const MINIMAL: &str = "application/json;odata=minimalmetadata;streaming=true;charset=utf-8";
-/// An account beside the development account, with two keys.
+/// A second account next to the development account, with two keys.
 const ACME: &str = "acme";
 const ACME_KEYS: [&str; 2] = ["c2VjcmV0IG9uZQ==", "c2VjcmV0IHR3bw=="];
 
-/// Two accounts in memory, and what serves them.
+/// Two accounts in memory, and their service.
 struct Site {
     service: Service,
     clock: Arc<ManualClock>,
 }
 
-/// A request that is being made.
+/// A request under construction.
 struct Ask<'s> {
     site: &'s Site,
     request: Request,
     scheme: Scheme,
-    /// Who signs it.
+    /// The account and key that sign it.
     signer: Option<(String, AccountKey)>,
 }
 
@@ -94,7 +94,7 @@ impl Site {
         Self::with(clock, databases)
     }
 
-    /// With a clock of their own for the databases.
+    /// With a separate clock for the databases.
     fn with(clock: Arc<ManualClock>, databases: Arc<dyn Clock>) -> Self {
         let acme = AccountConfig {
             name: ACME.to_owned(),
@@ -114,7 +114,7 @@ impl Site {
         Self { service, clock }
     }
 
-    /// With a table `people`; what is written next is written `NOW`.
+    /// With a table `people`; the next write happens at `NOW`.
     fn people() -> Self {
         let site = Self::new();
         site.post("Tables", r#"{"TableName":"people"}"#).send().done(201);
@@ -122,7 +122,7 @@ impl Site {
         site
     }
 
-    /// It is `time` now.
+    /// Sets the current time.
     fn at(&self, time: &str) -> &Self {
         self.clock.jump(ticks(time));
         self
@@ -132,12 +132,12 @@ impl Site {
         self.service.accounts().get(DEVELOPMENT_ACCOUNT).unwrap()
     }
 
-    /// A request for `address`, which begins behind the development account.
+    /// A request for `address`, relative to the development account.
     fn ask(&self, method: &str, address: &str) -> Ask<'_> {
         self.ask_path(method, &format!("/{DEVELOPMENT_ACCOUNT}/{address}"))
     }
 
-    /// A request for a path and a query string as they stand in the request line.
+    /// A request for a raw path and query string.
     fn ask_path(&self, method: &str, address: &str) -> Ask<'_> {
         let (path, query) = address.split_once('?').unwrap_or((address, ""));
         let request = Request {
@@ -187,12 +187,12 @@ impl Site {
         self.get(&address)
     }
 
-    /// A query of `people` for what meets a filter.
+    /// A query of `people` with a filter.
     fn filter(&self, filter: &str) -> Ask<'_> {
         self.get_with("people()", &[("$filter", filter)])
     }
 
-    /// The RowKeys of what meets a filter, in order.
+    /// The RowKeys of the entities that match a filter, in order.
     #[track_caller]
     fn rows(&self, filter: &str) -> String {
         let got = self.filter(filter).header("Accept", "application/json;odata=nometadata").send();
@@ -200,7 +200,7 @@ impl Site {
         got.values("RowKey").join(" ")
     }
 
-    /// Puts an entity with these properties, JSON without braces, into `people`.
+    /// Inserts an entity with these properties, JSON without braces, into `people`.
     #[track_caller]
     fn insert(&self, pk: &str, rk: &str, properties: &str) -> Got {
         let comma = if properties.is_empty() { "" } else { "," };
@@ -224,7 +224,7 @@ impl Ask<'_> {
         self
     }
 
-    /// Adds a header that may be there already.
+    /// Adds a header, even if it is already present.
     fn another(mut self, name: &str, value: &str) -> Self {
         let name = HeaderName::try_from(name).unwrap();
         self.request.headers.append(name, HeaderValue::from_bytes(value.as_bytes()).unwrap());
@@ -286,7 +286,7 @@ impl Ask<'_> {
         self
     }
 
-    /// Signs the request and has it answered.
+    /// Signs and sends the request.
     fn send(self) -> Got {
         let site = self.site;
         let (request, reply) = self.reply();
@@ -299,7 +299,7 @@ impl Ask<'_> {
         }
     }
 
-    /// The same, in the room that the answer takes.
+    /// The same, but returns the reply, which holds its share of the budget.
     fn reply(mut self) -> (Request, Reply) {
         if let Some((account, key)) = &self.signer {
             let query = Parameters::read(&self.request.query).unwrap_or_default();
@@ -326,14 +326,14 @@ impl Got {
         self.header("ETag").unwrap()
     }
 
-    /// It has this status.
+    /// Asserts this status.
     #[track_caller]
     fn done(self, status: u16) -> Self {
         assert_eq!(self.status, status, "{}", self.body);
         self
     }
 
-    /// It has this status and no body.
+    /// Asserts this status and no body.
     #[track_caller]
     fn empty(self, status: u16) -> Self {
         let got = self.done(status);
@@ -341,7 +341,7 @@ impl Got {
         got
     }
 
-    /// It has this status and JSON body.
+    /// Asserts this status and JSON body.
     #[track_caller]
     fn json(self, status: u16, body: &str) -> Self {
         let got = self.done(status);
@@ -349,7 +349,7 @@ impl Got {
         got
     }
 
-    /// It is an error in the JSON shape.
+    /// Asserts an error in the JSON shape.
     #[track_caller]
     fn refused(self, status: u16, code: &str, text: &str) -> Self {
         let text = in_json(text);
@@ -365,7 +365,7 @@ impl Got {
         self
     }
 
-    /// It is an error in the JSON shape with this code, whatever its text.
+    /// Asserts an error in the JSON shape with this code, whatever its text.
     #[track_caller]
     fn fails(self, status: u16, code: &str) -> Self {
         let found = self.header("x-ms-error-code").unwrap_or_default();
@@ -376,7 +376,7 @@ impl Got {
         self
     }
 
-    /// It is an error in the XML shape; `details` are the elements behind the message.
+    /// Asserts an error in the XML shape; `details` are the elements after the message.
     #[track_caller]
     fn refused_xml(self, status: u16, code: &str, text: &str, details: &str) -> Self {
         let body = format!(
@@ -391,7 +391,7 @@ impl Got {
         self
     }
 
-    /// It is an error in the XML shape with this code, whatever its text.
+    /// Asserts an error in the XML shape with this code, whatever its text.
     #[track_caller]
     fn fails_xml(self, status: u16, code: &str) -> Self {
         let found = self.header("x-ms-error-code").unwrap_or_default();
@@ -403,13 +403,13 @@ impl Got {
         self
     }
 
-    /// The texts of all members of that name, wherever they stand.
+    /// The texts of all members of that name, at any depth.
     fn values(&self, name: &str) -> Vec<&str> {
         let mark = format!("\"{name}\":\"");
         self.body.split(&mark).skip(1).map(|rest| rest.split('"').next().unwrap()).collect()
     }
 
-    /// The JSON text of the member `name` and what annotates it, in a body with one entity.
+    /// The JSON text of the member `name` with its annotation, in a body with one entity.
     fn member(&self, name: &str) -> Option<String> {
         let found = self.body.find(&format!("\"{name}\":"))?;
         let rest = &self.body[found..];

@@ -27,18 +27,19 @@ use crate::rng::Rng;
 
 use crate::testing::fuzzing::commands;
 
-/// What tokens are made of.
+/// The parameters of tokens.
 const TOKEN_NAMES: [&str; 16] = [
     "sv", "sig", "tn", "sp", "st", "se", "si", "sip", "spr", "ss", "srt", "ses", "spk", "srk",
     "epk", "erk",
 ];
-/// Requests of one input, with a zero byte between two.
+/// Requests in one input, separated by a zero byte.
 const REQUESTS_MAX: usize = 8;
 
-/// Requests as they stand on a connection, each asked as it is, with its token signed if it has one, and signed itself.
+/// Requests as on a connection. Each is sent as it is, with a valid signature for its token if it
+/// has one, and signed itself.
 ///
-/// Every answer is a documented one. Whoever has neither key nor token changes nothing and sees nothing, and a token without
-/// a letter for it changes nothing.
+/// Every answer must be a documented one. A request with neither key nor token must change and
+/// reveal nothing. A token without the letter for an operation must change nothing.
 pub fn rest(data: &[u8]) {
     let clock = Arc::new(commands::clock());
     let db = commands::memory(&crate::fs::MemFs::new());
@@ -72,7 +73,7 @@ pub fn rest(data: &[u8]) {
     commands::sound(&db);
 }
 
-/// Something to find, replace and delete.
+/// Some entities to find, replace and delete.
 fn fill(db: &Db) {
     let table = commands::table(db, "people");
     for (pk, rk) in [("p", "a"), ("p", "b"), ("q", "")] {
@@ -82,7 +83,8 @@ fn fill(db: &Db) {
     }
 }
 
-/// Reads a request leniently: what the connection would refuse is left out, or is no request at all.
+/// Parses a request leniently: parts that the connection would refuse are omitted, or the result is
+/// `None`.
 fn read(data: &[u8], now: DateTime) -> Option<Request> {
     let (first, mut rest) = line(data);
     let mut words = first.split(|byte| *byte == b' ');
@@ -138,13 +140,14 @@ fn sign(request: &mut Request, now: DateTime) {
     }
 }
 
-/// The query string with the signature that its token should have, and the letters of what that allows, if they stand there.
+/// The query string with the correct signature for its token, and the letters of the token's
+/// permissions, if it contains them.
 fn with_token(query: &str) -> Option<(String, Option<String>)> {
     let sas = Sas::read(&Parameters::read(query).ok()?).ok()??;
     let key = AccountKey::read(DEVELOPMENT_KEY)?;
     let (token, letters) = match sas {
         Sas::Service(sas) => {
-            // What a stored policy allows is not looked up here.
+            // Permissions from a stored policy are not looked up here.
             let letters = sas.policy.is_none().then(|| sas.terms.permissions.clone());
             (sas.sign(DEVELOPMENT_ACCOUNT, &key).token(), letters)
         }
@@ -163,7 +166,8 @@ fn with_token(query: &str) -> Option<(String, Option<String>)> {
     Some((rest.join("&"), letters))
 }
 
-/// An answer that clients understand: a known status, a documented code in header and body, headers that can be sent.
+/// Asserts an answer that clients understand: a known status, a documented code in header and body,
+/// valid headers.
 fn check(request: &Request, reply: &Reply) {
     let status = reply.status.as_u16();
     for (name, value) in &reply.headers {
@@ -188,7 +192,7 @@ fn check(request: &Request, reply: &Reply) {
     assert!(read.is_some_and(|fault| fault.code == code), "{request:?}: {body}");
 }
 
-/// Every operation of a batch has an answer, and a documented one.
+/// True if every operation of a batch has a documented answer.
 fn is_batch(reply: &Reply) -> bool {
     let content_type = reply.header(&hyper::header::CONTENT_TYPE).unwrap_or_default();
     let Some(answers) = read_response(&reply.body, content_type) else { return false };
@@ -205,13 +209,13 @@ fn is_documented(code: &str, status: u16) -> bool {
     known.chain(own).any(|(name, own, _)| (name, own) == (code, status))
 }
 
-/// Where the corpus begins: every operation, by everybody who may.
+/// The initial corpus: every operation, with every kind of authorization.
 pub fn seeds() -> Vec<Vec<u8>> {
     let texts = SEEDS.iter().map(|text| text.replace("~", "\0").replace('\n', "\r\n").into_bytes());
     texts.collect()
 }
 
-/// A tilde stands for the zero byte between two requests.
+/// A tilde represents the zero byte between two requests.
 const SEEDS: [&str; 11] = [
     "GET / HTTP/1.1\n\n~OPTIONS /devstoreaccount1/people HTTP/1.1\nOrigin: http://a\n\
      Access-Control-Request-Method: GET\nAccess-Control-Request-Headers: x-ms-date\n\n",

@@ -1,6 +1,8 @@
-//! Concurrent requests share group commits: many clients at once, and a log whose syncs wait for all of them, or for a test.
+//! Concurrent requests share group commits: many clients, and a log whose syncs wait for all of
+//! them or for a test.
 //!
-//! Not here: how many share a sync on a real disk, which depends on the disk (`tests/it/rest`).
+//! Not here: how many commits share a sync on a real disk, which depends on the disk
+//! (`tests/it/rest`).
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -25,11 +27,11 @@ use crate::sync::{AtomicBool, Ordering};
 
 const CLIENTS: u64 = 32;
 const ROUNDS: u64 = 10;
-/// Looks before somebody gives up waiting; some minutes.
+/// Iterations before a wait gives up; some minutes.
 const LOOKS_MAX: u64 = 100_000_000;
 
-/// Where a sync of a log waits until every client's write of this turn is in the queue: the database, and its commits before
-/// the first turn.
+/// Blocks a sync of the log until every client's write of this turn is queued. Holds the database,
+/// and its number of commits before the first turn.
 struct Gate(Db, u64);
 
 impl Gate {
@@ -40,7 +42,7 @@ impl Gate {
     }
 }
 
-/// Goes on after [`LOOKS_MAX`] in any case.
+/// Returns after [`LOOKS_MAX`] iterations in any case.
 fn wait_until(is_so: impl Fn() -> bool) {
     for _ in 0..LOOKS_MAX {
         if is_so() {
@@ -54,7 +56,7 @@ fn counter(db: &Db, name: &str) -> u64 {
     db.stats().get(name).unwrap()
 }
 
-/// A signed request for something of the account.
+/// A signed request for a path under the account.
 fn request(method: &str, path: &str, body: &str) -> Vec<u8> {
     let path = format!("/{DEVELOPMENT_ACCOUNT}/{path}");
     let date = time::http(DateTime::from_ticks(SystemClock::new().now()).unwrap());
@@ -77,7 +79,8 @@ fn insert(partition_key: u64, row_key: u64) -> Vec<u8> {
     request("POST", "people", &body)
 }
 
-/// The head of the answer to a request, on a connection that goes on if there is no body.
+/// Sends a request and returns the head of the answer; the connection stays usable if there is no
+/// body.
 fn ask(stream: &mut TcpStream, request: &[u8]) -> String {
     stream.write_all(request).unwrap();
     let mut answer = Vec::new();
@@ -89,7 +92,7 @@ fn ask(stream: &mut TcpStream, request: &[u8]) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-/// One insert a turn; a turn begins when that before has ended for all.
+/// One insert per turn; a turn begins when the previous one has ended for all clients.
 fn client(at: SocketAddr, number: u64, turns: &Barrier) {
     let mut stream = TcpStream::connect(at).unwrap();
     for turn in 0..ROUNDS {
@@ -111,7 +114,7 @@ fn serve(db: &Db, clients: impl FnOnce(SocketAddr)) {
     let at = listener.local_addr().unwrap();
     let server = Server { service, limits, tls: None };
     std::thread::scope(|scope| {
-        // Gone at the end of the clients, however that comes.
+        // Dropped when the clients end, also in a panic.
         let _stop = stop;
         let stopped = async { drop(stopped.await) };
         scope.spawn(|| pool.run(server.run(listener, &pool, stopped)));
@@ -180,7 +183,8 @@ fn commits_that_wait_for_the_disk_hold_up_no_other_connection() {
     });
 }
 
-/// A table is created in the thread that serves the connection; no other thread may be left without work by that.
+/// A table is created in the thread that serves the connection; this must not leave other
+/// connections without a thread.
 #[test]
 fn a_request_that_waits_for_the_disk_holds_up_no_other_connection() {
     let fs = FaultFs::new(Arc::new(MemFs::new()));
