@@ -1,4 +1,4 @@
-//! argv to `cli`, result to exit code.
+//! The binary: passes the arguments to `cli` and returns its exit code.
 
 fn main() -> std::process::ExitCode {
     rowstone::cli::run()

@@ -1,6 +1,6 @@
-//! `advise`: what is wrong with a choice of keys, for a database or for a file before it is loaded.
+//! `advise`: problems of a choice of keys, in a database or in a file before it is loaded.
 //!
-//! Not here: the anti-patterns (`db`), how keys are made of a file's rows (`import`).
+//! Not here: the anti-patterns (`db`), how keys are built from a file's rows (`import`).
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -17,10 +17,10 @@ use crate::db::{Advice, DataShape};
 use crate::json;
 use crate::table::QueryCounts;
 
-/// Characters of a line of text.
+/// Longest line of text, in characters.
 const LINE_CHARS: usize = 92;
 
-/// Name the anti-patterns of key design that tables, or a file, show, with evidence and remedy.
+/// Report anti-patterns of key design in tables or in a file, with evidence and remedy.
 #[derive(Args)]
 #[command(after_long_help = ADVISE_HELP)]
 pub(super) struct Advise {
@@ -30,13 +30,13 @@ pub(super) struct Advise {
     /// The table; all tables by default
     #[arg(conflicts_with = "sample")]
     table: Option<String>,
-    /// Judge the keys that this CSV or NDJSON file would get; - for standard input
+    /// Examine the keys that this CSV or NDJSON file would get; - for standard input
     #[arg(long, value_name = "FILE", requires = "partition_key")]
     sample: Option<String>,
-    /// PartitionKey of a row of the file, columns in braces
+    /// PartitionKey of a row of the file, with columns in braces
     #[arg(long, value_name = "TEMPLATE", requires = "sample")]
     partition_key: Option<String>,
-    /// RowKey of a row of the file, columns in braces; with it, rows with the same keys are counted
+    /// RowKey of a row of the file, with columns in braces; also counts rows with equal keys
     #[arg(long, value_name = "TEMPLATE", requires = "sample")]
     row_key: Option<String>,
     /// Read every key, not only the first million of each table
@@ -59,11 +59,11 @@ Examples:
   rowstone advise --sample flights.csv.gz --partition-key '{carrier}-{origin}' \\
       --row-key '{time_hour}-{flight}-{tailnum}'";
 
-/// What was judged, and the verdict.
+/// The advice for a table or a file, and its basis.
 struct Verdict {
     name: String,
     data: DataShape,
-    /// Rows whose keys another row has, if they were counted.
+    /// Rows with the keys of an earlier row, if they were counted.
     repeated: Option<u64>,
     advice: Vec<Advice>,
     is_sample: bool,
@@ -104,7 +104,7 @@ impl Advise {
     }
 }
 
-/// By the data alone: nobody has asked anything of it here.
+/// Advice from the data alone: no queries are known here.
 fn judge(data: &DataShape) -> Vec<Advice> {
     advise(&Seen { ranges: &[], data, queries: &QueryCounts::default() })
 }
@@ -158,7 +158,7 @@ fn write_verdict(output: &mut Output, verdict: &Verdict) -> io::Result<()> {
     write_wrapped(output, "  ", unknown)
 }
 
-/// `text` in lines, the first behind `lead`, the others below it.
+/// Writes `text` in lines: the first one after `lead`, the others indented below it.
 fn write_wrapped(output: &mut Output, lead: &str, text: &str) -> io::Result<()> {
     let indent = lead.chars().count();
     let mut line = lead.to_owned();

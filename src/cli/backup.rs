@@ -1,6 +1,6 @@
-//! Commands about backups: `backup`, `backups`, `restore`.
+//! Commands for backups: `backup`, `backups`, `restore`.
 //!
-//! Not here: copies on the same disk (`maintain`), what a backup is (`db`).
+//! Not here: copies on the same disk (`maintain`), the format of backups (`db`).
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -16,13 +16,13 @@ use crate::db::{Backup as Backups, BackupReport, Generation, Pruned};
 use crate::json::Object;
 use crate::model::check_table_name;
 
-/// Back the database up into a directory, which keeps what it was at several moments.
+/// Back the database up into a directory, which keeps several generations.
 #[derive(Args)]
 #[command(after_long_help = BACKUP_HELP)]
 pub(super) struct Backup {
     /// The database
     db: PathBuf,
-    /// The directory of its backups, made by the first
+    /// The directory of its backups, created by the first one
     dir: PathBuf,
     /// Print JSON
     #[arg(long)]
@@ -63,11 +63,11 @@ enum Verb {
     List {
         /// The directory of backups
         dir: PathBuf,
-        /// Print JSON, one object a backup
+        /// Print JSON, one object per backup
         #[arg(long)]
         json: bool,
     },
-    /// Read everything and hold it against its checksums
+    /// Read everything and verify its checksums
     Verify {
         /// The directory of backups
         dir: PathBuf,
@@ -75,11 +75,11 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Remove all backups but the newest, and the files that only they had
+    /// Remove all but the newest backups, and the files that only those used
     Prune {
         /// The directory of backups
         dir: PathBuf,
-        /// How many stay
+        /// The number of backups to keep
         #[arg(long, value_name = "COUNT")]
         keep: usize,
         /// Print JSON
@@ -88,21 +88,21 @@ enum Verb {
     },
 }
 
-/// Make a database of a backup, or take a table or a range of keys out of it.
+/// Create a database from a backup, or restore a table or a range of keys.
 #[derive(Args)]
 #[command(after_long_help = RESTORE_HELP)]
 pub(super) struct Restore {
     /// The directory of backups
     dir: PathBuf,
-    /// The database: a new directory; with --table one that is there, too
+    /// The database: a new directory; with --table it may also be an existing database
     path: PathBuf,
-    /// Which backup, by its number [default: the newest]
+    /// The number of the backup [default: the newest]
     #[arg(long, value_name = "NUMBER")]
     generation: Option<u64>,
-    /// Only this table, or a range of it, into the database at PATH
+    /// Restore only this table, or a range of it, into the database at PATH
     #[arg(long)]
     table: Option<String>,
-    /// The name that the table gets there [default: its own]
+    /// The name of the table in the database at PATH [default: the same]
     #[arg(long, value_name = "TABLE", requires = "table")]
     into: Option<String>,
     #[command(flatten)]
@@ -255,7 +255,7 @@ impl Restore {
     }
 
     fn restore_table(&self, backups: &Backups, table: &str) -> Outcome {
-        // Before a database is created for nothing.
+        // Checked first, so that no database is created in vain.
         drop(backups.open_database(self.generation)?.table(table)?);
         let into = self.into.as_deref().unwrap_or(table);
         check_table_name(into)?;

@@ -1,4 +1,4 @@
-//! Commands about tables: `create-table`, `drop-table`, `ttl`, `tables`.
+//! Commands for tables: `create-table`, `drop-table`, `ttl`, `tables`.
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -18,14 +18,15 @@ use crate::json;
 pub(super) struct CreateTable {
     /// The database: a directory, created if it is missing or empty
     db: PathBuf,
-    /// The table: 3 to 63 letters and digits, a letter first; case does not count
+    /// The table: 3 to 63 letters and digits, starting with a letter; any case
     table: String,
-    /// Rows go so long after they were written: 90s, 30m, 12h, 7d; an extension of the service
+    /// Rows expire this long after they were written: 90s, 30m, 12h, 7d; an extension of the
+    /// service
     #[arg(long, value_name = "TIME", value_parser = read_time)]
     ttl: Option<Duration>,
 }
 
-/// Show how long rows of a table live, or change it.
+/// Show or change how long rows of a table live.
 #[derive(Args)]
 #[command(
     after_long_help = "An extension of the service. Files that hold nothing younger go without being read.\n\n\
@@ -42,14 +43,14 @@ pub(super) struct Ttl {
     life: Option<Life>,
 }
 
-/// How long rows live.
+/// The lifetime of rows.
 #[derive(Clone, Copy, Debug)]
 enum Life {
     For(Duration),
     Ever,
 }
 
-/// Drop a table with all its entities, at once.
+/// Drop a table with all its entities, immediately.
 #[derive(Args)]
 #[command(after_long_help = "The space is given back in the background.\n\n\
     Example:\n  rowstone drop-table shop parts")]
@@ -115,7 +116,7 @@ fn read_life(text: &str) -> Result<Life, String> {
     if text == "never" { Ok(Life::Ever) } else { read_time(text).map(Life::For) }
 }
 
-/// In the largest unit that it is a multiple of.
+/// The time in the largest unit that divides it.
 fn time_text(time: Duration) -> String {
     let seconds = time.as_secs();
     let fits = |(_, unit): &&(char, u64)| seconds.is_multiple_of(*unit);

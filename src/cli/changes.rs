@@ -1,8 +1,8 @@
 //! `changes`: the change feed as lines of JSON.
 //!
 //! Invariants
-//! * beside a process that writes the database is only read;
-//! * a cursor moves when what it stands behind has been handed to standard output.
+//! * if another process writes the database, it is only read;
+//! * a cursor advances only past changes that were written to standard output.
 //!
 //! Not here: which changes there are (`db::changes`), how an entity is written (`wire`).
 
@@ -19,31 +19,31 @@ use crate::db::{Change, Changes, Commit, Cursor, Db, Position};
 use crate::json::Object;
 use crate::json::odata::{Metadata, entity_text};
 
-/// How often --follow looks for new commits.
+/// The interval at which --follow looks for new commits.
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 
-/// Print what was changed, one commit a line, as JSON: each entity as it is after the commit.
+/// Print changes as JSON, one commit per line: each entity as it is after the commit.
 #[derive(Args)]
 #[command(after_long_help = HELP)]
 pub(super) struct ChangesCommand {
     /// The database; another process may have it open
     db: PathBuf,
-    /// Only commits after this position, which an earlier line names [default: the oldest that is kept]
+    /// Only commits after this position from an earlier line [default: the oldest kept]
     #[arg(long, value_name = "POSITION", conflicts_with = "cursor")]
     since: Option<String>,
-    /// Go on where the cursor of this name stands, and move it behind what was printed
+    /// Continue at the cursor of this name, and advance it past the printed changes
     #[arg(long, value_name = "NAME", conflicts_with = "follow")]
     cursor: Option<String>,
-    /// Only from now on
+    /// Only commits from now on
     #[arg(long, conflicts_with_all = ["since", "cursor"])]
     new: bool,
-    /// Wait for further commits, until it is interrupted
+    /// Wait for further commits, until interrupted
     #[arg(long)]
     follow: bool,
     /// Only changes of this table
     #[arg(long, value_name = "NAME")]
     table: Option<String>,
-    /// Print the position before and behind what is kept, and nothing else
+    /// Print only the positions before and after the kept changes
     #[arg(long, conflicts_with_all = ["since", "cursor", "new", "follow", "table"])]
     positions: bool,
 }
@@ -110,7 +110,7 @@ impl ChangesCommand {
             if !self.follow {
                 return Ok(());
             }
-            // Another process does not tell when it commits.
+            // Another process does not notify this one of its commits.
             pause(LOOK_EVERY);
         }
     }

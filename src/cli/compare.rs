@@ -1,7 +1,8 @@
 //! `compare`: two tables, or all tables of two databases, entity by entity.
 //!
-//! Both are read in key order, each in one state, and joined like two sorted lists: memory does not grow with them.
-//! Timestamps and ETags are left aside; types count, and so does every bit of a number.
+//! Both are read in key order, each at one snapshot, and joined like two sorted lists, so memory
+//! does not grow with them. Timestamps and ETags are ignored; types count, and so does every bit of
+//! a number.
 
 use std::cmp::Ordering;
 use std::path::PathBuf;
@@ -22,7 +23,7 @@ use crate::json::odata::{Metadata, entity_text};
 use crate::model::Entity;
 use crate::table::Table;
 
-/// Tell where two tables, or all tables of two databases, differ.
+/// List the differences between two tables, or all tables of two databases.
 #[derive(Args)]
 #[command(after_long_help = HELP)]
 pub(super) struct Compare {
@@ -33,15 +34,15 @@ pub(super) struct Compare {
     /// Only this table
     #[arg(long)]
     table: Option<String>,
-    /// In the other database the table has this name
+    /// The name of the table in the other database
     #[arg(long, value_name = "TABLE", requires = "table")]
     with: Option<String>,
     #[command(flatten)]
     keys: KeyArgs,
-    /// Print the requests that make the other database like the first, for `exec`
+    /// Print the requests for `exec` that make the other database like the first
     #[arg(long)]
     requests: bool,
-    /// Stop after so many differences
+    /// Stop after this many differences
     #[arg(long, value_name = "N")]
     top: Option<u64>,
 }
@@ -62,7 +63,7 @@ Examples:
   rowstone compare shop shop --table parts --with partscopy
   rowstone compare shop other --requests > catch-up.ndjson; rowstone exec other < catch-up.ndjson";
 
-/// Entities between two steps of the progress.
+/// Entities between two updates of the progress bar.
 const PROGRESS_ROWS: u64 = 1_000;
 
 impl Compare {
@@ -114,18 +115,18 @@ impl Compare {
     }
 }
 
-/// A comparison under way.
+/// A comparison in progress.
 struct Join {
     output: Output,
     progress: Progress,
-    /// Entities of either side.
+    /// Entities of both sides.
     compared: u64,
     differences: u64,
     most: u64,
     requests: bool,
 }
 
-/// What there is on one side, or differs.
+/// A difference between the two sides.
 enum Difference<'e> {
     TableOnlyA,
     TableOnlyB,
@@ -167,7 +168,8 @@ impl Join {
         Ok(())
     }
 
-    /// The entities of a table that the other side lacks: as requests only, for as a difference the table stands for them.
+    /// Reports the entities of a table that the other side lacks. Only for requests: otherwise the
+    /// table counts as a single difference.
     fn missing(&mut self, a: &Table, keys: &KeyArgs) -> Outcome {
         if self.requests {
             for entity in a.scan(keys.range()) {
@@ -207,7 +209,7 @@ impl Difference<'_> {
         }
     }
 
-    /// What makes the second side like the first.
+    /// The request that makes the second side like the first.
     fn put_request(&self, object: &mut Object<'_>, table: &str) {
         let op = match self {
             Difference::TableOnlyA => "create_table",
@@ -231,7 +233,7 @@ impl Difference<'_> {
     }
 }
 
-/// Sorts as the tables do.
+/// The sort key, which orders entities as tables do.
 fn key(entity: &Entity) -> Vec<u8> {
     user_key(TableId::CATALOG, entity.partition_key(), entity.row_key())
 }

@@ -1,10 +1,10 @@
 //! Commands that follow entities from table to table: `copy`, `check-refs`.
 //!
 //! Invariants
-//! * templates and filter are read before a database is created;
-//! * a database is opened once, though both tables may be in it.
+//! * templates and filter are parsed before a database is created;
+//! * a database is opened once, even if it contains both tables.
 //!
-//! Not here: moving files as they are (`moving`), telling tables apart (`compare`).
+//! Not here: moving whole files (`moving`), comparing tables (`compare`).
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -26,10 +26,10 @@ use crate::model::{KeyTemplate, check_table_name};
 use crate::query::Filter;
 use crate::table::Table;
 
-/// Problems that are shown when they go to no file.
+/// The most problems that are printed if there is no file for them.
 const SHOWN_MAX: usize = 10;
 
-/// Copy entities into another table or database, under other keys if need be; or archive them.
+/// Copy entities into another table or database, optionally under other keys; or archive them.
 #[derive(Args)]
 #[command(after_long_help = COPY_HELP)]
 pub(super) struct Copy {
@@ -37,31 +37,32 @@ pub(super) struct Copy {
     db: PathBuf,
     /// The table
     table: String,
-    /// The database that takes them, created if it is missing [default: the same]
+    /// The target database, created if it is missing [default: the same]
     #[arg(long, value_name = "DB", required_unless_present = "into")]
     to: Option<PathBuf>,
-    /// The table that takes them, created if it is missing [default: of the same name]
+    /// The target table, created if it is missing [default: the same name]
     #[arg(long, value_name = "TABLE")]
     into: Option<String>,
-    /// Only entities like this; all of them by default
+    /// Only entities that match this filter; all of them by default
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     filter: String,
     /// Properties to copy, separated by commas; all by default
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     select: Option<Vec<String>>,
-    /// PartitionKey of a copy, properties in braces: '{carrier}-{origin}' [default: the entity's]
+    /// PartitionKey of a copy, with properties in braces: '{carrier}-{origin}' [default: the
+    /// entity's]
     #[arg(long, value_name = "TEMPLATE")]
     partition_key: Option<String>,
-    /// RowKey of a copy, properties in braces [default: the entity's]
+    /// RowKey of a copy, with properties in braces [default: the entity's]
     #[arg(long, value_name = "TEMPLATE")]
     row_key: Option<String>,
-    /// Replace what is there under a key with other properties, instead of reporting it
+    /// Replace existing entities that differ, instead of reporting them
     #[arg(long)]
     replace: bool,
-    /// Then delete each entity whose copy is durable, if nobody wrote it since it was read
+    /// Delete each entity whose copy is durable, unless it changed since it was read
     #[arg(long)]
     then_delete: bool,
-    /// Where entities that were not copied, or not deleted, are reported, a line of JSON each
+    /// Report entities that were not copied or not deleted, one JSON object per line
     #[arg(long, value_name = "FILE")]
     rejects: Option<PathBuf>,
     /// How to print the summary
@@ -85,30 +86,30 @@ Examples:
   rowstone copy flights Flights --to archive --filter \"month lt 7\" --then-delete
   rowstone copy flights Flights --into Late --filter \"dep_delay gt 600\" --select dest,dep_delay";
 
-/// Find entities that point to missing ones.
+/// Find entities that refer to missing ones.
 #[derive(Args)]
 #[command(after_long_help = REFS_HELP)]
 pub(super) struct CheckRefs {
     /// The database
     db: PathBuf,
-    /// The table of the entities that point
+    /// The table of the referring entities
     table: String,
-    /// The table that they point into
+    /// The table that they refer to
     #[arg(long, value_name = "TABLE")]
     into: String,
     /// The database of that table [default: the same]
     #[arg(long, value_name = "DB")]
     to: Option<PathBuf>,
-    /// PartitionKey of what an entity points to, properties in braces
+    /// PartitionKey of the referenced entity, with properties in braces
     #[arg(long, value_name = "TEMPLATE")]
     partition_key: String,
-    /// RowKey of it, properties in braces
+    /// RowKey of the referenced entity, with properties in braces
     #[arg(long, value_name = "TEMPLATE")]
     row_key: String,
-    /// Only entities like this; all of them by default
+    /// Only entities that match this filter; all of them by default
     #[arg(long, value_name = "TEXT", default_value = "", hide_default_value = true)]
     filter: String,
-    /// Show at most so many missing ones, those with the most entities that point to them
+    /// Show at most this many missing ones, those with the most references first
     #[arg(long, value_name = "N", default_value_t = 10)]
     top: usize,
     /// How to print the result
@@ -126,7 +127,7 @@ Examples:
   rowstone check-refs flights Flights --into Planes --partition-key all --row-key '{tailnum}'
   rowstone check-refs flights Flights --into Airports --partition-key all --row-key '{dest}' --top 100";
 
-/// The filter, or the place of its error.
+/// Parses the filter; an error includes its position.
 pub(super) fn read_filter(text: &str) -> Outcome<Filter> {
     Filter::parse_placed(text).map_err(|(error, at)| Failure::Filter {
         error,
@@ -164,7 +165,7 @@ impl Copy {
             job = job.on_problem(move |problem| {
                 if let Ok(mut file) = file.lock() {
                     let line = json::object(|object| put_problem(object, problem));
-                    // The flush at the end reports an error.
+                    // An error is reported by the final flush.
                     drop(writeln!(file, "{line}"));
                 }
             });
@@ -188,7 +189,7 @@ impl Copy {
         self.into.as_ref().unwrap_or(&self.table)
     }
 
-    /// What can be wrong before there is a database that takes the copies.
+    /// Checks all arguments that can be checked before the target database is created.
     fn check(&self) -> Outcome {
         let templates = [&self.partition_key, &self.row_key].into_iter().flatten();
         templates.into_iter().try_for_each(|text| KeyTemplate::parse(text).map(drop))?;
@@ -228,7 +229,7 @@ impl Copy {
     }
 }
 
-/// Says what is wrong with the first few, on standard error.
+/// Prints the first problems on standard error.
 fn show_problems(summary: &CopySummary) {
     for problem in summary.problems.iter().take(SHOWN_MAX) {
         let (pk, rk) = &problem.source;
@@ -238,7 +239,7 @@ fn show_problems(summary: &CopySummary) {
         };
         let (kind, message) = (problem.kind.as_str(), &problem.message);
         let line = format!("{kind}: '{pk}' '{rk}'{target}: {message}");
-        // Keys that are refused may hold anything.
+        // Refused keys may contain any character.
         eprint_line(&without_control(&line));
     }
     if summary.problem_count() > SHOWN_MAX as u64 {
@@ -257,7 +258,7 @@ fn put_problem(object: &mut Object<'_>, problem: &CopyProblem) {
     object.text("message", &problem.message);
 }
 
-/// Counts by their names, those that are zero left out of what people see.
+/// Writes named counts; tables omit those that are zero.
 fn write_fields(
     output: &mut Output,
     fields: &[(&'static str, u64)],

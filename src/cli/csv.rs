@@ -1,52 +1,53 @@
-//! Comma-separated values, RFC 4180: rows in with their line numbers, rows out.
+//! Comma-separated values, RFC 4180: reads rows with their line numbers, writes rows.
 //!
-//! The reader is lean because an import reads everything twice, and strict where guessing would lose data:
-//! a stray quote or one that never closes is a malformed row with a line number, and reading goes on.
-//! It is our own because the `csv` crate takes `"a"b` for `ab`, and an unclosed quote with all that follows it
-//! for one row, both without a word.
+//! The reader is lean because an import reads everything twice. It is strict where guessing would
+//! lose data: a stray quote or an unclosed one is a malformed row with a line number, and reading
+//! continues after it. The `csv` crate is not used because it silently reads `"a"b` as `ab`, and an
+//! unclosed quote with the rest of the input as one row.
 //!
 //! Invariants
 //! * a row is at most [`ROW_BYTES_MAX`] long, so memory is bounded whatever the input;
-//! * fields are given as raw bytes; a quoted field without its quotes, doubled ones made single.
+//! * fields are returned as raw bytes; a quoted field without its quotes, with doubled quotes made
+//!   single.
 
 use std::io::{self, Read};
 
 use super::window::Window;
 
-/// Ample for an entity of 1 MiB in any spelling.
+/// Enough for an entity of 1 MiB, however it is written.
 pub(super) const ROW_BYTES_MAX: usize = 8 << 20;
 
 /// Reads rows.
 pub(super) struct CsvReader<R> {
     window: Window<R>,
     delimiter: u8,
-    /// The line that the window begins with.
+    /// The line number at the start of the window.
     line: u64,
-    /// What the last row took of the window.
+    /// The bytes of the window that the last row used.
     taken: usize,
     fields: Vec<Field>,
 }
 
-/// One row: where it began and what it holds.
+/// One row: its line number and its fields.
 pub(super) struct Row<'a> {
     /// The line that the row begins on; the first is 1.
     pub(super) line: u64,
-    /// What is wrong with it; then the fields mean nothing.
+    /// The reason why the row is malformed; the fields are meaningless then.
     pub(super) problem: Option<&'static str>,
     bytes: &'a [u8],
     fields: &'a [Field],
 }
 
-/// Where a field lies in its row.
+/// The position of a field in its row.
 #[derive(Clone, Copy)]
 struct Field {
     start: usize,
     end: usize,
-    /// A quoted field with doubled quotes inside.
+    /// A quoted field that contains doubled quotes.
     doubled: bool,
 }
 
-/// What a scan of the window came to.
+/// The result of scanning the window.
 enum Scan {
     Row {
         taken: usize,
@@ -82,7 +83,8 @@ impl<R: Read> CsvReader<R> {
         }
     }
 
-    /// Scans one row, reading on as needed. Gives the line it began on, and what is wrong with it.
+    /// Scans one row, reading more input as needed. Returns its first line number, and the problem
+    /// if it is malformed.
     fn scan(&mut self) -> io::Result<(u64, Option<&'static str>)> {
         let line = self.line;
         loop {
@@ -101,7 +103,8 @@ impl<R: Read> CsvReader<R> {
                 Scan::Cut { quoted } => {
                     let problem =
                         if quoted { "a quote is never closed" } else { "the row is too long" };
-                    // The row ends where it began, so that one stray quote costs one line.
+                    // The row ends at the end of its first line, so that one stray quote costs one
+                    // line.
                     self.window.skip_line()?;
                     self.line += 1;
                     self.fields.clear();
@@ -111,7 +114,7 @@ impl<R: Read> CsvReader<R> {
         }
     }
 
-    /// Makes doubled quotes single, in place.
+    /// Replaces doubled quotes by single ones, in place.
     fn undouble(&mut self) {
         let bytes = self.window.bytes_mut();
         for field in self.fields.iter_mut().filter(|field| field.doubled) {
@@ -132,7 +135,7 @@ impl<'a> Row<'a> {
         self.fields.len()
     }
 
-    /// The bytes of field `i`; none if there is no such field.
+    /// The bytes of field `i`; empty if there is no such field.
     #[inline]
     pub(super) fn field(&self, i: usize) -> &'a [u8] {
         self.fields.get(i).and_then(|f| self.bytes.get(f.start..f.end)).unwrap_or_default()
@@ -144,13 +147,13 @@ impl<'a> Row<'a> {
 }
 
 impl Field {
-    /// Empty, and not because it says `""`.
+    /// Empty, and not written as `""`.
     fn is_plain_empty(&self) -> bool {
         self.start == self.end && self.start == 0
     }
 }
 
-/// Scans the row that `bytes` begins with; `last` if nothing follows them.
+/// Scans the row at the start of `bytes`; `last` if these are the end of the input.
 fn scan_row(bytes: &[u8], delimiter: u8, last: bool, fields: &mut Vec<Field>) -> Scan {
     let mut at = 0;
     let mut lines = 1;
@@ -187,8 +190,8 @@ fn scan_row(bytes: &[u8], delimiter: u8, last: bool, fields: &mut Vec<Field>) ->
     }
 }
 
-/// Scans the quoted text that begins at `field.start`, sets the field, and gives the place after its closing quote;
-/// `None` if the bytes end before that is known.
+/// Scans the quoted text that begins at `field.start`, sets the field, and returns the position
+/// after its closing quote; `None` if `bytes` ends before that is known.
 fn scan_quoted(bytes: &[u8], last: bool, field: &mut Field, lines: &mut u64) -> Option<usize> {
     field.start += 1;
     let mut at = field.start;
@@ -230,7 +233,7 @@ pub(crate) fn put_row(
     out.push(b'\n');
 }
 
-/// Appends a field, quoted where it must be.
+/// Appends a field, quoted if necessary.
 fn put_field(out: &mut Vec<u8>, field: &[u8], delimiter: u8) {
     let special = |&byte: &u8| byte == delimiter || matches!(byte, b'"' | b'\n' | b'\r');
     if !field.iter().any(special) {

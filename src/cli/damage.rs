@@ -17,7 +17,7 @@ use crate::error::Error;
 use crate::json::odata::{Metadata, entity_text};
 use crate::json::{self, Object};
 
-/// Replace damaged table files by sound copies from a backup.
+/// Replace damaged table files by intact copies from a backup.
 #[derive(Args)]
 #[command(
     after_long_help = "Reads every table file. For each that is damaged or missing it looks in the directory \
@@ -31,7 +31,7 @@ use crate::json::{self, Object};
 pub(super) struct Heal {
     /// The database
     db: PathBuf,
-    /// A checkpoint, a backup, or any directory that holds table files
+    /// A checkpoint, a backup, or any directory that contains table files
     #[arg(long, value_name = "BACKUP")]
     from: PathBuf,
     /// Only this file
@@ -95,7 +95,7 @@ fn put_outcome(object: &mut Object<'_>, outcome: &FileOutcome) {
     }
 }
 
-/// Build a new database of what can be proven of a damaged one.
+/// Build a new database from the rows of a damaged one that can be proven.
 #[derive(Args)]
 #[command(
     after_long_help = "SOURCE is only read, and must not be open; TARGET must be missing or empty. Entities keep their \
@@ -112,9 +112,9 @@ fn put_outcome(object: &mut Object<'_>, outcome: &FileOutcome) {
 pub(super) struct Repair {
     /// The damaged database
     source: PathBuf,
-    /// The directory of the new one
+    /// The directory of the new database
     target: PathBuf,
-    /// Take suspect rows, too: the newest version that is left
+    /// Include suspect rows too: the newest remaining version
     #[arg(long)]
     keep_suspect: bool,
     /// How to print the report
@@ -122,7 +122,7 @@ pub(super) struct Repair {
     format: Format,
 }
 
-/// Write every entity that can be read in a damaged database as NDJSON.
+/// Write every readable entity of a damaged database as NDJSON.
 #[derive(Args)]
 #[command(
     after_long_help = "One line for each version: its table, keys, Seq (the Timestamp in ticks), the file it was found \
@@ -144,7 +144,7 @@ pub(super) struct Salvage {
     /// The file to write; standard output by default
     #[arg(long, short)]
     out: Option<PathBuf>,
-    /// Only versions that are worth this
+    /// Only versions in these states
     #[arg(long, value_delimiter = ',', value_name = "STATE")]
     only: Vec<String>,
 }
@@ -268,7 +268,7 @@ impl Salvage {
             return Err(Failure::Usage(format!("{other} is no state: {states}")));
         }
         self.check_out()?;
-        // The file of an earlier run stays if there is nothing to put in its place.
+        // The file of an earlier run is kept if nothing is found.
         let mut output = None;
         let mut written = Ok(());
         let found = |found: Salvaged| {
@@ -298,7 +298,7 @@ impl Salvage {
         if problems.is_empty() { Ok(()) } else { Err(Failure::Problems) }
     }
 
-    /// What is damaged is not written over.
+    /// Refuses to overwrite the damaged database.
     fn check_out(&self) -> Outcome {
         let Some(dir) = self.out.as_deref().and_then(Path::parent) else { return Ok(()) };
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
@@ -310,7 +310,7 @@ impl Salvage {
         Err(Failure::Usage(problem.into()))
     }
 
-    /// The output, opened at its first use.
+    /// The output, opened on first use.
     fn output<'o>(&self, output: &'o mut Option<Output>) -> Outcome<&'o mut Output> {
         Ok(match output {
             Some(output) => output,

@@ -1,4 +1,4 @@
-//! Commands about entities: `put`, `get`, `delete`, `scan`.
+//! Commands for entities: `put`, `get`, `delete`, `scan`.
 
 use std::io::{Read, Write};
 use std::path::PathBuf;
@@ -16,7 +16,7 @@ use crate::json::odata;
 use crate::options::Durability;
 use crate::table::Operation;
 
-/// Ample for an entity of 1 MiB in any spelling.
+/// Enough for an entity of 1 MiB, however it is written.
 const ENTITY_TEXT_MAX: u64 = 16 << 20;
 
 /// Write one entity, given as JSON. Prints its new etag.
@@ -27,9 +27,9 @@ pub(super) struct Put {
     db: PathBuf,
     /// The table, created if it is missing
     table: String,
-    /// The entity as the Table service writes it, or - to read it from standard input
+    /// The entity as JSON of the Table service, or - to read it from standard input
     entity: String,
-    /// What may be there already
+    /// How to treat an existing entity
     #[arg(long, value_enum, default_value_t = PutMode::Upsert)]
     mode: PutMode,
     /// Only if the entity still has this etag (with --mode replace or merge)
@@ -50,14 +50,14 @@ Examples:
   rowstone put shop parts '{\"PartitionKey\":\"bolts\",\"RowKey\":\"m4x20\",\"Price\":0.12}'
   rowstone put shop parts - --mode insert < bolt.json";
 
-/// How a write treats what is there.
+/// How a write treats an existing entity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum PutMode {
     /// Must be new
     Insert,
-    /// Must exist, all properties are replaced
+    /// Must exist; all properties are replaced
     Replace,
-    /// Must exist, other properties are kept
+    /// Must exist; other properties are kept
     Merge,
     /// Insert or replace
     Upsert,
@@ -86,7 +86,7 @@ pub(super) struct Get {
     format: Format,
 }
 
-/// Delete one entity, or all of a partition or another span of keys at once.
+/// Delete one entity, or a partition or another range of keys in one commit.
 #[derive(Args)]
 #[command(after_long_help = "Examples:\n  rowstone delete shop parts bolts m4x20\n  \
     rowstone delete plant readings --partition sensor-7 --to 2026-01-01\n\n\
@@ -124,7 +124,7 @@ pub(super) struct Scan {
     table: String,
     #[command(flatten)]
     keys: KeyArgs,
-    /// At most so many entities
+    /// At most this many entities
     #[arg(long)]
     top: Option<usize>,
     /// Properties to print, separated by commas; all by default

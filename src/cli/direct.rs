@@ -1,6 +1,6 @@
-//! The commands that take bytes from elsewhere, without files, threads and a terminal: for the fuzz targets.
+//! Commands that read untrusted bytes, without files, threads and a terminal: for the fuzz targets.
 //!
-//! Invariant: everything between the bytes and the database is the command's own code.
+//! Invariant: all code between the bytes and the database is that of the commands.
 
 use std::io::{self, Read};
 
@@ -10,7 +10,7 @@ use super::exec::serve;
 pub(crate) use super::import::direct::{Given, Loaded, csv, export, ndjson};
 use crate::db::Db;
 
-/// A row of CSV: its line, what is wrong with it, its fields.
+/// A row of CSV: its line number, its problem if malformed, its fields.
 pub(crate) type Row = (u64, Option<&'static str>, Vec<Vec<u8>>);
 
 /// The responses to all of `requests`.
@@ -37,7 +37,7 @@ pub(crate) fn csv_rows(bytes: &[u8], delimiter: u8, step: usize) -> Vec<Row> {
     }
 }
 
-/// Hands out a few bytes at a time.
+/// Returns a few bytes per read.
 struct Steps<'a> {
     bytes: &'a [u8],
     step: usize,

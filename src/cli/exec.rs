@@ -1,10 +1,11 @@
-//! `exec`: requests from standard input, one a line, each answered before the next is carried out.
+//! `exec`: requests from standard input, one per line, each answered before the next is carried
+//! out.
 //!
 //! Invariants
 //! * every line gets one response, in order, flushed before the next line is read;
-//! * memory is bounded by the longest line admitted, one page of entities, and one result for each partition where
-//!   that is asked for;
-//! * no request ends the process, only the end of input or of output does.
+//! * memory is bounded by the longest allowed line, one page of entities, and one result per
+//!   partition if requested;
+//! * no request ends the process; only the end of input or of output does.
 //!
 //! Not here: the form of requests and responses (`wire::exec`).
 
@@ -23,19 +24,19 @@ use crate::options::{IoMode, Options};
 use crate::query::{Filter, Page};
 use crate::table::{EntityGroup, Operation, Table};
 
-/// The longest line that is read: ample for the largest group, however its text is escaped.
+/// The longest line that is read: enough for the largest group, however its text is escaped.
 const LINE_BYTES_MAX: usize = 16 << 20;
 
-/// Carry out JSON requests, one a line, and answer each with a line of JSON.
+/// Carry out JSON requests, one per line, and answer each with a line of JSON.
 #[derive(Args)]
 #[command(after_long_help = EXEC_HELP)]
 pub(super) struct Exec {
     /// The database: a directory, created if it is missing or empty
     db: PathBuf,
-    /// How the files of tables are read [default: mapped where addresses have 64 bits]
+    /// How table files are read [default: mapped on 64-bit systems]
     #[arg(long, value_enum)]
     io: Option<IoMode>,
-    /// What a memtable may take before it is flushed [default: 64 MiB]
+    /// Bytes of a memtable at which it is flushed [default: 64 MiB]
     #[arg(long, value_name = "BYTES")]
     memtable_bytes: Option<usize>,
     #[command(flatten)]

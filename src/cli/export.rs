@@ -19,10 +19,10 @@ pub(super) struct Export {
     db: PathBuf,
     /// The table
     table: String,
-    /// One JSON object a line with all types, or columns
+    /// One JSON object per line with all types, or columns
     #[arg(long, value_enum, default_value_t = ExportFormat::Ndjson)]
     format: ExportFormat,
-    /// Leave the types out of the JSON
+    /// Omit the types from the JSON
     #[arg(long)]
     no_metadata: bool,
     /// The file to write; standard output by default
@@ -41,7 +41,7 @@ Examples:
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 enum ExportFormat {
-    /// One JSON object a line
+    /// One JSON object per line
     Ndjson,
     /// Comma-separated values with a header
     Csv,

@@ -1,16 +1,16 @@
-//! How a command ends when it does not succeed: exit status, message, and what to do next.
+//! Failures of commands: exit status, message, and advice.
 
 use std::io;
 use std::process::ExitCode;
 
 use crate::error::{Error, ErrorKind};
 
-/// Why a command did not succeed.
+/// The reason why a command failed.
 #[derive(Debug)]
 pub(super) enum Failure {
-    /// The arguments make no sense together, or not with the input.
+    /// The arguments are inconsistent, or do not match the input.
     Usage(String),
-    /// The text of a filter, and the index of the character that the error points at.
+    /// The text of a filter, and the index of the erroneous character.
     Filter { error: Error, text: String, at: Option<usize> },
     /// The database cannot be opened.
     Open(Error),
@@ -18,21 +18,21 @@ pub(super) enum Failure {
     Operation(Error),
     /// Something outside of the database failed: a file to read or write.
     Other(String),
-    /// Verification found problems, which are printed already.
+    /// Verification found problems, which have been printed.
     Problems,
-    /// Rows were rejected, which are reported already.
+    /// Rows were rejected and have been reported.
     Rejected,
-    /// Nobody reads the output any more: the reader has seen enough.
+    /// The reader of the output has closed it.
     Closed,
 }
 
-/// Characters of a filter that are shown in front of an error in it, and behind.
+/// Characters of a filter that are shown before an error in it, and after.
 const POINTER_CHARS: usize = 36;
 
 /// The result of a command.
 pub(super) type Outcome<T = ()> = Result<T, Failure>;
 
-/// Prints what went wrong on standard error, and gives the exit status.
+/// Prints the failure on standard error, and returns the exit status.
 pub(super) fn exit_code(outcome: Outcome) -> ExitCode {
     let (status, text) = outcome.err().map_or((0, None), |failure| failure.message());
     text.iter().for_each(|text| eprint_line(text));
@@ -75,7 +75,7 @@ impl From<Error> for Failure {
     }
 }
 
-/// Prints a line on standard error; when that is closed there is nobody left to tell.
+/// Prints a line on standard error; a closed standard error is ignored.
 pub(super) fn eprint_line(text: &str) {
     use io::Write;
     drop(writeln!(io::stderr(), "{text}"));
@@ -90,7 +90,7 @@ fn with_advice(error: &Error) -> String {
     format!("{}{code}{next}", error.chain())
 }
 
-/// The part of `text` around the character `at`, and a mark below that.
+/// The part of `text` around the character `at`, with a mark below it.
 fn pointer(text: &str, at: usize) -> String {
     let from = at.saturating_sub(POINTER_CHARS);
     let shown = text.chars().skip(from).take(2 * POINTER_CHARS);
@@ -98,7 +98,7 @@ fn pointer(text: &str, at: usize) -> String {
     format!("\n  {shown}\n  {}^", " ".repeat(at - from))
 }
 
-/// What to do next, where there is something to do.
+/// Advice for the user, if there is any.
 fn advice(error: &Error) -> Option<&'static str> {
     Some(match (error.kind(), error.code()) {
         (_, "NotImplemented") => {
@@ -155,12 +155,13 @@ fn advice(error: &Error) -> Option<&'static str> {
     })
 }
 
-/// Whether a directory of backups is damaged, and no database.
+/// Whether the damage is in a directory of backups, not in a database.
 fn is_of_backup(error: &Error) -> bool {
     error.corruption().is_some_and(|c| matches!(c.structure, "stored file" | "generation"))
 }
 
-/// Whether a log, the manifest or CURRENT is damaged: the database does not open then, and copies of table files help nobody.
+/// Whether a log, the manifest or CURRENT is damaged. Then the database does not open, and copies
+/// of table files do not help.
 fn is_of_no_table(error: &Error) -> bool {
     let file = error.corruption().and_then(|c| c.file.file_name()?.to_str());
     file.is_some_and(|name| {

@@ -1,6 +1,7 @@
-//! The user's files: input, reports, and the spool between two readings of an input that can be read once.
+//! The user's files: input, reports, and the spool for inputs that can be read only once but are
+//! needed twice.
 //!
-//! The one module of the binary that opens files; the database is reached through the library alone.
+//! The only module of the binary that opens files; databases are accessed only through the library.
 
 use std::fs::File;
 use std::io::{self, BufWriter, Cursor, Read, Seek, Write};
@@ -10,28 +11,28 @@ use flate2::read::MultiGzDecoder;
 
 use super::failure::{Failure, Outcome};
 
-/// The name that stands for standard input.
+/// The name of standard input.
 pub(super) const STANDARD_INPUT: &str = "-";
 const GZIP_MAGIC: [u8; 2] = [0x1f, 0x8b];
 const BYTE_ORDER_MARK: [u8; 3] = [0xef, 0xbb, 0xbf];
-/// How much of an input is looked at to find out what it is.
+/// Bytes of an input that are examined to detect its format.
 const HEAD_BYTES: usize = 4096;
 
 /// An input: decompressed if it is gzip, whatever its name, and without a byte order mark.
 pub(super) struct Input {
-    /// All of it, its head included.
+    /// The whole input, including its head.
     pub(super) reader: Box<dyn Read + Send>,
-    /// What it begins with.
+    /// The first bytes.
     pub(super) head: Vec<u8>,
-    /// Opening it again gives the same bytes, at no cost of decompression.
+    /// Opening it again returns the same bytes, without decompression.
     pub(super) repeatable: bool,
 }
 
-/// A temporary file without a name, which the system removes with its handle.
+/// An unnamed temporary file, which the system removes when its handle is closed.
 #[derive(Debug)]
 pub(super) struct Spool(File);
 
-/// True if both paths lead to the same thing.
+/// True if both paths name the same file or directory.
 pub(super) fn is_same(a: &Path, b: &Path) -> bool {
     a == b || matches!((a.canonicalize(), b.canonicalize()), (Ok(a), Ok(b)) if a == b)
 }
@@ -63,7 +64,7 @@ pub(super) fn open_input(path: &str) -> Outcome<Input> {
     Ok(Input { reader, head, repeatable: is_file && !packed })
 }
 
-/// Creates a file of output, replacing one of that name.
+/// Creates an output file, replacing an existing one.
 #[expect(clippy::disallowed_methods, reason = "a file of the user's, not of a database")]
 pub(super) fn create_output(path: &Path) -> Outcome<BufWriter<File>> {
     let failed = |error| Failure::Other(format!("cannot write {}: {error}", path.display()));
@@ -96,7 +97,7 @@ impl Spool {
         self.0.write_all(bytes).map_err(named)
     }
 
-    /// Everything written, from the start.
+    /// The whole content, from the start.
     pub(super) fn rewind(mut self) -> io::Result<Spool> {
         self.0.rewind()?;
         Ok(self)

@@ -1,7 +1,7 @@
-//! The latencies of operations in bounded memory: a histogram of nanoseconds.
+//! A histogram of latencies in nanoseconds, in bounded memory.
 //!
 //! Invariants
-//! * a latency is known to a 64th of itself; count, sum and maximum are exact;
+//! * latencies are rounded by at most a 64th; count, sum and maximum are exact;
 //! * the sum of two histograms is the histogram of both.
 
 use std::time::Duration;
@@ -16,7 +16,7 @@ pub(super) struct Histogram {
     max: u64,
 }
 
-/// A row of a listing: latencies from `from` to below `to`.
+/// A row of a listing: latencies of at least `from` and below `to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bucket {
     pub(super) from: u64,
@@ -50,22 +50,23 @@ impl Histogram {
         self.counts.len()
     }
 
-    /// Nanoseconds of the longest.
+    /// The longest latency in nanoseconds.
     pub(super) fn max(&self) -> u64 {
         self.max
     }
 
-    /// Nanoseconds on average; 0 without operations.
+    /// The average in nanoseconds; 0 without operations.
     pub(super) fn mean(&self) -> u64 {
         self.sum.checked_div(u128::from(self.count())).unwrap_or(0) as u64
     }
 
-    /// Nanoseconds within which `percent` of the operations ended, rounded up by at most a 64th; 0 without operations.
+    /// The nanoseconds within which `percent` of the operations ended, rounded up by at most a
+    /// 64th; 0 without operations.
     pub(super) fn percentile(&self, percent: f64) -> u64 {
         self.counts.value_at_percentile(percent).min(self.max)
     }
 
-    /// The rows that are not empty, ascending; four rows cover a doubling.
+    /// The rows that are not empty, ascending; four rows span a factor of two.
     pub(super) fn listing(&self) -> Vec<Bucket> {
         let mut rows: Vec<Bucket> = Vec::new();
         for found in self.counts.iter_recorded() {

@@ -1,6 +1,6 @@
-//! `inspect`: one file of a database, for people or as a JSON object a line.
+//! `inspect`: one file of a database, as text or as one JSON object per line.
 //!
-//! Not here: reading and understanding it (`db::inspect`).
+//! Not here: reading and parsing the file (`db::inspect`).
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -13,19 +13,19 @@ use crate::db::{InspectOptions, InspectedPart, InspectedValue, inspect};
 use crate::error::Error;
 use crate::fs::DiskFs;
 
-/// Look into one file of a database: an SST, a log, a manifest, or CURRENT; or a generation of a backup.
+/// Show the content of a file: an SST, a log, a manifest, CURRENT, or a generation of a backup.
 #[derive(Args)]
 #[command(after_long_help = HELP)]
 pub(super) struct Inspect {
     /// The file
     file: PathBuf,
-    /// Only this block of rows of an SST, or record of a log, counted from 0, with all that is in it
+    /// Only this block of rows of an SST, or record of a log, counted from 0, in full
     #[arg(long, value_name = "N")]
     block: Option<u64>,
-    /// Of the block, only this row, counted from 0: its bytes in hex, and what they mean
+    /// Of the block, only this row, counted from 0: its bytes in hex and their meaning
     #[arg(long, value_name = "N", requires = "block")]
     row: Option<u64>,
-    /// Print a JSON object a line
+    /// Print JSON, one object per line
     #[arg(long)]
     json: bool,
 }
@@ -53,7 +53,7 @@ impl Inspect {
             if written.is_ok() {
                 written = self.write(&mut output, &part);
             }
-            // Nobody reads on, or the disk is full: said below.
+            // The reader is gone, or the disk is full: reported below.
             let stop = |_| Error::io("write the output", std::io::ErrorKind::Other.into());
             written.as_ref().copied().map_err(stop)
         });

@@ -1,4 +1,4 @@
-//! Commands about the whole database: `verify`, `checkpoint`.
+//! Commands for the whole database: `verify`, `checkpoint`.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -11,7 +11,7 @@ use super::output::{Format, print, write_counters, write_problems};
 use super::progress::Progress;
 use crate::json::exec::Response;
 
-/// Read everything and check it: every checksum, order and reference.
+/// Read and check everything: every checksum, order and reference.
 #[derive(Args)]
 #[command(
     after_long_help = "Files are read as they are on disk now: checksums, order, indexes, counts and bounds of \
@@ -27,7 +27,7 @@ pub(super) struct Verify {
     format: Format,
 }
 
-/// Copy the database as it is now to a new directory, where it can be opened.
+/// Copy the current state of the database to a new directory, where it can be opened.
 #[derive(Args)]
 #[command(
     after_long_help = "One moment of all tables, while they are in use. Table files are linked where \
@@ -57,7 +57,7 @@ impl Verify {
                 write_problems(output, &report.problems)
             }
         })?;
-        // A close that fails matters less than what was found.
+        // The problems found matter more than a failed close.
         let closed = db.close();
         if !report.problems.is_empty() {
             return Err(Failure::Problems);

@@ -1,14 +1,15 @@
 //! The binary: arguments, progress, tables for people, JSON for programs.
 //!
 //! `open` opens the database that a command is given. One file per group of commands: `advise`,
-//! `backup`, `bench`, `catalog` (tables), `changes`, `compare`, `copy` (and `check-refs`), `damage`,
-//! `data` (entities), `exec`, `import`, `inspect`, `export`, `maintain`, `moving`, `partitions`,
-//! `pressure` and `stress` (both `stress`), `query`, `service` (`serve` and `sas`), `sim`, `stats`,
-//! `wear`.
+//! `backup`, `bench`, `catalog` (tables), `changes`, `compare`, `copy` (and `check-refs`),
+//! `damage`, `data` (entities), `exec`, `import`, `inspect`, `export`, `maintain`, `moving`,
+//! `partitions`, `pressure` and `stress` (both `stress`), `query`, `service` (`serve` and `sas`),
+//! `sim`, `stats`, `wear`.
 //!
-//! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows were rejected.
+//! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows
+//! were rejected.
 //!
-//! Not here: JSON (`json`), everything that a database does (`db` and below).
+//! Not here: JSON (`json`), the implementation of databases (`db` and below).
 
 mod advise;
 mod backup;
@@ -141,17 +142,17 @@ commands! {
     Bench(Box<bench::Bench>),
 }
 
-/// Press one partition as an application would at its peak; with the feature sim also: kill this program again and
-/// again, and compare what it kept with a model.
+/// Stress one partition at an application's peak rate. With the feature sim also: kill this program
+/// repeatedly, and compare the data that it kept with a model.
 #[derive(Args)]
 #[command(after_long_help = stress_help())]
 struct Stress {
-    /// A directory that is missing or empty; it is kept
+    /// A directory that is missing or empty; it is not removed
     dir: PathBuf,
-    /// What a write survives [default: sync with --partition, else another one at each start]
+    /// What a write survives [default: sync with --partition, else random at each start]
     #[arg(long, value_enum)]
     durability: Option<Durability>,
-    /// Print JSON, one object a test or scenario
+    /// Print JSON, one object per test or scenario
     #[arg(long)]
     json: bool,
     #[command(flatten)]
@@ -182,7 +183,7 @@ impl Stress {
     }
 }
 
-/// Runs the command that the process was started with.
+/// Runs the command in the arguments of the process.
 pub fn run() -> ExitCode {
     Arguments::parse().command.run()
 }

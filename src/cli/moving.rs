@@ -1,6 +1,6 @@
 //! Commands that move a range of keys: `gate`, `export-range`, `import-range`.
 //!
-//! Not here: comparing what arrived (`compare`).
+//! Not here: comparing the result (`compare`).
 
 use std::io::{self, Write};
 use std::ops::Bound;
@@ -17,19 +17,19 @@ use crate::json;
 use crate::query::KeyRange;
 use crate::table::GateMode;
 
-/// Which keys; all of the table if nothing is said.
+/// A range of keys; the whole table by default.
 #[derive(Args, Clone, Debug, Default)]
 pub(super) struct KeyArgs {
     /// Only this partition
     #[arg(long, value_name = "PARTITION_KEY", conflicts_with_all = ["from_partition", "to_partition"])]
     partition: Option<String>,
-    /// Of the partition, only RowKeys from here on
+    /// Within the partition, only RowKeys from this one on
     #[arg(long, value_name = "ROW_KEY", requires = "partition")]
     from: Option<String>,
-    /// Of the partition, only RowKeys before this one
+    /// Within the partition, only RowKeys before this one
     #[arg(long, value_name = "ROW_KEY", requires = "partition")]
     to: Option<String>,
-    /// Only partitions from here on
+    /// Only partitions from this one on
     #[arg(long, value_name = "PARTITION_KEY")]
     from_partition: Option<String>,
     /// Only partitions before this one
@@ -37,7 +37,7 @@ pub(super) struct KeyArgs {
     to_partition: Option<String>,
 }
 
-/// Hold writes, or writes and reads, of a range of keys back, durably.
+/// Block writes, or writes and reads, of a range of keys, durably.
 #[derive(Args)]
 #[command(after_long_help = GATE_HELP)]
 pub(super) struct Gate {
@@ -62,13 +62,13 @@ enum GateCommand {
         db: PathBuf,
         /// The table
         table: String,
-        /// What is held back
+        /// Which operations to block
         #[arg(long, value_enum, default_value_t = GateMode::ReadOnly)]
         mode: GateMode,
         #[command(flatten)]
         keys: KeyArgs,
     },
-    /// Open a gate again
+    /// Reopen a gate
     Lift {
         /// The database
         db: PathBuf,
@@ -109,15 +109,15 @@ whole procedure.
 Example:
   rowstone export-range shop parts moving --from-partition m --to-partition n";
 
-/// Take a database made by export-range, or any other, into a table, with ETags and Timestamps.
+/// Load a database made by export-range, or any other, into a table, with ETags and Timestamps.
 #[derive(Args)]
 #[command(after_long_help = IMPORT_HELP)]
 pub(super) struct ImportRange {
-    /// The database that takes the entities, created if it is missing
+    /// The target database, created if it is missing
     db: PathBuf,
     /// The table, created if it is missing
     table: String,
-    /// The database that has them
+    /// The source database
     source: PathBuf,
 }
 
@@ -129,7 +129,7 @@ Example:
   rowstone import-range other parts moving";
 
 impl KeyArgs {
-    /// The arguments that say which keys.
+    /// The arguments that select keys.
     pub(super) const NAMES: [&str; 3] = ["partition", "from_partition", "to_partition"];
 
     /// True if any of them was given.

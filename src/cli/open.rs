@@ -1,4 +1,4 @@
-//! Opening databases: the options that commands share, and whether a database may be created.
+//! Opening databases: common options, and whether a database may be created.
 
 use std::path::Path;
 use std::time::Duration;
@@ -11,6 +11,17 @@ use crate::error::ErrorKind;
 use crate::options::{Durability, OnFull, Options};
 use crate::sync::{Condvar, Mutex};
 
+/// What a write survives after it is acknowledged.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub(super) enum DurabilityName {
+    /// A power cut
+    Sync,
+    /// The end of the process, but not a power cut
+    Os,
+    /// Nothing, until the database is closed
+    Buffered,
+}
+
 /// Whether a command may create the database that it is given.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Create {
@@ -18,24 +29,24 @@ pub(super) enum Create {
     Never,
 }
 
-/// The options of a database that answers requests for a long time.
+/// Options for databases that answer requests for a long time.
 #[derive(Args)]
 pub(in crate::cli) struct OpenArgs {
-    /// What a write survives once its answer is there
+    /// What an acknowledged write survives
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
-    /// Keep the last queries that took so long or longer: `exec` has them by the operation slow_queries, `serve` logs them
-    /// and has them on the page for people at /stats
+    /// Keep the last queries that took at least this long: `exec` returns them for the operation
+    /// slow_queries, `serve` logs them and shows them on the web page at /stats
     #[arg(long, value_name = "MILLISECONDS")]
     slow_query: Option<u64>,
-    /// Keep so many bytes of logs for `rowstone changes`, beyond those that opening needs
+    /// Keep this many bytes of logs for `rowstone changes`, beyond those needed to open
     #[arg(long, value_name = "BYTES")]
     keep_changes: Option<u64>,
-    /// Refuse writes before the files of the database take so many bytes
+    /// Refuse writes before the database's files exceed this many bytes
     #[arg(long, value_name = "BYTES")]
     max_disk: Option<u64>,
-    /// Near --max-disk drop the oldest rows of this table, as whole files, and refuse nothing as long as that makes room;
-    /// for several tables give it several times. They may be created later
+    /// Near --max-disk drop the oldest rows of this table, as whole files, instead of refusing
+    /// writes; may be repeated, and the tables may be created later
     #[arg(long, value_name = "TABLE", requires = "max_disk")]
     drop_oldest: Vec<String>,
 }
@@ -56,7 +67,7 @@ impl OpenArgs {
     }
 }
 
-/// Sets an option that was given.
+/// Sets an option if a value was given.
 pub(super) fn set<T>(
     options: Options,
     given: Option<T>,
@@ -72,7 +83,7 @@ pub(super) fn open(path: &Path, create: Create) -> Outcome<Db> {
     open_durable(path, create, Durability::Sync)
 }
 
-/// Opens a database to read it: beside a process that writes it, as of its last durable commit.
+/// Opens a database to read it. If another process is writing it, the last durable commit is shown.
 pub(super) fn open_to_read(path: &Path) -> Outcome<Db> {
     match open(path, Create::Never) {
         Err(Failure::Open(error)) if error.kind() == ErrorKind::Locked => {
@@ -92,7 +103,8 @@ pub(super) fn pause(time: Duration) {
     Condvar::new().wait_for(&mut lock.lock(), time);
 }
 
-/// A command between two runs of a server must not remove the logs that the server keeps for consumers of changes.
+/// Keeps logs: a command between two runs of a server must not remove those kept for consumers of
+/// changes.
 pub(super) fn keeping(options: Options) -> Options {
     Options { keep_changes_on: true, ..options }
 }
@@ -105,7 +117,7 @@ fn open_with(options: Options, path: &Path, create: Create, durability: Durabili
         .map_err(Failure::Open)
 }
 
-/// A size, as 64M.
+/// Parses a size such as 64M.
 pub(super) fn read_bytes(text: &str) -> Result<u64, String> {
     let shift = match text.to_ascii_uppercase().chars().last() {
         Some('K') => 10,

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! * memory is bounded: a table for people is laid out page by page;
-//! * a closed pipe ends the command without a word.
+//! * a closed pipe ends the command silently.
 
 use std::borrow::Borrow;
 use std::collections::BTreeSet;
@@ -27,18 +27,18 @@ pub(super) enum Format {
     Table,
     /// One JSON document
     Json,
-    /// One JSON object a line
+    /// One JSON object per line
     Ndjson,
     /// Comma-separated values with a header
     Csv,
 }
 
-/// Where a command writes its result.
+/// The destination of a command's result.
 pub(super) struct Output(BufWriter<Box<dyn Write>>);
 
-/// Rows that are laid out together.
+/// Rows per page of a table.
 const PAGE_ROWS: usize = 500;
-/// Characters of a value in a table.
+/// Longest value in a table, in characters.
 const CELL_CHARS_MAX: usize = 48;
 
 impl Output {
@@ -55,17 +55,17 @@ impl Output {
         Self(BufWriter::with_capacity(64 << 10, Box::new(target)))
     }
 
-    /// Flushes; a result that cannot be written is a failure.
+    /// Flushes; an output that cannot be written is a failure.
     pub(super) fn finish(mut self) -> Outcome {
         Ok(self.0.flush()?)
     }
 
-    /// A line with one JSON object, whose members `put` gives.
+    /// A line with one JSON object, whose members `put` writes.
     pub(super) fn object(&mut self, put: impl FnOnce(&mut Object<'_>)) -> io::Result<()> {
         writeln!(self, "{}", json::object(put))
     }
 
-    /// Items that are JSON already: one array, or one item a line.
+    /// Items that are already JSON: one array, or one item per line.
     pub(super) fn items(&mut self, items: &[String], format: Format) -> io::Result<()> {
         match format {
             Format::Json => writeln!(self, "[\n{}\n]", items.join(",\n")),
@@ -93,7 +93,8 @@ pub(super) fn print<E: Into<Failure>>(
     output.finish()
 }
 
-/// Prints entities as they come; `entities` may be asked twice, for CSV needs its columns first.
+/// Prints entities as they arrive; `entities` may be called twice, because CSV needs its columns
+/// first.
 pub(super) fn write_entities<I: Iterator<Item = Result<Entity>>>(
     output: &mut Output,
     entities: impl Fn() -> Result<I>,
@@ -118,7 +119,7 @@ pub(super) fn write_entities<I: Iterator<Item = Result<Entity>>>(
     }
 }
 
-/// Gives each entity's JSON to `write`, and whether it is the first.
+/// Passes each entity's JSON to `write`, and whether it is the first.
 pub(super) fn for_each_json(
     entities: impl Iterator<Item = Result<Entity>>,
     select: Option<&[String]>,
@@ -134,7 +135,7 @@ pub(super) fn for_each_json(
     Ok(())
 }
 
-/// CSV whose columns are the keys and then the union of all properties, or what was selected.
+/// CSV whose columns are the keys and then the union of all properties, or the selected ones.
 pub(super) fn write_csv<I: Iterator<Item = Result<Entity>>>(
     output: &mut Output,
     entities: impl Fn() -> Result<I>,
@@ -187,7 +188,7 @@ fn text_of(entity: &Entity, name: &str) -> Vec<u8> {
     text
 }
 
-/// An aligned table; pages with other columns get a header of their own.
+/// An aligned table; pages with different columns get their own header.
 fn write_table(
     output: &mut Output,
     mut entities: impl Iterator<Item = Result<Entity>>,
@@ -243,7 +244,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// Columns that stay the same never get narrower, so that pages line up.
+    /// Columns that stay the same never get narrower, so that pages align.
     fn new(page: &[Entity], columns: Vec<String>, widths: &[usize], header: &[String]) -> Self {
         let cells: Vec<Vec<String>> = page
             .iter()
@@ -308,7 +309,7 @@ fn is_numeric(page: &[Entity], name: &str) -> bool {
     !SYSTEM_PROPERTIES.contains(&name) && values.peek().is_some() && values.all(number)
 }
 
-/// A value as it stands in a table: control characters escaped, cut where it is long.
+/// A value in a table: control characters escaped, truncated if it is long.
 fn cell(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     match text.char_indices().nth(CELL_CHARS_MAX) {
@@ -317,7 +318,7 @@ fn cell(text: &[u8]) -> String {
     }
 }
 
-/// The text with control characters escaped, so that a terminal does nothing but show it.
+/// The text with control characters escaped, so that a terminal only displays it.
 pub(super) fn without_control(text: &str) -> String {
     let shown = |c: char| match c.is_control() {
         true => c.escape_default().collect::<Vec<_>>(),
@@ -326,7 +327,7 @@ pub(super) fn without_control(text: &str) -> String {
     text.chars().flat_map(shown).collect()
 }
 
-/// One entity for people: a line a property.
+/// One entity for people: one line per property.
 pub(super) fn write_entity(
     output: &mut Output,
     entity: &Entity,
@@ -360,7 +361,7 @@ pub(super) fn write_entity(
     Ok(())
 }
 
-/// Counters by their names.
+/// Named counters.
 pub(super) fn write_counters(
     output: &mut Output,
     fields: &[(&'static str, u64)],
@@ -381,7 +382,7 @@ pub(super) fn write_counters(
     }
 }
 
-/// The problems that a verification found, and their number.
+/// The problems of a verification, and their number.
 pub(super) fn write_problems(output: &mut Output, problems: &[String]) -> io::Result<()> {
     problems.iter().try_for_each(|problem| writeln!(output, "problem: {problem}"))?;
     match problems.len() {

@@ -1,6 +1,7 @@
-//! `partitions`: the range map of tables, as a table and as bars, and the partitions that data at rest consists of.
+//! `partitions`: the range map of tables, as a table and as bars, and the partitions of the stored
+//! data.
 //!
-//! Not here: where the figures come from (`db`), what is wrong with them (`advise`).
+//! Not here: the source of the figures (`db`), problems they show (`advise`).
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -14,14 +15,15 @@ use super::output::{Format, Output, counted, print, with_thousands, without_cont
 use crate::db::{DataShape, Db, PartitionRange, PartitionSize, RangeBound};
 use crate::json::{self, Object};
 
-/// Entities that are read without --exact: a second's work or two.
+/// Entities that are read without --exact: 1 to 2 s of work.
 const ENTITIES_MAX: u64 = 1_000_000;
 /// Characters of a full bar.
 const BAR_CHARS: usize = 40;
-/// Characters of a key beside a bar.
+/// Characters of a key next to a bar.
 const KEY_CHARS_MAX: usize = 28;
 
-/// Draw how a table's keys are divided: ranges with their files and load, and partitions with their sizes.
+/// Show how a table's keys are divided: ranges with their files and load, and partitions with their
+/// sizes.
 #[derive(Args)]
 #[command(after_long_help = PARTITIONS_HELP)]
 pub(super) struct Partitions {
@@ -35,7 +37,7 @@ pub(super) struct Partitions {
     /// How to print
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
-    /// Print again every so many seconds, until it is interrupted
+    /// Print again at this interval in seconds, until interrupted
     #[arg(long, value_name = "SECONDS", num_args = 0..=1, default_missing_value = "2",
         value_parser = clap::value_parser!(u64).range(1..))]
     watch: Option<u64>,
@@ -59,7 +61,7 @@ Examples:
   rowstone partitions shop parts --exact --format json
   rowstone partitions shop parts --watch 5";
 
-/// What is printed of one table.
+/// The printed data of one table.
 struct Picture {
     table: String,
     ranges: Vec<PartitionRange>,
@@ -76,7 +78,7 @@ impl Partitions {
                 }
                 printed => printed?,
             }
-            // The database is closed: an interrupt here leaves nothing to recover.
+            // The database is closed, so an interrupt here requires no recovery.
             pause(Duration::from_secs(seconds));
         }
     }
@@ -88,7 +90,7 @@ impl Partitions {
         let pictures = pictures?;
         print(|output| {
             if again && self.format == Format::Table {
-                // Home, and clear the screen below.
+                // Move the cursor home, and clear the screen below it.
                 write!(output, "\x1b[H\x1b[J")?;
             }
             write_pictures(output, &pictures, self.format)
@@ -103,7 +105,7 @@ impl Partitions {
     }
 }
 
-/// Each table, or the one that is named, with what its data is like.
+/// The shape of the data of each table, or of the named one.
 pub(super) fn shapes(
     db: &Db,
     table: Option<&String>,
@@ -210,7 +212,8 @@ fn size_row(partition: &PartitionSize, data: &DataShape) -> (String, f64, String
     (key_text(&partition.partition_key), partition.bytes as f64, text)
 }
 
-/// Bars of rows with a name, a length and a text behind; the longest is [`BAR_CHARS`] long.
+/// Draws a bar per row, which has a name, a length and a text after the bar; the longest is
+/// [`BAR_CHARS`] long.
 pub(super) fn bars(output: &mut Output, rows: &[(String, f64, String)]) -> io::Result<()> {
     let longest = rows.iter().map(|row| row.1).fold(0.0, f64::max);
     let width = rows.iter().map(|row| row.0.chars().count()).max().unwrap_or(0);
@@ -221,7 +224,7 @@ pub(super) fn bars(output: &mut Output, rows: &[(String, f64, String)]) -> io::R
     })
 }
 
-/// Eighths of a character tell what is nearly nothing from nothing.
+/// Eighths of a character distinguish small values from zero.
 fn bar(share: f64) -> String {
     const EIGHTHS: [char; 7] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let eighths = (share.clamp(0.0, 1.0) * 8.0 * BAR_CHARS as f64).round() as usize;
@@ -276,7 +279,7 @@ fn bound_text(bound: Option<&RangeBound>, none: &str) -> String {
     }
 }
 
-/// A key on a line with others: control characters escaped, cut where it is long.
+/// A key on a line with other text: control characters escaped, truncated if it is long.
 fn key_text(key: &str) -> String {
     let mut text = without_control(key);
     if text.chars().count() > KEY_CHARS_MAX {
@@ -286,7 +289,7 @@ fn key_text(key: &str) -> String {
     if text.is_empty() { "''".to_owned() } else { text }
 }
 
-/// Bytes in the unit that leaves three digits or less before the point.
+/// Bytes in the unit that leaves at most three digits before the point.
 pub(super) fn size_text(bytes: u64) -> String {
     let units = [("GB", 1e9), ("MB", 1e6), ("kB", 1e3)];
     match units.into_iter().find(|(_, unit)| bytes as f64 >= *unit) {

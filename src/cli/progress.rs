@@ -4,7 +4,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use super::failure::eprint_line;
 
-/// A bar, or a spinner where the end is not known.
+/// A bar, or a spinner if the total is unknown.
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {
@@ -35,7 +35,7 @@ impl Progress {
         self
     }
 
-    /// Runs `work`, which counts `things`; the bar is gone before its result is printed.
+    /// Runs `work`, which counts `things`; the bar is removed before the result is returned.
     pub(super) fn during<T>(things: &str, count: Option<u64>, work: impl FnOnce(&Self) -> T) -> T {
         work(&Self::of(things, count))
     }
@@ -59,7 +59,7 @@ impl Progress {
         self.0.inc(count);
     }
 
-    /// Sets the count in all.
+    /// Sets the total.
     fn expect(&self, count: u64) {
         if self.0.length() != Some(count) {
             self.0.set_length(count);

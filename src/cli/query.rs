@@ -1,11 +1,12 @@
-//! `query`: what a filter finds, how it is found, and numbers over it.
+//! `query`: the entities that a filter matches, an explanation of how they are found, and
+//! aggregates.
 //!
 //! Invariants
-//! * rows are printed as they are read; only a page for people is held, and one line for each partition where that is
-//!   asked for;
-//! * the filter is read before the database is opened.
+//! * rows are printed as they are read; only a page for people is held in memory, and one line per
+//!   partition if requested;
+//! * the filter is parsed before the database is opened.
 //!
-//! Not here: what a filter means (`query`), layout (`output`).
+//! Not here: the meaning of a filter (`query`), layout (`output`).
 
 use std::io::{self, IsTerminal, Write};
 use std::path::PathBuf;
@@ -23,10 +24,10 @@ use crate::json::{self, Object};
 use crate::query::{self, Aggregate, Filter, Token};
 use crate::table::Table;
 
-/// Entities that people see at once.
+/// The most entities of a page for people.
 const PAGE_ENTITIES: usize = 1_000;
 
-/// Print the entities that meet a filter, in key order.
+/// Print the entities that match a filter, in key order.
 #[derive(Args)]
 #[command(after_long_help = QUERY_HELP)]
 pub(super) struct Query {
@@ -34,7 +35,7 @@ pub(super) struct Query {
     db: PathBuf,
     /// The table
     table: String,
-    /// What the entities must be like; all of them by default
+    /// The filter; all entities by default
     #[arg(
         long,
         value_name = "TEXT",
@@ -46,31 +47,32 @@ pub(super) struct Query {
     /// Properties to print, separated by commas; all by default
     #[arg(long, value_name = "NAMES", value_delimiter = ',', conflicts_with_all = ["count", "aggregate"])]
     select: Option<Vec<String>>,
-    /// At most so many entities
+    /// At most this many entities
     #[arg(long, value_name = "N", conflicts_with_all = ["count", "aggregate"])]
     top: Option<usize>,
-    /// At most 1,000 entities, and how to go on; the default for a table on a terminal without --top
+    /// At most 1,000 entities, and how to continue; the default for a table on a terminal without
+    /// --top
     #[arg(long, conflicts_with_all = ["top", "explain", "count", "aggregate"])]
     page: bool,
-    /// Go on at this PartitionKey, which a page named as its end
+    /// Continue at this PartitionKey, printed at the end of a page
     #[arg(long, value_name = "PARTITION_KEY", allow_hyphen_values = true)]
     next_pk: Option<String>,
-    /// Go on at this RowKey of it; at its first by default
+    /// Continue at this RowKey within it; at its first by default
     #[arg(long, value_name = "ROW_KEY", requires = "next_pk", allow_hyphen_values = true)]
     next_rk: Option<String>,
     /// From the last key to the first
     #[arg(long)]
     reverse: bool,
-    /// Read everything, print no entity, and say what it took
+    /// Read everything, print no entity, and explain the cost
     #[arg(long, conflicts_with_all = ["count", "aggregate"])]
     explain: bool,
-    /// Print how many entities there are
+    /// Print the number of entities
     #[arg(long, conflicts_with = "aggregate")]
     count: bool,
-    /// Print least, greatest, sum and average of a numeric property
+    /// Print minimum, maximum, sum and average of a numeric property
     #[arg(long, value_name = "PROPERTY")]
     aggregate: Option<String>,
-    /// With --count or --aggregate: for each PartitionKey
+    /// With --count or --aggregate: one result per PartitionKey
     #[arg(long)]
     by_partition: bool,
     /// How to print the result
@@ -150,7 +152,7 @@ impl Query {
         Ok(if self.reverse { query.reverse() } else { query })
     }
 
-    /// The selected names; `None` is all.
+    /// The selected names; `None` means all.
     fn names(&self) -> Option<&[String]> {
         self.select.as_deref().filter(|names| names.iter().all(|name| name != "*"))
     }
@@ -160,9 +162,9 @@ impl Query {
         self.page || for_people && self.top.is_none()
     }
 
-    /// Prints a page, and returns how to go on if there is more.
+    /// Prints a page, and returns the continuation if there is more.
     fn write_page(&self, output: &mut Output, query: query::Query) -> Outcome<Option<String>> {
-        // Who sits in front of it waits for rows, not for an empty page.
+        // A person waits for rows, so an empty page is of no use.
         let page = query.time_budget(Duration::MAX).page(PAGE_ENTITIES)?;
         let entities = || Ok(page.entities().iter().cloned().map(Ok));
         write_entities(output, entities, self.names(), self.format)?;
@@ -215,11 +217,11 @@ impl Query {
     }
 }
 
-/// Numbers over many entities.
+/// An aggregate of many entities.
 trait Measure: Default {
-    /// Each number by its name.
+    /// Each number with its name.
     fn cells(&self) -> Vec<(&'static str, String)>;
-    /// The members of a JSON object.
+    /// Writes the members of a JSON object.
     fn put(&self, object: &mut Object<'_>);
     /// Lines of text.
     fn for_people(&self) -> String;
@@ -258,7 +260,7 @@ impl Measure for Aggregate {
     }
 }
 
-/// `text` as a word of a shell.
+/// `text` as one word of a shell command.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }

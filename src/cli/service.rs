@@ -1,6 +1,6 @@
 //! The commands of the Table service: `serve`, `sas`.
 //!
-//! Not here: everything about requests and tokens (`rest`).
+//! Not here: requests and tokens (`rest`).
 
 mod accounts;
 mod sas;

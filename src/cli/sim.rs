@@ -1,11 +1,11 @@
-//! `rowstone sim`: replays a seed, explores many, searches for mutants, lives the life of a device, and prints the
-//! corruption ledger.
+//! `rowstone sim`: replays a seed, explores seeds, searches for mutants, simulates a device, and
+//! prints the corruption ledger.
 //!
 //! Invariants
-//! * what replaying a seed prints depends on the seed alone: no times, no rates;
-//! * a failure is printed with all that is needed to see it again.
+//! * the output of replaying a seed depends on the seed alone: no times, no rates;
+//! * a failure is printed with everything needed to reproduce it.
 //!
-//! Not here: what a seed does (`sim`).
+//! Not here: the programs of seeds (`sim`).
 
 use std::io::{self, Read, Write};
 use std::num::NonZero;
@@ -27,10 +27,10 @@ use crate::testing::sim::program::{Program, quietly};
 use crate::testing::sim::step::Step;
 use crate::testing::sim::{ActiveMutant, MUTANTS, Mutant, activate};
 
-/// Run the database against a model of itself, on a simulated disk that fails, loses its power and rots.
+/// Run the database against a model, on a simulated disk that fails, loses power and decays.
 ///
-/// A seed decides everything: options, clients, faults, the clock, and what a power cut leaves. The same seed prints
-/// the same on every machine.
+/// A seed determines everything: options, clients, faults, the clock, and the data left by a power
+/// cut. The same seed prints the same on every machine.
 #[derive(Args)]
 #[command(after_long_help = "\
 A seed that fails prints the first step at which database and model differ, and a shrunk program in the form of a \
@@ -57,10 +57,10 @@ pub(super) struct Sim {
     /// Replay this seed
     #[arg(long, conflicts_with_all = ["seeds", "minutes"])]
     seed: Option<u64>,
-    /// Replay the program of this script, as a failure prints it; - is standard input
+    /// Replay the program in this script, as printed by a failure; - for standard input
     #[arg(long, value_name = "FILE", conflicts_with_all = ["seed", "seeds", "minutes"])]
     script: Option<String>,
-    /// Print every step, and what it came to, when one program is replayed
+    /// Print every step and its result when replaying one program
     #[arg(long)]
     trace: bool,
     /// Explore this many seeds
@@ -72,21 +72,21 @@ pub(super) struct Sim {
     /// Explore for this long
     #[arg(long)]
     minutes: Option<f64>,
-    /// Threads, each with a seed of its own; as many as there are processors if not given
+    /// Threads, each with its own seed [default: the number of processors]
     #[arg(long)]
     jobs: Option<NonZero<usize>>,
-    /// Go on until so many seeds have failed
+    /// Stop after this many seeds have failed
     #[arg(long, default_value_t = 1)]
     failures: usize,
-    /// Damage every byte and length of small databases, and print what it came to
+    /// Damage every byte and length of small databases, and print the results
     #[arg(long, group = "report")]
     #[arg(conflicts_with_all = ["seeds", "minutes", "script", "trace", "mutants"])]
     ledger: bool,
-    /// Live the life of a device for this many simulated days, a month in some minutes
+    /// Simulate a device for this many days; a month takes some minutes
     #[arg(long, value_name = "DAYS", group = "report", value_parser = days)]
     #[arg(conflicts_with_all = ["seeds", "minutes", "script", "trace", "ledger"])]
     device: Option<Duration>,
-    /// Print the ledger, or what came of the device, as JSON
+    /// Print the ledger, or the result of the device, as JSON
     #[arg(long, requires = "report")]
     json: bool,
     /// Activate a mutant, a deliberate bug that must be detected; `list` names them, `all` searches for each
@@ -97,9 +97,9 @@ pub(super) struct Sim {
 /// A mutant of the device must be detected within this many lives, each this long.
 const HUNT_LIVES: u64 = 40;
 const HUNT_LIFE: Duration = Duration::from_secs(12 * 3_600);
-/// A longer life of a device is a mistake.
+/// A longer life of a device is considered a mistake.
 const DAYS_MAX: f64 = 3_650.0;
-/// Seeds explored if neither their number nor a time is given.
+/// Seeds explored if neither a number nor a time is given.
 const SEEDS: u64 = 1000;
 /// Every other mutant must be detected within this many seeds.
 const HUNT_SEEDS: u64 = 10_000;
@@ -200,7 +200,7 @@ impl Sim {
         })
     }
 
-    /// The corruption ledger of `--seed`, or of seed 1.
+    /// Prints the corruption ledger of `--seed`, or of seed 1.
     fn damage_all(&self) -> Outcome {
         let bar = Progress::line("{wide_bar} {pos}/{len}");
         let ledger =
@@ -212,7 +212,7 @@ impl Sim {
         })
     }
 
-    /// The life of a device by `--seed`, or by seed 1.
+    /// Simulates the life of a device with `--seed`, or with seed 1.
     fn live(&self, time: Duration, mutant: Option<&'static str>) -> Outcome {
         let _active = mutant.map(activate);
         let days = |time: Duration| time.as_secs_f64() / 86_400.0;
@@ -237,7 +237,7 @@ impl Sim {
 
     fn explore(&self, mutant: Option<&'static str>) -> Outcome {
         let clock = SystemClock::new();
-        // More than a duration holds is without end.
+        // A time beyond the range of a duration is unlimited.
         let time = self.minutes.map(|minutes| {
             Duration::try_from_secs_f64(minutes.max(0.0) * 60.0).unwrap_or(Duration::MAX)
         });
@@ -301,7 +301,7 @@ fn put_report(object: &mut Object<'_>, report: &Report) {
     object.raw("failure", failure);
 }
 
-/// A length of simulated time, from an hour on.
+/// Parses a length of simulated time, of 0.04 days (about an hour) or more.
 fn days(text: &str) -> Result<Duration, String> {
     let days: f64 = text.parse().map_err(|_| "a number of days is wanted".to_owned())?;
     match days {
@@ -325,7 +325,7 @@ fn find_mutant(name: &str) -> Outcome<&'static Mutant> {
     })
 }
 
-/// Prints the name of each mutant and what `tell` says of it.
+/// Prints the name of each mutant and the text of `tell` for it.
 fn list_mutants(mut tell: impl FnMut(&Mutant) -> String) -> Outcome {
     let mut output = Output::standard();
     let width = MUTANTS.iter().map(|mutant| mutant.name.len()).max().unwrap_or_default();
@@ -342,9 +342,9 @@ fn conclude(passed: bool, write: impl FnOnce(&mut Output) -> io::Result<()>) -> 
     if passed { Ok(()) } else { Err(Failure::Problems) }
 }
 
-/// The live line: how fast, how much of what there is to meet was met, and what failed.
+/// Updates the progress line: speed, coverage, and failures.
 fn show(bar: &Progress, explored: &Explored, time: Duration) {
-    // A line for every seed would cost as much as the seed.
+    // Updating for every seed would cost as much as the seed.
     if !explored.seeds.is_multiple_of(16) {
         return;
     }

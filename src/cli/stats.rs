@@ -1,4 +1,4 @@
-//! `stats`: the counters of a database, for people with their units, for programs, and for Prometheus.
+//! `stats`: the counters of a database, as text with units, as JSON or CSV, and for Prometheus.
 
 use std::io::Write;
 use std::path::PathBuf;
@@ -19,7 +19,7 @@ pub(super) struct Stats {
     /// How to print the counters
     #[arg(long, value_enum, default_value_t = StatsFormat::Table)]
     format: StatsFormat,
-    /// Say what each of them means
+    /// Explain each counter
     #[arg(long)]
     explain: bool,
 }
@@ -43,7 +43,7 @@ enum StatsFormat {
     Json,
     /// Comma-separated values with a header
     Csv,
-    /// The text form of Prometheus, in base units
+    /// The text format of Prometheus, in base units
     Prometheus,
 }
 

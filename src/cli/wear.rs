@@ -1,4 +1,5 @@
-//! `wear`: what a database has had its medium write since it was made, by cause, and what that takes in flash pages.
+//! `wear`: the bytes written by a database to its medium since its creation, by cause, and in flash
+//! pages.
 //!
 //! Not here: the figures (`format::edit::wear`), counters since opening (`stats`).
 
@@ -14,13 +15,13 @@ use crate::db::Db;
 use crate::format::edit::Wear;
 use crate::json::Object;
 
-/// Say what the database has had its medium write since it was made, and why.
+/// Show the bytes that the database has written to its medium since its creation, by cause.
 #[derive(Args)]
 #[command(after_long_help = HELP)]
 pub(super) struct WearCommand {
     /// The database
     db: PathBuf,
-    /// Bytes that the medium writes at the least, at once: a power of two from 512 to 1m
+    /// The smallest write of the medium in bytes: a power of two from 512 to 1m
     #[arg(long, value_name = "BYTES", default_value = "16k", value_parser = read_page_size)]
     page_size: u64,
     /// Print one JSON object
@@ -70,7 +71,7 @@ impl WearCommand {
         };
         let mut rows = vec![row("asked for", wear.user_bytes, 0)];
         rows.extend(wear.causes().map(|(cause, bytes)| row(cause, bytes, syncs(cause))));
-        // Of flushes, merges and imports together, and of no bytes.
+        // Syncs for flushes, merges and imports together; the bytes are listed above.
         rows.push(row("tables, all", table_bytes(wear), wear.table_syncs));
         rows.push(row("directories", 0, wear.directory_syncs));
         rows.push(row("written", wear.written(), wear.syncs()));
@@ -101,7 +102,7 @@ fn table_bytes(wear: &Wear) -> u64 {
     wear.flush_bytes.saturating_add(wear.compaction_bytes).saturating_add(wear.import_bytes)
 }
 
-/// `512`, `16k`, `1m`.
+/// Parses `512`, `16k`, `1m`.
 fn read_page_size(text: &str) -> Result<u64, String> {
     read_bytes(text)
         .ok()

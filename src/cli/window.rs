@@ -1,12 +1,12 @@
 //! A bounded window over a stream, and lines read through it.
 //!
 //! Invariants
-//! * memory grows with the longest line that is admitted, never with the input;
-//! * a line that is too long is reported once, skipped to its end, and the next one is read.
+//! * memory grows with the longest allowed line, never with the input;
+//! * a line that is too long is reported once and skipped, and the next one is read.
 
 use std::io::{self, Read};
 
-/// What one read asks for.
+/// Bytes requested by one read.
 const READ_BYTES: usize = 256 << 10;
 
 /// The part of a stream that has been read and not yet consumed.
@@ -23,9 +23,9 @@ pub(super) struct Lines<R> {
     window: Window<R>,
     bytes_max: usize,
     number: u64,
-    /// How much of the window is known to hold no newline.
+    /// Bytes of the window that are known to contain no newline.
     searched: usize,
-    /// What the last line took, its end included.
+    /// Bytes of the last line, including its end.
     taken: usize,
 }
 
@@ -34,7 +34,7 @@ pub(super) struct Lines<R> {
 pub(super) struct Line<'a> {
     /// The first line is 1.
     pub(super) number: u64,
-    /// `None` if it is longer than admitted.
+    /// `None` if it is longer than allowed.
     pub(super) bytes: Option<&'a [u8]>,
 }
 
@@ -51,12 +51,12 @@ impl<R: Read> Window<R> {
         self.buffer.get_mut(self.start..self.filled).unwrap_or_default()
     }
 
-    /// Whether [`bytes`](Self::bytes) is all that is left of the stream.
+    /// Whether [`bytes`](Self::bytes) is the rest of the stream.
     pub(super) fn is_last(&self) -> bool {
         self.ended
     }
 
-    /// Forgets the first `len` bytes.
+    /// Drops the first `len` bytes.
     pub(super) fn consume(&mut self, len: usize) {
         self.start = (self.start + len).min(self.filled);
     }
@@ -86,7 +86,8 @@ impl<R: Read> Window<R> {
         Ok(read > 0)
     }
 
-    /// Consumes up to and including the next newline, however far it is; false at the end of the stream.
+    /// Consumes up to and including the next newline, however far away; false at the end of the
+    /// stream.
     pub(super) fn skip_line(&mut self) -> io::Result<bool> {
         loop {
             if let Some(end) = self.bytes().iter().position(|&byte| byte == b'\n') {
@@ -144,7 +145,7 @@ impl<R: Read> Lines<R> {
 mod tests {
     use super::*;
 
-    /// Hands out a few bytes at a time.
+    /// Returns a few bytes per read.
     struct Slow<'a>(&'a [u8], usize);
 
     impl Read for Slow<'_> {

@@ -1,4 +1,4 @@
-//! Clients that run at the same time, and the operations of each.
+//! Concurrent clients, and the operations of each.
 //!
 //! Not here: the operations themselves (`workload`).
 
@@ -9,22 +9,22 @@ use crate::cli::histogram::Histogram;
 use crate::cli::progress::Progress;
 use crate::clock::{Clock, SystemClock};
 
-/// What operations came to.
+/// The result of a number of operations.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
-    /// Entities written, found or looked for; what a rate is of.
+    /// Entities written, found or looked for; the basis of rates.
     pub(super) operations: u64,
-    /// Keys and values that went in or came out.
+    /// Bytes of the keys and values that were written or read.
     pub(super) bytes: u64,
-    /// Entities that a read gave.
+    /// Entities returned by reads.
     pub(super) found: u64,
-    /// One time for each call of the database.
+    /// One latency per call of the database.
     pub(super) latencies: Histogram,
     /// From the first operation to the last.
     pub(super) elapsed: Duration,
 }
 
-/// One call of the database.
+/// The result of one call of the database.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Done {
     pub(super) operations: u64,
@@ -32,11 +32,11 @@ pub(super) struct Done {
     pub(super) found: u64,
 }
 
-/// Times one client's calls: the end of one is the beginning of the next, as in a closed loop.
+/// Times one client's calls. The end of one call is the beginning of the next, as in a closed loop.
 pub(super) struct Watch<'r> {
     clock: &'r SystemClock,
     progress: Option<&'r Progress>,
-    /// When to end, if not by count.
+    /// The end time, if the run is limited by time.
     end: Option<Duration>,
     last: Duration,
     shown: u64,
@@ -47,7 +47,7 @@ pub(super) struct Watch<'r> {
 const SHOWN_STEP: u64 = 1_000;
 
 impl Tally {
-    /// What another client did at the same time.
+    /// Adds the operations of a concurrent client.
     pub(super) fn add(&mut self, other: &Tally) {
         self.operations += other.operations;
         self.bytes += other.bytes;
@@ -66,19 +66,19 @@ impl Tally {
         self.operations as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// Microseconds by which the clients together came one operation further.
+    /// Microseconds per operation, over all clients.
     pub(super) fn micros_per_operation(&self) -> f64 {
         self.elapsed.as_secs_f64() * 1e6 / self.operations.max(1) as f64
     }
 
-    /// Millions of bytes.
+    /// Millions of bytes per second.
     pub(super) fn megabytes_per_second(&self) -> f64 {
         self.bytes as f64 / 1e6 / self.elapsed.as_secs_f64().max(1e-9)
     }
 }
 
 impl<'r> Watch<'r> {
-    /// From now, for `time` if that is given.
+    /// Starts now, for `time` if that is given.
     pub(super) fn start(
         clock: &'r SystemClock,
         time: Option<Duration>,
@@ -89,12 +89,12 @@ impl<'r> Watch<'r> {
         Self { clock, progress, end, last, shown: 0, tally: Tally::default() }
     }
 
-    /// True if the time is used up, or there is none.
+    /// True if the time is over, or if no time was given.
     pub(super) fn is_over(&self) -> bool {
         self.end.is_none_or(|end| self.last >= end)
     }
 
-    /// What was done since the last lap was no operation.
+    /// Excludes the time since the last lap.
     pub(super) fn restart(&mut self) {
         let idle = self.split();
         self.end = self.end.map(|end| end + idle);
@@ -106,7 +106,7 @@ impl<'r> Watch<'r> {
         self.count(done, took);
     }
 
-    /// Counts what ended since the last lap, without a time of its own.
+    /// Counts operations since the last lap, without recording their latency.
     pub(super) fn count_untimed(&mut self, done: Done) {
         let took = self.split();
         self.count(done, took);
@@ -140,7 +140,7 @@ impl<'r> Watch<'r> {
     }
 }
 
-/// Runs `client` on so many threads, and waits for all of them; the first failure is the outcome.
+/// Runs `client` on `count` threads, and waits for all of them; returns the first failure.
 pub(super) fn run_clients<T: Send>(
     count: u32,
     client: impl Fn(u32) -> Outcome<T> + Sync,
@@ -161,12 +161,12 @@ pub(super) fn run_clients<T: Send>(
                 "cannot start a thread: {error}\n  try: fewer --threads"
             ))),
         });
-        // Every thread is waited for, also behind a failure.
+        // Every thread is joined, also after a failure.
         ends.collect::<Vec<_>>().into_iter().collect()
     })
 }
 
-/// What falls to one of `clients`, of `count` things: from, to.
+/// The part of `count` items for one of `clients`: start and end.
 pub(super) fn share(count: u64, clients: u32, number: u32) -> (u64, u64) {
     let at = |number: u32| {
         let (clients, number) = (u128::from(clients.max(1)), u128::from(number));

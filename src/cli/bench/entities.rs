@@ -1,10 +1,11 @@
-//! The entities that are written, read and checked: each follows from a seed and its number.
+//! The entities that are written, read and checked: each is determined by a seed and its number.
 //!
-//! Entity `i` has the PartitionKey of `i / partition_rows` and the RowKey of the rest, in fixed width, so that numbers and keys
-//! ascend together. Its properties: `Number`, below [`NUMBERS`], which only the entity decides, for filters; `Round`, which
-//! each write chooses; `Payload`, decided by both. So a reader knows what must stand in an entity whoever wrote it last.
+//! Entity `i` has `i / partition_rows` as PartitionKey and the remainder as RowKey, in fixed width,
+//! so that numbers and keys have the same order. Its properties: `Number`, below [`NUMBERS`],
+//! depends on the entity only and serves filters; `Round` is chosen by each write; `Payload`
+//! depends on both. So a reader can check an entity regardless of its last writer.
 //!
-//! Invariant: [`Present`] has the number of every entity that was written, and of no other.
+//! Invariant: [`Present`] contains the numbers of exactly the entities that were written.
 
 use std::sync::Arc;
 
@@ -13,16 +14,16 @@ use crate::model::Entity;
 use crate::rng::Rng;
 use crate::sync::{AtomicU64, Ordering};
 
-/// Values of `Number`.
+/// The number of values of `Number`.
 pub(super) const NUMBERS: u64 = 1_000_000;
 /// Characters of a key.
 const KEY_CHARS: usize = 10;
-/// From which payloads are cut: more than a block or a window of compression holds.
+/// Payloads are cut from a text of this length, which exceeds a block and a window of compression.
 const POOL_BYTES: usize = 1 << 20;
-/// Payloads are made up of pieces of this length, as db_bench's are.
+/// Payloads consist of pieces of this length, as in db_bench.
 const PIECE_BYTES: usize = 100;
 
-/// What is in a table of the benchmark.
+/// The shape of a benchmark's table.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Shape {
     pub(super) num: u64,
@@ -32,14 +33,14 @@ pub(super) struct Shape {
     pub(super) seed: u64,
 }
 
-/// Of a table without entities.
+/// The shape of a table without entities.
 impl Default for Shape {
     fn default() -> Self {
         Self { num: 1, value_size: 0, partition_rows: 1, compression_ratio: 1.0, seed: 0 }
     }
 }
 
-/// Makes entities, and knows them again.
+/// Creates and checks entities.
 pub(super) struct Entities {
     pub(super) shape: Shape,
     pool: String,
@@ -52,7 +53,7 @@ pub(super) struct Keys {
     row: [u8; KEY_CHARS],
 }
 
-/// Which entities there are, a bit each.
+/// The set of existing entities, one bit each.
 pub(super) struct Present(Vec<AtomicU64>);
 
 impl Entities {
@@ -81,7 +82,7 @@ impl Entities {
             .with(Arc::clone(payload), self.payload(i, round))
     }
 
-    /// What filters ask for; below [`NUMBERS`].
+    /// The value that filters compare; below [`NUMBERS`].
     pub(super) fn number(&self, i: u64) -> i32 {
         (self.mix(i, 0) % NUMBERS) as i32
     }
@@ -91,7 +92,7 @@ impl Entities {
         u64::from(self.shape.value_size) + 2 * KEY_CHARS as u64 + 8
     }
 
-    /// An error unless `found` is entity `i` as some round wrote it.
+    /// Fails unless `found` is entity `i` as some round wrote it.
     pub(super) fn check(&self, i: u64, found: &Entity) -> Outcome {
         let keys = self.keys(i);
         let is_right = (found.partition_key(), found.row_key()) == (keys.partition(), keys.row())
@@ -142,14 +143,14 @@ impl Present {
     }
 }
 
-/// The database gave another answer than it must.
+/// The failure for a wrong answer of the database.
 pub(super) fn wrong(what: &str) -> Failure {
     Failure::Other(format!(
         "wrong data: {what}\n  try: `rowstone verify DIR`, and keep the directory and the seed for a report"
     ))
 }
 
-/// Printable text, of which a part repeats what came before.
+/// Printable text, of which the part that `compression_ratio` leaves is repeated.
 fn pool(shape: &Shape) -> String {
     let mut rng = Rng::from_seed(shape.seed);
     let len = POOL_BYTES + shape.value_size as usize;

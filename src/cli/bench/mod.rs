@@ -1,10 +1,11 @@
-//! `bench`: the usual workloads of key-value store benchmarks, under the names and options of db_bench.
+//! `bench`: the usual workloads of key-value store benchmarks, with the names and options of
+//! db_bench.
 //!
-//! Files: `workload` (the operations of each name), `stage` (the database), `entities` (written, read and checked),
-//! `clients` (threads and their latencies), `report`.
+//! Files: `workload` (the operations of each name), `stage` (the database), `entities` (written,
+//! read and checked), `clients` (threads and their latencies), `report`.
 //!
-//! Not here: other engines (`benches/compare`), the performance study of 2010 (`benches/study`), micro-benchmarks
-//! (`benches`).
+//! Not here: other engines (`benches/compare`), the performance study of 2010 (`benches/study`),
+//! micro-benchmarks (`benches`).
 
 mod clients;
 mod entities;
@@ -30,9 +31,10 @@ use crate::clock::SystemClock;
 #[derive(Args)]
 #[command(after_long_help = HELP)]
 pub(super) struct Bench {
-    /// A directory that is missing or empty, or that an earlier `bench` made
+    /// A directory that is missing or empty, or was created by an earlier `bench`
     dir: PathBuf,
-    /// What to run, in this order, separated by commas [default: fillseq,fillbatch,fillsync,
+    /// The benchmarks to run, in this order, separated by commas [default:
+    /// fillseq,fillbatch,fillsync,
     /// fillrandom,overwrite,readrandom,readmissing,readseq,readreverse,seekrandom,filterscan,
     /// compact,readrandom,readseq,filterscan,readwhilewriting]
     #[arg(long, value_enum, value_delimiter = ',', value_name = "NAMES")]

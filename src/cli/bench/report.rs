@@ -1,4 +1,4 @@
-//! What benchmarks came to: lines like db_bench's for people, an object a line for programs.
+//! The report of benchmarks: lines like those of db_bench, or one JSON object per line.
 
 use std::io::Write;
 
@@ -11,10 +11,10 @@ use crate::cli::output::{Output, with_thousands};
 use crate::db::Db;
 use crate::json::{self, Object};
 
-/// Percentiles that are shown, and their names.
+/// Percentiles that are printed, and their names.
 pub(super) const PERCENTILES: [(f64, &str); 5] =
     [(50.0, "p50"), (75.0, "p75"), (99.0, "p99"), (99.9, "p99.9"), (99.99, "p99.99")];
-/// Counters of the database that are shown at the end.
+/// Counters of the database that are printed at the end.
 const COUNTERS: [&str; 16] = [
     "files",
     "file_bytes",
@@ -33,10 +33,10 @@ const COUNTERS: [&str; 16] = [
     "stalls",
     "stall_micros",
 ];
-/// Characters of the longest bar of a histogram.
+/// Length of the longest bar of a histogram, in characters.
 const BAR_CHARS: f64 = 40.0;
 
-/// What is printed, and how.
+/// The output, and the settings that determine its form.
 pub(super) struct Report<'r> {
     pub(super) settings: &'r Settings,
     pub(super) output: Output,
@@ -76,7 +76,7 @@ impl Report<'_> {
         output.flush()
     }
 
-    /// One benchmark; `beside` is the writer of readwhilewriting.
+    /// Reports one benchmark; `beside` is the writer of readwhilewriting.
     pub(super) fn benchmark(
         &mut self,
         kind: Kind,
@@ -114,7 +114,7 @@ impl Report<'_> {
         output.flush()
     }
 
-    /// Counters of the database since it was last emptied.
+    /// Reports the counters of the database since it was last emptied.
     pub(super) fn end(mut self, db: &Db) -> std::io::Result<Output> {
         let stats = db.stats();
         let counters = COUNTERS.iter().filter_map(|name| Some((*name, stats.get(name)?)));

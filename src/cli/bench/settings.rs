@@ -1,4 +1,4 @@
-//! The options of `bench`: how much, by whom, and in what kind of database.
+//! The options of `bench`: sizes, clients, and settings of the database.
 
 use clap::Args;
 
@@ -12,13 +12,13 @@ pub(super) const PARTITION_ROWS: u64 = 1_000;
 /// How benchmarks run.
 #[derive(Args, Debug)]
 pub(super) struct Settings {
-    /// Entities there can be; what the fill benchmarks write [default: 1000000]
+    /// Number of entities that the fill benchmarks write [default: 1000000]
     #[arg(long, value_name = "N", value_parser = number::<1, { 1 << 40 }>)]
     pub(super) num: Option<u64>,
-    /// Operations of a read benchmark, of all clients together [default: as --num]
+    /// Operations of a read benchmark, over all clients [default: as --num]
     #[arg(long, value_name = "N", value_parser = number::<1, { 1 << 40 }>)]
     pub(super) reads: Option<u64>,
-    /// Clients at the same time; they share the operations
+    /// Concurrent clients, which share the operations
     #[arg(long, value_name = "N", default_value_t = 1,
         value_parser = clap::value_parser!(u32).range(1..=1_024))]
     pub(super) threads: u32,
@@ -26,66 +26,66 @@ pub(super) struct Settings {
     #[arg(long, alias = "value_size", value_name = "BYTES",
         value_parser = clap::value_parser!(u32).range(0..=32_768))]
     pub(super) value_size: Option<u32>,
-    /// Entities of a group in fillbatch
+    /// Entities per group in fillbatch
     #[arg(long, alias = "batch_size", value_name = "N", default_value_t = 100,
         value_parser = clap::value_parser!(u32).range(1..=100))]
     pub(super) batch_size: u32,
-    /// Entities that have the same PartitionKey [default: 1000]
+    /// Entities per PartitionKey [default: 1000]
     #[arg(long, value_name = "N", value_parser = number::<1, { 1 << 32 }>)]
     pub(super) partition_rows: Option<u64>,
-    /// Entities that seekrandom reads behind the first
+    /// Entities that seekrandom reads after the first
     #[arg(long, alias = "seek_nexts", value_name = "N", default_value_t = 0)]
     pub(super) seek_nexts: u32,
-    /// Percent of the entities that match in filterscan
+    /// Percentage of the entities that match in filterscan
     #[arg(long, value_name = "PERCENT", default_value_t = 1.0,
         value_parser = |text: &str| between(text, 100.0))]
     pub(super) selectivity: f64,
-    /// To what part of its size an entity's text can be compressed
+    /// Compressed size of an entity's text, as a fraction
     #[arg(long, alias = "compression_ratio", value_name = "RATIO", default_value_t = 0.5,
         value_parser = |text: &str| between(text, 1.0))]
     pub(super) compression_ratio: f64,
-    /// Decides keys, values and their order
+    /// Seed for keys, values and their order
     #[arg(long, value_name = "N", default_value_t = 1)]
     pub(super) seed: u64,
-    /// Seconds that random reads, overwrite and filterscan run, instead of counts
+    /// Run random reads, overwrite and filterscan for this many seconds
     #[arg(long, value_name = "SECONDS", value_parser = number::<1, { 1 << 20 }>)]
     pub(super) duration: Option<u64>,
-    /// Most entities a second of the writer in readwhilewriting [default: as fast as it goes]
+    /// Entities per second of the writer in readwhilewriting [default: unlimited]
     #[arg(long, alias = "benchmark_write_rate_limit", value_name = "N",
         value_parser = number::<1, { 1 << 32 }>)]
     pub(super) write_rate: Option<u64>,
-    /// What a commit survives; fillsync always takes sync
+    /// What a commit survives; fillsync always uses sync
     #[arg(long, value_enum, default_value_t = Durability::Os)]
     pub(super) durability: Durability,
     /// How files are read
     #[arg(long, value_enum, default_value_t = IoMode::Mmap)]
     pub(super) io: IoMode,
-    /// Bytes of the block cache, as 32M; for --io pread and --compress
+    /// Bytes of the block cache, e.g. 32M; for --io pread and --compress
     #[arg(long, alias = "cache_size", value_name = "BYTES", value_parser = read_bytes)]
     pub(super) cache_size: Option<u64>,
-    /// Bytes of a memtable, as 64M
+    /// Bytes of a memtable, e.g. 64M
     #[arg(long, alias = "write_buffer_size", value_name = "BYTES", value_parser = read_bytes)]
     pub(super) write_buffer_size: Option<u64>,
-    /// Bytes of a block, as 16K
+    /// Bytes of a block, e.g. 16K
     #[arg(long, alias = "block_size", value_name = "BYTES", value_parser = read_bytes)]
     pub(super) block_size: Option<u64>,
     /// Threads that merge files
     #[arg(long, alias = "max_background_compactions", value_name = "N",
         value_parser = clap::value_parser!(u32).range(1..=64))]
     pub(super) compaction_threads: Option<u32>,
-    /// Most bytes a second of background work, as 100M
+    /// Bytes per second of background work, e.g. 100M [default: unlimited]
     #[arg(long, alias = "rate_limit", value_name = "BYTES", value_parser = read_bytes)]
     pub(super) rate_limit: Option<u64>,
     /// Compress sorted files with zstd
     #[arg(long)]
     pub(super) compress: bool,
-    /// List how many operations took how long
+    /// Print a histogram of latencies
     #[arg(long)]
     pub(super) histogram: bool,
-    /// Take the entities that are there; the fill benchmarks then write over them
+    /// Use existing entities; the fill benchmarks then overwrite them
     #[arg(long, alias = "use_existing_db")]
     pub(super) use_existing_db: bool,
-    /// Print JSON, an object a line
+    /// Print JSON, one object per line
     #[arg(long)]
     pub(super) json: bool,
 }

@@ -1,11 +1,11 @@
-//! The database that benchmarks run in: which directories are taken, and what is remembered there.
+//! The database that benchmarks run in: the accepted directories, and the data stored there.
 //!
-//! A database of the benchmark has two tables: the entities, and one entity that says what they are like, so that a later run
-//! with `--use-existing-db` knows what it must find.
+//! A benchmark's database has two tables: the entities, and a single entity with their shape, so
+//! that a later run with `--use-existing-db` knows the expected content.
 //!
 //! Invariants
-//! * nothing is deleted but the benchmark's own two tables;
-//! * a database that the benchmark did not make is written to only with `--use-existing-db`.
+//! * only the benchmark's own two tables are ever deleted;
+//! * a database that the benchmark did not create is written only with `--use-existing-db`.
 
 use std::path::Path;
 
@@ -34,7 +34,7 @@ pub(super) struct Stage {
     pub(super) present: Present,
 }
 
-/// What a directory is to the benchmark.
+/// The content of a directory, as seen by the benchmark.
 enum Found {
     Nothing,
     Ours(Shape),
@@ -42,7 +42,7 @@ enum Found {
 }
 
 impl Stage {
-    /// Opens or makes the database in `dir`.
+    /// Opens or creates the database in `dir`.
     pub(super) fn open(dir: &Path, settings: &Settings) -> Outcome<Self> {
         let found = look(dir)?;
         if matches!(found, Found::Others) && !settings.use_existing_db {
@@ -64,13 +64,13 @@ impl Stage {
         Ok(stage)
     }
 
-    /// An empty table, in a database opened anew so that its counters begin at zero.
+    /// Empties the table and reopens the database, so that its counters begin at zero.
     pub(super) fn clear(self, dir: &Path, settings: &Settings) -> Outcome<Self> {
         let Self { db, table, entities, .. } = self;
         drop(table);
         db.delete_table(TABLE)?;
         note_shape(&db, &entities.shape)?;
-        // The dropped table's files go now, and not under the next benchmark.
+        // Deletes the dropped table's files now, not during the next benchmark.
         db.flush()?;
         db.close()?;
         let db = settings.options().open(dir).map_err(Failure::Open)?;
@@ -124,7 +124,7 @@ impl Settings {
         }
     }
 
-    /// What is there, if nothing else was asked for.
+    /// The existing shape, unless the options ask for another one.
     fn agree(&self, there: &Shape) -> Outcome<Shape> {
         let asked = [
             ("--num", self.num, there.num),
@@ -149,7 +149,7 @@ fn not_ours(dir: &Path, or: &str) -> Failure {
     ))
 }
 
-/// What is in `dir`; opened without background work, so that it stays as it is.
+/// Examines `dir`. The database is opened without background work, so that it does not change.
 fn look(dir: &Path) -> Outcome<Found> {
     let fs = DiskFs::new();
     let cannot = |error| {

@@ -1,8 +1,8 @@
-//! The workloads: what each name does, and what must come out of it.
+//! The workloads: the operations of each name, and their expected results.
 //!
 //! Invariants
-//! * operations follow from the seed, the number of clients and the counts alone;
-//! * every answer is compared with what must be there; the comparison is part of the time.
+//! * operations depend only on the seed, the number of clients and the counts;
+//! * every answer is compared with its expected value; the measured time includes the comparison.
 
 use std::time::Duration;
 
@@ -21,39 +21,39 @@ use crate::rng::Rng;
 use crate::sync::{Condvar, Mutex};
 use crate::table::{EntityGroup, Table};
 
-/// A workload, by the name that db_bench gave it.
+/// A workload, under the name that db_bench uses.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 #[value(rename_all = "lower")]
 pub(super) enum Kind {
-    /// Write ascending keys into an empty table, a commit each
+    /// Write ascending keys into an empty table, one commit each
     FillSeq,
-    /// Write random keys into an empty table, some of them twice and more
+    /// Write random keys into an empty table, some of them repeatedly
     FillRandom,
-    /// As fillseq, in groups of --batch-size
+    /// Like fillseq, in groups of --batch-size
     FillBatch,
-    /// As fillrandom, a thousandth as many, each on the disk before the next
+    /// Like fillrandom, a thousandth as many, each synced before the next
     FillSync,
     /// Replace random entities
     Overwrite,
     /// Get random entities
     ReadRandom,
-    /// Get entities that are not there, by keys between those that are
+    /// Get missing entities, with keys between existing ones
     ReadMissing,
     /// Read all entities in order
     ReadSeq,
     /// Read all entities in reverse order
     ReadReverse,
-    /// Begin at a random key, and read the next --seek-nexts + 1 entities
+    /// Start at a random key, and read the next --seek-nexts + 1 entities
     SeekRandom,
-    /// As readrandom, beside one more client that replaces random entities
+    /// Like readrandom, while one more client replaces random entities
     ReadWhileWriting,
-    /// Ask all entities for a property, of which --selectivity percent match
+    /// Filter all entities by a property; --selectivity percent match
     FilterScan,
     /// Merge all files
     Compact,
 }
 
-/// What runs if nothing is named; after db_bench's list.
+/// The default workloads, modelled on db_bench's list.
 pub(super) const DEFAULT: [Kind; 16] = [
     Kind::FillSeq,
     Kind::FillBatch,
@@ -73,9 +73,9 @@ pub(super) const DEFAULT: [Kind; 16] = [
     Kind::ReadWhileWriting,
 ];
 
-/// Scans of a filterscan, unless it runs for a time.
+/// The number of scans of a filterscan that is not limited by time.
 const FILTER_SCANS: u64 = 10;
-/// What fillsync writes less than the others.
+/// The divisor of the number of entities for fillsync.
 const SYNC_PART: u64 = 1_000;
 
 /// One workload on a stage.
@@ -87,7 +87,7 @@ pub(super) struct Run<'r> {
     pub(super) progress: Option<&'r Progress>,
 }
 
-/// Tells the writer beside readers that these are done.
+/// Signals the concurrent writer that the readers have finished.
 #[derive(Default)]
 struct Finish {
     done: Mutex<bool>,
@@ -99,14 +99,14 @@ impl Kind {
         self.to_possible_value().map(|value| value.get_name().to_owned()).unwrap_or_default()
     }
 
-    /// Begins with an empty table.
+    /// Whether the workload begins with an empty table.
     pub(super) fn is_fill(self) -> bool {
         matches!(self, Self::FillSeq | Self::FillRandom | Self::FillBatch | Self::FillSync)
     }
 }
 
 impl Run<'_> {
-    /// What the clients did; what a writer beside them did.
+    /// Runs the workload; returns the totals of the clients and of the concurrent writer.
     pub(super) fn run(&self) -> Outcome<(Tally, Option<Tally>)> {
         let clients = || run_clients(self.settings.threads, |number| self.client(number));
         let (tallies, beside) = match self.kind {
@@ -127,7 +127,7 @@ impl Run<'_> {
         Ok((Tally::sum(&tallies), beside))
     }
 
-    /// Operations of all clients together, if they do not run for a time.
+    /// Operations of all clients together, if the run is not limited by time.
     pub(super) fn count(&self) -> u64 {
         let num = self.stage.entities.shape.num;
         match self.kind {
@@ -142,7 +142,7 @@ impl Run<'_> {
         }
     }
 
-    /// How long it runs, if not for a count.
+    /// The duration of the run, if it is limited by time.
     pub(super) fn time(&self) -> Option<Duration> {
         let is_whole = matches!(self.kind, Kind::ReadSeq | Kind::ReadReverse | Kind::Compact);
         let time = self.settings.duration.map(Duration::from_secs);
@@ -196,7 +196,7 @@ impl Run<'_> {
         Ok(watch.end())
     }
 
-    /// Each client of each workload has numbers of its own.
+    /// The random numbers of one client in one workload.
     fn rng(&self, number: u32) -> Rng {
         let mut rng = Rng::from_seed(self.settings.seed);
         let mixed = rng.next_u64() ^ (u64::from(number) << 32) ^ self.kind as u64;
@@ -217,7 +217,7 @@ impl Run<'_> {
         Done { operations: count, bytes: count * self.stage.entities.entity_bytes(), found: 0 }
     }
 
-    /// Groups end with their partition, as they must.
+    /// A group ends at the end of its partition, because it may not span two.
     fn fill_in_groups(&self, mut watch: Watch<'_>, number: u32) -> Outcome<Tally> {
         let (entities, mut rng) = (&self.stage.entities, self.rng(number));
         let (mut from, to) = share(self.count(), self.settings.threads, number);
@@ -238,7 +238,7 @@ impl Run<'_> {
     }
 
     fn read(&self, i: u64) -> Outcome<Done> {
-        // Before the read: a writer beside it may add the entity meanwhile.
+        // Determined before the read, because a concurrent writer may add the entity.
         let is_expected = self.stage.present.has(i);
         let keys = self.stage.entities.keys(i);
         let found = self.stage.table.get(keys.partition(), keys.row())?;
@@ -322,7 +322,7 @@ impl Run<'_> {
         FILTER_SCANS.max(self.settings.threads.into())
     }
 
-    /// An operation is an entity that was looked at, a time that of a whole scan.
+    /// An operation is one examined entity; a latency is that of a whole scan.
     fn filter_scans(&self, mut watch: Watch<'_>, number: u32) -> Outcome<Tally> {
         let (entities, present) = (&self.stage.entities, &self.stage.present);
         let limit = (NUMBERS as f64 * self.settings.selectivity / 100.0).round() as i32;
@@ -355,7 +355,7 @@ impl Run<'_> {
         Ok(watch.end())
     }
 
-    /// Replaces entities until the readers are done, no faster than asked.
+    /// Replaces entities until the readers are done, at the requested rate at most.
     fn write_beside(&self, finish: &Finish) -> Outcome<Tally> {
         let mut watch = Watch::start(self.clock, None, None);
         let begun = self.clock.monotonic();
@@ -382,7 +382,7 @@ impl Finish {
         self.changed.notify_all();
     }
 
-    /// Waits for the end, at most for `time`.
+    /// Waits for the signal, for at most `time`.
     fn is_told(&self, time: Duration) -> bool {
         let mut done = self.done.lock();
         if !*done && !time.is_zero() {

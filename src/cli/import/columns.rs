@@ -1,7 +1,8 @@
-//! What the columns of a CSV file become: keys by templates, properties by type; and a row as an entity.
+//! Mapping the columns of a CSV file: keys by templates, properties by type, and a row to an
+//! entity.
 //!
 //! Invariants
-//! * properties are in the order of their names, which is what an entity's row wants;
+//! * properties are sorted by name, as the row of an entity requires;
 //! * a field is absent if it is one of the null texts, or empty in a column that is not text.
 
 use base64::engine::{Engine as _, general_purpose::STANDARD as BASE64};
@@ -16,27 +17,27 @@ use crate::model::{
     Template, ValueRef, check_property_name, out_of_range,
 };
 
-/// What the user says about the columns.
+/// The user's options for the columns.
 #[derive(Args, Clone, Debug, Default)]
 pub(super) struct Choices {
-    /// PartitionKey of a row, columns in braces: '{carrier}-{origin}'
+    /// PartitionKey of a row, with columns in braces: '{carrier}-{origin}'
     #[arg(long, value_name = "TEMPLATE")]
     pub(super) partition_key: Option<String>,
-    /// RowKey of a row, columns in braces
+    /// RowKey of a row, with columns in braces
     #[arg(long, value_name = "TEMPLATE")]
     pub(super) row_key: Option<String>,
-    /// A text that stands for no value; may be repeated [default: the empty field]
+    /// A text that means no value; may be repeated [default: the empty field]
     #[arg(long = "null", value_name = "TEXT")]
     pub(super) nulls: Vec<String>,
     /// The type of a column instead of the inferred one; may be repeated
     #[arg(long = "type", value_name = "COLUMN=Edm.TYPE", value_parser = parse_type)]
     pub(super) types: Vec<(String, EdmType)>,
-    /// A column that becomes no property; may be repeated
+    /// A column to ignore; may be repeated
     #[arg(long, value_name = "COLUMN")]
     pub(super) skip: Vec<String>,
 }
 
-/// A header, understood.
+/// A parsed header.
 #[derive(Debug)]
 pub(super) struct Columns {
     width: usize,
@@ -51,11 +52,11 @@ struct Column {
     index: usize,
     name: String,
     edm: EdmType,
-    /// `None` where the user gave the type.
+    /// `None` if the user gave the type.
     candidates: Option<Candidates>,
 }
 
-/// Turns rows into entities; keeps what can be used again.
+/// Converts rows to entities, reusing its buffers.
 pub(super) struct Converter<'c> {
     columns: &'c Columns,
     encoder: EntityEncoder,
@@ -65,7 +66,7 @@ pub(super) struct Converter<'c> {
 }
 
 impl Columns {
-    /// Understands the header, by what the user says.
+    /// Parses the header, following the user's options.
     pub(super) fn new(header: &Row<'_>, choices: &Choices) -> Outcome<Columns> {
         let names = header_names(header)?;
         let find = |name: &str| names.iter().position(|column| column == name);
@@ -106,7 +107,7 @@ impl Columns {
         Ok(Columns { width: names.len(), partition_key, row_key, nulls, properties })
     }
 
-    /// Takes a row into account for the types of the columns.
+    /// Includes a row in the inference of the columns' types.
     pub(super) fn see(&mut self, row: &Row<'_>) {
         if row.problem.is_some() || row.len() != self.width {
             return;
@@ -120,7 +121,7 @@ impl Columns {
         }
     }
 
-    /// Settles the types, after all rows were seen.
+    /// Decides the types after all rows were seen.
     pub(super) fn decide(&mut self) {
         for column in &mut self.properties {
             if let Some(candidates) = column.candidates {
@@ -150,7 +151,7 @@ impl Column {
         Ok(Column { index, name: name.to_owned(), edm, candidates })
     }
 
-    /// The value that `field` spells in this column.
+    /// The value of `field` in this column.
     #[inline]
     fn value<'f>(&self, field: &'f [u8]) -> Result<ValueRef<'f>> {
         infer::value(field, self.edm).ok_or_else(|| self.refusal(field))
@@ -223,7 +224,7 @@ impl<'c> Converter<'c> {
         self.encoder.entity(pk, rk, &mut properties)
     }
 
-    /// Binaries need room of their own: all others are read in place.
+    /// Binary values need separate memory; all others are read in place.
     fn decode_binaries(&mut self, row: &Row<'_>) -> Result<()> {
         self.binaries.clear();
         let columns = self.columns;
@@ -243,7 +244,7 @@ fn key_text(key: &[u8]) -> Result<&str> {
         .map_err(|_| Error::refused_with(Code::InvalidInput, "the key is not UTF-8"))
 }
 
-/// `COLUMN=Edm.TYPE`; the column may hold an equals sign, the type not.
+/// Parses `COLUMN=Edm.TYPE`; the column may contain an equals sign, the type may not.
 pub(super) fn parse_type(text: &str) -> Result<(String, EdmType), String> {
     let known = || EdmType::ALL.map(EdmType::name).join(", ");
     let (column, edm) = text.rsplit_once('=').ok_or("expected COLUMN=Edm.TYPE")?;
@@ -271,7 +272,7 @@ pub(super) fn header_names(header: &Row<'_>) -> Outcome<Vec<String>> {
     }
 }
 
-/// `problem` with the options, and the columns that there are.
+/// `problem` with the list of existing columns.
 pub(super) fn usage(problem: String, names: &[String]) -> Failure {
     Failure::Usage(format!("{problem}\n  columns: {}", names.join(", ")))
 }

@@ -1,6 +1,6 @@
 //! Imports and exports without files, threads and a terminal, for the fuzz targets.
 //!
-//! Not here: how rows are read and converted, which is the command's own code (`import`).
+//! Not here: reading and converting rows, which is the command's own code (`import`).
 
 use std::io::Read;
 
@@ -15,7 +15,7 @@ use crate::model::Entity;
 use crate::query::KeyRange;
 use crate::table::{LoadMode, Table};
 
-/// What the options of the command would say.
+/// The options of the command.
 #[derive(Clone, Copy)]
 pub(crate) struct Given<'a> {
     pub(crate) partition_key: Option<&'a str>,
@@ -25,7 +25,7 @@ pub(crate) struct Given<'a> {
     pub(crate) mode: LoadMode,
 }
 
-/// What an import came to.
+/// The counts of an import.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Loaded {
     pub(crate) rows: u64,

@@ -1,15 +1,16 @@
-//! The types of CSV columns, inferred from every field, and fields as values of a type.
+//! Type inference for CSV columns from every field, and conversion of fields to values.
 //!
-//! A column is of the first type that all its values are texts of: Boolean, Int32, Int64, Double, DateTime, Guid;
-//! else it is a String. What would not come back as it was is no number: `007` and `+1` keep a column text,
-//! and so does an integer of more digits than a Double holds.
+//! A column has the first of these types that can represent all its values: Boolean, Int32, Int64,
+//! Double, DateTime, Guid; otherwise it is a String. A text that would not be written back
+//! identically is not a number: `007` and `+1` make a column text, and so does an integer with more
+//! digits than a Double can hold.
 //!
-//! Invariant: a field that counted towards a type converts to it.
+//! Invariant: a field that was accepted for a type converts to that type.
 
 use crate::json::double;
 use crate::model::{DateTime, EdmType, Guid, ValueRef};
 
-/// The types that a column may still have.
+/// The types that are still possible for a column.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Candidates {
     types: u8,
@@ -26,7 +27,7 @@ const PREFERENCE: [EdmType; 6] = [
     EdmType::Guid,
 ];
 const NUMBERS: u8 = bit(EdmType::Int32) | bit(EdmType::Int64) | bit(EdmType::Double);
-/// Significant digits of an integer beyond Int64 that a Double still holds.
+/// The most significant digits of an integer beyond Int64 that a Double can hold.
 const DOUBLE_DIGITS: usize = 15;
 
 const fn bit(edm: EdmType) -> u8 {
@@ -39,10 +40,10 @@ impl Candidates {
         Self { types, seen: false }
     }
 
-    /// Takes a field that holds a value into account.
+    /// Includes a field that holds a value.
     #[inline]
     pub(super) fn see(&mut self, field: &[u8]) {
-        // A column of text has nothing left to lose.
+        // A text column needs no further checks.
         if self.types != 0 {
             self.types &= types_of(field);
             self.seen = true;
@@ -55,7 +56,7 @@ impl Candidates {
     }
 }
 
-/// The types that `field` is a text of, String aside.
+/// The types that can represent `field`, except String.
 fn types_of(field: &[u8]) -> u8 {
     let possible = match field.first() {
         Some(b'0'..=b'9' | b'-') => {
@@ -72,7 +73,7 @@ fn types_of(field: &[u8]) -> u8 {
     possible.into_iter().filter(fits).fold(0, |types, edm| types | bit(edm))
 }
 
-/// The value of type `edm` that `field` spells.
+/// The value of `field` as type `edm`.
 #[inline]
 pub(super) fn value(field: &[u8], edm: EdmType) -> Option<ValueRef<'_>> {
     Some(match edm {
@@ -83,7 +84,7 @@ pub(super) fn value(field: &[u8], edm: EdmType) -> Option<ValueRef<'_>> {
         EdmType::Boolean => ValueRef::Boolean(boolean(field)?),
         EdmType::DateTime => ValueRef::DateTime(date_time(field)?),
         EdmType::Guid => ValueRef::Guid(guid(field)?),
-        // Owned: see `fields`.
+        // It needs separate memory: see `fields`.
         EdmType::Binary => return None,
     })
 }
@@ -96,7 +97,7 @@ fn boolean(field: &[u8]) -> Option<bool> {
     }
 }
 
-/// A decimal integer in its one spelling: no plus sign, no leading zero, no `-0`.
+/// A decimal integer in its canonical form: no plus sign, no leading zero, no `-0`.
 #[inline]
 fn integer(field: &[u8]) -> Option<i64> {
     let (digits, negative) = match field {
@@ -125,14 +126,14 @@ fn double(field: &[u8]) -> Option<f64> {
     let value = double::parse(text)?;
     let integral = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
     if integral && text.trim_start_matches('-').trim_end_matches('0').len() > DOUBLE_DIGITS {
-        // A small one is an Int64 and may stand in a column of Doubles.
+        // An integer in the range of Int64 may occur in a column of Doubles.
         integer(field)?;
     }
     Some(value)
 }
 
 fn date_time(field: &[u8]) -> Option<DateTime> {
-    // The cheapest look first: most texts are not even near.
+    // The cheapest check first: it rejects most texts.
     if field.get(10) != Some(&b'T') {
         return None;
     }

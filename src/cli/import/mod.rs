@@ -39,7 +39,7 @@ use crate::error::Result;
 use crate::options::Durability;
 use crate::table::{LoadMode, Loader};
 
-/// Load CSV or NDJSON, also gzip, into a table.
+/// Load CSV or NDJSON, optionally compressed by gzip, into a table.
 #[derive(Args)]
 #[command(after_long_help = IMPORT_HELP)]
 pub(super) struct Import {
@@ -47,29 +47,29 @@ pub(super) struct Import {
     db: PathBuf,
     /// The table, created if it is missing
     table: String,
-    /// The file, or - for standard input; gzip is recognised
+    /// The file, or - for standard input; gzip is detected
     input: String,
-    /// What the file is; told from its first character by default
+    /// The format of the file; detected from its first character by default
     #[arg(long, value_enum)]
     input_format: Option<InputFormat>,
     #[command(flatten)]
     choices: Choices,
-    /// What separates fields
+    /// The separator of fields
     #[arg(long, default_value = ",", value_parser = parse_delimiter)]
     delimiter: u8,
-    /// What may be there already
+    /// How to treat existing entities
     #[arg(long, value_enum, default_value_t = LoadMode::Insert)]
     mode: LoadMode,
     /// What a loaded group survives
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
-    /// Print, per group, the last line up to which everything is loaded (or rejected) and durable
+    /// Print, per group, the last line up to which all rows are durable or rejected
     #[arg(long)]
     ack: bool,
-    /// Where rejected rows are reported, a line of JSON each
+    /// Report rejected rows, one JSON object per line
     #[arg(long, value_name = "FILE")]
     rejects: Option<PathBuf>,
-    /// End at the first rejected row; what was loaded before it stays
+    /// Stop at the first rejected row; rows loaded before it are kept
     #[arg(long)]
     stop_on_error: bool,
     /// How to print the summary
@@ -107,7 +107,7 @@ enum SummaryFormat {
 impl Import {
     pub(super) fn run(self) -> Outcome {
         let clock = SystemClock::new();
-        // The input first: a misspelt name must not leave a new database behind.
+        // The input first: a misspelt name must not create a new database.
         let input = files::open_input(&self.input)?;
         let format = self.input_format.unwrap_or_else(|| format_of(&input.head));
         let mut summary = match format {
@@ -162,7 +162,7 @@ impl Import {
         parse_beside(parse, |batches| self.load(batches, None))
     }
 
-    /// Loads what is parsed; opens the database only now, when the input has proved readable.
+    /// Loads the parsed rows. The database is opened only here, after the input proved readable.
     fn load(
         &self,
         batches: Receiver<io::Result<Vec<Parsed>>>,
@@ -210,7 +210,7 @@ impl Import {
     }
 }
 
-/// Hands on what the loader has refused by now.
+/// Reports the rows that the loader has refused so far.
 fn report(loader: &mut Loader, rejects: &mut Rejects, progress: &Progress) -> Outcome {
     loader
         .take_rejected()
@@ -218,13 +218,13 @@ fn report(loader: &mut Loader, rejects: &mut Rejects, progress: &Progress) -> Ou
         .try_for_each(|row| rejects.add(row.line, &row.error, progress))
 }
 
-/// Tells the reader of standard output, who may be gone, what is durable.
+/// Prints the durable line number; errors are ignored, because the reader may be gone.
 fn acknowledge(line: u64) {
     let mut output = io::stdout().lock();
     drop(writeln!(output, "{line}").and_then(|()| output.flush()));
 }
 
-/// A single ASCII character, `\t` or `tab` for a tab.
+/// Parses a single ASCII character, or `\t` or `tab` for a tab.
 fn parse_delimiter(text: &str) -> Result<u8, String> {
     match text.as_bytes() {
         b"\\t" | b"tab" => Ok(b'\t'),

@@ -1,4 +1,5 @@
-//! Reading and parsing beside the loading, on threads of their own that hand over through bounded channels.
+//! Reading and parsing concurrently with loading, on separate threads connected by bounded
+//! channels.
 //!
 //! ```text
 //! read, unpack, spool → | chunks | → infer types          first reading of a CSV file
@@ -21,16 +22,16 @@ const CHUNK_BYTES: usize = 256 << 10;
 const BATCH_ROWS: usize = 512;
 const QUEUED: usize = 4;
 
-/// A row: the line it began on, and its entity or why there is none.
+/// A row: its first line number, and its entity or error.
 pub(super) type Parsed = (u64, Result<Entity>);
 
-/// Rows on their way to the loader.
+/// Rows to be sent to the loader.
 pub(super) struct Batches {
     batch: Vec<Parsed>,
     sender: SyncSender<io::Result<Vec<Parsed>>>,
 }
 
-/// A reader of what another thread reads.
+/// Reads the data that another thread has read.
 struct Chunks {
     receiver: Receiver<io::Result<Vec<u8>>>,
     chunk: Cursor<Vec<u8>>,
@@ -49,7 +50,7 @@ pub(super) fn read_ahead<T>(
     )
 }
 
-/// Lets `consume` take the rows that `parse` produces on another thread.
+/// Lets `consume` receive the rows that `parse` produces on another thread.
 pub(super) fn parse_beside<T>(
     parse: impl FnOnce(&mut Batches) -> io::Result<()> + Send,
     consume: impl FnOnce(Receiver<io::Result<Vec<Parsed>>>) -> Outcome<T>,
@@ -58,7 +59,7 @@ pub(super) fn parse_beside<T>(
     let work = move || {
         let mut batches = Batches { batch: Vec::new(), sender };
         let parsed = parse(&mut batches);
-        // What was parsed before an error counts; who has left does not hear of it.
+        // Rows parsed before an error still count; a receiver that has left does not get the error.
         let heard = batches.flush();
         if let (true, Err(error)) = (heard, parsed) {
             drop(batches.sender.send(Err(error)));
@@ -68,7 +69,7 @@ pub(super) fn parse_beside<T>(
 }
 
 impl Batches {
-    /// Adds a row; false when nobody takes rows any more.
+    /// Adds a row; false if the receiver is gone.
     pub(super) fn push(&mut self, line: u64, row: Result<Entity>) -> bool {
         self.batch.push((line, row));
         self.batch.len() < BATCH_ROWS || self.flush()
@@ -80,7 +81,7 @@ impl Batches {
     }
 }
 
-/// Runs `work` on a thread while this one runs `here`.
+/// Runs `work` on a new thread while the current one runs `here`.
 fn beside<T>(work: impl FnOnce() + Send, here: impl FnOnce() -> Outcome<T>) -> Outcome<T> {
     std::thread::scope(|scope| {
         let thread = std::thread::Builder::new().name("rowstone-parse".into());
@@ -110,7 +111,7 @@ fn read_chunks(
 impl Read for Chunks {
     fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
         if self.chunk.position() == self.chunk.get_ref().len() as u64 {
-            // The reading thread ends without a word at the end of its source.
+            // The reading thread just disconnects at the end of its source.
             let next = self.receiver.recv().unwrap_or_else(|_| Ok(Vec::new()))?;
             self.chunk = Cursor::new(next);
         }

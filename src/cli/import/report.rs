@@ -12,16 +12,16 @@ use crate::cli::progress::Progress;
 use crate::error::Error;
 use crate::json;
 
-/// Rejected rows that are shown when they go to no file.
+/// The most rejected rows that are printed if there is no file for them.
 const SHOWN_MAX: u64 = 10;
 
-/// Where rejected rows go.
+/// The destination of rejected rows.
 pub(super) struct Rejects {
     file: Option<BufWriter<File>>,
     count: u64,
 }
 
-/// What an import came to.
+/// The counts of an import.
 #[derive(Debug, Default, PartialEq)]
 pub(super) struct Summary {
     pub(super) rows: u64,
@@ -77,7 +77,7 @@ impl Summary {
         if seconds > 0.0 { (self.imported as f64 / seconds) as u64 } else { self.imported }
     }
 
-    /// For people.
+    /// The text for people.
     pub(super) fn text(&self) -> String {
         let number = with_thousands;
         let rejected = match self.rejected {
@@ -93,7 +93,7 @@ impl Summary {
         )
     }
 
-    /// For programs.
+    /// The JSON for programs.
     pub(super) fn json(&self) -> String {
         json::object(|object| {
             object.raw("rows", self.rows);

@@ -12,18 +12,18 @@ use crate::error::{Code, Error, Result};
 use crate::json::odata::Members;
 use crate::model::{Entity, EntityEncoder, KeyPart, Template};
 
-/// The longest line of NDJSON: ample for an entity of 1 MiB, however its text is escaped.
+/// The longest line of NDJSON: enough for an entity of 1 MiB, however its text is escaped.
 pub(super) const LINE_BYTES_MAX: usize = 8 << 20;
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum InputFormat {
     /// Comma-separated values with a header
     Csv,
-    /// One JSON object a line
+    /// One JSON object per line
     Ndjson,
 }
 
-/// NDJSON begins with an object; no sane header of CSV does.
+/// NDJSON begins with an object; no sensible CSV header does.
 pub(super) fn format_of(head: &[u8]) -> InputFormat {
     match head.trim_ascii_start().first() {
         Some(b'{') => InputFormat::Ndjson,
@@ -35,7 +35,7 @@ pub(super) fn unreadable(input: &str, error: &io::Error) -> Failure {
     Failure::Other(format!("cannot read {input}: {error}"))
 }
 
-/// Reads all of a CSV file, called `input`, for its columns; also counts its rows.
+/// Reads a whole CSV file, named `input`, to infer its columns; also counts its rows.
 pub(super) fn infer_columns<R: Read>(
     mut reader: CsvReader<R>,
     choices: &Choices,
@@ -55,7 +55,7 @@ pub(super) fn infer_columns<R: Read>(
     Ok((columns, rows))
 }
 
-/// Hands each row behind the header, and its line, to `push`, until that has enough.
+/// Passes each row after the header, with its line number, to `push`, until that returns false.
 pub(super) fn parse_csv<R: Read>(
     mut reader: CsvReader<R>,
     columns: &Columns,
@@ -71,7 +71,7 @@ pub(super) fn parse_csv<R: Read>(
     Ok(())
 }
 
-/// Hands the entity of each line that is not empty to `push`, until that has enough.
+/// Passes the entity of each non-empty line to `push`, until that returns false.
 pub(super) fn parse_ndjson(
     source: impl Read,
     keys: &mut MemberKeys,
@@ -94,7 +94,7 @@ pub(super) fn parse_ndjson(
     Ok(())
 }
 
-/// Where the keys of an NDJSON line come from.
+/// The sources of the keys of an NDJSON line.
 pub(super) struct MemberKeys {
     names: Vec<String>,
     partition_key: Option<Template>,
@@ -105,7 +105,7 @@ pub(super) struct MemberKeys {
 impl MemberKeys {
     pub(super) fn new(partition_key: Option<&str>, row_key: Option<&str>) -> Outcome<Self> {
         let names = std::cell::RefCell::new(Vec::<String>::new());
-        // Every name is a column: whether a line has it is seen when it is read.
+        // Every name is accepted as a column; a line without it is detected when it is read.
         let column = |name: &str| {
             let mut names = names.borrow_mut();
             names.push(name.to_owned());

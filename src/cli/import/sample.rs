@@ -1,6 +1,6 @@
-//! The keys that a file's rows would get, without loading them: what `advise --sample` judges.
+//! The keys that a file's rows would get, without loading them, for `advise --sample`.
 //!
-//! Memory grows with the number of partitions, by about a hundred bytes each; with row keys by eight a row.
+//! Memory grows by about 100 bytes per partition and, with row keys, by 8 bytes per row.
 
 use std::collections::{BTreeMap, HashSet};
 use std::io::Read;
@@ -16,10 +16,10 @@ use crate::db::shape::ShapeBuilder;
 use crate::db::{DataShape, PartitionSize};
 use crate::model::Template;
 
-/// What was found in a file.
+/// The keys found in a file.
 pub(in crate::cli) struct Sample {
     pub(in crate::cli) data: DataShape,
-    /// Rows whose keys an earlier row has; `None` without row keys.
+    /// Rows with the keys of an earlier row; `None` without row keys.
     pub(in crate::cli) repeated: Option<u64>,
 }
 
@@ -28,13 +28,13 @@ pub(in crate::cli) struct Sample {
 struct Counting {
     partitions: BTreeMap<String, (u64, u64)>,
     last: Option<String>,
-    /// Pairs of rows that differ in PartitionKey, and how many of them ascend.
+    /// Pairs of consecutive rows with different PartitionKeys, and how many of them ascend.
     pairs: (u64, u64),
     keys: HashSet<u64>,
     rows: u64,
 }
 
-/// Reads the file, CSV or NDJSON, and makes keys of its rows by the templates.
+/// Reads a CSV or NDJSON file and builds the keys of its rows from the templates.
 pub(in crate::cli) fn read(path: &str, pk: &str, rk: Option<&str>) -> Outcome<Sample> {
     let input = files::open_input(path)?;
     let mut counting = Counting::default();
@@ -60,7 +60,7 @@ impl Counting {
         let (pk, rk) = (parse(pk)?, rk.map(parse).transpose()?);
         let (mut partition, mut row_key) = (Vec::new(), Vec::new());
         while let Some(row) = reader.next().map_err(bad)? {
-            // What an import would refuse is not counted.
+            // Rows that an import would refuse are not counted.
             if row.problem.is_some() || row.len() != names.len() {
                 continue;
             }
@@ -84,7 +84,7 @@ impl Counting {
         pk: &str,
         rk: Option<&str>,
     ) -> Outcome {
-        // Without a template for it, a RowKey that is not asked for is none that must be there.
+        // An empty template, because a RowKey that was not requested need not be present.
         let mut keys = MemberKeys::new(Some(pk), Some(rk.unwrap_or_default()))?;
         let mut lines = Lines::new(source, LINE_BYTES_MAX);
         while let Some(line) = lines.next().map_err(|error| unreadable(path, &error))? {

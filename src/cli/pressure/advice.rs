@@ -1,29 +1,31 @@
-//! Which finer PartitionKey would carry a peak that one partition does not: the next property, or a bucket.
+//! A finer PartitionKey for a peak that is too high for one partition: the next property, or a
+//! bucket.
 
 use std::collections::BTreeMap;
 use std::fmt;
 
 use crate::model::{Entity, ValueRef};
 
-/// The most of a target that a partition should use.
+/// The target in entities per second, and the largest part of it that a partition should use.
 const TARGET: u32 = 500;
 const USED_PERCENT: u32 = 80;
 
-/// Rows of a partition that a property is judged by.
+/// The most rows of a partition from which a property is evaluated.
 pub(super) struct Sample;
 
 impl Sample {
     pub(super) const ROWS_MAX: usize = 100_000;
-    /// A property with more values than this is an id: a partition a value is a partition an entity.
+    /// A property with more values than this is an id, with which each entity would get its own
+    /// partition.
     const VALUES_MAX: usize = 10_000;
 }
 
-/// What to do.
+/// The recommended change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Advice {
-    /// Add the property: its heaviest value then has so much of the peak.
+    /// Add the property: its heaviest value then has `rate` of the peak.
     Property { partition: String, name: String, values: usize, heaviest: String, rate: u32 },
-    /// Add a number, for no property divides the load far enough.
+    /// Add a number, because no property divides the load far enough.
     Bucket { partition: String, buckets: u32 },
 }
 
@@ -64,7 +66,7 @@ impl fmt::Display for Advice {
     }
 }
 
-/// By property that all rows have: how many rows have each value.
+/// For each property that all rows have: the number of rows per value.
 fn divisions(rows: &[Entity]) -> BTreeMap<String, BTreeMap<String, usize>> {
     let mut all: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
     for row in rows {
@@ -84,7 +86,8 @@ fn divisions(rows: &[Entity]) -> BTreeMap<String, BTreeMap<String, usize>> {
     }
     all.retain(|_, counts| {
         let divides = counts.len() > 1 && counts.len() <= Sample::VALUES_MAX;
-        // Between ids and the RowKey there is little to choose: several entities a partition, or no groups any more.
+        // Near-unique properties are as fine as the RowKey: require several entities per partition
+        // on average, otherwise groups become impossible.
         divides && counts.len() * 2 <= rows.len() && counts.values().sum::<usize>() == rows.len()
     });
     all

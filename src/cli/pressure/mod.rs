@@ -1,13 +1,16 @@
-//! `stress --partition`: the service's partition stress test. Will one partition carry the application's peak?
+//! `stress --partition`: the service's partition stress test. Can one partition sustain the
+//! application's peak?
 //!
 //! 1. A test table is created in a new database.
-//! 2. It is loaded with entities, the tested partition among others; of a sample, or made up.
-//! 3. The application's mix of reads and writes runs on that one partition, as fast as it goes: what does this machine do?
-//! 4. The mix runs at the application's peak rate against the service's targets, by a clock of its own: how many
-//!    requests does the service answer `ServerBusy`?
-//! 5. The verdict for the targets of 2010 (500 entities a second) and of today (2,000), and a finer key if it is needed.
+//! 2. It is loaded with entities, in the tested partition and others, from a sample or generated.
+//! 3. The application's mix of reads and writes runs on that one partition, unthrottled, to measure
+//! this machine.
+//! 4. The mix runs at the application's peak rate against the service's targets, on a simulated
+//! clock, to count the requests that the service answers with `ServerBusy`.
+//! 5. The verdict for the targets of 2010 (500 entities per second) and of today (2,000), and a
+//! finer key if needed.
 //!
-//! Not here: which finer key (`advice`), times of requests (`timing`).
+//! Not here: the choice of a finer key (`advice`), latencies of requests (`timing`).
 
 mod advice;
 mod timing;
@@ -35,36 +38,36 @@ use crate::query::KeyRange;
 use crate::rng::Rng;
 use crate::table::{LoadMode, Table};
 
-/// How the partition stress test goes.
+/// The options of the partition stress test.
 #[derive(Args)]
 pub(super) struct Pressure {
-    /// Test whether this one partition carries the application's peak, instead of killing anything
+    /// Test whether this one partition sustains the application's peak, without kills
     #[arg(long, value_name = "PARTITION_KEY", requires = "rate")]
     partition: Option<String>,
-    /// Entities a second on that partition at the application's peak
+    /// Entities per second on that partition at the application's peak
     #[arg(long, value_name = "N", requires = "partition",
         value_parser = clap::value_parser!(u32).range(1..=1_000_000))]
     rate: Option<u32>,
-    /// How many of 100 requests are reads
+    /// Percentage of requests that are reads
     #[arg(long, value_name = "PERCENT", default_value_t = 50,
         value_parser = clap::value_parser!(u32).range(0..=100))]
     reads: u32,
     /// Take the partition's entities from this database
     #[arg(long, value_name = "DB", requires = "sample_table")]
     sample: Option<PathBuf>,
-    /// And this table of it
+    /// The table of the sample
     #[arg(long, value_name = "TABLE", requires = "sample")]
     sample_table: Option<String>,
-    /// Entities that are loaded into each of ten partitions, if there is no sample
+    /// Entities loaded into each of ten partitions if there is no sample
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     entities: u32,
-    /// What each of them takes
+    /// Bytes of each of them
     #[arg(long, value_name = "BYTES", default_value_t = 1_024)]
     entity_bytes: u32,
-    /// How long requests run as fast as they go
+    /// Seconds for which requests run unthrottled
     #[arg(long, value_name = "N", default_value_t = 10)]
     peak_seconds: u32,
-    /// Requests under way at once
+    /// Concurrent requests
     #[arg(long, value_name = "N", default_value_t = 8,
         value_parser = clap::value_parser!(u32).range(1..=256))]
     clients: u32,
@@ -83,15 +86,15 @@ Example:
   rowstone stress /tmp/peak --partition UA --rate 900 --sample flights --sample-table Flights";
 
 const TABLE: &str = "StressTest";
-/// Other partitions are there too, as in the application's table.
+/// Other partitions that also exist, as in the application's table.
 const OTHERS: u32 = 9;
-/// Requests against a target: enough for its burst of a second to be over.
+/// The most requests against a target: enough to outlast its burst of a second.
 const REQUESTS_MAX: u64 = 100_000;
 const TARGET_SECONDS: u64 = 30;
-/// What is left of a target at the peak, at least, so that a partition passes.
+/// The part of a target that must be unused at the peak for a partition to pass.
 const MARGIN_PERCENT: u64 = 20;
 
-/// A partition against a target.
+/// The result of a partition against a target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Trial {
     name: &'static str,
@@ -105,7 +108,7 @@ named! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     enum Verdict {
         Pass "pass",
-        /// Nothing is held back, and little is left.
+    /// No request is refused, but little margin is left.
         NoMargin "pass without margin",
         Fail "fail",
     }
@@ -114,7 +117,7 @@ named! {
 }
 
 impl Pressure {
-    /// True if it is this test that was asked for.
+    /// True if this test was requested.
     #[cfg(all(unix, feature = "sim"))]
     pub(super) fn is_asked(&self) -> bool {
         self.partition.is_some()
@@ -161,7 +164,7 @@ impl Pressure {
         Ok(rows)
     }
 
-    /// Step 2; the rows of the tested partition.
+    /// Step 2; returns the rows of the tested partition.
     fn load(&self, table: &Table, partition: &str, sample: &[Entity]) -> Outcome<Vec<Entity>> {
         let payload = "x".repeat(self.entity_bytes as usize);
         let made_up = |partition: &str| -> Vec<Entity> {
@@ -219,7 +222,7 @@ impl Pressure {
         Ok(is_read)
     }
 
-    /// Step 4, in memory and by a clock that is moved from request to request.
+    /// Step 4, in memory and with a clock that advances from request to request.
     fn try_target(
         &self,
         name: &'static str,
@@ -245,7 +248,8 @@ impl Pressure {
         let with_margin = u64::from(rate) * 100 <= u64::from(target) * (100 - MARGIN_PERCENT);
         let verdict = match (busy, with_margin) {
             (0, true) => Verdict::Pass,
-            // A second's worth may come at once: of a short run nothing was held back that a long one would.
+            // A burst of a second is allowed, so a short run above the target may see no refusal
+            // where a long one would.
             (0, false) if rate <= target => Verdict::NoMargin,
             _ => Verdict::Fail,
         };
@@ -255,7 +259,7 @@ impl Pressure {
     }
 }
 
-/// What the test found.
+/// The result of the test.
 struct Report<'p> {
     partition: &'p str,
     rate: u32,
@@ -266,7 +270,7 @@ struct Report<'p> {
 }
 
 impl Report<'_> {
-    /// The partition does not carry the peak, in the service of today or here.
+    /// The partition does not sustain the peak, in today's service or on this machine.
     fn fails(&self) -> bool {
         let [_, now] = &self.trials;
         now.verdict == Verdict::Fail || self.is_too_slow()
@@ -360,7 +364,7 @@ mod tests {
         use Verdict::{Fail, NoMargin, Pass};
         assert_eq!(check(400, [Pass, Pass]), [0, 0]);
         assert_eq!(check(500, [NoMargin, Pass]), [0, 0]);
-        // A third of what comes is too much, less the burst of a second.
+        // A third of the requests exceeds the target, minus the burst of a second.
         assert_eq!(check(750, [Fail, Pass]), [31, 0]);
         check(1_900, [Fail, NoMargin]);
         let [_, busy] = check(4_000, [Fail, Fail]);

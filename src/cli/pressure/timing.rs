@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use crate::cli::histogram::Histogram;
 
-/// All requests, and the time in which they ran.
+/// All requests, and the elapsed time.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Timing {
     pub(super) reads: Histogram,
@@ -17,7 +17,7 @@ impl Timing {
         if is_read { self.reads.note(took) } else { self.writes.note(took) }
     }
 
-    /// Adds the requests of a client that ran at the same time.
+    /// Adds the requests of a concurrent client.
     pub(super) fn add(&mut self, other: &Timing) {
         self.reads.add(&other.reads);
         self.writes.add(&other.writes);
@@ -34,7 +34,7 @@ impl Timing {
     }
 }
 
-/// Microseconds within which `percent` of the requests ended; 0 without requests.
+/// The microseconds within which `percent` of the requests ended; 0 without requests.
 pub(super) fn micros(side: &Histogram, percent: f64) -> u64 {
     side.percentile(percent).div_ceil(1_000)
 }

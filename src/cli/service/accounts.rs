@@ -1,6 +1,6 @@
 //! The file of accounts, which `serve` and `sas` read.
 //!
-//! Not here: its form (`rest::accounts`).
+//! Not here: its format (`rest::accounts`).
 
 use std::io::{self, Read};
 use std::path::Path;
@@ -18,7 +18,7 @@ pub(super) fn read_accounts(path: &Path) -> Outcome<Vec<AccountConfig>> {
 
 /// The text of a small file, such as a configuration.
 fn read_text(path: &Path) -> Outcome<String> {
-    /// Far above what anybody writes by hand.
+    /// Far above any file written by hand.
     const BYTES_MAX: u64 = 16 << 20;
     let failed =
         |error: io::Error| Failure::Usage(format!("cannot read {}: {error}", path.display()));

@@ -1,6 +1,6 @@
-//! `sas`: tokens that let somebody do some things for some time, without a key.
+//! `sas`: tokens that grant some operations for some time, without a key.
 //!
-//! Not here: what a token says and how it is signed (`rest::protocol::sas`).
+//! Not here: the format of tokens and their signature (`rest::protocol::sas`).
 
 use std::env;
 use std::io::Write;
@@ -20,11 +20,13 @@ use crate::rest::protocol::sas::{AccountSas, KeyBounds, ServiceSas, Terms, is_or
 use crate::rest::protocol::sign::{AccountKey, DEVELOPMENT_ACCOUNT};
 use crate::rest::protocol::time;
 
-/// Where a key comes from that should not stand in a list of processes.
+/// The environment variable for a key, which must not appear in a list of processes.
 const KEY_VARIABLE: &str = "ROWSTONE_ACCOUNT_KEY";
-/// What may be allowed with an account; some of it means nothing to this service.
+/// Permissions on entities of a table.
+const ENTITY_LETTERS: &str = "raud";
+/// Permissions on an account; this service ignores some of them.
 const ACCOUNT_LETTERS: &str = "rwdlacuptfxyi";
-/// What tokens are signed as unless told otherwise.
+/// The default version of tokens.
 const DEFAULT_VERSION: &str = "2019-02-02";
 
 /// Make a shared access signature: for entities of one table, or with --account-wide for an account
@@ -34,29 +36,29 @@ pub(in crate::cli) struct Sas {
     /// The table; any case
     #[arg(required_unless_present = "account_wide", conflicts_with = "account_wide")]
     table: Option<String>,
-    /// For the account, not for one table
+    /// Grant access to the account, not to one table
     #[arg(long)]
     account_wide: bool,
     /// The account's name
     #[arg(long, default_value = DEVELOPMENT_ACCOUNT)]
     account: String,
-    /// The file with the accounts that the server has [default: the public key of the development account, or the key in
-    /// ROWSTONE_ACCOUNT_KEY]
+    /// The server's file of accounts [default: the public key of the development account, or the
+    /// key in ROWSTONE_ACCOUNT_KEY]
     #[arg(long, value_name = "FILE")]
     accounts: Option<PathBuf>,
     /// Letters, in this order: r query, a insert, u update, d delete; for an account also l list, c create, w write
     #[arg(long, value_name = "LETTERS")]
     permissions: Option<String>,
-    /// When it ends: 2030-01-01 or 2030-01-01T10:00:00Z
+    /// End of validity: 2030-01-01 or 2030-01-01T10:00:00Z
     #[arg(long, value_name = "TIME")]
     expiry: Option<String>,
-    /// When it begins
+    /// Start of validity
     #[arg(long, value_name = "TIME")]
     start: Option<String>,
-    /// A stored access policy of the table, which says what is not said here
+    /// A stored access policy of the table, which supplies the fields not given here
     #[arg(long, value_name = "ID", conflicts_with = "account_wide")]
     policy: Option<String>,
-    /// The first partition it is good for, and with --start-row the first row in it
+    /// The first partition that it covers, and with --start-row the first row in it
     #[arg(long, value_name = "KEY", conflicts_with = "account_wide")]
     start_partition: Option<String>,
     #[arg(long, value_name = "KEY", requires = "start_partition", hide_short_help = true)]
@@ -122,7 +124,7 @@ impl Sas {
         print(|output| writeln!(output, "{token}"))
     }
 
-    /// Refuses what no server would take, or would take for something else.
+    /// Refuses values that no server would accept, or would interpret differently.
     fn check(&self) -> Result<(), String> {
         for (name, value) in [
             ("--policy", &self.policy),
@@ -203,6 +205,11 @@ fn read_time(text: &str) -> Result<DateTime, String> {
 fn is_of(letters: &str, known: &str) -> bool {
     let is_first = |(i, letter)| known.contains(letter) && letters.find(letter) == Some(i);
     !letters.is_empty() && letters.char_indices().all(is_first)
+}
+
+/// The same, and in the order of `known`.
+fn is_in_order(letters: &str, known: &str) -> bool {
+    is_of(letters, known) && letters.chars().map(|letter| known.find(letter)).is_sorted()
 }
 
 fn is_range(addresses: &str) -> bool {

@@ -1,6 +1,6 @@
-//! `serve`: the Table service over HTTP, until it is told to stop.
+//! `serve`: the Table service over HTTP, until a signal stops it.
 //!
-//! Not here: everything about requests (`rest`).
+//! Not here: the handling of requests (`rest`).
 
 use std::net::SocketAddr;
 use std::ops::RangeInclusive;
@@ -22,22 +22,22 @@ use crate::rest::http::log_writer::LogWriter;
 use crate::rest::protocol::sign::{DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
 use crate::rest::{self, Settings, Site, TlsFiles};
 
-/// The port of a local Table service that its clients expect.
+/// The address of a local Table service that its clients expect.
 const DEFAULT_ADDRESS: &str = "127.0.0.1:10002";
 
-/// Serve a database to the clients of the Table service
+/// Serve a database to clients of Azure Table storage
 #[derive(Args)]
 #[command(after_long_help = SERVE_HELP)]
 pub(in crate::cli) struct Serve {
     /// The database: a directory, created if it is missing or empty
     db: PathBuf,
-    /// Where to listen; other than loopback takes accounts with keys of their own
+    /// Where to listen; any address but loopback requires --accounts
     #[arg(long, default_value = DEFAULT_ADDRESS, value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
-    /// A JSON file with the accounts that are served, in place of the public development account
+    /// A JSON file with the accounts to serve instead of the public development account
     #[arg(long, value_name = "FILE")]
     accounts: Option<PathBuf>,
-    /// Answer 503 where requests come faster than the service's scalability targets
+    /// Answer 503 to requests that exceed the service's scalability targets
     #[arg(long)]
     throttle: bool,
     /// Serve TLS with this certificate chain, a PEM file
@@ -46,44 +46,44 @@ pub(in crate::cli) struct Serve {
     /// The key of the certificate, a PEM file
     #[arg(long, value_name = "FILE", requires = "tls_cert")]
     tls_key: Option<PathBuf>,
-    /// Also listen here, for GET /metrics in the Prometheus text form
+    /// Also listen here for GET /metrics in the Prometheus text format
     #[arg(long, value_name = "ADDRESS:PORT")]
     metrics: Option<SocketAddr>,
-    /// Let the page for people change entities
+    /// Let the web page change entities
     #[arg(long)]
     allow_edit: bool,
-    /// Connections at a time; one more is answered 503
+    /// Concurrent connections; one more is answered 503
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections)]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     connections_max: usize,
-    /// Requests carried out at a time; one more is answered 503
+    /// Requests carried out at the same time; one more is answered 503
     #[arg(long, value_name = "N", default_value_t = Limits::default().requests)]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     requests_max: usize,
-    /// Seconds without a byte, or from the end of a request to the end of the next one's header, after which a connection is
-    /// closed
+    /// Seconds after which a connection is closed: without a byte, or from the end of a request to
+    /// the end of the next one's head
     #[arg(long, value_name = "SECONDS", default_value_t = seconds(|limits| limits.idle_time))]
     #[arg(value_parser = clap::value_parser!(u64).range(SECONDS))]
     idle_time: u64,
-    /// Seconds from the opening of a connection to the end of its first header
+    /// Seconds from the opening of a connection to the end of its first head
     #[arg(long, value_name = "SECONDS", default_value_t = seconds(|limits| limits.header_time))]
     #[arg(value_parser = clap::value_parser!(u64).range(SECONDS), hide_short_help = true)]
     header_time: u64,
-    /// Seconds from the end of a header to the end of the body
+    /// Seconds from the end of a head to the end of the body
     #[arg(long, value_name = "SECONDS", default_value_t = seconds(|limits| limits.body_time))]
     #[arg(value_parser = clap::value_parser!(u64).range(SECONDS), hide_short_help = true)]
     body_time: u64,
-    /// Seconds that an answer of more than 64 KiB has to be taken, and one more for each 64 KiB
+    /// Seconds for a client to receive an answer of more than 64 KiB, plus one for each 64 KiB
     #[arg(long, value_name = "SECONDS", default_value_t = seconds(|limits| limits.send_time))]
     #[arg(value_parser = clap::value_parser!(u64).range(SECONDS), hide_short_help = true)]
     send_time: u64,
-    /// Seconds that requests under way have to end once the server is told to stop
+    /// Seconds for requests in progress to end after a stop
     #[arg(long, value_name = "SECONDS", default_value_t = seconds(|limits| limits.drain_time))]
     #[arg(value_parser = clap::value_parser!(u64).range(SECONDS), hide_short_help = true)]
     drain_time: u64,
     #[command(flatten)]
     open: OpenArgs,
-    /// What is logged on standard error, one JSON object a line
+    /// Which events are logged on standard error, one JSON object per line
     #[arg(long, value_enum, default_value_t = rest::LogLevel::Requests)]
     log: rest::LogLevel,
 }
@@ -154,7 +154,8 @@ impl Serve {
         ready.serve(accounts, reread, greet).map_err(Failure::Other)
     }
 
-    /// Reads the accounts again, while others are served: who opens a pipe may wait for its other end for ever.
+    /// Reads the accounts again while the server runs. Only regular files: opening a pipe could
+    /// block forever.
     fn reread_accounts(&self) -> Result<Vec<AccountConfig>, String> {
         match &self.accounts {
             Some(path) if !path.is_file() => Err(format!("{} is not a file", path.display())),
@@ -183,7 +184,7 @@ impl Serve {
         self.open.open(set(Db::options(), targets, Options::throttle), path)
     }
 
-    /// Says where the server is, once it is.
+    /// Prints the addresses of the server once it listens.
     fn greet(&self, log: &LogWriter, at: SocketAddr, metrics: Option<SocketAddr>) {
         let scheme = if self.tls_cert.is_some() { "https" } else { "http" };
         log.line(&format!("listening on {scheme}://{at}/"));
@@ -199,7 +200,7 @@ impl Serve {
     }
 }
 
-/// The failure without an exit status and advice.
+/// The text of a failure, without exit status and advice.
 fn text(failure: Failure) -> String {
     match failure {
         Failure::Usage(text) | Failure::Other(text) => text,

@@ -1,6 +1,6 @@
-//! What the process answered: a line of JSON in the oracle's terms.
+//! Answers of the process: a line of JSON in the oracle's terms.
 //!
-//! Not here: what it should have answered (`soak`).
+//! Not here: the expected answers (`soak`).
 
 use crate::json::odata;
 use crate::json::{self, Members, Scalar};
@@ -16,23 +16,24 @@ pub(super) struct Answer<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Refused {
     pub(super) code: String,
-    /// The engine's kind of error, where the code is the service's for all of them.
+    /// The engine's kind of error, where the service has only one code for all of them.
     pub(super) kind: Option<String>,
     pub(super) index: Option<usize>,
     pub(super) message: String,
 }
 
-/// The members of an entity that are looked at: ample for what the traffic writes.
+/// The most members of an entity that are read: enough for the entities of the traffic.
 const MEMBERS_MAX: usize = 64;
 
 impl Refused {
-    /// The system refused: by a full disk, an error, or what followed one.
+    /// The storage refused: a full disk, an error, or a consequence of one.
     pub(super) fn is_storage(&self) -> bool {
         let engine = matches!(self.kind.as_deref(), Some("Io" | "Poisoned"));
         self.code == "StorageFull" || engine
     }
 
-    /// What a verification finds where files cannot be opened: errors, but no damage, which has a place.
+    /// The result of a verification when files cannot be opened: errors, but no damage, which would
+    /// have a position.
     pub(super) fn is_limit(&self) -> bool {
         self.is_storage() || (self.code.is_empty() && !self.message.contains(" at byte "))
     }
@@ -47,23 +48,23 @@ impl Refused {
 }
 
 impl<'a> Answer<'a> {
-    /// Reads a line.
+    /// Parses a line.
     ///
     /// # Errors
-    /// How it is no answer.
+    /// The reason why it is not an answer.
     pub(super) fn read(line: &'a [u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(line).map_err(|error| format!("no text: {error}"))?;
         let members = json::read_object(text, MEMBERS_MAX).map_err(|error| error.chain())?;
         Ok(Self { members })
     }
 
-    /// What was refused, if it was.
+    /// The refusal, if the request was refused.
     pub(super) fn refused(&self) -> Result<Option<Refused>, String> {
         match self.scalar("ok")? {
             Some(Scalar::Boolean(true)) => Ok(None),
             Some(Scalar::Boolean(false)) => {
                 let Some(error) = self.find("error") else {
-                    // A verification that found something.
+                    // A verification that found problems.
                     let message = self.find("problems").unwrap_or("no reason").to_owned();
                     return Ok(Some(Refused { message, ..Refused::default() }));
                 };
@@ -83,7 +84,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// The one tag of a commit; 0 if it has none, for deletes and tables.
+    /// The single tag of a commit; 0 if it has none, as for deletes and tables.
     pub(super) fn tag(&self) -> Result<u64, String> {
         let mut tags = Vec::new();
         if let Some(etag) = self.text("etag")? {
@@ -120,7 +121,7 @@ impl<'a> Answer<'a> {
         list.into_iter().map(|entity| row(entity.get())).collect()
     }
 
-    /// Where the next page begins.
+    /// The start of the next page.
     pub(super) fn next(&self) -> Result<Option<(String, String)>, String> {
         let next = self.find("next").filter(|next| *next != "null");
         let Some(next) = next else { return Ok(None) };
@@ -149,7 +150,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// The items of a list; none if it is not there.
+    /// The items of a list; empty if it is absent.
     fn list(&self, name: &str) -> Result<Vec<Scalar<'a>>, String> {
         let Some(list) = self.find(name) else { return Ok(Vec::new()) };
         let items = json::read_array(list, usize::MAX).map_err(|error| error.chain())?;

@@ -1,8 +1,9 @@
-//! The process under test: this same executable as `exec`, over pipes, under limits of the shell's `ulimit`.
+//! The process under test: the current executable as `exec`, over pipes, under limits of the
+//! shell's `ulimit`.
 //!
 //! Invariants
-//! * only whole lines count as answers: what a killed process wrote of a line was not said;
-//! * answers are taken in by a thread of their own, so that neither side waits for the other's pipe for ever;
+//! * only complete lines count as answers: a partial line of a killed process is ignored;
+//! * a separate thread receives answers, so that the two sides cannot deadlock on their pipes;
 //! * a process that is dropped is killed and waited for.
 
 use std::ffi::OsString;
@@ -12,14 +13,15 @@ use std::process::{ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// `setrlimit` by way of the shell, which then becomes the program.
+/// Limits set by the shell's `ulimit` before it executes the program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Limits {
-    /// Descriptors.
+    /// Number of descriptors.
     pub(super) open_files: Option<u64>,
     /// Bytes of one file.
     pub(super) file_bytes: Option<u64>,
-    /// Whether a file that would grow too long is an error (EFBIG) instead of the end by SIGXFSZ.
+    /// Whether exceeding the file size is an error (EFBIG) instead of ending the process by
+    /// SIGXFSZ.
     pub(super) ignore_signal: bool,
 }
 
@@ -30,11 +32,11 @@ pub(super) struct Child {
     answers: Receiver<Vec<u8>>,
 }
 
-/// What came within the time that was waited.
+/// The result of waiting for an answer for a limited time.
 pub(super) enum Heard {
     Answer(Vec<u8>),
     Nothing,
-    /// The process has closed its output; there is nothing more to come.
+    /// The process has closed its output; no more answers follow.
     End,
 }
 
@@ -42,13 +44,13 @@ pub(super) enum Heard {
 #[derive(Debug)]
 pub(super) struct Ended {
     status: ExitStatus,
-    /// What it wrote on standard error.
+    /// Its output on standard error.
     pub(super) text: String,
 }
 
-/// The signal of a file that grew beyond its limit, on Linux and the BSDs alike.
+/// The signal for a file that exceeds its size limit, on Linux and the BSDs alike.
 const SIGXFSZ: i32 = 25;
-/// `ulimit -f` counts these, as POSIX has it.
+/// The unit of `ulimit -f`, as defined by POSIX.
 const ULIMIT_BLOCK_BYTES: u64 = 512;
 
 impl Child {
@@ -69,7 +71,7 @@ impl Child {
         let requests = process.stdin.take();
         let (sender, answers) = channel();
         let output = process.stdout.take();
-        // Made first: a process that cannot be listened to is ended by being dropped.
+        // Created first: if the thread cannot be started, dropping it ends the process.
         let child = Child { process, requests, answers };
         if let Some(output) = output {
             let thread = std::thread::Builder::new().name("rowstone-listen".into());
@@ -78,7 +80,7 @@ impl Child {
         Ok(child)
     }
 
-    /// Hands a request over; false if nobody reads any more.
+    /// Sends a request; false if the process no longer reads.
     pub(super) fn send(&mut self, line: &[u8]) -> bool {
         let sent = self.requests.as_mut().map(|requests| requests.write_all(line));
         matches!(sent, Some(Ok(())))
@@ -92,23 +94,23 @@ impl Child {
         }
     }
 
-    /// The end of the requests: the process answers what it has, closes the database and ends.
+    /// Ends the requests: the process answers those it has received, closes the database and exits.
     pub(super) fn end_requests(&mut self) {
         self.requests = None;
     }
 
-    /// Whether it was told that there are no more requests.
+    /// Whether the requests were ended.
     pub(super) fn is_told(&self) -> bool {
         self.requests.is_none()
     }
 
-    /// Signal 9, now.
+    /// Sends signal 9.
     pub(super) fn kill(&mut self) {
-        // One that has ended already is as dead.
+        // Fails only if the process has already ended.
         drop(self.process.kill());
     }
 
-    /// Waits for the end. Requires: killed, or told that there are no more requests.
+    /// Waits for the end. Requires: killed, or the requests were ended.
     pub(super) fn wait(&mut self) -> Result<Ended, String> {
         self.requests = None;
         let cannot = |error: io::Error| format!("cannot wait for the program: {error}");
@@ -134,7 +136,7 @@ impl Limits {
     fn script(&self) -> Option<String> {
         let mut script = String::new();
         if self.ignore_signal {
-            // An ignored signal stays ignored in the program that the shell becomes.
+            // An ignored signal remains ignored in the program that the shell executes.
             script.push_str("trap '' XFSZ; ");
         }
         if let Some(count) = self.open_files {
@@ -152,12 +154,12 @@ impl Ended {
         self.status.success()
     }
 
-    /// Ended by itself because an operation failed, and said so.
+    /// Exited because an operation failed, and reported the error.
     pub(super) fn is_refusal(&self) -> bool {
         matches!(self.status.code(), Some(1 | 2)) && self.text.starts_with("error: ")
     }
 
-    /// Ended by the system because a file would have grown beyond its limit.
+    /// Ended by the system because a file would have exceeded its size limit.
     pub(super) fn is_file_limit(&self) -> bool {
         self.status.signal() == Some(SIGXFSZ)
     }

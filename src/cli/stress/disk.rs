@@ -1,7 +1,7 @@
-//! A small real file system: a tmpfs of a given size, mounted where the superuser may.
+//! A small real file system: a tmpfs of a given size, which requires superuser rights to mount.
 //!
 //! Invariants
-//! * it is unmounted when dropped, unless it is to be kept for a look.
+//! * it is unmounted when dropped, unless it is kept for inspection.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ use std::process::Command;
 /// A mounted tmpfs.
 pub(super) struct Disk {
     path: PathBuf,
-    /// Stays mounted.
+    /// Whether it stays mounted.
     pub(super) keep: bool,
 }
 
@@ -17,14 +17,14 @@ impl Disk {
     /// Mounts a file system of `bytes` at `path`, an empty directory.
     ///
     /// # Errors
-    /// Why that is not possible here.
+    /// The reason why that is not possible here.
     pub(super) fn mount(path: &Path, bytes: u64) -> Result<Disk, String> {
         let options = format!("size={bytes},mode=0700");
         run(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "rowstone"]).arg(path))?;
         Ok(Disk { path: path.to_owned(), keep: false })
     }
 
-    /// Gives it another size; refused if more than that is in use.
+    /// Changes its size; refused if more than that is in use.
     pub(super) fn resize(&self, bytes: u64) -> Result<(), String> {
         let options = format!("remount,size={bytes}");
         run(Command::new("mount").args(["-o", &options]).arg(&self.path))
@@ -34,7 +34,7 @@ impl Disk {
 impl Drop for Disk {
     fn drop(&mut self) {
         if !self.keep {
-            // Left mounted it is no danger, and there is nobody to tell.
+            // A file system that stays mounted is harmless, and the error cannot be reported here.
             drop(run(Command::new("umount").arg(&self.path)));
         }
     }

@@ -1,10 +1,12 @@
-//! `stress`: kills this very program at random moments, and compares what is left with a model.
+//! `stress`: kills this program at random moments, and compares the remaining data with a model.
 //!
-//! The parent is the model; the child is the same executable as `exec`. A seed decides requests, options and
-//! plans; when exactly a kill strikes, and what the system makes of a limit, is real and not replayed.
+//! The parent is the model; the child is the same executable as `exec`. A seed determines requests,
+//! options and plans; the exact moment of a kill, and the system's reaction to a limit, are real
+//! and cannot be replayed.
 //!
-//! Files: `soak` (lives of the process and what must be found), `plan` (what a life is like), `traffic`
-//! (requests), `answer`, `session` and `child` (the process), `disk` (a small file system), `tally` (counts).
+//! Files: `soak` (lives of the process and their expected state), `plan` (the parameters of a
+//! life), `traffic` (requests), `answer`, `session` and `child` (the process), `disk` (a small file
+//! system), `tally` (counts).
 //!
 //! Not here: the model itself (`sim::oracle`).
 
@@ -34,29 +36,29 @@ use crate::fs::{DiskFs, Fs};
 use crate::options::Durability;
 use crate::rng::Rng;
 
-/// Kill this program at random moments, restart it, and compare what it kept with a model.
+/// Kill this program at random moments, restart it, and compare the data that it kept with a model.
 #[derive(Args)]
 #[group(id = "kills-and-limits")]
 pub(super) struct Stress {
-    /// How long each scenario runs [default: 60, without --kills]
+    /// Seconds for each scenario [default: 60, without --kills]
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
-    /// Ends a scenario after so many lives of the process
+    /// End a scenario after this many lives of the process
     #[arg(long, value_name = "N")]
     kills: Option<u64>,
-    /// Decides the requests and the options; the moments of the kills are real [default: random]
+    /// Seed for the requests and options; the moments of kills are real [default: random]
     #[arg(long)]
     seed: Option<u64>,
-    /// On a file system of so many bytes, which fills up; for the superuser, who may mount one
+    /// On a file system of this many bytes, which fills up; requires superuser rights
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1 << 20..))]
     fill: Option<u64>,
-    /// With at most so many open files
+    /// With at most this many open files
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(8..))]
     open_files: Option<u64>,
-    /// With files of at most so many bytes
+    /// With files of at most this many bytes
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(64 << 10..))]
     file_bytes: Option<u64>,
-    /// Every scenario, one after the other, with limits of their own where none is given
+    /// Run all scenarios, one after the other, with default limits where none is given
     #[arg(long)]
     full: bool,
 }
@@ -153,7 +155,7 @@ impl Stress {
     }
 }
 
-/// A directory with something in it may be somebody's.
+/// Refuses a directory with any content, which may be a user's.
 fn check_empty(dir: &Path) -> Outcome {
     let fs = DiskFs::new();
     let cannot = |error| Failure::Other(format!("cannot read {}: {error}", dir.display()));

@@ -1,4 +1,4 @@
-//! What a life of the process shall be like: decided by the seed.
+//! The parameters of a life of the process, determined by the seed.
 //!
 //! Not here: carrying it out (`soak`).
 
@@ -11,19 +11,19 @@ use crate::options::Durability;
 use crate::rng::Rng;
 use crate::testing::sim::parse::durability_name;
 
-/// What the process has to live with.
+/// The limits on the process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scenario {
     Kills,
-    /// A file system of so many bytes.
+    /// A file system of this many bytes.
     Fill(u64),
-    /// At most so many descriptors.
+    /// At most this many descriptors.
     OpenFiles(u64),
-    /// Files of at most so many bytes.
+    /// Files of at most this many bytes.
     FileBytes(u64),
 }
 
-/// What a life of the process shall be like.
+/// The parameters of a life of the process.
 #[derive(Clone, Debug)]
 pub(super) struct Plan {
     pub(super) limited: bool,
@@ -33,12 +33,12 @@ pub(super) struct Plan {
     pub(super) pread: bool,
     /// Requests that are answered before the end, unless limits refuse too many.
     pub(super) requests: u64,
-    /// Requests that wait at a time.
+    /// Requests that wait at the same time.
     pub(super) window: usize,
     pub(super) ending: Ending,
-    /// How long after the last answer the kill comes.
+    /// The time from the last answer to the kill.
     pub(super) delay: Duration,
-    /// Whether a full disk gets space while the process lives.
+    /// Whether a full disk is enlarged during the life.
     pub(super) relieve: bool,
 }
 
@@ -62,7 +62,7 @@ impl Scenario {
 }
 
 impl Plan {
-    /// The next life; `opening` is how long opening takes.
+    /// The next life; `opening` is the time that opening takes.
     pub(super) fn random(
         rng: &mut Rng,
         scenario: Scenario,

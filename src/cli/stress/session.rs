@@ -1,4 +1,4 @@
-//! A process that answers: requests sent, answers awaited.
+//! A process with its sent and unanswered requests.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
@@ -12,32 +12,33 @@ use super::traffic::{Ask, rest_of_table};
 use crate::testing::sim::oracle::{Oracle, Table, Tables};
 use crate::testing::sim::row::key;
 
-/// A process and the requests it has not answered.
+/// A process and the requests that it has not answered.
 pub(super) struct Session {
     pub(super) child: Child,
     pub(super) plan: Plan,
     pub(super) waiting: VecDeque<(Ask, usize)>,
     pub(super) waiting_bytes: usize,
-    /// To be asked before anything random.
+    /// Requests to send before any random one.
     pub(super) first: VecDeque<Ask>,
     /// Requests that the storage refused.
     pub(super) refused: u64,
     pub(super) poisoned: bool,
-    /// Whether it has answered anything.
+    /// Whether it has answered any request.
     pub(super) heard: bool,
     pub(super) last_commit: Duration,
-    /// When a full disk got space, until the first commit after that.
+    /// When a full disk was enlarged, until the first commit after that.
     pub(super) relieved: Option<Duration>,
 }
 
-/// Why the state cannot be read.
+/// The reason why the state cannot be read.
 pub(super) enum Halt {
     Refused(Refused),
     Ended,
     Wrong(String),
 }
 
-/// Far beyond the longest answer of a busy machine: a request without an answer after this time hangs.
+/// Far beyond the longest answer of a busy machine: a request without an answer after this time
+/// hangs.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(600);
 
 impl From<String> for Halt {
@@ -62,7 +63,7 @@ impl Session {
         })
     }
 
-    /// One request, and its answer if that is ok.
+    /// Sends one request, and returns its answer if that is ok.
     pub(super) fn ask(&mut self, line: &[u8]) -> Result<Vec<u8>, Halt> {
         self.child.send(line);
         match self.child.hear(ANSWER_WITHIN) {
@@ -78,7 +79,7 @@ impl Session {
         }
     }
 
-    /// Everything that the database shows.
+    /// The complete visible state of the database.
     pub(super) fn state(&mut self) -> Result<Tables, Halt> {
         let answer = self.ask(&Ask::Tables.line(&Oracle::new()))?;
         let mut tables = Tables::new();

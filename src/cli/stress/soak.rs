@@ -1,15 +1,19 @@
-//! Lives of the process, one after the other, and what each must find of those before it.
+//! Consecutive lives of the process, and the check of the state that each finds.
 //!
-//! 1. Start the process; now and then kill it while it opens.
-//! 2. Read the whole state back. It must be that after all commits acknowledged as durable enough, or after
-//!    more of them, or after all and one change that was not answered; then `verify` must find nothing.
+//! 1. Start the process; occasionally kill it while it opens the database.
+//! 2. Read the whole state back. It must be the state after all commits acknowledged as durable
+//! enough, or after more of them, or after all and one unanswered change; then `verify` must find
+//! nothing.
 //! 3. Send requests, several at a time, and compare each answer with the model, in order.
-//! 4. End it: by signal 9 with requests waiting, while it closes, or in order. What it had answered counts.
+//! 4. End the process: by signal 9 with requests waiting, during the close, or regularly. Its
+//! answers up to then count.
 //!
 //! Invariants
-//! * nothing is written to a database whose state was not compared;
-//! * `exec` carries out one request at a time: of those without an answer only the first may have happened;
-//! * without a limit no request is refused but for the reasons of the model, and no process ends by itself.
+//! * a database is written only after its state was compared;
+//! * `exec` carries out one request at a time: of the unanswered ones only the first may have
+//!   happened;
+//! * without a limit, requests are refused only for reasons of the model, and no process ends by
+//!   itself.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -29,7 +33,7 @@ use crate::testing::sim::oracle::{Change, Oracle, Tables};
 use crate::testing::sim::row::{Row, key};
 use crate::testing::sim::step::{Condition, Verb, Write};
 
-/// When to stop.
+/// The end condition.
 pub(super) struct Until {
     /// By the clock's monotonic time.
     pub(super) time: Option<Duration>,
@@ -45,22 +49,23 @@ pub(super) struct Soak {
     rng: Rng,
     traffic: Traffic,
     oracle: Oracle,
-    /// Changes of which one may have happened: no answer says whether.
+    /// Unanswered changes, of which one may have happened.
     doubts: Vec<Change>,
-    /// How long opening takes.
+    /// The time that opening takes.
     opening: Duration,
     clock: SystemClock,
     live: Live,
     tally: Tally,
 }
 
-/// Requests that wait are no more than a pipe holds, so that sending never blocks.
+/// The bytes of waiting requests are less than a pipe holds, so that sending never blocks.
 const WAITING_BYTES_MAX: usize = 60 << 10;
-/// So many refusals by the storage end a life's requests.
+/// A life ends after this many refusals by the storage.
 const REFUSED_MAX: u64 = 40;
-/// What a relieved file system has, in terms of the small one.
+/// The size of an enlarged file system, as a multiple of the small one.
 const RELIEF: u64 = 8;
-/// A full disk that was enlarged must take a write within this time, which is far beyond the delay of a busy machine.
+/// An enlarged disk must accept a write within this time, which is far beyond the delay of a busy
+/// machine.
 const GOES_ON_WITHIN: Duration = Duration::from_secs(300);
 
 impl Soak {
@@ -90,7 +95,7 @@ impl Soak {
         }
     }
 
-    /// Runs lives until it is time, and then two more in peace.
+    /// Runs lives until the end condition holds, and then two more without limits.
     ///
     /// # Errors
     /// The first difference.
@@ -111,7 +116,7 @@ impl Soak {
         Ok(())
     }
 
-    /// What came of it; the small file system stays mounted after a failure, for a look.
+    /// Returns the counts; after a failure the small file system stays mounted for inspection.
     pub(super) fn end(mut self, failed: bool) -> Tally {
         if let Some(disk) = &mut self.disk {
             disk.keep = failed;
@@ -145,7 +150,7 @@ impl Soak {
             Err(Halt::Wrong(what)) => return Err(what),
             Err(Halt::Ended) => return self.ended(session),
             Err(Halt::Refused(refused)) if session.plan.limited && refused.is_storage() => {
-                // Too little to be sure of what is there: nothing is written in this life.
+                // The state could not be read, so nothing is written in this life.
                 *self.tally.refusals.entry(refused.name().to_owned()).or_default() += 1;
                 return self.kill(session);
             }
@@ -175,7 +180,7 @@ impl Soak {
         }
     }
 
-    /// What fills files and disks, where that is the point.
+    /// Chooses traffic that fills files and disks in scenarios with such limits.
     fn set_traffic(&mut self, plan: &Plan) {
         let heavy =
             plan.limited && matches!(self.scenario, Scenario::Fill(_) | Scenario::FileBytes(_));
@@ -183,7 +188,8 @@ impl Soak {
         (self.traffic.large, self.traffic.catalog) = (large, catalog);
     }
 
-    /// The file system's size for this life; one too full to be made small is left as it is.
+    /// Sets the file system's size for this life; a file system that is too full to shrink is left
+    /// unchanged.
     fn set_disk(&mut self, plan: &mut Plan) {
         let (Scenario::Fill(bytes), Some(disk)) = (self.scenario, &self.disk) else { return };
         if plan.limited {
@@ -191,19 +197,19 @@ impl Soak {
             plan.limited = disk.resize(least + self.rng.below(bytes - least)).is_ok();
         }
         if !plan.limited {
-            // Larger than what is there: never refused.
+            // Larger than the content, so never refused.
             drop(disk.resize(bytes.saturating_mul(RELIEF)));
         }
     }
 
-    /// Drops what is there, so that the next full disk is filled anew.
+    /// Drops all tables, so that the next full disk is filled from scratch.
     fn make_space(&self, session: &mut Session) {
         let drops = TABLES.map(|table| Ask::Change(Change::Drop(table.to_owned())));
         session.first.extend(drops);
         session.first.extend([Ask::Flush, Ask::Compact]);
     }
 
-    /// Reads the state back and has it verified; from then on the model is what was found.
+    /// Reads the state back and verifies it; from then on the model is the state found.
     fn compare(&mut self, session: &mut Session) -> Result<(), Halt> {
         let began = self.clock.monotonic();
         session.ask(&Ask::Stats.line(&self.oracle))?;
@@ -219,7 +225,7 @@ impl Soak {
         }
     }
 
-    /// The state found must be one of those that may be.
+    /// Checks that the state found is one of the allowed ones.
     fn find(&mut self, state: Tables) -> Result<(), String> {
         let (commits, floor) = (self.oracle.commits(), self.oracle.process_floor);
         if state != self.oracle.tables {
@@ -241,7 +247,7 @@ impl Soak {
         Ok(())
     }
 
-    /// The tag of `change` if all commits and it make `state`.
+    /// The tag of `change` if `state` is the result of all commits and that change.
     fn happened(&self, change: &Change, state: &Tables) -> Option<u64> {
         self.oracle.check(change).ok()?;
         let tag = change.tag_in(state)?;
@@ -282,19 +288,20 @@ impl Soak {
             }
             session.waiting_bytes += line.len();
             session.waiting.push_back((ask, line.len()));
-            // Whoever does not read any more has ended, which is heard of.
+            // If the process no longer reads, it has ended, which is noticed when waiting for an
+            // answer.
             session.child.send(&line);
         }
     }
 
-    /// Gives a full disk space, and sees that it is made use of.
+    /// Enlarges a full disk, and checks that writes succeed afterwards.
     fn relieve(&mut self, session: &mut Session) -> Result<(), String> {
         let (Scenario::Fill(bytes), Some(disk)) = (self.scenario, &self.disk) else {
             return Ok(());
         };
         let now = self.clock.monotonic();
         if let Some(since) = session.relieved {
-            // A poisoned database takes nothing more by right.
+            // A poisoned database rightly refuses further writes.
             if session.poisoned {
                 session.refused = REFUSED_MAX;
             } else if session.last_commit > since {
@@ -313,7 +320,7 @@ impl Soak {
         Ok(())
     }
 
-    /// Compares one answer with what the model says to the request that has waited longest.
+    /// Compares one answer with the model's answer to the oldest waiting request.
     fn settle(&mut self, session: &mut Session, line: &[u8]) -> Result<(), String> {
         let Some((ask, bytes)) = session.waiting.pop_front() else {
             return Err(format!("an answer that nobody asked for: {}", shown(line)));
@@ -379,7 +386,7 @@ impl Soak {
                 }
                 self.oracle.commit(change, tag, session.plan.durability);
                 self.traffic.note(&self.oracle);
-                // Whatever failed before did not happen, or this one would have been refused.
+                // No earlier failed change happened, or this one would have been refused.
                 self.doubts.clear();
                 self.tally.commits += 1;
                 session.last_commit = self.clock.monotonic();
@@ -387,7 +394,7 @@ impl Soak {
             }
             (None, Err(due)) => Err(format!("done, where {due:?} was due")),
             (Some(refused), Err(due)) => {
-                // A write alone has no index to speak of.
+                // The index of a single write is irrelevant.
                 let group = matches!(change, Change::Rows { writes, .. } if writes.len() > 1);
                 if refused.code != due.code || (group && refused.index != due.index) {
                     return Err(format!("refused, where {due:?} was due"));
@@ -443,7 +450,7 @@ impl Soak {
         }
     }
 
-    /// Takes answers until the kill is due.
+    /// Receives answers until the kill is due.
     fn hear_for(&mut self, session: &mut Session) -> Result<(), String> {
         let until = self.clock.monotonic() + session.plan.delay;
         loop {
@@ -455,7 +462,7 @@ impl Soak {
         }
     }
 
-    /// Signal 9; what was answered before it counts.
+    /// Sends signal 9; answers received before it count.
     fn kill(&mut self, session: &mut Session) -> Result<(), String> {
         session.child.kill();
         self.tally.kills += 1;
@@ -466,7 +473,7 @@ impl Soak {
         Ok(())
     }
 
-    /// The process has ended by itself or will: was it entitled to?
+    /// Handles a process that has ended by itself or will; fails if it was not entitled to.
     fn ended(&mut self, session: &mut Session) -> Result<(), String> {
         let told = session.plan.ending == Ending::Close && session.child.is_told();
         let ended = self.last_words(session)?;
@@ -485,7 +492,7 @@ impl Soak {
             self.tally.ends_by_limit += 1;
             return Ok(());
         }
-        // Damage is never the fault of a limit.
+        // A limit never excuses damage.
         if session.plan.limited
             && (told || !session.heard)
             && ended.is_refusal()
@@ -497,7 +504,7 @@ impl Soak {
         Err(format!("the process ended: {}", ended.describe()))
     }
 
-    /// Takes the answers that are left; the first request without one may have happened.
+    /// Receives the remaining answers; the first unanswered request may have happened.
     fn last_words(&mut self, session: &mut Session) -> Result<Ended, String> {
         loop {
             match session.child.hear(ANSWER_WITHIN) {
@@ -514,7 +521,7 @@ impl Soak {
     }
 }
 
-/// A model that holds `tables` and has forgotten how they came about.
+/// A model that holds `tables` without their history.
 fn model_of(tables: &Tables, etag_max: u64) -> Oracle {
     let mut oracle = Oracle::new();
     for table in tables.values() {
@@ -539,7 +546,7 @@ fn same(found: &Row, due: &Row) -> Result<(), String> {
     if found == due { Ok(()) } else { Err(format!("{due} @{} was due", due.etag)) }
 }
 
-/// The page may end early, but what it holds is what comes first, and an end is the end.
+/// A page may end early, but it must contain the first entities, and no continuation means the end.
 fn same_page(due: &[&Rc<Row>], top: usize, answer: &Answer<'_>) -> Result<(), String> {
     let found = answer.entities()?;
     let next = answer.next()?;
@@ -556,7 +563,7 @@ fn same_page(due: &[&Rc<Row>], top: usize, answer: &Answer<'_>) -> Result<(), St
     }
 }
 
-/// As much of a line as a person wants to see.
+/// A line, truncated for display.
 fn shown(line: &[u8]) -> String {
     const SHOWN: usize = 2000;
     let text = String::from_utf8_lossy(line);

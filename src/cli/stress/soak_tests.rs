@@ -1,4 +1,4 @@
-//! The net holds: states and answers that must not be are told apart from those that may.
+//! Tests that the checks distinguish forbidden states and answers from allowed ones.
 
 use super::*;
 use crate::cli::stress::child::Limits;
@@ -15,7 +15,8 @@ fn put(rks: &[&str], number: i64) -> Change {
     Change::Rows { table: "Alpha".to_owned(), writes: rks.iter().map(write).collect() }
 }
 
-/// A table, a synced commit of `a`, one of `b` with `durability`, and a group of `a` and `c` in doubt.
+/// A table, a synced commit of `a`, one of `b` with `durability`, and an unanswered group of `a`
+/// and `c`.
 fn soak(durability: Durability) -> Soak {
     let clock = SystemClock::new();
     let mut soak = Soak::new("db".into(), Scenario::Kills, None, None, 1, clock);

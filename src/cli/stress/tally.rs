@@ -1,4 +1,4 @@
-//! What a soak came to: counts, and a line that shows them while it runs.
+//! The counts of a soak, and a line that shows them while it runs.
 
 use std::collections::BTreeMap;
 
@@ -29,11 +29,31 @@ figures! {
     (refusals: BTreeMap<String, u64>)
 }
 
-/// The live line on standard error, if that is a terminal.
+/// The progress line on standard error, if that is a terminal.
 pub(super) struct Live(Progress);
 
 impl Tally {
-    /// For people: a line for each count.
+    /// Each count with its name for programs and its name for people.
+    fn counts(&self) -> [(&'static str, &'static str, u64); 14] {
+        [
+            ("starts", "restarts", self.starts),
+            ("refused_starts", "  refused by a limit", self.refused_starts),
+            ("kills", "kills", self.kills),
+            ("kills_opening", "  while opening", self.kills_opening),
+            ("kills_closing", "  while closing", self.kills_closing),
+            ("closes", "clean closes", self.closes),
+            ("ends_by_limit", "ends by the limit of a file's length", self.ends_by_limit),
+            ("compared", "states read back and compared", self.compared),
+            ("requests", "requests answered", self.requests),
+            ("commits", "commits acknowledged", self.commits),
+            ("commits_lost", "  lost, where that may be", self.commits_lost),
+            ("unanswered", "requests unanswered at a kill", self.unanswered),
+            ("unanswered_found", "  found done", self.unanswered_found),
+            ("relieved", "full disks relieved", self.relieved),
+        ]
+    }
+
+    /// The text for people: one line per count.
     pub(super) fn text(&self) -> String {
         let counts = self.all().into_iter().map(|(_, name, count)| (name.to_owned(), count));
         let refusals =
@@ -42,7 +62,7 @@ impl Tally {
         counts.chain(refusals).map(line).collect::<Vec<_>>().join("\n")
     }
 
-    /// For programs: one object.
+    /// The JSON for programs: one object.
     pub(super) fn json(&self) -> String {
         json::object(|object| {
             self.all().iter().for_each(|(name, _, count)| object.raw(name, count));

@@ -1,8 +1,9 @@
-//! What is asked of the process: requests that a seed decides, and their text.
+//! Requests to the process, determined by a seed, and their text.
 //!
 //! Invariants
-//! * a condition is a tag that was seen, or any: what the request means does not depend on those in flight;
-//! * every written entity holds a number that no other write has, so that no two states are alike.
+//! * a condition is a known tag, or any: the meaning of a request does not depend on those in
+//!   flight;
+//! * every written entity holds a unique number, so that no two states are equal.
 
 use std::collections::HashMap;
 
@@ -27,16 +28,16 @@ pub(super) enum Ask {
     Verify,
 }
 
-/// Where requests come from.
+/// The source of requests.
 pub(super) struct Traffic {
     rng: Rng,
-    /// Numbers of entities written.
+    /// The number of entities written.
     written: i64,
     /// Commits by their tags, as the oracle numbers them.
     numbers: HashMap<u64, usize>,
-    /// Bytes of the larger values, and how many in a hundred are large.
+    /// Bytes of the larger values, and the percentage of large values.
     pub(super) large: (usize, u64),
-    /// Whether tables come and go.
+    /// Whether tables are created and dropped.
     pub(super) catalog: bool,
 }
 
@@ -44,7 +45,7 @@ pub(super) const TABLES: [&str; 3] = ["Alpha", "beta", "Gamma"];
 /// Keys that are prefixes of one another, empty, and beyond the basic plane.
 const PARTITIONS: [&str; 6] = ["", "a", "ab", "it's", "\u{ff5e}", "\u{1f600}"];
 const ROWS: usize = 60;
-/// The property whose value no other write has.
+/// The property whose value is unique among all writes.
 const NUMBER: &str = "N";
 
 impl Traffic {
@@ -53,19 +54,19 @@ impl Traffic {
         Self { rng, written: 0, numbers, large: (20_000, 2), catalog: true }
     }
 
-    /// The commits of `oracle` are numbered anew.
+    /// Numbers the commits of `oracle` again.
     pub(super) fn renumber(&mut self, oracle: &Oracle) {
         self.numbers = (1..).zip(&oracle.etags).map(|(number, etag)| (*etag, number)).collect();
     }
 
-    /// The last commit of `oracle` is new.
+    /// Records the last commit of `oracle`.
     pub(super) fn note(&mut self, oracle: &Oracle) {
         if let Some(etag) = oracle.etags.last() {
             self.numbers.insert(*etag, oracle.commits());
         }
     }
 
-    /// The next request, given what is known to be committed.
+    /// The next request, given the known commits.
     pub(super) fn next(&mut self, oracle: &Oracle) -> Ask {
         let table = self.table();
         match self.rng.index(100) {
@@ -140,7 +141,7 @@ impl Traffic {
             2 => current.copied(),
             _ => Some(1 + self.rng.index(oracle.commits())),
         };
-        // Deletes and tables have no tag to demand.
+        // Deletes and tables have no tag for a condition.
         let tagged = number.filter(|number| oracle.etags.get(number - 1).is_some_and(|e| *e > 0));
         tagged.map_or(Condition::Any, Condition::Commit)
     }
@@ -176,7 +177,7 @@ impl Traffic {
 }
 
 impl Ask {
-    /// The line, its end included; tags of conditions are looked up in `oracle`.
+    /// The line, including its end; tags of conditions are looked up in `oracle`.
     pub(super) fn line(&self, oracle: &Oracle) -> Vec<u8> {
         line(|object| match self {
             Ask::Change(change) => put_change(object, change, oracle),
@@ -202,7 +203,7 @@ impl Ask {
     }
 }
 
-/// A query for all of a table, from the key on at which a page ended.
+/// A query for a whole table, from the key on at which a page ended.
 pub(super) fn rest_of_table(table: &str, from: Option<(&str, &str)>) -> Vec<u8> {
     line(|object| {
         put_op(object, "query", table);
