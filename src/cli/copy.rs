@@ -258,7 +258,7 @@ fn put_problem(object: &mut Object<'_>, problem: &CopyProblem) {
     object.text("message", &problem.message);
 }
 
-/// Writes named counts; tables omit those that are zero.
+/// Writes named counts; tables omit zeros.
 fn write_fields(
     output: &mut Output,
     fields: &[(&'static str, u64)],

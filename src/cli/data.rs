@@ -35,7 +35,7 @@ pub(super) struct Put {
     /// Only if the entity still has this etag (with --mode replace or merge)
     #[arg(long)]
     etag: Option<String>,
-    /// What the write survives
+    /// The event that the write survives
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
 }
@@ -107,7 +107,7 @@ pub(super) struct Delete {
     /// Only if the entity still has this etag
     #[arg(long, requires = "partition_key")]
     etag: Option<String>,
-    /// What the deletion survives
+    /// The event that the deletion survives
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
 }

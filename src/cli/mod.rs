@@ -149,7 +149,7 @@ commands! {
 struct Stress {
     /// A directory that is missing or empty; it is not removed
     dir: PathBuf,
-    /// What a write survives [default: sync with --partition, else random at each start]
+    /// The event that a write survives [default: sync with --partition, else random at each start]
     #[arg(long, value_enum)]
     durability: Option<Durability>,
     /// Print JSON, one object per test or scenario

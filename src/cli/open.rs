@@ -11,7 +11,7 @@ use crate::error::ErrorKind;
 use crate::options::{Durability, OnFull, Options};
 use crate::sync::{Condvar, Mutex};
 
-/// What a write survives after it is acknowledged.
+/// Durability of acknowledged writes, by the event that they survive.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(super) enum DurabilityName {
     /// A power cut
@@ -32,7 +32,7 @@ pub(super) enum Create {
 /// Options for databases that answer requests for a long time.
 #[derive(Args)]
 pub(in crate::cli) struct OpenArgs {
-    /// What an acknowledged write survives
+    /// The event that acknowledged writes survive
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
     /// Keep the last queries that took at least this long: `exec` returns them for the operation

@@ -89,7 +89,8 @@ pub(super) struct Sim {
     /// Print the ledger, or the result of the device, as JSON
     #[arg(long, requires = "report")]
     json: bool,
-    /// Activate a mutant, a deliberate bug that must be detected; `list` names them, `all` searches for each
+    /// Activate a mutant, a deliberate bug that must be detected; `list` names all, `all` searches
+    /// for each
     #[arg(long, value_name = "NAME", alias = "planted")]
     mutants: Option<String>,
 }
@@ -167,7 +168,7 @@ impl Sim {
         })
     }
 
-    /// The first seed whose program detects `mutant`, or an error text if there is none.
+    /// The first seed with a program that detects `mutant`, or an error text if there is none.
     fn hunt_by_programs(&self, mutant: &'static str) -> Result<String, String> {
         let count = self.seeds.unwrap_or(HUNT_SEEDS);
         let explored = quietly(|| {

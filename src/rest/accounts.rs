@@ -110,8 +110,9 @@ impl AccountConfig {
         AccountKey::read(DEVELOPMENT_KEY).is_some_and(|public| self.keys.contains(&public))
     }
 
-    /// Reads a list of accounts: `[{"name":"acme","keys":["…","…"],"database":"path"}]`. Paths are
-    /// relative to `base`.
+    /// Reads a list of accounts: `[{"name":"acme","keys":["…","…"],"database":"path"}]`.
+    ///
+    /// Paths are relative to `base`.
     ///
     /// # Errors
     /// The problem and the account that has it; never a key.

@@ -331,8 +331,8 @@ impl Service {
 }
 
 impl Request {
-    /// Refuses headers with a meaning whose values are not text: without its condition, a write
-    /// would be a different one.
+    /// Refuses known headers with values that are not text: without its condition, a write would be
+    /// a different one.
     fn check_headers(&self) -> Result<(), Fault> {
         const MEANT: [&str; 8] = [
             "Accept",

@@ -150,7 +150,8 @@ pub(super) fn wrong(what: &str) -> Failure {
     ))
 }
 
-/// Printable text, of which the part that `compression_ratio` leaves is repeated.
+/// Printable text of pieces, each of which repeats its random first part; `compression_ratio` is
+/// the relative length of that part.
 fn pool(shape: &Shape) -> String {
     let mut rng = Rng::from_seed(shape.seed);
     let len = POOL_BYTES + shape.value_size as usize;

@@ -12,7 +12,7 @@ pub(super) const PARTITION_ROWS: u64 = 1_000;
 /// How benchmarks run.
 #[derive(Args, Debug)]
 pub(super) struct Settings {
-    /// Number of entities that the fill benchmarks write [default: 1000000]
+    /// Number of keys, and of entities that the fill benchmarks write [default: 1000000]
     #[arg(long, value_name = "N", value_parser = number::<1, { 1 << 40 }>)]
     pub(super) num: Option<u64>,
     /// Operations of a read benchmark, over all clients [default: as --num]
@@ -54,7 +54,7 @@ pub(super) struct Settings {
     #[arg(long, alias = "benchmark_write_rate_limit", value_name = "N",
         value_parser = number::<1, { 1 << 32 }>)]
     pub(super) write_rate: Option<u64>,
-    /// What a commit survives; fillsync always uses sync
+    /// The event that a commit survives; fillsync always uses sync
     #[arg(long, value_enum, default_value_t = Durability::Os)]
     pub(super) durability: Durability,
     /// How files are read

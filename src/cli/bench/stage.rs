@@ -124,7 +124,7 @@ impl Settings {
         }
     }
 
-    /// The existing shape, unless the options ask for another one.
+    /// The existing shape; an error if the options ask for another one.
     fn agree(&self, there: &Shape) -> Outcome<Shape> {
         let asked = [
             ("--num", self.num, there.num),

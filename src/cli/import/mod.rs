@@ -1,9 +1,9 @@
 //! `import`: CSV and NDJSON into a table, rejected rows reported by line.
 //!
-//! 1. CSV is read twice: once for the types of its columns, over the whole input, and once to load it. What cannot
-//!    be read again (standard input, gzip) is spooled to a file without a name.
-//! 2. NDJSON is read once: each line says its types.
-//! 3. Parsing runs on a thread of its own; the loader forms the groups.
+//! 1. CSV is read twice: once to infer the types of its columns from the whole input, and once to
+//! load it. Input that cannot be read again (standard input, gzip) is spooled to an unnamed file.
+//! 2. NDJSON is read once, because each line contains its types.
+//! 3. Parsing runs on a separate thread; the loader forms the groups.
 //!
 //! Not here: groups and their durability (`table`), JSON (`json`).
 
@@ -60,7 +60,7 @@ pub(super) struct Import {
     /// How to treat existing entities
     #[arg(long, value_enum, default_value_t = LoadMode::Insert)]
     mode: LoadMode,
-    /// What a loaded group survives
+    /// The event that a loaded group survives
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
     /// Print, per group, the last line up to which all rows are durable or rejected

@@ -2,8 +2,8 @@
 //! channels.
 //!
 //! ```text
-//! read, unpack, spool → | chunks | → infer types          first reading of a CSV file
-//! read, parse, convert → | batches | → load                second one, or the only one of NDJSON
+//! read, unpack, spool → | chunks | → infer types        first reading of a CSV file
+//! read, parse, convert → | batches | → load             second one, or the only one for NDJSON
 //! ```
 //!
 //! Invariants

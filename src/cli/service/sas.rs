@@ -46,7 +46,8 @@ pub(in crate::cli) struct Sas {
     /// key in ROWSTONE_ACCOUNT_KEY]
     #[arg(long, value_name = "FILE")]
     accounts: Option<PathBuf>,
-    /// Letters, in this order: r query, a insert, u update, d delete; for an account also l list, c create, w write
+    /// Letters, in this order: r query, a insert, u update, d delete; for an account also l list, c
+    /// create, w write
     #[arg(long, value_name = "LETTERS")]
     permissions: Option<String>,
     /// End of validity: 2030-01-01 or 2030-01-01T10:00:00Z
@@ -58,12 +59,12 @@ pub(in crate::cli) struct Sas {
     /// A stored access policy of the table, which supplies the fields not given here
     #[arg(long, value_name = "ID", conflicts_with = "account_wide")]
     policy: Option<String>,
-    /// The first partition that it covers, and with --start-row the first row in it
+    /// The first partition that the token covers, and with --start-row the first row in it
     #[arg(long, value_name = "KEY", conflicts_with = "account_wide")]
     start_partition: Option<String>,
     #[arg(long, value_name = "KEY", requires = "start_partition", hide_short_help = true)]
     start_row: Option<String>,
-    /// The last partition, and with --end-row the last row in it
+    /// The last partition that the token covers, and with --end-row the last row in it
     #[arg(long, value_name = "KEY", conflicts_with = "account_wide")]
     end_partition: Option<String>,
     #[arg(long, value_name = "KEY", requires = "end_partition", hide_short_help = true)]

@@ -31,7 +31,7 @@ const DEFAULT_ADDRESS: &str = "127.0.0.1:10002";
 pub(in crate::cli) struct Serve {
     /// The database: a directory, created if it is missing or empty
     db: PathBuf,
-    /// Where to listen; any address but loopback requires --accounts
+    /// Where to listen; addresses other than loopback require --accounts with private keys
     #[arg(long, default_value = DEFAULT_ADDRESS, value_name = "ADDRESS:PORT")]
     listen: SocketAddr,
     /// A JSON file with the accounts to serve instead of the public development account

@@ -195,7 +195,7 @@ impl ConnectionSlot {
         self.may_leave_input_unread.load(Ordering::SeqCst)
     }
 
-    /// Returns `body` as an answer whose last byte is tracked until it is sent. Small ones are not
+    /// Returns `body` as an answer that is tracked until its last byte is sent. Small ones are not
     /// tracked.
     pub(in crate::rest) fn watch(self: &Arc<Self>, body: Bytes) -> Bytes {
         if body.len() <= SMALL_BYTES {

@@ -59,10 +59,10 @@ pub(crate) struct Ready {
     metrics: Option<TcpListener>,
 }
 
-/// Acquires what a server needs, before a database is opened or created.
+/// Acquires the resources of a server, before a database is opened or created.
 ///
 /// # Errors
-/// A text that names what could not be set up.
+/// A text that names the resource that could not be set up.
 pub(crate) fn prepare(mut site: Site) -> Result<Ready, String> {
     let tls = site.tls.as_ref().map(tls::acceptor).transpose()?;
     site.limits.connections = fd_limit::connections(site.limits.connections)?;
@@ -78,7 +78,7 @@ impl Ready {
     /// Serves until a signal ends the process; then syncs and closes the databases.
     ///
     /// # Errors
-    /// A text that names what could not be set up or closed.
+    /// A text that names the resource that could not be set up or closed.
     pub(crate) fn serve(
         self,
         accounts: Accounts,

@@ -403,8 +403,7 @@ fn broken(id: &str) -> Reply {
     Reply::broken(id)
 }
 
-/// Builds the response, whose body holds its own share; the share of the request's body is
-/// released.
+/// Builds the response. Its body holds its own share; the share of the request's body is released.
 fn response(reply: Reply, answered: Share, watch: impl FnOnce(Bytes) -> Bytes) -> Response<Sent> {
     let Reply { status, headers, body, share: own } = reply;
     drop(answered);
@@ -416,8 +415,8 @@ fn response(reply: Reply, answered: Share, watch: impl FnOnce(Bytes) -> Bytes) -
     // Includes those added below and by the library.
     fields.reserve(headers.len() + 3);
     for (name, value) in headers {
-        // A value that no header can hold is omitted: it comes from a key, and the body contains it
-        // too.
+        // A value that no header can hold is omitted: it was derived from a key, and the body
+        // contains it too.
         let value = match value {
             Cow::Borrowed(value) => Bytes::from_static(value.as_bytes()),
             Cow::Owned(value) => value.into(),

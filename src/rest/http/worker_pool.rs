@@ -107,7 +107,7 @@ struct Connection {
 
 /// The interval between two samples of the guard.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// A thread that is always busy polls the runtime every so many turns.
+/// After this many turns without a pause, a thread polls the runtime.
 const TURNS_MAX: usize = 8;
 
 impl WorkerPool {
@@ -390,7 +390,7 @@ impl Connection {
         self.stage.end()
     }
 
-    /// Releases what it holds, unless it is in a thread.
+    /// Drops the connection's future, unless it is in a thread.
     fn end(&self) {
         let rest = self.rest.try_lock().and_then(|mut rest| rest.take());
         drop(catch_unwind(AssertUnwindSafe(|| drop(rest))));

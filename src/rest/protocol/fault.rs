@@ -201,7 +201,7 @@ impl Fault {
         Fault { index: Some(index), ..self }
     }
 
-    /// True for an answer of the front end, whose body is a page.
+    /// True for an answer of the front end, which has a page as its body.
     pub(crate) fn is_html(&self) -> bool {
         self.code.is_empty()
     }

@@ -162,11 +162,11 @@ const VERSIONS: &[&str] = &[
 ];
 
 impl Version {
-    /// The version of a request that names none: the one that the Table clients send.
+    /// The default version of requests, which the Table clients send.
     pub(crate) const DEFAULT: Version = Version("2019-02-02");
     /// Upserts and `$select`.
     pub(crate) const UPSERTS: Version = Version("2011-08-18");
-    /// Tokens whose signature covers their version.
+    /// Tokens that sign their version.
     pub(crate) const SIGNED_VERSION: Version = Version("2012-02-12");
     /// JSON, `Prefer`, CORS.
     pub(crate) const JSON: Version = Version("2013-08-15");
@@ -405,7 +405,7 @@ impl Condition {
 }
 
 impl Method {
-    /// The method of a request line, or the one that is tunnelled through it.
+    /// The method of a request line, or the method tunnelled through it.
     ///
     /// # Errors
     /// `MethodNotAllowed`, `XMethodNotUsingPost`, `XMethodIncorrectCount`, `XMethodIncorrectValue`.

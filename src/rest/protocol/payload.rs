@@ -156,8 +156,7 @@ pub(crate) fn read_insert(text: &str, encoder: &mut EntityEncoder) -> Result<Ent
     odata::encode_entity(text, encoder).map_err(refused)
 }
 
-/// Reads the entity of any other write, whose keys are in its address; keys in the body are
-/// ignored.
+/// Reads the entity of any other write. Its keys are in the address; keys in the body are ignored.
 ///
 /// # Errors
 /// As [`read_insert`], but keys may be missing.

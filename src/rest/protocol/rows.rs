@@ -439,7 +439,7 @@ fn ascii_size(row: &RowView<'_>, fields: Fields<'_>) -> Option<usize> {
     (!shape.has_binary()).then(|| 4 + 2 * units + shape.size_base())
 }
 
-/// The error of property `index`, whose value is damaged.
+/// The error of the damaged property `index`.
 #[cold]
 fn damage(row: &RowView<'_>, index: usize) -> Error {
     let (shape, body) = row.stored();

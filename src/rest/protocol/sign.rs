@@ -187,7 +187,7 @@ impl<'a> SignedParts<'a> {
     }
 }
 
-/// Refuses a signed request whose date is missing or too far from now.
+/// Refuses a signed request with a date that is missing or too far from now.
 ///
 /// # Errors
 /// `AuthenticationFailed`.

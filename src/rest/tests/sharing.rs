@@ -1,4 +1,4 @@
-//! Concurrent requests share group commits: many clients, and a log whose syncs wait for all of
+//! Concurrent requests share group commits: many clients, and a log with syncs that wait for all of
 //! them or for a test.
 //!
 //! Not here: how many commits share a sync on a real disk, which depends on the disk

@@ -1,5 +1,4 @@
-//! The rights of a token whose signature has been verified: times, addresses, operations and
-//! entities.
+//! The rights of a verified token: times, addresses, operations and entities.
 
 use std::cmp::Ordering;
 use std::net::{IpAddr, Ipv4Addr};
@@ -68,8 +67,8 @@ const PERMISSIONS: &str = "raud";
 const OLD_LIFE_TICKS: u64 = 3600 * TICKS_PER_SECOND;
 
 impl Sas {
-    /// The current rights of the token, whose signature must have been verified. `policy` is the
-    /// policy that it names, if that exists.
+    /// The current rights of the token. Requires: its signature is verified. `policy` is the policy
+    /// that it names, if that exists.
     ///
     /// # Errors
     /// `AuthenticationFailed`, `InvalidQueryParameterValue`, `AuthorizationSourceIPMismatch`,
