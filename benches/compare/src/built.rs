@@ -37,8 +37,8 @@ impl Built {
 
     pub fn text(&self) -> String {
         let Self { commit, rustc, peers } = self;
-        let beside = if peers.is_empty() { "no peers".to_owned() } else { peers.join(", ") };
-        format!("rowstone and this harness: commit {commit}, {rustc}. Beside them: {beside}.")
+        let peers = if peers.is_empty() { "none".to_owned() } else { peers.join(", ") };
+        format!("rowstone and this harness: commit {commit}, {rustc}. Peers: {peers}.")
     }
 }
 

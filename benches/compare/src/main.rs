@@ -51,7 +51,7 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measures what is missing, prints the table and writes report.html, report.md and report.json.
+    /// Measures missing figures, prints the table, writes report.html, comparison.md, comparison.jsonl.
     Run(Run),
     /// The same from what was measured, without measuring.
     Report(Report),

@@ -91,23 +91,23 @@ pub struct Row {
     /// Measured for each encoding of a peer; otherwise only for the faster one.
     pub all_encodings: bool,
     /// Peers have no such interface: compared with their best at the row named here.
-    pub beside: Option<&'static str>,
+    pub peer_row: Option<&'static str>,
 }
 
 impl Session {
-    /// What it is about, for who reads of it.
+    /// Its name in reports.
     pub fn text(self) -> &'static str {
         match self {
             Session::Load => "loads",
             Session::Commit => "commits, inserts, queue",
             Session::Serve => "reads, updates, mixes, drop, opening",
-            Session::ColdLoad => "larger than memory, its load",
+            Session::ColdLoad => "load for larger than memory",
             Session::Cold => "larger than memory",
             Session::Amplification => "random fill",
             Session::Compressed => "compressed at rest",
             Session::Growth => "growth",
             Session::Flights => "real flights",
-            Session::Sheets => "wide and large entities, fewer than told",
+            Session::Sheets => "wide and large entities (fewer entities)",
         }
     }
 }
@@ -137,15 +137,15 @@ const fn row(
     unit: Unit,
     bound: Bound,
 ) -> Row {
-    Row { name, title, group, session, unit, bound, all_encodings: false, beside: None }
+    Row { name, title, group, session, unit, bound, all_encodings: false, peer_row: None }
 }
 
 const fn both(row: Row) -> Row {
     Row { all_encodings: true, ..row }
 }
 
-const fn beside(row: Row, name: &'static str) -> Row {
-    Row { beside: Some(name), ..row }
+const fn against(row: Row, name: &'static str) -> Row {
+    Row { peer_row: Some(name), ..row }
 }
 
 /// The row of this name.
@@ -162,7 +162,7 @@ const CONDITIONS: &str = "Conditions and updates";
 const POINTS: &str = "Point reads, all in memory";
 const RANGES: &str = "Ranges, scans and filters, all in memory";
 const YCSB: &str = "YCSB, zipfian, one thread";
-const BESIDE: &str = "Reads beside a writer";
+const CONCURRENT: &str = "Reads with a concurrent writer";
 const LIFE: &str = "Queue, drop, opening";
 const COLD: &str = "Ten times larger than memory";
 const SPACE: &str = "Space and writes";
@@ -225,7 +225,7 @@ pub static ROWS: &[Row] = &[
     row(Commit, COMMITS, "commits-4", "4 in flight, by threads", OpsPerSecond, Bound::Sync(4)),
     row(Commit, COMMITS, "commits-16", "16 in flight, by threads", OpsPerSecond, Bound::Sync(16)),
     row(Commit, COMMITS, "commits-64", "64 in flight, by threads", OpsPerSecond, Bound::Sync(64)),
-    beside(
+    against(
         row(
             Commit,
             COMMITS,
@@ -236,7 +236,7 @@ pub static ROWS: &[Row] = &[
         ),
         "commits-4",
     ),
-    beside(
+    against(
         row(
             Commit,
             COMMITS,
@@ -247,7 +247,7 @@ pub static ROWS: &[Row] = &[
         ),
         "commits-16",
     ),
-    beside(
+    against(
         row(
             Commit,
             COMMITS,
@@ -377,12 +377,12 @@ pub static ROWS: &[Row] = &[
         OpsPerSecond,
         Bound::Access(1),
     ),
-    row(Serve, BESIDE, "reads-beside", "reads/s", OpsPerSecond, Bound::Access(1)),
+    row(Serve, CONCURRENT, "reads-with-writer", "reads/s", OpsPerSecond, Bound::Access(1)),
     row(
         Serve,
-        BESIDE,
-        "reads-beside-p999",
-        "p99.9 of reads, run-queue wait out",
+        CONCURRENT,
+        "reads-with-writer-p999",
+        "p99.9 of reads, without run-queue wait",
         Microseconds,
         Bound::AccessTime,
     ),
@@ -442,12 +442,19 @@ pub static ROWS: &[Row] = &[
         Times,
         Bound::Once,
     ),
-    row(Amplification, SPACE, "fill-payload", "… and its speed", OpsPerSecond, Bound::Write),
+    row(
+        Amplification,
+        SPACE,
+        "fill-payload",
+        "random fill, 1 KiB payload: speed",
+        OpsPerSecond,
+        Bound::Write,
+    ),
     row(
         Amplification,
         SPACE,
         "disk-payload",
-        "… and its disk, settled, for a byte of user data",
+        "random fill, 1 KiB payload: disk at rest per user byte",
         Times,
         Bound::Once,
     ),
@@ -508,7 +515,7 @@ mod tests {
         names.sort_unstable();
         names.dedup();
         assert_eq!(names.len(), ROWS.len());
-        assert!(ROWS.iter().filter_map(|row| row.beside).all(|name| find(name).is_some()));
+        assert!(ROWS.iter().filter_map(|row| row.peer_row).all(|name| find(name).is_some()));
         assert!(ROWS.iter().all(|row| row.session != Session::ColdLoad));
     }
 }

@@ -48,7 +48,7 @@ pub static TARGETS: &[Target] = &[
     target("disk-compressed", 1.0, Among::All),
     target("disk-compressed", 2.0, Among::All),
     target("amplification", 1.0, Among::Lsm),
-    target("reads-beside-p999", 2.0, Among::Lsm),
+    target("reads-with-writer-p999", 2.0, Among::Lsm),
 ];
 
 impl Among {

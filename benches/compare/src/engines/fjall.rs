@@ -35,16 +35,17 @@ pub const ABOUT: About = About {
     name: "fjall",
     version: "3.1.13",
     settings: &[
-        "Leveled compaction, two worker threads, memtables of half the write buffers because \
-         one is flushed while the next is filled.",
-        "Blocks of 4 KiB (16 KiB when compressed) with a hash index; checksums as they come.",
-        "Bloom filters of 10 bits, and of a rate of 0.01 % in the first level, as it has them \
-         by default.",
-        "Index and filter blocks of all levels are pinned in memory, whole, beside the cache of \
-         blocks.",
-        "No compression, or LZ4 in all levels where the row says compressed: it has no other.",
-        "No separation of values.",
-        "The journal is written at each commit. Commits that sync do so outside the write and \
+        "Leveled compaction, two worker threads, memtables of half the write buffers because one \
+         is flushed while the next is filled.",
+        "Blocks of 4 KiB (16 KiB when compressed) with a hash index; checksums at their default.",
+        "Bloom filters of 10 bits, and of a rate of 0.01 % in the first level, which is the \
+         default.",
+        "Index and filter blocks of all levels are pinned in memory, unpartitioned, outside the \
+         block cache.",
+        "No compression, or LZ4 in all levels where the row says compressed: fjall has no other \
+         codec.",
+        "No key-value separation.",
+        "The journal is written at each commit. Synchronous commits sync outside the write and \
          share syncs.",
         "Conditional writes hold one of 1024 locks of the application, which is faster than its \
          transactions.",

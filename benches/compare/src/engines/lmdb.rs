@@ -36,19 +36,19 @@ pub const ABOUT: About = About {
     version: "0.9.70 (crate heed 0.23.1)",
     settings: &[
         "A map of 1 TiB; the file grows as it is filled. Its cache is the page cache.",
-        "Commits that sync do so in LMDB's way: pages, fdatasync, then the meta page through a \
-         synchronous descriptor. Its one writer's lock is held meanwhile, so that threads do \
-         not share syncs.",
-        "Os is MDB_NOSYNC: pages are written, not synced. A crash of the process loses nothing; \
-         after a power cut the file may be damaged, which is less than the LSM engines keep.",
+        "A synchronous commit writes its pages, calls fdatasync, then writes the meta page through \
+         a synchronous descriptor. It holds the one writer lock throughout, so threads do not share \
+         syncs.",
+        "Os is MDB_NOSYNC: pages are written, not synced. A crash of the process loses nothing. A \
+         power cut may damage the file, a weaker guarantee than that of the LSM engines.",
         "No MDB_WRITEMAP: it makes stray pointers and a full disk fatal, and syncs the whole \
          map.",
-        "MDB_NOMEMINIT. MDB_NORDAHEAD if the file is larger than the memory of the process when \
-         opened.",
-        "Readers keep their slots by thread. Reads borrow from the map.",
-        "Loads commit 50 000 at a time, sorted within, with MDB_APPEND where they are behind \
-         all others.",
-        "No compression: it has none. At rest means written again in order, into full pages.",
+        "MDB_NOMEMINIT. MDB_NORDAHEAD if the file is larger than the memory of the process when it \
+         opens the file.",
+        "Reader slots are per thread. Reads borrow from the map.",
+        "Loads commit 50 000 entities at a time, sorted within, with MDB_APPEND if their keys are \
+         above all existing ones.",
+        "No compression: LMDB has none. At rest means rewritten in key order, into full pages.",
     ],
 };
 

@@ -33,16 +33,16 @@ pub const ABOUT: About = About {
     version: "4.5.0",
     settings: &[
         "One table of bytes by bytes; its own cache of the given size over the page cache.",
-        "Sync is Durability::Immediate in one phase, the default: one fdatasync a commit, under \
-         the lock of the one writer, so that threads do not share syncs.",
-        "Os is the same commit over a file whose fdatasync is turned off: its own \
-         Durability::None stays in the memory of the process, which is less than asked. A crash \
-         of the process loses nothing.",
-        "No quick repair: it makes every commit slower. Opening after a kill therefore reads \
-         the whole file.",
-        "Loads commit 50 000 at a time, sorted within.",
-        "No compression: it has none. At rest means Database::compact, as often as it finds \
-         something to do.",
+        "Sync is Durability::Immediate in one phase, the default: one fdatasync a commit under the \
+         one writer lock, so threads do not share syncs.",
+        "Os is the same commit over a file whose fdatasync is turned off. redb's Durability::None \
+         keeps a commit in process memory, which is too weak. A crash of the process loses \
+         nothing.",
+        "No quick repair: it makes every commit slower. Opening after a kill therefore reads the \
+         whole file.",
+        "Loads commit 50 000 entities at a time, sorted within.",
+        "No compression: redb has none. At rest means Database::compact, repeated until it finds \
+         nothing to do.",
     ],
 };
 

@@ -38,19 +38,20 @@ pub const ABOUT: About = About {
          halved into two.",
         "Blocks of 4 KiB (16 KiB when compressed) with a hash index, XXH3 checksums verified on \
          every read.",
-        "Bloom filters of 10 bits over whole keys, and a bloom in the write buffer, for keys \
-         that are missing.",
+        "Bloom filters of 10 bits over whole keys, and a bloom in the write buffer, for keys that \
+         are missing.",
         "Index and filter blocks stay outside the block cache, in memory with the open files: \
          inside a small sharded cache they would be evicted and read again by each get.",
         "The block cache is a hyper clock cache (no lock on a hit) of the given size.",
-        "No compression, or LZ4 above and zstd at the bottom where the row says compressed.",
-        "The log is written at each commit, and synced by WriteOptions::sync; threads that \
-         commit at the same time share a sync, pipelined with the write buffer. Log files are \
-         used again, so that a sync need not write their new sizes.",
+        "No compression, or, where the row says compressed, zstd in the last level and LZ4 above \
+         it.",
+        "The log is written at each commit, and synced by WriteOptions::sync; threads that commit \
+         at the same time share a sync, pipelined with the write buffer. Log files are recycled, so \
+         that a sync need not write a new file size.",
         "Conditional writes hold one of 1024 locks of the application, which is faster than its \
          transactions.",
-        "Gets return pinned slices; iterators have upper bounds, scans read ahead 2 MiB and \
-         fill the cache only if all data fit in.",
+        "Gets return pinned slices. Iterators have upper bounds. Scans read ahead 2 MiB and fill \
+         the cache only if all data fit in it.",
         "Loads sort as many entities as the write buffers hold and ingest them as table files, \
          without a log.",
     ],

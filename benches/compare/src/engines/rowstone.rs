@@ -28,11 +28,12 @@ pub const ABOUT: About = About {
     version: "as in this repository",
     settings: &[
         "Memtables of a third of the write buffers, because up to three are in memory.",
-        "Files are mapped, which is the default: their cache is the page cache. Compressed files go through a block \
-         cache of the size that every engine gets, and so do all if they are larger than the memory of the process \
-         when it opens (Options::io_mode).",
-        "Everything else as it comes: checksums on every block, one compaction thread on two processors.",
-        "Compressed: zstd of level 6 in sorted runs, asked for by Options::codec.",
+        "Files are mapped, the default: their cache is the page cache. Compressed files use a \
+         block cache of the size that every engine gets. So do all files if they are larger than \
+         the memory of the process when it opens them (Options::io_mode).",
+        "All other options have their defaults: checksums on every block, one compaction thread on \
+         two processors.",
+        "Compressed: zstd at level 6 in sorted runs (Options::codec).",
     ],
 };
 

@@ -32,21 +32,19 @@ pub const ABOUT: About = About {
     name: "SQLite",
     version: "3, bundled (crate rusqlite 0.41.1)",
     settings: &[
-        "A table WITHOUT ROWID whose primary key is (partition, row): one tree, rows in its \
-         leaves.",
-        "Write-ahead log; Sync is synchronous=FULL, one sync a commit; Os is \
-         synchronous=NORMAL, which syncs only in checkpoints. A crash of the process loses \
-         nothing.",
-        "One connection writes, behind a lock of the application, which is faster than waiting \
-         for the file lock; readers have connections of their own.",
+        "A table WITHOUT ROWID whose primary key is (partition, row): one tree with the rows in \
+         its leaves.",
+        "Write-ahead log. Sync is synchronous=FULL, one sync a commit. Os is synchronous=NORMAL, \
+         which syncs only in checkpoints. A crash of the process loses nothing.",
+        "One connection writes, behind a lock of the application, which is faster than waiting for \
+         the file lock. Readers have connections of their own.",
         "Pages of 4 KiB, read by mmap (2 GiB at most; not if the file is larger than the memory of \
-         the process when it opens), and a third of the cache for each connection.",
-        "A checkpoint whenever the log is as large as the write buffers of the others.",
-        "Statements are prepared once and cached. Groups and loads are transactions; loads \
-         commit 50 000 at a time, sorted within.",
-        "Native: a column for each property, filters in SQL without an index, as in all \
-         engines.",
-        "No compression: it has none. At rest means VACUUM and a checkpoint that empties the \
+         the process when it opens the file), and a third of the cache for each connection.",
+        "A checkpoint whenever the log is as large as the write buffers of the other engines.",
+        "Statements are prepared once and cached. Groups and loads are transactions; loads commit \
+         50 000 entities at a time, sorted within.",
+        "Native: a column for each property, filters in SQL without an index, as in all engines.",
+        "No compression: SQLite has none. At rest means VACUUM and a checkpoint that empties the \
          log.",
     ],
 };

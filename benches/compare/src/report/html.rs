@@ -1,4 +1,5 @@
-//! The page: tables and charts in one file that needs nothing from elsewhere, readable in light and in dark.
+//! The HTML page: tables and charts in one file without external resources, for light and dark
+//! display modes.
 
 use std::fmt::Write;
 
@@ -28,8 +29,8 @@ pub fn page(tables: &[(&str, Vec<Entry>)], results: &Results) -> String {
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">\
          <meta name=\"viewport\" content=\"width=device-width\">\
-         <title>rowstone beside its peers</title><style>{STYLE}</style>\
-         <h1>rowstone beside its peers</h1>{INTRODUCTION}"
+         <title>rowstone compared with its peers</title><style>{STYLE}</style>\
+         <h1>rowstone compared with its peers</h1>{INTRODUCTION}"
     );
     for (form, entries) in tables {
         write!(page, "<h2>Form: {form}</h2>").expect(WRITING);
@@ -55,9 +56,9 @@ pub fn page(tables: &[(&str, Vec<Entry>)], results: &Results) -> String {
 
 const INTRODUCTION: &str = "\
 <p>Every engine runs in a process of its own, over the same entities, with the same seeds, durability and memory; engines \
-take turns in each repetition. What a user of a key-value store does by hand is part of each figure: encoding, decoding all \
-ten properties, filtering, reading before writing, groups. Every answer is compared with what the generator says, while no \
-clock runs. <i>sync</i> survives a power cut when a call returns, <i>os</i> a crash of the process. Figures are medians of the \
+take turns in each repetition. Each figure includes the work that a user of a key-value store does by hand: encoding, decoding \
+all ten properties, filtering, reading before writing, groups. Every answer is checked against the generator, outside the \
+measured time. Once a call returns, <i>sync</i> survives a power cut and <i>os</i> a crash of the process. Figures are medians of the \
 repetitions; the line across a bar is their spread. The ratio is to the best peer with its best encoding, and above 1 where \
 rowstone is ahead.</p>";
 

@@ -1,6 +1,7 @@
-//! What a run came to: a table on the terminal, a page, a document, all from the lines alone.
+//! Reports of a run: a table on the terminal, an HTML page, a document and its data, all derived from
+//! `results.jsonl`.
 //!
-//! Not here: what the lines mean (`results.rs`).
+//! Not here: the format of its lines (`results.rs`).
 
 mod chart;
 mod growth;
@@ -21,7 +22,8 @@ use crate::engines::Engine;
 use crate::results::Results;
 use summary::{Entry, entries};
 
-/// Prints the tables of all forms measured, and writes `report.html`, `report.md` and `report.json` into `dir`.
+/// Prints the tables of all forms measured. Writes `report.html`, `comparison.md` and
+/// `comparison.jsonl` into `dir`.
 pub fn write(results: &Results, dir: &Path) -> io::Result<()> {
     let mut forms: Vec<&str> = results.limits.keys().map(String::as_str).collect();
     forms.extend(results.figures.keys().map(|key| &*key.form));
@@ -34,12 +36,21 @@ pub fn write(results: &Results, dir: &Path) -> io::Result<()> {
         write!(output, "{}", text::table(form, entries, results.limits.get(*form)))?;
     }
     fs::write(dir.join("report.html"), html::page(&tables, results))?;
-    fs::write(dir.join("report.md"), markdown::document(&tables, results))?;
-    fs::write(dir.join("report.json"), summary_json(&tables, results)?)?;
-    writeln!(output, "\nwritten: report.html, report.md and report.json in {}", dir.display())
+    fs::write(dir.join("comparison.md"), markdown::document(&tables, results))?;
+    fs::write(dir.join("comparison.jsonl"), data(&tables, results))?;
+    writeln!(
+        output,
+        "\nwritten: report.html, comparison.md and comparison.jsonl in {}",
+        dir.display()
+    )
 }
 
-fn summary_json(tables: &[(&str, Vec<Entry>)], results: &Results) -> io::Result<Vec<u8>> {
+/// JSON lines: the limits of each form, then a line for each row.
+fn data(tables: &[(&str, Vec<Entry>)], results: &Results) -> String {
+    let limits = results
+        .limits
+        .iter()
+        .map(|(form, limits)| json!({ "kind": "limits", "form": form, "limits": limits }));
     let rows = tables.iter().flat_map(|(form, entries)| {
         entries.iter().map(move |entry| {
             let cells = entry.cells.iter().map(|cell| {
@@ -60,6 +71,7 @@ fn summary_json(tables: &[(&str, Vec<Entry>)], results: &Results) -> io::Result<
                 })
             });
             json!({
+                "kind": "row",
                 "form": form,
                 "row": entry.row.name,
                 "group": entry.row.group,
@@ -76,12 +88,10 @@ fn summary_json(tables: &[(&str, Vec<Entry>)], results: &Results) -> io::Result<
             })
         })
     });
-    let rows: Vec<_> = rows.collect();
-    let all = json!({ "limits": results.limits, "rows": rows });
-    Ok(serde_json::to_vec_pretty(&all)?)
+    limits.chain(rows).map(|line| format!("{line}\n")).collect()
 }
 
-/// The engines that any figure is of, in their order.
+/// The engines with any figure, in their order.
 fn engines(entries: &[Entry]) -> Vec<Engine> {
     let is_there = |engine: &Engine| entries.iter().any(|entry| entry.of_engine(*engine).is_some());
     Engine::ALL.into_iter().filter(is_there).collect()
@@ -91,8 +101,8 @@ fn engines(entries: &[Entry]) -> Vec<Engine> {
 mod tests {
     use super::*;
 
-    /// Two repetitions of rowstone, two encodings of a peer, a row where less is better, a failure, rows that
-    /// grow, and limits of an older form of lines.
+    /// Two repetitions of rowstone, two encodings of a peer, a row where less is better, a failure, rows
+    /// of growth, and limits of an older version of the lines.
     const LINES: &str = include_str!("canned.jsonl");
 
     fn quick() -> (Results, Vec<Entry>) {
@@ -112,7 +122,7 @@ mod tests {
         let disk = of("disk");
         assert_eq!((disk.ratio, disk.is_behind()), (Some(2.0), false), "less is better");
         let tickets = of("tickets-16");
-        assert_eq!(tickets.ratio, Some(8.0), "beside the peer's threads");
+        assert_eq!(tickets.ratio, Some(8.0), "compared with the peer's threads");
         assert_eq!(of("scan").failed.len(), 1);
         assert!(of("scan").ratio.is_none());
         let reached: Vec<_> =
@@ -121,7 +131,7 @@ mod tests {
     }
 
     #[test]
-    fn limits_stand_beside_their_rows() {
+    fn limits_belong_to_their_rows() {
         let (_, entries) = quick();
         let tickets = entries.iter().find(|entry| entry.row.name == "tickets-16").expect("a row");
         let limit = tickets.limit.as_ref().expect("limits were measured");
@@ -129,7 +139,7 @@ mod tests {
     }
 
     #[test]
-    fn what_caches_explain_is_taken_out_of_growth() {
+    fn growth_excludes_the_effect_of_caches() {
         let (_, entries) = quick();
         let of = |name: &str, size: u64| {
             let mut entries = entries.iter();
@@ -139,7 +149,7 @@ mod tests {
         let remark = |name, size| of(name, size).remarks().remove(0);
         let between = remark("growth-get-hit", 5_000);
         assert!(between.contains("3.00 times") && between.contains("so 1.50 beyond"), "{between}");
-        assert!(!between.contains("target"), "only the largest size meets or misses it");
+        assert!(!between.contains("target"), "only the largest size has a target");
         let largest = remark("growth-get-hit", 50_000);
         assert!(largest.contains("so 2.40 beyond") && largest.contains("MISSED"), "{largest}");
         let load = remark("growth-load", 50_000);
@@ -149,7 +159,7 @@ mod tests {
     }
 
     #[test]
-    fn gets_of_a_size_are_beside_accesses_over_its_bytes() {
+    fn the_limit_of_gets_is_of_accesses_over_as_many_bytes() {
         let (_, entries) = quick();
         let limit = |name: &str, size: u64| {
             let mut entries = entries.iter();
@@ -157,7 +167,11 @@ mod tests {
             entry.expect("a row").limit.as_ref().map(|limit| limit.value)
         };
         assert_eq!(limit("growth-get-hit", 5_000), Some(10_000_000.0));
-        assert_eq!(limit("growth-get-miss", 500_000), None, "lines before had none over 4 GiB");
+        assert_eq!(
+            limit("growth-get-miss", 500_000),
+            None,
+            "older lines have no accesses over 4 GiB"
+        );
     }
 
     #[test]
@@ -167,7 +181,7 @@ mod tests {
     }
 
     #[test]
-    fn reports_say_who_is_behind_and_what_failed() {
+    fn reports_mark_rows_behind_and_failures() {
         let (results, entries) = quick();
         let text = text::table("quick", &entries, results.limits.get("quick"));
         let line = |word: &str| text.lines().find(|line| line.contains(word)).expect("a line");
@@ -188,12 +202,12 @@ mod tests {
     }
 
     #[test]
-    fn the_document_needs_no_hand() {
+    fn the_document_is_complete() {
         let (results, entries) = quick();
         let document = markdown::document(&[("quick", entries)], &results);
         let has = |text: &str| assert!(document.contains(text), "{text} is not in {document}");
-        has("# rowstone beside RocksDB, fjall, LMDB, redb and SQLite: the whole table\n\n");
-        has("commit 0123abc, rustc 1.2.3. Beside them: LMDB 4.5.6.");
+        has("# rowstone compared with RocksDB, fjall, LMDB, redb and SQLite\n\n");
+        has("commit 0123abc, rustc 1.2.3. Peers: LMDB 4.5.6.");
         has("\n\n## Point reads, all in memory\n\n| row |");
         has("| reads, updates, mixes, drop, opening | 500 | 67.1 MB | 16.8 MB | none |");
         has("\n\n## Both encodings\n\n| row | unit | rowstone | rocksdb binary | lmdb json |");
@@ -201,6 +215,18 @@ mod tests {
         has("\n\n## How each engine is set up\n\n### rowstone");
         assert!(document.ends_with('\n') && !document.contains("\n\n\n"), "{document}");
         assert!(!document.contains(", form quick") && !document.contains("\n### Point"));
+    }
+
+    #[test]
+    fn the_data_has_a_line_for_each_row() {
+        let (results, entries) = quick();
+        let titles: Vec<String> = entries.iter().map(Entry::title).collect();
+        let text = data(&[("quick", entries)], &results);
+        let lines: Vec<serde_json::Value> =
+            text.lines().map(|line| serde_json::from_str(line).expect("a JSON line")).collect();
+        let limits = lines.iter().take_while(|line| line["kind"] == "limits").count();
+        assert_eq!(limits, results.limits.len());
+        assert!(lines[limits..].iter().map(|line| &line["title"]).eq(&titles));
     }
 
     #[test]

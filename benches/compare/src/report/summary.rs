@@ -84,7 +84,7 @@ pub fn entries(results: &Results, form: &str) -> Vec<Entry> {
     for row in ROWS {
         for entities in sizes_of(row) {
             let cells = cells_of(row.name, entities);
-            let peers = row.beside.map_or_else(|| cells.clone(), |name| cells_of(name, entities));
+            let peers = row.peer_row.map_or_else(|| cells.clone(), |name| cells_of(name, entities));
             let failures = results.failed.iter().filter(|(key, _)| {
                 key.form == form && key.row == row.name && key.entities == entities
             });

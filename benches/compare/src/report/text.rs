@@ -23,10 +23,10 @@ pub fn table(form: &str, entries: &[Entry], limits: Option<&Limits>) -> String {
     }
     let behind = entries.iter().filter(|entry| entry.is_behind()).count();
     let compared = entries.iter().filter(|entry| entry.ratio.is_some()).count();
-    let beside = entries.iter().flat_map(|entry| &entry.targets);
-    let beside = beside.map(|(target, reached)| *reached >= target.times);
+    let versus_peers = entries.iter().flat_map(|entry| &entry.targets);
+    let versus_peers = versus_peers.map(|(target, reached)| *reached >= target.times);
     let growing = entries.iter().filter_map(|entry| entry.growth?.is_met());
-    let targets: Vec<bool> = beside.chain(growing).collect();
+    let targets: Vec<bool> = versus_peers.chain(growing).collect();
     let missed = targets.iter().filter(|is_met| !**is_met).count();
     writeln!(
         text,

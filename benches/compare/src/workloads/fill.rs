@@ -47,7 +47,7 @@ pub fn amplification(bench: &mut Bench<'_>) {
     let disk = disk_bytes(&bench.spec.dir.join(NAME));
     let raw = bench.raw_bytes_each * timing.ops as f64;
     let note = (timing.ops < count)
-        .then(|| format!("time was up after {} of {count} entities", timing.ops));
+        .then(|| format!("stopped at the time limit after {} of {count} entities", timing.ops));
     let figures = Figures {
         written_bytes,
         disk_bytes: Some(disk),

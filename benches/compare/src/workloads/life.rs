@@ -67,7 +67,7 @@ fn reopen(
     let cpu_seconds = process::cpu_seconds() - cpu;
     assert_eq!(found, Found::one(oracle.digest(last)), "the last entity");
     let timing = Timing { ops: 1, entities: 1, seconds, cpu_seconds, ..Timing::default() };
-    let note = (writes > 0).then(|| format!("after {writes} single writes that were not synced"));
+    let note = (writes > 0).then(|| format!("after {writes} single writes without a sync"));
     let figures = Figures { value: seconds * 1e3, note, ..bench.figures(row, &timing) };
     bench.emit(row, figures);
     store

@@ -174,7 +174,8 @@ fn expected(oracle: &mut Oracle, ops: &[Op]) -> Found {
 
 /// One thread reads, another writes at a steady pace what is there already, so that every answer is known.
 pub fn reads_beside(bench: &mut Bench<'_>, store: &dyn Store, oracle: &Oracle) {
-    const ROWS: [(&str, bool); 2] = [("reads-beside", false), ("reads-beside-p999", true)];
+    const ROWS: [(&str, bool); 2] =
+        [("reads-with-writer", false), ("reads-with-writer-p999", true)];
     for (row, without_queue) in ROWS {
         if !bench.wants(row) {
             continue;
@@ -192,7 +193,7 @@ pub fn reads_beside(bench: &mut Bench<'_>, store: &dyn Store, oracle: &Oracle) {
         let mut figures = bench.figures(row, &timing);
         figures.written_bytes = process::written_bytes() - written;
         let value = if without_queue { timing.latency.p999 as f64 / 1e3 } else { figures.value };
-        let note = format!("beside at most {rate:.0} writes a second");
+        let note = format!("with at most {rate:.0} concurrent writes/s");
         bench.emit(row, Figures { value, note: Some(note), ..figures });
     }
 }
@@ -213,7 +214,7 @@ fn read_beside(
         check: Box::new(|reads: &[(u64, Key)], found| {
             let mut expected = Found::default();
             reads.iter().for_each(|(number, _)| expected.add(Found::one(oracle.digest(*number))));
-            assert_eq!(found, expected, "reads beside a writer");
+            assert_eq!(found, expected, "reads with a concurrent writer");
         }),
     };
     let every = if without_queue { 1 } else { Pace::FAST.every };
