@@ -1,9 +1,10 @@
 //! The whole engine on a real disk: import, point reads, scans, durable commits, bytes written.
 //!
-//! `cargo bench --bench engine` prints the file system it runs on and refuses one in memory. The flights are the
-//! sample of `examples/data`, or the file that `FLIGHTS` names. `-- quick` leaves criterion's part out.
+//! `cargo bench --bench engine` prints the file system that it runs on and refuses one in memory.
+//! The flights are the sample of `examples/data`, or the file in `FLIGHTS`. `-- quick` skips
+//! criterion.
 //!
-//! What is measured
+//! Measurements
 //! * import: the binary as a whole process, gunzip, inference, parsing and loading, durability `os`;
 //! * reads: of random flights in one compacted table, warm, on one thread;
 //! * durable commits: single inserts with durability `sync` by threads and by tickets, and commits per sync;

@@ -1,18 +1,19 @@
-//! How many instructions the hot paths take, counted by callgrind: the same on a busy machine as on an idle one.
+//! Instruction counts of the hot paths under callgrind, which do not depend on the machine's load.
 //!
-//! * `cargo bench --bench instructions` prints them beside the figures of `benches/instructions.txt`; words behind `--`
-//!   choose cases by what is in their names;
-//! * `-- --check` fails if a case takes 5 % more than its figure;
-//! * `-- --write` writes the figures anew.
+//! * `cargo bench --bench instructions` prints them with the figures of `benches/instructions.txt`;
+//!   words after `--` select cases by their names;
+//! * `-- --check` fails if a case exceeds its figure by 5 %;
+//! * `-- --write` writes new figures.
 //!
-//! Each case is a process of its own under valgrind, which counts inside [`measured_part`] only: with one thread, without
-//! background work, with seeds and a clock that are part of the case, and a database on the disk. The kernel's
-//! instructions are not counted, and neither is waiting: memory, branches and disks are for the other benchmarks.
+//! Each case runs in its own process under valgrind, which counts inside [`measured_part`] only. It
+//! has one thread, no background work, a fixed seed and clock, and a database on the disk.
+//! Instructions of the kernel are not counted; memory, branches and disks are covered by the other
+//! benchmarks.
 //!
-//! Figures belong to a compiler, a target, a valgrind, a C library and what of the processor is used: where one of them
-//! is another, nothing is compared, and the check says so and passes.
+//! Figures belong to a compiler, a target, a valgrind, a C library and a set of processor features.
+//! If one of them differs, the check compares nothing, reports it and passes.
 //!
-//! Not here: what is counted (`instructions/cases.rs`).
+//! Not here: the cases (`instructions/cases.rs`).
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark makes files of its own")]
 
@@ -28,12 +29,12 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cases::{CASES, Case};
 
-/// What is more than this share beyond its figure fails.
+/// A case that exceeds its figure by more than this share fails.
 const TOLERANCE: f64 = 0.05;
 /// How the process of a case is told from the one that starts it.
 const CASE: &str = "--case";
 
-/// What stands in the file: what it was made with, and instructions by case.
+/// The file's contents: the versions that made it, and instructions by case.
 struct Figures {
     made_with: String,
     cases: Vec<(String, u64)>,
@@ -76,7 +77,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(check && dearer > 0))
 }
 
-/// Whatever happens in here is counted, and nothing else is.
+/// Only the instructions of this function are counted.
 #[inline(never)]
 pub fn measured_part(run: &mut dyn FnMut()) {
     run();
@@ -110,7 +111,7 @@ fn count_all(cases: &[&Case]) -> Vec<(String, u64)> {
     counted.into_iter().map(|(_, name, count)| (name, count)).collect()
 }
 
-/// Runs one case in `dir`, where callgrind also leaves what `callgrind_annotate` reads.
+/// Runs one case in `dir`, and keeps callgrind's output for `callgrind_annotate` there.
 fn count(case: &Case, dir: &Path) -> u64 {
     std::fs::create_dir_all(dir).expect("the target directory can be written");
     let done = Command::new("valgrind")
@@ -138,7 +139,7 @@ fn first_line(program: &str, arguments: &[&str]) -> Option<String> {
     String::from_utf8(done.stdout).ok()?.lines().next().map(str::to_owned)
 }
 
-/// What the counts depend on besides the source.
+/// The versions and features that the counts depend on, besides the source.
 fn versions(valgrind: &str) -> String {
     let rustc = Command::new("rustc").arg("-vV").output().expect("who runs cargo has a compiler");
     let rustc = String::from_utf8_lossy(&rustc.stdout).into_owned();
@@ -156,7 +157,8 @@ fn versions(valgrind: &str) -> String {
     parts.join(", ")
 }
 
-/// What checksums and the C library choose their code by; valgrind knows nothing newer.
+/// The features by which checksums and the C library choose their code; valgrind emulates no newer
+/// ones.
 fn processor() -> String {
     #[cfg(target_arch = "x86_64")]
     {
@@ -183,7 +185,7 @@ impl Figures {
         text
     }
 
-    /// What is stored; nothing if there is no file yet.
+    /// The stored file; empty if there is none.
     fn read() -> Figures {
         let text = std::fs::read_to_string(path()).unwrap_or_default();
         let made_with = text.lines().nth(1).and_then(|line| line.strip_prefix("# "));
@@ -200,7 +202,7 @@ impl Figures {
     }
 }
 
-/// Prints a table; returns how many cases fail the check.
+/// Prints a table and returns the number of cases that fail the check.
 fn compare(now: &Figures, stored: &Figures, all: bool) -> usize {
     let comparable = now.made_with == stored.made_with;
     let (mut dearer, mut cheaper) = (Vec::new(), 0);

@@ -1,8 +1,10 @@
-//! The memtable beside `crossbeam-skiplist` and a `BTreeMap` in a reader-writer lock, at 400,000 entries.
+//! The memtable compared with `crossbeam-skiplist` and a `BTreeMap` in a reader-writer lock, at
+//! 400,000 entries.
 //!
-//! `cargo bench --bench memtable` measures each alone, with criterion. `cargo bench --bench memtable -- paired 9`
-//! measures them in turns, nine rounds, and prints median, lowest and highest: on a machine that does other
-//! things too, only that is worth comparing. Two more words choose contenders and cases by name.
+//! `cargo bench --bench memtable` measures each alone, with criterion. `cargo bench --bench
+//! memtable -- paired 9` measures them in turns, nine rounds, and prints median, lowest and
+//! highest. Only this form is comparable on a busy machine. Two more words select contenders and
+//! cases by name.
 //!
 //! One paired run of five rounds on a virtual machine with two x86-64 cores that did little else (load 2). ns an
 //! operation, median (lowest); keys of 36 bytes with a shared prefix and zero-padded numbers, rows of 100 bytes:
@@ -22,7 +24,8 @@
 //!
 //! An entry takes 226 bytes, runs included, for 136 bytes of key and row.
 //!
-//! So points are what it is good at; a B-tree beats it at scans, and the first scan pays for a whole tail.
+//! The memtable is fastest at point operations. A B-tree is faster at scans, and the first scan
+//! sorts a whole tail.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -44,12 +47,12 @@ const DEVICES: usize = 1_000;
 const ROW_BYTES: usize = 100;
 const SCAN_LEN: usize = 100;
 const SCANS: usize = 4_000;
-/// A server's memtable.
+/// The memtable of a server.
 const BYTES_HINT: usize = 64 << 20;
-/// How often background steps run: what the engine does when a tail of 4,096 is there.
+/// The interval of background steps: the engine runs one for a tail of 4,096 entries.
 const STEP_EVERY: usize = 4_096;
 
-/// What is compared. One thread inserts; any may read.
+/// A contender. One thread inserts; any thread may read.
 trait Contender: Send + Sync {
     fn insert(&self, key: &[u8], seq: u64, row: &[u8]);
     fn get(&self, key: &[u8]) -> Option<usize>;
@@ -70,7 +73,7 @@ const CONTENDERS: [(&str, Make); 3] = [
 
 /// A measurement; returns the time of as many operations as the second field says.
 enum Case {
-    /// Starts from nothing.
+    /// Starts empty.
     Fresh(fn(Make, &Load) -> Duration),
     /// Reads a contender that was filled in random order and has been scanned.
     Filled(fn(&dyn Contender, &Load) -> Duration),
@@ -131,7 +134,7 @@ fn shuffled(keys: &[Vec<u8>], mut state: u64) -> Vec<Vec<u8>> {
             state.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         keys.swap(at, (state >> 33) as usize % (at + 1));
     }
-    // Laid out anew, so that reading the keys in this order costs the contenders no cache misses.
+    // Copied in this order, so that reading the keys costs the contenders no cache misses.
     keys.iter().map(|key| key.to_vec()).collect()
 }
 
@@ -154,7 +157,8 @@ fn gets(map: &dyn Contender, keys: &[Vec<u8>]) -> Duration {
     start.elapsed()
 }
 
-/// Half is there; a second thread inserts the rest while keys of the first half are read, over and over.
+/// Half of the entries exist; a second thread inserts the rest while the first half is read
+/// repeatedly.
 fn gets_during_inserts(make: Make, load: &Load) -> Duration {
     let map = make();
     let (before, during) = load.random.split_at(ENTRIES / 2);

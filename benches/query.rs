@@ -1,22 +1,23 @@
-//! Queries over 1,000,000 telemetry entities on a real disk, and the same rows in a `BTreeMap` beside them.
+//! Queries over 1,000,000 telemetry entities on a real disk, compared with the same rows in a
+//! `BTreeMap`.
 //!
 //! `cargo bench --bench query -- quick` prints median and best of several rounds; without `quick` criterion measures.
-//! A word behind it measures only what has it in its name.
-//! The files are mapped, compacted, without compression and warm; all is read by one thread.
+//! A word after it selects measurements by name. Files are mapped, compacted, without compression
+//! and warm; one thread reads.
 //!
 //! The data: ten partitions of 100,000 rows, ten typed properties. `Sequence` and `Recorded` follow the RowKey; all
 //! others are random, so that every block holds nearly all of their values.
 //!
-//! What is measured
-//! * "tail": a random property at the end of its values (`Load lt 1`), where zones pass over the blocks without such a
-//!   row: some at 1 %, most at 0.1 %;
-//! * "middle": a value in the middle of what every block holds (`Load eq 500`), where zones can pass over nothing: the
-//!   rate of evaluation alone;
-//! * "clustered": a property that follows the key, where zones pass over nearly everything.
+//! Measurements
+//! * "tail": a random property at the end of its values (`Load lt 1`). Zones skip blocks without a
+//!   match: some at 1 %, most at 0.1 %;
+//! * "middle": a value in the middle of the range of every block (`Load eq 500`). Zones skip
+//!   nothing, so this is the rate of evaluation alone;
+//! * "clustered": a property that follows the key. Zones skip nearly everything.
 //!
-//! Rates are of rows covered, whether a block was read or passed over; the counts beside them tell which. The
-//! `BTreeMap` decodes into a struct that knows its fields and borrows its texts: less than an entity can do, and the
-//! best that can be said for it.
+//! Rates are of rows covered, in blocks that were read or skipped; the counts show which. The
+//! `BTreeMap` decodes into a struct with fixed fields and borrowed texts. That is less than an
+//! entity offers, and favours the map.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock and the data")]
 
@@ -42,7 +43,7 @@ const ROUNDS: usize = 15;
 /// 2024-01-01 in ticks.
 const START: u64 = 133_485_408_000_000_000;
 
-/// A reading as the maps beside have it.
+/// A reading as the maps decode it.
 #[derive(Serialize, Deserialize)]
 struct Reading<'a> {
     sequence: i64,
@@ -62,10 +63,10 @@ struct Reading<'a> {
 type Rows = BTreeMap<(String, String), Vec<u8>>;
 type Decode = fn(&[u8]) -> Reading<'_>;
 
-/// Measures one thing after another, in one of two ways.
+/// Measures one thing after another, in one of two modes.
 struct Bench {
     criterion: Option<Criterion>,
-    /// What the name must hold.
+    /// A part of the names to be measured.
     word: String,
 }
 
@@ -107,7 +108,7 @@ fn main() {
 }
 
 impl Bench {
-    /// Measures `round`, which does `count` of something; returns seconds a round, the best.
+    /// Measures `round`, which performs `count` operations; returns the seconds of the best round.
     fn run(&mut self, name: &str, count: u64, unit: &str, mut round: impl FnMut()) -> f64 {
         if !name.contains(&self.word) {
             return 0.0;
@@ -205,7 +206,7 @@ fn query(table: &Table, text: &str) -> Query {
     table.query(text).expect("a filter")
 }
 
-/// Looks at what a query finds, as views.
+/// Visits the results of a query as views.
 fn views(query: Query) -> u64 {
     let mut rows = 0;
     let done = query.for_each_row(|row| {
@@ -217,7 +218,7 @@ fn views(query: Query) -> u64 {
     rows
 }
 
-/// What a query took, in a few words.
+/// The statistics of a query in a few words.
 fn took(query: Query) -> String {
     let explain = query.explain().expect("a sound database");
     format!(
@@ -228,7 +229,7 @@ fn took(query: Query) -> String {
     )
 }
 
-/// Kind, share and the filter beside the partition.
+/// Kind, share and the filter in addition to the partition.
 const SCANS: [(&str, &str, &str); 9] = [
     ("tail", "0.1 %", "Load lt 1"),
     ("tail", "1 %", "Bucket lt 1"),
@@ -241,7 +242,7 @@ const SCANS: [(&str, &str, &str); 9] = [
     ("clustered", "1 %", "Recorded ge datetime'2024-01-01T13:53:20Z' and Sequence lt 51000"),
 ];
 
-/// One partition again and again, and the ten in turn, whose bytes no cache of the processor holds.
+/// One partition repeatedly, and ten partitions in turn, which exceed the processor's caches.
 fn partition_scans(bench: &mut Bench, table: &Table) {
     for (kind, share, filter) in SCANS {
         let text =

@@ -1,19 +1,24 @@
-//! What ranges and compaction cost and bound, on a real disk: bytes written, latencies, space, large loads.
+//! Costs and bounds of ranges and compaction on a real disk: bytes written, latencies, space, large
+//! loads.
 //!
-//! `cargo bench --bench ranges` takes long; `-- quick` about four minutes. A word behind it measures only what has it in
-//! its name. It prints the file system it runs on and refuses one in memory. All reads are warm.
+//! `cargo bench --bench ranges` takes long; `-- quick` takes about four minutes. A word after it
+//! selects measurements by name. It prints the file system that it runs on and refuses one in
+//! memory. All reads are warm.
 //!
-//! What is measured
+//! Measurements
 //! * `write-amplification`: ten memtables of 16 MiB (`TIMES` for another number) of raw bytes, rows of about 120 bytes, by
 //!   single upserts into an empty table: ascending, also by the bulk loader; uniform and zipfian (theta 0.99, hot keys
 //!   scattered) over half as many keys as upserts. Bytes written until background work is at rest, by the database's
 //!   counters and by the system's, of raw bytes: keys and rows as encoded, each upsert counted;
-//! * `commits-during-compaction`: durable inserts by one and by four threads, while another table is overwritten at random,
-//!   paced and as fast as it goes; in turns with appending and syncing 4 KiB of a file in the same directory;
-//! * `sustained`: single upserts of distinct small rows in random order, 20 million (quick: 2), then reads, beside the same
-//!   with a twentieth of them; best of three rounds, at rest and not compacted further;
-//! * `drop`: a partition that is a tenth of a table, then the table: the call, and until the space is back;
-//! * `queue`: insert at the end, delete at the head, and how long a look at the head takes.
+//! * `commits-during-compaction`: durable inserts by one and by four threads, while another table
+//!   is overwritten at random, paced and at full speed; in turns with appending and syncing 4 KiB
+//!   of a file in the same directory;
+//! * `sustained`: single upserts of distinct small rows in random order, 20 million (quick: 2),
+//!   then reads. The same with a twentieth of the rows. Best of three rounds, without background
+//!   work and without further compaction;
+//! * `drop`: a partition that is a tenth of a table, then the table: the time of the call, and
+//!   until the space is free;
+//! * `queue`: insert at the end, delete at the head, and the time to find the head.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock and pauses")]
 
@@ -105,7 +110,8 @@ fn sustained(dir: &Path, quick: bool) {
     line("full scan, a row", few.scan, many.scan);
 }
 
-/// Loads `rows` in random order into a new database, waits until it is at rest, and reads.
+/// Loads `rows` in random order into a new database, waits until background work has ended, and
+/// reads.
 fn loaded_costs(dir: &Path, rows: u64, time: Duration) -> Costs {
     let path = dir.join(format!("sustained-{rows}"));
     let db = Db::options().durability(Durability::Os).open(path).expect("room on the disk");
@@ -163,7 +169,7 @@ fn costs(table: &Table, rows: u64, loaded: u64) -> Costs {
     }
 }
 
-/// Looks at the rows of a range where they lie.
+/// Visits the rows of a range in place.
 fn views(table: &Table, range: KeyRange) -> u64 {
     let mut rows = 0;
     let done = table.scan(range).for_each_row(|row| {
@@ -175,7 +181,7 @@ fn views(table: &Table, range: KeyRange) -> u64 {
     rows
 }
 
-/// Seconds for one of `count`, in the best of some rounds.
+/// Seconds of one of `count` operations, in the best of some rounds.
 fn best(count: usize, mut round: impl FnMut()) -> f64 {
     round();
     let rounds = (0..ROUNDS).map(|_| {
@@ -186,7 +192,7 @@ fn best(count: usize, mut round: impl FnMut()) -> f64 {
     rounds.fold(f64::INFINITY, f64::min)
 }
 
-/// Upserts the first `rows` keys in random order, as far as it comes in `time`; how many.
+/// Upserts the first `rows` keys in random order until `time` ends; returns their number.
 fn load_shuffled(table: &Table, rows: u64, time: Duration) -> u64 {
     let start = Instant::now();
     for (i, number) in shuffled(rows).into_iter().enumerate() {

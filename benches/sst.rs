@@ -1,11 +1,11 @@
 //! One SST of 340,000 rows of 100 bytes: point reads, scans, seeks, building. A row takes 125 bytes, 16 with zstd.
 //!
-//! `cargo bench --bench sst` measures with criterion. `cargo bench --bench sst -- best` prints the fastest of many
-//! short rounds: on a machine that does other things too, only that is worth comparing.
+//! `cargo bench --bench sst` measures with criterion. `cargo bench --bench sst -- best` prints the
+//! fastest of many short rounds, the only comparable form on a busy machine.
 //!
-//! Seen on a 2-core x86-64 virtual machine that did little else: the fastest of many short rounds, files in memory.
-//! Before files had zones the same command gave 159 ns for building a row and 279 ns for a hit, on a day when that
-//! machine was faster.
+//! The fastest of many short rounds on an idle virtual machine with two x86-64 cores, files in
+//! memory. Before files had zones the same command gave 159 ns for building a row and 279 ns for a
+//! hit, when the machine was faster.
 //!
 //! | case | mapped | read, all cached |
 //! | --- | --- | --- |
@@ -31,12 +31,12 @@ const SEEKS: usize = 1_000;
 fn key(i: u64, out: &mut Vec<u8>) {
     use std::io::Write;
     out.clear();
-    // The table's number, the partition, a zero, the row key: what the engine hands down.
+    // Table number, partition, a zero byte, row key: the form that the engine passes down.
     let written = write!(out, "\0\0\0\x01device-{:04}\0{:012}", i / 340, i % 340 * 1_000);
     written.expect("writing to memory");
 }
 
-/// A key between two of the file.
+/// A key between two keys of the file.
 fn absent(i: u64, out: &mut Vec<u8>) {
     key(i, out);
     out.push(b'x');
@@ -52,7 +52,7 @@ fn keys(make: fn(u64, &mut Vec<u8>)) -> Vec<Vec<u8>> {
     (0..ROWS).map(make).collect()
 }
 
-/// All keys, in an order that caches do not foresee.
+/// All keys, in an order that defeats caches.
 fn shuffled(make: fn(u64, &mut Vec<u8>)) -> Vec<Vec<u8>> {
     // A step without a common factor with ROWS visits every key once.
     let keys = keys(make);
@@ -113,7 +113,7 @@ fn builds(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// The fastest of many rounds, short enough that some fall between the time slices of others.
+/// The fastest of many rounds, short enough that some run without interruption.
 fn best(name: &str, operations: usize, rounds: usize, mut round: impl FnMut()) {
     let mut fastest = Duration::MAX;
     for _ in 0..rounds {
@@ -129,7 +129,7 @@ fn all_best() {
     let (all, present, absent) = (keys(key), shuffled(key), shuffled(absent));
     for shape in [SstShape::Mapped, SstShape::Cached] {
         let file = SstFile::build(shape, &all, ROW_BYTES);
-        // The first touch of a block checks it; that is not what is measured.
+        // The first access verifies the checksum of a block, which is not part of the measurement.
         black_box(file.scan());
         for (name, keys, expected) in [("hit", &present, true), ("miss", &absent, false)] {
             let mut chunks = keys.chunks(STEP).cycle();

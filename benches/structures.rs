@@ -1,6 +1,6 @@
-//! What the engine is made of, piece by piece: log records, rows, shapes, filters, merging, commits in memory.
+//! Parts of the engine: log records, rows, shapes, filters, merging, commits in memory.
 //!
-//! `cargo bench --bench structures`; docs/BENCHMARKS.md says how to keep a baseline and compare with it.
+//! `cargo bench --bench structures`; docs/BENCHMARKS.md explains baselines.
 //!
 //! Not here: the memtable and files, which have benchmarks of their own; counts of instructions (`instructions`).
 
@@ -62,7 +62,7 @@ fn records(group: &mut Group<'_>, rows: usize) {
     group.bench_function(format!("decode/{rows}"), |bencher| bencher.iter(|| record.decode()));
 }
 
-/// `name` says how many properties the entity has.
+/// `name` includes the number of properties.
 fn rows(group: &mut Group<'_>, name: &str, entity: &Entity, patch: &Entity) {
     let row = RowPath::new(entity.clone(), patch);
     let last = entity.properties().last().expect("properties").0;
@@ -106,7 +106,7 @@ fn filters(criterion: &mut Criterion) {
     let table = filled(&db, 0..ROWS);
     db.compact().expect("memory");
     group.throughput(Throughput::Elements(ROWS));
-    // The first is in no block's way; zones pass over nearly all blocks of the second.
+    // The first filter excludes no block; zones skip nearly all blocks of the second.
     for text in ["Load eq 500", "Sequence eq 500L"] {
         group.bench_function(format!("count/{text}"), |bencher| {
             bencher.iter(|| table.query(text).expect("a filter").count().expect("sound"));
@@ -115,7 +115,7 @@ fn filters(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// The rows of one table in several sorted sources, dealt out one by one.
+/// The rows of one table distributed over several sorted sources.
 fn scans(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("merge of sources");
     group.throughput(Throughput::Elements(ROWS));
@@ -143,7 +143,7 @@ fn scans(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Commits whose log is in memory: what a commit costs besides the disk.
+/// Commits with a log in memory: the cost of a commit without the disk.
 fn commits(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("commit in memory");
     for rows in [1, 100] {

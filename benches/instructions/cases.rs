@@ -1,7 +1,8 @@
-//! What is counted: each case makes its own ground in the current directory and hands one part to `measured_part`.
+//! The cases: each sets up its data in the current directory and passes one part to
+//! `measured_part`.
 //!
-//! Entities have ten properties of eight types. What only a first time costs, such as the checksum of a block, is paid
-//! before, unless the case is about that.
+//! Entities have ten properties of eight types. One-time costs, such as the checksum of a block,
+//! are paid before the measured part, unless the case measures them.
 //!
 //! Not here: counting and comparing (`instructions.rs`).
 
@@ -20,15 +21,15 @@ use rowstone::{
 
 use super::measured_part;
 
-/// Something to count.
+/// A case.
 pub struct Case {
     pub name: &'static str,
-    /// How many the counted part does; given to `run`.
+    /// Operations of the measured part; passed to `run`.
     pub operations: u64,
     pub run: fn(u64),
 }
 
-/// Rows of a table that is read.
+/// Rows of the table of read cases.
 const ROWS: u64 = 10_000;
 const PARTITION_ROWS: u64 = 1_000;
 /// 2024-01-01 in ticks.
@@ -73,7 +74,7 @@ pub const CASES: &[Case] = &[
     case("open after a close", 1, open),
 ];
 
-/// A clock that goes on with every look at it, the same in every run.
+/// A clock that advances with every reading, equally in every run.
 #[derive(Debug)]
 struct Ticking(AtomicU64);
 
@@ -87,7 +88,7 @@ impl Clock for Ticking {
     }
 }
 
-/// A database with its table; the table is used, the database only kept.
+/// A database with its table. The database is only kept open.
 struct Ground {
     db: Db,
     table: Table,
@@ -121,10 +122,10 @@ fn file() -> Ground {
     ground
 }
 
-/// One file, whose blocks are in the cache once they were read.
+/// One file, whose blocks are in the cache after the first read.
 fn compressed() -> Ground {
     let ground = opened(options().codec(Codec::Zstd));
-    // What is merged is compressed, a file that is only flushed is not.
+    // Merges compress their output, flushes do not.
     ground.load((0..ROWS).map(mixed).filter(|i| i % 2 == 0));
     ground.db.flush().expect("room on the disk");
     ground.load((0..ROWS).map(mixed).filter(|i| i % 2 == 1));
@@ -154,7 +155,7 @@ impl Ground {
     }
 }
 
-/// Each of the rows once, in an order without one.
+/// All rows once, in pseudo-random order.
 fn mixed(i: u64) -> u64 {
     i * 7_919 % ROWS
 }
@@ -299,7 +300,7 @@ fn get(ground: &Ground, n: u64, view: bool) {
     measured_part(&mut || _ = black_box(get_all(ground, &keys, view)));
 }
 
-/// How many were found.
+/// The number of rows found.
 fn get_all(ground: &Ground, keys: &[(String, String)], view: bool) -> usize {
     let found = |(partition_key, row_key): &&(String, String)| {
         if view {
@@ -321,7 +322,7 @@ fn miss(n: u64) {
     measured_part(&mut || _ = black_box(get_all(&ground, &keys, true)));
 }
 
-/// Visits what a query gives; how many rows.
+/// Visits the results of a query and returns their number.
 fn views(query: Query) -> u64 {
     let mut rows = 0;
     let done = query.for_each_row(|row| {
@@ -428,7 +429,8 @@ fn record(n: u64, rows: usize) {
     });
 }
 
-/// What a process leaves that dies after `n` commits, copied while it lives.
+/// A copy of the database directory after `n` commits, made while the process runs, as after a
+/// kill.
 fn recover(n: u64) {
     let ground = empty();
     for i in 0..n {

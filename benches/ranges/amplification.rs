@@ -1,9 +1,9 @@
-//! Write amplification: the loads, and how a database is driven through one.
+//! Write amplification: the loads, and running a database through one.
 //!
-//! A load is single upserts, one thread, handed to the operating system one by one. Rows carry random bytes, so that no
-//! compression changes what is written.
+//! A load is single upserts of one thread, each written to the operating system. Rows carry random
+//! bytes, so that compression does not change the bytes written.
 //!
-//! Not here: peers, which `benches/compare` sets beside rowstone with loads of its own.
+//! Not here: other engines, which `benches/compare` measures with its own loads.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -13,20 +13,20 @@ use rowstone::{Binary, Db, Durability, Entity, KeyRange, Rng};
 /// Both sides get write buffers of this size.
 pub const MEMTABLE_BYTES: usize = 16 << 20;
 const PARTITION_ROWS: u64 = 1_000;
-/// With keys and the other properties some 120 bytes are encoded.
+/// With keys and the other properties, some 120 bytes encoded.
 pub const NOTE_BYTES: usize = 72;
 /// As in YCSB.
 const THETA: f64 = 0.99;
-/// Background work is at rest when nothing changed for so long.
+/// Background work has ended when nothing changed for this long.
 const QUIET: Duration = Duration::from_secs(2);
 const REST_MAX: Duration = Duration::from_secs(600);
 
-/// What is upserted, in which order.
+/// The keys of the upserts and their order.
 pub struct Load {
     pub name: &'static str,
     /// Upserts.
     pub writes: u64,
-    /// Keys they are spread over.
+    /// Distinct keys.
     pub keys: u64,
     order: Order,
 }
@@ -43,11 +43,11 @@ pub struct Written {
     pub log: u64,
     pub flush: u64,
     pub compaction: u64,
-    /// All that the process handed to the system, where the system counts it.
+    /// All bytes that the process wrote, where the system counts them.
     pub process: Option<u64>,
     /// Until the last write returned.
     pub loading: Duration,
-    /// Until background work was at rest.
+    /// Until background work had ended.
     pub resting: Duration,
 }
 
@@ -63,7 +63,8 @@ impl Load {
         ]
     }
 
-    /// Calls `with` for each write: the number of its key, and its random bytes. The same at each call.
+    /// Calls `with` for each write with the number of its key and its random bytes; the same at
+    /// each call.
     pub fn each(&self, mut with: impl FnMut(u64, &[u8; NOTE_BYTES])) {
         let (mut keys, mut notes) = (Rng::from_seed(1), Rng::from_seed(2));
         let mut note = [0; NOTE_BYTES];
@@ -82,7 +83,7 @@ impl Load {
 }
 
 impl Written {
-    /// One line for people.
+    /// One line of the report.
     pub fn print(&self, side: &str, load: &Load, raw: u64) {
         let of = |bytes: u64| bytes as f64 / raw as f64;
         let process = self.process.map_or(String::new(), |bytes| {
@@ -132,7 +133,8 @@ pub fn row_bytes() -> u64 {
     of("raw_bytes") / of("entries")
 }
 
-/// Drives a new database in `dir` through `load`: upsert by upsert, or as a bulk load of new keys, by groups.
+/// Runs a new database in `dir` through `load`: upsert by upsert, or as a bulk load of new keys in
+/// groups.
 pub fn drive(dir: &Path, load: &Load, is_bulk: bool) -> Written {
     let options = Db::options().memtable_bytes(MEMTABLE_BYTES).durability(Durability::Os);
     let db = options.open(dir).expect("room on the disk");
@@ -173,7 +175,8 @@ pub fn drive(dir: &Path, load: &Load, is_bulk: bool) -> Written {
     Written { log, flush, compaction, process, loading, resting }
 }
 
-/// Waits until background work is at rest: no counter changes and nothing is written. How long that took.
+/// Waits until background work has ended: no counter changes and nothing is written. Returns the
+/// time.
 pub fn rest(db: &Db) -> Duration {
     let start = Instant::now();
     let mut seen = (db.stats(), process_written());
@@ -192,7 +195,7 @@ pub fn rest(db: &Db) -> Duration {
     since - start
 }
 
-/// Bytes this process handed to the system so far.
+/// Bytes that this process has written so far.
 pub fn process_written() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("wchar: ")?.parse().ok())
@@ -231,7 +234,7 @@ impl Zipfian {
         (rank as u64).min(self.count - 1)
     }
 
-    /// The hot keys lie scattered over all partitions. A prime stride visits every key.
+    /// Hot keys are scattered over all partitions. A prime stride visits every key.
     fn scattered(&self, rng: &mut Rng) -> u64 {
         self.rank(rng) * 2_654_435_761 % self.count
     }

@@ -1,4 +1,4 @@
-//! Durable commits while compaction is busy, beside the device's own sync in the same slices of time.
+//! Durable commits during compaction, compared with the device's own sync in the same time slices.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -11,11 +11,11 @@ use rowstone::{Db, Durability, Rng, Stats, Table};
 use super::amplification::{MEMTABLE_BYTES, NOTE_BYTES, entity, pause, rest};
 
 const DEVICE_WRITE: [u8; 4096] = [7; 4096];
-/// The device's file begins anew at this size.
+/// The device's file restarts at this size.
 const DEVICE_BYTES: u64 = 64 << 20;
 const INSERT_SLICE: Duration = Duration::from_millis(500);
 const DEVICE_SLICE: Duration = Duration::from_millis(250);
-/// More than the slowest sync of the device by this is counted.
+/// Commits slower than the device's slowest sync by more than this are counted.
 const SLOW: Duration = Duration::from_millis(50);
 /// Upserts a second of the paced load.
 const PACE: u64 = 60_000;
@@ -23,13 +23,13 @@ const PACE: u64 = 60_000;
 /// Sorted latencies.
 struct Latencies(Vec<Duration>);
 
-/// The device, as a log would use it.
+/// The device, used as by a log.
 struct Device {
     file: File,
     written: u64,
 }
 
-/// What one phase measured.
+/// The measurements of one phase.
 struct Phase {
     inserts: Latencies,
     device: Latencies,
@@ -76,7 +76,8 @@ pub fn run(dir: &Path, quick: bool) {
 }
 
 impl Bench {
-    /// Slices of inserts by `threads` and of syncs of the device, in turns, beside a load of `pace` upserts a second.
+    /// Slices of inserts by `threads` and of syncs of the device, in turns, during a load of `pace`
+    /// upserts a second.
     fn measure(&mut self, threads: u64, pace: Option<u64>, time: Duration) -> Phase {
         let mut device = Device::new(&self.device);
         let (mut inserts, mut syncs) = (Vec::new(), Vec::new());
@@ -111,7 +112,7 @@ impl Bench {
     }
 }
 
-/// Upserts of random keys until told to end.
+/// Upserts random keys until it is stopped.
 fn load(table: &Table, keys: u64, pace: u64, ended: &AtomicBool) {
     let (mut rng, start, mut count) = (Rng::from_seed(3), Instant::now(), 0u64);
     while !ended.load(Ordering::Relaxed) {

@@ -1,4 +1,4 @@
-//! Deleting much: tables and partitions by their files, and a queue entity by entity.
+//! Deleting large amounts: tables and partitions by their files, and a queue entity by entity.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,19 +8,19 @@ use rowstone::{Db, Durability, Entity, KeyRange, Options};
 use super::amplification::{pause, rest};
 use super::{PARTITIONS, load_shuffled, partition_key, stat};
 
-/// How long space may take to come back before that is no longer waited for; a tenth of it if quick.
+/// The longest wait for freed space; a tenth of it in quick mode.
 const RECLAIM_MAX: Duration = Duration::from_secs(120);
-/// Entities in flight.
+/// Entities in the queue.
 const WINDOW: u64 = 10_000;
-/// Inserts and deletes between two looks at the head.
+/// Inserts and deletes between two reads of the head.
 const LOOK_EACH: u64 = 250;
 const JOB: &str = "resize /pictures/2024/07/harbour.jpeg to 640 by 480 and tell frontend-3";
 
-/// A call that deletes much.
+/// A call that deletes many entities.
 struct Called {
     start: Instant,
     took: Duration,
-    /// How long the space is waited for.
+    /// The longest wait for the space.
     most: Duration,
 }
 
@@ -46,7 +46,7 @@ pub fn drops(dir: &Path, quick: bool) {
     let took = start.elapsed();
     let left = table.scan(KeyRange::all()).count().expect("a sound database");
     assert_eq!(left, rows - rows / PARTITIONS);
-    // Blocks at the ends of the partition hold neighbours.
+    // Blocks at the ends of the partition contain rows of its neighbours.
     let enough = before - before / PARTITIONS * 9 / 10;
     reclaimed("a partition of a tenth", took, start, enough);
     rest(&db);
@@ -100,7 +100,7 @@ pub fn queues(dir: &Path, quick: bool) {
     queue(small, &dir.join("queue-small"), rows, "memtables of 4 MiB");
 }
 
-/// What was seen of one tenth of the run.
+/// The measurements of one tenth of the run.
 #[derive(Default)]
 struct Tenth {
     heads: Vec<Duration>,

@@ -1,4 +1,4 @@
-//! What figures were measured with: compiler, commit, versions of the peers. Asked at the beginning of a run.
+//! The versions behind the figures: compiler, commit, peers. Read at the beginning of a run.
 //!
 //! Not here: the machine (`limits.rs`).
 
@@ -10,10 +10,10 @@ use crate::engines::Engine;
 
 const UNKNOWN: &str = "unknown";
 
-/// One program that measured.
+/// One build of the harness.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Built {
-    /// Of the repository; `-dirty` behind it says that files were changed since.
+    /// Commit of the repository; the suffix `-dirty` means modified files.
     pub commit: String,
     pub rustc: String,
     /// Peers that are part of the program, with their versions.
@@ -21,7 +21,7 @@ pub struct Built {
 }
 
 impl Built {
-    /// This program, as far as the repository that it was built from is still there and as it was.
+    /// This build, if its repository still exists unchanged.
     pub fn now() -> Self {
         let is_peer = |engine: &Engine| *engine != Engine::Rowstone && engine.is_built();
         let version = |engine: Engine| {
@@ -42,7 +42,7 @@ impl Built {
     }
 }
 
-/// The line that a program answers with, in the directory of the harness.
+/// The output line of a program, run in the directory of the harness.
 fn asked(program: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     let output = command.args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output();

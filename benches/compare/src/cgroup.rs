@@ -1,19 +1,20 @@
-//! A control group with a memory limit, of version 1 or 2: what makes "larger than memory" true.
+//! A control group with a memory limit, version 1 or 2, for the rows larger than memory.
 //!
-//! The limit covers what a process allocates and the file pages that it makes the system hold.
-//! Not here: how large it is (`plan.rs`).
+//! The limit covers allocations of the process and the page cache that it fills.
+//! Not here: the limit (`plan.rs`).
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Removed when dropped; by then no process may be in it.
+/// Removed on drop; no process may be in it by then.
 pub struct Group {
     dir: PathBuf,
 }
 
 impl Group {
-    /// A group with a limit of so many bytes. An error says that this machine, or this user, cannot have one.
+    /// A group with a limit of `bytes`. An error means that this machine, or this user, cannot
+    /// create one.
     pub fn new(name: &str, bytes: u64) -> io::Result<Self> {
         let root = Path::new("/sys/fs/cgroup");
         if root.join("memory/memory.limit_in_bytes").exists() {
@@ -22,7 +23,7 @@ impl Group {
             fs::write(group.dir.join("memory.limit_in_bytes"), bytes.to_string())?;
             Ok(group)
         } else if root.join("cgroup.controllers").exists() {
-            // It may be given to groups below already.
+            // The controller may already be enabled for subgroups.
             drop(fs::write(root.join("cgroup.subtree_control"), "+memory"));
             let group = Self { dir: root.join(name) };
             fs::create_dir(&group.dir)?;
@@ -41,7 +42,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // An empty group that stays costs nothing.
+        // An empty group that is left over costs nothing.
         drop(fs::remove_dir(&self.dir));
     }
 }

@@ -1,6 +1,6 @@
-//! Which entities operations are about: permutations, uniform and zipfian choices, all from a seed.
+//! The entities of operations: permutations, uniform and zipfian choices, all from a seed.
 //!
-//! Not here: what is done to them (`workloads/`).
+//! Not here: the operations (`workloads/`).
 
 use rowstone::Rng;
 
@@ -21,10 +21,10 @@ impl Permutation {
         Self { count, half_bits: bits.div_ceil(2).max(1), keys: [(); 4].map(|()| rng.next_u64()) }
     }
 
-    /// The number at this place. Requires that `place` is below the count.
+    /// The number at `place`. Requires that `place` is below the count.
     pub fn at(&self, place: u64) -> u64 {
         let mut number = self.step(place);
-        // Outside of the count another step leads on along the cycle, which comes back inside.
+        // Outside of the count, further steps follow the cycle until it is inside again.
         while number >= self.count {
             number = self.step(number);
         }

@@ -1,7 +1,8 @@
-//! How an entity becomes bytes in a key-value store: the version, then the properties as JSON or postcard.
+//! Encoding of an entity in a key-value store: the version, then the properties as JSON or
+//! postcard.
 //!
-//! Owns: keys and values as bytes, both ways. Decoders borrow texts from the value where the caller allows it, so
-//! that no engine pays for copies its user would not make.
+//! Owns: keys and values as bytes, both ways. Decoders borrow texts from the value if the caller
+//! allows it, so that an engine is not charged for copies that its user would avoid.
 //! Invariants
 //! * keys as bytes are in the order of (PartitionKey, RowKey): partition, a zero, row;
 //! * the version is eight bytes, little-endian, in front of the value, and is not decoded with the rest.
@@ -17,7 +18,7 @@ use crate::store::{Change, Encoding};
 /// Bytes of the version in front of a value.
 pub const VERSION_BYTES: usize = 8;
 
-/// What a filter on JSON decodes: serde passes over the other members without building them.
+/// The properties decoded by a filter on JSON; serde skips the other members without building them.
 #[derive(Deserialize)]
 struct Temperature {
     temperature: f64,
@@ -65,7 +66,7 @@ impl Encoding {
         }
     }
 
-    /// The property that filters look at, by the cheapest way to get at it.
+    /// The property that filters test, decoded in the cheapest way.
     pub fn temperature(self, value: &[u8]) -> f64 {
         match self {
             Encoding::Json => {
@@ -73,7 +74,7 @@ impl Encoding {
                     serde_json::from_slice(&value[VERSION_BYTES..]).expect("as it was written");
                 found.temperature
             }
-            // The last field: all before it are passed over, and nothing is copied.
+            // The last field: all before it are skipped, and nothing is copied.
             Encoding::Binary | Encoding::Native => self.decode(value).temperature,
         }
     }
@@ -122,7 +123,7 @@ impl Encoding {
         }
     }
 
-    /// What the sheet in `value` holds.
+    /// The sheet in `value`.
     pub fn sheet_digest(self, value: &[u8]) -> Digest {
         sheet::digest(self.decode_items(value).into_iter())
     }
@@ -143,21 +144,21 @@ pub fn key_bytes(key: &Key) -> Vec<u8> {
     bytes
 }
 
-/// Keys of the partition of `device` begin with this: from it on, and below [`partition_end`].
+/// Keys of the partition of `device` start here and are below [`partition_end`].
 pub fn partition_start(device: u32) -> Vec<u8> {
     let mut bytes = partition_of(device).into_bytes();
     bytes.push(0);
     bytes
 }
 
-/// The first key behind the partition of `device`.
+/// The first key after the partition of `device`.
 pub fn partition_end(device: u32) -> Vec<u8> {
     let mut bytes = partition_of(device).into_bytes();
     bytes.push(1);
     bytes
 }
 
-/// The part of a key that its whole partition shares, the zero with it.
+/// The key prefix shared by a partition, including the zero byte.
 pub fn partition_prefix(key: &[u8]) -> &[u8] {
     let zero =
         key.iter().position(|byte| *byte == 0).expect("keys have a zero behind the partition");

@@ -9,7 +9,7 @@
 //! | firmware | tailnum | | temperature | dep_delay |
 //! | humidity | air_time | | | |
 //!
-//! What is missing (`NA`, or empty) counts as 0, and as an empty text.
+//! A missing value (`NA` or empty) counts as 0, or as an empty text.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -47,7 +47,7 @@ fn reading<'a>(of: impl Fn(&str) -> io::Result<&'a str>) -> io::Result<Reading> 
     let number = |name: &str| of(name).map(|field| field.parse::<f64>().unwrap_or(0.0));
     let (carrier, origin, hour) = (of("carrier")?, of("origin")?, of("time_hour")?);
     let (flight, tail, delay) = (of("flight")?, of("tailnum")?, number("dep_delay")?);
-    // Other copies of the data set have a blank there, and no zone.
+    // Other copies of the data set have a blank there, and no time zone.
     let time = hour.trim_end_matches('Z').replace(' ', "T") + "Z";
     let at: rowstone::DateTime = time.parse().map_err(|_| invalid("time_hour"))?;
     Ok(Reading {
@@ -69,7 +69,7 @@ fn reading<'a>(of: impl Fn(&str) -> io::Result<&'a str>) -> io::Result<Reading> 
     })
 }
 
-/// Gives equal partitions equal numbers, in their order.
+/// Assigns numbers to partitions, in their order.
 fn number_partitions(rows: &mut [Reading]) {
     let mut names: Vec<String> = rows.iter().map(|row| row.key.partition.clone()).collect();
     names.sort_unstable();

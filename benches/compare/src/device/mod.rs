@@ -1,13 +1,16 @@
-//! A device day: ten sensors, a row a second each, seven days kept, for days on end. What does the flash take?
+//! A device day: ten sensors, a row a second each, seven days kept. Measures the bytes written to
+//! flash.
 //!
-//! Time is simulated: a second is over when its rows are written and the work that is due then is done. Each store is
-//! filled with the days that it keeps, unmeasured, and is measured for so many hours each way:
-//! * `minute`: what a minute brings is durable at its end, so that a power cut takes a minute at the most;
+//! Time is simulated: a second ends when its rows are written and its due work is done. Each store
+//! is filled with the days that it keeps, unmeasured, and is then measured for some hours in each
+//! window:
+//! * `minute`: the rows of a minute are durable at its end, so that a power cut loses at most a
+//!   minute;
 //! * `second`: each second is durable before the next.
 //!
 //! Invariants
 //! * each store runs in a process of its own, which measures itself;
-//! * at the end the rows of the days that are kept are there, counted one by one.
+//! * at the end the rows of all kept days exist; they are counted one by one.
 //!
 //! Not here: the stores (`stores`), how syncs are counted (`syncs`).
 
@@ -28,12 +31,12 @@ use stores::Store;
 pub const SENSORS: u64 = 10;
 const HOUR: u64 = 3_600;
 const DAY: u64 = 24 * HOUR;
-/// How often a store forgets what is older than it keeps, where it does not by itself.
+/// The interval of deletions of expired rows, in stores without expiry.
 const FORGET_EVERY: u64 = HOUR;
-/// Rows expire a little later than they could: rowstone's by a 64th of the time they live, and a second.
+/// Rows expire late: rowstone's by a 64th of their time to live and a second.
 const LATE: u64 = 7 * DAY / 64 + FORGET_EVERY + 60;
 
-/// What is measured.
+/// A store with its options.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Kind {
@@ -43,7 +46,7 @@ pub enum Kind {
     Lmdb,
 }
 
-/// How much is lost at the most when the power is cut.
+/// The most that a power cut may lose.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Window {
@@ -51,7 +54,7 @@ pub enum Window {
     Second,
 }
 
-/// What one child is to do.
+/// The task of one child.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Task {
     kind: Kind,
@@ -60,27 +63,27 @@ struct Task {
     hours: u64,
 }
 
-/// What some hours with one window came to.
+/// The figures of some hours with one window.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Figures {
     kind: Kind,
     window: Window,
     days_kept: u64,
     hours: u64,
-    /// What the system counts as sent to storage: pages of 4 KiB, when they become dirty.
+    /// Bytes sent to storage as counted by the system: pages of 4 KiB, when they become dirty.
     written_bytes: u64,
     /// Calls of fsync and fdatasync.
     syncs: u64,
-    /// The most that was resident, mapped files with it, and what was anonymous at the end.
+    /// Peak resident memory including mapped files, and anonymous memory at the end.
     peak_bytes: u64,
     anonymous_bytes: u64,
-    /// The most that the directory took, looked at every hour, and what it takes at the end.
+    /// The peak size of the directory, sampled hourly, and its size at the end.
     disk_peak_bytes: u64,
     disk_bytes: u64,
     /// Real time.
     seconds: f64,
     rows: u64,
-    /// rowstone's own account of the same hours.
+    /// rowstone's own counters for the same hours.
     account: Option<Account>,
 }
 
@@ -126,7 +129,7 @@ impl Kind {
     }
 }
 
-/// Runs every store that is built in, prints the table and writes `device-day.json`.
+/// Runs every store of this build, prints the table and writes `device-day.json`.
 pub fn run(dir: &Path, days_kept: u64, hours: u64) -> io::Result<()> {
     fs::create_dir_all(dir)?;
     if let Some(name) = in_memory(dir) {
@@ -161,7 +164,7 @@ fn child(task: &Task) -> io::Result<Vec<Figures>> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// What a child does; its figures go to its output.
+/// Runs a child, which prints its figures.
 pub fn child_main(task: &str) -> io::Result<()> {
     let task: Task = serde_json::from_str(task)?;
     let store = stores::open(task.kind, &task.dir, task.days_kept);
@@ -183,7 +186,7 @@ pub fn child_main(task: &str) -> io::Result<()> {
 struct DeviceDay {
     store: Box<dyn Store>,
     task: Task,
-    /// Seconds since the first.
+    /// Seconds since the first one.
     now: u64,
 }
 
@@ -266,7 +269,7 @@ fn table(all: &[Figures]) -> String {
 mod tests {
     use super::*;
 
-    /// Every store that is built in, for an hour: what is kept is there, and what is older is not.
+    /// Runs every store of this build for an hour: kept rows exist and older rows do not.
     #[test]
     fn a_short_day_keeps_its_rows() {
         for kind in Kind::ALL.into_iter().filter(|kind| stores::is_built(*kind)) {

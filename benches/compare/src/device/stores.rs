@@ -1,9 +1,9 @@
-//! The stores of the device day, each as somebody would set it up on a small device.
+//! The stores of the device day, each set up as on a small device.
 //!
-//! A row is a temperature, a humidity and a battery's charge: two doubles and a whole number. rowstone has a partition for each
-//! sensor and the time as its RowKey, a text of 19 characters. SQLite and LMDB have the sensor and the second as whole
-//! numbers, which is the shortest they can have: that favours them.
-//! Not here: when what is written (`device`).
+//! A row is a temperature, a humidity and a battery charge: two doubles and an integer. rowstone
+//! has a partition for each sensor and the time as its RowKey, a text of 19 characters. SQLite and
+//! LMDB have sensor and second as integers, their shortest form, which favours them.
+//! Not here: the order of writes (`device`).
 
 use std::path::Path;
 use std::sync::Arc;
@@ -13,17 +13,17 @@ use rowstone::{Background, Db, Durability, Entity, KeyRange, ManualClock, Option
 
 use super::{Kind, SENSORS, Window};
 
-/// What is asked of a store.
+/// The interface of a store.
 pub trait Store {
-    /// The rows of one second.
+    /// Writes the rows of one second.
     fn write(&mut self, second: u64);
-    /// A second has passed; `is_due`: what was written is to be durable, by the rules of `window`.
+    /// Ends a second; `is_due`: all writes so far must become durable, by the rules of `window`.
     fn passed(&mut self, is_due: bool, window: Window);
-    /// Nothing older than `second` is wanted.
+    /// Rows older than `second` are no longer needed.
     fn forget(&mut self, second: u64);
-    /// The rows there are.
+    /// The number of rows.
     fn count(&self) -> u64;
-    /// What the store itself says that it has written.
+    /// The bytes written by the store's own counters.
     fn wear(&self) -> Option<Wear>;
     fn close(self: Box<Self>);
 }
@@ -49,7 +49,7 @@ pub fn open(kind: Kind, dir: &Path, days_kept: u64) -> Box<dyn Store> {
     }
 }
 
-/// What a sensor says: a slow wave of its own with some noise, two digits behind the point.
+/// The readings of a sensor: a slow wave with some noise, two decimals.
 fn reading(sensor: u64, second: u64) -> (f64, f64, i32) {
     let mixed = (second * SENSORS + sensor).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let noise = mixed >> 56;
@@ -70,7 +70,7 @@ struct Rowstone {
 }
 
 impl Rowstone {
-    /// Nothing runs behind the application's back: time is simulated. Commits wait up to a minute for company.
+    /// No background threads: time is simulated. Commits are grouped for up to a minute.
     fn open(options: Options, dir: &Path, days_kept: u64) -> Self {
         let clock = Arc::new(ManualClock::new(START));
         let db = options
@@ -92,7 +92,7 @@ impl Store for Rowstone {
     fn write(&mut self, second: u64) {
         let (day, rest) = (second / 86_400, second % 86_400);
         let (hour, minute, second_of) = (rest / 3_600, rest / 60 % 60, rest % 60);
-        // A month has as many days as it takes: only order and length count.
+        // The length of a month does not matter: only order and length of the text count.
         let row = format!("2024-01-{:02}T{hour:02}:{minute:02}:{second_of:02}", day + 1);
         for (sensor, name) in (0..).zip(&self.names) {
             let (celsius, humidity, battery) = reading(sensor, second);
@@ -106,14 +106,14 @@ impl Store for Rowstone {
 
     fn passed(&mut self, is_due: bool, window: Window) {
         self.clock.advance(Duration::from_secs(1));
-        // A minute is what commits wait for company: the steps see to that.
+        // Commits are grouped for a minute; the background steps write them.
         if is_due && window == Window::Second {
             self.db.sync().expect("a sync");
         }
         while self.db.step(Duration::ZERO) {}
     }
 
-    /// The table's time to live does.
+    /// The table's time to live deletes them.
     fn forget(&mut self, _: u64) {}
 
     fn count(&self) -> u64 {
@@ -129,8 +129,8 @@ impl Store for Rowstone {
     }
 }
 
-/// A table without rowids, a write-ahead log, one transaction for what becomes durable together, and SQLite's own size of
-/// everything: a cache of 2 MB, a checkpoint every thousand pages.
+/// A table without rowids, a write-ahead log, one transaction for rows that become durable
+/// together, and SQLite's default sizes: a cache of 2 MB, a checkpoint every thousand pages.
 #[cfg(feature = "sqlite")]
 mod sqlite {
     use std::path::Path;
@@ -201,7 +201,7 @@ mod sqlite {
     }
 }
 
-/// One transaction for what becomes durable together, which LMDB syncs in its own way; keys of ten bytes.
+/// One transaction for rows that become durable together, synced by LMDB; keys of ten bytes.
 #[cfg(feature = "lmdb")]
 mod lmdb {
     use std::ops::Bound;
@@ -216,7 +216,8 @@ mod lmdb {
 
     type Pairs = Vec<([u8; 10], [u8; 20])>;
 
-    /// A transaction borrows its environment: what becomes durable together is collected, and written then.
+    /// A transaction borrows its environment, so rows that become durable together are collected
+    /// first.
     pub struct Lmdb {
         env: Env<WithTls>,
         readings: Database<'static, Bytes, Bytes>,
@@ -239,7 +240,8 @@ mod lmdb {
             let flags = EnvFlags::NO_SUB_DIR | EnvFlags::NO_MEM_INIT | EnvFlags::NO_READ_AHEAD;
             let mut options = EnvOpenOptions::new();
             options.map_size(MAP_BYTES);
-            // SAFETY: the flags turn off no lock, and nobody else changes the file while it is mapped.
+            // SAFETY: the flags turn off no lock, and nothing else changes the file while it is
+            // mapped.
             let env = unsafe { options.flags(flags).open(dir.join("readings.mdb")) };
             let env: Env<WithTls> = env.expect("LMDB opens");
             let writing = env.write_txn().expect("LMDB writes");

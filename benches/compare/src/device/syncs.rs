@@ -1,6 +1,6 @@
-//! How often this process has had the system sync a file: whoever asks, also C code that is linked in, asks here.
+//! Counts the file syncs of this process, including those of linked C code, by replacing fsync.
 //!
-//! LMDB's meta page, a write through a descriptor that syncs by itself, is not among them.
+//! LMDB writes its meta page through a synchronous descriptor, which is not counted.
 
 use std::os::fd::BorrowedFd;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -20,14 +20,15 @@ fn answer(result: rustix::io::Result<()>) -> i32 {
     match result {
         Ok(()) => 0,
         Err(error) => {
-            // SAFETY: the C library's own place for the calling thread's error, valid as long as that runs.
+            // SAFETY: the C library's error location of the calling thread, valid as long as the
+            // thread runs.
             unsafe { *__errno_location() = error.raw_os_error() };
             -1
         }
     }
 }
 
-/// In the place of the C library's.
+/// Replaces the function of the C library.
 #[unsafe(no_mangle)]
 extern "C" fn fsync(fd: i32) -> i32 {
     COUNT.fetch_add(1, Ordering::Relaxed);
@@ -35,7 +36,7 @@ extern "C" fn fsync(fd: i32) -> i32 {
     answer(rustix::fs::fsync(unsafe { BorrowedFd::borrow_raw(fd) }))
 }
 
-/// In the place of the C library's.
+/// Replaces the function of the C library.
 #[unsafe(no_mangle)]
 extern "C" fn fdatasync(fd: i32) -> i32 {
     COUNT.fetch_add(1, Ordering::Relaxed);

@@ -1,6 +1,7 @@
-//! Every engine answers as a sorted map does: programs of all operations, in all encodings, with openings between.
+//! Every engine answers as a sorted map does: programs of all operations in all encodings, with
+//! reopens.
 //!
-//! Owns: the oracle, the programs, and what is compared: each answer, and from time to time all there is.
+//! Owns: the oracle, the programs and the comparison: each answer, and occasionally all entities.
 //! Not here: durability, which needs power cuts; speed.
 
 use std::collections::BTreeMap;
@@ -14,12 +15,12 @@ use crate::reading::{Data, Digest, Key, Reading};
 use crate::sheet::{Kind, OwnedItem, Sheet};
 use crate::store::{Change, Durability, Encoding, Found, Setup, Store};
 
-/// Keys lie in this many partitions of a few rows each, so that operations meet.
+/// Keys are in this many partitions of a few rows each, so that operations collide.
 const PARTITIONS: u64 = 4;
 const ROWS: u64 = 60;
 const STEPS: usize = 4_000;
 
-/// A directory of its own, gone when dropped.
+/// A temporary directory, removed on drop.
 struct Dir(PathBuf);
 
 impl Dir {
@@ -37,7 +38,7 @@ impl Drop for Dir {
     }
 }
 
-/// What an engine should hold.
+/// The expected contents of an engine.
 #[derive(Default)]
 struct Oracle(BTreeMap<(String, String), Reading>);
 
@@ -73,7 +74,7 @@ impl Oracle {
     }
 }
 
-/// One engine in one encoding, beside the oracle.
+/// One engine in one encoding, with its oracle.
 struct Program<'a> {
     engine: Engine,
     dir: &'a Path,
@@ -176,7 +177,7 @@ impl Program<'_> {
         }
     }
 
-    /// By the version that counts, by one that is outdated, and by one of an entity that is gone.
+    /// With the current version, an outdated one, and one of a deleted entity.
     fn replace(&mut self, durability: Durability) {
         let reading = self.reading();
         let version = self.store().version(&reading.key);
@@ -232,7 +233,7 @@ impl Program<'_> {
         assert_eq!(self.store().range(&key, limit), self.oracle.range(&key, limit));
     }
 
-    /// In order, so that engines take their fast way, or not.
+    /// In order, for the engine's fast path, or not.
     fn load(&mut self) {
         let durability = self.durability();
         let (mut readings, ordered) = (BTreeMap::new(), self.rng.chance(1, 2));
@@ -244,7 +245,7 @@ impl Program<'_> {
         if !ordered {
             readings.sort_by_key(|reading| reading.digest());
         } else if self.rng.chance(1, 2) {
-            // One that is out of order only at the end, and overwrites the first.
+            // Only the last one is out of order, and overwrites the first.
             let mut odd = self.reading();
             odd.key = self.data.key(0);
             readings.push(odd);
@@ -263,7 +264,7 @@ impl Program<'_> {
         }
     }
 
-    /// Closed in order, or as a process that ends leaves it.
+    /// Closed, or dropped as at the end of a process.
     fn reopen(&mut self) {
         let store = self.store.take().unwrap();
         if self.rng.chance(1, 2) {
@@ -322,7 +323,7 @@ fn check(engine: Engine) {
     check_threads(engine);
 }
 
-/// Sheets of both kinds, before and after merges and an opening.
+/// Sheets of both kinds, before and after merges and a reopen.
 fn check_sheets(engine: Engine) {
     for &encoding in engine.encodings() {
         let dir = Dir::new(&format!("{}-{encoding:?}-sheets", engine.name()));
@@ -358,7 +359,7 @@ fn check_sheets(engine: Engine) {
     }
 }
 
-/// Inserts, replacements, merges and takes of four threads: of each key and version, one of them succeeds.
+/// Inserts, replacements, merges and takes of four threads: one succeeds for each key and version.
 fn check_threads(engine: Engine) {
     const THREADS: u64 = 4;
     const KEYS: u64 = 300;
@@ -396,7 +397,7 @@ fn check_threads(engine: Engine) {
         }
     });
     assert_eq!(replaced.load(Ordering::Relaxed), KEYS);
-    // A merge keeps what a put beside it wrote: whatever came last, only the temperature is of the merge.
+    // A merge keeps the values of a concurrent put: in any order it sets only the temperature.
     each(&|thread| {
         for number in 0..KEYS {
             if thread % 2 == 0 {
@@ -423,7 +424,7 @@ fn check_threads(engine: Engine) {
     store.close();
 }
 
-/// Sixteen threads that commit durably at once share syncs or not; all arrive.
+/// Sixteen threads that commit durably at once may share syncs; all commits complete.
 fn check_syncs(store: &dyn Store, data: &Data) {
     std::thread::scope(|scope| {
         for thread in 0..16 {

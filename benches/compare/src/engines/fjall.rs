@@ -1,17 +1,17 @@
 //! fjall.
 //!
-//! Owns: how it is set up ([`ABOUT`] says it to the reader of the page) and how the operations map to it.
-//! * Its journal is behind a mutex, and a commit that syncs holds it for the sync. Here commits write to the journal
-//!   and then wait for one sync that they share, as `Database::persist` apart from the write allows: sixteen threads
-//!   pay for about two syncs.
-//! * Conditional writes hold one of 1024 locks of the application over a plain get and insert. Its transactions are
-//!   slower: the single-writer form holds one lock over the sync, the optimistic one keeps sets of what was read and
-//!   written beside that.
-//! * A queue remembers its last head, so that a take does not pass over all tombstones before it.
-//! * It has no deletion of ranges: a partition is dropped key by key, in one batch.
+//! Owns: the configuration ([`ABOUT`] describes it in reports) and the mapping of operations.
+//! * fjall's journal has a mutex, which a synchronous commit holds during the sync. Here commits
+//!   write to the journal and then wait for a shared sync, which `Database::persist` allows:
+//!   sixteen threads pay for about two syncs.
+//! * Conditional writes hold one of 1024 locks of the application during a plain get and insert.
+//!   fjall's transactions are slower: the single-writer form holds one lock during the sync, and
+//!   the optimistic form also keeps sets of reads and writes.
+//! * A queue remembers its last head, so that a take does not scan all earlier tombstones.
+//! * fjall has no range deletion: a partition is dropped key by key, in one batch.
 //!
 //! Invariants
-//! * `Durability::Sync` is a synced journal, `Durability::Os` one that is written: exactly what is asked.
+//! * `Durability::Sync` syncs the journal, `Durability::Os` writes it: the requested guarantee.
 //!
 //! Not here: bytes of keys and values (`encoding.rs`), locks and versions (`shared.rs`).
 
@@ -55,12 +55,13 @@ pub const ABOUT: About = About {
 
 const BLOCK_BYTES: u32 = 4 << 10;
 const COMPRESSED_BLOCK_BYTES: u32 = 16 << 10;
-/// Readings of a batch of a load.
+/// Readings in a batch of a load.
 const PIECE: usize = 1_000;
-/// At rest when nothing was under way for so long: flushes start compactions, which start others.
+/// Background work has ended when none was running for this long: flushes start compactions, which
+/// start others.
 const QUIET: Duration = Duration::from_millis(300);
 
-/// An open fjall with readings in one keyspace.
+/// An open fjall with all readings in one keyspace.
 struct Fjall {
     db: Database,
     readings: Keyspace,
@@ -144,7 +145,7 @@ impl Fjall {
         }
     }
 
-    /// Loads as long as keys ascend, and gives back the reading that did not.
+    /// Loads while keys ascend, and returns the first reading that does not.
     fn ingest(&self, readings: &mut dyn Iterator<Item = Reading>) -> Option<Reading> {
         let mut ingestion = self.readings.start_ingestion().expect("fjall ingests");
         let mut last = Vec::new();
@@ -189,7 +190,7 @@ impl Store for Fjall {
         let mut rest = first.into_iter().chain(readings);
         let odd = if ascends { self.ingest(&mut rest) } else { None };
         pieces(&mut odd.into_iter().chain(rest), PIECE, |piece| {
-            // Each key once: all of a batch get one sequence number, so that a later one would not win.
+            // Each key once: a batch has one sequence number, so a later duplicate would not win.
             let pairs = sorted(piece.iter().map(|reading| self.codec.pair(reading)).collect());
             self.write_all(pairs, Durability::Os);
         });
@@ -318,7 +319,7 @@ impl Store for Fjall {
             for guard in self.readings.range(start..end) {
                 let (key, _) = guard.into_inner().expect("fjall reads");
                 let _held = self.stripes.one(&key);
-                // A delete may have been faster.
+                // A concurrent delete may have removed it.
                 let taken =
                     self.read(&key, |value| self.codec.encoding.decode_owned(value).digest());
                 if let Some(digest) = taken {
@@ -356,7 +357,7 @@ impl Store for Fjall {
         self.db.persist(PersistMode::SyncAll).expect("fjall syncs");
     }
 
-    /// Compactions under way are waited for by fjall, which locks them out of this one.
+    /// fjall waits for running compactions, which exclude this one.
     fn compact(&self) {
         self.readings.rotate_memtable_and_wait().expect("fjall flushes");
         self.readings.major_compact().expect("fjall compacts");

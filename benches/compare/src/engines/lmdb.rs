@@ -1,15 +1,17 @@
 //! LMDB, by heed.
 //!
-//! Owns: how it is set up ([`ABOUT`] says it to the reader of the page) and how the operations map to it.
-//! * There is one writer at a time, for as long as its commit takes: each commit syncs by itself, however many wait.
-//!   In return reading before writing is atomic without further locks.
-//! * Whether a commit syncs is a flag of the environment, which only the writer changes, between its last write and
-//!   its commit.
-//! * At rest means: written again in the order of keys, into full pages, as `mdb_dump | mdb_load -a` would. The
-//!   database in the old file is closed with the store.
+//! Owns: the configuration ([`ABOUT`] describes it in reports) and the mapping of operations.
+//! * There is one writer at a time, until its commit ends. Each commit syncs by itself, whatever
+//!   the number of waiting threads. In return a read before a write is atomic without further
+//!   locks.
+//! * A flag of the environment decides if a commit syncs. Only the writer changes it, between its
+//!   last write and its commit.
+//! * At rest means rewritten in key order into full pages, as by `mdb_dump | mdb_load -a`. The old
+//!   file's database is closed with the store.
 //!
 //! Invariants
-//! * whoever has the writer's lock of the file at `current` changes the file at `current`; a store never goes back.
+//! * only the holder of the writer lock of the file at `current` changes that file; a store never
+//!   returns to an earlier file.
 //!
 //! Not here: bytes of keys and values (`encoding.rs`), versions (`shared.rs`).
 
@@ -54,7 +56,7 @@ pub const ABOUT: About = About {
 
 const MAP_BYTES: usize = 1 << 40;
 const PIECE: usize = 50_000;
-/// How often a store can be brought to rest in its lifetime.
+/// How often a store can be rewritten in its lifetime.
 const FILES: usize = 64;
 
 type Readings = Database<'static, Bytes, Bytes>;
@@ -64,11 +66,11 @@ struct File {
     env: Env<WithTls>,
     readings: Readings,
     path: PathBuf,
-    /// As MDB_NOSYNC is now.
+    /// The current state of MDB_NOSYNC.
     lazy: AtomicBool,
 }
 
-/// An open LMDB; all but the current one of `files` were written again into the next.
+/// An open LMDB. All `files` but the current one were rewritten into the next.
 struct Lmdb {
     files: [OnceLock<File>; FILES],
     current: AtomicUsize,
@@ -95,8 +97,8 @@ fn path_of(dir: &Path, number: usize) -> PathBuf {
     dir.join(format!("readings-{number:04}.mdb"))
 }
 
-/// The number of the file that counts, 1 of a new database. A file is removed when the next is complete: one with a
-/// file before it is not, and is removed here.
+/// The number of the current file, 1 in a new database. A file is removed when the next one is
+/// complete. A file with a predecessor is therefore incomplete, and is removed here.
 fn first_of(dir: &Path) -> usize {
     let names = std::fs::read_dir(dir).expect("a directory").map(|entry| {
         entry.expect("an entry of it").file_name().into_string().expect("a name of ours")
@@ -111,7 +113,7 @@ fn first_of(dir: &Path) -> usize {
     numbers.first().copied().unwrap_or(1)
 }
 
-/// The file, and that of its locks.
+/// The paths of the file and of its lock file.
 fn remove(path: &Path) {
     let mut lock = path.as_os_str().to_owned();
     lock.push("-lock");
@@ -128,8 +130,8 @@ impl File {
         }
         let mut options = EnvOpenOptions::new();
         options.map_size(MAP_BYTES).max_readers(512);
-        // SAFETY: the flags turn off no lock, and nobody else changes the file while it is mapped: its directory
-        // is this store's own.
+        // SAFETY: the flags turn off no lock, and nothing else changes the file while it is mapped:
+        // its directory belongs to this store.
         let env = unsafe { options.flags(flags).open(path) }.expect("LMDB opens");
         let writing = env.write_txn().expect("LMDB writes");
         let opened = env.create_databases_and_commit(writing, |opener, writing| {
@@ -144,12 +146,14 @@ impl File {
         self.env.read_txn().expect("LMDB reads")
     }
 
-    /// Requires: `writing` is a transaction of this file, so that no other writer looks at the flag.
+    /// Requires that `writing` is a transaction of this file, so that no other writer reads the
+    /// flag.
     fn commit(&self, writing: RwTxn<'_>, durability: Durability) {
         let lazy = durability == Durability::Os;
         if self.lazy.swap(lazy, Ordering::Relaxed) != lazy {
             let mode = if lazy { FlagSetMode::Enable } else { FlagSetMode::Disable };
-            // SAFETY: only the writer is here, so one thread at a time; the flag may change while a file is open.
+            // SAFETY: only the writer runs this, so one thread at a time; the flag may change while
+            // a file is open.
             unsafe { self.env.set_flags(EnvFlags::NO_SYNC, mode) }.expect("LMDB changes a flag");
         }
         writing.commit().expect("LMDB commits");
@@ -166,7 +170,8 @@ impl File {
         self.readings.get(reading, key).expect("LMDB reads")
     }
 
-    /// Behind all others in order where they are, which fills pages, else at their places.
+    /// Appends in key order if all keys are above the existing ones, which fills pages; otherwise
+    /// inserts.
     fn append(&self, pairs: &[(Vec<u8>, Vec<u8>)], durability: Durability) {
         let mut writing = self.env.write_txn().expect("LMDB writes");
         let last = self.readings.last(&writing).expect("LMDB reads").map(|(key, _)| key.to_vec());
@@ -185,7 +190,7 @@ impl Lmdb {
         self.files[self.current.load(Ordering::Acquire)].get().expect("the current one is open")
     }
 
-    /// Writes in one transaction; `false` gives it up.
+    /// Writes in one transaction; `false` aborts it.
     fn write(
         &self,
         durability: Durability,
@@ -194,7 +199,7 @@ impl Lmdb {
         loop {
             let file = self.file();
             let mut writing = file.env.write_txn().expect("LMDB writes");
-            // Whoever waited for the lock while the file was written again must not write to the old one.
+            // A writer that waited for the lock during a rewrite must not write to the old file.
             if !std::ptr::eq(file, self.file()) {
                 continue;
             }
@@ -302,7 +307,7 @@ impl Store for Lmdb {
         let key = key_bytes(key);
         self.write(durability, |file, writing| {
             let Some(old) = file.find(writing, &key) else { return false };
-            // The page of the old value may change by the put.
+            // The put may change the page of the old value.
             let value = self.codec.merged(old, change, |value| value.to_vec());
             file.put(writing, &key, &value);
             true
@@ -417,7 +422,7 @@ impl Store for Lmdb {
 
     fn compact(&self) {
         let (current, old) = (self.current.load(Ordering::Acquire), self.file());
-        // Nobody writes until the next file is the current one.
+        // No writer proceeds until the next file is the current one.
         let writing = old.env.write_txn().expect("LMDB writes");
         let next = File::open(&path_of(&self.dir, self.first + current + 1));
         let mut pairs = Vec::with_capacity(PIECE);
@@ -437,7 +442,7 @@ impl Store for Lmdb {
         writing.abort();
     }
 
-    /// Nothing is ever done in the background.
+    /// There is no background work.
     fn settle(&self) {}
 
     fn close(self: Box<Self>) {

@@ -1,7 +1,7 @@
-//! The engines: how each is opened, and what it is called.
+//! The engines: opening and naming them.
 //!
 //! Owns: [`Engine`], and the only place that knows all implementations of `Store`.
-//! Not here: one engine's settings, which stand in its own file with their reasons.
+//! Not here: an engine's settings, which are in its own file with their reasons.
 
 #[cfg(feature = "fjall")]
 mod fjall;
@@ -28,7 +28,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::store::{Encoding, Setup, Store};
 
-/// Who is measured.
+/// A measured engine.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, ValueEnum, Serialize, Deserialize,
 )]
@@ -43,11 +43,11 @@ pub enum Engine {
     Sqlite,
 }
 
-/// What the page says of an engine.
+/// The description of an engine in reports.
 pub struct About {
     pub name: &'static str,
     pub version: &'static str,
-    /// How it is set up, and why: one sentence each.
+    /// The settings with their reasons: one sentence each.
     pub settings: &'static [&'static str],
 }
 
@@ -61,7 +61,7 @@ impl Engine {
         Engine::Sqlite,
     ];
 
-    /// The ways in which it holds entities; the first is the one that its users would choose for speed.
+    /// The encodings of its entities; the first is the fastest, the natural choice of its users.
     pub fn encodings(self) -> &'static [Encoding] {
         match self {
             Engine::Rowstone => &[Encoding::Native],
@@ -70,7 +70,7 @@ impl Engine {
         }
     }
 
-    /// True if this program was built with it.
+    /// True if this build includes it.
     pub fn is_built(self) -> bool {
         match self {
             Engine::Rowstone => true,
@@ -112,7 +112,7 @@ impl Engine {
     }
 }
 
-/// Opens the database of `engine` in `setup.dir`, or makes a new one there.
+/// Opens the database of `engine` in `setup.dir`, or creates it.
 pub fn open(engine: Engine, setup: &Setup<'_>) -> Box<dyn Store> {
     match engine {
         Engine::Rowstone => rowstone::open(setup),

@@ -1,11 +1,12 @@
 //! redb.
 //!
-//! Owns: how it is set up ([`ABOUT`] says it to the reader of the page) and how the operations map to it.
-//! * Its `Durability::None` keeps a commit in the memory of the process until a later one is durable: less than `Os`
-//!   asks for. So that `Os` costs no sync either, commits are always `Durability::Immediate`, over a file whose sync
-//!   can be turned off by the writer. That is what a user who wants this durability of redb has to do.
-//! * There is one writer at a time, for as long as its commit takes: each commit syncs by itself, however many wait.
-//!   In return reading before writing is atomic without further locks.
+//! Owns: the configuration ([`ABOUT`] describes it in reports) and the mapping of operations.
+//! * `Durability::None` keeps a commit in process memory until a later one is durable, which is
+//!   weaker than `Os`. So commits are always `Durability::Immediate`, and for `Os` the writer turns
+//!   off the sync of the file. A user of redb has to do the same for this durability.
+//! * There is one writer at a time, until its commit ends. Each commit syncs by itself, whatever
+//!   the number of waiting threads. In return a read before a write is atomic without further
+//!   locks.
 //!
 //! Not here: bytes of keys and values (`encoding.rs`), versions (`shared.rs`).
 
@@ -49,18 +50,18 @@ pub const ABOUT: About = About {
 const READINGS: TableDefinition<'_, &[u8], &[u8]> = TableDefinition::new("readings");
 const PIECE: usize = 50_000;
 
-/// A file that is synced only if the commit under way asks for it.
+/// A file that is synced only if the running commit requests it.
 #[derive(Debug)]
 struct Lazy {
     file: FileBackend,
     lazy: Arc<AtomicBool>,
 }
 
-/// An open redb. The lock is there because compaction wants the database for itself.
+/// An open redb. The lock exists because compaction needs exclusive access to the database.
 struct Redb {
     db: RwLock<Database>,
     lazy: Arc<AtomicBool>,
-    /// To sync what was written lazily.
+    /// For syncing earlier unsynced commits.
     file: File,
     codec: Codec,
 }
@@ -157,10 +158,10 @@ impl Redb {
         self.reading().get(key).expect("redb reads").map(|value| with(value.value()))
     }
 
-    /// Writes in one transaction; `false` gives it up.
+    /// Writes in one transaction; `false` aborts it.
     fn write(&self, durability: Durability, write: impl FnOnce(&mut Writable<'_>) -> bool) -> bool {
         let db = self.db();
-        // One transaction at a time: from here on to the end of the commit nobody else changes the switch.
+        // One transaction at a time: until the commit ends nothing else changes the switch.
         let writing = db.begin_write().expect("redb writes");
         let done = write(&mut writing.open_table(READINGS).expect("redb writes"));
         if done {
@@ -241,7 +242,8 @@ impl Store for Redb {
     fn insert_group(&self, readings: &[Reading], durability: Durability) -> bool {
         let pairs: Vec<_> = readings.iter().map(|reading| self.codec.pair(reading)).collect();
         self.write(durability, |table| {
-            // What was there is told by the insertion itself; what was inserted before it goes with the transaction.
+            // The insertion returns the existing value; aborting the transaction undoes earlier
+            // insertions.
             pairs.iter().all(|(key, value)| {
                 table.insert(&key[..], &value[..]).expect("redb writes").is_none()
             })
@@ -372,7 +374,7 @@ impl Store for Redb {
     }
 
     fn sync(&self) {
-        // What the pages and the header are written through.
+        // The calls that write pages and the header.
         self.file.sync_data().expect("redb syncs");
     }
 
@@ -382,7 +384,7 @@ impl Store for Redb {
         while db.compact().expect("redb compacts") {}
     }
 
-    /// Nothing is ever done in the background.
+    /// There is no background work.
     fn settle(&self) {}
 
     fn close(self: Box<Self>) {

@@ -1,16 +1,16 @@
 //! RocksDB.
 //!
-//! Owns: how it is set up ([`ABOUT`] says it to the reader of the page) and how the operations map to it.
-//! * Conditional writes hold one of 1024 locks of the application over a plain get and put. The transactions that
-//!   RocksDB brings (pessimistic or optimistic) do the same and more, and are slower: they build an index of what
-//!   they write, and look each key up again when they commit.
-//! * A queue remembers its last head, so that a take does not pass over all tombstones before it.
-//! * A load sorts as many readings as write buffers hold, and ingests them as a table file: without a log, and
-//!   without the write buffer's list. What ascends goes to the last level at once.
-//! * Scans use one thread, as those of all engines here do.
+//! Owns: the configuration ([`ABOUT`] describes it in reports) and the mapping of operations.
+//! * Conditional writes hold one of 1024 locks of the application during a plain get and put.
+//!   RocksDB's transactions (pessimistic or optimistic) do more and are slower: they index their
+//!   writes and look each key up again at the commit.
+//! * A queue remembers its last head, so that a take does not scan all earlier tombstones.
+//! * A load sorts as many readings as the write buffers hold and ingests them as a table file,
+//!   without log and memtable. Ascending input goes directly to the last level.
+//! * Scans use one thread, as in all engines here.
 //!
 //! Invariants
-//! * `Durability::Sync` is a synced log, `Durability::Os` a log that is written: exactly what is asked.
+//! * `Durability::Sync` syncs the log, `Durability::Os` writes it: the requested guarantee.
 //!
 //! Not here: bytes of keys and values (`encoding.rs`), locks and versions (`shared.rs`).
 
@@ -60,9 +60,9 @@ pub const ABOUT: About = About {
 const BLOCK_BYTES: usize = 4 << 10;
 const COMPRESSED_BLOCK_BYTES: usize = 16 << 10;
 const READAHEAD_BYTES: usize = 2 << 20;
-/// As many files in level 0 hold up a load: RocksDB's own mark for slowing down writes.
+/// This many files in level 0 delay a load: RocksDB's own threshold for slowing writes.
 const LEVEL_0_FILES: u64 = 20;
-/// About as many bytes of memory a reading takes while it is loaded.
+/// Approximate memory of a reading during a load.
 const LOADED_BYTES: u64 = 320;
 
 /// An open RocksDB with readings in its default column family.
@@ -77,7 +77,7 @@ struct Rocks {
     written: WriteOptions,
     cache_bytes: u64,
     compresses: bool,
-    /// Readings that are sorted at a time.
+    /// Readings sorted at a time.
     piece: usize,
     dir: PathBuf,
 }
@@ -127,7 +127,7 @@ fn options(setup: &Setup<'_>) -> Options {
     options.set_manual_wal_flush(false);
     options.set_enable_pipelined_write(true);
     options.set_recycle_log_file_num(2);
-    // Housekeeping in the log directory and reading of all files' statistics when opening: nobody needs them here.
+    // Housekeeping of the log directory and statistics of all files at opening are not needed here.
     options.set_stats_dump_period_sec(0);
     options.set_stats_persist_period_sec(0);
     options.set_skip_stats_update_on_db_open(true);
@@ -159,7 +159,7 @@ impl Rocks {
         self.db.write_opt(batch, writing).expect("RocksDB writes");
     }
 
-    /// From `start` on, below `end` if there is one.
+    /// From `start` to below `end`, if given.
     fn iterate(
         &self,
         start: &[u8],
@@ -181,7 +181,7 @@ impl Rocks {
         iterator.status().expect("RocksDB iterates");
     }
 
-    /// Over all there is.
+    /// Over all keys.
     fn iterate_all(&self, mut each: impl FnMut(&[u8])) {
         let mut reading = ReadOptions::default();
         reading.set_readahead_size(READAHEAD_BYTES);
@@ -193,7 +193,7 @@ impl Rocks {
         });
     }
 
-    /// As one table file, which goes below all that it overlaps with nothing of, and is durable then.
+    /// Ingests one durable table file, at the lowest level without overlap.
     fn ingest(&self, pairs: &[(Vec<u8>, Vec<u8>)]) {
         let path = self.dir.join("load.sst");
         let mut file = SstFileWriter::create(&self.options);
@@ -205,13 +205,13 @@ impl Rocks {
         let mut ingesting = IngestExternalFileOptions::default();
         ingesting.set_move_files(true);
         self.db.ingest_external_file_opts(&ingesting, vec![path]).expect("RocksDB ingests");
-        // Ingestion does not wait for compaction by itself, as writes do.
+        // Unlike writes, ingestion does not wait for compaction.
         while self.number("rocksdb.num-files-at-level0") >= LEVEL_0_FILES {
             std::thread::park_timeout(Duration::from_millis(5));
         }
     }
 
-    /// A number that RocksDB tells of itself.
+    /// A numeric property of RocksDB.
     fn number(&self, name: &str) -> u64 {
         let number = self.db.property_int_value(name).expect("RocksDB tells of itself");
         number.unwrap_or(0)
@@ -384,7 +384,7 @@ impl Store for Rocks {
                 });
                 let key = first?;
                 let held = self.stripes.one(&key);
-                // A delete may have been faster.
+                // A concurrent delete may have removed it.
                 let taken =
                     self.read(&key, |value| self.codec.encoding.decode_owned(value).digest());
                 if let Some(digest) = taken {

@@ -1,9 +1,9 @@
-//! rowstone: typed rows of its own; conditions, groups, filters and drops are the engine's.
+//! rowstone: typed rows; the engine implements conditions, groups, filters and drops.
 //!
 //! Invariants
-//! * checksums, checks and durability are those of every database, none is turned off;
-//! * entities are made by `EntityEncoder`, which is there for programs that write many of one kind; single inserts hand it
-//!   properties, of which it makes a row where no entity is there.
+//! * checksums, checks and durability have their defaults; none is turned off;
+//! * entities are built by `EntityEncoder`, which is meant for programs that write many of one
+//!   kind; single inserts pass properties, from which a row is built only if the key is free.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -53,11 +53,11 @@ const NAMES: [&str; 10] = [
 thread_local! {
     /// Remembers the kind of entity, as a program does that writes many of one kind.
     static ENCODER: RefCell<EntityEncoder> = RefCell::default();
-    /// As one that reads many of one kind.
+    /// The same for a program that reads many of one kind.
     static DECODER: RefCell<RowDecoder<10>> = RefCell::new(RowDecoder::new(NAMES));
 }
 
-/// Background work is at rest when no counter changed for so long.
+/// Background work has ended when no counter changed for this long.
 const QUIET: Duration = Duration::from_millis(300);
 
 struct Rowstone {
@@ -82,7 +82,7 @@ pub fn open(setup: &Setup<'_>) -> Box<dyn Store> {
     Box::new(Rowstone { db, sync, os, compresses: setup.compress })
 }
 
-/// Two threads that fault pages of a map in and out of little memory get less done than two that read.
+/// Two threads that fault pages of a map in and out of little memory are slower than two that read.
 fn io_mode(dir: &Path) -> IoMode {
     let is_larger = disk_bytes(dir) > available_memory();
     if is_larger { IoMode::Pread } else { IoMode::Mmap }
@@ -242,7 +242,7 @@ impl Store for Rowstone {
             let deleted = table.delete_if(&partition, first.row_key(), etag);
             match deleted.map_err(|error| error.kind()) {
                 Ok(()) => return Some(digest_of(&first)),
-                // Somebody else took it.
+                // Another thread took it.
                 Err(ErrorKind::PreconditionFailed | ErrorKind::NotFound) => {}
                 Err(kind) => panic!("a delete failed: {kind:?}"),
             }
@@ -298,7 +298,7 @@ fn wait(tickets: &mut VecDeque<rowstone::Ticket>, done: &mut u64, each: &mut dyn
     *done += 1;
 }
 
-/// Whether a condition held: `kind` says that it did not, and any other error ends the run.
+/// The result of a condition: `kind` means that it did not hold; any other error ends the run.
 fn met<T>(result: rowstone::Result<T>, kind: ErrorKind) -> bool {
     match result {
         Ok(_) => true,

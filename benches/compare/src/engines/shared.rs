@@ -1,10 +1,10 @@
-//! What users of key-value stores write themselves, once for all peers.
+//! Code that users of key-value stores write themselves, shared by all peers.
 //!
-//! Owns: versions, striped locks for reading before writing, heads of queues, one sync for many waiting threads,
-//! and how a load is cut into pieces.
+//! Owns: versions, striped locks for reads before writes, heads of queues, one sync for many
+//! waiting threads, and splitting a load into pieces.
 //! Invariants
-//! * stripes are taken in ascending order, so that groups never wait for one another in a circle;
-//! * no two writes of a process get the same version, nor those of two processes one after the other.
+//! * stripes are locked in ascending order, so that groups cannot deadlock;
+//! * no two writes have the same version, in one process or in successive ones.
 //!
 //! Not here: bytes of keys and values (`encoding.rs`), the engines.
 
@@ -19,18 +19,18 @@ use crate::reading::{Digest, Reading};
 use crate::sheet::Sheet;
 use crate::store::{Change, Encoding, Found, Version};
 
-/// So many that threads hardly ever meet by accident, so few that a drop can take them all.
+/// Enough that threads rarely collide by accident, few enough that a drop can lock them all.
 const STRIPES: usize = 1024;
 
 thread_local! {
     static VALUE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The versions of entities: what an ETag is in a store that has none.
+/// The versions of entities: the ETag in a store without one.
 pub struct Versions(AtomicU64);
 
 impl Versions {
-    /// Begins with the time, in nanoseconds: above all that an earlier process gave.
+    /// Starts with the time in nanoseconds, above all versions of earlier processes.
     pub fn new() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock behind 1970");
         Self(AtomicU64::new(since.as_nanos() as u64))
@@ -41,7 +41,7 @@ impl Versions {
     }
 }
 
-/// How values are made, with a buffer of the thread's own.
+/// Builds values in a thread-local buffer.
 pub struct Codec {
     pub encoding: Encoding,
     versions: Versions,
@@ -53,7 +53,7 @@ impl Codec {
         Self { encoding, versions: Versions::new() }
     }
 
-    /// Hands the value of `reading`, with a new version, to `with`.
+    /// Passes the value of `reading`, with a new version, to `with`.
     pub fn value<R>(&self, reading: &Reading, with: impl FnOnce(&[u8]) -> R) -> R {
         VALUE.with_borrow_mut(|value| {
             self.encoding.encode(reading, self.versions.next(), value);
@@ -69,7 +69,7 @@ impl Codec {
         })
     }
 
-    /// Hands `value` with one property changed and a new version to `with`.
+    /// Passes `value` with one property changed and a new version to `with`.
     pub fn merged<R>(&self, value: &[u8], change: Change, with: impl FnOnce(&[u8]) -> R) -> R {
         VALUE.with_borrow_mut(|into| {
             self.encoding.merge(value, change, self.versions.next(), into);
@@ -77,7 +77,7 @@ impl Codec {
         })
     }
 
-    /// Key and value of `reading`, with a new version, to be kept.
+    /// Key and value of `reading`, with a new version, owned.
     pub fn pair(&self, reading: &Reading) -> (Vec<u8>, Vec<u8>) {
         let mut value = Vec::with_capacity(256);
         self.encoding.encode(reading, self.versions.next(), &mut value);
@@ -85,7 +85,8 @@ impl Codec {
     }
 }
 
-/// Locks of the application by keys: what makes reading before writing atomic in an LSM without its transactions.
+/// Locks of the application by key, which make reads before writes atomic in an LSM tree without
+/// its transactions.
 pub struct Stripes(Box<[Mutex<()>]>);
 
 impl Stripes {
@@ -126,20 +127,20 @@ fn stripe(key: &[u8]) -> usize {
     (hash >> 32) as usize % STRIPES
 }
 
-/// Where the queues begin, so that a take does not pass over the tombstones of all that were taken before.
+/// The heads of queues, so that a take does not scan the tombstones of all earlier ones.
 ///
-/// No key of a partition lies below its head. A head moves up to what was taken, but not above what was written
-/// meanwhile, and down when a smaller key is written.
+/// No key of a partition is below its head. A head moves up to the taken key, but not above keys
+/// written meanwhile, and down when a smaller key is written.
 pub struct Heads {
     any: AtomicBool,
     heads: Mutex<HashMap<Vec<u8>, Head>>,
-    /// One take of a partition at a time; the lock on the heads is only held for a look.
+    /// One take of a partition at a time; the lock on the heads is held only to read them.
     turns: Box<[Mutex<()>]>,
 }
 
 struct Head {
     first: Vec<u8>,
-    /// The smallest key that was written since the last take began.
+    /// The smallest key written since the last take began.
     written: Option<Vec<u8>>,
 }
 
@@ -152,8 +153,8 @@ impl Heads {
         }
     }
 
-    /// Takes the first of a partition. `take` is given the bounds in which to look, and returns the key that it
-    /// deleted and what it found there.
+    /// Takes the first entity of a partition. `take` gets the bounds of the search, and returns the
+    /// key that it deleted and its value.
     pub fn take<R>(
         &self,
         partition: u32,
@@ -162,7 +163,7 @@ impl Heads {
         let (start, end) = (partition_start(partition), partition_end(partition));
         let turn = &self.turns[partition as usize % STRIPES];
         let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
-        // Whoever did not see this wrote before the look that follows.
+        // A writer that did not see this wrote before the search that follows.
         self.any.store(true, Ordering::SeqCst);
         let from = {
             let mut heads = self.lock();
@@ -179,12 +180,12 @@ impl Heads {
         Some(found)
     }
 
-    /// To be called after many keys were written.
+    /// Must be called after many keys were written.
     pub fn forget(&self) {
         self.lock().clear();
     }
 
-    /// To be called after a key was written that may not have been there.
+    /// Must be called after a possibly new key was written.
     pub fn written(&self, key: &[u8]) {
         if !self.any.load(Ordering::SeqCst) {
             return;
@@ -204,7 +205,8 @@ impl Heads {
     }
 }
 
-/// One sync for all threads that wait for one: what a log behind a mutex needs so that commits share syncs.
+/// One sync for all threads that wait for one; commits to a log behind a mutex need it to share
+/// syncs.
 pub struct SharedSync {
     written: AtomicU64,
     synced: Mutex<u64>,
@@ -215,7 +217,7 @@ impl SharedSync {
         Self { written: AtomicU64::new(0), synced: Mutex::new(0) }
     }
 
-    /// To be called after a write was handed to the log: returns when a sync that began after it is over.
+    /// Must be called after a write to the log; returns when a sync that began after it has ended.
     pub fn wait(&self, sync: impl FnOnce()) {
         let ticket = self.written.fetch_add(1, Ordering::SeqCst) + 1;
         let mut synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
@@ -240,14 +242,14 @@ impl Found {
     }
 }
 
-/// The end of the partition that `key` is of.
+/// The end of the partition of `key`.
 pub fn end_of(key: &[u8]) -> Vec<u8> {
     let mut end = partition_prefix(key).to_vec();
     *end.last_mut().expect("it ends with a zero") = 1;
     end
 }
 
-/// Bytes of memory that this process may use: those of the machine, or the limit of its control group.
+/// The memory available to this process: that of the machine, or the limit of its control group.
 pub fn available_memory() -> u64 {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let machine = read("/proc/meminfo").lines().find_map(|line| {
@@ -285,7 +287,7 @@ pub fn pieces(
 
 /// In the order of keys, each once.
 pub fn sorted(mut pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Vec<(Vec<u8>, Vec<u8>)> {
-    // Stable: of two with the same key, the later one stays.
+    // Stable: of two entries with the same key, the later one wins.
     pairs.sort_by(|a, b| a.0.cmp(&b.0));
     let mut kept: Vec<(Vec<u8>, Vec<u8>)> = Vec::with_capacity(pairs.len());
     for pair in pairs {

@@ -1,14 +1,17 @@
 //! SQLite, by rusqlite.
 //!
-//! Owns: how it is set up ([`ABOUT`] says it to the reader of the page) and how the operations map to it.
-//! * One connection writes, behind a lock of the application: SQLite has one writer at a time anyway, and threads
-//!   that wait for its file lock sleep by steps. Readers have a connection each, from a pool.
-//! * Natively there is a column for each property, conditions are in the statements, and the filter is in SQL. As
-//!   JSON or in binary there is one value, and conditions are checked between BEGIN IMMEDIATE and COMMIT.
+//! Owns: the configuration ([`ABOUT`] describes it in reports) and the mapping of operations.
+//! * One connection writes, behind a lock of the application. SQLite has one writer at a time
+//!   anyway, and threads that wait for its file lock sleep in steps. Readers have a connection
+//!   each, from a pool.
+//! * The native form has a column for each property, conditions in the statements and filters in
+//!   SQL. The JSON and binary forms have one value, and conditions are checked between BEGIN
+//!   IMMEDIATE and COMMIT.
 //!
 //! Invariants
-//! * the writer has synchronous=FULL while it commits with `Durability::Sync`, and NORMAL with `Durability::Os`:
-//!   commits are written to the log then, and checkpoints still sync, so that the file stays whole in a power cut.
+//! * the writer has synchronous=FULL for `Durability::Sync`, and NORMAL for `Durability::Os`:
+//!   commits are then written to the log, and checkpoints still sync, so that the file survives a
+//!   power cut.
 //!
 //! Not here: bytes of values (`encoding.rs`), versions (`shared.rs`).
 
@@ -51,7 +54,7 @@ pub const ABOUT: About = About {
 
 const PIECE: usize = 50_000;
 const PAGE_BYTES: u64 = 4 << 10;
-/// More than SQLite maps: it takes what it was built for.
+/// More than SQLite maps: it uses its compiled limit.
 const MAP_BYTES: i64 = 1 << 40;
 const STATEMENTS: usize = 32;
 
@@ -117,7 +120,8 @@ const VALUES: Sql = Sql {
 const DELETE: &str = "DELETE FROM readings WHERE partition = ?1 AND row = ?2";
 const DROP: &str = "DELETE FROM readings WHERE partition = ?1";
 
-/// Statements for sheets of one kind: with rows so long, the key's index apart is what SQLite's manual advises.
+/// Statements for sheets of one kind. For rows of this length SQLite's manual recommends a separate
+/// key index.
 struct SheetSql {
     create: String,
     put: String,
@@ -151,13 +155,13 @@ impl SheetSql {
     }
 }
 
-/// The one connection that writes, and what its `synchronous` is.
+/// The writing connection and its `synchronous` setting.
 struct Writer {
     connection: Connection,
     durability: Durability,
 }
 
-/// An open SQLite. The writer is the last to close, so that the log is emptied then.
+/// An open SQLite. The writer closes last, which empties the log.
 struct Sqlite {
     readers: Mutex<Vec<Connection>>,
     writer: Mutex<Writer>,
@@ -192,7 +196,7 @@ fn connect(path: &PathBuf, cache_kib: u64, log_pages: u64) -> Connection {
     let connection = Connection::open(path).expect("SQLite opens");
     connection.busy_timeout(Duration::from_secs(60)).expect("SQLite waits");
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
-    // Pages that a map reads come with their neighbours.
+    // Page faults of a map also read neighbouring pages.
     let bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
     let map_bytes = if bytes > available_memory() { 0 } else { MAP_BYTES };
     let settings = format!(
@@ -235,7 +239,7 @@ impl Sqlite {
         statement.execute(params).expect("SQLite writes")
     }
 
-    /// Several statements in one transaction; `false` gives it up.
+    /// Several statements in one transaction; `false` aborts it.
     fn transact(
         &self,
         durability: Durability,
@@ -358,7 +362,7 @@ fn properties<'row>(row: &'row Row<'_>) -> rusqlite::Result<Properties<'row>> {
     let real = |at: usize| -> rusqlite::Result<f64> {
         match row.get_ref(at)? {
             ValueRef::Real(value) => Ok(value),
-            // Whole numbers are kept as such in a column of reals, and given back as reals.
+            // A column of reals stores integers as such and returns them as reals.
             other => Ok(other.as_i64()? as f64),
         }
     };
@@ -393,7 +397,7 @@ impl Store for Sqlite {
 
     fn load(&self, readings: &mut dyn Iterator<Item = Reading>, durability: Durability) {
         pieces(readings, PIECE, |mut piece| {
-            // Stable: of two with the same key, the later one stays.
+            // Stable: of two entries with the same key, the later one wins.
             piece.sort_by(|a, b| {
                 (&a.key.partition, &a.key.row).cmp(&(&b.key.partition, &b.key.row))
             });
@@ -569,7 +573,7 @@ impl Store for Sqlite {
         let mut rows = statement.query([partition_of(partition)]).expect("SQLite deletes");
         let first = rows.next().expect("SQLite deletes");
         let taken = first.map(|row| self.digest_owned(row).expect("SQLite reads"));
-        // To the end of the statement, which commits it.
+        // Runs the statement to its end, which commits it.
         assert!(rows.next().expect("SQLite commits").is_none(), "one row has this key");
         taken
     }
@@ -604,7 +608,7 @@ impl Store for Sqlite {
         run("PRAGMA wal_checkpoint(TRUNCATE)");
     }
 
-    /// Nothing is ever done in the background.
+    /// There is no background work.
     fn settle(&self) {}
 
     fn close(self: Box<Self>) {
