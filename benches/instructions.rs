@@ -141,7 +141,7 @@ fn first_line(program: &str, arguments: &[&str]) -> Option<String> {
 
 /// The versions and features that the counts depend on, besides the source.
 fn versions(valgrind: &str) -> String {
-    let rustc = Command::new("rustc").arg("-vV").output().expect("who runs cargo has a compiler");
+    let rustc = Command::new("rustc").arg("-vV").output().expect("cargo needs a compiler");
     let rustc = String::from_utf8_lossy(&rustc.stdout).into_owned();
     let of = |name: &str| rustc.lines().find_map(|line| line.strip_prefix(name)).unwrap_or("?");
     let libc = first_line("getconf", &["GNU_LIBC_VERSION"]).unwrap_or_else(|| "libc ?".to_owned());
@@ -229,7 +229,7 @@ fn compare(now: &Figures, stored: &Figures, all: bool) -> usize {
     }
     dearer.iter().for_each(|problem| println!("DEARER {problem}"));
     if cheaper > 0 {
-        println!("CHEAPER by more than 5 %: {cheaper}; write the figures anew, with -- --write");
+        println!("CHEAPER by more than 5 %: {cheaper}; write new figures with -- --write");
     }
     dearer.len()
 }

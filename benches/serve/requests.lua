@@ -1,5 +1,6 @@
--- Requests of one kind for wrk: get, insert, batch or page. Set in the environment: KIND, TOKEN (a shared access signature),
--- PARTITIONS (of 1,000 entities each that are in the table), RUN (makes the keys of inserts those of this run alone).
+-- Requests of one kind for wrk: get, insert, batch or page. Environment: KIND, TOKEN (a shared
+-- access signature), PARTITIONS (of 1,000 entities each in the table), RUN (a prefix that makes the
+-- keys of inserts unique).
 local kind, token = os.getenv("KIND"), os.getenv("TOKEN")
 local partitions, run = tonumber(os.getenv("PARTITIONS")), os.getenv("RUN")
 local account = "/devstoreaccount1"
@@ -66,7 +67,8 @@ local makers = {
 }
 request = makers[kind]
 
--- A batch answers 202 also if it failed: what is in it decides. Only the beginning of a body is looked at.
+-- A batch answers 202 even if it failed, so its contents are checked. Only the beginning of a body
+-- is read.
 local failed = 0
 function response(status, _, body)
   local inner = kind == "batch" and body:match("HTTP/1.1 (%d+)")

@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Times `rowstone serve` beside the emulator azurite: the same requests, by the same client (wrk), over loopback.
+"""Times `rowstone serve` and the emulator azurite: the same requests by one client (wrk), over loopback.
 
   benches/serve/run.py ROWSTONE DIR [--azurite AZURITE-TABLE] [--partitions N] [--seconds S] [--durability os|sync]
 
-DIR is on a real disk and is missing or empty. Without --azurite only rowstone is timed. Each partition has 1,000 entities.
-Prints a table: requests a second, median and 99th percentile of their times, processor time of the server for each; with
---durability sync also how many commits of rowstone shared a sync of its log.
-Needs wrk, and for the peer node: npm install azurite@3.35.0, which has node_modules/.bin/azurite-table.
+DIR must be on a real disk, and missing or empty. Without --azurite only rowstone is timed. Each
+partition has 1,000 entities. Prints a table: requests per second, median and 99th percentile of their
+latency, and processor time of the server per request. With --durability sync it also prints the commits
+of rowstone per sync of its log. Needs wrk; azurite also needs node (npm install azurite@3.35.0, which
+installs node_modules/.bin/azurite-table).
 """
 
 import argparse
@@ -19,7 +20,7 @@ import sys
 import time
 import urllib.request
 
-# Reads first: what inserts leave to be done in the background belongs to them.
+# Reads first: background work caused by inserts must not slow them.
 KINDS = {"get": "point get", "page": "page of 1,000 entities", "insert": "insert", "batch": "group of 100 inserts"}
 METRICS = "http://127.0.0.1:10404/metrics"
 COUNTERS = ("commits", "log_syncs")
@@ -27,7 +28,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def cpu_seconds(pid):
-    """Of a process and the children that it has."""
+    """Processor time of a process and its children."""
     total = 0
     pids = [pid]
     children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
@@ -39,7 +40,7 @@ def cpu_seconds(pid):
 
 
 def counter(name):
-    """Of rowstone's database."""
+    """A counter of rowstone's database."""
     with urllib.request.urlopen(METRICS) as answer:
         return int(re.search(rf"^rowstone_{name}_total\{{.*\}} (\d+)$", answer.read().decode(), re.M).group(1))
 
@@ -65,7 +66,7 @@ class Server:
         return answer.status, answer.read()
 
     def load(self, partitions):
-        """Through the service, so that both hold the same."""
+        """Loads through the service, so that both servers hold equal data."""
         status, text = self.ask("POST", "/devstoreaccount1/Tables?" + token, b'{"TableName":"bench"}', {"Content-Type": "application/json"})
         assert status == 201, text
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)

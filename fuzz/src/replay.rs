@@ -47,8 +47,8 @@ fn run_one(name: &str, target: impl Fn(&[u8]), seed: u64, input: &[u8]) {
 fn corpus(name: &str) -> Vec<Vec<u8>> {
     // Compiled both into the fuzz package and into the library's tests.
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let beside = root.join("corpus");
-    let root = if beside.is_dir() { root.to_owned() } else { root.join("fuzz") };
+    let local = root.join("corpus");
+    let root = if local.is_dir() { root.to_owned() } else { root.join("fuzz") };
     let Ok(entries) = std::fs::read_dir(root.join("corpus").join(name)) else { return Vec::new() };
     let mut paths: Vec<PathBuf> = entries.map(|entry| entry.unwrap().path()).collect();
     paths.sort();

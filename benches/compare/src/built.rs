@@ -57,7 +57,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn who_does_not_answer_is_unknown() {
+    fn a_missing_program_is_unknown() {
         assert_eq!(asked("no-such-program-anywhere", &[]), UNKNOWN);
         assert_eq!(asked("false", &[]), UNKNOWN);
         assert!(!Built::now().text().is_empty());

@@ -1,6 +1,7 @@
-//! What the machine can do at best, measured in the same run: memory, disk, checksums, compression.
+//! The physical limits of the machine, measured in the same run: memory, disk, checksums,
+//! compression.
 //!
-//! Not here: which row has which limit (`rows.rs`).
+//! Not here: the limit of each row (`rows.rs`).
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -22,60 +23,63 @@ use crate::plan::RAW_BYTES;
 use crate::process::{available_bytes, drop_cached};
 use crate::reading::{Data, Reading};
 
-/// Rates a second; sizes in bytes.
+/// Rates per second; sizes in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
     /// Processor, memory, system, file system.
     pub machine: String,
-    /// The programs that measured what stands beside these limits: more than one, if a later one went on.
+    /// The builds that measured these limits and the figures of the run: several, if a later build
+    /// resumed it.
     #[serde(default)]
     pub built: Vec<Built>,
     pub memory_read_bytes: f64,
     pub memory_copy_bytes: f64,
-    /// Accesses, each to a line that the one before names, by one thread.
+    /// Dependent accesses by one thread: each line names the next one.
     pub memory_accesses: f64,
-    /// The same over 4 GiB, where most accesses look for their page as well.
+    /// The same over 4 GiB, where most accesses also miss the TLB.
     #[serde(default)]
     pub far_accesses: f64,
-    /// The same over as many bytes as so many entities take raw; nothing where less memory than that was available.
+    /// The same over the raw bytes of a number of entities; `None` if the available memory was
+    /// smaller.
     #[serde(default, deserialize_with = "by_entities")]
     pub sized_accesses: BTreeMap<u64, Option<f64>>,
     /// Sequential write of a new file, synced at its end.
     pub write_bytes: f64,
-    /// Sequential read of a file that the system does not hold.
+    /// Sequential read of a file outside the page cache.
     pub read_bytes: f64,
     /// Random pages of 4 KiB, by one thread and by two.
     pub random_reads: [f64; 2],
-    /// Writes of 256 bytes into a file whose blocks are there, each synced, by one thread and by four, each with a file
-    /// of its own.
+    /// Synced writes of 256 bytes into allocated blocks, by one thread and by four, each with its
+    /// own file.
     pub syncs: [f64; 2],
-    /// Files of 4 KiB that the system holds: opened, read and closed.
+    /// Files of 4 KiB in the page cache: opened, read and closed.
     #[serde(default)]
     pub file_opens: f64,
     pub crc32_bytes: f64,
     pub lz4_compress_bytes: f64,
     pub lz4_decompress_bytes: f64,
-    /// Of zstd in all that follows.
+    /// The level of zstd in the following fields.
     #[serde(default = "level_before")]
     pub zstd_level: i32,
     pub zstd_compress_bytes: f64,
     pub zstd_decompress_bytes: f64,
-    /// Bytes of an entity when 10,000 of them are compressed by zstd as one piece of JSON.
+    /// Bytes of an entity if 10,000 entities are compressed by zstd as one piece of JSON.
     pub zstd_entity_bytes: f64,
-    /// The same of flights; 0 where there are none.
+    /// The same of flights; 0 without flights.
     #[serde(default)]
     pub zstd_flight_bytes: f64,
 }
 
-/// That of rowstone's compressed files, `ZSTD_LEVEL` in its `format/block.rs`: a limit of another level is no limit of it.
+/// The level of rowstone's compressed files, `ZSTD_LEVEL` in its `format/block.rs`. Limits of
+/// another level would not apply to them.
 const ZSTD_LEVEL: i32 = 6;
 
-/// The level of lines that say none.
+/// The level of lines without a level.
 fn level_before() -> i32 {
     3
 }
 
-/// Measures for about `time` each, in files below `dir`; `flights` is the CSV of real data.
+/// Measures for about `time` each, in files in `dir`; `flights` is the CSV of real data.
 pub fn measure(dir: &Path, time: Duration, flights: &Path) -> io::Result<Limits> {
     let memory = vec![1_u64; 16 << 20];
     let mut copy = vec![0_u64; 16 << 20];
@@ -97,7 +101,7 @@ pub fn measure(dir: &Path, time: Duration, flights: &Path) -> io::Result<Limits>
     let zstd = zstd::bulk::compress(&json, ZSTD_LEVEL)?;
     let [lz4_compress_bytes, lz4_decompress_bytes, zstd_compress_bytes, zstd_decompress_bytes] =
         compression(&json, &lz4, &zstd, time);
-    // Before the large file: its blocks may keep the disk busy for a while.
+    // Before the large file, whose blocks may keep the disk busy for a while.
     let syncs = [syncs(dir, time, 1)?, syncs(dir, time, 4)?];
     Ok(Limits {
         machine: machine(dir),
@@ -124,12 +128,13 @@ pub fn measure(dir: &Path, time: Duration, flights: &Path) -> io::Result<Limits>
 }
 
 impl Limits {
-    /// Dependent accesses over the raw bytes of so many entities, where they were measured.
+    /// Dependent accesses over the raw bytes of `entities`, if measured.
     pub fn accesses_over(&self, entities: u64) -> Option<f64> {
         self.sized_accesses.get(&entities).copied().flatten()
     }
 
-    /// Measures accesses over the raw bytes of each of `sizes` that is not there, and says whether one was missing.
+    /// Measures accesses over the raw bytes of each missing size of `sizes`; returns if one was
+    /// missing.
     pub fn add_sizes(&mut self, sizes: &[u64], time: Duration) -> bool {
         let before = self.sized_accesses.len();
         for entities in sizes.iter().copied() {
@@ -141,8 +146,8 @@ impl Limits {
                         "    accesses over {bytes} bytes are NOT measured: too little memory"
                     );
                 }
-                // Whole, as the exact digits of others may not come back: `serde_json` reads the last bit only with a
-                // feature that would slow the peers that decode JSON.
+                // Rounded: `serde_json` restores the last bit of a float only with a feature that
+                // would slow the peers that decode JSON.
                 is_there.then(|| accesses_over(bytes, time).round())
             };
             self.sized_accesses.entry(entities).or_insert_with(missing);
@@ -151,7 +156,7 @@ impl Limits {
     }
 }
 
-/// Keys of a map come as texts, of which a line that is read by its kind makes no numbers.
+/// Keys of a map are texts, which an internally tagged line does not convert to numbers.
 fn by_entities<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<u64, Option<f64>>, D::Error> {
@@ -160,14 +165,14 @@ fn by_entities<'de, D: Deserializer<'de>>(
     texts.into_iter().map(number).collect()
 }
 
-/// What the system keeps when memory is measured: page tables, and whatever else runs.
+/// Memory reserved for the system during the measurement: page tables and other processes.
 const SPARE_BYTES: u64 = 512 << 20;
 const SAMPLE: u64 = 10_000;
 const PAGE_BYTES: u64 = 4096;
 const FILE_BYTES: u64 = 256 << 20;
 const SYNCED_BYTES: u64 = 4 << 20;
 
-/// The machine in a line.
+/// The machine in one line.
 fn machine(dir: &Path) -> String {
     let field = |path: &str, name: &str| {
         let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -185,7 +190,7 @@ fn machine(dir: &Path) -> String {
     )
 }
 
-/// Raw entities one behind the other.
+/// Raw entities, concatenated.
 fn json(readings: impl Iterator<Item = Reading>) -> Vec<u8> {
     let mut json = Vec::new();
     for reading in readings {
@@ -206,7 +211,7 @@ fn flight_bytes(csv: &Path) -> io::Result<f64> {
     Ok(zstd::bulk::compress(&json(flights.into_iter()), ZSTD_LEVEL)?.len() as f64 / count)
 }
 
-/// `amount` times rounds a second.
+/// `amount` times the rounds per second.
 fn rate(time: Duration, amount: f64, mut round: impl FnMut()) -> f64 {
     round();
     let (start, mut rounds) = (Instant::now(), 0);
@@ -259,10 +264,11 @@ fn accesses(time: Duration) -> f64 {
     })
 }
 
-/// Follows a cycle through so many bytes, a line at a time.
+/// Follows a cycle through `bytes`, a line at a time.
 fn accesses_over(bytes: u64, time: Duration) -> f64 {
     let count = bytes / size_of::<Line>() as u64;
-    // Zeros of the system: each page is met first when its lines are written, which is cheap in their order.
+    // Zeroed memory of the system: pages are first touched when their lines are written, in order,
+    // which is cheap.
     let mut lines: Vec<Line> = vec![[0; 8]; count as usize];
     for (line, place) in lines.iter_mut().zip(0..) {
         line[0] = after(place, count);
@@ -278,8 +284,8 @@ fn accesses_over(bytes: u64, time: Duration) -> f64 {
 
 type Line = [u64; 8];
 
-/// The line after this one, far from it mostly: the successors of any one are all `count` lines before it comes again. It
-/// is a generator of full period over a power of two, of which the numbers outside are passed over.
+/// The next line, mostly distant: the successors of any line are all `count` lines before it
+/// repeats. It is a generator of full period over a power of two that skips the numbers outside.
 fn after(line: u64, count: u64) -> u64 {
     const FACTOR: u64 = 6_364_136_223_846_793_005;
     let period = count.next_power_of_two();
@@ -337,7 +343,7 @@ fn sequential_read(dir: &Path, time: Duration) -> io::Result<f64> {
 fn random_reads(dir: &Path, time: Duration, threads: u64) -> io::Result<f64> {
     drop_cached(dir);
     let file = File::open(dir.join("limit.sequential"))?;
-    // Pages around the one asked for are not read with it.
+    // No readahead around the requested page.
     let _ = rustix::fs::fadvise(&file, 0, None, rustix::fs::Advice::Random);
     let pages = file.metadata()?.len() / PAGE_BYTES;
     let read = AtomicU64::new(0);
@@ -347,7 +353,7 @@ fn random_reads(dir: &Path, time: Duration, threads: u64) -> io::Result<f64> {
             let (file, read) = (&file, &read);
             scope.spawn(move || {
                 let (mut rng, mut page) = (Rng::from_seed(seed), [0; PAGE_BYTES as usize]);
-                // Few enough that hardly any page comes twice.
+                // Few enough that hardly any page repeats.
                 for _ in 0..pages / 16 / threads {
                     if start.elapsed() >= time {
                         break;

@@ -1,6 +1,7 @@
-//! rowstone beside RocksDB, fjall, LMDB, redb and SQLite: the same data, seeds, durability and memory.
+//! rowstone compared with RocksDB, fjall, LMDB, redb and SQLite: the same data, seeds, durability
+//! and memory.
 //!
-//! README.md beside it says how to run it, and how each engine is set up.
+//! README.md of this package has the usage; reports have the settings of each engine.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock, files and processes")]
 #![cfg_attr(
@@ -42,7 +43,7 @@ use crate::reading::Data;
 use crate::results::{Line, Results};
 use crate::workloads::Spec;
 
-/// rowstone beside its peers.
+/// Compares rowstone with other storage engines.
 #[derive(Parser)]
 struct Arguments {
     #[command(subcommand)]
@@ -53,9 +54,10 @@ struct Arguments {
 enum Command {
     /// Measures missing figures, prints the table, writes report.html, comparison.md, comparison.jsonl.
     Run(Run),
-    /// The same from what was measured, without measuring.
+    /// Writes the same reports from existing figures.
     Report(Report),
-    /// A device day: ten sensors, a row a second each, a week kept. Bytes to flash, memory and disk, beside SQLite and LMDB.
+    /// Device day: ten sensors write a row a second each, a week is kept. Measures bytes to flash,
+    /// memory and disk of rowstone, SQLite and LMDB.
     DeviceDay(DeviceDay),
     #[command(hide = true)]
     DeviceChild { task: String },
@@ -67,7 +69,7 @@ enum Command {
 
 #[derive(Args)]
 struct Run {
-    /// A directory on a real disk: results are kept there, and databases while they are measured.
+    /// A directory on a real disk, for results and for the databases under test.
     dir: PathBuf,
     /// The whole table in about ten minutes.
     #[arg(long)]
@@ -75,10 +77,10 @@ struct Run {
     /// Only rows with this word in their name, title or group.
     #[arg(long, default_value = "")]
     only: String,
-    /// Only these engines, with commas between them.
+    /// Only these engines, separated by commas.
     #[arg(long, value_delimiter = ',')]
     engines: Vec<Engine>,
-    /// Sizes of the rows about growth, in entities; a number may end in k or m.
+    /// Entity counts of the growth rows; a number may end in k or m.
     #[arg(long, value_delimiter = ',', value_parser = size)]
     sizes: Vec<u64>,
     /// Entities of most other rows.
@@ -95,15 +97,15 @@ struct Run {
 
 #[derive(Args)]
 struct DeviceDay {
-    /// A directory on a real disk: `device-day.json` is kept there, and databases while they are measured.
+    /// A directory on a real disk, for `device-day.json` and the databases under test.
     dir: PathBuf,
-    /// A day kept and an hour measured, instead of seven and twenty-four.
+    /// One kept day and one measured hour, instead of seven and twenty-four.
     #[arg(long)]
     quick: bool,
     /// Simulated days that are kept.
     #[arg(long)]
     days: Option<u64>,
-    /// Simulated hours that are measured, each way.
+    /// Simulated hours to measure in each window.
     #[arg(long)]
     hours: Option<u64>,
 }
@@ -152,7 +154,7 @@ fn measure(run: Run) -> io::Result<()> {
     let (built, left_out): (Vec<Engine>, Vec<Engine>) =
         Engine::ALL.into_iter().filter(is_wanted).partition(|engine| engine.is_built());
     for engine in left_out {
-        eprintln!("{} is left out: this program was built without it", engine.name());
+        eprintln!("{} is skipped: this build does not include it", engine.name());
     }
     let csv = run.csv.unwrap_or_else(|| PathBuf::from(sample));
     let flights = Data::real(run.seed, flights::read(&csv)?).rows().unwrap_or(0);
@@ -161,10 +163,10 @@ fn measure(run: Run) -> io::Result<()> {
     report::write(&results, &run.dir)
 }
 
-/// One child: lines go to its output as they are measured.
+/// Runs one child, which prints its lines as they are measured.
 fn child(spec: &str) -> io::Result<()> {
     let spec: Spec = serde_json::from_str(spec)?;
-    // A thread that fails must not leave the others waiting for it.
+    // A failed thread must not block the others.
     std::panic::set_hook(Box::new(|panic| {
         eprintln!("    {panic}");
         std::process::exit(101);
@@ -175,7 +177,7 @@ fn child(spec: &str) -> io::Result<()> {
     let mut output = io::stdout();
     workloads::run(&spec, &mut |line: Line| {
         let text = serde_json::to_string(&line).expect("plain data");
-        writeln!(output, "{text}").expect("somebody listens");
+        writeln!(output, "{text}").expect("the parent reads the output");
     });
     Ok(())
 }

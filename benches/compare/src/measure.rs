@@ -1,12 +1,13 @@
-//! How time is taken: chunks of prepared operations, by one thread or many, until a budget is used up.
+//! Timing: chunks of prepared operations, by one thread or many, until a budget is used up.
 //!
-//! Operations are prepared before the clock runs, and answers are checked after it stopped, so that neither costs an
-//! engine anything. In these gaps its background work goes on unmeasured; they are equally long for all.
+//! Operations are prepared and answers are checked outside the measured time, so that neither is
+//! charged to an engine. Background work continues in these gaps, which are equally long for all
+//! engines.
 //! Invariants
-//! * the clock runs only while operations do;
-//! * what was done is checked before the next chunk is prepared.
+//! * the clock runs only during operations;
+//! * the results of a chunk are checked before the next one is prepared.
 //!
-//! Not here: what the operations are (`workloads/`).
+//! Not here: the operations (`workloads/`).
 
 use std::sync::{Barrier, Mutex};
 use std::time::{Duration, Instant};
@@ -17,21 +18,22 @@ use serde::{Deserialize, Serialize};
 use crate::process::{RunQueue, cpu_seconds};
 use crate::store::Found;
 
-/// When a workload ends, whichever comes first.
+/// The end of a workload: the first of these limits.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     pub ops: u64,
     pub time: Duration,
 }
 
-/// How operations are timed.
+/// Timing of operations.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     /// Operations prepared at a time, for each thread.
     pub chunk: usize,
-    /// The latency of one operation in so many is taken: reading the clock costs about as much as a fast read.
+    /// One latency is taken per this many operations: reading the clock costs about as much as a
+    /// fast read.
     pub every: usize,
-    /// Takes the time that the thread waited for a processor out of latencies.
+    /// Subtracts the thread's wait for a processor from latencies.
     pub without_queue: bool,
 }
 
@@ -45,14 +47,14 @@ pub struct Latency {
     pub max: u64,
 }
 
-/// What a timed run came to.
+/// The figures of a timed run.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Timing {
     pub ops: u64,
-    /// What the operations found, or wrote.
+    /// Digest of the entities found or written.
     pub entities: u64,
     pub seconds: f64,
-    /// Of all threads, those of the engine with them, while the clock ran.
+    /// Processor time of all threads, including the engine's, in the measured time.
     pub cpu_seconds: f64,
     pub latency: Latency,
 }
@@ -63,19 +65,19 @@ type Check<'a, T> = Box<dyn FnMut(&[T], Found) + Send + 'a>;
 
 /// The work of one thread.
 pub struct Hand<'a, T> {
-    /// Prepares at most so many operations; none, if there are no more.
+    /// Prepares at most this many operations; none, if there are no more.
     pub make: Make<'a, T>,
     pub act: Act<'a, T>,
-    /// Checks what the operations that were done found, all together.
+    /// Checks the combined results of the operations.
     pub check: Check<'a, T>,
 }
 
 impl Pace {
-    /// For operations that take about a microsecond or less.
+    /// For operations of about a microsecond or less.
     pub const FAST: Pace = Pace { chunk: 8_192, every: 16, without_queue: false };
-    /// For writes that are not synced, and for reads of many rows.
+    /// For writes without a sync, and for reads of many rows.
     pub const USUAL: Pace = Pace { chunk: 2_048, every: 1, without_queue: false };
-    /// For operations that take a good part of the budget.
+    /// For operations that take much of the budget.
     pub const SLOW: Pace = Pace { chunk: 1, every: 1, without_queue: false };
 }
 
@@ -91,7 +93,7 @@ impl Latency {
     }
 }
 
-/// Of latencies that somebody else took.
+/// From latencies taken by the caller.
 pub fn latency_of(nanos: &[u64]) -> Latency {
     let mut latencies = histogram();
     nanos.iter().for_each(|nanos| latencies.saturating_record(*nanos));
@@ -102,19 +104,19 @@ fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("sound bounds")
 }
 
-/// One thread's share of a chunk: what was done of it, and the time that took.
+/// The share of one thread in a chunk: its operations and their time.
 struct Stretch {
     done: usize,
     time: Duration,
     found: Found,
 }
 
-/// What the threads share.
+/// State shared by the threads.
 struct Shared {
     ops: u64,
     entities: u64,
     time: Duration,
-    /// The longest stretch of the chunk under way.
+    /// The longest time of a thread in the current chunk.
     longest: Duration,
     cpu_seconds: f64,
     latencies: Histogram<u64>,
@@ -143,7 +145,7 @@ pub fn run<T>(mut hand: Hand<'_, T>, pace: Pace, budget: Budget) -> Timing {
     Timing { seconds: time.as_secs_f64(), latency: Latency::of(&latencies), ..timing }
 }
 
-/// Runs each of `hands` on a thread of its own, chunk after chunk, all at the same time.
+/// Runs each of `hands` on its own thread, chunk after chunk, concurrently.
 pub fn run_threads<T: Send>(hands: Vec<Hand<'_, T>>, pace: Pace, budget: Budget) -> Timing {
     let barrier = Barrier::new(hands.len());
     let shared = Mutex::new(Shared {
@@ -170,7 +172,7 @@ pub fn run_threads<T: Send>(hands: Vec<Hand<'_, T>>, pace: Pace, budget: Budget)
     }
 }
 
-/// The chunks of one thread among many.
+/// The chunks of one of several threads.
 fn work<T>(
     mut hand: Hand<'_, T>,
     pace: Pace,
@@ -183,7 +185,7 @@ fn work<T>(
     loop {
         let items = (hand.make)(pace.chunk);
         barrier.wait();
-        // Nobody changes these between the two barriers, so that all threads decide alike.
+        // No thread changes these between the two barriers, so that all decide alike.
         let (ops, time) = {
             let shared = lock();
             (shared.ops, shared.time)

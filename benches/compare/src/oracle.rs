@@ -1,7 +1,7 @@
-//! What the right answers are: the digest of each entity after all writes so far.
+//! The expected answers: the digest of each entity after all writes so far.
 //!
 //! Invariants
-//! * it is asked and told only while no clock runs.
+//! * it is read and updated only outside the measured time.
 //!
 //! Not here: how entities are made (`reading.rs`).
 
@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use crate::reading::{Data, Digest, READINGS_PER_DEVICE, Reading};
 use crate::store::Found;
 
-/// Up to so many digests are kept ready.
+/// Up to this many digests are cached.
 const READY_MAX: u64 = 4_000_000;
 
 /// The digests of entities `0..count`.
@@ -24,7 +24,7 @@ pub struct Oracle {
 #[derive(Clone, Copy, Default)]
 struct Change {
     revision: u32,
-    /// Of a temperature that was set since.
+    /// Digests of entities whose temperature was set since.
     temperature: Option<u32>,
     is_gone: bool,
 }
@@ -39,7 +39,7 @@ impl Oracle {
         Self { data: data.clone(), count, ready, changed: HashMap::new() }
     }
 
-    /// `None` once it was deleted.
+    /// `None` after a deletion.
     pub fn digest(&self, number: u64) -> Option<Digest> {
         if let Some(digest) = self.ready.get(number as usize)
             && (self.changed.is_empty() || !self.changed.contains_key(&number))
@@ -50,7 +50,7 @@ impl Oracle {
         (!change.is_gone).then(|| self.current(number).digest())
     }
 
-    /// The entity as it is now. Requires that it was not deleted.
+    /// The current entity. Requires that it was not deleted.
     pub fn current(&self, number: u64) -> Reading {
         let change = self.changed.get(&number).copied().unwrap_or_default();
         let mut reading = self.data.revised(number, change.revision);
@@ -60,7 +60,7 @@ impl Oracle {
         reading
     }
 
-    /// How often the entity was written, at least: the next revision is one more.
+    /// A lower bound of the writes of the entity; the next revision is one more.
     pub fn revision(&self, number: u64) -> u32 {
         let change = self.changed.get(&number).copied().unwrap_or_default();
         change.revision.max(change.temperature.unwrap_or(0))
@@ -78,7 +78,7 @@ impl Oracle {
         self.changed.entry(number).or_default().is_gone = true;
     }
 
-    /// The next entity, behind all others.
+    /// The next entity, after all others.
     pub fn inserted(&mut self) {
         if self.ready.len() as u64 == self.count {
             self.ready.push(self.data.reading(self.count).digest());
@@ -86,7 +86,7 @@ impl Oracle {
         self.count += 1;
     }
 
-    /// Up to `limit` entities of the partition of `number` from there on.
+    /// Up to `limit` entities of the partition of `number`, starting there.
     pub fn range(&self, number: u64, limit: u64) -> Found {
         let end = match self.data.rows() {
             Some(_) => {

@@ -1,9 +1,10 @@
-//! How large everything is: the forms of a run, and what each child is told.
+//! Sizes: the forms of a run, and the parameters of each child.
 //!
-//! Memory is the same for all engines: caches that hold all of the data twice where rows are read in memory, and a
-//! twentieth of it where the whole process may take a tenth; write buffers of a quarter of the data, 16 to 192 MiB. Where
-//! writes are counted they are a sixteenth: with fewer, what is counted is where the fill happens to end.
-//! Not here: who starts the children (`run.rs`).
+//! Memory is the same for all engines. Caches hold all data twice if rows are read in memory, and a
+//! twentieth of it if the whole process may use a tenth. Write buffers are a quarter of the data,
+//! 16 to 192 MiB. Where writes are counted they are a sixteenth; with fewer flushes the count would
+//! depend on the moment in which the fill ends.
+//! Not here: starting children (`run.rs`).
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -14,13 +15,13 @@ use crate::rows::{ROWS, Session};
 use crate::store::Encoding;
 use crate::workloads::Spec;
 
-/// About what a reading takes raw.
+/// Approximate raw size of a reading.
 pub const RAW_BYTES: u64 = 210;
 const PAYLOAD_RAW_BYTES: u64 = 1_200;
 const MIB: u64 = 1 << 20;
-/// What a process takes beside its data: code, threads, the harness.
+/// Memory of a process besides its data: code, threads, the harness.
 const OWN_BYTES: u64 = 24 * MIB;
-/// Larger sizes are measured once only.
+/// Larger sizes are measured only once.
 const REPEATED_MAX: u64 = 10_000_000;
 
 /// Sizes and times of a run.
@@ -35,17 +36,17 @@ pub struct Form {
     pub time: Duration,
     pub load_time: Duration,
     pub base_time: Duration,
-    /// After which a child is stopped.
+    /// A child is stopped after this time.
     pub child_time: Duration,
 }
 
-/// Which part of everything is to be run.
+/// The selected part of a run.
 pub struct Selection {
     /// Rows with this word in name, title or group.
     pub word: String,
     pub engines: Vec<Engine>,
     pub csv: PathBuf,
-    /// Rows in it.
+    /// Rows of the CSV.
     pub flights: u64,
     pub seed: u64,
 }
@@ -57,11 +58,11 @@ pub struct Step {
     pub limit_bytes: Option<u64>,
 }
 
-/// What an engine, and its process, may have of memory.
+/// The memory of an engine and of its process.
 pub struct Sizes {
     pub cache_bytes: u64,
     pub write_buffer_bytes: u64,
-    /// Of the whole process.
+    /// Limit of the whole process.
     pub limit_bytes: Option<u64>,
 }
 
@@ -97,7 +98,7 @@ impl Form {
         }
     }
 
-    /// So small that every row is measured in a moment: tests the harness, not the engines.
+    /// So small that every row takes a moment: tests the harness, not the engines.
     #[cfg(test)]
     pub fn tiny() -> Self {
         Self {
@@ -137,7 +138,7 @@ const SESSIONS: [Session; 9] = [
     Session::Growth,
 ];
 
-/// The children of a run in their order: engines take turns in each session of each repetition.
+/// The children of a run in order: engines take turns in each session of each repetition.
 pub fn steps(form: &Form, selection: &Selection, dir: &Path, results: &Results) -> Vec<Step> {
     let mut steps = Vec::new();
     for repetition in 0..form.repetitions {
@@ -165,7 +166,7 @@ pub fn steps(form: &Form, selection: &Selection, dir: &Path, results: &Results) 
     steps
 }
 
-/// The child for what is still missing of a session, if anything is.
+/// The child for the missing rows of a session, if any.
 fn step(
     form: &Form,
     selection: &Selection,
@@ -210,7 +211,7 @@ fn step(
     Some(Step { spec, limit_bytes })
 }
 
-/// The memory of a session over so many entities, the same for every engine.
+/// The memory of a session with `entities`, the same for every engine.
 pub fn sizes(session: Session, entities: u64) -> Sizes {
     let each = if session == Session::Amplification { PAYLOAD_RAW_BYTES } else { RAW_BYTES };
     let raw = entities * each;
@@ -233,14 +234,14 @@ pub fn sizes(session: Session, entities: u64) -> Sizes {
     }
 }
 
-/// The child that makes the database which `spec` reads under a memory limit.
+/// The child that creates the database which `spec` reads under a memory limit.
 pub fn load_before(spec: &Spec) -> Spec {
     let session = Session::ColdLoad;
     let Sizes { cache_bytes, write_buffer_bytes, .. } = sizes(session, spec.entities);
     Spec { session, rows: Vec::new(), cache_bytes, write_buffer_bytes, ..spec.clone() }
 }
 
-/// How an encoding is called in the table.
+/// The name of an encoding in the table.
 pub fn encoding_name(encoding: Encoding) -> &'static str {
     match encoding {
         Encoding::Native => "native",

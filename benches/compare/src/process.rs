@@ -1,4 +1,4 @@
-//! What this process took from the machine: processor time, memory, bytes written, space on disk.
+//! Resources used by this process: processor time, memory, bytes written, disk space.
 //!
 //! Not here: limits of the machine (`limits.rs`), control groups (`cgroup.rs`).
 
@@ -12,9 +12,9 @@ use serde::{Deserialize, Serialize};
 /// Resident memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Memory {
-    /// Highest since `reset_peak`, mapped files with it.
+    /// Peak since `reset_peak`, including mapped files.
     pub peak_bytes: u64,
-    /// Now, without files.
+    /// Current anonymous memory.
     pub anonymous_bytes: u64,
 }
 
@@ -24,9 +24,9 @@ impl Memory {
         Self { peak_bytes: of("VmHWM:"), anonymous_bytes: of("RssAnon:") }
     }
 
-    /// Begins a new peak.
+    /// Resets the peak.
     pub fn reset_peak() {
-        // Where the system does not allow it, the peak is that of the whole process.
+        // Where the system refuses it, the peak is that of the whole process.
         drop(fs::write("/proc/self/clear_refs", "5"));
     }
 }
@@ -37,17 +37,17 @@ pub fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Bytes that the system counts as sent to storage so far: whole pages, when they become dirty.
+/// Bytes sent to storage so far, as counted by the system: whole pages, when they become dirty.
 pub fn written_bytes() -> u64 {
     field("/proc/self/io", "write_bytes:").unwrap_or(0)
 }
 
-/// Bytes that the system could still give to programs.
+/// Bytes still available to programs.
 pub fn available_bytes() -> u64 {
     field("/proc/meminfo", "MemAvailable:").unwrap_or(0) * 1024
 }
 
-/// Bytes of the blocks that files below `dir` have on the disk: holes are none.
+/// Bytes of the disk blocks of files in `dir`, without holes.
 pub fn disk_bytes(dir: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(dir) else { return 0 };
     let sizes = entries.flatten().map(|entry| match entry.metadata() {
@@ -59,7 +59,7 @@ pub fn disk_bytes(dir: &Path) -> u64 {
     sizes.sum()
 }
 
-/// Lets the system forget what it holds of the files below `dir`.
+/// Drops the page cache of the files in `dir`.
 pub fn drop_cached(dir: &Path) {
     let Ok(entries) = fs::read_dir(dir) else { return };
     for entry in entries.flatten() {
@@ -73,7 +73,7 @@ pub fn drop_cached(dir: &Path) {
     }
 }
 
-/// The name of the file system that holds `dir` if it is one in memory.
+/// The name of the file system of `dir` if it is in memory.
 pub fn in_memory(dir: &Path) -> Option<&'static str> {
     match rustix::fs::statfs(dir).ok()?.f_type as u64 & 0xffff_ffff {
         0x0102_1994 => Some("tmpfs"),
@@ -82,11 +82,11 @@ pub fn in_memory(dir: &Path) -> Option<&'static str> {
     }
 }
 
-/// How long the calling thread waited for a processor so far, by a file that stays open.
+/// The calling thread's wait for a processor so far, read from an open file.
 pub struct RunQueue(fs::File);
 
 impl RunQueue {
-    /// Of the thread that calls it, and for that thread only.
+    /// For the calling thread only.
     pub fn of_this_thread() -> Option<Self> {
         fs::File::open("/proc/thread-self/schedstat").ok().map(Self)
     }

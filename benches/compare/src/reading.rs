@@ -1,11 +1,12 @@
-//! The entity of all workloads: what a device measured, ten properties of six types, made from its number.
+//! The entity of all workloads: a telemetry reading of ten properties of six types, generated from
+//! its number.
 //!
-//! Owns: [`Key`], [`Reading`], [`Data`] (how they are generated, the same for every engine, from a seed),
-//! and the digest by which answers are checked.
+//! Owns: [`Key`], [`Reading`], [`Data`] (generated equally for every engine, from a seed), and the
+//! digest that checks answers.
 //! Invariants
 //! * the same seed, number and revision give the same reading, on every machine;
 //! * keys ascend with numbers;
-//! * a digest is a sum of one term for each property, so that one property can be exchanged in it.
+//! * a digest is the sum of one term for each property, so that one property can be replaced in it.
 //!
 //! Not here: encodings (`encoding.rs`), flights (`flights.rs`), expected answers (`oracle.rs`).
 
@@ -15,10 +16,10 @@ use std::sync::Arc;
 use rowstone::Rng;
 use serde::{Deserialize, Serialize};
 
-/// A sum over all properties of an entity; equal for equal entities, whatever engine they went through.
+/// A sum over all properties of an entity; equal entities have equal digests in every engine.
 pub type Digest = u64;
 
-/// Readings of one device follow one another: this many make a partition, a thousandth of a million.
+/// A partition has this many consecutive readings of one device, a thousandth of a million.
 pub const READINGS_PER_DEVICE: u64 = 1_000;
 
 /// 2024-01-01 in ticks of 100 ns since 1601.
@@ -26,11 +27,11 @@ const START: i64 = 133_485_408_000_000_000;
 const TICKS_PER_SECOND: i64 = 10_000_000;
 /// The long note of the payload variant.
 const PAYLOAD_BYTES: usize = 1024;
-/// Partitions from here on hold queues.
+/// First partition of queues.
 const QUEUE_DEVICE: u32 = 90_000_000;
-/// Partitions from here on hold sheets.
+/// First partition of sheets.
 const SHEET_DEVICE: u32 = 95_000_000;
-/// Temperatures are hundredths of a degree from -40 on, all equally frequent: this many.
+/// The number of temperatures: hundredths of a degree from -40 on, all equally frequent.
 const TEMPERATURES: u64 = 10_000;
 
 /// PartitionKey and RowKey of an entity, as numbers and as text.
@@ -43,7 +44,7 @@ pub struct Key {
     pub row: String,
 }
 
-/// One reading. The order of fields is that of the names, as a Table service has it.
+/// One reading. Fields are in the order of their names, as in a Table service.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Reading {
     pub key: Key,
@@ -60,7 +61,7 @@ pub struct Reading {
     pub temperature: f64,
 }
 
-/// The ten properties without the key, texts borrowed: what stands in a value of a key-value store.
+/// The ten properties without the key, texts borrowed: the value in a key-value store.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub struct Properties<'a> {
     pub at: i64,
@@ -78,7 +79,7 @@ pub struct Properties<'a> {
     pub temperature: f64,
 }
 
-/// The same, owned: what an application that keeps the entity decodes to.
+/// The same, owned: the form that an application keeps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OwnedProperties {
     pub at: i64,
@@ -93,7 +94,7 @@ pub struct OwnedProperties {
     pub temperature: f64,
 }
 
-/// What the entities of a run are.
+/// The kinds of entities of a run.
 #[derive(Clone)]
 pub struct Data {
     seed: u64,
@@ -109,7 +110,7 @@ enum Kind {
     Real(Arc<Vec<Reading>>),
 }
 
-/// One term of a digest. `place` is that of the property among the ten, by name, from 0.
+/// One term of a digest. `place` is the position of the property among the ten, by name, from 0.
 #[inline]
 pub fn number(place: u64, value: u64) -> Digest {
     // Odd factors: each is a bijection, so that no change of one value is lost.
@@ -118,8 +119,8 @@ pub fn number(place: u64, value: u64) -> Digest {
     mixed ^ (mixed >> 29)
 }
 
-/// One term of a digest, of a text. Eight bytes at a time, the last ones overlapping those before: a check should cost
-/// little beside the read that it checks.
+/// One term of a digest, of a text. Eight bytes at a time, the last ones overlapping: a check
+/// should be much cheaper than the read that it checks.
 #[inline]
 pub fn text(place: u64, value: &str) -> Digest {
     bytes(place, value.as_bytes())
@@ -165,7 +166,8 @@ impl Reading {
         self.properties().digest()
     }
 
-    /// Bytes of the two keys and of the properties as JSON: the raw size that amplifications refer to.
+    /// Bytes of the two keys and of the properties as JSON: the raw size, to which amplifications
+    /// refer.
     pub fn raw_bytes(&self) -> u64 {
         let json = serde_json::to_string(&self.properties()).expect("writing to memory");
         (self.key.partition.len() + self.key.row.len() + json.len()) as u64
@@ -219,14 +221,14 @@ impl Data {
         Self { seed, kind: Kind::Payload }
     }
 
-    /// `rows`, which are put into the order of their keys.
+    /// `rows`, sorted by their keys.
     pub fn real(seed: u64, mut rows: Vec<Reading>) -> Self {
         rows.sort_by(|a, b| (&a.key.partition, &a.key.row).cmp(&(&b.key.partition, &b.key.row)));
         rows.dedup_by(|a, b| a.key.partition == b.key.partition && a.key.row == b.key.row);
         Self { seed, kind: Kind::Real(Arc::new(rows)) }
     }
 
-    /// How many entities there are, where the data are real.
+    /// The number of entities, if the data are real.
     pub fn rows(&self) -> Option<u64> {
         match &self.kind {
             Kind::Real(rows) => Some(rows.len() as u64),
@@ -234,12 +236,13 @@ impl Data {
         }
     }
 
-    /// The reading of this number, as it is first written.
+    /// The first version of the reading of this number.
     pub fn reading(&self, number: u64) -> Reading {
         self.revised(number, 0)
     }
 
-    /// The reading of this number after it was replaced `revision` times. Real rows only change their temperature.
+    /// The reading of this number after `revision` replacements. Real rows change only their
+    /// temperature.
     pub fn revised(&self, number: u64, revision: u32) -> Reading {
         match &self.kind {
             Kind::Real(rows) => {
@@ -266,12 +269,12 @@ impl Data {
         }
     }
 
-    /// A key that no entity has, between two that some have.
+    /// A key without an entity, between two existing keys.
     pub fn missing_key(&self, number: u64) -> Key {
         let mut key = self.key(number);
         match &self.kind {
             Kind::Real(_) => key.row.push('x'),
-            // A digit that no whole second has, so that the length is that of the others.
+            // A digit that no whole second has, so that the length is equal.
             Kind::Telemetry | Kind::Payload => {
                 key.row.pop();
                 key.row.push('7');
@@ -280,7 +283,7 @@ impl Data {
         key
     }
 
-    /// The entry of this number in a queue: a partition of its own, rows ascending without end.
+    /// Entry `number` of a queue: its own partition, rows ascending without end.
     pub fn queued(&self, queue: u32, number: u64) -> Reading {
         self.made(key_of(QUEUE_DEVICE + queue, ticks(number)), number ^ (1 << 60), 0)
     }
@@ -290,13 +293,13 @@ impl Data {
         QUEUE_DEVICE + queue
     }
 
-    /// The temperature that a revision gives: uniform in hundredths of a degree.
+    /// The temperature of a revision: uniform in hundredths of a degree.
     pub fn temperature(&self, number: u64, revision: u32) -> f64 {
         let mut rng = self.rng(number, revision);
         hundredths(rng.below(TEMPERATURES), -4_000)
     }
 
-    /// The bound below which this share of temperatures lies, in thousandths.
+    /// The bound below which this share of temperatures is, in thousandths.
     pub fn temperature_below(&self, thousandths: u64) -> f64 {
         if let Kind::Real(rows) = &self.kind {
             let mut all: Vec<f64> = rows.iter().map(|row| row.temperature).collect();
@@ -363,7 +366,7 @@ fn key_of(device: u32, tick: i64) -> Key {
     Key { device, partition: partition_of(device), row }
 }
 
-/// Two decimals: short as text, and exact after reading it back.
+/// Two decimals: short as text, and exact after parsing.
 fn hundredths(count: u64, from: i64) -> f64 {
     (from + count as i64) as f64 / 100.0
 }
@@ -373,7 +376,7 @@ pub fn sheet_key(kind: u32, number: u64) -> Key {
     key_of(SHEET_DEVICE + 100_000 * kind + (number / 100) as u32, ticks(number % 100))
 }
 
-/// Six random bits a character: text, and hardly to be compressed.
+/// Six random bits a character: hardly compressible text.
 pub fn letters(rng: &mut Rng, count: usize) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::with_capacity(count);

@@ -1,9 +1,9 @@
-//! What was measured, as JSON lines in a file that only grows: a later run skips what is there.
+//! Results as JSON lines in an append-only file: a later run skips existing figures.
 //!
 //! Invariants
 //! * a line is one figure of one engine, or the limits of the machine in one run;
-//! * a row that failed is written down, and tried again;
-//! * of two lines with the same key the later one counts.
+//! * a failed row is recorded and retried;
+//! * of two lines with the same key the later one is valid.
 //!
 //! Not here: medians (`report/`).
 
@@ -20,7 +20,7 @@ use crate::measure::Latency;
 use crate::process::Memory;
 use crate::store::Encoding;
 
-/// Which figure of which run.
+/// The key of a figure.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
 pub struct Key {
     /// `quick` or `full`: figures of different forms are never mixed.
@@ -32,7 +32,7 @@ pub struct Key {
     pub repetition: u32,
 }
 
-/// One figure, and what it took.
+/// One figure with its costs.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Figures {
     /// In the unit of the row.
@@ -41,15 +41,15 @@ pub struct Figures {
     pub entities: u64,
     pub seconds: f64,
     pub latency: Option<Latency>,
-    /// Of the process, while the clock ran.
+    /// Of the process, in the measured time.
     pub cpu_seconds: f64,
-    /// From the row's beginning until all was synced and background work was at rest.
+    /// From the row's beginning until all was synced and background work had ended.
     pub written_bytes: u64,
     pub memory: Memory,
     pub disk_bytes: Option<u64>,
     /// Raw bytes of one entity: keys and JSON.
     pub raw_bytes_each: f64,
-    /// What a reader of the row must know.
+    /// A note for readers of the row.
     pub note: Option<String>,
 }
 
@@ -61,7 +61,7 @@ pub enum Line {
         key: Key,
         figures: Figures,
     },
-    /// The engine cannot do it at all.
+    /// The engine does not support the row.
     Unsupported {
         key: Key,
     },
@@ -75,18 +75,18 @@ pub enum Line {
     },
 }
 
-/// All that counts of a file of lines.
+/// The valid lines of a file.
 #[derive(Default)]
 pub struct Results {
     pub figures: BTreeMap<Key, Figures>,
     pub unsupported: Vec<Key>,
     pub failed: BTreeMap<Key, String>,
-    /// Of each form, the last measured.
+    /// The last measured of each form.
     pub limits: BTreeMap<String, Limits>,
 }
 
 impl Results {
-    /// Reads what is there; a line that was cut off by the end of a run is no line.
+    /// Reads the file; a truncated last line is ignored.
     pub fn read(path: &Path) -> io::Result<Self> {
         match fs::read_to_string(path) {
             Ok(text) => Ok(Self::parse(&text)),
@@ -125,13 +125,13 @@ impl Results {
     }
 }
 
-/// The end of the file of lines.
+/// Appends lines to the file.
 pub struct Appender(File);
 
 impl Appender {
     pub fn open(path: &Path) -> io::Result<Self> {
         let mut file = OpenOptions::new().create(true).append(true).open(path)?;
-        // A run that was killed may have left half a line.
+        // A killed run may have left half a line.
         let text = fs::read(path)?;
         if text.last().is_some_and(|byte| *byte != b'\n') {
             file.write_all(b"\n")?;
@@ -170,7 +170,7 @@ mod tests {
         let json = |line: &Line| serde_json::to_string(line).expect("plain data");
         let failed = Line::Failed { key: key(2), why: "killed".into() };
         let lines = [json(&line(0, 1.0)), json(&failed), json(&line(0, 2.0)), json(&line(1, 3.0))];
-        // The last line was cut off.
+        // The last line is truncated.
         let text = lines.join("\n");
         let results = Results::parse(&text[..text.len() - 5]);
         assert_eq!(results.figures[&key(0)].value, 2.0);

@@ -1,14 +1,14 @@
-//! The rows of the table: what each is called, in which unit, and which physical limit it has.
+//! The rows of the table: title, unit and physical limit of each.
 //!
 //! Invariants
-//! * names are unique: results are found by them;
+//! * names are unique: results refer to them;
 //! * every row belongs to the session that measures it, in one child process.
 //!
-//! Not here: how they are measured (`workloads/`), how they are shown (`report/`).
+//! Not here: measuring rows (`workloads/`), showing them (`report/`).
 
 use serde::{Deserialize, Serialize};
 
-/// What one child process does: a database of its own and the rows that it can measure on it.
+/// The work of one child process: its own database and the rows measured on it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Session {
@@ -18,14 +18,14 @@ pub enum Session {
     Commit,
     /// One database, loaded in random order: reads, then updates, mixes, a drop, and opening it again.
     Serve,
-    /// Loads what `Cold` reads, outside of its memory limit.
+    /// Loads the database of `Cold`, outside of its memory limit.
     ColdLoad,
     Cold,
     Amplification,
     Compressed,
     Growth,
     Flights,
-    /// Merges into entities of many properties, and large ones.
+    /// Merges into entities of many properties, and into large ones.
     Sheets,
 }
 
@@ -36,34 +36,34 @@ pub enum Unit {
     Milliseconds,
     Microseconds,
     BytesPerEntity,
-    /// Bytes for a byte.
+    /// Bytes per byte.
     Times,
 }
 
-/// What the machine allows at best: the row's share of it is printed beside it.
+/// The physical limit; the table shows the row's share of it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// Raw bytes of the entities through sequential writes.
     Write,
-    /// One sync for each commit, or for so many in flight.
+    /// One sync for each commit, or for this many commits in flight.
     Sync(u64),
     /// One dependent access to memory for each operation.
     Access(u64),
     /// Raw bytes of the entities through memory, once.
     Memory,
-    /// As `Access`, over as many bytes as the row's entities take raw; where that was not measured, over 4 GiB.
+    /// As `Access`, over the raw bytes of the row's entities; if that was not measured, over 4 GiB.
     SizedAccess,
     /// The time of one dependent access to memory.
     AccessTime,
-    /// Raw bytes of so many entities through memory for each operation.
+    /// Raw bytes of this many entities through memory for each operation.
     MemoryRange(u64),
-    /// One sync for all that the row does.
+    /// One sync for the whole row.
     OneSync,
-    /// So many small files opened, read and closed.
+    /// This many small files opened, read and closed.
     Files(u64),
     /// One random page of the disk for each operation.
     RandomRead(u64),
-    /// One random page of the disk for so many entities.
+    /// One random page of the disk for this many entities.
     RandomRange(u64),
     /// Raw bytes of the entities through sequential reads of the disk.
     Read,
@@ -90,7 +90,7 @@ pub struct Row {
     pub bound: Bound,
     /// Measured for each encoding of a peer; otherwise only for the faster one.
     pub all_encodings: bool,
-    /// Peers have no such interface: compared with their best at the row named here.
+    /// Peers have no such interface: compared with the best peer of this row.
     pub peer_row: Option<&'static str>,
 }
 

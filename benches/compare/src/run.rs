@@ -1,10 +1,10 @@
-//! The run: one child process after the other, their lines collected in a file.
+//! The run: child processes in sequence, whose lines are collected in a file.
 //!
 //! Invariants
-//! * a child that fails, or takes too long, costs its own rows only, and they say so;
-//! * nothing is kept of a database once its child has ended.
+//! * a child that fails or times out loses its own rows only, and they report it;
+//! * a database is removed once its child has ended.
 //!
-//! Not here: what children do (`workloads/`), in which order (`plan.rs`).
+//! Not here: the work of children (`workloads/`), their order (`plan.rs`).
 
 use std::fs;
 use std::io::{self, BufRead, BufReader};
@@ -21,7 +21,7 @@ use crate::process::{drop_cached, in_memory};
 use crate::results::{Appender, Line, Results};
 use crate::workloads::Spec;
 
-/// Measures what is missing in the file of lines in `dir`, and returns all of it.
+/// Measures the missing figures of the file in `dir`, and returns all of them.
 pub fn run(form: &Form, selection: &Selection, dir: &Path) -> io::Result<Results> {
     fs::create_dir_all(dir)?;
     if let Some(name) = in_memory(dir) {
@@ -77,7 +77,7 @@ pub fn run(form: &Form, selection: &Selection, dir: &Path) -> io::Result<Results
     Ok(results)
 }
 
-/// The limits with what was not measured yet, and who measures now; nothing if all was there.
+/// The limits including newly measured ones, and this build; `None` if nothing was missing.
 fn missing_limits(
     form: &Form,
     selection: &Selection,
@@ -101,7 +101,7 @@ fn missing_limits(
     Ok((is_new || is_larger || is_another).then_some(limits))
 }
 
-/// Runs the children of a step. The inner error is theirs, the outer one ours.
+/// Runs the children of a step. The inner error is the child's, the outer one is of this process.
 fn carry_out(
     step: &Step,
     time: Duration,
@@ -154,7 +154,7 @@ fn child(
     Ok(if status.success() { Ok(()) } else { Err(format!("the child ended with {status}")) })
 }
 
-/// The lines of the child's output, as they come; the end of the channel is the end of the child.
+/// The lines of the child's output as they arrive; the channel ends with the child.
 fn lines_of(child: &mut Child) -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     let output = child.stdout.take().expect("it is piped");

@@ -1,9 +1,10 @@
-//! Entities that are not readings: of as many properties as one may have, and nearly as large as one may be.
+//! Entities other than readings: with the maximal number of properties, and of nearly the maximal
+//! size.
 //!
-//! Owns: [`Sheet`], how it is generated, and its bytes in a key-value store, both ways.
+//! Owns: [`Sheet`], its generation, and its bytes in a key-value store, both ways.
 //! Invariants
 //! * the same seed, kind and number give the same sheet, on every machine;
-//! * items stand in the order of their names; the counter is the one that merges set.
+//! * items are in the order of their names; merges set the counter.
 //!
 //! Not here: rows of rowstone and columns of SQLite (`engines/`).
 
@@ -17,13 +18,13 @@ use serde::{Deserialize, Serialize};
 
 use crate::reading::{Digest, Key, bytes, letters, number, sheet_key, text};
 
-/// As many as an entity may have.
+/// The maximal number of properties of an entity.
 const WIDE_PROPERTIES: usize = 252;
-/// As large as a property may be; of more than fifteen the entity would be larger than it may.
+/// The maximal size of a property; more than fifteen would exceed the maximal size of an entity.
 const BLOCK_BYTES: usize = 64 << 10;
 const BLOCKS: usize = 15;
 
-/// Which properties a sheet has.
+/// The kind of a sheet's properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
     /// 252 small ones: whole numbers, reals and texts.
@@ -58,10 +59,10 @@ pub enum Item<'a> {
     Bytes(#[serde(serialize_with = "as_bytes")] &'a [u8]),
 }
 
-/// The items as a JSON object. Binaries hold letters, so that they are texts there, without base64.
+/// The items as a JSON object. Binaries hold letters, so that they are texts without base64.
 pub struct Json<'a>(pub Kind, pub Vec<Item<'a>>);
 
-/// An item in JSON, which does not tell binaries from texts.
+/// An item in JSON, which does not distinguish binaries from texts.
 struct Plain<'a>(Item<'a>);
 
 static NAMES: LazyLock<[Vec<String>; 2]> = LazyLock::new(|| {
@@ -79,7 +80,7 @@ impl Kind {
         }
     }
 
-    /// The place of the property that merges set, a whole number.
+    /// The position of the property that merges set, an integer.
     pub fn counter(self) -> usize {
         match self {
             Kind::Wide => 100,
@@ -134,7 +135,7 @@ impl OwnedItem {
     }
 }
 
-/// A sum over all items, equal for equal ones; a text counts as its bytes.
+/// A sum over all items, equal for equal items; a text counts as its bytes.
 pub fn digest<'a>(items: impl Iterator<Item = Item<'a>>) -> Digest {
     let term = |(place, item): (u64, Item<'_>)| match item {
         Item::Whole(value) => number(place, value as u64),

@@ -1,24 +1,25 @@
-//! How far ahead rowstone means to be: for some rows more than just ahead of the best peer.
+//! Targets: for some rows, a ratio to the best peer above 1.
 //!
-//! Not here: what was reached (`report/`).
+//! Not here: the ratios reached (`report/`).
 
 use crate::engines::Engine;
 use crate::store::Encoding;
 
-/// Which peers a target is about: the best of them decides.
+/// The peers of a target: the best of them counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Among {
     All,
-    /// Those with log-structured merge trees.
+    /// Peers with log-structured merge trees.
     Lsm,
-    /// Those that let one commit after the other sync, behind a lock; fjall's adapter shares syncs outside of it.
+    /// Peers whose commits sync one after the other behind a lock; fjall's adapter shares syncs
+    /// outside of it.
     Serial,
     RocksDb,
     Json,
     Binary,
 }
 
-/// So many times better, or more.
+/// At least this many times better.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Target {
     pub row: &'static str,

@@ -1,4 +1,4 @@
-//! Every workload, so small that it takes a moment: checks the harness and rowstone's adapter, measures nothing.
+//! Every workload with few entities: checks the harness and rowstone's adapter, measures nothing.
 
 use std::path::Path;
 
@@ -28,7 +28,7 @@ fn every_row(engine: Engine, encoding: Encoding) {
         if spec.encoding != encoding {
             continue;
         }
-        // It starts this program once more, and a test has another `main`.
+        // It starts this program again, and a test has another `main`.
         spec.rows.retain(|row| row != "open-killed");
         drop(std::fs::remove_dir_all(&dir));
         if spec.session == Session::Cold {

@@ -1,4 +1,4 @@
-//! Clients that run at the same time in a closed loop, and what they did.
+//! Concurrent clients in a closed loop, and their figures.
 
 use std::time::{Duration, Instant};
 
@@ -10,7 +10,7 @@ use crate::Outcome;
 #[derive(Clone, Debug)]
 pub(crate) struct Latencies(Histogram<u64>);
 
-/// What the calls of one or more clients amount to.
+/// The figures of one or more clients.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Tally {
     /// Entities inserted or found.

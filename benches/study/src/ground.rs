@@ -1,4 +1,4 @@
-//! The ground of all figures: the study's entities and keys, and the database they are in.
+//! The setting of all figures: the study's entities and keys, and their database.
 //!
 //! An entity has 1,024 bytes by the service's rule, in one property `Payload`. PartitionKeys are random GUIDs: one for each
 //! client, or one for all. A RowKey is `JobID_VMID_WorkerId_Index`. Calls are synchronous, and every entity that a GET
@@ -29,7 +29,7 @@ pub(crate) struct Scope {
     pub(crate) time: Duration,
     /// Most entities that a point inserts.
     pub(crate) inserts_max: u64,
-    /// Entities of each client that are there for GETs.
+    /// Entities of each client for GETs.
     pub(crate) rows: u64,
     pub(crate) seed: u64,
 }

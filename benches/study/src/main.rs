@@ -31,7 +31,8 @@ use self::ground::{Ground, Scope};
 /// The result of anything that ends the run on failure.
 type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
-/// Measure the figures of the performance case study of 2010, and draw them beside that study's numbers.
+/// Measure the figures of the performance case study of 2010, and draw them with that study's
+/// numbers
 #[derive(Parser, Debug)]
 #[command(after_long_help = HELP)]
 struct Study {

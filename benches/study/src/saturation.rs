@@ -1,4 +1,5 @@
-//! Figure 15 on a virtual clock: clients that press one partition beyond its target, and pause after each exception.
+//! Figure 15 on a virtual clock: clients that load one partition beyond its target, and pause after
+//! each exception.
 //!
 //! A request takes as long as the study's did, since here it would take microseconds. The database's own throttle accepts
 //! or refuses it. 1. The client whose turn is next sends a group. 2. It sends its next group after the latency if it was

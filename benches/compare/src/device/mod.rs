@@ -177,7 +177,7 @@ pub fn child_main(task: &str) -> io::Result<()> {
     let figures = [Window::Minute, Window::Second].map(|window| day.measure(window));
     let kept = day.task.days_kept * DAY * SENSORS;
     let rows = day.store.count();
-    assert!((kept..=kept + LATE * SENSORS).contains(&rows), "{rows} rows, {kept} are to be kept");
+    assert!((kept..=kept + LATE * SENSORS).contains(&rows), "{rows} rows, expected {kept}");
     day.store.close();
     println!("{}", serde_json::to_string(&figures)?);
     Ok(())

@@ -125,7 +125,7 @@ impl Store for Rowstone {
     }
 
     fn close(self: Box<Self>) {
-        self.db.close().expect("nothing keeps it from closing");
+        self.db.close().expect("no other handle is open");
     }
 }
 
@@ -150,7 +150,7 @@ mod sqlite {
     impl Sqlite {
         pub fn open(dir: &Path) -> Self {
             let connection = Connection::open(dir.join("readings.sqlite")).expect("SQLite opens");
-            connection.execute_batch(CREATE).expect("SQLite makes a table");
+            connection.execute_batch(CREATE).expect("SQLite creates a table");
             Self(connection)
         }
 

@@ -74,7 +74,7 @@ pub fn open(setup: &Setup<'_>) -> Box<dyn Store> {
     let is_new = file.metadata().expect("of a file").len() == 0;
     let lazy = Arc::new(AtomicBool::new(false));
     let backend = Lazy {
-        file: FileBackend::new(file.try_clone().expect("a file")).expect("nobody else has it"),
+        file: FileBackend::new(file.try_clone().expect("a file")).expect("no other handle is open"),
         lazy: Arc::clone(&lazy),
     };
     let mut builder = Builder::new();
@@ -82,7 +82,7 @@ pub fn open(setup: &Setup<'_>) -> Box<dyn Store> {
     let db = builder.create_with_backend(backend).expect("redb opens");
     if is_new {
         let writing = db.begin_write().expect("redb writes");
-        writing.open_table(READINGS).expect("redb makes a table");
+        writing.open_table(READINGS).expect("redb creates a table");
         writing.commit().expect("redb commits");
     }
     Box::new(Redb { db: RwLock::new(db), lazy, file, codec: Codec::new(setup.encoding) })
@@ -168,7 +168,7 @@ impl Redb {
             self.lazy.store(durability == Durability::Os, Ordering::Relaxed);
             writing.commit().expect("redb commits");
         } else {
-            writing.abort().expect("redb gives up");
+            writing.abort().expect("redb aborts");
         }
         done
     }

@@ -213,7 +213,7 @@ impl Rocks {
 
     /// A numeric property of RocksDB.
     fn number(&self, name: &str) -> u64 {
-        let number = self.db.property_int_value(name).expect("RocksDB tells of itself");
+        let number = self.db.property_int_value(name).expect("RocksDB has this property");
         number.unwrap_or(0)
     }
 }

@@ -287,7 +287,7 @@ impl Store for Rowstone {
     }
 
     fn close(self: Box<Self>) {
-        self.db.close().expect("nothing keeps it from closing");
+        self.db.close().expect("no other handle is open");
     }
 }
 
@@ -315,7 +315,7 @@ fn entity(reading: &Reading) -> Entity {
 }
 
 fn properties(reading: &Reading) -> [(&str, ValueRef<'_>); 10] {
-    let at = DateTime::from_ticks(reading.at as u64).expect("a time of our days");
+    let at = DateTime::from_ticks(reading.at as u64).expect("a valid time");
     [
         (NAMES[0], ValueRef::DateTime(at)),
         (NAMES[1], ValueRef::Int32(reading.battery)),

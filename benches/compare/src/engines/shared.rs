@@ -32,7 +32,7 @@ pub struct Versions(AtomicU64);
 impl Versions {
     /// Starts with the time in nanoseconds, above all versions of earlier processes.
     pub fn new() -> Self {
-        let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock behind 1970");
+        let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
         Self(AtomicU64::new(since.as_nanos() as u64))
     }
 

@@ -179,7 +179,7 @@ pub fn open(setup: &Setup<'_>) -> Box<dyn Store> {
     let cache_kib = setup.cache_bytes / 3 / 1024;
     let log_pages = (setup.write_buffer_bytes / PAGE_BYTES).max(1);
     let connection = connect(&path, cache_kib, log_pages);
-    connection.execute_batch(sql.create).expect("SQLite makes a table");
+    connection.execute_batch(sql.create).expect("SQLite creates a table");
     Box::new(Sqlite {
         readers: Mutex::new(Vec::new()),
         writer: Mutex::new(Writer { connection, durability: Durability::Sync }),
@@ -204,7 +204,7 @@ fn connect(path: &PathBuf, cache_kib: u64, log_pages: u64) -> Connection {
          PRAGMA mmap_size = {map_bytes}; PRAGMA cache_size = -{cache_kib}; \
          PRAGMA wal_autocheckpoint = {log_pages}; PRAGMA temp_store = MEMORY;"
     );
-    connection.execute_batch(&settings).expect("SQLite takes its settings");
+    connection.execute_batch(&settings).expect("SQLite accepts its settings");
     connection
 }
 
@@ -226,7 +226,7 @@ impl Sqlite {
                 Durability::Os => "NORMAL",
             };
             let set = writer.connection.pragma_update(None, "synchronous", synchronous);
-            set.expect("SQLite takes a setting");
+            set.expect("SQLite accepts a setting");
             writer.durability = durability;
         }
         writer
@@ -502,7 +502,7 @@ impl Store for Sqlite {
         }
         let sql = sheet_sql(sheet.kind);
         let made = self.writer(durability).connection.execute_batch(&sql.create);
-        made.expect("SQLite makes a table");
+        made.expect("SQLite creates a table");
         let head: [&dyn ToSql; 3] = [&key.partition, &key.row, &(version as i64)];
         let items = sheet.items.iter().map(|item| match item {
             OwnedItem::Whole(value) => value as &dyn ToSql,

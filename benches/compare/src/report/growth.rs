@@ -1,42 +1,43 @@
-//! Rows about growth: how much longer an operation takes than at the smallest size, and how much of that the caches of
-//! the processor explain.
+//! Growth rows: the slowdown compared with the smallest size, and the part of it that processor
+//! caches explain.
 //!
 //! Invariants
-//! * a row is compared with its own smallest size that was measured; only its largest one meets or misses the target;
-//! * what caches explain is measured: accesses to memory that depend on each other, over as many bytes as each size has.
+//! * a row is compared with its own smallest measured size; only the largest size has a target;
+//! * the effect of caches is measured: dependent memory accesses over as many bytes as each size
+//!   has.
 //!
-//! Not here: how accesses are measured (`limits.rs`).
+//! Not here: measuring the accesses (`limits.rs`).
 
 use super::summary::{Entry, count};
 use crate::limits::Limits;
 use crate::rows::Session;
 
-/// So many times as long may an operation take at the largest size, beyond what caches explain.
+/// Target: the largest slowdown at the largest size, beyond the effect of caches.
 const TIMES_MAX: f64 = 1.5;
 
-/// A size beside the smallest one.
+/// A size compared with the smallest one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Growth {
     /// Entities of the smallest.
     pub smallest: u64,
-    /// As long as there does an operation take.
+    /// The factor by which an operation takes longer than at the smallest size.
     pub slowdown: f64,
     pub caches: Caches,
-    /// The target is about this one.
+    /// The target applies to this size.
     pub is_largest: bool,
 }
 
-/// What they have to do with it.
+/// The effect of processor caches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Caches {
-    /// A load goes through memory from one end to the other.
+    /// None: a load accesses memory sequentially.
     NoMatter,
-    /// Dependent accesses over the bytes of the size take so many times as long.
+    /// The factor by which dependent accesses over the bytes of the size take longer.
     Explain(f64),
     NotMeasured,
 }
 
-/// Says of rows about growth how they compare with their smallest size.
+/// Sets the growth of rows compared with their smallest size.
 pub fn compare_sizes(entries: &mut [Entry], limits: Option<&Limits>) {
     let is_growth = |entry: &&mut Entry| entry.row.session == Session::Growth;
     let mut rows: Vec<Vec<&mut Entry>> = Vec::new();
@@ -77,7 +78,7 @@ fn is_load(entry: &Entry) -> bool {
 }
 
 impl Growth {
-    /// What the target is about, if enough is known.
+    /// The value that the target limits, if it is known.
     fn beyond_caches(&self) -> Option<f64> {
         match self.caches {
             Caches::NoMatter => Some(self.slowdown),
@@ -86,7 +87,7 @@ impl Growth {
         }
     }
 
-    /// Whether the target is met, where it is about this size and enough is known.
+    /// Whether the target is met, if it applies to this size and the value is known.
     pub fn is_met(&self) -> Option<bool> {
         self.beyond_caches().filter(|_| self.is_largest).map(|times| times <= TIMES_MAX)
     }

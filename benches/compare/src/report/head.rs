@@ -1,7 +1,6 @@
-//! What a reader of a form needs before its first row: the machine, its limits, the programs, and how much memory the
-//! engines had.
+//! The head of a form: the machine, its limits, the builds, and the memory of the engines.
 //!
-//! Not here: how much that is (`plan.rs`).
+//! Not here: computing that memory (`plan.rs`).
 
 use std::collections::BTreeSet;
 
@@ -45,7 +44,7 @@ fn memory(entries: &[Entry]) -> Vec<Vec<String>> {
     let mut seen = BTreeSet::new();
     let sessions = entries.iter().map(|entry| (entry.row.session, entry.entities));
     let sessions = sessions.filter(|session| seen.insert(*session));
-    // Who reads under a limit reads what another process loaded.
+    // A session under a limit reads a database that another process loaded.
     let with_loads = sessions.flat_map(|(session, entities)| {
         let load = (session == Session::Cold).then_some((Session::ColdLoad, entities));
         load.into_iter().chain([(session, entities)])

@@ -62,7 +62,7 @@ measured time. Once a call returns, <i>sync</i> survives a power cut and <i>os</
 repetitions; the line across a bar is their spread. The ratio is to the best peer with its best encoding, and above 1 where \
 rowstone is ahead.</p>";
 
-/// Text that is safe in a page.
+/// Text escaped for HTML.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

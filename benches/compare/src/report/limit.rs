@@ -1,12 +1,12 @@
 //! The physical limit of a row, in the row's unit, and rowstone's share of it.
 //!
-//! Not here: how limits are measured (`limits.rs`), which row has which (`rows.rs`).
+//! Not here: measuring limits (`limits.rs`), the limit of each row (`rows.rs`).
 
 use super::summary::Cell;
 use crate::limits::Limits;
 use crate::rows::{Bound, Row, Unit};
 
-/// What a row cannot be better than, as long as what it names is really done for each operation.
+/// The bound of a row, if each operation really does the work that it names.
 pub struct Limit {
     pub what: String,
     /// In the unit of the row.
@@ -15,7 +15,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Of a row over so many entities.
+    /// The limit of a row over `size` entities.
     pub fn of(row: &Row, size: u64, limits: &Limits, ours: &Cell) -> Option<Self> {
         let entities = |bytes: f64| bytes / ours.raw_bytes_each;
         let (what, value) = match row.bound {

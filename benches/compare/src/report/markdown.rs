@@ -22,7 +22,7 @@ parentheses. The ratio compares rowstone with the best peer of the row: above 1,
 ratios below 1 are bold. Where a peer was measured with several encodings, the row has its best one;
 a table after all groups has each of them.";
 
-/// All forms, a table for each group of rows; blocks of text have one empty line between them.
+/// All forms, a table for each group of rows; an empty line separates blocks of text.
 pub fn document(tables: &[(&str, Vec<Entry>)], results: &Results) -> String {
     let mut blocks = vec![TITLE.to_owned(), INTRODUCTION.to_owned()];
     for (form, entries) in tables {
@@ -52,7 +52,7 @@ pub fn table(head: &[String], rows: impl IntoIterator<Item = Vec<String>>) -> St
     lines.join("\n")
 }
 
-/// Some columns in front, one for each of `names`, some behind.
+/// The columns `before`, one for each of `names`, and the columns `after`.
 fn columns(before: &[&str], names: impl Iterator<Item = String>, after: &[&str]) -> Vec<String> {
     let own = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
     own(before).into_iter().chain(names).chain(own(after)).collect()
@@ -125,14 +125,14 @@ fn cost(entry: &Entry, cell: &Cell) -> Vec<String> {
     front.into_iter().chain(latencies).chain(behind).collect()
 }
 
-/// Rows that were measured with every encoding, and what each came to.
+/// The rows measured with every encoding, with the figure of each.
 fn encodings(blocks: &mut Vec<String>, which: &str, entries: &[Entry]) {
     let entries: Vec<&Entry> = entries.iter().filter(|entry| entry.row.all_encodings).collect();
     let mut sides: Vec<Side> =
         entries.iter().flat_map(|entry| &entry.cells).map(|cell| cell.side).collect();
     sides.sort_unstable();
     sides.dedup();
-    // One encoding of rowstone alone is in the tables before.
+    // rowstone's one encoding is already in the tables before.
     if sides.len() < 2 {
         return;
     }
@@ -152,7 +152,7 @@ fn encodings(blocks: &mut Vec<String>, which: &str, entries: &[Entry]) {
     blocks.push(table(&head, entries.iter().map(row)));
 }
 
-/// The settings of the engines that any figure is of, as far as this program knows them.
+/// The settings of all engines with figures, as far as this build includes them.
 fn setups(blocks: &mut Vec<String>, tables: &[(&str, Vec<Entry>)]) {
     let measured: Vec<Engine> = tables.iter().flat_map(|(_, entries)| engines(entries)).collect();
     let is_known = |engine: &Engine| engine.is_built() && measured.contains(engine);

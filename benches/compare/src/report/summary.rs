@@ -1,9 +1,11 @@
-//! What the lines come to: for each row medians and spreads, the best peer, the ratio, the physical limit.
+//! Summaries of the lines: for each row medians and spreads, the best peer, the ratio, the physical
+//! limit.
 //!
 //! Invariants
-//! * it depends on the lines alone, so that a report can be made anywhere, at any time;
-//! * a ratio above 1 means that rowstone is ahead, whichever way the row's unit points;
-//! * a row that failed is there, and says so.
+//! * it depends only on the lines, so that a report can be written anywhere, at any time;
+//! * a ratio above 1 means that rowstone is ahead, for units where more is better and where less
+//!   is;
+//! * a failed row is reported as failed.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -28,7 +30,7 @@ pub struct Side {
 #[derive(Clone, Debug)]
 pub struct Cell {
     pub side: Side,
-    /// Medians over the repetitions, each by itself.
+    /// Medians over the repetitions, each field separately.
     pub value: f64,
     pub low: f64,
     pub high: f64,
@@ -37,7 +39,7 @@ pub struct Cell {
     pub cpu_micros_each: f64,
     pub peak_bytes: f64,
     pub anonymous_bytes: f64,
-    /// Bytes sent to storage for a raw byte.
+    /// Bytes sent to storage per raw byte.
     pub written_times: f64,
     pub disk_bytes: Option<f64>,
     pub raw_bytes_each: f64,
@@ -52,12 +54,12 @@ pub struct Entry {
     pub cells: Vec<Cell>,
     pub ours: Option<Cell>,
     pub best: Option<Cell>,
-    /// How many times better than the best peer rowstone is.
+    /// How many times better rowstone is than the best peer.
     pub ratio: Option<f64>,
     pub limit: Option<Limit>,
-    /// Targets of the row, and what was reached.
+    /// The targets of the row with the values reached.
     pub targets: Vec<(&'static Target, f64)>,
-    /// How it compares with the row's smallest size, for rows about growth.
+    /// The comparison with the row's smallest size, for growth rows.
     pub growth: Option<Growth>,
     pub failed: Vec<(Side, String)>,
 }
@@ -100,7 +102,8 @@ fn side(key: &Key) -> Side {
     Side { engine: key.engine, encoding: key.encoding }
 }
 
-/// The middle one; of an even number, the mean of the two in the middle. Requires that there is one.
+/// The middle value; of an even number of values, the mean of the two in the middle. Requires at
+/// least one.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -175,7 +178,7 @@ impl Entry {
         self.ratio.is_some_and(|ratio| ratio < 1.0)
     }
 
-    /// The size is part of the title where it says what the row is about.
+    /// Includes the size in growth rows.
     pub fn title(&self) -> String {
         if self.row.session == rows::Session::Growth {
             format!("{}, {} entities", self.row.title, count(self.entities as f64))
@@ -184,7 +187,7 @@ impl Entry {
         }
     }
 
-    /// What is to be said of the row beside its figures.
+    /// The remarks below the figures of the row.
     pub fn remarks(&self) -> Vec<String> {
         let targets = self.targets.iter().map(|(target, reached)| {
             let met = if *reached >= target.times { "met" } else { "MISSED" };
@@ -199,7 +202,7 @@ impl Entry {
         targets.chain(growth).chain(failed).chain(notes).collect()
     }
 
-    /// The best of an engine's encodings.
+    /// The best encoding of an engine.
     pub fn of_engine(&self, engine: Engine) -> Option<&Cell> {
         let cells = self.cells.iter().filter(|cell| cell.side.engine == engine);
         if self.row.unit.higher_is_better() {
@@ -210,7 +213,7 @@ impl Entry {
     }
 }
 
-/// The best of the peers that `among` names.
+/// The best peer of those in `among`.
 fn best_of(unit: Unit, peers: &[Cell], among: Among) -> Option<&Cell> {
     let order = |a: &&Cell, b: &&Cell| {
         let ascending = a.value.total_cmp(&b.value);
@@ -233,7 +236,7 @@ impl Side {
     }
 }
 
-/// A number for people: three significant digits at least, with separators.
+/// A readable number: three significant digits at least, with separators.
 pub fn count(value: f64) -> String {
     let decimals = match value.abs() {
         v if v >= 100.0 => 0,
@@ -260,7 +263,7 @@ pub fn with_unit(value: f64, unit: Unit) -> String {
     format!("{} {}", count(value), unit.text())
 }
 
-/// Nanoseconds for people.
+/// Readable nanoseconds.
 pub fn time(nanos: u64) -> String {
     match nanos {
         0..1_000 => format!("{nanos} ns"),
@@ -270,7 +273,7 @@ pub fn time(nanos: u64) -> String {
     }
 }
 
-/// Bytes for people.
+/// Readable bytes.
 pub fn bytes(bytes: f64) -> String {
     match bytes {
         b if b >= 1e9 => format!("{} GB", count(b / 1e9)),

@@ -40,7 +40,7 @@ pub fn amplification(bench: &mut Bench<'_>) {
     let written_bytes = written_bytes() - before;
     assert_eq!(store.scan(), all, "what was written is not what is there");
     store.close();
-    // What was allocated ahead, and what goes only when it is opened, is no part of it.
+    // Preallocated space, and files removed at the next opening, do not count.
     let store = bench.spec.open(NAME);
     store.settle();
     store.close();

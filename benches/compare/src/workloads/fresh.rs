@@ -1,8 +1,8 @@
-//! Rows that begin with an empty database: loads, durable commits, inserts, a queue.
+//! Rows that start with an empty database: loads, durable commits, inserts, a queue.
 //!
 //! Invariants
-//! * each row has a database of its own, removed afterwards;
-//! * what was written is read back whole, and compared, after the clock stopped.
+//! * each row has its own database, removed afterwards;
+//! * all written data are read back and compared outside the measured time.
 
 use std::cell::RefCell;
 use std::collections::VecDeque;
@@ -19,14 +19,14 @@ use crate::store::Durability::{self, Os, Sync};
 use crate::store::{Found, Store};
 
 const GROUP: u64 = 100;
-/// Numbers that commits choose from: more than any engine commits in its time.
+/// Numbers from which commits choose: more than any engine commits within the time.
 const COMMIT_SPACE: u64 = 1 << 24;
-/// Entries that a queue holds.
+/// Entries of a queue.
 const QUEUE_DEPTH: u64 = 1_000;
 /// Prepared for commits by tickets.
 const TICKETS_MAX: u64 = 300_000;
 
-/// Runs one row on a database of its own. What it returns beside the time must then be in it.
+/// Runs one row on its own database. The entities that it returns must then be in it.
 fn fresh(
     bench: &mut Bench<'_>,
     row: &str,
@@ -90,7 +90,7 @@ pub fn loads(bench: &mut Bench<'_>) {
     });
 }
 
-/// What is there once all of them are loaded.
+/// The expected contents after all loads.
 fn written(bench: &Bench<'_>, count: u64) -> Found {
     let mut found = Found::default();
     for number in 0..count {
@@ -143,7 +143,8 @@ fn groups(
     })
 }
 
-/// Writes up to `count` items in the load's time; each act says how many entities that was.
+/// Writes up to `count` items within the load's time; each call of `act` returns its number of
+/// entities.
 fn write<T>(
     bench: &Bench<'_>,
     count: u64,
@@ -161,7 +162,7 @@ fn write<T>(
         act: Box::new(|item| Found { entities: act(item), digest: 0 }),
         check: Box::new(|items, _| items.iter().for_each(|item| all.add(sum(item)))),
     };
-    // Whoever syncs each write gets no further in a whole load's time than in a row's.
+    // With a sync for each write, a load has the time of a row, not of a whole load.
     let time = if durability == Sync { bench.spec.time } else { bench.spec.load_time };
     let timing = run(hand, Pace { chunk: 512, ..Pace::USUAL }, Budget { ops: count, time });
     (timing, all)
@@ -222,7 +223,7 @@ fn tickets(bench: &mut Bench<'_>, row: &str, in_flight: usize) {
     let (mut place, time) = (0, bench.spec.time);
     let mut next = || {
         let now = Instant::now();
-        // One is always done, however slow the machine is.
+        // At least one, however slow the machine is.
         let is_time_left = place == 0 || now - start < time;
         let reading = is_time_left.then(|| readings.get(place)).flatten()?;
         place += 1;
@@ -253,7 +254,7 @@ fn tickets(bench: &mut Bench<'_>, row: &str, in_flight: usize) {
     drop(std::fs::remove_dir_all(bench.spec.dir.join(row)));
 }
 
-/// Insert at the end, take the head: as long as it takes, with a queue of constant length.
+/// Insert at the end, take the head: until the time ends, with a queue of constant length.
 pub fn queue(bench: &mut Bench<'_>) {
     fresh(bench, "queue", |bench, store| {
         let data = &bench.data;

@@ -1,4 +1,4 @@
-//! Rows about a database's life: dropping a tenth, opening it after it was closed and after it was killed.
+//! Rows of a database's lifetime: dropping a tenth, opening after a close and after a kill.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -34,7 +34,7 @@ pub fn drop_tenth(bench: &mut Bench<'_>, store: &dyn Store, oracle: &mut Oracle)
     assert_eq!(store.scan(), oracle.all(), "the rest is there");
 }
 
-/// Opens the database after it was closed, and after a process that wrote to it was killed.
+/// Opens the database after a close, and after a kill of a process that wrote to it.
 pub fn open_again(bench: &mut Bench<'_>, name: &str, store: Box<dyn Store>, oracle: &mut Oracle) {
     store.close();
     if bench.wants("open-closed") {
@@ -73,7 +73,7 @@ fn reopen(
     store
 }
 
-/// Starts this program once more, to write `writes` entities behind the others and to be killed.
+/// Starts this program again, which writes `writes` entities after the others and is killed.
 fn kill_while_writing(spec: &Spec, name: &str, first: u64, writes: u64) {
     let program = std::env::current_exe().expect("this program has a path");
     let spec = serde_json::to_string(spec).expect("plain data");
@@ -88,7 +88,7 @@ fn kill_while_writing(spec: &Spec, name: &str, first: u64, writes: u64) {
     assert_eq!(signal, Some(9), "it was to be killed: {status}");
 }
 
-/// Writes entities `first..first + writes` to the database in `name`, and ends as if by `kill -9`.
+/// Writes entities `first..first + writes` to the database in `name`, and ends as by `kill -9`.
 pub fn die(spec: &Spec, name: &str, first: u64, writes: u64) {
     let store = spec.open(name);
     let data = Data::telemetry(spec.seed);

@@ -1,7 +1,7 @@
-//! YCSB A to F, and reads beside a writer.
+//! YCSB A to F, and reads with a concurrent writer.
 //!
-//! YCSB's entities are those of all other rows; an update writes the whole entity. Ranks are zipfian and scattered over
-//! all keys; D reads the latest by the same ranks.
+//! YCSB uses the entities of all other rows; an update writes the whole entity. Ranks are zipfian
+//! and scattered over all keys; D reads the latest by the same ranks.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -19,10 +19,10 @@ use crate::results::Figures;
 use crate::store::Durability::Os;
 use crate::store::{Found, Store};
 
-/// Writes a second beside the reads, if the engine can.
+/// Concurrent writes per second, if the engine can do as many.
 const WRITES_PER_SECOND: u32 = 20_000;
 
-/// Shares in hundredths; what is left is reads.
+/// Shares in hundredths; the rest are reads.
 #[derive(Clone, Copy)]
 struct Mix {
     updates: u64,
@@ -154,7 +154,7 @@ fn act(store: &dyn Store, op: &Op) -> Found {
     }
 }
 
-/// What the operations must have found, one after the other.
+/// The expected results of the operations, in order.
 fn expected(oracle: &mut Oracle, ops: &[Op]) -> Found {
     let mut expected = Found::default();
     for op in ops {
@@ -172,8 +172,9 @@ fn expected(oracle: &mut Oracle, ops: &[Op]) -> Found {
     expected
 }
 
-/// One thread reads, another writes at a steady pace what is there already, so that every answer is known.
-pub fn reads_beside(bench: &mut Bench<'_>, store: &dyn Store, oracle: &Oracle) {
+/// One thread reads; another rewrites existing entities at a steady pace, so that every answer is
+/// known.
+pub fn reads_with_writer(bench: &mut Bench<'_>, store: &dyn Store, oracle: &Oracle) {
     const ROWS: [(&str, bool); 2] =
         [("reads-with-writer", false), ("reads-with-writer-p999", true)];
     for (row, without_queue) in ROWS {
@@ -185,7 +186,7 @@ pub fn reads_beside(bench: &mut Bench<'_>, store: &dyn Store, oracle: &Oracle) {
         let written = process::written_bytes();
         std::thread::scope(|scope| {
             scope.spawn(|| write_steadily(bench.spec.seed, store, oracle, &is_over, &writes));
-            timing = read_beside(bench, store, oracle, without_queue);
+            timing = read_with_writer(bench, store, oracle, without_queue);
             is_over.store(true, Ordering::Relaxed);
         });
         let rate = writes.into_inner() as f64 / timing.seconds.max(1e-9);
@@ -198,7 +199,7 @@ pub fn reads_beside(bench: &mut Bench<'_>, store: &dyn Store, oracle: &Oracle) {
     }
 }
 
-fn read_beside(
+fn read_with_writer(
     bench: &Bench<'_>,
     store: &dyn Store,
     oracle: &Oracle,
@@ -234,7 +235,7 @@ fn write_steadily(
     while !is_over.load(Ordering::Relaxed) {
         let due = start + gap * done;
         if let Some(early) = due.checked_duration_since(Instant::now()) {
-            // A few writes at a time: waking for each costs more than a write.
+            // A few writes at a time: a wake-up for each costs more than a write.
             std::thread::park_timeout(early.max(gap * 10));
             continue;
         }

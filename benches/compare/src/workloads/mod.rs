@@ -1,11 +1,11 @@
-//! The workloads: what one child process does for its session, row by row.
+//! The workloads: the rows of a child process's session.
 //!
-//! Owns: [`Spec`], what a child is told; [`Bench`], which measures rows and hands them on.
+//! Owns: [`Spec`], the parameters of a child; [`Bench`], which measures rows and passes them on.
 //! Invariants
-//! * rows that are not wanted are passed over; what the others change is known to the oracle;
+//! * unselected rows are skipped; the oracle knows the changes of all others;
 //! * every answer is checked: a wrong one ends the child, and the row has no figure.
 //!
-//! Not here: who starts children (`run.rs`).
+//! Not here: starting children (`run.rs`).
 
 mod fill;
 mod fresh;
@@ -31,7 +31,7 @@ use crate::store::{Encoding, Setup, Store};
 pub use life::die;
 pub use sessions::run;
 
-/// What a child process is to do.
+/// The task of a child process.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Spec {
     pub form: String,
@@ -40,26 +40,27 @@ pub struct Spec {
     pub encoding: Encoding,
     pub repetition: u32,
     pub entities: u64,
-    /// The rows that are wanted.
+    /// The selected rows.
     pub rows: Vec<String>,
-    /// A directory for this child alone.
+    /// The directory of this child alone.
     pub dir: PathBuf,
     pub seed: u64,
-    /// For each measured row.
+    /// Time of each measured row.
     pub time: Duration,
-    /// For each load that is a row.
+    /// Time of each load that is a row.
     pub load_time: Duration,
-    /// For the load of what other rows read: it is whole, or there are no such rows.
+    /// Time of the load that other rows read: it completes, or there are no such rows.
     pub base_time: Duration,
     pub cache_bytes: u64,
     pub write_buffer_bytes: u64,
     /// The flights, for that session.
     pub csv: Option<PathBuf>,
-    /// The control group that limits the child's memory: it joins before it opens anything.
+    /// The control group that limits the child's memory; the child joins it before opening
+    /// anything.
     pub cgroup: Option<PathBuf>,
 }
 
-/// Takes lines as they are measured.
+/// Receives lines as they are measured.
 pub type Emit<'a> = dyn FnMut(Line) + Send + Sync + 'a;
 
 /// Measures the rows of one child.
@@ -67,7 +68,7 @@ pub struct Bench<'a> {
     spec: &'a Spec,
     data: Data,
     raw_bytes_each: f64,
-    /// Memory of the harness itself, which no engine answers for.
+    /// Memory of the harness itself, which is not charged to an engine.
     own_bytes: u64,
     emit: &'a mut Emit<'a>,
 }
@@ -84,7 +85,7 @@ impl Spec {
         }
     }
 
-    /// Opens the database in `name` below the child's directory.
+    /// Opens the database `name` in the child's directory.
     fn open(&self, name: &str) -> Box<dyn Store> {
         let dir = self.dir.join(name);
         std::fs::create_dir_all(&dir).expect("room on the disk");
@@ -111,7 +112,7 @@ impl<'a> Bench<'a> {
         self.spec.rows.iter().any(|wanted| wanted == row)
     }
 
-    /// What the harness holds now is not the engine's.
+    /// Excludes the current memory of the harness.
     fn begin(&mut self) {
         self.own_bytes = Memory::now().anonymous_bytes;
     }
@@ -120,7 +121,7 @@ impl<'a> Bench<'a> {
         Budget { ops: u64::MAX, time: self.spec.time }
     }
 
-    /// Measures `row` on `store`, and what it writes until the store is at rest, if `writes`.
+    /// Measures `row` on `store`; with `writes` also its bytes written until the store is at rest.
     fn row(
         &mut self,
         row: &str,
@@ -134,7 +135,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// As `row`, for who has something to say beside the figures.
+    /// As `row`, with a note for the reader.
     fn measured(
         &self,
         row: &str,
@@ -154,7 +155,7 @@ impl<'a> Bench<'a> {
         figures
     }
 
-    /// The figures of a row that is a rate, with memory as it is now.
+    /// The figures of a row that is a rate, with the current memory.
     fn figures(&self, row: &str, timing: &Timing) -> Figures {
         let unit = rows::find(row).expect("a known row").unit;
         let count = if unit == Unit::OpsPerSecond { timing.ops } else { timing.entities };
@@ -187,26 +188,26 @@ impl<'a> Bench<'a> {
     }
 }
 
-/// Readings for a bulk load, made in chunks while its clock stands still.
+/// Readings for a bulk load, generated in chunks outside the measured time.
 struct Feed<F> {
     make: F,
     next: u64,
     count: u64,
     ready: std::vec::IntoIter<Reading>,
-    /// Time spent on making them.
+    /// Time of generating them.
     making: Duration,
     deadline: Instant,
 }
 
 impl<F: FnMut(u64) -> Reading> Feed<F> {
-    /// `make` gives the reading at a place below `count`.
+    /// `make` returns the reading at a position below `count`.
     fn new(count: u64, time: Duration, make: F) -> Self {
         let ready = Vec::new().into_iter();
         let deadline = Instant::now() + time;
         Self { make, next: 0, count, ready, making: Duration::ZERO, deadline }
     }
 
-    /// How many were handed out.
+    /// Readings handed out so far.
     fn given(&self) -> u64 {
         self.next - self.ready.len() as u64
     }
@@ -229,16 +230,17 @@ impl<F: FnMut(u64) -> Reading> Iterator for Feed<F> {
         self.ready = ready.into_iter();
         let spent = start.elapsed();
         self.making += spent;
-        // The engine keeps all of its time.
+        // The engine keeps its full time.
         self.deadline += spent;
         self.ready.next()
     }
 }
 
-/// Loads `count` entities in an order that looks random, and says how long the engine took.
+/// Loads `count` entities in a pseudo-random order, and returns the engine's time.
 ///
 /// # Panics
-/// If they are not all loaded in the spec's time: what is measured on them would be of another database.
+/// If they are not all loaded within the spec's time: rows would be measured on a different
+/// database.
 fn load_all(spec: &Spec, data: &Data, store: &dyn Store, count: u64) -> Timing {
     let order = crate::choose::Permutation::new(spec.seed, count);
     let cpu = process::cpu_seconds();

@@ -17,7 +17,7 @@ struct Point {
     key: Key,
 }
 
-/// Which keys points are read at.
+/// The keys of point reads.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub enum Keys {
     Hit,
@@ -38,7 +38,7 @@ pub fn points(
     });
 }
 
-/// Points read in place, where the engine can.
+/// Points read in place, if the engine can.
 pub fn views(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle) {
     bench.row(row, store, false, |bench| {
         read_points(bench, store, oracle, Keys::Hit, 1, |s, k| s.get_view(k))
@@ -87,7 +87,7 @@ fn read_points(
     }
 }
 
-/// Ranges of 100 rows from random keys on; near the end of a partition they are shorter.
+/// Ranges of 100 rows from random keys; near the end of a partition they are shorter.
 pub fn ranges(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle) {
     bench.row(row, store, false, |bench| {
         let mut rng = Rng::from_seed(bench.spec.seed ^ 0x72);
@@ -107,7 +107,7 @@ pub fn ranges(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Orac
     });
 }
 
-/// Full scans, one after the other.
+/// Full scans in sequence.
 pub fn scans(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle) {
     bench.row(row, store, false, |bench| {
         let expected = oracle.all();
@@ -115,7 +115,8 @@ pub fn scans(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracl
     });
 }
 
-/// One full scan, of a database that was opened just now: whatever is done when a block is met first is part of it.
+/// One full scan of a database that was just opened: the cost of first accesses to blocks is
+/// included.
 pub fn first_scan(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle) {
     let expected = oracle.all();
     if !bench.wants(row) {
@@ -128,7 +129,7 @@ pub fn first_scan(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &
     });
 }
 
-/// Filters over all entities that so many thousandths of them meet. The rate is of entities looked at.
+/// Filters over all entities that match a number of thousandths. The rate is of entities filtered.
 pub fn filters(
     bench: &mut Bench<'_>,
     row: &str,
@@ -145,14 +146,14 @@ pub fn filters(
 }
 
 fn repeated(bench: &Bench<'_>, expected: Found, act: impl Fn() -> Found + Send + Sync) -> Timing {
-    // Once unmeasured, to have in memory what fits.
+    // Once unmeasured, to fill caches.
     if bench.spec.session != Session::Cold {
         assert_eq!(act(), expected, "a scan");
     }
     run(whole(expected, act), Pace::SLOW, bench.budget())
 }
 
-/// Operations that each look at all there is, and find the same.
+/// Operations that each visit all entities and have the same result.
 fn whole<'a>(expected: Found, act: impl Fn() -> Found + Send + 'a) -> Hand<'a, ()> {
     Hand {
         make: Box::new(|_| vec![()]),

@@ -1,4 +1,4 @@
-//! What each session does, in which order.
+//! The rows of each session, in order.
 
 use std::time::Instant;
 
@@ -14,10 +14,10 @@ use crate::rows::Session;
 use crate::sheet::Kind;
 use crate::store::Store;
 
-/// The database that most rows share.
+/// The database shared by most rows.
 const BASE: &str = "base";
 
-/// Runs the session of `spec`, and hands every figure to `emit`.
+/// Runs the session of `spec`, and passes every figure to `emit`.
 pub fn run(spec: &Spec, emit: &mut Emit<'_>) {
     let data = match spec.session {
         Session::Amplification => Data::payload(spec.seed),
@@ -51,7 +51,7 @@ pub fn run(spec: &Spec, emit: &mut Emit<'_>) {
     }
 }
 
-/// A database with all entities, loaded in random order, and what is in it.
+/// A database with all entities, loaded in random order, and its expected contents.
 fn loaded(bench: &mut Bench<'_>, row: Option<&str>) -> (Box<dyn Store>, Oracle) {
     let oracle = Oracle::new(&bench.data, bench.spec.entities);
     bench.begin();
@@ -89,14 +89,14 @@ fn serve(bench: &mut Bench<'_>) {
     updates::replaces(bench, "replace", store, &mut oracle);
     updates::merges(bench, "merge", store, &mut oracle);
     mixes::ycsb(bench, store, &mut oracle);
-    mixes::reads_beside(bench, store, &oracle);
+    mixes::reads_with_writer(bench, store, &oracle);
     updates::deletes(bench, "delete", store, &mut oracle);
     life::drop_tenth(bench, store, &mut oracle);
     life::open_again(bench, BASE, owned, &mut oracle);
 }
 
-/// Merges all there is and closes the database, twice: what an engine allocates ahead while it runs, and what it
-/// removes only when it opens, is no part of a database at rest. Then opens it for what follows.
+/// Compacts and closes the database, twice: preallocated space, and files removed only at an
+/// opening, do not count as data at rest. Then opens it for the following rows.
 fn at_rest(
     bench: &mut Bench<'_>,
     row: &str,
@@ -112,13 +112,14 @@ fn at_rest(
         disk(bench, row);
     }
     let store = bench.spec.open(BASE);
-    // Whether it is wanted or not: it also says whether what was merged is what is there.
+    // Also if unselected: it checks the contents after the compaction.
     reads::first_scan(bench, "scan-first", &*store, oracle);
     store
 }
 
-/// Merges all there is. Of engines that compress, the time until it is durable is a figure of `row`: it ends before
-/// anybody waits for the engine to come to rest, which takes each as long as it is looked at.
+/// Compacts the database. For engines that compress, the time until the result is durable is the
+/// figure of `row`. The wait for an idle engine follows it, because its length depends on the
+/// polling interval.
 fn compact(bench: &mut Bench<'_>, row: &str, store: &dyn Store) {
     let entities = bench.spec.entities;
     let merge = |_: &Bench<'_>| {
@@ -171,7 +172,7 @@ fn compressed(bench: &mut Bench<'_>) {
     store.close();
 }
 
-/// The database was loaded by another process, and the system was told to forget it.
+/// Another process loaded the database, and its page cache was dropped.
 fn cold(bench: &mut Bench<'_>) {
     let oracle = Oracle::new(&bench.data, bench.spec.entities);
     bench.begin();
@@ -197,7 +198,8 @@ fn growth(bench: &mut Bench<'_>) {
     store.close();
 }
 
-/// Points once a scan has met every block: until then most gets of a large database are the first to touch theirs.
+/// Points after a scan has read every block: before it, most gets of a large database are the first
+/// access to their block.
 fn touched(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle) {
     if bench.wants(row) {
         assert_eq!(store.scan(), oracle.all(), "what was loaded is not what is there");
@@ -205,7 +207,8 @@ fn touched(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle)
     }
 }
 
-/// Entities of 252 properties, and some near 1 MiB: fewer, so that all are in memory and no row takes long.
+/// Entities of 252 properties, and some near 1 MiB: fewer, so that all are in memory and no row
+/// takes long.
 fn sheets(bench: &mut Bench<'_>) {
     let entities = bench.spec.entities;
     updates::sheet_merges(bench, "merge-wide", Kind::Wide, (entities / 100).clamp(10, 2_000));

@@ -1,4 +1,5 @@
-//! Rows that change what is there: refused inserts, replaces with ETag, merges, also into wide and large entities.
+//! Rows that change existing entities: refused inserts, replaces with ETag, merges, also into wide
+//! and large entities.
 
 use rowstone::Rng;
 
@@ -27,7 +28,7 @@ struct Merge {
     temperature: f64,
 }
 
-/// Inserts of keys that exist: all are refused, and nothing changes.
+/// Inserts of existing keys: all are refused, and nothing changes.
 pub fn refused(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle) {
     bench.row(row, store, true, |bench| {
         let mut rng = Rng::from_seed(bench.spec.seed ^ 0x69);
@@ -48,7 +49,7 @@ pub fn refused(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Ora
     });
 }
 
-/// Reads the version, then replaces the entity if it is still that one.
+/// Reads the version, then replaces the entity if the version is unchanged.
 pub fn replaces(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &mut Oracle) {
     if !bench.wants(row) {
         return;
@@ -67,7 +68,7 @@ pub fn replaces(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &mu
             }),
             act: Box::new(|change: &Replacement| {
                 let version = store.version(&change.reading.key).expect("it exists");
-                assert!(store.replace_if(&change.reading, version, Os), "nobody else writes");
+                assert!(store.replace_if(&change.reading, version, Os), "there is no other writer");
                 Found { entities: 1, digest: 0 }
             }),
             check: Box::new(|changes: &[Replacement], _| {
@@ -123,7 +124,7 @@ pub fn merges(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &mut 
     });
 }
 
-/// Sets the counters of `count` sheets, each equally likely; they are put first.
+/// Sets the counters of `count` sheets, each equally likely; the sheets are put first.
 pub fn sheet_merges(bench: &mut Bench<'_>, row: &str, kind: Kind, count: u64) {
     if !bench.wants(row) {
         return;
@@ -135,7 +136,7 @@ pub fn sheet_merges(bench: &mut Bench<'_>, row: &str, kind: Kind, count: u64) {
     }
     store.sync();
     store.settle();
-    // What a sheet holds without its counter, and its counter.
+    // The digest of a sheet without its counter, and its counter.
     let counter = |value| {
         let before = std::iter::repeat_n(Item::Whole(0), kind.counter());
         digest(before.clone().chain([Item::Whole(value)])).wrapping_sub(digest(before))
@@ -148,7 +149,7 @@ pub fn sheet_merges(bench: &mut Bench<'_>, row: &str, kind: Kind, count: u64) {
     let rest: Vec<_> = (0..count).map(without_counter).collect();
     bench.begin();
     bench.raw_bytes_each = Sheet::new(seed, kind, 0).raw_bytes() as f64;
-    // Large ones fill the disk's queue quickly, and what it takes afterwards is nobody's figure.
+    // Large ones fill the disk's queue quickly; the wait for it is not part of a figure.
     let (chunk, ops) = if kind == Kind::Large { (16, 512) } else { (256, u64::MAX) };
     let budget = Budget { ops, ..bench.budget() };
     bench.row(row, &*store, true, |_| {
@@ -183,7 +184,7 @@ pub fn deletes(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &mut
         return;
     }
     let count = bench.spec.entities;
-    // At most a quarter: what comes after needs the rest.
+    // At most a quarter: later rows need the rest.
     let budget = Budget { ops: count / 4, ..bench.budget() };
     let order = Permutation::new(bench.spec.seed ^ 0x64, count);
     let oracle = std::sync::Mutex::new(oracle);
@@ -213,7 +214,7 @@ pub fn deletes(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &mut
     });
 }
 
-/// Random numbers, none twice, so that each write of a chunk has a revision of its own.
+/// Distinct random numbers, so that each write of a chunk has its own revision.
 fn distinct(rng: &mut Rng, count: u64, wanted: usize) -> impl Iterator<Item = u64> {
     let mut seen = std::collections::HashSet::new();
     let wanted = wanted.min(count as usize / 2);
