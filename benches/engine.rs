@@ -5,9 +5,11 @@
 //! criterion.
 //!
 //! Measurements
-//! * import: the binary as a whole process, gunzip, inference, parsing and loading, durability `os`;
+//! * import: the binary as a whole process, gunzip, inference, parsing and loading, durability
+//!   `os`;
 //! * reads: of random flights in one compacted table, warm, on one thread;
-//! * durable commits: single inserts with durability `sync` by threads and by tickets, and commits per sync;
+//! * durable commits: single inserts with durability `sync` by threads and by tickets, and commits
+//!   per sync;
 //! * written: bytes handed over for logs and table files, of keys and rows as encoded.
 //!
 //! README.md has the figures of a run over the full year.

@@ -81,7 +81,8 @@ fn main() -> ExitCode {
 #[inline(never)]
 pub fn measured_part(run: &mut dyn FnMut()) {
     run();
-    // Keeps the call above from becoming a jump, which callgrind would take for the end of this function.
+    // Keeps the call above from becoming a jump, which callgrind would take for the end of this
+    // function.
     black_box(());
 }
 

@@ -6,8 +6,9 @@
 //! highest. Only this form is comparable on a busy machine. Two more words select contenders and
 //! cases by name.
 //!
-//! One paired run of five rounds on a virtual machine with two x86-64 cores that did little else (load 2). ns an
-//! operation, median (lowest); keys of 36 bytes with a shared prefix and zero-padded numbers, rows of 100 bytes:
+//! One paired run of five rounds on a virtual machine with two x86-64 cores that did little else
+//! (load 2). ns an operation, median (lowest); keys of 36 bytes with a shared prefix and
+//! zero-padded numbers, rows of 100 bytes:
 //!
 //! | | memtable | crossbeam-skiplist | `RwLock<BTreeMap>` |
 //! | --- | --- | --- | --- |
@@ -354,8 +355,8 @@ fn main() {
     criterion.final_summary();
 }
 
-/// Every case by every contender in turn, `rounds` times, or those whose names contain `contender` and `case`;
-/// prints medians, lowest and highest, in ns an operation.
+/// Every case by every contender in turn, `rounds` times, or those whose names contain `contender`
+/// and `case`; prints medians, lowest and highest, in ns an operation.
 fn paired(load: &Load, rounds: usize, contender: &str, case: &str) {
     let makes = CONTENDERS.iter().filter(|(name, _)| name.contains(contender));
     let maps: Vec<_> = makes.map(|(name, make)| (name, make, filled(*make, load))).collect();

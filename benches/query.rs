@@ -5,8 +5,8 @@
 //! A word after it selects measurements by name. Files are mapped, compacted, without compression
 //! and warm; one thread reads.
 //!
-//! The data: ten partitions of 100,000 rows, ten typed properties. `Sequence` and `Recorded` follow the RowKey; all
-//! others are random, so that every block holds nearly all of their values.
+//! The data: ten partitions of 100,000 rows, ten typed properties. `Sequence` and `Recorded` follow
+//! the RowKey; all others are random, so that every block holds nearly all of their values.
 //!
 //! Measurements
 //! * "tail": a random property at the end of its values (`Load lt 1`). Zones skip blocks without a

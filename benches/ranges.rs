@@ -6,10 +6,11 @@
 //! memory. All reads are warm.
 //!
 //! Measurements
-//! * `write-amplification`: ten memtables of 16 MiB (`TIMES` for another number) of raw bytes, rows of about 120 bytes, by
-//!   single upserts into an empty table: ascending, also by the bulk loader; uniform and zipfian (theta 0.99, hot keys
-//!   scattered) over half as many keys as upserts. Bytes written until background work is at rest, by the database's
-//!   counters and by the system's, of raw bytes: keys and rows as encoded, each upsert counted;
+//! * `write-amplification`: ten memtables of 16 MiB (`TIMES` for another number) of raw bytes, rows
+//!   of about 120 bytes, by single upserts into an empty table: ascending, also by the bulk loader;
+//!   uniform and zipfian (theta 0.99, hot keys scattered) over half as many keys as upserts. Bytes
+//!   written until background work is at rest, by the database's counters and by the system's, of
+//!   raw bytes: keys and rows as encoded, each upsert counted;
 //! * `commits-during-compaction`: durable inserts by one and by four threads, while another table
 //!   is overwritten at random, paced and at full speed; in turns with appending and syncing 4 KiB
 //!   of a file in the same directory;

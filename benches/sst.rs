@@ -1,4 +1,5 @@
-//! One SST of 340,000 rows of 100 bytes: point reads, scans, seeks, building. A row takes 125 bytes, 16 with zstd.
+//! One SST of 340,000 rows of 100 bytes: point reads, scans, seeks, building. A row takes 125
+//! bytes, 16 with zstd.
 //!
 //! `cargo bench --bench sst` measures with criterion. `cargo bench --bench sst -- best` prints the
 //! fastest of many short rounds, the only comparable form on a busy machine.

@@ -2,7 +2,8 @@
 //!
 //! `cargo bench --bench structures`; docs/BENCHMARKS.md explains baselines.
 //!
-//! Not here: the memtable and files, which have benchmarks of their own; counts of instructions (`instructions`).
+//! Not here: the memtable and files, which have benchmarks of their own; counts of instructions
+//! (`instructions`).
 
 use std::hint::black_box;
 use std::ops::ControlFlow;

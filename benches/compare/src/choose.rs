@@ -7,7 +7,8 @@ use rowstone::Rng;
 /// As in YCSB.
 const THETA: f64 = 0.99;
 
-/// Every number below `count` once, in an order that looks random: a Feistel network over the next power of four.
+/// Every number below `count` once, in an order that looks random: a Feistel network over the next
+/// power of four.
 pub struct Permutation {
     count: u64,
     half_bits: u32,

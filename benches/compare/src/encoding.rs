@@ -5,7 +5,8 @@
 //! allows it, so that an engine is not charged for copies that its user would avoid.
 //! Invariants
 //! * keys as bytes are in the order of (PartitionKey, RowKey): partition, a zero, row;
-//! * the version is eight bytes, little-endian, in front of the value, and is not decoded with the rest.
+//! * the version is eight bytes, little-endian, in front of the value, and is not decoded with the
+//!   rest.
 //!
 //! Not here: rows of rowstone and columns of SQLite (`engines/`).
 
@@ -24,7 +25,8 @@ struct Temperature {
     temperature: f64,
 }
 
-/// Only for [`Encoding::Json`] and [`Encoding::Binary`]; a store with rows of its own needs none of this.
+/// Only for [`Encoding::Json`] and [`Encoding::Binary`]; a store with rows of its own needs none of
+/// this.
 impl Encoding {
     /// Makes `into` the value of `reading` with `version`.
     pub fn encode(self, reading: &Reading, version: u64, into: &mut Vec<u8>) {

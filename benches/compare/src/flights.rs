@@ -1,4 +1,5 @@
-//! Real data: rows of nycflights13 as readings, ten of their columns in the places of a reading's properties.
+//! Real data: rows of nycflights13 as readings, ten of their columns in the places of a reading's
+//! properties.
 //!
 //! | property | column | | property | column |
 //! | --- | --- | --- | --- | --- |

@@ -52,7 +52,8 @@ struct Arguments {
 
 #[derive(Subcommand)]
 enum Command {
-    /// Measures missing figures, prints the table, writes report.html, comparison.md, comparison.jsonl.
+    /// Measures missing figures, prints the table, writes report.html, comparison.md,
+    /// comparison.jsonl.
     Run(Run),
     /// Writes the same reports from existing figures.
     Report(Report),

@@ -16,7 +16,8 @@ pub enum Session {
     Load,
     /// A new database for commits, inserts and a queue.
     Commit,
-    /// One database, loaded in random order: reads, then updates, mixes, a drop, and opening it again.
+    /// One database, loaded in random order: reads, then updates, mixes, a drop, and opening it
+    /// again.
     Serve,
     /// Loads the database of `Cold`, outside of its memory limit.
     ColdLoad,

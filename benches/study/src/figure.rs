@@ -1,4 +1,5 @@
-//! A figure of the study: the set-up, the study's finding and this run's; as a chart, as a table and as JSON.
+//! A figure of the study: the set-up, the study's finding and this run's; as a chart, as a table
+//! and as JSON.
 
 use std::io::{self, Write};
 

@@ -1,6 +1,7 @@
 //! Figures 3 to 15: the measurement of each, and the study's finding.
 //!
-//! Invariant: every number drawn for 2010 is in the study's text; a finding without a number is text only.
+//! Invariant: every number drawn for 2010 is in the study's text; a finding without a number is
+//! text only.
 
 use std::time::Duration;
 

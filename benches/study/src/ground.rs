@@ -1,8 +1,8 @@
 //! The setting of all figures: the study's entities and keys, and their database.
 //!
-//! An entity has 1,024 bytes by the service's rule, in one property `Payload`. PartitionKeys are random GUIDs: one for each
-//! client, or one for all. A RowKey is `JobID_VMID_WorkerId_Index`. Calls are synchronous, and every entity that a GET
-//! returns is checked.
+//! An entity has 1,024 bytes by the service's rule, in one property `Payload`. PartitionKeys are
+//! random GUIDs: one for each client, or one for all. A RowKey is `JobID_VMID_WorkerId_Index`.
+//! Calls are synchronous, and every entity that a GET returns is checked.
 //!
 //! Invariant: keys never repeat within a table, since each run of clients has its own job.
 

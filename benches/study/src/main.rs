@@ -1,7 +1,8 @@
-//! The performance study of the hosted Table service of 2010, figure by figure, on this machine.
+//! The performance study of Azure Table storage of 2010, figure by figure, on this machine.
 //!
-//! Files: `figures` (the measurements), `figure` (chart, table, JSON), `ground` (entities and database), `clients`
-//! (threads and latencies), `saturation` (figure 15, on a virtual clock), `plot` (SVG), `page` (HTML).
+//! Files: `figures` (the measurements), `figure` (chart, table, JSON), `ground` (entities and
+//! database), `clients` (threads and latencies), `saturation` (figure 15, on a virtual clock),
+//! `plot` (SVG), `page` (HTML).
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock and writes its report")]
 
@@ -194,7 +195,8 @@ impl From<DurabilityName> for Durability {
     }
 }
 
-/// An error unless `dir` is missing, empty, or marked; the database is opened without background work and not changed.
+/// An error unless `dir` is missing, empty, or marked; the database is opened without background
+/// work and not changed.
 fn refuse_others(dir: &Path) -> Outcome {
     let shown = dir.display();
     match std::fs::read_dir(dir).map(|mut entries| entries.next().is_none()) {

@@ -334,7 +334,8 @@ pub(crate) fn escape(text: &str) -> String {
     escaped
 }
 
-/// A number with three significant digits: `0.0123`, `45.6`; integers from 100 on in full, `12,300`.
+/// A number with three significant digits: `0.0123`, `45.6`; integers from 100 on in full,
+/// `12,300`.
 pub(crate) fn exact(number: f64) -> String {
     let digits = if number == 0.0 { 0 } else { number.abs().log10().floor() as i32 };
     if !number.is_finite() {

@@ -1,9 +1,10 @@
 //! Figure 15 on a virtual clock: clients that load one partition beyond its target, and pause after
 //! each exception.
 //!
-//! A request takes as long as the study's did, since here it would take microseconds. The database's own throttle accepts
-//! or refuses it. 1. The client whose turn is next sends a group. 2. It sends its next group after the latency if it was
-//! accepted, and three seconds after the refusal otherwise. Nothing blocks, and a seed gives the same numbers everywhere.
+//! A request takes as long as the study's did, since here it would take microseconds. The
+//! database's own throttle accepts or refuses it. The client whose turn is next sends a group. It
+//! sends its next group after the latency if the group was accepted, and three seconds after the
+//! refusal otherwise. Nothing blocks, and a seed gives the same numbers everywhere.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;
@@ -18,7 +19,8 @@ use crate::Outcome;
 const BATCH: u32 = 100;
 /// About the peak of the study's partition, in entities per second.
 pub(crate) const TARGET: u32 = 2_500;
-/// 20 clients made 2,300 entities a second almost unthrottled: a group of 100 took each of them this long.
+/// 20 clients made 2,300 entities a second almost unthrottled: a group of 100 took each of them
+/// this long.
 pub(crate) const LATENCY: Duration = Duration::from_millis(870);
 /// The latency of a refusal, and the study's pause after it.
 const REFUSAL: Duration = Duration::from_millis(50);
@@ -73,7 +75,8 @@ pub(crate) fn press(threads: u32, time: Duration, seed: u64) -> Outcome<Pressed>
     Ok(Pressed { threads, accepted, refused })
 }
 
-/// Commits the same group each time, since the throttle counts entities only. False if it is refused.
+/// Commits the same group each time, since the throttle counts entities only. False if it is
+/// refused.
 fn send(table: &Table) -> Outcome<bool> {
     let mut group = EntityGroup::new("saturated");
     for row in 0..BATCH {

@@ -32,7 +32,8 @@ fn answer(result: rustix::io::Result<()>) -> i32 {
 #[unsafe(no_mangle)]
 extern "C" fn fsync(fd: i32) -> i32 {
     COUNT.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: the caller's descriptor, open as long as the call lasts; rustix calls the system itself.
+    // SAFETY: the caller's descriptor, open as long as the call lasts; rustix calls the system
+    // itself.
     answer(rustix::fs::fsync(unsafe { BorrowedFd::borrow_raw(fd) }))
 }
 

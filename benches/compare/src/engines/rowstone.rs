@@ -348,7 +348,8 @@ fn digest_of(entity: &Entity) -> Digest {
     terms.fold(0, Digest::wrapping_add)
 }
 
-/// All ten properties, decoded to the types that the entities of the table have; peers know these types, too.
+/// All ten properties, decoded to the types that the entities of the table have; peers know these
+/// types, too.
 #[inline]
 fn properties_of<'r>(
     decoder: &mut RowDecoder<10>,

@@ -1,5 +1,5 @@
-//! Reports of a run: a table on the terminal, an HTML page, a document and its data, all derived from
-//! `results.jsonl`.
+//! Reports of a run: a table on the terminal, an HTML page, a document and its data, all derived
+//! from `results.jsonl`.
 //!
 //! Not here: the format of its lines (`results.rs`).
 
@@ -101,8 +101,8 @@ fn engines(entries: &[Entry]) -> Vec<Engine> {
 mod tests {
     use super::*;
 
-    /// Two repetitions of rowstone, two encodings of a peer, a row where less is better, a failure, rows
-    /// of growth, and limits of an older version of the lines.
+    /// Two repetitions of rowstone, two encodings of a peer, a row where less is better, a failure,
+    /// rows of growth, and limits of an older version of the lines.
     const LINES: &str = include_str!("canned.jsonl");
 
     fn quick() -> (Results, Vec<Entry>) {
