@@ -11,17 +11,6 @@ use crate::error::ErrorKind;
 use crate::options::{Durability, OnFull, Options};
 use crate::sync::{Condvar, Mutex};
 
-/// Durability of acknowledged writes, by the event that they survive.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum DurabilityName {
-    /// A power cut
-    Sync,
-    /// The end of the process, but not a power cut
-    Os,
-    /// Nothing, until the database is closed
-    Buffered,
-}
-
 /// Whether a command may create the database that it is given.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Create {

@@ -22,8 +22,6 @@ use crate::rest::protocol::time;
 
 /// The environment variable for a key, which must not appear in a list of processes.
 const KEY_VARIABLE: &str = "ROWSTONE_ACCOUNT_KEY";
-/// Permissions on entities of a table.
-const ENTITY_LETTERS: &str = "raud";
 /// Permissions on an account; this service ignores some of them.
 const ACCOUNT_LETTERS: &str = "rwdlacuptfxyi";
 /// The default version of tokens.
@@ -206,11 +204,6 @@ fn read_time(text: &str) -> Result<DateTime, String> {
 fn is_of(letters: &str, known: &str) -> bool {
     let is_first = |(i, letter)| known.contains(letter) && letters.find(letter) == Some(i);
     !letters.is_empty() && letters.char_indices().all(is_first)
-}
-
-/// The same, and in the order of `known`.
-fn is_in_order(letters: &str, known: &str) -> bool {
-    is_of(letters, known) && letters.chars().map(|letter| known.find(letter)).is_sorted()
 }
 
 fn is_range(addresses: &str) -> bool {

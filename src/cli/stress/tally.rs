@@ -33,26 +33,6 @@ figures! {
 pub(super) struct Live(Progress);
 
 impl Tally {
-    /// Each count with its name for programs and its name for people.
-    fn counts(&self) -> [(&'static str, &'static str, u64); 14] {
-        [
-            ("starts", "restarts", self.starts),
-            ("refused_starts", "  refused by a limit", self.refused_starts),
-            ("kills", "kills", self.kills),
-            ("kills_opening", "  while opening", self.kills_opening),
-            ("kills_closing", "  while closing", self.kills_closing),
-            ("closes", "clean closes", self.closes),
-            ("ends_by_limit", "ends by the limit of a file's length", self.ends_by_limit),
-            ("compared", "states read back and compared", self.compared),
-            ("requests", "requests answered", self.requests),
-            ("commits", "commits acknowledged", self.commits),
-            ("commits_lost", "  lost, where that may be", self.commits_lost),
-            ("unanswered", "requests unanswered at a kill", self.unanswered),
-            ("unanswered_found", "  found done", self.unanswered_found),
-            ("relieved", "full disks relieved", self.relieved),
-        ]
-    }
-
     /// The text for people: one line per count.
     pub(super) fn text(&self) -> String {
         let counts = self.all().into_iter().map(|(_, name, count)| (name.to_owned(), count));
