@@ -18,7 +18,7 @@ use crate::format::names::{FileId, FileName, FileNumber, TableId};
 use crate::format::record::{LogKind, Position, RecordKind};
 use crate::format::row::decode_row;
 use crate::format::shape::decode_shape;
-use crate::format::wal::{Change, Close, DurableUpTo, Group, Open, WalRecord};
+use crate::format::wal::{Change, Close, DurableUpTo, Group, Open, RecordOrder, WalRecord};
 use crate::fs::Fs;
 use crate::log::{LogReader, StopReason};
 use crate::manifest::Version;
@@ -281,7 +281,11 @@ impl<'a> Reading<'a> {
 
     /// Takes records up to the stop or the first invalid one; returns the problem with the latter.
     fn records(&mut self, reader: &mut LogReader, file: FileNumber) -> Result<Option<String>> {
+        let mut order = RecordOrder::default();
         while let Some(record) = reader.next()? {
+            if let Err(problem) = order.check(record.kind, record.offset) {
+                return Ok(Some(problem.to_owned()));
+            }
             let (seq, taken) = match WalRecord::decode(record.kind, record.payload) {
                 Ok(WalRecord::Group(group) | WalRecord::Catalog(group)) => {
                     (record.seq, self.group(record.seq, &group, file))

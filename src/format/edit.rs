@@ -326,7 +326,11 @@ impl VersionEdit {
             tag::ADD_IMPORT => self.add_imports.push(Content::decode(c)?),
             tag::FORGET_IMPORT => self.forget_imports.push(Content::decode(c)?),
             tag::LOG_DURABLE => self.log_durable = Some(Content::decode(c)?),
-            tag::ACCOUNT => self.account = Some(Content::decode(c)?),
+            tag::ACCOUNT => match Content::decode(c) {
+                Ok(account) if c.is_empty() => self.account = Some(account),
+                // No row depends on it: a malformed one is kept like a field of a newer format.
+                _ => return Ok(false),
+            },
             tag::REFERENCE_BYTES => {
                 let (reference, bytes) = Content::decode(c)?;
                 sizes.insert(reference, bytes);
@@ -536,6 +540,9 @@ impl fmt::Display for VersionEdit {
             write!(f, "clock {now}, {eras} eras, {marks} marks, {doubts} doubts")?;
             unsure.map_or(Ok(()), |seq| write!(f, ", not right since #{seq}"))?;
             writeln!(f)?;
+        }
+        if !self.unknown.is_empty() {
+            writeln!(f, "{} bytes of fields that cannot be read", self.unknown.len())?;
         }
         match &self.clean_close {
             Some(c) => writeln!(f, "clean close {}.wal at {} #{}", c.log, c.end, c.last_seq),

@@ -66,7 +66,7 @@ pub(crate) enum RecordKind {
     Group = 2,
     /// A commit that creates or drops.
     Catalog = 3,
-    /// Nothing but a newer promise, and the ceiling of Seqs in use.
+    /// A newer durable offset, and the Seq reservation; no commit.
     DurableUpTo = 4,
     /// Last of a WAL that was closed in order.
     Close = 5,

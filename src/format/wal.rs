@@ -16,7 +16,7 @@ use super::field::{
     Content, Field, FormatError, content, next_field, put_content, put_with, read_fields,
 };
 use super::names::{FileId, FileNumber, TableId};
-use super::record::{Position, RecordKind};
+use super::record::{LOG_HEADER_BYTES, Position, RecordKind};
 use super::span::Span;
 
 const OPEN: &str = "wal open";
@@ -61,7 +61,7 @@ pub(crate) struct Predecessor {
     pub(crate) accepted_end: u64,
 }
 
-/// An empty commit: its header carries a newer promise.
+/// No commit: its header carries a newer durable offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DurableUpTo {
     /// No commit acknowledged so far has a Seq above this.
@@ -114,6 +114,29 @@ pub(crate) enum Change {
     RangeTombstone(Span),
     /// Entries in the span below the Seq, which is below this commit, have expired.
     Ttl(Seq, Span),
+}
+
+/// The order of the records of a WAL: an open record is the first, no other is, and none follows a close.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct RecordOrder {
+    is_closed: bool,
+}
+
+impl RecordOrder {
+    /// Checks the next record, which begins at `offset`; the error says what is wrong.
+    pub(crate) fn check(&mut self, kind: RecordKind, offset: u64) -> Result<(), &'static str> {
+        let is_first = offset == LOG_HEADER_BYTES as u64;
+        if (kind == RecordKind::Open) != is_first {
+            return Err(
+                "an open record behind the first record, or a first record of another kind",
+            );
+        }
+        if self.is_closed && !is_first {
+            return Err("a record behind the close");
+        }
+        self.is_closed = kind == RecordKind::Close;
+        Ok(())
+    }
 }
 
 content! { Predecessor { number, id, accepted_end } }

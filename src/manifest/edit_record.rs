@@ -6,11 +6,16 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::edit::{Identity, VersionEdit};
 use crate::format::record::RecordKind;
 use crate::log::RecordView;
+use crate::model::Seq;
 
 /// The edit that a record of a manifest holds.
 pub(super) fn edit_of(path: &Path, record: &RecordView<'_>) -> Result<VersionEdit> {
     if record.kind != RecordKind::Edit {
         let problem = format!("a record of kind {:?} in a manifest", record.kind);
+        return Err(Error::corrupt(path, record.offset, "record header", problem));
+    }
+    if record.seq != Seq::ZERO {
+        let problem = format!("Seq {} of a version edit, which has none", record.seq);
         return Err(Error::corrupt(path, record.offset, "record header", problem));
     }
     let edit = VersionEdit::decode(record.payload)

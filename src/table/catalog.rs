@@ -271,6 +271,10 @@ impl Tables {
         let id = id.map_err(|_| damaged("a table id that is none"))?;
         match row.partition_key() {
             TABLES => {
+                // 0 is the catalog's number, and the last one is given to no table.
+                let after = id.checked_add(1).filter(|_| id > 0);
+                let after = after.ok_or_else(|| damaged("a number that no table has"))?;
+                self.next = self.next.max(after);
                 let name: String = row.get("Name")?;
                 let gate = Arc::new(Gate::new(TableId(id)));
                 let ttl = row.value("Ttl").map_or(Ok(0), |_| row.get::<i64>("Ttl"))?;

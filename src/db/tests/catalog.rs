@@ -37,6 +37,8 @@ fn a_row_without_what_it_must_have_is_corruption() {
     let rows = [
         Entity::new("table", "things").with("Name", "Things"),
         Entity::new("table", "things").with("Name", 7).with("Id", 1_i64),
+        Entity::new("table", "things").with("Name", "Things").with("Id", 0_i64),
+        Entity::new("table", "things").with("Name", "Things").with("Id", i64::from(u32::MAX)),
         Entity::new("next", "").with("Id", -1_i64),
         Entity::new("gate", "0000000000000001").with("Id", 1_i64),
         Entity::new("note", "00000000-x").with("Id", 0_i64).with("Text0", 7),
@@ -62,4 +64,14 @@ fn no_table_is_created_when_no_number_is_left() {
     }
     let db = open(&image.kill_image());
     assert!(db.table("aaa").is_ok() && db.table("bbb").is_err());
+}
+
+#[test]
+fn a_number_is_not_given_out_again_though_the_next_one_is_not_above_it() {
+    let fs = MemFs::new();
+    put(&open(&fs), &Entity::new("table", "things").with("Name", "Things").with("Id", 7_i64));
+    let db = open(&fs.kill_image());
+    db.create_table("others").unwrap();
+    let ids: Vec<u32> = db.catalog.ids().into_iter().map(|id| id.0).collect();
+    assert_eq!(ids, [7, 8]);
 }

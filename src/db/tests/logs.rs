@@ -7,6 +7,12 @@ use crate::table::EntityGroup;
 const HEADER: usize = 48;
 /// The offset of the commit's Seq in a record's header.
 const SEQ_AT: usize = 24;
+/// And its kind.
+const KIND_AT: usize = 12;
+/// Table 1 is created.
+const CREATED: &[u8] = &[0x0b, 1, 1];
+/// The first byte of the field that drops one.
+const DROPPED: u8 = 0x0d;
 
 /// Lets `edit` change the records of all logs, header and payload, and corrects their checksums.
 /// `edit` returns true for records that it changed, at least one.
@@ -76,4 +82,48 @@ fn a_commit_beyond_the_last_seq_is_corruption() {
         });
         check_corrupt(&image, "beyond the last");
     }
+}
+
+#[test]
+fn an_open_record_behind_the_first_one_is_corruption() {
+    let image = left_behind();
+    edit_records(&image, |record| {
+        let is_group = find(record, b"keyone").is_some();
+        if is_group {
+            record[KIND_AT] = 1;
+        }
+        is_group
+    });
+    check_corrupt(&image, "an open record behind");
+}
+
+#[test]
+fn a_record_behind_the_close_is_corruption() {
+    let image = left_behind();
+    edit_records(&image, |record| {
+        let is_creation = find(record, CREATED).is_some();
+        if is_creation {
+            record[KIND_AT] = 5;
+            // A close that has seen nothing of the manifest, and a field that need not be known.
+            let close = [3, 2, 0, 0, 7, 1, 0, 0x64];
+            let len = u32::from_le_bytes(record[8..12].try_into().unwrap()) as usize;
+            let rest = len - close.len() - 2;
+            record[HEADER..HEADER + close.len()].copy_from_slice(&close);
+            record[HEADER + close.len()] = rest as u8 | 0x80;
+            record[HEADER + close.len() + 1] = (rest >> 7) as u8;
+        }
+        is_creation
+    });
+    check_corrupt(&image, "behind the close");
+}
+
+#[test]
+fn a_drop_of_a_table_whose_row_stays_is_corruption() {
+    let image = left_behind();
+    edit_records(&image, |record| {
+        let Some(at) = find(record, CREATED) else { return false };
+        record[at] = DROPPED;
+        true
+    });
+    check_corrupt(&image, "its row of the catalog stays");
 }

@@ -344,3 +344,21 @@ fn hostile_edits_never_panic_and_what_is_read_is_written_again() {
     }
     assert!(accepted > 100, "only {accepted} were edits: the test proves little");
 }
+
+#[test]
+fn a_malformed_account_is_kept_and_not_used() {
+    let account =
+        Account { log_end: Position { file: FileNumber(6), offset: 64 }, ..Account::default() };
+    let edit = VersionEdit { account: Some(account), ..flush() };
+    let sound = encoded(&edit);
+    let mut malformed = encoded(&flush());
+    // A figure more than this version knows.
+    let mut content = Vec::new();
+    account.encode(&mut content);
+    content.push(7);
+    put_optional_field(&mut malformed, tag::ACCOUNT, &content);
+    let decoded = VersionEdit::decode(&malformed).unwrap();
+    assert_eq!((decoded.account, encoded(&decoded)), (None, malformed));
+    assert!(decoded.to_string().contains("bytes of fields that cannot be read"));
+    assert_eq!(VersionEdit::decode(&sound), Ok(edit));
+}

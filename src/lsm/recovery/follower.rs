@@ -17,7 +17,7 @@ use crate::executor::Executor;
 use crate::format::edit::{Identity, LivedTime};
 use crate::format::names::FileName;
 use crate::format::record::Position;
-use crate::format::wal::WalRecord;
+use crate::format::wal::{RecordOrder, WalRecord};
 use crate::log::LogFile;
 use crate::manifest::{Manifest, ManifestTail, Version, probe};
 use crate::memtable::Memtable;
@@ -70,6 +70,7 @@ pub(crate) struct LogFollower {
 #[derive(Default)]
 struct Logs {
     tail: LogTail,
+    order: RecordOrder,
     rows: LogRows,
     /// Oldest first, one for each log.
     slots: Vec<Arc<Slot>>,
@@ -249,6 +250,9 @@ impl Logs {
         flushed: Seq,
         sst: &SstShared,
     ) -> Result<()> {
+        let start = record.start().offset;
+        let misplaced = |problem| Error::corrupt(path, start, "record header", problem);
+        self.order.check(record.kind, start).map_err(misplaced)?;
         let decoded = WalRecord::decode(record.kind, &record.payload)
             .map_err(|error| error.into_error(path, record.at))?;
         let group = match decoded {

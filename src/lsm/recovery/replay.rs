@@ -17,7 +17,7 @@ use crate::error::{Doing, Error, ErrorKind, Result};
 use crate::format::edit::{Account, LogMeta};
 use crate::format::names::{FileName, FileNumber};
 use crate::format::record::{LogKind, Position, RecordKind};
-use crate::format::wal::{Group, Open, Predecessor, WalEntry, WalRecord};
+use crate::format::wal::{Group, Open, Predecessor, RecordOrder, WalEntry, WalRecord};
 use crate::log::{LogFile, LogReader, RecordView, StopReason};
 use crate::manifest::Manifest;
 use crate::memtable::Memtable;
@@ -244,9 +244,12 @@ impl Replay<'_> {
         self.rows.begin_log();
         self.begin_slot();
         let path = self.path(log.number);
-        let mut is_empty = true;
+        let (mut is_empty, mut order) = (true, RecordOrder::default());
         while let Some(record) = reader.next()? {
             is_empty = false;
+            order.check(record.kind, record.offset).map_err(|problem| {
+                Error::corrupt(&path, record.offset, "record header", problem)
+            })?;
             let at = Position { file: log.number, offset: record.offset };
             let decoded = decode(&path, &record)?;
             self.count_user(at, &decoded);

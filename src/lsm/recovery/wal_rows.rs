@@ -21,6 +21,9 @@ use crate::memtable::Memtable;
 use crate::model::{Interned, Seq, Shapes};
 use crate::mutants::mutant;
 
+/// The prefix of the catalog rows of tables.
+const TABLE_ROWS: &[u8] = b"\0\0\0\0table\0";
+
 /// The shapes of the current log, and buffers.
 #[derive(Default)]
 pub(in crate::lsm) struct LogRows {
@@ -126,6 +129,10 @@ impl LogRows {
 impl Drops {
     /// Adds the drops of commit `seq`.
     fn take(&mut self, group: &Group<'_>, seq: Seq) -> Result<(), Problem> {
+        let dropped = group.changes().filter(|change| matches!(change, Change::Dropped(_))).count();
+        if dropped > 0 && dropped > table_rows_deleted(group) {
+            return Err(Problem("a table is dropped, and its row of the catalog stays".to_owned()));
+        }
         for change in group.changes() {
             match change {
                 Change::Dropped(table) => {
@@ -140,6 +147,13 @@ impl Drops {
         }
         Ok(())
     }
+}
+
+/// The number of tables that lose their catalog row.
+fn table_rows_deleted(group: &Group<'_>) -> usize {
+    let deletes = group.entries().filter(|entry| entry.kind == Kind::Delete);
+    let keys = deletes.map(|entry| [group.key_prefix, entry.key_suffix].concat());
+    keys.filter(|key| key.starts_with(TABLE_ROWS)).count()
 }
 
 /// True if two entries have the same key: it would be undefined which of them counts.

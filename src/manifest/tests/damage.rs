@@ -1,6 +1,7 @@
 //! Damaged manifests: a prefix that the logs can tell from the whole, or corruption; never anything else.
 
 use super::*;
+use crate::codec::Checksum;
 use crate::format::record::Position;
 
 /// Three edits after the first; the position after each.
@@ -132,4 +133,20 @@ fn a_manifest_that_is_gone_or_another_is_an_error() {
     header[24] ^= 1;
     fs.write(&path, &header).unwrap();
     assert_eq!(open(&fs).unwrap_err().kind(), ErrorKind::Corruption);
+}
+
+#[test]
+fn an_edit_with_a_seq_is_corruption() {
+    let fs = MemFs::new();
+    small(&fs);
+    let path = Path::new(DIR).join("MANIFEST-000001");
+    let mut bytes = fs.read(&path).unwrap();
+    // The first record's Seq, and its header's checksum.
+    bytes[64 + 24] = 1;
+    let sum = Checksum::new().u64(64).bytes(&bytes[68..112]).finish();
+    bytes[64..68].copy_from_slice(&sum.to_le_bytes());
+    fs.write(&path, &bytes).unwrap();
+    let error = open(&fs).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+    assert!(format!("{error:?}").contains("Seq 1 of a version edit"), "{error:?}");
 }
