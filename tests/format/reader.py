@@ -219,7 +219,7 @@ def column_entries(data, length):
     def numbers(size):
         columns = [cursor.take(count) for _ in range(size)]
         return [int.from_bytes(bytes(c[i] for c in columns), 'little') for i in range(count)]
-    widths = [(cursor.uint(1), cursor.uint(2)) for _ in range(cursor.uint(1))]
+    widths = dict((cursor.uint(1), cursor.uint(2)) for _ in range(cursor.uint(1)))
     prefix = cursor.take(prefix_len)
     lengths = [suffix_len] * count if flags & 2 else numbers(2)
     kinds = [1] * count if flags & 1 else list(cursor.take(count))
@@ -227,7 +227,7 @@ def column_entries(data, length):
     columns = cursor.take(sum(lengths) if flags & 2 else 0)
     suffixes = [columns[i::count] if flags & 2 else cursor.take(n) for i, n in enumerate(lengths)]
     rows = [bytearray(cursor.take(min(n, 1))) for n in row_lengths]
-    for head, places in sorted(widths):
+    for head, places in sorted(widths.items()):
         ours = [(found, n) for found, n in zip(rows, row_lengths) if found[:1] == bytes([head])]
         for place in range(1, places):
             for found in (found for found, n in ours if n > place):

@@ -1,11 +1,18 @@
 //! The hex examples of FORMAT.md decode, and encode back to the same bytes.
 //!
-//! An example is a code block that opens with ```` ```hex name=structure ````. Bars, spaces and
-//! line ends only separate bytes for the reader.
+//! An example is a code block that opens with ```` ```hex name=structure ````; bars, spaces and line
+//! ends part the bytes for the reader and mean nothing. ```` ```hex file=name ```` opens a file of the
+//! example of a whole database, and ```` ```python ```` a part of `tests/format/reader.py`.
 
+use std::path::Path;
+use std::sync::Arc;
+
+use rowstone::Db;
+use rowstone::fs::{Fs, MemFs};
 use rowstone::fuzzing::round_trip;
-
 use rowstone::sim::value::unhex;
+
+const DOCUMENT: &str = include_str!("../../FORMAT.md");
 
 /// One example of the document.
 pub struct Example {
@@ -16,7 +23,7 @@ pub struct Example {
 
 /// The examples of FORMAT.md.
 pub fn examples() -> Vec<Example> {
-    parse(include_str!("../../FORMAT.md"))
+    parse(DOCUMENT, "name")
 }
 
 /// The fuzz target of an example's structure.
@@ -46,11 +53,13 @@ fn every_example_belongs_to_a_target() {
     }
 }
 
-fn parse(document: &str) -> Vec<Example> {
+/// The examples that open with ```` ```hex key= ````.
+fn parse(document: &str, key: &str) -> Vec<Example> {
+    let fence = format!("```hex {key}=");
     let mut examples = Vec::new();
     let mut lines = document.lines().enumerate();
     while let Some((number, line)) = lines.next() {
-        let Some(name) = line.trim_start().strip_prefix("```hex name=") else { continue };
+        let Some(name) = line.trim_start().strip_prefix(&fence) else { continue };
         let body = lines.by_ref().map(|(_, line)| line);
         let hex: String = body.take_while(|line| !line.trim_start().starts_with("```")).collect();
         let hex: String = hex.chars().filter(|c| !matches!(c, ' ' | '|')).collect();
@@ -83,6 +92,34 @@ fn truncated_examples_differ_and_do_not_panic() {
 #[test]
 fn bars_and_line_ends_are_ignored() {
     let document = "x\n```hex name=row\n01 | 02\n| ff\n```\ny\n";
-    let [example] = &parse(document)[..] else { panic!("one example") };
+    let [example] = &parse(document, "name")[..] else { panic!("one example") };
     assert_eq!((&*example.name, example.line, &*example.bytes), ("row", 2, &[1, 2, 255][..]));
+}
+
+#[test]
+fn the_whole_database_opens() {
+    let fs = MemFs::new();
+    fs.create_dir_all(Path::new("db")).unwrap();
+    let files = parse(DOCUMENT, "file");
+    assert_eq!(files.len(), 3, "CURRENT, a manifest and a log");
+    for Example { name, bytes, .. } in files {
+        fs.write(Path::new("db").join(name), &bytes).unwrap();
+    }
+    let db = Db::options().fs(Arc::new(fs)).create_if_missing(false).open("db").unwrap();
+    assert_eq!(db.verify().unwrap().problems, [""; 0]);
+    let row = db.table("Parts").unwrap().get("bolts", "m4").unwrap().unwrap();
+    assert_eq!((row.get::<i32>("N").unwrap(), db.tables().unwrap()), (5, vec!["Parts".to_owned()]));
+    db.close().unwrap();
+}
+
+#[test]
+fn python_is_a_part_of_the_reader() {
+    let reader = include_str!("../format/reader.py");
+    let parts: Vec<&str> = DOCUMENT.split("```python\n").skip(1).collect();
+    assert!(!parts.is_empty(), "FORMAT.md prints a part of the reader");
+    for part in parts {
+        let part = part.split("```").next().unwrap_or_default();
+        assert!(reader.contains(part), "tests/format/reader.py does not contain:\n{part}");
+    }
+    assert!(reader.lines().count() <= 400, "FORMAT.md promises at most 400 lines");
 }

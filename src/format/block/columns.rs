@@ -346,19 +346,27 @@ mod tests {
         }
     }
 
+    /// The hex digits of the last block of FORMAT.md in front of `end` that begins with `fence`.
+    fn printed(fence: &str, end: &str) -> String {
+        let document = include_str!("../../../FORMAT.md");
+        let before = document.split(end).next().unwrap_or_default();
+        let block = before.rsplit(fence).next().and_then(|rest| rest.split("```").next());
+        block.unwrap_or_default().chars().filter(char::is_ascii_hexdigit).collect()
+    }
+
     #[test]
-    fn the_columns_of_an_example() {
+    fn example_columns() {
+        let rows = [&b"\x01\xb0\x04\0\0\x01\x01x"[..], b"\x01\x84\x03\0\0\x01\x02yz"];
+        let keys = [&b"\0\0\0\x01p\0a"[..], b"\0\0\0\x01p\0b"];
         let mut builder = RowBlockBuilder::default();
-        for (key, seq, row) in [("k/a", 0x1234, &b"\x01AB-x"[..]), ("k/b", 0x1201, b"\x01CD-yz")] {
-            builder.add(key.as_bytes(), Seq(seq), Kind::Put, |out| out.extend_from_slice(row));
+        for ((key, seq), row) in keys.into_iter().zip([0x1234, 0x1200]).zip(rows) {
+            builder.add(key, Seq(seq), Kind::Put, |out| out.extend_from_slice(row));
         }
         let (mut raw, mut columns) = (Vec::new(), Vec::new());
         builder.finish(&mut raw);
-        split(&raw, &[3], &mut columns).unwrap();
-        let mut expected = raw[..16].to_vec();
-        expected.extend_from_slice(b"\x01\x01\x03\x00k/");
-        expected.extend_from_slice(b"\x33\x00\x05\x06\x00\x00ab");
-        expected.extend_from_slice(b"\x01\x01ACBD-x-yz");
-        assert_eq!(columns, expected);
+        split(&raw, &[7], &mut columns).unwrap();
+        let hex = |bytes: &[u8]| bytes.iter().map(|byte| format!("{byte:02x}")).collect::<String>();
+        assert_eq!(hex(&raw), printed("```hex name=row-block\n", "```hex columns\n"));
+        assert_eq!(hex(&columns), printed("```hex columns\n", "Why columns"));
     }
 }

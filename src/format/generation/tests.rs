@@ -3,8 +3,8 @@
 use super::*;
 use crate::codec::HashSeed;
 use crate::format::edit::{Placement, RangeMeta, ReferenceMeta};
-use crate::format::field::{FileHead, put_field, put_optional_field};
-use crate::format::file_meta::FileMeta;
+use crate::format::field::{put_field, put_optional_field};
+use crate::format::file_meta::{FileMeta, Section};
 use crate::format::names::{FileNumber, RangeId, TableId};
 use crate::format::span::Span;
 
@@ -12,7 +12,7 @@ fn meta(number: u64, id: u64) -> FileMeta {
     FileMeta {
         number: FileNumber(number),
         id: FileId(id),
-        bytes: 8300,
+        bytes: 8547,
         seq_min: Seq(100),
         seq_max: Seq(300),
         visible_from: Seq::ZERO,
@@ -22,9 +22,23 @@ fn meta(number: u64, id: u64) -> FileMeta {
         raw_bytes: 60,
         key_min: b"\0\0\0\x01a\0b"[..].into(),
         key_max: b"\0\0\0\x01c\0d"[..].into(),
-        sections: Vec::new(),
+        sections: sections(),
         unknown: Box::default(),
     }
+}
+
+/// Of the example of an SST's footer.
+fn sections() -> Vec<Section> {
+    let section =
+        |kind, flags, offset, len, checksum| Section { kind, flags, offset, len, checksum };
+    vec![
+        section(1, 1, 32, 76, 0x0101_0101),
+        section(3, 1, 4096, 4096, 0x0303_0303),
+        section(2, 1, 8192, 41, 0x0202_0202),
+        section(4, 1, 8233, 72, 0x0404_0404),
+        section(5, 1, 8305, 80, 0x0505_0505),
+        section(7, 0, 8385, 67, 0x0707_0707),
+    ]
 }
 
 fn sample() -> Generation {
@@ -38,6 +52,7 @@ fn sample() -> Generation {
             write_features: Vec::new(),
             ignorable_features: Vec::new(),
         }),
+        numbers_below: Some(FileNumber(64)),
         flushed_seq: Some(Seq(300)),
         add_files: vec![meta(12, 0x1122_3344_5566_7788)],
         add_ranges: vec![RangeMeta { id: RangeId(9), table: TableId(1), span: span.clone() }],
@@ -50,7 +65,7 @@ fn sample() -> Generation {
         }],
         ..VersionEdit::default()
     };
-    let file = StoredFile { id: FileId(0x1122_3344_5566_7788), bytes: 8300, checksum: 0xa1b2_c3d4 };
+    let file = StoredFile { id: FileId(0x1122_3344_5566_7788), bytes: 8547, checksum: 0xa1b2_c3d4 };
     Generation { number: 2, taken: 300, files: vec![file], edit, unknown: Box::default() }
 }
 
@@ -126,7 +141,7 @@ fn impossible_generations_are_refused() {
     check(|g| g.edit.flushed_seq = None);
     check(|g| g.taken = u64::MAX);
     check(|g| g.files.clear());
-    check(|g| g.files[0].bytes = 8301);
+    check(|g| g.files[0].bytes = 8548);
     check(|g| g.files[0].id = FileId(1));
     check(|g| g.files.push(g.files[0]));
     check(|g| {
