@@ -90,7 +90,6 @@ class RecordFile:
         need((version, codec, key, features) == (1, 0, 0, 0), path.name, Unsupported)
         need((found, code, found_id) == (number, kind, ident), f'{path.name}: another file')
         self.at = 64
-
     def header(self, at):
         """The verified header at `at`: length, kind, flags, Seq, promise and payload checksum."""
         raw = self.data[at:at + 48]
@@ -102,7 +101,6 @@ class RecordFile:
                  and ident == self.id and (file, offset) <= (self.number, at)
                  and length <= 16 << 20)
         return (length, kind, flags, seq, (file, offset), payload_check) if sound else None
-
     def records(self, end=None):
         """Offset, kind, Seq and payload of each record before the first bad one, which is at X."""
         self.at, limit = 64, len(self.data) if end is None else min(end, len(self.data))
@@ -115,7 +113,6 @@ class RecordFile:
             need(OPEN <= kind <= EDIT or not flags, f'{self.name}: kind {kind}', Unsupported)
             if OPEN <= kind <= EDIT:
                 yield offset, kind, seq, self.data[start:start + length]
-
     def promised(self, at):
         """The highest promise of the verified headers from `at` on."""
         places = range(at, len(self.data) - 47, 8)
@@ -127,7 +124,6 @@ class Version:
         self.identity, self.flushed, self.close = None, 0, (0, 0)
         self.logs, self.files, self.ranges, self.references = {}, {}, {}, {}
         self.dropped, self.hidden = {}, []
-
     def apply(self, data):
         order = (1, 5, 11, 9, 8, 6, 10, 7, 4, 3, 12, 13, 15, 19, 14, 18, 16)
         edit = [field for field in fields(data, range(1, 28)) if field[0] in order]
@@ -268,7 +264,6 @@ class Sst:
         handles = Cursor(self.block(4, 0, *self.sections[5])[0])
         blocks, _, _, self.slot_bits = (handles.uint(4) for _ in range(4))
         self.offsets = [handles.uint(8) for _ in range(blocks + 1)]
-
     def block(self, kind, number, start, end):
         """The contents of a block as its codec has them, the codec, and the raw length."""
         block, where = self.data[start:end], f'{self.name}: block at {start}'
@@ -286,7 +281,6 @@ class Sst:
             contents = zstandard.ZstdDecompressor().decompress(contents, max_output_size=room)
             need(codec == 2 or len(contents) == raw, where)
         return contents, codec, raw
-
     def blocks(self):
         """The entries of each block of rows."""
         for number, (start, end) in enumerate(zip(self.offsets, self.offsets[1:])):
@@ -317,12 +311,10 @@ class Database:
                     if any(inside(key, clip) for clip in clips):
                         self.add(key, seq, row(data, table.shapes) if kind == 1 else None)
         self.replay()
-
     def add(self, key, seq, values):
         """Of each user key the newest entry counts; a delete has None for a row."""
         if seq >= self.entries.get(key, (0, None))[0]:
             self.entries[key] = seq, values
-
     def opened(self, log):
         """The predecessor that the first record of a log names; None if it has no record."""
         for _, kind, _, payload in log.records():
@@ -331,13 +323,23 @@ class Database:
             self.require(found[1])
             return [found[2].varint(), found[2].uint(8), found[2].varint()] if 2 in found else []
         return None
-
+    def sound_logs(self):
+        """Every WAL of the directory with a sound first record, named by the manifest or not."""
+        for path in self.path.glob('*.wal'):
+            ident = int.from_bytes(path.read_bytes()[24:32], 'little')
+            try:
+                log = RecordFile(path, 1, int(path.stem), ident)
+                if next(log.records())[1] == OPEN:
+                    yield log
+            except (Damage, Unsupported, StopIteration):
+                pass
     def require(self, position):
         need((position.varint(), position.varint()) <= self.manifest_end, 'the manifest was cut')
-
     def replay(self):
         logs = [RecordFile(self.path / f'{number:06}.wal', 1, number, ident)
                 for number, ident in self.version.logs.items()]
+        for log in self.sound_logs():
+            self.opened(log)
         opens, previous = [self.opened(log) for log in logs] + [None], 0
         for i, log in enumerate(logs):
             after, shapes, closed = opens[i + 1], {}, False
@@ -358,7 +360,6 @@ class Database:
                 vouched = max(log.promised(log.at), self.version.close, *vouched)
                 need(vouched <= (log.number, log.at), f'{log.name}: {log.at} was durable')
                 return
-
     def group(self, c, seq, shapes, counts):
         for _ in range(c.varint()):
             number = c.varint()
@@ -376,7 +377,6 @@ class Database:
             elif counts and tag > 6:
                 below = change.varint() if tag == 8 else seq
                 self.hidden.append((seq, below, span(change)))
-
     def rows(self, table):
         """PartitionKey, RowKey, Seq and properties of the rows of a table, in order."""
         for key in sorted(key for key in self.entries if key[:4] == struct.pack('>I', table)):
@@ -386,7 +386,6 @@ class Database:
                 texts = key[4:].replace(b'\xf5', b'\xee').replace(b'\xf6', b'\xef')
                 partition, _, row_key = texts.partition(b'\0')
                 yield partition.decode(), row_key.decode(), seq, values
-
     def tables(self):
         for partition, _, _, values in self.rows(0):
             if partition == 'table':
