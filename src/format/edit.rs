@@ -541,6 +541,13 @@ impl fmt::Display for VersionEdit {
             unsure.map_or(Ok(()), |seq| write!(f, ", not right since #{seq}"))?;
             writeln!(f)?;
         }
+        self.fmt_end(f)
+    }
+}
+
+impl VersionEdit {
+    /// The last lines: fields that were not read, and the close.
+    fn fmt_end(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.unknown.is_empty() {
             writeln!(f, "{} bytes of fields that cannot be read", self.unknown.len())?;
         }
