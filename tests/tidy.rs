@@ -1,5 +1,5 @@
 //! Checks of the source text: floors, circles, parts of the engine, lengths, headers, leftovers,
-//! four corners, links, and the table of traps.
+//! four corners, links, the table of traps, and prose.
 //!
 //! Each rule is a function from text to offences, printed as `file:line: rule: what`, and has a
 //! test that shows it fail.
@@ -27,6 +27,8 @@ mod mutants;
 mod oracle;
 #[path = "tidy/parts.rs"]
 mod parts;
+#[path = "tidy/prose.rs"]
+mod prose;
 #[path = "tidy/source.rs"]
 mod source;
 #[path = "tidy/traps.rs"]
@@ -183,6 +185,16 @@ fn every_mutant_is_listed() {
     // Mutants of loom models are listed only there.
     let loom = std::fs::read_to_string(root.join(".ci/loom")).unwrap_or_default();
     expect_none(mutants::check(&tree.sources, &loom));
+}
+
+#[test]
+fn prose_is_plain() {
+    expect_none(prose::check_words(&TREE.sources, &TREE.documents));
+}
+
+#[test]
+fn lines_of_prose_are_short() {
+    expect_none(prose::check_columns(&TREE.sources, &TREE.documents));
 }
 
 #[test]

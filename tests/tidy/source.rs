@@ -12,16 +12,19 @@ pub struct Source {
     pub code: Vec<String>,
     /// The comments of each line, markers included.
     pub comments: Vec<String>,
+    /// The string and character literals of each line.
+    pub literals: Vec<String>,
 }
 
 impl Source {
     pub fn new(path: &str, text: &str) -> Source {
-        let (code, comments) = split(text);
+        let Splitter { code, comments, literals, .. } = split(text);
         let lines = |text: &str| text.split('\n').map(str::to_owned).collect::<Vec<_>>();
         let raw = lines(text);
-        let (code, comments) = (lines(&code), lines(&comments));
-        assert_eq!((raw.len(), raw.len()), (code.len(), comments.len()), "{path}: lines lost");
-        Source { path: path.to_owned(), raw, code, comments }
+        let [code, comments, literals] = [code, comments, literals].map(|text| lines(&text));
+        let counts = [code.len(), comments.len(), literals.len()];
+        assert_eq!(counts, [raw.len(); 3], "{path}: lines lost");
+        Source { path: path.to_owned(), raw, code, comments, literals }
     }
 
     /// The modules from the crate root to this file: `src/lsm/read.rs` is `lsm`, `read`.
@@ -106,12 +109,14 @@ struct Splitter<'a> {
     rest: &'a str,
     code: String,
     comments: String,
+    literals: String,
 }
 
-fn split(text: &str) -> (String, String) {
-    let mut splitter = Splitter { rest: text, code: String::new(), comments: String::new() };
+fn split(text: &str) -> Splitter<'_> {
+    let [code, comments, literals] = std::array::from_fn(|_| String::new());
+    let mut splitter = Splitter { rest: text, code, comments, literals };
     while splitter.step() {}
-    (splitter.code, splitter.comments)
+    splitter
 }
 
 impl Splitter<'_> {
@@ -132,6 +137,7 @@ impl Splitter<'_> {
             self.code.push(c);
             if c == '\n' {
                 self.comments.push(c);
+                self.literals.push(c);
             }
             self.rest = &self.rest[c.len_utf8()..];
         } else {
@@ -143,7 +149,9 @@ impl Splitter<'_> {
     fn comment(&mut self, len: usize) {
         let (comment, rest) = self.rest.split_at(len);
         self.comments.push_str(comment);
-        self.code.extend(comment.chars().filter(|&c| c == '\n'));
+        let newlines: String = comment.chars().filter(|&c| c == '\n').collect();
+        self.code.push_str(&newlines);
+        self.literals.push_str(&newlines);
         self.rest = rest;
     }
 
@@ -154,6 +162,7 @@ impl Splitter<'_> {
         self.code.push_str(&newlines);
         self.code.push('"');
         self.comments.push_str(&newlines);
+        self.literals.push_str(literal);
         self.rest = rest;
     }
 }
@@ -213,7 +222,8 @@ fn char_literal_len(text: &str) -> Option<usize> {
 
 #[track_caller]
 fn check(text: &str, code: &str, comments: &str) {
-    assert_eq!(split(text), (code.to_owned(), comments.to_owned()));
+    let found = split(text);
+    assert_eq!([found.code, found.comments], [code, comments]);
 }
 
 #[test]
