@@ -71,7 +71,6 @@ impl LogFile {
     /// # Errors
     /// `StorageFull` spoils nothing; any other failure ends writing.
     pub(crate) fn allocate(&self, len: u64) -> Result<()> {
-        debug_assert!(len >= Self::START, "the header is allocated");
         self.allocated(|file| file.allocate(len))
     }
 

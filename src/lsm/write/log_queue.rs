@@ -317,7 +317,6 @@ impl LogQueue {
         self.reserve((payload + 64 + changes) as u64)?;
         let changes: Vec<_> = batch.changes.iter().map(TableChange::logged).collect();
         let before = self.end;
-        self.last = seq;
         self.append_record(kind, seq, |out| {
             let shapes = defined.iter().map(|(id, shape)| ShapeDefinition { number: id.0, shape });
             let (prefix, len) = match batch.ops.first() {
@@ -330,6 +329,7 @@ impl LogQueue {
             });
             wal::put_group(out, shapes, prefix, entries, &changes);
         })?;
+        self.last = seq;
         if let Some(segment) = self.segments.last_mut() {
             segment.user_bytes += user_bytes as u64;
         }
