@@ -1,13 +1,14 @@
-//! The frame around every block of an SST: what is stored, how, and its checksum. FORMAT.md §block.
+//! The frame of an SST block: header, checksum and compression. FORMAT.md §block.
 //!
 //! Invariants
-//! * the checksum covers the header, the file's id and the block's number: a block that was moved, copied
-//!   or relabelled is as wrong as one that was damaged;
-//! * nothing is interpreted, least of all decompressed, before the checksum matched;
-//! * what a block is padded with is zeros, under its checksum too, and no part of its contents;
-//! * decompression yields exactly the raw length, and that is bounded by [`RAW_BYTES_MAX`].
+//! * the checksum covers the header, the file's id and the block's number, so a moved, copied or
+//!   relabelled block fails the check like a damaged one;
+//! * nothing is interpreted or decompressed before the checksum matched;
+//! * padding is zeros, covered by the checksum, and not part of the contents;
+//! * decompression yields exactly the raw length, which is at most [`RAW_BYTES_MAX`].
 //!
-//! Not here: what a block holds (`row_block`, `sparse_index`, `stats`, `zones`), pages of the hash index (`hash_index`).
+//! Not here: the contents of blocks (`row_block`, `sparse_index`, `stats`, `zones`), pages of the
+//! hash index (`hash_index`).
 
 #[cfg_attr(not(feature = "zstd"), allow(dead_code, reason = "only what is compressed is split"))]
 mod columns;
@@ -27,10 +28,10 @@ use crate::format::row_block::leaves_out;
 /// The length of a block's header.
 pub(crate) const HEADER_BYTES: usize = 24;
 
-/// The most that a compressed block may hold: the largest row (2 MiB), its key, and as much again.
+/// The most bytes that a compressed block may hold: twice the largest row (2 MiB) with its key.
 pub(crate) const RAW_BYTES_MAX: usize = 4 << 20;
 
-/// What a block holds.
+/// The kind of a block's contents.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum BlockKind {
@@ -39,7 +40,7 @@ pub(crate) enum BlockKind {
     Sparse = 3,
     Handles = 4,
     Stats = 5,
-    // 6 stands for pages of the hash index in their checksums, which are no blocks.
+    // 6 marks pages of the hash index in their checksums; they are not blocks.
     Zones = 7,
     ZoneSummary = 8,
 }
@@ -47,19 +48,19 @@ pub(crate) enum BlockKind {
 /// How the contents of a block are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packing {
-    /// As they are.
+    /// Uncompressed.
     Plain,
     Zstd,
-    /// Rows by columns, those by zstd.
+    /// Rows transposed into columns, which are compressed with zstd.
     Columns,
 }
 
-/// Which block it is: none of this is stored, all of it is checked.
+/// The identity of a block. It is not stored, but the checksum covers it.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockPlace {
     pub(crate) kind: BlockKind,
     pub(crate) file: FileId,
-    /// Counted from 0 in the section.
+    /// The block's index in its section, counted from 0.
     pub(crate) number: u32,
 }
 
@@ -78,7 +79,7 @@ pub(crate) struct StoredBlock<'a> {
 }
 
 const STRUCTURE: &str = "block";
-/// True if `block`, which begins with a header, says that its contents are compressed.
+/// True if the header of `block` declares its contents compressed.
 pub(crate) fn is_compressed(block: &[u8]) -> bool {
     matches!(block.get(1), Some(&(CODEC_ZSTD | CODEC_COLUMNS)))
 }
@@ -86,20 +87,21 @@ pub(crate) fn is_compressed(block: &[u8]) -> bool {
 const CODEC_NONE: u8 = 0;
 const CODEC_ZSTD: u8 = 1;
 const CODEC_COLUMNS: u8 = 2;
-/// Zeros follow the stored bytes, up to where the next block begins.
+/// Zeros follow the stored bytes up to the start of the next block.
 const FLAG_PADDED: u8 = 1;
-/// A block of rows whose entries leave something out: who does not know that must not read it.
+/// A block of rows whose entries omit a part. A reader that does not know this flag must not read
+/// the block.
 const FLAG_SHORT: u8 = 2;
-/// Of zstd: a fiftieth smaller than by its own default, 3. Decoding, which is paid for again and again, takes the same time at
-/// every level.
+/// zstd compression level. Blocks are 2 % smaller than with zstd's default level, 3. Decompression,
+/// which happens far more often, takes the same time at every level.
 #[cfg(feature = "zstd")]
 const ZSTD_LEVEL: i32 = 6;
 /// The header's bytes before the checksum.
 const CHECKED_BYTES: usize = 20;
 
-/// Compresses and frames blocks; keeps the compressor's memory from block to block.
+/// Compresses and frames blocks; reuses the compressor's memory for all blocks.
 pub(crate) struct Sealer {
-    /// Rows by columns, while they are compressed; empty between calls.
+    /// Scratch buffer for rows transposed into columns; empty between calls.
     #[cfg(feature = "zstd")]
     columns: Vec<u8>,
     #[cfg(feature = "zstd")]
@@ -108,7 +110,7 @@ pub(crate) struct Sealer {
 
 impl Sealer {
     /// # Errors
-    /// What this build lacks for `packing`.
+    /// The part of `packing` that this build does not support.
     pub(crate) fn new(packing: Packing) -> Result<Self, Cow<'static, str>> {
         #[cfg(feature = "zstd")]
         {
@@ -128,7 +130,7 @@ impl Sealer {
         }
     }
 
-    /// Appends `raw` as a block; stored as it is if compression saves less than an eighth.
+    /// Appends `raw` as a block; stores it uncompressed if compression saves less than one eighth.
     pub(crate) fn seal(&mut self, place: BlockPlace, raw: &[u8], out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + HEADER_BYTES, 0);
@@ -139,8 +141,9 @@ impl Sealer {
         seal_header(place, (codec, raw, 0), out.get_mut(start..).unwrap_or_default());
     }
 
-    /// Appends `raw`, a block of rows, by columns if it is compressed. `places` says of each shape, from number 0 on, how
-    /// many bytes its rows have before their texts: it decides how small the block becomes, and nothing else.
+    /// Appends `raw`, a block of rows; if it is compressed, by columns. `places` holds for each
+    /// shape, from number 0 on, how many bytes its rows have before their texts. It affects only
+    /// the size of the block.
     #[cfg(feature = "zstd")]
     pub(crate) fn seal_rows(
         &mut self,
@@ -152,7 +155,8 @@ impl Sealer {
         let mut columns = std::mem::take(&mut self.columns);
         let start = out.len();
         out.resize(start + HEADER_BYTES, 0);
-        // What cannot be put together again is stored otherwise: it is no block of ours.
+        // A block that columns do not reproduce exactly, because this module did not write it, is
+        // stored by rows.
         let is_split = self.zstd.is_some()
             && columns::split(raw, places, &mut columns).is_ok()
             && columns::join(&columns, raw.len()).as_deref() == Ok(raw);
@@ -166,7 +170,7 @@ impl Sealer {
         self.columns = columns;
     }
 
-    /// As without compression, which this build lacks.
+    /// Without zstd, stores the block uncompressed.
     #[cfg(not(feature = "zstd"))]
     pub(crate) fn seal_rows(
         &mut self,
@@ -178,12 +182,12 @@ impl Sealer {
         self.seal(place, raw, out);
     }
 
-    /// Appends `raw` as a block that is stored as it is.
+    /// Appends `raw` as an uncompressed block.
     pub(crate) fn seal_plain(&self, place: BlockPlace, raw: &[u8], out: &mut Vec<u8>) {
         self.seal_padded(place, raw, 0, out);
     }
 
-    /// The same, and `padding` zeros behind it that belong to the block.
+    /// Appends `raw` as an uncompressed block that ends with `padding` zeros.
     pub(crate) fn seal_padded(
         &self,
         place: BlockPlace,
@@ -199,7 +203,7 @@ impl Sealer {
         seal_header(place, (CODEC_NONE, raw, padding), block);
     }
 
-    /// Appends `bytes` compressed; false if that saves less than an eighth of `raw_len`.
+    /// Appends `bytes` compressed; returns false if that saves less than one eighth of `raw_len`.
     #[cfg(feature = "zstd")]
     fn compress(&mut self, bytes: &[u8], raw_len: usize, out: &mut Vec<u8>) -> bool {
         let Some(zstd) = &mut self.zstd else { return false };
@@ -209,7 +213,7 @@ impl Sealer {
             return false;
         }
         out.resize(start + limit, 0);
-        // No room is the answer "does not pay", not an error.
+        // Too small an output buffer means that compression does not pay; it is not an error.
         let stored = zstd.compress_to_buffer(bytes, out.get_mut(start..).unwrap_or_default());
         out.truncate(start + stored.as_ref().copied().unwrap_or(0));
         stored.is_ok()
@@ -225,7 +229,7 @@ impl Sealer {
 const WITHOUT_ZSTD: &str = "zstd, which this build lacks: build with the feature `zstd`";
 
 impl<'a> StoredBlock<'a> {
-    /// Checks the block that fills `bytes`.
+    /// Verifies the checksum of the block that fills `bytes`, and reads its header.
     pub(crate) fn open(place: BlockPlace, bytes: &'a [u8]) -> Result<Self, FormatError> {
         let mut cursor = Cursor::new(STRUCTURE, bytes);
         let checked = cursor.take(CHECKED_BYTES)?;
@@ -236,10 +240,11 @@ impl<'a> StoredBlock<'a> {
         Self::header(place, Cursor::new(STRUCTURE, checked), stored)
     }
 
-    /// Reads the header of a block that was checked before.
+    /// Reads the header of a block whose checksum was verified before.
     #[inline]
     pub(crate) fn reopen(place: BlockPlace, bytes: &'a [u8]) -> Result<Self, FormatError> {
-        // The common block, in one comparison: the right kind, stored as it is, nothing reserved in use.
+        // Fast path for the common block, in one comparison: the right kind, uncompressed, no
+        // reserved bits set.
         if let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>()
             && let [kind, CODEC_NONE, 0..=3, 0, .., l0, l1, l2, l3, _, _, _, _] = *header
             && kind == place.kind as u8
@@ -298,7 +303,7 @@ impl<'a> StoredBlock<'a> {
         Ok(Self { packing, raw_len, stored })
     }
 
-    /// The block's contents in a buffer of its own.
+    /// The block's contents in a new buffer.
     pub(crate) fn decompress(&self) -> Result<Vec<u8>, FormatError> {
         match self.packing {
             Packing::Plain => Ok(self.stored.to_vec()),
@@ -317,14 +322,15 @@ impl<'a> StoredBlock<'a> {
         }
     }
 
-    /// What zstd makes of the stored bytes, at most `more` bytes longer than the contents.
+    /// Decompresses the stored bytes; the result may be at most `more` bytes longer than the
+    /// contents.
     #[cfg(feature = "zstd")]
     fn decompress_zstd(&self, more: usize) -> Result<Vec<u8>, FormatError> {
         let wrong = |error| DecodeError::new(STRUCTURE, HEADER_BYTES, format!("zstd: {error}"));
         let len_max = self.raw_len + more;
-        // A thread that is ending, and closes a database, has none any more.
+        // While a thread ends, its thread-local decompressor may already be destroyed.
         let raw = DECOMPRESSOR.try_with(|kept| {
-            // Nothing below comes back here: it is borrowed once.
+            // The code below does not reenter, so this is the only borrow.
             let mut kept = kept.borrow_mut();
             let decompressor = match &mut *kept {
                 Some(decompressor) => decompressor,
@@ -344,17 +350,20 @@ impl<'a> StoredBlock<'a> {
 
 #[cfg(feature = "zstd")]
 thread_local! {
-    /// Made by the first compressed block that a thread reads: some 100 KB, which each block would fill anew.
+    /// Created by the first compressed block that a thread reads. It uses some 100 KB, which would
+    /// otherwise be initialized for each block.
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// What a block of `raw_len` bytes was by columns: for fuzzing, which cannot guess compressed bytes.
+/// The block of `raw_len` bytes that was split into `columns`. For fuzzing, which cannot guess
+/// compressed bytes.
 #[cfg(any(fuzzing, feature = "fuzzing"))]
 pub(crate) fn join_columns(columns: &[u8], raw_len: usize) -> Option<Vec<u8>> {
     columns::join(columns, raw_len).ok()
 }
 
-/// Fills in the header at the start of `block`: its codec, what it is raw, and how many zeros it ends with.
+/// Fills in the header at the start of `block`, from the codec, the raw contents and the number of
+/// zeros at the end.
 fn seal_header(place: BlockPlace, (codec, raw, padding): (u8, &[u8], usize), block: &mut [u8]) {
     let Some((header, stored)) = block.split_first_chunk_mut::<HEADER_BYTES>() else { return };
     let len32 = |len: usize| u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes();
@@ -362,7 +371,7 @@ fn seal_header(place: BlockPlace, (codec, raw, padding): (u8, &[u8], usize), blo
     header[1] = codec;
     let is_short = place.kind == BlockKind::Rows && leaves_out(raw);
     header[2] = if padding > 0 { FLAG_PADDED } else { 0 } | if is_short { FLAG_SHORT } else { 0 };
-    // Bytes 3..12 stay zero: reserved, no dictionary, no encryption key.
+    // Bytes 3..12 stay zero: reserved byte, no dictionary, no encryption key.
     header[12..16].copy_from_slice(&len32(raw.len()));
     header[16..20].copy_from_slice(&len32(stored.len() - padding));
     let sum = block_checksum(place, &header[..CHECKED_BYTES], stored);
@@ -434,7 +443,7 @@ mod tests {
             }
         }
         thread_local! { static LAST: Last = const { Last("what is read while a thread ends") } }
-        // Whichever was first asked for goes last; both orders happen.
+        // The thread-local initialized first is destroyed last; the loop covers both orders.
         for first in [true, false] {
             let ending = std::thread::spawn(move || {
                 if first {
@@ -475,7 +484,7 @@ mod tests {
         assert_eq!(seal_rows(&mut sealer, &[7; 10_000]).0, Packing::Zstd);
         assert_eq!(seal_rows(&mut sealer, b"short").0, Packing::Plain);
         assert_eq!(seal_rows(&mut Sealer::new(Packing::Plain).unwrap(), &rows).0, Packing::Plain);
-        // Its length is believed no more than that of other blocks, and only blocks of rows have columns.
+        // The length is checked as in other blocks, and only blocks of rows have columns.
         let forge = |place, at: usize, value: &[u8]| {
             let mut bytes = columns.clone();
             bytes[at..at + value.len()].copy_from_slice(value);
@@ -521,7 +530,7 @@ mod tests {
         assert!(StoredBlock::open(BlockPlace { kind: BlockKind::Stats, ..PLACE }, &bytes).is_err());
     }
 
-    /// Headers with a right checksum: what a writer with other ideas could have left.
+    /// Forges a header with a valid checksum, as a deviating writer could have written it.
     #[track_caller]
     fn check_forged(at: usize, value: &[u8], expected: &str) {
         let mut bytes = sealed(Packing::Plain, b"some rows");
@@ -568,7 +577,7 @@ mod tests {
             assert_eq!(block.stored, rows(flags));
             assert_eq!(StoredBlock::reopen(PLACE, &bytes), Ok(block));
         }
-        // Of other blocks the byte is anything.
+        // In other blocks this flag is unknown.
         let place = BlockPlace { kind: BlockKind::Stats, ..PLACE };
         let mut bytes = Vec::new();
         sealer.seal_plain(place, &rows(1), &mut bytes);

@@ -1,4 +1,5 @@
-//! CURRENT: which manifest counts, and how much of it was durable when that was decided. FORMAT.md §current.
+//! CURRENT names the active manifest and its length that was durable at that time. FORMAT.md
+//! §current.
 
 use crate::codec::DecodeError;
 
@@ -16,9 +17,9 @@ const HEAD: FileHead =
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Current {
     pub(crate) manifest: FileNumber,
-    /// Of the manifest file.
+    /// The id of the manifest file.
     pub(crate) id: FileId,
-    /// The manifest was durable up to here before CURRENT named it.
+    /// The length of the manifest that was durable before CURRENT named it.
     pub(crate) synced_len: u64,
 }
 

@@ -1,11 +1,12 @@
-//! Version edits: what the records of a MANIFEST hold. FORMAT.md §edit.
+//! Version edits, the payload of records in a MANIFEST. FORMAT.md §edit.
 //!
 //! Invariants
-//! * an edit is tagged fields, in ascending order of tag when written, in any order when read;
-//! * a field that this build does not know and need not understand is kept, and written again in every snapshot;
+//! * an edit is a sequence of tagged fields, written in ascending order of tag and read in any
+//!   order;
+//! * an unknown field that need not be understood is kept and written to every snapshot;
 //! * the first record of a manifest holds the identity.
 //!
-//! Not here: what an edit does to a version (`manifest`), which edits make sense (there too).
+//! Not here: applying an edit to a version and validating it (`manifest`).
 
 mod lived;
 mod wear;
@@ -33,18 +34,18 @@ pub use wear::Wear;
 const EDIT: &str = "version edit";
 const IDENTITY: &str = "identity";
 
-/// Features in these sets that this build knows; there are none yet.
+/// The features in these sets that this build knows; none yet.
 const FEATURES_KNOWN: [&str; 0] = [];
 
-/// A change of the version: everything in it takes effect, or nothing.
+/// A change of the version, applied atomically.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VersionEdit {
     pub(crate) identity: Option<Identity>,
-    /// All numbers below this are in use, were, or may be.
+    /// All file numbers below this are in use, were in use, or may be.
     pub(crate) numbers_below: Option<FileNumber>,
     pub(crate) add_logs: Vec<LogMeta>,
     pub(crate) remove_logs: Vec<FileNumber>,
-    /// Every commit up to this Seq is in files.
+    /// Every commit up to this Seq is in table files.
     pub(crate) flushed_seq: Option<Seq>,
     pub(crate) add_files: Vec<FileMeta>,
     pub(crate) remove_files: Vec<FileNumber>,
@@ -56,37 +57,37 @@ pub(crate) struct VersionEdit {
     pub(crate) forget_tables: Vec<TableId>,
     pub(crate) add_range_tombstones: Vec<RangeTombstone>,
     pub(crate) remove_range_tombstones: Vec<RangeTombstone>,
-    /// Vouches for its log as long as that is there.
+    /// States the durable end of its log as long as the version has that log.
     pub(crate) clean_close: Option<CleanClose>,
-    /// The time by which rows expire.
+    /// The clock by which rows expire.
     pub(crate) clock: Option<LivedTime>,
-    /// Logs that recovery does not need, and the change feed does.
+    /// Logs that recovery does not need but the change feed does.
     pub(crate) keep_logs: Vec<KeptLog>,
     pub(crate) forget_logs: Vec<FileNumber>,
-    /// Of the files that this edit adds, and later for the change feed.
+    /// Imports of the files that this edit adds, kept for the change feed.
     pub(crate) add_imports: Vec<Import>,
     pub(crate) forget_imports: Vec<Seq>,
-    /// The logs were durable up to here before the edit was written.
+    /// The position up to which the logs were durable before the edit was written.
     pub(crate) log_durable: Option<Position>,
-    /// What the medium had written before the edit was.
+    /// The wear account before this edit was written.
     pub(crate) account: Option<Account>,
     /// Fields of a newer format, as they were encoded.
     pub(crate) unknown: Vec<u8>,
 }
 
-/// Which database this is, and what it takes to use it.
+/// The identity of a database, and the features needed to use it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Identity {
-    /// Random, for ever.
+    /// Random; never changes.
     pub(crate) database: u128,
-    /// Random, new after every restore or repair.
+    /// Random; replaced by every restore or repair.
     pub(crate) incarnation: u64,
     pub(crate) seed: HashSeed,
-    /// Without all of these the database cannot be read.
+    /// Features without which the database cannot be read.
     pub(crate) read_features: Vec<Box<str>>,
-    /// Without all of these it can be read and not written.
+    /// Features without which the database can be read but not written.
     pub(crate) write_features: Vec<Box<str>>,
-    /// For information.
+    /// Features for information only.
     pub(crate) ignorable_features: Vec<Box<str>>,
 }
 
@@ -97,28 +98,28 @@ pub(crate) struct LogMeta {
     pub(crate) id: FileId,
 }
 
-/// A log that is kept for the change feed, though all it holds is in files.
+/// A log whose contents are all in table files, kept for the change feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeptLog {
     pub(crate) log: LogMeta,
     /// The length of the file.
     pub(crate) bytes: u64,
-    /// No commit in it has a greater one.
+    /// The greatest Seq of a commit in it, or a greater one.
     pub(crate) last: Seq,
 }
 
-/// Rows came in as files, with Seqs of their own.
+/// Rows that were imported as table files, with their own Seqs.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Import {
-    /// From here on they are visible.
+    /// The rows are visible from this Seq on.
     pub(crate) seq: Seq,
-    /// What the logs hold in front of this came before them, and everything else behind.
+    /// Logged commits before this position precede the import; all later ones follow it.
     pub(crate) at: Position,
-    /// They are all of its rows.
+    /// The import replaced all rows of this span.
     pub(crate) span: Span,
 }
 
-/// A contiguous span of a table's keys that has a tree of its own.
+/// A contiguous span of a table's keys with its own tree of files.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RangeMeta {
     pub(crate) id: RangeId,
@@ -126,39 +127,40 @@ pub(crate) struct RangeMeta {
     pub(crate) span: Span,
 }
 
-/// A file's part in a range.
+/// The use of a file by a range.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReferenceMeta {
     pub(crate) range: RangeId,
     pub(crate) file: FileNumber,
     pub(crate) placement: Placement,
-    /// The part of the file's keys that counts in this range; [`whole_range`](Self::whole_range) stands for the range's.
+    /// The part of the file's keys that counts in this range; [`whole_range`](Self::whole_range)
+    /// means the span of the range.
     pub(crate) clip: Span,
-    /// About how many bytes of the file that part is; `None`: as many as the file has.
+    /// The approximate bytes of the file in the clip; `None` means the size of the file.
     pub(crate) bytes: Option<u64>,
 }
 
-/// Where in a range's tree.
+/// The position of a file in a range's tree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Placement {
-    /// Among the young files, which may overlap.
+    /// One of the young files, which may overlap.
     Young = 1,
-    /// In the one sorted run.
+    /// In the sorted run.
     Run = 2,
 }
 
-/// Whoever reads at `from` or later does not see entries of `span` below `below`.
+/// Hides the entries of `span` with Seqs below `below` from reads at `from` or later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RangeTombstone {
     pub(crate) span: Span,
-    /// Equal to `from` for a drop, lower for what has expired.
+    /// Equal to `from` for a drop, lower for an expiry.
     pub(crate) below: Seq,
-    /// The commit that put it up.
+    /// The commit that created it.
     pub(crate) from: Seq,
 }
 
-/// Everything was closed in order: the last log is whole only if it reaches to `end`.
+/// Written by a clean close: the last log is complete only if it reaches to `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CleanClose {
     pub(crate) log: FileNumber,
@@ -205,7 +207,7 @@ mod identity_tag {
     pub(super) const IGNORABLE_FEATURE: u64 = 6;
 }
 
-/// About how many bytes of a file count in a range.
+/// The approximate bytes of a file in a range.
 type Sizes = BTreeMap<(RangeId, FileNumber), u64>;
 
 impl VersionEdit {
@@ -270,7 +272,7 @@ impl VersionEdit {
         }
     }
 
-    /// Sizes of references that this edit does not add are of no use: an older build may have kept them.
+    /// Ignores sizes of references that this edit does not add: an older build may have kept them.
     fn set_sizes(&mut self, sizes: &Sizes) {
         if !sizes.is_empty() {
             for reference in &mut self.add_references {
@@ -279,7 +281,8 @@ impl VersionEdit {
         }
     }
 
-    /// Drops before expiries, as they take effect and are written, however their fields were mixed.
+    /// Sorts drops before expiries, the order in which they take effect and are written, for any
+    /// order of their fields.
     fn order_range_tombstones(&mut self) {
         for range_tombstones in [&mut self.add_range_tombstones, &mut self.remove_range_tombstones]
         {
@@ -287,7 +290,8 @@ impl VersionEdit {
         }
     }
 
-    /// Takes one field in; false if its tag is not known. Offsets of errors count from the content.
+    /// Reads one field; returns false if its tag is unknown. Offsets in errors count from the start
+    /// of the content.
     fn read(&mut self, field: &Field<'_>, sizes: &mut Sizes) -> Result<bool, FormatError> {
         let mut content = Cursor::new(EDIT, field.content);
         let c = &mut content;
@@ -343,7 +347,7 @@ impl VersionEdit {
 }
 
 impl Identity {
-    /// Of a database that was never there before.
+    /// The identity of a new database.
     pub(crate) fn random(rng: &mut Rng) -> Self {
         Self {
             database: u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64()),
@@ -355,7 +359,7 @@ impl Identity {
         }
     }
 
-    /// True if positions in the history of `other` are positions in this one's.
+    /// True if positions in the history of `other` are valid in this history.
     pub(crate) fn is_same_history(&self, other: &Identity) -> bool {
         (self.database, self.incarnation) == (other.database, other.incarnation)
     }
@@ -405,12 +409,12 @@ impl Identity {
         })
     }
 
-    /// The first feature without which this build cannot read the database.
+    /// The first feature that this build lacks to read the database.
     pub(crate) fn unreadable(&self) -> Option<&str> {
         first_unknown(&self.read_features)
     }
 
-    /// The first feature without which this build must not write to it.
+    /// The first feature that this build lacks to write to the database.
     pub(crate) fn unwritable(&self) -> Option<&str> {
         first_unknown(&self.write_features)
     }
@@ -425,13 +429,13 @@ content! {
 }
 
 impl ReferenceMeta {
-    /// The clip that means all of the range.
+    /// The clip that means the whole range.
     pub(crate) fn whole_range() -> Span {
         Span::all()
     }
 }
 
-/// All but `bytes`, which has a field of its own.
+/// Encodes all members but `bytes`, which has its own field.
 impl Content for ReferenceMeta {
     fn encode(&self, out: &mut Vec<u8>) {
         (self.range, self.file).encode(out);
@@ -474,7 +478,7 @@ impl RangeTombstone {
     }
 }
 
-/// One field a line, as `inspect` prints it.
+/// The text form that `inspect` prints, one line per field.
 impl fmt::Display for VersionEdit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(id) = &self.identity {
@@ -574,7 +578,8 @@ fn put_optional<C: Content>(out: &mut Vec<u8>, tag: u64, content: Option<&C>) {
     }
 }
 
-/// Drops and expiries are fields of their own; a drop leaves out `below`, which equals `from`.
+/// Appends the drops or the expiries, which have different tags. A drop omits `below`, which equals
+/// `from`.
 fn put_tombstones(out: &mut Vec<u8>, tag: u64, tombstones: &[RangeTombstone], drops: bool) {
     for RangeTombstone { span, below, from } in
         tombstones.iter().filter(|tombstone| tombstone.is_drop() == drops)

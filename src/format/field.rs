@@ -1,10 +1,10 @@
-//! Tagged fields: how structures grow without breaking older readers. FORMAT.md §field.
+//! Tagged fields, which let structures grow without breaking older readers. FORMAT.md §field.
 //!
 //! A field is `varint (tag × 2 + must-understand bit) ‖ varint length ‖ content`.
 //!
 //! Invariants
-//! * an unknown tag with the bit is refused as unsupported, by name; without the bit it is skipped;
-//! * a tag may repeat; what that means is the structure's business.
+//! * an unknown tag with the bit is refused by name, as unsupported; without the bit it is skipped;
+//! * a tag may repeat; each structure defines the meaning of repetition.
 
 use std::borrow::Cow;
 use std::path::Path;
@@ -15,16 +15,16 @@ use crate::model::Seq;
 
 use super::names::{FileId, FileNumber, RangeId, TableId};
 
-/// Why bytes could not be used: they are wrong, or they ask for more than this build can do.
+/// Bytes that cannot be used: they are damaged, or need a newer build.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FormatError {
-    /// Not what any version writes.
+    /// Bytes that no version writes.
     Damaged(DecodeError),
-    /// A newer format's; the text names what is missing.
+    /// Bytes of a newer format; the text names the missing feature.
     Unsupported(Cow<'static, str>),
 }
 
-/// One field as it was read.
+/// A decoded field.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Field<'a> {
     pub(crate) tag: u64,
@@ -41,7 +41,7 @@ pub(crate) trait Content: Sized {
     fn decode(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError>;
 }
 
-/// Implements [`Content`] for structures whose members are encoded one after the other.
+/// Implements [`Content`] for structures whose members are encoded in sequence.
 macro_rules! content {
     ($($name:ident { $($member:ident),* })*) => {
         $(impl $crate::format::field::Content for $name {
@@ -60,7 +60,7 @@ macro_rules! content {
 }
 pub(crate) use content;
 
-/// Numbers of files above this are never given out: sums of them do not overflow.
+/// The greatest file number that is ever assigned, so that sums of file numbers do not overflow.
 const NUMBER_MAX: u64 = 1 << 56;
 
 /// Appends a field that every reader must understand.
@@ -75,19 +75,20 @@ pub(crate) fn put_optional_field(out: &mut Vec<u8>, tag: u64, content: &[u8]) {
     put_bytes(out, content);
 }
 
-/// Appends a field that every reader must understand.
+/// Appends `content` as a field that every reader must understand.
 pub(crate) fn put_content(out: &mut Vec<u8>, tag: u64, content: &impl Content) {
     put_with(out, tag, |out| content.encode(out));
 }
 
-/// The same of the content that `encode` appends.
+/// Appends the content that `encode` writes as a field that every reader must understand.
 pub(crate) fn put_with(out: &mut Vec<u8>, tag: u64, encode: impl FnOnce(&mut Vec<u8>)) {
     let mut content = Vec::new();
     encode(&mut content);
     put_field(out, tag, &content);
 }
 
-/// Hands the fields that fill `payload` to `read`, which reads all of a content, or returns false for an unknown tag.
+/// Calls `read` for each field that fills `payload`. `read` must consume the whole content, or
+/// return false for an unknown tag.
 pub(crate) fn read_fields(
     structure: &'static str,
     payload: &[u8],
@@ -118,7 +119,7 @@ pub(crate) fn next_field<'a>(cursor: &mut Cursor<'a>) -> Result<Option<Field<'a>
 }
 
 impl Field<'_> {
-    /// What a reader that does not know this tag does: refuse or skip.
+    /// Handles a field whose tag the reader does not know: refuses or skips it.
     pub(crate) fn unknown(&self, structure: &'static str) -> Result<(), FormatError> {
         if self.must_understand {
             unsupported(format!("{structure} field {} of a newer format", self.tag))
@@ -210,23 +211,23 @@ impl From<DecodeError> for FormatError {
     }
 }
 
-/// How the header of a file begins: magic number, format version, and the checksum of all else.
+/// The start of a file header: magic number, format version, and the checksum of everything else.
 pub(crate) struct FileHead {
     pub(crate) structure: &'static str,
     pub(crate) magic: [u8; 8],
-    /// What the file is, for errors.
+    /// The name of the file in errors.
     pub(crate) file: &'static str,
-    /// What the version is one of, for errors.
+    /// The name of the format in errors.
     pub(crate) format: &'static str,
 }
 
 impl FileHead {
-    /// The only version of each format.
+    /// The version of every format; there is only one so far.
     const VERSION: u32 = 1;
-    /// Where the checksum is, in `covered` too.
+    /// The offset of the checksum, also within the covered bytes.
     const SUM_AT: usize = 12;
 
-    /// Writes the head of `covered`, over which the checksum is computed.
+    /// Writes the head of `covered`, with the checksum over it.
     pub(crate) fn seal(&self, covered: &mut [u8]) {
         covered[..8].copy_from_slice(&self.magic);
         covered[8..12].copy_from_slice(&Self::VERSION.to_le_bytes());
@@ -234,7 +235,7 @@ impl FileHead {
         covered[12..16].copy_from_slice(&sum.to_le_bytes());
     }
 
-    /// A cursor behind the magic number.
+    /// Checks the magic number and returns a cursor after it.
     pub(crate) fn open<'a>(&self, bytes: &'a [u8]) -> Result<Cursor<'a>, DecodeError> {
         let mut cursor = Cursor::new(self.structure, bytes);
         if cursor.take(8)? != self.magic {
@@ -244,7 +245,7 @@ impl FileHead {
         Ok(cursor)
     }
 
-    /// Checks the head of `covered`: the checksum, then the version.
+    /// Checks the head of `covered`, first the checksum, then the version.
     pub(crate) fn check(
         &self,
         covered: &[u8],
@@ -264,13 +265,13 @@ impl FileHead {
     }
 }
 
-/// What it takes to read something is not in this build.
+/// An error for data that needs a feature this build lacks.
 pub(crate) fn unsupported<T>(what: impl Into<Cow<'static, str>>) -> Result<T, FormatError> {
     Err(FormatError::Unsupported(what.into()))
 }
 
 impl FormatError {
-    /// The engine's error about the bytes at `base` of `file`.
+    /// The engine's error for the bytes at offset `base` of `file`.
     pub(crate) fn into_error(self, file: &Path, base: u64) -> Error {
         match self {
             FormatError::Damaged(error) => Error::decode(file, base, error),

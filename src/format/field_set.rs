@@ -1,18 +1,18 @@
-//! Tagged fields of which each stands at most once. FORMAT.md §field_set.
+//! Tagged fields, each present at most once. FORMAT.md §field_set.
 //!
 //! Invariants
-//! * tags ascend: a set of fields has one encoding;
+//! * tags ascend, so a set of fields has one encoding;
 //! * fields with tags above the known ones are kept as they were written.
 
 use super::field::{Content, next_field};
 use crate::codec::{Cursor, DecodeError};
 
-/// The known fields of a structure by tag, and the rest.
+/// The known fields of a structure by tag, and the encoded unknown fields.
 pub(crate) struct FieldSet<'a, const KNOWN: usize> {
     structure: &'static str,
-    /// Offset and content.
+    /// Offset and content of each field.
     known: [Option<(usize, &'a [u8])>; KNOWN],
-    /// What has greater tags, encoded.
+    /// The fields with greater tags, as they were encoded.
     pub(crate) unknown: &'a [u8],
 }
 
@@ -41,22 +41,22 @@ impl<'a, const KNOWN: usize> FieldSet<'a, KNOWN> {
         Ok(Self { structure, known, unknown })
     }
 
-    /// The content of a field that must be there.
+    /// The content of a required field.
     pub(crate) fn bytes(&self, tag: u64) -> Result<&'a [u8], DecodeError> {
         self.required(tag).map(|(_, content)| content)
     }
 
-    /// The same as a value.
+    /// The value of a required field.
     pub(crate) fn get<T: Content>(&self, tag: u64) -> Result<T, DecodeError> {
         self.read(tag, T::decode)
     }
 
-    /// The same, or its default if it is not there.
+    /// The value of a field, or its default if the field is absent.
     pub(crate) fn get_or_default<T: Content + Default>(&self, tag: u64) -> Result<T, DecodeError> {
         self.optional(tag).map_or_else(|| Ok(T::default()), |_| self.get(tag))
     }
 
-    /// What `read` makes of a field that must be there, all of it.
+    /// The value that `read` decodes from a required field; `read` must consume the whole content.
     pub(crate) fn read<T>(
         &self,
         tag: u64,

@@ -1,11 +1,12 @@
-//! What the manifest knows about one SST, and the directory of its sections. FORMAT.md §file_meta.
+//! The manifest's entry for one SST, including the directory of its sections. FORMAT.md §file_meta.
 //!
 //! Invariants
-//! * fields are tagged and in ascending order of tag: one value has one encoding;
-//! * a field this build does not know is kept as it was, and encoded again;
-//! * a field that must be understood and is not makes the file [unreadable](FileMeta::not_understood), not corrupt.
+//! * fields are tagged and in ascending order of tag, so a value has one encoding;
+//! * an unknown field is kept as it was and encoded again;
+//! * an unknown field that must be understood makes the file
+//!   [unreadable](FileMeta::not_understood), not corrupt.
 //!
-//! Not here: a checksum (the record of the edit that embeds an entry has one), the file itself (`format::sst`).
+//! Not here: a checksum (the edit's record has one), the file itself (`format::sst`).
 
 use crate::codec::{Cursor, DecodeError, put_varint};
 use crate::format::field::{put_content, put_field};
@@ -13,11 +14,12 @@ use crate::format::field_set::{self, FieldSet};
 use crate::format::names::{FileId, FileNumber};
 use crate::model::Seq;
 
-/// Everything that is known about an SST without opening it.
+/// The description of an SST, known without opening it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileMeta {
     pub(crate) number: FileNumber,
-    /// Written in the file too: a number says which file, the id that it is the one meant.
+    /// Also stored in the file. The number locates the file; the id confirms that it is the right
+    /// one.
     pub(crate) id: FileId,
     /// The length of the file.
     pub(crate) bytes: u64,
@@ -26,11 +28,12 @@ pub(crate) struct FileMeta {
     pub(crate) seq_max: Seq,
     /// Reads before this Seq do not see the file; [`Seq::ZERO`] for all but ingested files.
     pub(crate) visible_from: Seq,
-    /// Of the range tombstones that were put up by this Seq or before it hides nothing; [`Seq::ZERO`] if nobody looked.
+    /// The range tombstones created by this Seq or before hide no entry of the file; [`Seq::ZERO`]
+    /// if this was not checked.
     pub(crate) tombstones_applied: Seq,
     pub(crate) entries: u64,
     pub(crate) tombstones: u64,
-    /// Keys and rows as encoded, before prefixes are shared and blocks compressed.
+    /// Bytes of keys and rows as encoded, before prefix sharing and block compression.
     pub(crate) raw_bytes: u64,
     /// The first and the last user key.
     pub(crate) key_min: Box<[u8]>,
@@ -41,11 +44,11 @@ pub(crate) struct FileMeta {
     pub(crate) unknown: Box<[u8]>,
 }
 
-/// Where a part of an SST lies.
+/// The position of a part of an SST.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Section {
     pub(crate) kind: u16,
-    /// See [`Section::MUST_UNDERSTAND`]; the other bits are zero and reserved.
+    /// See [`Section::MUST_UNDERSTAND`]; the other bits are reserved and zero.
     pub(crate) flags: u8,
     pub(crate) offset: u64,
     pub(crate) len: u64,
@@ -55,7 +58,7 @@ pub(crate) struct Section {
 
 const STRUCTURE: &str = "file entry";
 
-/// More sections than any file has; bounds what a hostile directory makes a reader allocate.
+/// More sections than any file has; bounds the allocation for a hostile directory.
 const SECTIONS_MAX: usize = 256;
 
 mod tag {
@@ -78,7 +81,7 @@ impl Section {
     /// A reader that does not know the section's kind must not use the file.
     pub(crate) const MUST_UNDERSTAND: u8 = 1;
 
-    /// Appends a directory: a count and that many sections.
+    /// Appends a directory: the number of sections, then the sections.
     pub(crate) fn encode_all(sections: &[Section], out: &mut Vec<u8>) {
         put_varint(out, sections.len() as u64);
         for section in sections {
@@ -90,7 +93,7 @@ impl Section {
         }
     }
 
-    /// Reads a directory: sections in order of offset, none overlapping, all below `file_bytes`.
+    /// Reads a directory: sections in order of offset, without overlap, all within `file_bytes`.
     pub(crate) fn decode_all(
         cursor: &mut Cursor<'_>,
         file_bytes: u64,
@@ -128,13 +131,13 @@ impl Section {
 }
 
 impl FileMeta {
-    /// What it takes beside itself.
+    /// The heap memory that the entry uses.
     pub(crate) fn memory_bytes(&self) -> usize {
         let keys = self.key_min.len() + self.key_max.len() + self.unknown.len();
         keys + self.sections.capacity() * size_of::<Section>()
     }
 
-    /// Appends the entry; whoever embeds it writes its length.
+    /// Appends the entry; the caller writes its length.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_content(out, tag::NUMBER, &self.number);
         put_content(out, tag::ID, &self.id);
@@ -184,8 +187,8 @@ impl FileMeta {
         Ok(meta)
     }
 
-    /// The tag of a field that must be understood and is not known: the file must not be used, and
-    /// the database answers [`Unsupported`](crate::error::ErrorKind::Unsupported).
+    /// The tag of an unknown field that must be understood. The file must not be used then, and the
+    /// database returns [`Unsupported`](crate::error::ErrorKind::Unsupported).
     pub(crate) fn not_understood(&self) -> Option<u64> {
         field_set::not_understood(&self.unknown)
     }
@@ -195,13 +198,13 @@ impl FileMeta {
         self.sections.iter().find(|section| section.kind == kind)
     }
 
-    /// True if `key` lies between the file's first and last key.
+    /// True if `key` is between the file's first and last key, inclusive.
     #[inline]
     pub(crate) fn covers(&self, key: &[u8]) -> bool {
         key >= &*self.key_min && key <= &*self.key_max
     }
 
-    /// What no file can be.
+    /// Rejects impossible values.
     fn check(&self) -> Result<(), &'static str> {
         if self.entries == 0 || self.tombstones > self.entries {
             return Err("no entries, or more tombstones than entries");

@@ -1,11 +1,12 @@
-//! A generation file: what one backup consists of. FORMAT.md §generation.
+//! A generation file, which describes one backup. FORMAT.md §generation.
 //!
 //! Invariants
-//! * one checksum covers the whole file: it is believed as a whole, or not at all;
-//! * the stored files are those of the edit, each once, by ascending id, and as long as the edit says;
-//! * a field that this build does not know and need not understand is kept.
+//! * one checksum covers the whole file, so it is valid as a whole or not at all;
+//! * the stored files are exactly the files of the edit, in ascending order of id, with the lengths
+//!   that the edit states;
+//! * an unknown field that need not be understood is kept.
 //!
-//! Not here: when a generation may be written, and what becomes of it (`db::backup`).
+//! Not here: writing, restoring and removing generations (`db::backup`).
 
 use crate::codec::{Cursor, DecodeError, put_varint};
 use crate::format::edit::{Identity, VersionEdit};
@@ -14,10 +15,10 @@ use crate::format::field_set::{self, FieldSet};
 use crate::format::names::FileId;
 use crate::model::Seq;
 
-/// What stands before the fields.
+/// The bytes before the fields.
 pub(crate) const GENERATION_HEADER_BYTES: usize = 24;
 
-/// No generation is longer; a reader takes no more into memory.
+/// The maximum length of a generation file; bounds the memory that a reader uses.
 pub(crate) const GENERATION_BYTES_MAX: u64 = 1 << 30;
 
 const STRUCTURE: &str = "generation";
@@ -25,19 +26,20 @@ pub(crate) const MAGIC: [u8; 8] = *b"rowsgen\0";
 const HEAD: FileHead =
     FileHead { structure: STRUCTURE, magic: MAGIC, file: "generation", format: "backup" };
 
-/// The least that a stored file takes: id, one byte of length, checksum.
+/// The minimum encoding of a stored file: id, one byte of length, checksum.
 const STORED_BYTES_MIN: usize = 8 + 1 + 4;
 
 /// One backup of a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Generation {
-    /// 1 for the first backup in a directory, and so on; never given twice while a later one is there.
+    /// 1 for the first backup in a directory, then ascending; not reused while a later one exists.
     pub(crate) number: u64,
-    /// When it was taken: ticks since 1601, by the database's clock.
+    /// The time of the backup in ticks since 1601, by the database's clock.
     pub(crate) taken: u64,
     /// Every file of the edit, by ascending id.
     pub(crate) files: Vec<StoredFile>,
-    /// Makes the database out of the files; it holds the identity, and the Seq up to which every commit is in.
+    /// Recreates the database from the files. It holds the identity, and the Seq up to which the
+    /// backup has every commit.
     pub(crate) edit: VersionEdit,
     /// Fields of a newer format, as they were encoded.
     pub(crate) unknown: Box<[u8]>,
@@ -48,7 +50,7 @@ pub(crate) struct Generation {
 pub(crate) struct StoredFile {
     pub(crate) id: FileId,
     pub(crate) bytes: u64,
-    /// CRC-32 of all of them.
+    /// CRC-32 of the whole file.
     pub(crate) checksum: u32,
 }
 
@@ -60,23 +62,23 @@ mod tag {
 }
 
 impl Generation {
-    /// Every commit up to here is in it, and none above.
+    /// The backup has every commit up to this Seq, and none above.
     pub(crate) fn seq(&self) -> Seq {
         self.edit.flushed_seq.unwrap_or_default()
     }
 
-    /// Which database it is of; a decoded one has an identity.
+    /// The identity of the database; a decoded generation always has one.
     pub(crate) fn identity(&self) -> Option<&Identity> {
         self.edit.identity.as_ref()
     }
 
-    /// The stored file of this id.
+    /// The stored file with this id.
     pub(crate) fn file(&self, id: FileId) -> Option<&StoredFile> {
         let at = self.files.binary_search_by_key(&id, |file| file.id);
         at.ok().and_then(|at| self.files.get(at))
     }
 
-    /// The whole file.
+    /// Encodes the whole file.
     pub(crate) fn encode(&self) -> Vec<u8> {
         let mut out = vec![0; GENERATION_HEADER_BYTES];
         put_content(&mut out, tag::NUMBER, &self.number);
@@ -122,7 +124,7 @@ impl Generation {
         Ok(generation)
     }
 
-    /// What no generation can be.
+    /// Rejects impossible values.
     fn check(&self) -> Result<(), &'static str> {
         let edit = &self.edit;
         if edit.identity.is_none() || edit.flushed_seq.is_none() {
@@ -137,7 +139,7 @@ impl Generation {
         let is_stored = |meta: &crate::format::file_meta::FileMeta| {
             self.file(meta.id).is_some_and(|file| file.bytes == meta.bytes)
         };
-        // As many as there are ids, all of them found: each is named once.
+        // As many distinct ids as files on both sides, and all found: each file is named once.
         let mut ids: Vec<FileId> = edit.add_files.iter().map(|meta| meta.id).collect();
         ids.sort_unstable();
         ids.dedup();

@@ -1,15 +1,16 @@
-//! The hash index of an SST: from the hash of a user key to the slot of its newest version. FORMAT.md §hash_index.
+//! The hash index of an SST maps the hash of a user key to the slot of its newest version.
+//! FORMAT.md §hash_index.
 //!
-//! Sixty-three lines of 64 bytes and a header make a page of 4 KiB. What a line looks like is the [`Form`]'s to say:
-//! files that are compressed have no locations in it, only whether a key is there.
+//! A page of 4 KiB holds a header and 63 lines of 64 bytes. The [`Form`] defines the layout of a
+//! line. The index of a compressed file holds no locations, only the presence of keys.
 //!
 //! Invariants
 //! * each user key of the file has exactly one entry, tombstones included;
-//! * an entry stands in its home line, or in a later one (after the last comes the first) with every
-//!   line from its home up to there full and marked for its hash;
+//! * an entry is in its home line or a later one (wrapping after the last), and every line from its
+//!   home up to there is full and marked for its hash;
 //! * the checksum of a page covers the file's id and the page's number.
 //!
-//! Not here: lines (`line`), what a location points to (`row_block`), hashing (`codec::hash`).
+//! Not here: lines (`line`), the target of a location (`row_block`), hashing (`codec::hash`).
 
 mod line;
 
@@ -24,48 +25,50 @@ pub(crate) use self::line::{Form, HashLine};
 pub(crate) const PAGE_BYTES: usize = 4096;
 
 const STRUCTURE: &str = "hash page";
-/// As in a block's header, so that a page never passes for a block.
+/// Takes the place of a block kind in the checksum, so that a page never passes for a block.
 const PAGE_KIND: u8 = 6;
 pub(crate) const LINES_PER_PAGE: usize = PAGE_BYTES / LINE_BYTES - 1;
 
-/// Where entries of an index of a given size belong, and what they look like.
+/// The number of lines of an index, and the layout of its entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HashLayout {
     lines: u64,
     form: Form,
 }
 
-/// Where a line is.
+/// The position of a line.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LinePlace {
     pub(crate) page: usize,
-    /// In the page.
+    /// The offset in the page.
     pub(crate) offset: usize,
 }
 
 impl LinePlace {
-    /// Which line of its page it is.
+    /// The index of the line in its page.
     #[inline]
     pub(crate) fn line(self) -> usize {
         (self.offset / LINE_BYTES).saturating_sub(1)
     }
 }
 
-/// How a location is divided into block and slot: as many low bits for the slot as the file's longest block needs.
+/// The split of a location into block and slot. The slot has as many low bits as the file's longest
+/// block needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LocationSplit {
     pub(crate) slot_bits: u8,
 }
 
 impl LocationSplit {
-    /// The split for a file of `blocks` blocks of at most `slots` entries; `None` if 32 bits do not suffice.
+    /// The split for a file of `blocks` blocks of at most `slots` entries; `None` if 32 bits do not
+    /// suffice.
     pub(crate) fn new(blocks: usize, slots: usize) -> Option<Self> {
         let (slot_bits, block_bits) = (bits(slots), bits(blocks));
         let slot_bits = u8::try_from(slot_bits).ok().filter(|_| slot_bits + block_bits <= 32)?;
         Some(Self { slot_bits })
     }
 
-    /// How many bits locations have in a file of `blocks` blocks.
+    /// The number of location bits in a file of `blocks` blocks.
     pub(crate) fn location_bits(self, blocks: usize) -> u8 {
         self.slot_bits.saturating_add(u8::try_from(bits(blocks)).unwrap_or(u8::MAX))
     }
@@ -75,7 +78,7 @@ impl LocationSplit {
         block.checked_shl(u32::from(self.slot_bits)).unwrap_or(0) | slot
     }
 
-    /// Block and slot.
+    /// Returns the block and the slot.
     #[inline]
     pub(crate) fn unpack(self, location: u32) -> (usize, usize) {
         let bits = u32::from(self.slot_bits);
@@ -85,13 +88,14 @@ impl LocationSplit {
     }
 }
 
-/// The bits of numbers below `count`.
+/// The number of bits of numbers below `count`.
 fn bits(count: usize) -> u32 {
     usize::BITS - count.saturating_sub(1).leading_zeros()
 }
 
-/// The form of a new index, with the kind of its section: the smallest that serves. In a block that is compressed, and so
-/// unpacked as a whole, a search for the key costs little; elsewhere it would touch memory that a get need not touch.
+/// The smallest suitable form of a new index, and the kind of its section. A compressed block is
+/// decompressed as a whole, so a search for the key costs little there. In other blocks a search
+/// would touch memory that a get need not touch.
 pub(crate) fn choose_form(is_compressed: bool, location_bits: u8) -> (Form, u16) {
     if is_compressed {
         return (Form::Third, section::HASH_TAGS);
@@ -125,7 +129,7 @@ impl HashLayout {
         Ok(Self::of_pages(form, bytes / PAGE_BYTES as u64))
     }
 
-    /// An index of so many pages.
+    /// An index of `pages` pages.
     pub(crate) fn of_pages(form: Form, pages: u64) -> Self {
         Self { lines: pages * LINES_PER_PAGE as u64, form }
     }
@@ -140,16 +144,18 @@ impl HashLayout {
         self.lines
     }
 
-    /// True if entries say where their keys are; otherwise only that they are, and the sparse index says where.
+    /// True if entries hold the locations of their keys; otherwise they only show that keys exist,
+    /// and the sparse index locates them.
     #[inline]
     pub(crate) fn has_locations(&self) -> bool {
         self.form != Form::Third
     }
 
-    /// The line in which the entry of a key with this hash belongs.
+    /// The home line of a key with this hash.
     #[inline]
     pub(crate) fn home(&self, hash: u64) -> u64 {
-        // The high half of the product: the hash's high bits choose the line, its low bits are the tag.
+        // The high half of the product. The high bits of the hash choose the line; its low bits are
+        // the tag.
         ((u128::from(hash) * u128::from(self.lines)) >> 64) as u64
     }
 
@@ -165,7 +171,7 @@ impl HashLayout {
 
     #[inline]
     pub(crate) fn place(&self, line: u64) -> LinePlace {
-        // A line number is below the number of lines, which are held in memory.
+        // A line number is below the number of lines, all of which are in memory.
         #[expect(clippy::cast_possible_truncation, reason = "as above")]
         let line = line as usize;
         let offset = (line % LINES_PER_PAGE + 1) * LINE_BYTES;
@@ -195,7 +201,7 @@ impl HashLayout {
         lines.map(move |bytes| HashLine { bytes, form })
     }
 
-    /// Checks what look-ups do not: counts, marks, unused places.
+    /// Checks the parts that look-ups ignore: counts, marks and unused places.
     pub(crate) fn check_lines(&self, page: &[u8]) -> Result<(), DecodeError> {
         let head = page.get(4..LINE_BYTES).unwrap_or_default();
         if head.iter().any(|byte| *byte != 0) {
@@ -221,7 +227,7 @@ pub(crate) fn check_page(file: FileId, number: u32, page: &[u8]) -> Result<(), D
     Ok(())
 }
 
-/// Encodes the index of `entries` (hash and location of each key) of `file`, page after page.
+/// Encodes all pages of the index of `file`; `entries` holds hash and location of each key.
 pub(crate) fn encode_pages(
     file: FileId,
     form: Form,
@@ -264,7 +270,7 @@ mod tests {
 
     const FILE: FileId = FileId(42);
 
-    /// Every form; the second with as many bits for tags as there can be, usually are, and must be.
+    /// Every form, and the second with the most, the usual and the fewest tag bits.
     fn forms() -> Vec<Form> {
         let second = [0, 19, 22].map(|bits| Form::second(bits).unwrap());
         [Form::First, Form::Third].into_iter().chain(second).collect()
@@ -274,7 +280,7 @@ mod tests {
         HashLayout::of_pages(form, (bytes.len() / PAGE_BYTES) as u64)
     }
 
-    /// The locations of what matches, and how many lines were read.
+    /// The locations of matching entries, and the number of lines read.
     fn find(form: Form, bytes: &[u8], hash: u64) -> (Vec<u32>, usize) {
         let layout = layout(form, bytes);
         let (mut found, mut lines) = (Vec::new(), 0);
@@ -293,7 +299,7 @@ mod tests {
         }
     }
 
-    /// What of a location an entry keeps.
+    /// The part of a location that an entry keeps.
     fn kept(form: Form, location: u32) -> u32 {
         match form {
             Form::First => location,
@@ -361,7 +367,7 @@ mod tests {
             let wrong: usize = wrong.sum();
             assert!(wrong < wrong_most, "{form:?}: {wrong} false positives in 100,000 misses");
         }
-        // Tenths of bits an entry.
+        // Tenths of bits per entry.
         check(Form::First, 720, 40);
         check(Form::second(19).unwrap(), 420, 250);
         check(Form::second(22).unwrap(), 420, 1800);
@@ -398,7 +404,8 @@ mod tests {
         }
         let first = [(5, 1), (64 + 20, 11), (64 + 21, 1), (64 + 22, 1), (64 + 2, 1), (126, 1)];
         check(Form::First, &first);
-        // Reserved; counts beyond the most; marks of a line that is not full; places that are not used.
+        // Reserved bytes, counts above the maximum, marks of a line that is not full, unused
+        // places.
         let words = [(5, 1), (64 + 60, 16), (64 + 60, 31), (127, 1), (64 + 60, 33), (64 + 4, 1)];
         check(Form::second(12).unwrap(), &words);
         check(Form::Third, &[(5, 1), (64 + 60, 31), (127, 1), (64 + 60, 33), (64 + 2, 1)]);
@@ -411,7 +418,7 @@ mod tests {
         assert_eq!(choose_form(false, 22), second(22));
         assert_eq!(choose_form(false, 23), (Form::First, section::HASH_INDEX));
         assert_eq!(choose_form(true, 23), (Form::Third, section::HASH_TAGS));
-        // And is read as it was written.
+        // The form of a section is the form it was written in.
         let split = LocationSplit { slot_bits: 12 };
         for blocks in [1, 1024, 1025, 1 << 20] {
             for is_compressed in [false, true] {
@@ -448,7 +455,7 @@ mod tests {
 
     #[test]
     fn the_bytes_of_a_line() {
-        // Three keys of one home; the third has another tag.
+        // Three keys with the same home line; the third has another tag.
         let entries = [(0x0003_1111, 1), (0x0003_1111, 2), (0x0003_2222, 0x0403)];
         let line = |form| encode_pages(FILE, form, 3, entries.into_iter())[64..128].to_vec();
         let tags = [0x11, 0x11, 0x11, 0x11, 0x22, 0x22];
@@ -469,7 +476,8 @@ mod tests {
 
     #[test]
     fn the_mark_of_a_full_line() {
-        // The last of sixteen of one home goes on; bits 32 to 48 of its hash choose the mark.
+        // The last of 16 entries with one home line overflows into the next; bits 32 to 48 of its
+        // hash choose the mark.
         for (bits, mark) in [(0, 0), (0xffff, 26), (0x0980, 1)] {
             let entries = (0..15).map(|_| (7, 1)).chain([(7 | bits << 32, 2)]);
             let page = encode_pages(FILE, Form::second(8).unwrap(), 16, entries);

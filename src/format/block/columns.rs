@@ -1,25 +1,25 @@
-//! The contents of a block of rows by columns, which compress better: lengths, Seqs, keys, and what of all rows of a shape
-//! stands at one place, each together. FORMAT.md §block.
+//! Blocks of rows stored by columns, which compress better. Lengths, Seqs and keys are stored
+//! column by column, and so are the bytes at one offset of all rows of a shape. FORMAT.md §block.
 //!
 //! Invariants
-//! * joining what was split gives the same bytes;
-//! * joining takes no more memory than the length that is asked for, and never panics.
+//! * joining the columns of a block reproduces its bytes;
+//! * joining allocates no more than the requested length, and never panics.
 //!
-//! Not here: compression and the frame (above), what a block of rows says (`row_block`).
+//! Not here: compression and the frame (above), the meaning of a block of rows (`row_block`).
 
 use crate::codec::{Cursor, DecodeError, put_varint, varint_len};
 use crate::format::row_block::{EntryPlace, FIXED_BYTES, RowBlock, RowLayout, SLOTS_MAX};
 
-/// By so much the columns of a block may be longer than it: two bytes for the length of each suffix instead of one, and
-/// three for each head.
+/// The most bytes by which the columns of a block may be longer than the block: one more for the
+/// length of each suffix, three for each head, and the number of heads.
 pub(super) const MORE_BYTES_MAX: usize = SLOTS_MAX + 3 * HEADS + 1;
 
 const STRUCTURE: &str = "columns";
-/// Heads that one byte tells apart and that have a number of columns; 0 is a row that describes itself.
+/// The number of one-byte row heads that may have columns. Head 0 is a row that describes itself.
 const HEADS: usize = 0x80;
 
-/// Appends the block in `raw` by columns. `places` says of each shape, from number 0 on, how many bytes rows of it have
-/// before their texts.
+/// Appends the block in `raw` by columns. `places` holds for each shape, from number 0 on, how many
+/// bytes its rows have before their texts.
 pub(crate) fn split(raw: &[u8], places: &[u16], out: &mut Vec<u8>) -> Result<(), DecodeError> {
     let block = RowBlock::parse(raw)?;
     let layout = block.layout;
@@ -56,14 +56,15 @@ pub(crate) fn split(raw: &[u8], places: &[u16], out: &mut Vec<u8>) -> Result<(),
     Ok(())
 }
 
-/// How many bytes of rows go into columns, by their head; the head alone where nothing is known of it.
+/// The number of leading bytes of rows that are stored by columns, per head. It is 0 for a head
+/// that `places` does not cover: only the head itself is in a column then.
 fn row_widths(rows: &[&[u8]], places: &[u16]) -> [u16; HEADS] {
     let mut widths = [0; HEADS];
     for row in rows {
         if let Some(head @ 1..) = row.first().map(|head| usize::from(*head))
             && let Some((width, places)) = widths.get_mut(head).zip(places.get(head - 1))
         {
-            // Not more than there are, and as many as the longest row has.
+            // At most as many as `places` has, and as many as the longest row has.
             let len = u16::try_from(row.len()).unwrap_or(u16::MAX);
             *width = (*width).max(len.min(*places));
         }
@@ -83,14 +84,14 @@ fn put_widths(widths: &[u16; HEADS], out: &mut Vec<u8>) {
     }
 }
 
-/// The low bytes of all numbers, then the next ones, `width` times.
+/// Appends the lowest byte of each number, then the next byte of each, `width` times.
 fn put_numbers(numbers: impl Iterator<Item = usize> + Clone, width: usize, out: &mut Vec<u8>) {
     for byte in 0..width {
         out.extend(numbers.clone().map(|number| number.to_le_bytes()[byte]));
     }
 }
 
-/// Makes rows of `width` bytes each columns.
+/// Transposes rows of `width` bytes into columns.
 fn transpose(bytes: &mut [u8], width: usize) {
     let rows = bytes.to_vec();
     let mut at = bytes.iter_mut();
@@ -100,7 +101,8 @@ fn transpose(bytes: &mut [u8], width: usize) {
     }
 }
 
-/// Heads; of rows with one head each place; what follows.
+/// Appends the heads, then each byte offset of the rows with the same head, then the rest of each
+/// row.
 fn put_rows(rows: &[&[u8]], widths: &[u16; HEADS], out: &mut Vec<u8>) {
     out.extend(rows.iter().filter_map(|row| row.first()));
     for (head, width) in (0u8..).zip(widths).filter(|(_, width)| **width > 1) {
@@ -116,12 +118,12 @@ fn put_rows(rows: &[&[u8]], widths: &[u16; HEADS], out: &mut Vec<u8>) {
     }
 }
 
-/// How many bytes of a row with this head are in columns, its head among them.
+/// The number of bytes of a row with this head that are stored in columns, including the head.
 fn row_width(widths: &[u16; HEADS], head: u8) -> usize {
     usize::from(widths.get(usize::from(head)).copied().unwrap_or(0)).max(1)
 }
 
-/// The block of `raw_len` bytes that was split into `bytes`.
+/// Reassembles the block of `raw_len` bytes that was split into `bytes`.
 pub(crate) fn join(bytes: &[u8], raw_len: usize) -> Result<Vec<u8>, DecodeError> {
     let mut cursor = Cursor::new(STRUCTURE, bytes);
     let fixed = cursor.take(FIXED_BYTES)?;
@@ -138,7 +140,7 @@ pub(crate) fn join(bytes: &[u8], raw_len: usize) -> Result<Vec<u8>, DecodeError>
     let seqs = cursor.take(count * layout.seq_width)?;
     let rows = take_numbers(&mut cursor, count, layout.offset_width())?;
     let len_of = |len: usize| if layout.even_len().is_some() { 0 } else { varint_len(len as u64) };
-    // Of hostile lengths together there may be more than an address has bits for.
+    // The sum of hostile lengths may exceed a 32-bit `usize`.
     let heads: u64 = suffixes.iter().map(|len| (len_of(*len) + len) as u64).sum();
     let each = layout.offset_width() + usize::from(!layout.is_puts) + layout.seq_width;
     let rows_len: u64 = rows.iter().map(|len| *len as u64).sum();
@@ -194,7 +196,7 @@ fn take_numbers(
     Ok(numbers)
 }
 
-/// Writes into the offset of `slot` that its entry begins at the end of `out`.
+/// Sets the offset of `slot` to the end of `out`, where its entry begins.
 fn put_offset(out: &mut [u8], slot: usize, width: usize) {
     let offset = u32::try_from(out.len()).unwrap_or(u32::MAX).to_le_bytes();
     let at = FIXED_BYTES + slot * width;
@@ -203,7 +205,7 @@ fn put_offset(out: &mut [u8], slot: usize, width: usize) {
     }
 }
 
-/// Where suffix and row of an entry begin, and where it ends.
+/// The start of an entry's suffix, the start of its row, and its end.
 type Place = (usize, usize, usize);
 
 fn join_suffixes(
@@ -264,7 +266,7 @@ fn join_rows(
     Ok(())
 }
 
-/// Puts each byte into its place.
+/// Writes each byte to its offset.
 fn spread(bytes: &[u8], places: impl Iterator<Item = usize>, out: &mut [u8]) {
     for (byte, at) in bytes.iter().zip(places) {
         if let Some(place) = out.get_mut(at) {
@@ -281,7 +283,8 @@ mod tests {
     use crate::model::Seq;
     use crate::rng::Rng;
 
-    /// A block of random entries: of keys of one length or of several, with or without tombstones, of several shapes.
+    /// A block of random entries, with equal or different key lengths, with or without tombstones,
+    /// with several shapes.
     fn block(rng: &mut Rng) -> Vec<u8> {
         let mut builder = RowBlockBuilder::default();
         let (even, puts, bits) = (rng.chance(1, 2), rng.chance(1, 2), rng.below(60));

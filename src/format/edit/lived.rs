@@ -1,44 +1,48 @@
-//! Lived time: the clock that rows expire by, and what it knows of a wall clock that was wrong. FORMAT.md §edit.
+//! Lived time, the clock by which rows expire, with its record of wall clocks that were wrong.
+//! FORMAT.md §edit.
 //!
 //! Invariants
-//! * at most [`ERAS_MAX`] eras, and [`MARKS_MAX`] marks and doubts, which ascend in both numbers;
-//! * a clock that never was wrong is one number.
+//! * at most [`ERAS_MAX`] eras, [`MARKS_MAX`] marks and [`MARKS_MAX`] doubts; marks and doubts
+//!   ascend in both members;
+//! * a clock that was never wrong is encoded as one number.
 //!
-//! Not here: how it runs (`lsm::background::ttl`).
+//! Not here: advancing the clock (`lsm::background::ttl`).
 
 use crate::codec::{Cursor, DecodeError, put_varint};
 use crate::format::field::Content;
 use crate::model::Seq;
 
-/// Wrong clocks that are told apart.
+/// The most wrong wall clocks that are distinguished.
 pub(crate) const ERAS_MAX: usize = 8;
-/// A year of retention by sixteenths, beside one of a minute.
+/// Enough for a retention of a year in steps of one sixteenth, next to one of a minute.
 pub(crate) const MARKS_MAX: usize = 256;
 
-/// See the module. Times are ticks since 1601.
+/// The expiry clock; see the module. Times are ticks since 1601.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LivedTime {
-    /// Zero: nothing was ever written down.
+    /// Zero if no time was ever recorded.
     pub(crate) now: u64,
-    /// Used last first; none stands for one in which both clocks show the same.
+    /// Eras, the most recently used last. No era means that both clocks show the same time.
     pub(crate) eras: Vec<Era>,
     pub(crate) marks: Vec<Mark>,
-    /// At these times every commit behind `seq`, and up to then, may have been young.
+    /// At each of these times, every commit after the mark's `seq` and up to that time may have
+    /// been young.
     pub(crate) doubts: Vec<Mark>,
     /// The clock has not been right since this commit.
     pub(crate) unsure: Option<Seq>,
 }
 
-/// What the two clocks showed at one moment: they run side by side as long as the wall clock does not jump.
+/// The readings of both clocks at one moment. They advance together as long as the wall clock does
+/// not jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Era {
     pub(crate) wall: u64,
     pub(crate) lived: u64,
-    /// A later opening found the wall clock in it.
+    /// A later open found the wall clock in this era.
     pub(crate) is_known: bool,
 }
 
-/// At this time every commit up to `seq` was there: for Seqs that are ahead of it.
+/// At time `lived`, every commit up to `seq` existed. For Seqs that are later than their time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) lived: u64,
@@ -46,21 +50,21 @@ pub(crate) struct Mark {
 }
 
 impl From<u64> for LivedTime {
-    /// Of a clock that never was wrong.
+    /// A clock that was never wrong.
     fn from(now: u64) -> Self {
         Self { now, ..Self::default() }
     }
 }
 
 impl LivedTime {
-    /// True if there is more to write than the number.
+    /// True if there is more to encode than `now`.
     pub(crate) fn was_wrong(&self) -> bool {
         let is_plain = self.eras.is_empty() && self.marks.is_empty() && self.doubts.is_empty();
         !is_plain || self.unsure.is_some()
     }
 }
 
-/// All but the number, which has a field of its own.
+/// Encodes all members but `now`, which has its own field.
 impl Content for LivedTime {
     fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, self.eras.len() as u64);
@@ -71,7 +75,7 @@ impl Content for LivedTime {
         }
         put_marks(out, &self.marks);
         put_marks(out, &self.doubts);
-        // Zero is no commit's.
+        // 0 means `None`; Seqs are stored plus one.
         put_varint(out, self.unsure.map_or(0, |seq| seq.0 + 1));
     }
 
@@ -118,7 +122,7 @@ fn marks(cursor: &mut Cursor<'_>) -> Result<Vec<Mark>, DecodeError> {
     Ok(marks)
 }
 
-/// So many ticks behind `before`, within what a Seq may be.
+/// Reads a distance in ticks and adds it to `before`; the sum must be a valid Seq.
 fn ticks(cursor: &mut Cursor<'_>, before: u64) -> Result<u64, DecodeError> {
     let ticks = before.checked_add(cursor.varint()?).filter(|ticks| *ticks <= Seq::MAX.0);
     ticks.ok_or_else(|| cursor.error("a time beyond the year 9999"))

@@ -1,4 +1,4 @@
-//! Edits: bytes both ways, features, growth, and hostile input.
+//! Edits: round trips, features, newer formats, and hostile input.
 
 use super::*;
 use crate::format::field::put_optional_field;
@@ -25,7 +25,7 @@ fn identity() -> Identity {
     }
 }
 
-/// A flush: a file for one range, its log gone, a new log there.
+/// A flush: adds a file to one range, removes its log and adds a new log.
 fn flush() -> VersionEdit {
     VersionEdit {
         numbers_below: Some(FileNumber(64)),
@@ -77,7 +77,7 @@ fn clock() -> LivedTime {
     LivedTime { now: 400, eras, marks, doubts, unsure: Some(Seq(299)) }
 }
 
-/// Every field.
+/// An edit with every field.
 fn full() -> VersionEdit {
     let range_tombstone = RangeTombstone::drop(Span::new(b"a", None), Seq(5));
     let expiry = RangeTombstone { span: Span::new(b"b", Some(b"c")), below: Seq(3), from: Seq(5) };
@@ -109,7 +109,7 @@ fn example_edit() {
     assert_eq!(VersionEdit::decode(&bytes), Ok(flush()));
 }
 
-/// The right half of a split: the file is shared, and about half of it counts here.
+/// The right half of a range split: the file is shared, and about half of it counts here.
 fn half() -> VersionEdit {
     VersionEdit {
         add_references: vec![ReferenceMeta {
@@ -176,7 +176,7 @@ fn example_edit_history() {
     assert!(history().to_string().contains("keep log 000004 65536 bytes up to #300\n"));
 }
 
-/// What the medium has written, and nothing else.
+/// An edit with only a wear account.
 fn account() -> VersionEdit {
     let mut wear = Wear {
         user_bytes: 300,

@@ -1,9 +1,11 @@
-//! The wear account: what a database has had its medium write, by cause, since it was made. FORMAT.md §edit.
+//! The wear account: bytes and syncs written since the database was created, by cause. FORMAT.md
+//! §edit.
 //!
 //! Invariants
-//! * an account only grows; sums that would not fit stay at the greatest number there is.
+//! * an account only grows; sums saturate at `u64::MAX`.
 //!
-//! Not here: who counts (`write_accounting`), how an account goes on after a restart (`manifest`, `lsm::recovery::replay`).
+//! Not here: counting (`write_accounting`), restoring the account after a restart (`manifest`,
+//! `lsm::recovery::replay`).
 
 use std::ops::Range;
 
@@ -11,22 +13,23 @@ use crate::codec::{Cursor, DecodeError};
 use crate::format::field::Content;
 use crate::format::record::Position;
 
-/// The smallest page that is counted for, as a power of two: 512 bytes.
+/// The smallest page size that is counted, as a power of two: 512 bytes.
 const PAGE_BITS_MIN: u32 = 9;
-/// The greatest one: 1 MiB.
+/// The greatest page size that is counted, as a power of two: 1 MiB.
 const PAGE_BITS_MAX: u32 = 20;
-/// How many sizes of pages there are: all powers of two between the two.
+/// The number of page sizes: all powers of two from the smallest to the greatest.
 const PAGE_SIZES: usize = (PAGE_BITS_MAX - PAGE_BITS_MIN) as usize + 1;
 
-/// What a database has had its medium write since it was made, by cause: bytes handed to the file system, and syncs.
+/// Bytes handed to the file system and syncs since the database was created, by cause.
 ///
-/// It goes on across restarts: the account is kept in the manifest, written with edits that are written anyway. Exact after
-/// every close. When the process is killed or the power cut, what came after the last edit counts by what is found of
-/// it: commits and logs to the byte, each log as one write and one sync; table files that were begun and what a
-/// session wrote which only opened the database are left out. So every figure is a lower bound then.
+/// The account persists across restarts: it is stored in the manifest, with edits that are written
+/// anyway. It is exact after every close. After a kill or a power failure, writes after the last
+/// edit are counted from the files found: commits and logs to the byte, each log as one write and
+/// one sync. Unfinished table files, and the writes of a session that only opened the database, are
+/// not counted. Every figure is a lower bound then.
 ///
-/// What the file system writes of its own accord (inodes, its journal) is in none of the figures. Space that is reserved
-/// for logs and manifest is not counted before it is written.
+/// No figure includes the file system's own writes, such as inodes and its journal. Space reserved
+/// for logs and the manifest is counted when it is written.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -37,7 +40,7 @@ const PAGE_SIZES: usize = (PAGE_BITS_MAX - PAGE_BITS_MIN) as usize + 1;
 /// let wear = db.wear().since(&before);
 /// assert_eq!((wear.log_syncs, wear.flush_bytes), (1, 0));
 /// assert!(wear.user_bytes > 0 && wear.log_bytes > wear.user_bytes);
-/// // One page, or two where the record lies on both, for a few dozen bytes.
+/// // One page for a few dozen bytes, or two if the record crosses a page boundary.
 /// assert!(wear.flash_bytes(4096) >= 4096);
 /// # Ok(())
 /// # }
@@ -45,20 +48,23 @@ const PAGE_SIZES: usize = (PAGE_BITS_MAX - PAGE_BITS_MIN) as usize + 1;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Wear {
-    /// Bytes that were asked for: of each commit the keys and the rows as encoded, of a delete the key. The catalog's few are
-    /// among them. Rows that came in as files (imported ranges, restored tables) are not: they are `import_bytes`.
+    /// Bytes that the user asked to write: the keys and encoded rows of each commit, and the key of
+    /// each delete. It includes the few bytes of the catalog. It does not include rows added as
+    /// files (imported ranges, restored tables), which count as `import_bytes`.
     pub user_bytes: u64,
     /// Bytes written to logs.
     pub log_bytes: u64,
-    /// Bytes of table files written by flushes of write buffers.
+    /// Bytes of table files written by memtable flushes.
     pub flush_bytes: u64,
-    /// Bytes of table files written by merges.
+    /// Bytes of table files written by compactions.
     pub compaction_bytes: u64,
-    /// Bytes of table files that came in another way: imported, restored into the database in use, healed.
+    /// Bytes of table files added in other ways: imported, restored into the open database, or
+    /// healed.
     pub import_bytes: u64,
     /// Bytes written to the manifest, and to CURRENT, which names it.
     pub manifest_bytes: u64,
-    /// Bytes written outside of the database's directory: backups, and checkpoints where files cannot be linked.
+    /// Bytes written outside the database's directory: backups, and checkpoints where files cannot
+    /// be linked.
     pub copy_bytes: u64,
     /// Syncs of logs.
     pub log_syncs: u64,
@@ -66,28 +72,28 @@ pub struct Wear {
     pub table_syncs: u64,
     /// Syncs of the manifest and of CURRENT.
     pub manifest_syncs: u64,
-    /// Syncs of files outside of the database's directory.
+    /// Syncs of files outside the database's directory.
     pub copy_syncs: u64,
     /// Syncs of directories.
     pub directory_syncs: u64,
-    /// Calls that wrote something.
+    /// Write calls that wrote at least one byte.
     pub writes: u64,
     /// Pages written, by size; see [`flash_bytes`](Self::flash_bytes).
     pub(super) pages: [u64; PAGE_SIZES],
 }
 
-/// An account as the manifest keeps it.
+/// An account as stored in the manifest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Account {
     pub(crate) wear: Wear,
-    /// What logs hold up to here is in `log_bytes`.
+    /// `log_bytes` includes the logs up to here.
     pub(crate) log_end: Position,
-    /// And the commits up to here are in `user_bytes`.
+    /// `user_bytes` includes the commits up to here.
     pub(crate) user_end: Position,
 }
 
 impl Wear {
-    /// How many figures there are beside pages.
+    /// The number of figures other than pages.
     const FIGURES: usize = 13;
 
     /// All bytes written.
@@ -113,35 +119,37 @@ impl Wear {
         syncs.iter().fold(self.directory_syncs, |sum, syncs| sum.saturating_add(*syncs))
     }
 
-    /// Bytes written for each byte that was asked for; `None` if none was.
+    /// Bytes written per byte that the user asked to write; `None` before the first such byte.
     pub fn amplification(&self) -> Option<f64> {
         (self.user_bytes > 0).then(|| self.written() as f64 / self.user_bytes as f64)
     }
 
-    /// An estimate of what a medium writes that can only write whole pages of `page_size` bytes: what came to a file between
-    /// two of its syncs, rounded to the pages it lies on, so that a page which is filled little by little counts with each
-    /// sync; and one page for each sync of a directory.
+    /// Estimates the bytes written by a medium that can only write whole pages of `page_size`
+    /// bytes. The bytes written to a file between two syncs are rounded to whole pages, so a page
+    /// that is filled little by little counts with each sync. Each sync of a directory counts as
+    /// one page.
     ///
-    /// Counted for powers of two from 512 bytes to 1 MiB; others are taken for the next one. It is what reaches the medium
-    /// at the least: the file system's own writes, pages that the system writes back before it is asked, and what a flash
-    /// controller moves when it erases blocks come on top.
+    /// The estimate exists for powers of two from 512 bytes to 1 MiB; other sizes are rounded up to
+    /// the next of these. It is a lower bound. It excludes the file system's own writes, pages that
+    /// the system writes back early, and the data that a flash controller moves when it erases
+    /// blocks.
     pub fn flash_bytes(&self, page_size: u64) -> u64 {
         let size = page_size.clamp(1 << PAGE_BITS_MIN, 1 << PAGE_BITS_MAX).next_power_of_two();
         let at = (size.trailing_zeros() - PAGE_BITS_MIN) as usize;
         self.pages[at].saturating_mul(size)
     }
 
-    /// What was added since `earlier`, an account of the same database.
+    /// The growth since `earlier`, an account of the same database.
     pub fn since(&self, earlier: &Wear) -> Wear {
         self.zip(earlier, u64::saturating_sub)
     }
 
-    /// Both together.
+    /// The sum of both accounts.
     pub(crate) fn plus(&self, other: &Wear) -> Wear {
         self.zip(other, u64::saturating_add)
     }
 
-    /// Counts the pages that hold the bytes of `written`, which one sync makes durable.
+    /// Counts the pages covered by the byte range `written`, which one sync makes durable.
     pub(crate) fn count_pages(&mut self, written: &Range<u64>) {
         for (bits, pages) in (PAGE_BITS_MIN..).zip(&mut self.pages) {
             let (first, last) = (written.start >> bits, written.end.saturating_sub(1) >> bits);
@@ -156,7 +164,7 @@ impl Wear {
         self.count_pages(&(0..1));
     }
 
-    /// Counts a record of the manifest, which is written and synced alone.
+    /// Counts a manifest record, which is written and synced alone.
     pub(crate) fn count_edit(&mut self, record: &Range<u64>) {
         self.manifest_bytes = self.manifest_bytes.saturating_add(record.end - record.start);
         self.manifest_syncs = self.manifest_syncs.saturating_add(1);
@@ -164,7 +172,8 @@ impl Wear {
         self.count_pages(record);
     }
 
-    /// Counts what was found at the end of a log and nobody had counted yet, as if it had been written at once.
+    /// Counts records found at the end of a log that no account includes yet, as one write and one
+    /// sync.
     pub(crate) fn count_found(&mut self, records: &Range<u64>) {
         if !records.is_empty() {
             self.log_bytes = self.log_bytes.saturating_add(records.end - records.start);
@@ -183,7 +192,7 @@ impl Wear {
         result
     }
 
-    /// All but the pages, in the order in which they are stored.
+    /// All figures but the pages, in the order in which they are stored.
     fn figures(&mut self) -> [&mut u64; Self::FIGURES] {
         [
             &mut self.user_bytes,
@@ -244,7 +253,7 @@ mod tests {
         check(100..200, 512, 512);
         check(0..1 << 20, 512, 1 << 20);
         check(0..1, 1 << 20, 1 << 20);
-        // A size that is not counted for is taken for the next one that is.
+        // A size that is not counted is rounded up to the next one that is.
         check(0..1, 0, 512);
         check(0..1, 3000, 4096);
         check(0..1, u64::MAX, 1 << 20);

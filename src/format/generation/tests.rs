@@ -1,4 +1,4 @@
-//! Generations: the document's example, damage, newer formats, and what no generation can be.
+//! Generations: the example of the document, damage, newer formats, and impossible values.
 
 use super::*;
 use crate::codec::HashSeed;
@@ -69,7 +69,7 @@ fn sample() -> Generation {
     Generation { number: 2, taken: 300, files: vec![file], edit, unknown: Box::default() }
 }
 
-/// `bytes` with length and checksum made right.
+/// `bytes` with corrected length and checksum.
 fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let len = (bytes.len() as u64).to_le_bytes();
     bytes[16..24].copy_from_slice(&len);

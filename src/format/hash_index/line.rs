@@ -1,23 +1,24 @@
-//! A line of a hash index: one cache line of the processor, in one of three forms. FORMAT.md §hash_index.
+//! A line of a hash index: one processor cache line, in one of three forms. FORMAT.md §hash_index.
 //!
-//! * The first: ten tags of 16 bits, ten locations of 32, a count, and sixteen marks.
-//! * The second: fifteen words of 32 bits, a tag above a location of as many bits as the file needs; count and 27 marks.
-//! * The third: thirty tags of 16 bits, without locations; count and 27 marks.
+//! * The first form: 10 tags of 16 bits, 10 locations of 32 bits, a count, and 16 marks.
+//! * The second form: 15 words of 32 bits, each a tag above a location of the bits that the file
+//!   needs; a count and 27 marks.
+//! * The third form: 30 tags of 16 bits without locations; a count and 27 marks.
 //!
 //! Invariants
 //! * only a full line has marks, and unused places are zero;
 //! * every access is bounds-checked, whether or not the page's checksum was verified.
 //!
-//! Not here: in which line an entry stands, pages and their checksums (above).
+//! Not here: the choice of the line for an entry, pages and their checksums (above).
 
 /// The length of a line.
 pub(crate) const LINE_BYTES: usize = 64;
 
-/// What entries look like.
+/// The layout of entries.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     First,
-    /// So many low bits of an entry are its location, the others are those of the hash.
+    /// The low `location_bits` bits of an entry are its location; the others are bits of the hash.
     Second {
         location_bits: u8,
     },
@@ -31,27 +32,28 @@ pub(crate) struct HashLine<'a> {
     pub(super) form: Form,
 }
 
-/// The most bits of a location that leave a tag of ten.
+/// The most location bits that leave a tag of 10 bits.
 const LOCATION_BITS_MAX: u8 = 22;
 
-/// Places of the first form.
+/// The number of entries of a line in the first form.
 const FIRST_ENTRIES: usize = 10;
 const FIRST_COUNT_AT: usize = 2 * FIRST_ENTRIES;
 const FIRST_MARKS_AT: usize = FIRST_COUNT_AT + 2;
 const FIRST_LOCATIONS_AT: usize = FIRST_COUNT_AT + 4;
 
-/// The word behind the entries of the other forms: the count in its low bits, marks above.
+/// The offset of the word after the entries of the second and third form: the count in its low
+/// bits, marks above.
 const END_AT: usize = LINE_BYTES - 4;
 const COUNT_BITS: u32 = 5;
 const CLASSES: u32 = 32 - COUNT_BITS;
 
 impl Form {
-    /// The second form for locations of `bits` bits, if that leaves enough for tags.
+    /// The second form for locations of `bits` bits; `None` if that leaves too few tag bits.
     pub(crate) fn second(bits: u8) -> Option<Form> {
         (bits <= LOCATION_BITS_MAX).then_some(Form::Second { location_bits: bits })
     }
 
-    /// The most entries of a line.
+    /// The capacity of a line.
     #[inline]
     pub(crate) fn entries(self) -> usize {
         match self {
@@ -61,9 +63,15 @@ impl Form {
         }
     }
 
-    /// How many entries in how many lines are aimed at. Of look-ups that find nothing one in twenty goes on to a second line
-    /// with 7.5 of 10 entries, one in eight with 12.75 of 15, one in ten with 26.5 of 30; of those that find something one
-    /// in fifteen, one in nine, one in sixteen. A twentieth more in a line doubles that.
+    /// The target fill, as entries per lines. The share of look-ups that continue to a second line:
+    ///
+    /// | entries per line | key absent | key present |
+    /// | --- | --- | --- |
+    /// | 7.5 of 10 | 1 in 20 | 1 in 15 |
+    /// | 12.75 of 15 | 1 in 8 | 1 in 9 |
+    /// | 26.5 of 30 | 1 in 10 | 1 in 16 |
+    ///
+    /// A fill 5 % higher doubles these shares.
     pub(super) fn fill(self) -> (usize, usize) {
         match self {
             Form::First => (15, 2),
@@ -74,7 +82,7 @@ impl Form {
 }
 
 impl HashLine<'_> {
-    /// The entries whose tag is that of `hash`, as bits.
+    /// A bit set of the entries whose tag is that of `hash`.
     #[inline]
     pub(crate) fn matches(&self, hash: u64) -> u32 {
         let bits = match self.form {
@@ -102,7 +110,8 @@ impl HashLine<'_> {
         let mask = tag_mask(location_bits);
         let wanted = low_word(hash) & mask;
         let mut bits = 0;
-        // The last word is no entry, and cut off by the count: sixteen words are compared in as few steps as fifteen.
+        // The last word is no entry; the count masks its bit. Comparing 16 words takes as few steps
+        // as comparing 15.
         for (i, word) in self.bytes.as_chunks::<4>().0.iter().enumerate() {
             bits |= u32::from(u32::from_le_bytes(*word) & mask == wanted) << i;
         }
@@ -118,7 +127,7 @@ impl HashLine<'_> {
         bits
     }
 
-    /// The location of entry `i`, below [`len`](Self::len); 0 where entries have none.
+    /// The location of entry `i`, which is below [`len`](Self::len); 0 in a form without locations.
     #[inline]
     pub(crate) fn location(&self, i: u32) -> u32 {
         let (at, mask) = match self.form {
@@ -130,13 +139,13 @@ impl HashLine<'_> {
         location.map_or(u32::MAX, |location| u32::from_le_bytes(*location)) & mask
     }
 
-    /// How many entries.
+    /// The number of entries.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.count().min(self.form.entries())
     }
 
-    /// True if the entry of a key with this hash may stand in the next line.
+    /// True if the entry of a key with this hash may be in the next line.
     #[inline]
     pub(crate) fn goes_on(&self, hash: u64) -> bool {
         match self.form {
@@ -145,7 +154,7 @@ impl HashLine<'_> {
         }
     }
 
-    /// Checks what look-ups do not: the count, marks, unused places.
+    /// Checks the parts that look-ups ignore: the count, marks and unused places.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let (count, entries) = (self.count(), self.form.entries());
         let marked = match self.form {
@@ -189,7 +198,7 @@ impl HashLine<'_> {
     }
 }
 
-/// Puts an entry into a line; false, and the line marked, if it is full.
+/// Adds an entry to a line. If the line is full, marks it and returns false.
 pub(super) fn push(line: &mut [u8; LINE_BYTES], form: Form, hash: u64, location: u32) -> bool {
     let count = HashLine { bytes: line, form }.len();
     let is_full = count == form.entries();
@@ -242,19 +251,19 @@ fn low_word(hash: u64) -> u32 {
     word
 }
 
-/// The bits of an entry of the second form that are its tag.
+/// The bits of a second-form entry that hold the tag.
 #[inline]
 fn tag_mask(location_bits: u8) -> u32 {
     u32::MAX.checked_shl(u32::from(location_bits)).unwrap_or(0)
 }
 
-/// The mark of the first form for entries with this hash: one of sixteen, by the tag.
+/// The first-form mark for entries with this hash: one of 16, chosen by the tag.
 #[inline]
 fn first_mark(hash: u64) -> u16 {
     1 << (hash & 15)
 }
 
-/// The mark for entries with this hash: one of 27, by bits that are no tag.
+/// The mark for entries with this hash: one of 27, chosen by bits that are not in the tag.
 #[inline]
 fn mark(hash: u64) -> u32 {
     let bits = (hash >> 32) & 0xffff;
