@@ -1,11 +1,13 @@
-//! User keys: table, PartitionKey and RowKey as bytes that sort as the service sorts entities. FORMAT.md §key.
+//! User keys: table, PartitionKey and RowKey as bytes that sort as the service sorts entities.
+//! FORMAT.md §key.
 //!
 //! Invariants
-//! * keys of valid entities hold no U+0000, so the first 00 after the table id ends the PartitionKey;
-//! * bytes of two keys compare as (table, PartitionKey, RowKey) do, texts by UTF-16 unit;
-//! * a bound from a filter may hold any character: it falls between the keys it lies between.
+//! * keys of valid entities hold no U+0000, so the first 00 after the table id ends the
+//!   PartitionKey;
+//! * the bytes of two keys compare as (table, PartitionKey, RowKey) do, texts by UTF-16 unit;
+//! * a bound from a filter may hold any character, and sorts correctly among the keys.
 //!
-//! Not here: sequence numbers and kinds, which entries carry beside the key.
+//! Not here: Seqs and kinds, which entries carry in addition to the key.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -16,13 +18,13 @@ use crate::codec::{Cursor, DecodeError, find_zero, is_ascii, is_plain, utf8};
 use crate::model::{Seq, utf16_rank, utf16_unrank_in_place};
 
 const STRUCTURE: &str = "user key";
-/// How many bytes of a key are the table's.
+/// The number of bytes of the table id at the start of a key.
 pub(crate) const TABLE_ID_BYTES: usize = 4;
-/// Ends a PartitionKey; no encoded text holds it.
+/// The byte that ends a PartitionKey; no encoded text contains it.
 const SEPARATOR: u8 = 0;
-/// Directly after [`SEPARATOR`], before every character that a key may hold.
+/// The byte directly above [`SEPARATOR`], below every character that a key may hold.
 const AFTER_SEPARATOR: u8 = 1;
-/// Keys up to this length are put together without an allocation.
+/// Keys up to this length are built without an allocation.
 const SHORT_BYTES: usize = 128;
 
 /// Appends the key of an entity.
@@ -44,14 +46,16 @@ pub(crate) fn user_key(table: TableId, pk: &str, rk: &str) -> Vec<u8> {
     key
 }
 
-/// Appends a RowKey to a key that ends with the separator. Requires: it holds no U+0000.
+/// Appends a RowKey to a key that ends with the separator.
+///
+/// Requires: the RowKey holds no U+0000.
 #[inline]
 pub(crate) fn put_row_key(out: &mut Vec<u8>, rk: &str) {
     put_text(out, rk);
 }
 
-/// What `with` makes of the key that an entity with these texts would have; `None` if none can, for one of them holds
-/// U+0000. A key of common length needs no allocation.
+/// Calls `with` with the key that an entity with these texts would have. Returns `None` if a text
+/// holds U+0000, because no entity has such a key. A key of common length needs no allocation.
 #[inline]
 pub(crate) fn with_possible_key<R>(
     table: TableId,
@@ -81,7 +85,8 @@ pub(crate) fn with_possible_key<R>(
     Some(with(key))
 }
 
-/// Appends the key that an entity with these texts would have; false if none can, for one of them holds U+0000.
+/// Appends the key that an entity with these texts would have. Returns false if a text holds
+/// U+0000, because no entity has such a key.
 pub(crate) fn put_possible_key(table: TableId, pk: &str, rk: &str, out: &mut Vec<u8>) -> bool {
     let is_possible = |text: &str| find_zero(text.as_bytes()).is_none();
     let possible = is_possible(pk) && is_possible(rk);
@@ -91,7 +96,7 @@ pub(crate) fn put_possible_key(table: TableId, pk: &str, rk: &str, out: &mut Vec
     possible
 }
 
-/// Table, and PartitionKey and RowKey as encoded.
+/// Splits a key into the table and the encoded PartitionKey and RowKey.
 #[inline]
 pub(crate) fn decode_user_key(key: &[u8]) -> Result<(TableId, &[u8], &[u8]), DecodeError> {
     let mut cursor = Cursor::new(STRUCTURE, key);
@@ -103,7 +108,7 @@ pub(crate) fn decode_user_key(key: &[u8]) -> Result<(TableId, &[u8], &[u8]), Dec
     }
 }
 
-/// The table whose key, or whose bound, this is.
+/// The table of a key or of a bound.
 pub(crate) fn table_of(key: &[u8]) -> Option<TableId> {
     key.get(..TABLE_ID_BYTES).map(table_id)
 }
@@ -121,57 +126,59 @@ pub(crate) fn decode_part(part: &[u8]) -> Result<Cow<'_, str>, DecodeError> {
     text.map_err(|at| DecodeError::new(STRUCTURE, at, "a key is not text"))
 }
 
-/// A text as keys hold it; also one with characters that keys may not have.
+/// Encodes a text as in keys; it may hold characters that keys must not have.
 pub(crate) fn ranked_text(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     put_text(&mut bytes, text);
     bytes
 }
 
-/// Where the keys of `table` start.
+/// The lower bound of the keys of `table`.
 pub(crate) fn table_start(table: TableId) -> Vec<u8> {
     let mut bound = Vec::with_capacity(TABLE_ID_BYTES);
     put_table(&mut bound, table);
     bound
 }
 
-/// Behind all keys of `table`.
+/// The exclusive upper bound of the keys of `table`.
 pub(crate) fn table_end(table: TableId) -> Vec<u8> {
     match table.0.checked_add(1) {
         Some(next) => table_start(TableId(next)),
-        // FF is in no encoded text.
+        // No encoded text contains FF.
         None => vec![0xff; TABLE_ID_BYTES + 1],
     }
 }
 
-/// The least bound with all keys of PartitionKeys ≥ `pk` at or behind it. `pk` may hold any character.
+/// The least bound that is not above any key with a PartitionKey ≥ `pk`. `pk` may hold any
+/// character.
 pub(crate) fn before_partition(table: TableId, pk: &str) -> Vec<u8> {
     partition_bound(table, pk, SEPARATOR)
 }
 
-/// The least bound with all keys of PartitionKeys > `pk` at or behind it. `pk` may hold any character.
+/// The least bound that is not above any key with a PartitionKey > `pk`. `pk` may hold any
+/// character.
 pub(crate) fn after_partition(table: TableId, pk: &str) -> Vec<u8> {
     partition_bound(table, pk, AFTER_SEPARATOR)
 }
 
-/// The least bound with all keys ≥ (`pk`, `rk`) at or behind it. Both may hold any character.
+/// The least bound that is not above any key ≥ (`pk`, `rk`). Both may hold any character.
 pub(crate) fn before_row(table: TableId, pk: &str, rk: &str) -> Vec<u8> {
     row_bound(table, pk, rk, false)
 }
 
-/// The least bound with all keys > (`pk`, `rk`) at or behind it. Both may hold any character.
+/// The least bound that is not above any key > (`pk`, `rk`). Both may hold any character.
 pub(crate) fn after_row(table: TableId, pk: &str, rk: &str) -> Vec<u8> {
     row_bound(table, pk, rk, true)
 }
 
-/// The partition's part of a key: everything up to and with the separator.
+/// The partition part of a key, up to and including the separator.
 pub(crate) fn partition_of(key: &[u8]) -> Option<&[u8]> {
     let end = find_zero(key.get(TABLE_ID_BYTES..)?)?;
     key.get(..TABLE_ID_BYTES + end + 1)
 }
 
-/// Eight bytes of `rest`, zeros behind its end, as a number: where numbers of two keys differ, behind what both begin
-/// with, the keys are in the same order.
+/// The first eight bytes of `rest` as a number, padded with zeros. `rest` is the part of a key
+/// after a common prefix. If the numbers of two keys differ, they order like the keys.
 #[inline]
 #[expect(clippy::big_endian_bytes, reason = "the first byte decides, as it does in the key")]
 pub(crate) fn head(rest: &[u8]) -> u64 {
@@ -190,7 +197,8 @@ pub(crate) struct DisplayEntry<'a> {
     pub(crate) kind: Kind,
 }
 
-/// Text form of a user key or of a bound: `t1/bolts/m4x20`; what is no key is written in hex.
+/// Text form of a user key or of a bound: `t1/bolts/m4x20`; bytes that are no key are written in
+/// hex.
 pub(crate) struct DisplayKey<'a>(pub(crate) &'a [u8]);
 
 impl fmt::Display for DisplayEntry<'_> {
@@ -219,7 +227,7 @@ impl fmt::Display for DisplayKey<'_> {
     }
 }
 
-/// From which key to which, both included: `t1/bolts/m4x20 to t1/nuts/m3`.
+/// Text form of an inclusive interval of keys: `t1/bolts/m4x20 to t1/nuts/m3`.
 pub(crate) fn display_keys(first: &[u8], last: &[u8]) -> String {
     format!("{} to {}", DisplayKey(first), DisplayKey(last))
 }
@@ -240,7 +248,8 @@ fn row_bound(table: TableId, pk: &str, rk: &str, after: bool) -> Vec<u8> {
     let mut bound =
         Vec::with_capacity(TABLE_ID_BYTES + pk.len() + 1 + rk.len() + usize::from(after));
     put_partition_bound(&mut bound, table, pk, SEPARATOR);
-    // A PartitionKey with U+0000 is nobody's: all its rows lie at the same place between partitions.
+    // No entity has a PartitionKey with U+0000: all its rows would fall at one point between
+    // partitions.
     if find_zero(pk.as_bytes()).is_none() {
         let whole = put_text_before_nul(&mut bound, rk);
         if after || !whole {
@@ -250,8 +259,9 @@ fn row_bound(table: TableId, pk: &str, rk: &str, after: bool) -> Vec<u8> {
     bound
 }
 
-/// Appends `text` up to its first U+0000; true if there is none. Texts that go on after a prefix with
-/// U+0000 lie behind the prefix itself and before every longer key, hence at `prefix ‖ 01`.
+/// Appends `text` up to its first U+0000; returns true if there is none. Texts that continue after
+/// a prefix and U+0000 sort after the prefix and before every longer key. Their bound is therefore
+/// `prefix ‖ 01`.
 fn put_text_before_nul(out: &mut Vec<u8>, text: &str) -> bool {
     if is_plain(text.as_bytes()) {
         out.extend_from_slice(text.as_bytes());

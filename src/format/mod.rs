@@ -1,4 +1,5 @@
-//! Every byte on disk: encode, decode and verify of each structure side by side; memory to memory. FORMAT.md is the contract.
+//! Every structure on disk, with encoding, decoding and verification in one place. All code works
+//! from memory to memory. FORMAT.md is the specification.
 //!
 //! Not here: files (`log`, `sst`, `manifest`), primitives (`codec`).
 
@@ -23,13 +24,13 @@ pub(crate) mod stats;
 pub(crate) mod wal;
 pub(crate) mod zones;
 
-/// What an entry says about its user key.
+/// The effect of an entry on its user key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// The key has this row from here on.
+    /// From this Seq on the key has the entry's row.
     Put = 1,
-    /// The key has no row from here on: a tombstone.
+    /// From this Seq on the key has no row (a tombstone).
     Delete = 2,
 }
 

@@ -1,8 +1,8 @@
-//! The names of files, and the numbers in them. FORMAT.md §names.
+//! Names of files and the numbers in them. FORMAT.md §names.
 
 use std::fmt;
 
-/// The number of a file; unique in a database for ever, across kinds.
+/// The number of a file, unique in a database across all kinds and never reused.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct FileNumber(pub(crate) u64);
 
@@ -10,7 +10,7 @@ pub(crate) struct FileNumber(pub(crate) u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct TableId(pub(crate) u32);
 
-/// The random id of a file: a number names a file, its id says that it is the one that was meant.
+/// The random id of a file. The number locates a file; the id confirms that it is the right one.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct FileId(pub(crate) u64);
 
@@ -18,7 +18,7 @@ pub(crate) struct FileId(pub(crate) u64);
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct RangeId(pub(crate) u64);
 
-/// What a name in the database's directory stands for.
+/// The meaning of a name in the database's directory.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FileName {
     Lock,
@@ -67,7 +67,7 @@ impl fmt::Display for FileName {
 }
 
 impl FileName {
-    /// What `name` stands for; `None` if it is not ours.
+    /// Parses `name`; `None` if it is not a name of this engine.
     pub(crate) fn parse(name: &str) -> Option<FileName> {
         if let Some(number) = name.strip_prefix("MANIFEST-") {
             return Some(FileName::Manifest(parse_number(number)?));
@@ -88,7 +88,7 @@ impl FileName {
     }
 }
 
-/// At least six digits, no sign, no superfluous zero: one number has one name.
+/// Accepts at least six digits, no sign, and no superfluous zero, so that a number has one name.
 fn parse_number(text: &str) -> Option<FileNumber> {
     let number = FileNumber(text.parse().ok()?);
     (number.to_string() == text).then_some(number)

@@ -1,12 +1,12 @@
-//! Record files, WAL and MANIFEST alike: the file's header and the frame of one record. FORMAT.md §record.
+//! Record files (WAL and MANIFEST): the file header and the frame of a record. FORMAT.md §record.
 //!
 //! Invariants
 //! * a record starts at a multiple of 8 and never spans files;
-//! * the header's checksum covers where the record stands, so that bytes moved or left over are not believed;
-//! * no length is used before the header that holds it has been verified;
-//! * a record's promise never lies behind the record itself.
+//! * the header's checksum covers the record's offset, so moved or left-over bytes do not verify;
+//! * no length is used before the header that contains it is verified;
+//! * the durable offset in a record is never beyond the record itself.
 //!
-//! Not here: files and syncing (`log`), what a record holds (`wal`, `edit`).
+//! Not here: files and syncing (`log`), the contents of records (`wal`, `edit`).
 
 use std::fmt;
 
@@ -17,13 +17,13 @@ use crate::model::Seq;
 use super::field::{FileHead, FormatError, content, unsupported};
 use super::names::{FileId, FileNumber};
 
-/// Records start at multiples of this.
+/// The alignment of records.
 pub(crate) const RECORD_ALIGN: usize = 8;
 /// The length of a record's header.
 pub(crate) const RECORD_HEADER_BYTES: usize = 48;
-/// The longest payload: bounds what a reader must hold, and what a damaged length can ask for.
+/// The maximum length of a payload; bounds the memory of a reader, also for a damaged length.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 16 << 20;
-/// The length of a file's header, and the offset of its first record.
+/// The length of a file's header, which is the offset of its first record.
 pub(crate) const LOG_HEADER_BYTES: usize = 64;
 
 const HEAD: FileHead =
@@ -33,14 +33,14 @@ const HEADER: &str = "record header";
 const PAYLOAD: &str = "record payload";
 const LOG_HEADER: &str = "log header";
 
-/// A place in the sequence of record files.
+/// A position in the sequence of record files.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Position {
     pub(crate) file: FileNumber,
     pub(crate) offset: u64,
 }
 
-/// What a record file is for.
+/// The purpose of a record file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum LogKind {
@@ -56,19 +56,19 @@ pub(crate) struct LogHeader {
     pub(crate) id: FileId,
 }
 
-/// What a record holds.
+/// The kind of a record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum RecordKind {
-    /// First of a WAL: names its predecessor.
+    /// The first record of a WAL; names the preceding WAL.
     Open = 1,
     /// The entries of one commit.
     Group = 2,
-    /// A commit that creates or drops.
+    /// A commit that creates or drops tables.
     Catalog = 3,
-    /// A newer durable offset, and the Seq reservation; no commit.
+    /// Only a newer durable offset, and the Seq reservation.
     DurableUpTo = 4,
-    /// Last of a WAL that was closed in order.
+    /// The last record of a WAL after a clean close.
     Close = 5,
     /// A version edit; only in a MANIFEST.
     Edit = 6,
@@ -80,14 +80,16 @@ pub(crate) struct RecordHeader {
     kind: u8,
     flags: u8,
     pub(crate) seq: Seq,
-    /// Up to here the log was durable when this record was handed over for writing.
+    /// The log was durable up to here when this record was submitted for writing.
     pub(crate) durable_up_to: Position,
     payload_len: u32,
     payload_checksum: u32,
 }
 
-/// Starts a record at the end of `out` and returns where; the payload is appended next, then [`end`].
-/// Requires that `out` holds whole records only.
+/// Starts a record at the end of `out` and returns its offset. The caller appends the payload next
+/// and then calls [`end`].
+///
+/// Requires: `out` holds whole records only.
 pub(crate) fn begin(out: &mut Vec<u8>, kind: RecordKind, seq: Seq) -> usize {
     let start = out.len();
     debug_assert!(start.is_multiple_of(RECORD_ALIGN), "a record starts at a multiple of 8");
@@ -97,11 +99,12 @@ pub(crate) fn begin(out: &mut Vec<u8>, kind: RecordKind, seq: Seq) -> usize {
     start
 }
 
-/// Ends the record begun at `start`: length and padding. It can be read once it is [`seal`]ed.
+/// Ends the record begun at `start` by setting its length and padding. It becomes readable after
+/// [`seal`].
 ///
 /// # Errors
-/// `RequestBodyTooLarge` if the payload is too long, as merges into large entities can make it; the record is taken back
-/// then.
+/// `RequestBodyTooLarge` if the payload is too long, as merges into large entities can make it. The
+/// record is removed from `out` then.
 pub(crate) fn end(out: &mut Vec<u8>, start: usize) -> Result<(), Error> {
     let len = out.len() - start - RECORD_HEADER_BYTES;
     let Some(len32) = u32::try_from(len).ok().filter(|_| len <= PAYLOAD_BYTES_MAX) else {
@@ -113,9 +116,12 @@ pub(crate) fn end(out: &mut Vec<u8>, start: usize) -> Result<(), Error> {
     Ok(())
 }
 
-/// Completes all records of `buffer`, to be written at `at` of the file with this `id`: ids, promises, checksums.
-/// Done by the leader of a round, outside the lock.
-/// Requires that `buffer` holds whole records made by [`begin`] and [`end`], and that `durable_up_to` is not beyond `at`.
+/// Completes all records of `buffer` with ids, durable offsets and checksums. The buffer will be
+/// written at `at` of the file with this `id`. The leader of a commit group calls it outside the
+/// lock.
+///
+/// Requires: `buffer` holds whole records made by [`begin`] and [`end`], and `durable_up_to` is not
+/// beyond `at`.
 pub(crate) fn seal(buffer: &mut [u8], at: Position, id: FileId, durable_up_to: Position) {
     debug_assert!(durable_up_to <= at, "nobody can vouch for what is not written yet");
     let mut start = 0;
@@ -144,17 +150,17 @@ fn seal_one(
     header[..4].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// The checksum covers where the record stands: a copy elsewhere is no record.
+/// The checksum covers the record's offset, so a copy elsewhere does not verify.
 fn header_checksum(header: &[u8; RECORD_HEADER_BYTES], offset: u64) -> u32 {
     Checksum::new().u64(offset).bytes(&header[4..]).finish()
 }
 
-/// True if `header` could be a record header of the file with this `id`: cheap, for scans.
+/// True if `header` may be a record header of the file with this `id`. A cheap test for scans.
 pub(crate) fn may_be_header(header: &[u8; RECORD_HEADER_BYTES], id: FileId) -> bool {
     header[16..24] == id.0.to_le_bytes()
 }
 
-/// Decodes and verifies the header that stands at `at` of the file with this `id`.
+/// Decodes and verifies the header at `at` of the file with this `id`.
 pub(crate) fn decode_header(
     header: &[u8; RECORD_HEADER_BYTES],
     at: Position,
@@ -188,7 +194,7 @@ pub(crate) fn decode_header(
 }
 
 impl RecordHeader {
-    /// The kind, or its code if no kind of this format has it.
+    /// The kind, or its code if this format has no such kind.
     pub(crate) fn kind(&self) -> Result<RecordKind, u8> {
         RecordKind::from_code(self.kind).ok_or(self.kind)
     }
@@ -198,17 +204,17 @@ impl RecordHeader {
         self.flags & MUST_UNDERSTAND != 0
     }
 
-    /// Bytes of payload.
+    /// The length of the payload in bytes.
     pub(crate) fn payload_len(&self) -> usize {
         self.payload_len as usize
     }
 
-    /// Bytes of payload and padding, which follow the header.
+    /// The length of payload and padding after the header, in bytes.
     pub(crate) fn stored_len(&self) -> usize {
         padded_len(self.payload_len)
     }
 
-    /// Verifies what follows the header and returns the payload in it.
+    /// Verifies the bytes after the header and returns the payload in them.
     pub(crate) fn payload<'a>(&self, stored: &'a [u8]) -> Result<&'a [u8], DecodeError> {
         let computed = checksum(stored);
         check_sum(PAYLOAD, 0, computed, self.payload_checksum)?;
@@ -217,7 +223,7 @@ impl RecordHeader {
 }
 
 impl RecordKind {
-    /// By their codes, from 1 on.
+    /// All kinds in order of their codes, from 1 on.
     const ALL: [Self; 6] =
         [Self::Open, Self::Group, Self::Catalog, Self::DurableUpTo, Self::Close, Self::Edit];
 

@@ -1,10 +1,11 @@
-//! The bytes of a row: which shape, then the body. FORMAT.md §row.
+//! The bytes of a row: the shape, then the body. FORMAT.md §row.
 //!
 //! Invariants
-//! * the body is copied verbatim when a row changes files: only the number of its shape is rewritten;
-//! * decoding looks at the head only; what is in the body is checked when it is read, or by [`RowRef::check`].
+//! * the body is copied verbatim when a row moves to another file; only its shape number is
+//!   rewritten;
+//! * decoding reads only the head; the body is checked when it is read, or by [`RowRef::check`].
 //!
-//! Not here: what is in a body (`model::shape`).
+//! Not here: the contents of a body (`model::shape`).
 
 use std::sync::Arc;
 
@@ -13,10 +14,11 @@ use crate::codec::{Cursor, DecodeError, put_varint};
 use crate::model::{RowRef, Shape, ShapeRef};
 
 const STRUCTURE: &str = "row";
-/// The most that a number of 32 bits, plus one, takes as a varint.
+/// The most bytes of the varint of a 32-bit number plus one.
 const HEAD_BYTES_MAX: usize = 5;
 
-/// Appends `row`, whose shape has this number here; without one the row describes itself.
+/// Appends `row` with `number` as its shape number in this file; `None` makes the row describe
+/// itself.
 #[inline]
 pub(crate) fn encode_row(out: &mut Vec<u8>, number: Option<u32>, row: &RowRef<'_>) {
     match number {
@@ -29,7 +31,7 @@ pub(crate) fn encode_row(out: &mut Vec<u8>, number: Option<u32>, row: &RowRef<'_
     out.extend_from_slice(row.body);
 }
 
-/// What stands in front of the body of a row.
+/// The bytes before the body of a row.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RowHead {
     bytes: [u8; HEAD_BYTES_MAX],
@@ -37,7 +39,7 @@ pub(crate) struct RowHead {
 }
 
 impl RowHead {
-    /// That of a row whose shape has this number.
+    /// The head of a row whose shape has this number.
     #[inline]
     pub(crate) fn new(number: u32) -> Self {
         let (mut head, mut rest) = (Self::default(), u64::from(number) + 1);
@@ -59,8 +61,8 @@ impl RowHead {
     }
 }
 
-/// The row that is all of `bytes`; `lookup` knows the shapes by number.
-// What a row costs everywhere: where it is not inlined, moving the result about costs more than the look-up.
+/// Decodes the row that fills `bytes`; `lookup` returns shapes by number.
+// Called for every row read. If it is not inlined, moving the result costs more than the look-up.
 #[inline(always)]
 pub(crate) fn decode_row<'a>(
     bytes: &'a [u8],
@@ -72,8 +74,8 @@ pub(crate) fn decode_row<'a>(
     }
 }
 
-/// The same of the common row alone, whose shape has a number of one byte.
-// For whoever makes another error of the error: between the two the row would be moved about all the same.
+/// Decodes only the common row, whose shape number takes one byte.
+// For callers that convert the error: otherwise the row would be moved between the two functions.
 #[inline(always)]
 pub(crate) fn decode_common_row<'a>(
     bytes: &'a [u8],
@@ -84,7 +86,7 @@ pub(crate) fn decode_common_row<'a>(
     Some(RowRef { shape: ShapeRef::Shared(shape), body })
 }
 
-/// The same for any row.
+/// Decodes any row.
 #[cold]
 fn decode_rare_row<'a>(
     bytes: &'a [u8],
@@ -101,8 +103,8 @@ fn decode_rare_row<'a>(
     Ok(RowRef { shape, body: cursor.rest() })
 }
 
-/// True for a first byte that is all of a row's head: rows of one file that begin with it have one shape, and what
-/// follows is the body.
+/// True for a first byte that is the whole head of a row. All rows of a file that begin with it
+/// have the same shape, and the body follows it.
 #[inline]
 pub(crate) fn is_shared_head(head: u8) -> bool {
     (1..0x80).contains(&head)

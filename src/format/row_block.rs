@@ -1,11 +1,12 @@
-//! A block of entries in which a slot is reached directly. FORMAT.md §row_block.
+//! A block of entries with direct access to each slot. FORMAT.md §row_block.
 //!
 //! Invariants
 //! * entries are in order: user key ascending, Seq strictly descending within a key;
 //! * every access is bounds-checked, whether or not the block's checksum was verified;
-//! * one list of entries has one encoding.
+//! * a list of entries has one encoding.
 //!
-//! Not here: the frame and its checksum (`block`), what a row says (`row`); rows are bytes here.
+//! Not here: the frame and its checksum (`block`), the contents of rows (`row`), which are bytes
+//! here.
 
 use std::cmp::Ordering;
 use std::hint::black_box;
@@ -15,7 +16,8 @@ use crate::codec::{Cursor, DecodeError, is_below, put_varint, shared_len, varint
 use crate::format::Kind;
 use crate::model::Seq;
 
-/// The most entries in a block: twelve bits of a location, which leaves a file a million blocks.
+/// The most entries in a block. They use 12 bits of a location, which leaves a file a million
+/// blocks.
 pub(crate) const SLOTS_MAX: usize = 4096;
 
 /// The longest user key that fits a block's prefix field; keys are bounded far below.
@@ -24,35 +26,36 @@ pub(crate) const KEY_BYTES_MAX: usize = u16::MAX as usize;
 const STRUCTURE: &str = "row block";
 /// Count, widths, prefix length, flags, the length of suffixes, smallest Seq.
 pub(crate) const FIXED_BYTES: usize = 16;
-/// Where the flags are, which say what entries leave out.
+/// The offset of the flags, which tell which parts the entries omit.
 const FLAGS_AT: usize = 6;
-/// Every entry is a put, and none says so.
+/// Every entry is a put, so the kind is omitted.
 const FLAG_PUTS: u8 = 1;
-/// All suffixes are as long as the byte behind the flags says.
+/// All suffixes have the length in the byte after the flags.
 const FLAG_EVEN: u8 = 2;
-/// The first suffix length that takes two bytes in an entry, and is not left out.
+/// The first suffix length that takes two bytes in an entry; such lengths are not omitted.
 const LONG_SUFFIX: usize = 0x80;
-/// The second and third cache line of the processor; of longer rows a reader may want only the beginning.
+/// The second and third processor cache line. Of longer rows a reader may need only the beginning.
 const TOUCH_BYTES: usize = 128;
 const NARROW: u8 = 2;
 const WIDE: u8 = 4;
 
-/// A block to look things up in.
+/// A readable block.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowBlock<'a> {
     pub(crate) bytes: &'a [u8],
-    /// As read from `bytes` by [`RowLayout`].
+    /// The layout that [`RowLayout`] read from `bytes`.
     pub(crate) layout: RowLayout,
 }
 
-/// Where things are in a block: kept beside owned bytes, so that they are not read again for each entry.
+/// The offsets in a block. They are kept next to owned bytes, so that they are not read again for
+/// each entry.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RowLayout {
     pub(crate) count: usize,
     wide: bool,
     pub(crate) is_puts: bool,
     is_even: bool,
-    /// Of every entry if they are even, otherwise 0.
+    /// The suffix length of every entry if `is_even`, otherwise 0.
     suffix_len: u8,
     pub(crate) seq_width: usize,
     seq_mask: u64,
@@ -70,7 +73,7 @@ pub(crate) struct BlockEntry<'a> {
     pub(crate) row: &'a [u8],
 }
 
-/// Where an entry is in its block: what is kept of an entry beside owned bytes.
+/// The offsets of an entry in its block, to be kept next to owned bytes.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntryPlace {
     pub(crate) suffix_at: usize,
@@ -87,25 +90,25 @@ impl<'a> RowBlock<'a> {
         Ok(Self { bytes, layout: RowLayout::parse(bytes)? })
     }
 
-    /// How many entries; at least one.
+    /// The number of entries; at least one.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.layout.count
     }
 
-    /// What every key of the block begins with.
+    /// The common prefix of all keys of the block.
     #[inline]
     pub(crate) fn prefix(&self) -> &'a [u8] {
         self.bytes.get(self.layout.prefix_at..self.layout.prefix_end).unwrap_or_default()
     }
 
-    /// Where the entry in `slot` begins in the block.
+    /// The offset of the entry in `slot`.
     pub(crate) fn start(&self, slot: usize) -> Option<usize> {
         self.span(slot).map(|(start, _)| start)
     }
 
-    /// Has the processor fetch where the row in `slot` goes on while it fetches where the entry begins: from that it could
-    /// tell only later that there is more.
+    /// Prefetches a later part of the row in `slot` while the processor loads the start of the
+    /// entry. Without it, the processor learns only from the start that there is more to load.
     #[inline]
     pub(crate) fn touch(&self, slot: usize) {
         let far =
@@ -123,7 +126,8 @@ impl<'a> RowBlock<'a> {
         Ok(BlockEntry { suffix, seq, kind, row })
     }
 
-    /// Calls `with` with each entry of `slots`, in order: what [`entry`](Self::entry) gives, at half its cost.
+    /// Calls `with` with each entry of `slots`, in order. Equivalent to [`entry`](Self::entry), at
+    /// half its cost.
     #[inline]
     pub(crate) fn visit<E: From<DecodeError>>(
         &self,
@@ -147,8 +151,8 @@ impl<'a> RowBlock<'a> {
         Ok(())
     }
 
-    /// Calls `with` with the place and the end of the key of each entry of `slots`, in order: what
-    /// [`place`](Self::place) and [`suffix`](Self::suffix) give, at half their cost.
+    /// Calls `with` with the place and the key suffix of each entry of `slots`, in order.
+    /// Equivalent to [`place`](Self::place) and [`suffix`](Self::suffix), at half their cost.
     #[inline(always)]
     pub(crate) fn visit_places<E: From<DecodeError>>(
         &self,
@@ -172,7 +176,7 @@ impl<'a> RowBlock<'a> {
         Ok(())
     }
 
-    /// The entry that is all of `bytes`, if it has the common form.
+    /// The entry that fills `bytes`, if it has the common form.
     #[inline]
     fn short_entry(&self, bytes: &'a [u8]) -> Option<BlockEntry<'a>> {
         let (len, kind, head_len) = self.short_head(bytes)?;
@@ -183,7 +187,7 @@ impl<'a> RowBlock<'a> {
         Some(BlockEntry { suffix: parts.0, seq, kind, row: parts.1 })
     }
 
-    /// Where the parts of the entry in `slot` are; all in the block.
+    /// The offsets of the entry in `slot`; all are within the block.
     #[inline]
     pub(crate) fn place(&self, slot: usize) -> Result<EntryPlace, DecodeError> {
         match self.short_place(slot) {
@@ -192,14 +196,14 @@ impl<'a> RowBlock<'a> {
         }
     }
 
-    /// The same, if the entry has the common form.
+    /// The offsets of the entry in `slot`, if it has the common form.
     #[inline(always)]
     pub(crate) fn short_place(&self, slot: usize) -> Option<EntryPlace> {
         let (start, end) = self.span(slot)?;
         self.short_place_in(start, end)
     }
 
-    /// The same of the entry from `start` to `end`.
+    /// The offsets of the entry from `start` to `end`, if it has the common form.
     #[inline(always)]
     fn short_place_in(&self, start: usize, end: usize) -> Option<EntryPlace> {
         let entry = self.bytes.get(start..end)?;
@@ -212,8 +216,8 @@ impl<'a> RowBlock<'a> {
         (row_at <= end).then_some(EntryPlace { suffix_at, row_at, end, seq, kind })
     }
 
-    /// The suffix length and the kind of an entry that begins with `bytes`, and how many of these say so, if the length
-    /// takes at most one.
+    /// The suffix length and kind of the entry that begins with `bytes`, and the number of bytes
+    /// that encode them. `None` if the length takes more than one byte.
     #[inline(always)]
     fn short_head(&self, bytes: &[u8]) -> Option<(usize, Kind, usize)> {
         let (len, kind_at) = match self.layout.is_even {
@@ -229,7 +233,7 @@ impl<'a> RowBlock<'a> {
         }
     }
 
-    /// The end of the key of the entry at `place`.
+    /// The key suffix of the entry at `place`.
     #[inline]
     pub(crate) fn suffix(&self, place: &EntryPlace) -> &'a [u8] {
         self.bytes.get(place.suffix_at..place.row_at).unwrap_or_default()
@@ -267,7 +271,9 @@ impl<'a> RowBlock<'a> {
         self.lower_bound_in(0..self.len(), key)
     }
 
-    /// The same among `slots`, all before which are below `key`; their end if there is none.
+    /// The first of `slots` whose key is not below `key`; their end if there is none.
+    ///
+    /// Requires: all keys before `slots` are below `key`.
     pub(crate) fn lower_bound_in(
         &self,
         slots: Range<usize>,
@@ -293,7 +299,8 @@ impl<'a> RowBlock<'a> {
         Ok(low)
     }
 
-    /// The suffix of the entry in `slot`, if that has the common form and is all in the block.
+    /// The suffix of the entry in `slot`, if the entry has the common form and the suffix is within
+    /// the block.
     #[inline]
     fn short_suffix(&self, slot: usize) -> Option<&'a [u8]> {
         let entry = self.bytes.get(self.offset(slot)?..)?;
@@ -320,12 +327,12 @@ impl<'a> RowBlock<'a> {
     #[inline]
     pub(crate) fn is_key_at(&self, place: &EntryPlace, key: &[u8]) -> bool {
         let suffix = self.bytes.get(place.suffix_at..place.row_at);
-        // The suffix first: it tells keys of one block apart, the prefix does not.
+        // Compares the suffix first: it distinguishes keys of one block, the prefix does not.
         key.split_at_checked(self.prefix().len())
             .is_some_and(|(prefix, rest)| Some(rest) == suffix && prefix == self.prefix())
     }
 
-    /// Checks everything that the accessors do not: no gaps, order, no wasted width.
+    /// Checks everything that the accessors do not: no gaps, order, minimal widths.
     pub(crate) fn check(&self) -> Result<(), DecodeError> {
         let mut expected = self.layout.prefix_end;
         let mut previous: Option<BlockEntry<'_>> = None;
@@ -357,7 +364,7 @@ impl<'a> RowBlock<'a> {
         if seq_min != self.layout.seq_min {
             return Err(DecodeError::new(STRUCTURE, 8, "the smallest Seq is that of no entry"));
         }
-        // Blocks from before there were flags have none.
+        // Blocks of older writers have no flags.
         let (layout, old) = (&self.layout, !self.layout.is_puts && !self.layout.is_even);
         if !old && (layout.is_puts, layout.is_even) != (is_puts, is_even) {
             let problem = "the flags are not what the entries need";
@@ -366,7 +373,7 @@ impl<'a> RowBlock<'a> {
         self.check_widths(seq_max, previous)
     }
 
-    /// Checks that prefix and widths are the best ones, which makes the encoding the only one.
+    /// Checks that prefix and widths are optimal, which makes the encoding unique.
     fn check_widths(&self, seq_max: u64, last: Option<BlockEntry<'_>>) -> Result<(), DecodeError> {
         let saved = if self.layout.wide { self.len() * usize::from(WIDE - NARROW) } else { 0 };
         let wide = self.bytes.len() - saved > usize::from(u16::MAX);
@@ -381,7 +388,7 @@ impl<'a> RowBlock<'a> {
         Ok(())
     }
 
-    /// Where the entry in `slot` begins and ends.
+    /// The start and the end of the entry in `slot`.
     #[inline]
     fn span(&self, slot: usize) -> Option<(usize, usize)> {
         if slot >= self.layout.count {
@@ -406,7 +413,7 @@ impl<'a> RowBlock<'a> {
         }
     }
 
-    /// The Seq at `at` as difference to the block's smallest.
+    /// The Seq at `at` as the difference to the block's least Seq.
     #[inline]
     fn delta(&self, at: usize) -> u64 {
         let bytes = self.bytes.get(at..).unwrap_or_default();
@@ -427,7 +434,7 @@ impl<'a> RowBlock<'a> {
     }
 }
 
-/// True if the entries of the block in `bytes` leave out what readers from before look for in each.
+/// True if the entries of the block in `bytes` omit parts that older readers expect in each entry.
 pub(crate) fn leaves_out(bytes: &[u8]) -> bool {
     bytes.get(FLAGS_AT).is_some_and(|flags| *flags != 0)
 }
@@ -446,7 +453,7 @@ impl RowLayout {
         })
     }
 
-    /// The layout of a block that begins with `bytes`, if it is one, but for its length.
+    /// The layout of a block that begins with `bytes`. The length of the block is not checked.
     #[inline]
     pub(crate) fn fixed(bytes: &[u8]) -> Option<Self> {
         bytes.first_chunk::<FIXED_BYTES>().and_then(|fixed| {
@@ -483,7 +490,7 @@ impl RowLayout {
         self.prefix_end - self.prefix_at
     }
 
-    /// The length of every suffix, if entries do not say it.
+    /// The length of every suffix, if entries omit it.
     pub(crate) fn even_len(&self) -> Option<usize> {
         self.is_even.then_some(usize::from(self.suffix_len))
     }
@@ -492,12 +499,12 @@ impl RowLayout {
 /// Collects the entries of a block.
 #[derive(Default)]
 pub(crate) struct RowBlockBuilder {
-    /// Keys and rows, one after the other.
+    /// Keys and rows, in sequence.
     data: Vec<u8>,
     entries: Vec<Pending>,
-    /// How much the first and the last key share, and so all keys.
+    /// The length of the prefix shared by the first and the last key, and so by all keys.
     prefix_len: usize,
-    /// None of the entries deletes; all keys are of one length.
+    /// All entries are puts (`is_puts`); all keys have the same length (`is_even`).
     is_puts: bool,
     is_even: bool,
     seq_min: u64,
@@ -520,7 +527,8 @@ impl RowBlockBuilder {
         self.entries.is_empty()
     }
 
-    /// True if one more entry, of `key` and a row of `row_len` bytes, makes the block longer than `target`.
+    /// True if one more entry, with `key` and a row of `row_len` bytes, makes the block longer than
+    /// `target`.
     #[inline]
     pub(crate) fn is_full(
         &self,
@@ -542,28 +550,30 @@ impl RowBlockBuilder {
             let entry = usize::from(NARROW) + len_bytes + kind_bytes + seq_width;
             let all = FIXED_BYTES + self.data.len() + key.len() + row_len + (entries + 1) * entry;
             let all = all.saturating_sub(prefix_len * entries);
-            // Beyond what two bytes can tell, offsets are of four.
+            // Offsets that do not fit two bytes take four.
             if all > usize::from(u16::MAX) { all + 2 * (entries + 1) } else { all }
         };
         if bytes(self.prefix_len) > target {
             return true;
         }
-        // What is still shared is counted only where it decides.
+        // The shared prefix is computed only if it decides.
         bytes(0) > target && bytes(self.shared_with(key)) > target
     }
 
-    /// How much `key` shares with all keys.
+    /// The length of the prefix that `key` shares with all keys.
     fn shared_with(&self, key: &[u8]) -> usize {
         let first = self.first_len().min(self.prefix_len);
         shared_len(self.data.get(..first).unwrap_or_default(), key)
     }
 
-    /// How long the first key is.
+    /// The length of the first key.
     fn first_len(&self) -> usize {
         self.entries.first().map_or(0, |first| first.key_end)
     }
 
-    /// Adds an entry; `row` appends its row. Requires: after all others in order, a key of at most [`KEY_BYTES_MAX`].
+    /// Adds an entry; `row` appends its row.
+    ///
+    /// Requires: the entry sorts after all others, and the key has at most [`KEY_BYTES_MAX`] bytes.
     pub(crate) fn add(&mut self, key: &[u8], seq: Seq, kind: Kind, row: impl FnOnce(&mut Vec<u8>)) {
         debug_assert!(self.len() < SLOTS_MAX && key.len() <= KEY_BYTES_MAX);
         match self.entries.first() {
@@ -586,7 +596,9 @@ impl RowBlockBuilder {
         self.entries.push(Pending { key_end, row_end: self.data.len(), seq, kind });
     }
 
-    /// Appends the block to `out` and begins the next. Requires: not empty.
+    /// Appends the block to `out` and begins the next one.
+    ///
+    /// Requires: at least one entry was added.
     pub(crate) fn finish(&mut self, out: &mut Vec<u8>) {
         let start = out.len();
         let wide =
@@ -612,11 +624,11 @@ impl RowBlockBuilder {
             if !self.is_puts {
                 out.push(entry.kind as u8);
             }
-            // All of it, and then what is too much off again: a copy of a length that is known.
+            // Append all 8 bytes and then truncate: a copy of constant length.
             let end = out.len() + seq_width;
             out.extend_from_slice(&delta);
             out.truncate(end);
-            // The row follows its key here, too.
+            // The row follows its key in `data`, too.
             out.extend_from_slice(self.data.get(suffix_at..entry.row_end).unwrap_or_default());
             key_at = entry.row_end;
         }
@@ -636,7 +648,7 @@ impl RowBlockBuilder {
         out.extend_from_slice(&self.seq_min.to_le_bytes());
     }
 
-    /// The length of every suffix, if entries can leave it out.
+    /// The length of every suffix, if entries can omit it.
     fn even_len(&self) -> Option<u8> {
         let len = self.first_len() - self.prefix_len;
         u8::try_from(len).ok().filter(|_| self.is_even && len < LONG_SUFFIX)
@@ -658,7 +670,7 @@ impl RowBlockBuilder {
     }
 }
 
-/// Writes where an entry begins, and goes on to the next one's place.
+/// Writes the offset of an entry and advances `at` to the next one.
 #[inline]
 fn put_offset(out: &mut [u8], at: &mut usize, wide: bool, offset: usize) {
     let offset = u32::try_from(offset).unwrap_or(u32::MAX).to_le_bytes();
@@ -676,7 +688,7 @@ fn put_offset(out: &mut [u8], at: &mut usize, wide: bool, offset: usize) {
     }
 }
 
-/// How many bytes hold `value`; none for 0.
+/// The number of bytes that hold `value`; 0 for 0.
 #[inline]
 fn width(value: u64) -> usize {
     (64 - value.leading_zeros()).div_ceil(8) as usize
@@ -778,7 +790,7 @@ mod tests {
             1, 1, 0x34, b'x', b'R', b'1', 2, 2, 0, b'y', b'z',
         ];
         assert_eq!(encoded(&entries), expected);
-        // Puts alone, with suffixes of one length.
+        // Only puts, with suffixes of one length.
         let entries = [put("k/a", 0x1234, "R1"), put("k/b", 0x1200, "")];
         let expected = [
             2, 0, 2, 1, 2, 0, 3, 1, 0, 0x12, 0, 0, 0, 0, 0, 0, 22, 0, 26, 0, b'k', b'/', 0x34,
@@ -787,7 +799,7 @@ mod tests {
         assert_eq!(encoded(&entries), expected);
     }
 
-    /// Blocks from before entries left anything out are read, and valid.
+    /// Blocks of older writers, whose entries omit nothing, are readable and valid.
     #[test]
     fn trap_44_entries_that_say_everything_are_read() {
         let bytes = [
@@ -859,7 +871,8 @@ mod tests {
         check(&[put("a", Seq::MAX.0 + 1, "")]);
     }
 
-    /// Nothing is left that the next entry would have fitted in, whatever it does to prefix and widths.
+    /// No space remains that would hold the next entry, whatever that entry changes in prefix and
+    /// widths.
     #[test]
     fn a_full_block_is_as_long_as_asked() {
         let mut rng = Rng::from_seed(9);

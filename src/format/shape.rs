@@ -1,15 +1,15 @@
 //! The bytes of a shape. FORMAT.md §shape.
 //!
-//! Invariant: equal shapes are written as equal bytes. A reader takes longer varints than needed, but no other order.
+//! Invariant: equal shapes are encoded as equal bytes. A reader accepts varints longer than needed,
+//! but no other order.
 
 use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
 use crate::model::{EdmType, PROPERTIES_MAX, Shape};
 
 const STRUCTURE: &str = "shape";
-/// Reserved in a type's code: the value is stored elsewhere.
+/// A reserved bit in a type's code: the value is stored elsewhere.
 const ELSEWHERE: u8 = 0x80;
 
-/// Appends `shape`.
 pub(crate) fn encode_shape(out: &mut Vec<u8>, shape: &Shape) {
     put_varint(out, shape.len() as u64);
     for (name, edm) in shape.properties() {
@@ -18,7 +18,7 @@ pub(crate) fn encode_shape(out: &mut Vec<u8>, shape: &Shape) {
     }
 }
 
-/// The shape that is all of `bytes`.
+/// Decodes the shape that fills `bytes`.
 pub(crate) fn decode_shape(bytes: &[u8]) -> Result<Shape, DecodeError> {
     let mut cursor = Cursor::new(STRUCTURE, bytes);
     let shape = read_shape(&mut cursor)?;
@@ -26,7 +26,7 @@ pub(crate) fn decode_shape(bytes: &[u8]) -> Result<Shape, DecodeError> {
     Ok(shape)
 }
 
-/// The shape that starts at the cursor.
+/// Decodes the shape at the cursor.
 pub(crate) fn read_shape(cursor: &mut Cursor<'_>) -> Result<Shape, DecodeError> {
     let count = cursor.count(PROPERTIES_MAX)?;
     let mut properties: Vec<(&str, EdmType)> = Vec::with_capacity(count.min(cursor.left() / 2));

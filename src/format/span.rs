@@ -1,8 +1,8 @@
 //! A contiguous span of user keys. FORMAT.md §span.
 //!
 //! Invariants
-//! * `low` belongs to the span, `high` does not: neighbours share a bound and no key;
-//! * no high bound means no end.
+//! * `low` is inclusive and `high` exclusive, so neighbours share a bound and no key;
+//! * a span without a high bound has no end.
 
 use std::fmt;
 
@@ -12,11 +12,11 @@ use super::field::Content;
 use super::key::{table_end, table_start};
 use super::names::TableId;
 
-/// The user keys from `low` on and below `high`.
+/// The user keys from `low` (inclusive) to `high` (exclusive).
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Span {
     pub(crate) low: Box<[u8]>,
-    /// Exclusive; `None`: no end.
+    /// Exclusive; `None` means no end.
     pub(crate) high: Option<Box<[u8]>>,
 }
 
@@ -31,21 +31,21 @@ impl Span {
         Self { low: Box::default(), high: None }
     }
 
-    /// From `low` on and below `high`.
+    /// The span from `low` (inclusive) to `high` (exclusive).
     pub(crate) fn new(low: &[u8], high: Option<&[u8]>) -> Self {
         Self { low: low.into(), high: high.map(Into::into) }
     }
 
-    /// From `first` up to and with `last`.
+    /// The span from `first` to `last`, both inclusive.
     pub(crate) fn inclusive(first: &[u8], last: &[u8]) -> Self {
-        // No key lies between a key and the same key followed by a zero byte.
+        // There is no key between a key and the same key followed by a zero byte.
         let mut high = Vec::with_capacity(last.len() + 1);
         high.extend_from_slice(last);
         high.push(0);
         Self { low: first.into(), high: Some(high.into()) }
     }
 
-    /// True if no key can be in it.
+    /// True if the span contains no key.
     pub(crate) fn is_empty(&self) -> bool {
         self.ends_before(&self.low)
     }
@@ -59,7 +59,7 @@ impl Span {
         self.high.as_deref().is_some_and(|high| high <= key)
     }
 
-    /// True if some key can be in both.
+    /// True if both spans may have a key in common.
     pub(crate) fn overlaps(&self, other: &Span) -> bool {
         !self.ends_before(&other.low)
             && !other.ends_before(&self.low)
@@ -77,7 +77,7 @@ impl Span {
         self.low <= other.low && high_inside
     }
 
-    /// The keys in both; `None` if there are none.
+    /// The intersection; `None` if it is empty.
     pub(crate) fn intersect(&self, other: &Span) -> Option<Span> {
         let low = self.low.as_ref().max(&other.low);
         let high = match (self.high.as_deref(), other.high.as_deref()) {
@@ -89,7 +89,7 @@ impl Span {
     }
 }
 
-/// It fills the rest of its content.
+/// A span fills the rest of the content of its field.
 impl Content for Span {
     fn encode(&self, out: &mut Vec<u8>) {
         put_bytes(out, &self.low);
@@ -109,7 +109,7 @@ impl Content for Span {
     }
 }
 
-/// `[low, high)`, printable bytes as they are.
+/// Text form `[low, high)`; printable bytes as they are.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "[{}, ", self.low.escape_ascii())?;
@@ -124,7 +124,7 @@ impl fmt::Display for Span {
 mod tests {
     use super::*;
 
-    /// Keys that sit on and beside every kind of boundary.
+    /// Keys at and next to every kind of boundary.
     const KEYS: [&[u8]; 10] =
         [b"", b"\0", b"\0\0", b"a", b"a\0", b"a\0\0", b"a\xff", b"b", b"\xff", b"\xff\xff"];
 

@@ -1,13 +1,13 @@
-//! The sparse index of an SST: which block a key belongs in, and where the blocks are. FORMAT.md §sparse_index.
+//! The sparse index of an SST locates the block of a key. FORMAT.md §sparse_index.
 //!
-//! A page holds the separators of [`FANOUT`] neighbouring blocks; the root, a page of the same form, the first
-//! separator of every page. Handles say where blocks and pages are.
+//! A page holds the separators of [`FANOUT`] adjacent blocks. The root, a page of the same form,
+//! holds the first separator of every page. Handles hold the offsets of blocks and pages.
 //!
 //! Invariants
-//! * the separator of a block is above every key of the blocks before it that is not a key of this block too,
-//!   and not above the block's first key;
-//! * separators never descend; the first one is empty;
-//! * handles ascend: blocks touch, and so do pages.
+//! * a block's separator is not above its first key, and above every key of earlier blocks that is
+//!   not also a key of this block;
+//! * separators never descend, and the first one is empty;
+//! * handles ascend; blocks have no gaps between them, and neither have pages.
 //!
 //! Not here: the frame around pages and handles (`block`).
 
@@ -17,27 +17,27 @@ use crate::codec::{Cursor, DecodeError, shared_len};
 use crate::format::block::HEADER_BYTES;
 use crate::format::hash_index::LocationSplit;
 
-/// How many separators a page holds: with keys of 30 bytes it is about 4 KiB.
+/// The most separators of a page, which make about 4 KiB with keys of 30 bytes.
 pub(crate) const FANOUT: usize = 128;
 
 /// A page or the root.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SparsePage<'a> {
-    /// Where each suffix ends, four bytes each.
+    /// The end of each suffix, four bytes each.
     ends: &'a [u8],
     prefix: &'a [u8],
     suffixes: &'a [u8],
 }
 
-/// Where the blocks of a file are.
+/// The offsets of the blocks of a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Handles {
     pub(crate) split: LocationSplit,
-    /// How many blocks a page of the sparse index stands for.
+    /// The number of blocks that a page of the sparse index covers.
     pub(crate) fanout: usize,
-    /// Where each block begins, and where the last one ends.
+    /// The start of each block, and the end of the last one.
     pub(crate) blocks: Box<[u64]>,
-    /// The same of the pages of the sparse index, the root last.
+    /// The start of each page of the sparse index, the root last, and the end of the root.
     pub(crate) pages: Box<[u64]>,
 }
 
@@ -65,7 +65,7 @@ impl<'a> SparsePage<'a> {
         self.ends.len() / 4
     }
 
-    /// Separator `i` in its two parts.
+    /// Separator `i` as prefix and suffix.
     pub(crate) fn separator(&self, i: usize) -> Result<(&'a [u8], &'a [u8]), DecodeError> {
         let start = i.checked_sub(1).map_or(Some(0), |i| self.end(i));
         let suffix = start.zip(self.end(i)).and_then(|(start, end)| self.suffixes.get(start..end));
@@ -75,7 +75,7 @@ impl<'a> SparsePage<'a> {
         Ok((self.prefix, suffix))
     }
 
-    /// The last entry whose separator is below `key`, or the first: where `key` would be found.
+    /// The last entry whose separator is below `key`, or the first: it locates `key`.
     pub(crate) fn find(&self, key: &[u8]) -> Result<usize, DecodeError> {
         let Some(suffix) = key.strip_prefix(self.prefix) else {
             return Ok(if key < self.prefix { 0 } else { self.len() - 1 });
@@ -92,7 +92,7 @@ impl<'a> SparsePage<'a> {
         Ok(low.saturating_sub(1))
     }
 
-    /// Checks what look-ups do not: order, and that nothing is left over.
+    /// Checks the parts that look-ups ignore: order, and no bytes left over.
     pub(crate) fn check(&self) -> Result<(), DecodeError> {
         let mut previous = &[][..];
         for i in 0..self.len() {
@@ -137,7 +137,9 @@ impl SparseBuilder {
         self.keys.get(..end).unwrap_or_default()
     }
 
-    /// Requires: not below the separator before.
+    /// Adds a separator.
+    ///
+    /// Requires: it is not below the previous one.
     pub(crate) fn add(&mut self, separator: &[u8]) {
         self.prefix_len = match self.ends.is_empty() {
             true => separator.len(),
@@ -147,7 +149,9 @@ impl SparseBuilder {
         self.ends.push(self.keys.len());
     }
 
-    /// Appends the page to `out` and begins the next. Requires: a separator.
+    /// Appends the page to `out` and begins the next one.
+    ///
+    /// Requires: at least one separator was added.
     pub(crate) fn finish(&mut self, out: &mut Vec<u8>) {
         let len32 = |len: usize| u32::try_from(len).unwrap_or(u32::MAX).to_le_bytes();
         let prefix_len = u16::try_from(self.prefix_len).unwrap_or(u16::MAX);
@@ -186,7 +190,7 @@ impl Handles {
         }
     }
 
-    /// Reads handles that fill `bytes`, of blocks in `rows` and pages in `sparse`.
+    /// Reads the handles that fill `bytes`; the blocks are in `rows` and the pages in `sparse`.
     pub(crate) fn decode(
         bytes: &[u8],
         rows: Range<u64>,
@@ -208,36 +212,36 @@ impl Handles {
         Ok(Handles { split: LocationSplit { slot_bits }, fanout, blocks, pages })
     }
 
-    /// How many blocks.
+    /// The number of blocks.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.blocks.len() - 1
     }
 
-    /// Where block `i` is.
+    /// The byte range of block `i`.
     #[inline]
     pub(crate) fn block(&self, i: usize) -> Option<Range<u64>> {
         Some(*self.blocks.get(i)?..*self.blocks.get(i + 1)?)
     }
 
-    /// Where the blocks are, all of them.
+    /// The byte range of all blocks.
     pub(crate) fn rows(&self) -> Range<u64> {
         let ends = self.blocks.first().zip(self.blocks.last());
         ends.map_or(0..0, |(start, end)| *start..*end)
     }
 
-    /// Where page `i` of the sparse index is.
+    /// The byte range of page `i` of the sparse index.
     pub(crate) fn page(&self, i: usize) -> Option<Range<u64>> {
         Some(*self.pages.get(i)?..*self.pages.get(i + 1)?)
     }
 
-    /// How many pages the sparse index has below its root.
+    /// The number of pages of the sparse index below its root.
     pub(crate) fn page_count(&self) -> usize {
         self.pages.len() - 2
     }
 }
 
-/// `count` offsets and an end that divide `span` without gaps into blocks.
+/// Reads `count` offsets and an end, which must divide `span` into blocks without gaps.
 pub(super) fn offsets(
     cursor: &mut Cursor<'_>,
     count: usize,

@@ -1,11 +1,12 @@
-//! The ends of an SST: its header, its directory of sections, its tail. FORMAT.md §sst.
+//! The ends of an SST: the header, the directory of sections and the tail. FORMAT.md §sst.
 //!
 //! Invariants
-//! * header and tail keep this form in every format version: a newer file is told apart from a damaged one;
-//! * both carry the file's id; the tail also the file's length.
+//! * header and tail keep this form in every format version, so a newer file is distinguished from
+//!   a damaged one;
+//! * both hold the file's id; the tail also holds the file's length.
 //!
-//! Not here: what sections hold (`row_block`, `hash_index`, `sparse_index`, `stats`, `zones`), the directory's entries
-//! (`file_meta`).
+//! Not here: the contents of sections (`row_block`, `hash_index`, `sparse_index`, `stats`,
+//! `zones`), the directory's entries (`file_meta`).
 
 use crate::codec::{Checksum, Cursor, DecodeError, check_sum};
 use crate::format::field::{FormatError, unsupported};
@@ -16,7 +17,7 @@ use crate::format::names::FileId;
 pub(crate) const HEADER_BYTES: usize = 32;
 /// The length of the tail.
 pub(crate) const TAIL_BYTES: usize = 40;
-/// The longest directory.
+/// The maximum length of a directory.
 pub(crate) const DIRECTORY_BYTES_MAX: usize = 64 << 10;
 
 /// The kinds of sections.
@@ -34,7 +35,7 @@ pub(crate) mod section {
     /// A hash index of the third form.
     pub(crate) const HASH_TAGS: u16 = 10;
 
-    /// One of them is in each file.
+    /// Each file has exactly one of these.
     pub(crate) const HASH_INDEXES: [u16; 3] = [HASH_INDEX, HASH_WORDS, HASH_TAGS];
     pub(super) const NEEDED: [u16; 4] = [ROWS, SHAPES, SPARSE_INDEX, HANDLES];
     pub(super) const OPTIONAL: [u16; 3] = [STATISTICS, ZONES, ZONE_SUMMARY];
@@ -45,7 +46,7 @@ const STRUCTURE_TAIL: &str = "sst footer";
 const MAGIC: [u8; 8] = *b"rwsn.sst";
 const VERSION: u32 = 1;
 
-/// The tail: where the directory is, and what file this is.
+/// The tail: the length of the directory and the identity of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tail {
     pub(crate) directory_len: usize,
@@ -61,7 +62,7 @@ pub(crate) fn encode_header(file: FileId, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&MAGIC);
     out.extend_from_slice(&VERSION.to_le_bytes());
-    // No features that a reader must know.
+    // No features that a reader must understand.
     out.extend_from_slice(&0u32.to_le_bytes());
     out.extend_from_slice(&file.0.to_le_bytes());
     let sum = Checksum::new().bytes(out.get(start..).unwrap_or_default()).bytes(&[0; 4]).finish();
@@ -86,14 +87,15 @@ pub(crate) fn check_header(file: FileId, bytes: &[u8]) -> Result<(), FormatError
     check_id(STRUCTURE_HEADER, 16, id, file)
 }
 
-/// The id of the file that begins with `bytes`, whose header is whole.
+/// The id of the file that begins with `bytes`, after checking its header.
 pub(crate) fn file_id(bytes: &[u8]) -> Result<FileId, FormatError> {
     let id = bytes.get(16..24).and_then(|id| id.first_chunk::<8>());
     let id = FileId(id.map_or(0, |id| u64::from_le_bytes(*id)));
     check_header(id, bytes).map(|()| id)
 }
 
-/// Appends directory and tail of `file`, which `before` bytes precede; the result is its length.
+/// Appends the directory and the tail of `file` after `before` bytes; returns the length of the
+/// file.
 pub(crate) fn encode_footer(
     file: FileId,
     sections: &[Section],
@@ -118,7 +120,8 @@ pub(crate) fn encode_footer(
 }
 
 impl Tail {
-    /// Reads the tail, which fills `bytes`; of its claims only the magic is checked.
+    /// Reads the tail, which fills `bytes`. Checks only the magic number and the limit on the
+    /// directory's length.
     pub(crate) fn decode(bytes: &[u8]) -> Result<Tail, DecodeError> {
         let mut cursor = Cursor::new(STRUCTURE_TAIL, bytes);
         let tail = Tail {
@@ -138,8 +141,9 @@ impl Tail {
         Ok(tail)
     }
 
-    /// Checks tail and directory of `file`, and reads the latter. Errors count from where `directory` begins; until
-    /// it is believed that is only what the tail says, and the place to name is the tail.
+    /// Checks the tail and the directory of `file`, and decodes the directory. Offsets in errors
+    /// count from the start of `directory`. The tail states that start, so an error before the
+    /// checksum matched is reported at the tail.
     pub(crate) fn sections(
         &self,
         file: FileId,
@@ -167,7 +171,7 @@ impl Tail {
     }
 }
 
-/// Checks that each needed section is there once, and that none must be understood and is not.
+/// Checks that each required section exists once, and that no unknown section must be understood.
 fn check_sections(sections: &[Section]) -> Result<(), FormatError> {
     for section in sections {
         let known = section::NEEDED.iter().chain(&section::HASH_INDEXES);
@@ -280,7 +284,7 @@ mod tests {
         }
     }
 
-    /// The directory's place is what the tail says: a tail that lies about it names itself.
+    /// The tail states the position of the directory, so a wrong statement is reported at the tail.
     #[test]
     fn a_wrong_checksum_is_named_where_it_stands() {
         let footer = footer(&sections());

@@ -1,6 +1,6 @@
-//! What an SST says about itself: enough to rebuild its entry in the manifest. FORMAT.md §stats.
+//! Statistics in an SST, sufficient to rebuild its entry in the manifest. FORMAT.md §stats.
 //!
-//! Not here: where the facts are used while the database runs (`file_meta`, which repeats them).
+//! Not here: the copy of these facts that the engine uses while it runs (`file_meta`).
 
 use crate::codec::DecodeError;
 use crate::format::Kind;
@@ -12,10 +12,10 @@ use crate::model::Seq;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SstStats {
     pub(crate) entries: u64,
-    /// Distinct user keys: as many as the hash index has entries.
+    /// Distinct user keys, which is the number of entries in the hash index.
     pub(crate) keys: u64,
     pub(crate) tombstones: u64,
-    /// Keys and rows as encoded.
+    /// Bytes of keys and rows as encoded.
     pub(crate) raw_bytes: u64,
     pub(crate) seq_min: Seq,
     pub(crate) seq_max: Seq,
@@ -25,7 +25,7 @@ pub(crate) struct SstStats {
 
 const STRUCTURE: &str = "statistics";
 
-/// The tags of the file entry where it has the fact too.
+/// Facts that are also in the manifest's file entry have the same tags here.
 mod tag {
     pub(super) const SEQ_MIN: u64 = 4;
     pub(super) const SEQ_MAX: u64 = 5;
@@ -38,7 +38,7 @@ mod tag {
 }
 
 impl SstStats {
-    /// Counts an entry, except for the number of keys and the greatest key.
+    /// Counts an entry; the caller sets the number of keys and the greatest key.
     #[inline]
     pub(crate) fn count(&mut self, key: &[u8], seq: Seq, kind: Kind, row_len: usize) {
         if self.entries == 0 {
@@ -63,7 +63,7 @@ impl SstStats {
         put_content(out, tag::KEYS, &self.keys);
     }
 
-    /// Reads statistics that fill `bytes`; facts of newer formats are passed over.
+    /// Reads the statistics that fill `bytes`; ignores facts of newer formats.
     pub(crate) fn decode(bytes: &[u8]) -> Result<SstStats, DecodeError> {
         let fields = FieldSet::<{ tag::KEYS as usize + 1 }>::decode(STRUCTURE, bytes)?;
         Ok(SstStats {

@@ -1,9 +1,10 @@
-//! What the records of a WAL hold. FORMAT.md §wal.
+//! The payloads of WAL records. FORMAT.md §wal.
 //!
 //! Invariants
-//! * rows are opaque here: shape number and body, as `row` frames them; a record defines the shapes it is first to use;
-//! * decoding borrows and allocates nothing; entries are decoded as they are visited;
-//! * every payload ends in tagged fields, so that each can grow.
+//! * rows are opaque here (shape number and body, as `row` frames them); a record defines the
+//!   shapes that it is the first to use;
+//! * decoding borrows and allocates nothing; entries are decoded while they are visited;
+//! * every payload ends in tagged fields, so that it can be extended.
 //!
 //! Not here: the frame around a payload (`record`), rows (`row`), shapes (`shape`).
 
@@ -46,50 +47,50 @@ pub(crate) enum WalRecord<'a> {
 /// The first record of a WAL.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Open {
-    /// The WAL before this one; none for the first of a database.
+    /// The preceding WAL; `None` for the first WAL of a database.
     pub(crate) predecessor: Option<Predecessor>,
-    /// The manifest that was current, and its synced length then: no shorter one is whole.
+    /// The current manifest at that time, with its synced length; a shorter manifest is incomplete.
     pub(crate) manifest: Position,
 }
 
-/// How the WAL before this one ended.
+/// The end of the preceding WAL.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Predecessor {
     pub(crate) number: FileNumber,
     pub(crate) id: FileId,
-    /// Its records count up to here and no further.
+    /// Records of that WAL count up to here and no further.
     pub(crate) accepted_end: u64,
 }
 
-/// No commit: its header carries a newer durable offset.
+/// An empty commit, whose header carries a newer durable offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DurableUpTo {
-    /// No commit acknowledged so far has a Seq above this.
+    /// No commit acknowledged so far has a greater Seq.
     pub(crate) seq_reservation: Seq,
 }
 
-/// The last record of a WAL closed in order.
+/// The last record of a WAL after a clean close.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Close {
     pub(crate) manifest: Position,
     pub(crate) last_seq: Seq,
 }
 
-/// The entries of one commit, and for catalog records what it creates and drops.
+/// The entries of one commit; for catalog records also the tables that it creates and drops.
 #[derive(Clone, Debug)]
 pub(crate) struct Group<'a> {
-    /// What all keys of the group begin with.
+    /// The common prefix of all keys of the group.
     pub(crate) key_prefix: &'a [u8],
     shapes: Items<'a>,
     entries: Items<'a>,
     changes: Cursor<'a>,
 }
 
-/// A shape that this record is first to use.
+/// A shape that this record is the first to use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShapeDefinition<'a> {
     pub(crate) number: u32,
-    /// As `shape` encodes it.
+    /// The shape as `shape` encodes it.
     pub(crate) shape: &'a [u8],
 }
 
@@ -99,20 +100,20 @@ pub(crate) struct WalEntry<'a> {
     pub(crate) kind: Kind,
     /// The user key after the group's prefix.
     pub(crate) key_suffix: &'a [u8],
-    /// What stands in front of `row`, if it has another place; empty in what was decoded.
+    /// Bytes written before `row`, if they are stored separately; empty after decoding.
     pub(crate) head: &'a [u8],
-    /// As `row` frames it; empty for a tombstone.
+    /// The row as `row` frames it; empty for a tombstone.
     pub(crate) row: &'a [u8],
 }
 
-/// What a catalog record does besides writing catalog rows.
+/// An effect of a catalog record other than writing catalog rows.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Change {
     Created(TableId),
     Dropped(TableId),
-    /// Entries in the span below this commit are dead.
+    /// Entries in the span with Seqs below this commit are deleted.
     RangeTombstone(Span),
-    /// Entries in the span below the Seq, which is below this commit, have expired.
+    /// Entries in the span with Seqs below the given one, which is below this commit, have expired.
     Ttl(Seq, Span),
 }
 
@@ -235,7 +236,7 @@ pub(crate) fn put_group<'a>(
 }
 
 impl<'a> Group<'a> {
-    /// Walks the whole payload once: the iterators cannot fail afterwards.
+    /// Decodes a payload. It is walked to the end once, so the iterators cannot fail later.
     pub(crate) fn decode(payload: &'a [u8]) -> Result<Self, FormatError> {
         let mut cursor = Cursor::new(GROUP, payload);
         let shapes = Items::read(&mut cursor, |cursor| shape_definition(cursor).map(drop))?;
@@ -282,7 +283,7 @@ impl<'a> WalRecord<'a> {
 }
 
 impl Change {
-    /// The range tombstone that it leaves as part of commit `from`.
+    /// The range tombstone that this change creates as part of commit `from`.
     pub(crate) fn into_tombstone(self, from: Seq) -> Option<RangeTombstone> {
         match self {
             Change::Created(_) | Change::Dropped(_) => None,
@@ -303,7 +304,7 @@ impl Change {
         }
     }
 
-    /// `None` for a tag that is no change.
+    /// Decodes a change; `None` for a tag that is no change.
     fn decode(field: &Field<'_>) -> Result<Option<Self>, DecodeError> {
         let mut content = Cursor::new(GROUP, field.content);
         let change = match field.tag {
@@ -320,7 +321,7 @@ impl Change {
     }
 }
 
-/// `count` items that have been walked once.
+/// `count` items that were walked once.
 #[derive(Clone, Debug)]
 struct Items<'a> {
     count: usize,
@@ -332,7 +333,7 @@ impl<'a> Items<'a> {
         cursor: &mut Cursor<'a>,
         skip: impl Fn(&mut Cursor<'a>) -> Result<(), DecodeError>,
     ) -> Result<Self, DecodeError> {
-        // An item is at least two bytes long: a larger count lies.
+        // An item is at least two bytes long, so a larger count is wrong.
         let count = cursor.count(cursor.left() / 2)?;
         let items = Self { count, cursor: cursor.clone() };
         (0..count).try_for_each(|_| skip(cursor))?;
@@ -344,7 +345,7 @@ impl<'a> Items<'a> {
         item: fn(&mut Cursor<'a>) -> Result<T, DecodeError>,
     ) -> impl Iterator<Item = T> + use<'a, T> {
         let mut cursor = self.cursor;
-        // Walked when decoded, so no item fails here.
+        // All items were walked when decoded, so none fails here.
         (0..self.count).map_while(move |_| item(&mut cursor).ok())
     }
 }

@@ -1,14 +1,17 @@
-//! Zones: what the rows of each block of an SST can hold, so that a scan may pass over blocks. FORMAT.md §zones.
+//! Zones summarize the rows of each block of an SST, so that a scan can skip blocks. FORMAT.md
+//! §zones.
 //!
-//! A set of zones has one entry for each of up to [`ZONE_BLOCKS`] neighbouring blocks, or one for the whole file,
-//! and columns: a property name with a type, and of each entry the least and the greatest value.
+//! A set of zones has one entry per block, for up to [`ZONE_BLOCKS`] adjacent blocks, or one entry
+//! for the whole file. A column has a property name and a type, and per entry the least and the
+//! greatest value.
 //!
 //! Invariants
-//! * values become numbers that keep their order ([`order_key`], [`head`]); where a value was cut, bounds on the
-//!   numbers are inclusive and equality of numbers says nothing;
-//! * a set is used where it lies: parsing checks lengths once, accessors are bounds-checked and allocate nothing.
+//! * values map to order-preserving numbers ([`order_key`], [`head`]). If values were truncated,
+//!   bounds on the numbers are inclusive, and equal numbers do not imply equal values;
+//! * a set is used in place: parsing checks lengths once, accessors are bounds-checked and allocate
+//!   nothing.
 //!
-//! Not here: how zones are gathered from rows (`sst::zones`), what a filter makes of them (`query::prune`).
+//! Not here: collecting zones from rows (`sst::zones`), pruning by a filter (`query::prune`).
 
 use std::ops::Range;
 
@@ -16,25 +19,25 @@ use crate::codec::{Cursor, DecodeError};
 use crate::format::sparse_index::offsets;
 use crate::model::{DateTime, EdmType, Seq, utf16_rank};
 
-/// How many blocks a page stands for: as many as a mask has bits.
+/// The number of blocks that a page covers, which is the number of bits of a mask.
 pub(crate) const ZONE_BLOCKS: usize = 64;
 /// The most columns of a set.
 pub(crate) const COLUMNS_MAX: usize = 32;
-/// A property with a longer name gets no column; names that users may give are shorter.
+/// A property with a longer name gets no column; names accepted from users are shorter.
 pub(crate) const NAME_BYTES_MAX: usize = 1024;
-/// The longest prefix that the texts of a column share.
+/// The longest common prefix of the texts of a column.
 pub(crate) const PREFIX_BYTES_MAX: usize = 255;
-/// What an order key has of a text behind the prefix.
+/// The number of bytes after the prefix that the order key of a text holds.
 pub(crate) const HEAD_BYTES: usize = 8;
 
-/// The least and the greatest order key of no value.
+/// The least and the greatest order key if there is no value.
 pub(crate) const NO_VALUES: (u64, u64) = (u64::MAX, 0);
 
-/// What an entry says of its block beside its values.
+/// Flags of an entry.
 pub(crate) mod flag {
-    /// There are tombstones.
+    /// The block has tombstones.
     pub(crate) const TOMBSTONES: u8 = 1;
-    /// A user key has more than one version here.
+    /// A user key has more than one version in the block.
     pub(crate) const VERSIONS: u8 = 2;
     /// The last user key has more versions in the next block.
     pub(crate) const GOES_ON: u8 = 4;
@@ -42,22 +45,22 @@ pub(crate) mod flag {
     pub(crate) const BEGAN_BEFORE: u8 = 8;
 }
 
-/// Which rows of a block have a column's property with its type.
+/// Presence of a column's property, with its type, in the rows of a block.
 pub(crate) mod presence {
-    /// At least one.
+    /// At least one row has it.
     pub(crate) const SOME: u8 = 1;
-    /// Every put.
+    /// Every put has it.
     pub(crate) const ALL: u8 = 2;
-    /// At least one that is NaN, which the bounds leave out.
+    /// At least one row has NaN, which the bounds do not include.
     pub(crate) const NAN: u8 = 4;
 }
 
-/// An entry without its values.
+/// An entry of a set without its values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ZoneMeta {
     pub(crate) seq_min: Seq,
     pub(crate) seq_max: Seq,
-    /// Entries of the block, tombstones and older versions too.
+    /// Entries of the block, including tombstones and older versions.
     pub(crate) entries: u32,
     /// See [`flag`].
     pub(crate) flags: u8,
@@ -78,15 +81,15 @@ pub(crate) struct ZoneColumn {
     pub(crate) name: Box<str>,
     pub(crate) edm: EdmType,
     pub(crate) prefix: Box<[u8]>,
-    /// As many as the set has entries.
+    /// One per entry of the set.
     pub(crate) values: Vec<ZoneValues>,
 }
 
-/// A set of zones where it lies.
+/// A set of zones, read in place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ZoneSet<'a> {
-    /// Every property of every row has a column. Otherwise a property may be there, also with
-    /// another type, and have none.
+    /// True if every property of every row has a column. Otherwise a property without a column may
+    /// be present, also with another type.
     pub(crate) is_complete: bool,
     /// The least Seq of each entry, as little-endian numbers.
     pub(crate) seq_min: &'a [[u8; 8]],
@@ -99,13 +102,13 @@ pub(crate) struct ZoneSet<'a> {
     values: &'a [u8],
 }
 
-/// A column where it lies.
+/// A column, read in place.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Column<'a> {
-    /// The property's name; as stored, which is UTF-8 in a set that was checked.
+    /// The property's name as stored; UTF-8 in a checked set.
     pub(crate) name: &'a [u8],
     pub(crate) edm: EdmType,
-    /// The common beginning of all texts or byte strings: order keys are of what follows.
+    /// The common prefix of all texts or byte strings; order keys are made from the rest.
     pub(crate) prefix: &'a [u8],
     /// The [`presence`] of each entry.
     pub(crate) presence: &'a [u8],
@@ -118,20 +121,22 @@ pub(crate) struct Column<'a> {
 /// The contents of the summary's block.
 #[derive(Clone, Debug)]
 pub(crate) struct ZoneSummary {
-    /// Where each page begins, and where the last one ends.
+    /// The start of each page, and the end of the last one.
     pub(crate) pages: Box<[u64]>,
-    /// Where in the contents the set begins.
+    /// The offset of the set in the contents.
     pub(crate) set_at: usize,
 }
 
 const STRUCTURE: &str = "zones";
 const STRUCTURE_SUMMARY: &str = "zone summary";
 const COMPLETE: u8 = 1;
-/// What a column takes of each entry: presence, minimum, maximum.
+/// The bytes of a column per entry: presence, minimum, maximum.
 const VALUES_BYTES: usize = 1 + 8 + 8;
 
-/// Appends a set. Requires: 1 to 64 entries, at most 32 columns in order of (name, type), names and prefixes not above
-/// their limits.
+/// Appends a set.
+///
+/// Requires: 1 to 64 entries, at most 32 columns in order of (name, type), names and prefixes
+/// within their limits.
 pub(crate) fn encode(
     metas: &[ZoneMeta],
     complete: bool,
@@ -161,7 +166,7 @@ pub(crate) fn encode(
 }
 
 impl<'a> ZoneSet<'a> {
-    /// The set that is all of `bytes`.
+    /// Parses the set that fills `bytes`.
     pub(crate) fn parse(bytes: &'a [u8]) -> Result<Self, DecodeError> {
         let mut cursor = Cursor::new(STRUCTURE, bytes);
         let (len, columns) = (usize::from(cursor.u8()?), usize::from(cursor.u8()?));
@@ -193,7 +198,7 @@ impl<'a> ZoneSet<'a> {
         Ok(set)
     }
 
-    /// How many entries.
+    /// The number of entries.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.flags.len()
@@ -221,12 +226,12 @@ impl<'a> ZoneSet<'a> {
         })
     }
 
-    /// The columns of a property: one for each type it has.
+    /// The columns of a property, one for each of its types.
     pub(crate) fn columns_named(&self, name: &str) -> impl Iterator<Item = Column<'a>> {
         self.columns().filter(move |column| column.name == name.as_bytes())
     }
 
-    /// Checks what use does not rely on.
+    /// Checks the parts on which correct use does not rely.
     pub(crate) fn check(&self) -> Result<(), DecodeError> {
         let wrong = |problem| Err(DecodeError::new(STRUCTURE, 0, problem));
         let metas = (0..self.len()).filter_map(|i| self.meta(i));
@@ -278,7 +283,7 @@ impl ZoneValues {
     }
 }
 
-/// Types, names and prefixes, one after the other.
+/// Types, names and prefixes in sequence.
 struct Descriptions<'a>(&'a [u8]);
 
 impl<'a> Iterator for Descriptions<'a> {
@@ -328,7 +333,8 @@ impl ZoneSummary {
         out.extend_from_slice(set);
     }
 
-    /// Reads the summary that fills `bytes`, of a file with so many blocks and its pages in `zones`.
+    /// Reads the summary that fills `bytes`, for a file of `blocks` blocks with its pages in
+    /// `zones`.
     pub(crate) fn decode(
         bytes: &[u8],
         blocks: usize,
@@ -352,13 +358,13 @@ impl ZoneSummary {
     }
 }
 
-/// True for the types whose order keys are of what follows a prefix.
+/// True for the types whose order keys are made from the bytes after a prefix.
 #[inline]
 pub(crate) fn is_cut_text(edm: EdmType) -> bool {
     matches!(edm, EdmType::String | EdmType::Binary)
 }
 
-/// True if equal order keys of this type mean equal values.
+/// True if equal order keys of this type imply equal values.
 #[inline]
 pub(crate) fn is_exact(edm: EdmType) -> bool {
     !matches!(edm, EdmType::String | EdmType::Binary | EdmType::Guid)
@@ -373,13 +379,13 @@ pub(crate) fn int_key(value: i64) -> u64 {
 /// The order key of a Double; NaN has none.
 #[inline]
 pub(crate) fn double_key(value: f64) -> Option<u64> {
-    // Adding zero makes -0.0 the zero that it equals.
+    // Adding zero turns -0.0 into 0.0, which it equals.
     let bits = (value + 0.0).to_bits();
     let key = if bits >> 63 == 0 { bits | 1 << 63 } else { !bits };
     (!value.is_nan()).then_some(key)
 }
 
-/// The order key of what follows a column's prefix in a text or byte string.
+/// The order key of the bytes after a column's prefix in a text or byte string.
 #[inline]
 pub(crate) fn head(edm: EdmType, rest: &[u8]) -> u64 {
     let mut head = [0; HEAD_BYTES];
@@ -391,14 +397,15 @@ pub(crate) fn head(edm: EdmType, rest: &[u8]) -> u64 {
     bytes_key(head)
 }
 
-/// The order key of eight bytes that compare one after the other.
+/// The order key of eight bytes that compare lexicographically.
 #[inline]
 #[expect(clippy::big_endian_bytes, reason = "the first byte decides first")]
 pub(crate) fn bytes_key(bytes: [u8; HEAD_BYTES]) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-/// The order key of the value of fixed width, Double excepted, that `bytes` of a row begin with; `None` if it is damaged.
+/// The order key of the fixed-width value at the start of `bytes`, Double excepted; `None` if the
+/// value is damaged.
 #[inline]
 pub(crate) fn order_key(edm: EdmType, bytes: &[u8]) -> Option<u64> {
     let eight = || bytes.first_chunk().copied();

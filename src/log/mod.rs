@@ -1,10 +1,15 @@
-//! Record files, WAL and MANIFEST alike: writing buffers of sealed records, reading until the first bad one.
+//! Record files (WAL and MANIFEST): writing buffers of sealed records, and reading up to the first
+//! bad record.
 //!
 //! Invariants
-//! * a file is never recycled or pre-filled, and nothing is appended behind a record that could not be read;
-//! * after a failed write or sync a file takes no more bytes: no retry is taken for success.
+//! * a file is never recycled or pre-filled, and nothing is appended after an unreadable record;
+//! * after a failed write or sync a file accepts no more bytes, so a retry is never mistaken for
+//!   success.
 //!
-//! Format: FORMAT.md §record. Not here: which records (`format::wal`, `format::edit`), buffering and rounds (`lsm`).
+//! Format: FORMAT.md §record.
+//!
+//! Not here: the contents of records (`format::wal`, `format::edit`), buffering and commit groups
+//! (`lsm`).
 
 mod reader;
 mod writer;

@@ -1,13 +1,15 @@
-//! Reading a record file: the records before the first bad one, where that is, and what later ones vouch for.
+//! Reads a record file up to the first bad record, and finds the durable offsets stated after it.
 //!
-//! 1. Verify the file's header; a damaged one is corruption, for it was durable before the file was named.
-//! 2. Give record after record while header and payload verify; stop for good at the first that does not.
-//! 3. On request scan what follows the stop, at multiples of 8, for verified headers: the highest promise among them
-//!    tells a torn tail (nobody vouches for the stop) from corruption (somebody does).
+//! 1. Verify the file's header. A damaged header is corruption, because it was durable before the
+//!    file was named.
+//! 2. Return records while header and payload verify; stop for good at the first that does not.
+//! 3. On request, scan the bytes after the stop, at multiples of 8, for verified headers. The
+//!    highest durable offset among them separates corruption (it is beyond the stop) from a torn
+//!    tail (it is not).
 //!
 //! Invariants
-//! * no more than the window, or one record with a verified header, is held in memory;
-//! * after the stop no record is given, whatever follows.
+//! * the window, or one record with a verified header, bounds the memory in use;
+//! * after the stop no record is returned, whatever follows.
 
 use std::io;
 use std::ops::Range;
@@ -24,11 +26,11 @@ use crate::format::record::{
 use crate::fs::{FileRead, Fs};
 use crate::model::Seq;
 
-/// What is read at a time; grows only for a longer record.
+/// The size of a read; only a longer record makes the window larger.
 const WINDOW_BYTES: usize = 256 << 10;
-/// The first time: who wants the first record only gets it with the header.
+/// The size of the first read, which returns the first record together with the header.
 const FIRST_BYTES: u64 = 4 << 10;
-/// What follows the stop is looked at in smaller pieces: mostly zeros, for which no room is worth making.
+/// The size of a read after the stop. These bytes are mostly zeros, so a large buffer does not pay.
 const REST_BYTES: usize = 16 << 10;
 const ZEROS: [u8; RECORD_HEADER_BYTES] = [0; RECORD_HEADER_BYTES];
 
@@ -39,9 +41,9 @@ pub(crate) struct LogReader {
     file: Arc<dyn FileRead>,
     header: LogHeader,
     file_len: u64,
-    /// Where the next record starts.
+    /// The offset of the next record.
     offset: u64,
-    /// Where a successor says that the records end.
+    /// The end of the records as stated by the successor.
     accepted_end: Option<u64>,
     window: Vec<u8>,
     window_start: u64,
@@ -54,53 +56,54 @@ pub(crate) struct RecordView<'a> {
     pub(crate) kind: RecordKind,
     pub(crate) seq: Seq,
     pub(crate) durable_up_to: Position,
-    /// Where it starts.
+    /// The offset of its header.
     pub(crate) offset: u64,
     pub(crate) payload: &'a [u8],
 }
 
 impl RecordView<'_> {
-    /// The bytes of the file that it takes.
+    /// The byte range of the record in the file.
     pub(crate) fn bytes(&self) -> Range<u64> {
         let end = self.payload_offset() + self.payload.len() as u64;
         self.offset..end.next_multiple_of(RECORD_ALIGN as u64)
     }
 
-    /// Where the payload starts in the file.
+    /// The offset of the payload in the file.
     pub(crate) fn payload_offset(&self) -> u64 {
         self.offset + RECORD_HEADER_BYTES as u64
     }
 }
 
-/// Why reading ended.
+/// The reason why reading stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StopReason {
-    /// The successor's accepted end.
+    /// The accepted end stated by the successor was reached.
     Accepted,
-    /// The file ends behind the last record.
+    /// The file ends after the last record.
     EndOfFile,
-    /// The header is zeros: space allocated and not yet written.
+    /// The header is zeros, so the space was allocated but not yet written.
     Zeros,
-    /// Something is there, and it is no record; the offset counts from the stop.
+    /// The bytes are no valid record; the offset counts from the stop.
     Bad(DecodeError),
 }
 
-/// What follows the stop.
+/// The bytes after the stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Remainder {
-    /// Nothing but zeros.
+    /// All bytes are zeros.
     pub(crate) zeros: bool,
-    /// How many verified headers there are.
+    /// The number of verified headers.
     pub(crate) headers: u64,
-    /// The highest promise among them.
+    /// The highest durable offset in these headers.
     pub(crate) durable_up_to: Option<Position>,
 }
 
 impl LogReader {
-    /// Opens `path` and verifies its header, and that it is the file with this `id` where that is known.
+    /// Opens `path` and verifies its header, and its `id` if given.
     ///
     /// # Errors
-    /// `Corruption` for a damaged or wrong header, `Unsupported` for a newer one, `Io` if it cannot be read or is gone.
+    /// `Corruption` for a damaged, wrong or missing file, `Unsupported` for a newer header, `Io` if
+    /// it cannot be read.
     pub(crate) fn open(
         fs: &dyn Fs,
         path: &Path,
@@ -140,10 +143,10 @@ impl LogReader {
         Ok(reader)
     }
 
-    /// The same file from its first record on, after [`open`](Self::open) of it with this `id`.
+    /// Restarts at the first record of the same file, and checks its `id`.
     ///
     /// # Errors
-    /// `Corruption` if it is another.
+    /// `Corruption` if the file has another id.
     pub(crate) fn again(self, id: FileId) -> Result<Self> {
         self.check_id(id)?;
         Ok(Self { offset: LOG_HEADER_BYTES as u64, accepted_end: None, stop: None, ..self })
@@ -158,14 +161,15 @@ impl LogReader {
         Err(Error::corrupt(&self.path, 24, "log header", problem))
     }
 
-    /// Records count up to `end` and no further, as the successor's first record says. A stop before that
-    /// (any reason but `Accepted`) is for the caller to judge: a torn tail if nobody vouches for more.
+    /// Ends reading at `end`, which the successor's first record states. An earlier stop (any
+    /// reason but `Accepted`) is a torn tail unless a durable offset is beyond it; the caller
+    /// decides.
     pub(crate) fn until(mut self, end: u64) -> Self {
         self.accepted_end = Some(end);
         self
     }
 
-    /// Goes on at `offset`, where a record starts.
+    /// Continues at `offset`, where a record starts.
     pub(crate) fn starting_at(self, offset: u64) -> Self {
         Self { offset, ..self }
     }
@@ -178,17 +182,17 @@ impl LogReader {
         &self.path
     }
 
-    /// Where the next record starts; after the stop, the end of what was read.
+    /// The offset of the next record; after the stop, the end of the records read.
     pub(crate) fn position(&self) -> Position {
         Position { file: self.header.number, offset: self.offset }
     }
 
-    /// Why reading ended, at [`position`](Self::position); `None` while it goes on.
+    /// The reason why reading stopped at [`position`](Self::position); `None` before the stop.
     pub(crate) fn stop(&self) -> Option<&StopReason> {
         self.stop.as_ref()
     }
 
-    /// The same for messages.
+    /// The stop reason for messages.
     pub(crate) fn stop_text(&self) -> String {
         match &self.stop {
             Some(StopReason::Bad(error)) => error.to_string(),
@@ -196,10 +200,11 @@ impl LogReader {
         }
     }
 
-    /// The next record; `None` at the stop, and ever after.
+    /// The next record; `None` at and after the stop.
     ///
     /// # Errors
-    /// `Unsupported` for an unknown kind that must be understood, `Corruption` if an accepted end is not reached, `Io`.
+    /// `Unsupported` for an unknown kind that must be understood, `Corruption` if an accepted end
+    /// is not reached, `Io`.
     pub(crate) fn next(&mut self) -> Result<Option<RecordView<'_>>> {
         while self.stop.is_none() {
             let offset = self.offset;
@@ -233,8 +238,11 @@ impl LogReader {
         Ok(None)
     }
 
-    /// Goes on at the next record behind the stop that verifies, accepted end or not; false if there is none. For whoever
-    /// looks at each record for itself: nothing says what stood between. Requires the stop.
+    /// Continues at the next valid record after the stop, regardless of an accepted end; returns
+    /// false if there is none. For callers that interpret each record alone, because the bytes
+    /// between are unknown.
+    ///
+    /// Requires: reading has stopped.
     ///
     /// # Errors
     /// `Io`.
@@ -256,7 +264,9 @@ impl LogReader {
         Ok(false)
     }
 
-    /// Scans everything behind the stop. Requires the stop.
+    /// Scans all bytes after the stop.
+    ///
+    /// Requires: reading has stopped.
     pub(crate) fn rest(&mut self) -> Result<Remainder> {
         debug_assert!(self.stop.is_some(), "what follows the stop is known at the stop");
         let mut rest = Remainder { zeros: true, ..Remainder::default() };
@@ -278,8 +288,8 @@ impl LogReader {
         Ok(rest)
     }
 
-    /// Loads the piece at `at`, of at most `most` bytes. True if it holds zeros only, that is space
-    /// allocated and not yet written; then where headers may be, and where the next piece begins.
+    /// Loads the piece at `at`, of at most `most` bytes. Returns whether it is all zeros (allocated
+    /// but not yet written), the offsets of possible headers, and the start of the next piece.
     fn look(&mut self, at: u64, most: usize) -> Result<(bool, Vec<u64>, u64)> {
         debug_assert!(at <= self.file_len, "a piece begins inside the file");
         let len = (most as u64).min(self.file_len - at);
@@ -292,14 +302,16 @@ impl LogReader {
             .filter(|(_, w)| w.first_chunk().is_some_and(|header| may_be_header(header, id)))
             .map(|(i, _)| at + i as u64)
             .collect();
-        // A header may straddle two pieces: the next begins 8 behind the last header of this one.
+        // A header may straddle two pieces, so the next piece starts 8 bytes after the last
+        // possible header of this one.
         let overlap = (RECORD_HEADER_BYTES - RECORD_ALIGN) as u64;
         let next = at + if len == most as u64 { len - overlap } else { len };
         debug_assert!(next > at || len == 0, "a scan of pieces moves on");
         Ok((is_zero, headers, next))
     }
 
-    /// The record at `self.offset`, loaded whole into the window, or why there is none.
+    /// Loads the record at `self.offset` into the window as a whole, or returns the reason why
+    /// there is none.
     fn read_record(&mut self) -> Result<Result<RecordHeader, StopReason>> {
         let at = self.position();
         if self.accepted_end == Some(at.offset) {
@@ -341,7 +353,8 @@ impl LogReader {
         }
     }
 
-    /// `len` bytes at `offset`, which the file has; if they must be read, `window` bytes with them.
+    /// Returns `len` bytes at `offset`, which are within the file. If they must be read, reads at
+    /// least `window` bytes.
     fn load(&mut self, offset: u64, len: usize, window: usize) -> Result<&[u8]> {
         let inside = offset.checked_sub(self.window_start).map(usize_of);
         let held = inside
@@ -351,7 +364,8 @@ impl LogReader {
             None => {
                 let left = self.file_len.saturating_sub(offset);
                 let want = usize_of((len.max(window) as u64).min(left));
-                // What was there is read over. One that grows is a new one: zeros that come with it cost least.
+                // The old contents are overwritten. A larger window is allocated again, because
+                // zeroed memory costs least.
                 if want > self.window.len() || self.window.capacity() > WINDOW_BYTES.max(want) {
                     self.window = vec![0; want];
                 }
@@ -368,15 +382,15 @@ impl LogReader {
     }
 }
 
-/// Reads `buffer`, which lay inside the file a moment ago. Whoever closes a database gives back what was allocated ahead,
-/// perhaps since: what is gone were zeros.
+/// Reads `buffer`, which was within the file a moment ago. The process that closes the database may
+/// have released the preallocated space since; those bytes were zeros.
 fn read_with_room(file: &dyn FileRead, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
     match file.read_at(offset, buffer) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
             let left = usize_of(file.len()?.saturating_sub(offset)).min(buffer.len());
             let (there, gone) = buffer.split_at_mut(left);
             gone.fill(0);
-            // Nothing cannot be read behind the end.
+            // A read of zero bytes beyond the end would fail.
             if there.is_empty() { Ok(()) } else { file.read_at(offset, there) }
         }
         result => result,
@@ -387,14 +401,14 @@ fn bad(structure: &'static str, problem: impl Into<std::borrow::Cow<'static, str
     StopReason::Bad(DecodeError::new(structure, 0, problem))
 }
 
-/// True for zeros only, which are told by large pieces.
+/// True if all bytes are zero; compares in pieces of 128 bytes.
 fn is_zero(bytes: &[u8]) -> bool {
     let (pieces, rest) = bytes.as_chunks::<128>();
     pieces.iter().all(|piece| piece.iter().fold(0, |all, byte| all | byte) == 0)
         && rest.iter().all(|byte| *byte == 0)
 }
 
-/// An offset inside a window; a value that no address space holds is beyond any window.
+/// An offset inside a window; a value that exceeds the address space is beyond any window.
 fn usize_of(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }

@@ -1,4 +1,5 @@
-//! Record files on a file system that can be damaged: a prefix is given, or corruption is seen; never anything else.
+//! Record files on a file system that can be damaged: reading returns a prefix or reports
+//! corruption, nothing else.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -29,7 +30,7 @@ fn buffer(seqs: std::ops::Range<u64>, payload_len: usize) -> Vec<u8> {
     out
 }
 
-/// A log being written round by round, each synced and vouched for by the next.
+/// A log written in rounds; each round is synced, and the next one states that it is durable.
 struct Writer {
     file: LogFile,
     end: u64,
@@ -54,7 +55,7 @@ impl Writer {
     }
 }
 
-/// Three rounds: two records, three, one.
+/// Three rounds of two, three and one records.
 fn small_log(fs: &dyn Fs) -> u64 {
     let mut writer = Writer::create(fs);
     writer.round(buffer(1..3, 11));
@@ -76,7 +77,7 @@ fn seqs(reader: &mut LogReader) -> Result<Vec<u64>> {
     Ok(seqs)
 }
 
-/// What records behind the stop vouch for, if that is beyond it.
+/// The durable offset stated after the stop, if it is beyond the stop.
 fn durable_beyond(reader: &mut LogReader, stop: Position) -> Option<Position> {
     reader.rest().unwrap().durable_up_to.filter(|durable_up_to| *durable_up_to > stop)
 }
@@ -98,7 +99,7 @@ fn who_reads_while_room_is_given_back_finds_the_zeros_that_it_was() {
     }
     assert_eq!(count, 120);
     assert!(reader.rest().unwrap().zeros);
-    // What is not zeros is not given back.
+    // Only zeros are released.
     writer.file.trim(writer.end + 1);
     assert_eq!(fs.len(path()).unwrap(), writer.end);
 }
@@ -159,7 +160,8 @@ fn trap_03_every_damaged_byte_leaves_a_prefix_and_later_records_vouch_for_what_i
                 assert!(seqs.len() < 6 && seqs.iter().zip(1..).all(|(a, b)| *a == b));
                 let stop = reader.position();
                 assert!(stop.offset <= at, "byte {at}");
-                // The last record is vouched for by nobody; everything before is.
+                // No record states that the last one is durable; all others are stated to be
+                // durable.
                 let beyond = durable_beyond(&mut reader, stop);
                 let expected = Position { file: HEADER.number, offset: last_record };
                 assert_eq!(beyond, (at < last_record).then_some(expected), "byte {at}");
@@ -242,7 +244,7 @@ fn headers_that_straddle_two_windows_are_found() {
         let fs = MemFs::new();
         let mut writer = Writer::create(&fs);
         writer.round(buffer(1..2, 0));
-        // The record after this one starts around the end of the first window behind the stop.
+        // The record after this one starts around the end of the first window after the stop.
         writer.round(buffer(2..3, (256 << 10) - 48 - 48 - 8 * shift));
         writer.round(buffer(3..4, 0));
         fs.flip(path(), LogFile::START + 8, 1).unwrap();
@@ -250,7 +252,7 @@ fn headers_that_straddle_two_windows_are_found() {
         assert!(reader.next().unwrap().is_none());
         let rest = reader.rest().unwrap();
         let durable_up_to = Position { file: HEADER.number, offset: writer.end - 48 };
-        // The damaged header is none; each of the two others is counted once.
+        // The damaged header does not count; each of the two others is counted once.
         assert_eq!((rest.headers, rest.durable_up_to), (2, Some(durable_up_to)), "shift {shift}");
     }
 }
@@ -263,7 +265,7 @@ fn records_count_up_to_where_the_successor_says_and_a_stop_before_that_is_told()
     let mut reader = open(&fs).unwrap().until(second_round);
     assert_eq!(seqs(&mut reader).unwrap(), [1, 2]);
     assert_eq!(*reader.stop().unwrap(), StopReason::Accepted);
-    // An end before the first record, inside a record, behind all records, and nowhere.
+    // An end before the first record, inside a record, after all records, and beyond any file.
     for wrong in [0, LogFile::START + 8, second_round - 8, end + 8, u64::MAX] {
         let mut reader = open(&fs).unwrap().until(wrong);
         assert!(seqs(&mut reader).unwrap().len() < 7);

@@ -1,9 +1,10 @@
-//! A record file being written.
+//! A record file open for writing.
 //!
 //! Invariants
-//! * the header is durable before [`LogFile::create`] returns; the name only after the caller has synced the directory;
-//! * the first failed write or sync is the file's last: everything later answers `Poisoned`;
-//! * running out of space while allocating, before a byte of a record is written, spoils nothing.
+//! * the header is durable before [`LogFile::create`] returns; the name only after the caller has
+//!   synced the directory;
+//! * after the first failed write or sync, every call fails with `Poisoned`;
+//! * a full disk during allocation, before a byte of a record is written, does no harm.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -14,17 +15,17 @@ use crate::format::record::{LOG_HEADER_BYTES, LogHeader, LogKind};
 use crate::fs::{FileWrite, Fs};
 use crate::sync::OnceLock;
 
-/// What is written again at a time.
+/// The size of a copy step in [`LogFile::write_again`].
 const COPY_BYTES: u64 = 1 << 20;
 
-/// A record file being written; whoever owns it decides where records go.
+/// A record file open for writing. Its owner chooses the offsets of records.
 #[derive(Debug)]
 pub(crate) struct LogFile {
     path: PathBuf,
     header: LogHeader,
-    /// Or why nothing is ever written.
+    /// The file, or the error that every write returns.
     file: Result<Box<dyn FileWrite>>,
-    /// What ended writing.
+    /// The error that ended writing.
     failure: OnceLock<Error>,
 }
 
@@ -32,8 +33,8 @@ impl LogFile {
     /// The offset of the first record.
     pub(crate) const START: u64 = LOG_HEADER_BYTES as u64;
 
-    /// Creates the file, `allocate` bytes long or longer, and makes its header durable.
-    /// The caller syncs the directory before anybody relies on the name.
+    /// Creates the file, at least `allocate` bytes long, and makes its header durable. The caller
+    /// syncs the directory before the name is relied upon.
     ///
     /// # Errors
     /// `StorageFull` or `Io`; the file may exist then and is an orphan.
@@ -50,7 +51,8 @@ impl LogFile {
         Ok(Self { path: path.to_owned(), header, file: Ok(file), failure: OnceLock::new() })
     }
 
-    /// Opens a file whose records were read and accepted to their end. The caller appends behind that, after a sync.
+    /// Opens a file whose records were read and accepted to their end. The caller syncs it and
+    /// appends after that end.
     pub(crate) fn reopen(fs: &dyn Fs, path: &Path, header: LogHeader) -> Result<Self> {
         let file = fs.open_write(path).doing("open", path)?;
         Ok(Self { path: path.to_owned(), header, file: Ok(file), failure: OnceLock::new() })
@@ -66,23 +68,25 @@ impl LogFile {
         self.header
     }
 
-    /// Reserves space up to `len` bytes, zero-filled.
+    /// Reserves zero-filled space up to `len` bytes.
     ///
     /// # Errors
-    /// `StorageFull` spoils nothing; any other failure ends writing.
+    /// `StorageFull` does no harm; any other failure ends writing.
     pub(crate) fn allocate(&self, len: u64) -> Result<()> {
         self.allocated(|file| file.allocate(len))
     }
 
-    /// The same for what no record needs yet: refused earlier where there is a limit on disk use.
+    /// Reserves space that no record needs yet. A limit on disk use refuses it earlier than
+    /// [`LogFile::allocate`].
     ///
     /// # Errors
-    /// As of [`LogFile::allocate`].
+    /// As for [`LogFile::allocate`].
     pub(crate) fn allocate_ahead(&self, len: u64) -> Result<()> {
         self.allocated(|file| file.allocate_ahead(len))
     }
 
-    /// Gives back what was allocated beyond `len`, which is behind everything that counts. What fails costs room only.
+    /// Releases the space allocated beyond `len`, which is after all records that count. A failure
+    /// only wastes space.
     pub(crate) fn trim(&self, len: u64) {
         debug_assert!(len >= Self::START, "the header stays");
         if let Ok(file) = self.usable()
@@ -100,14 +104,15 @@ impl LogFile {
             .map_err(|e| self.fail(Error::io_unknown(format!("write {}", self.path.display()), e)))
     }
 
-    /// Makes everything written durable. A failure ends writing, for what the disk dropped cannot be known.
+    /// Makes everything written durable. A failure ends writing, because the disk may have dropped
+    /// any of the data.
     pub(crate) fn sync(&self) -> Result<()> {
         let synced = self.usable()?.sync();
         synced.map_err(|e| self.fail(Error::io_unknown(format!("sync {}", self.path.display()), e)))
     }
 
-    /// Writes what stands in `from..end` again. After a failed sync the system may show bytes that it no longer means
-    /// to write: no later sync would make them durable.
+    /// Rewrites the bytes in `from..end`. After a failed sync the system may show bytes that it
+    /// will never write, so a later sync alone would not make them durable.
     pub(crate) fn write_again(&self, fs: &dyn Fs, from: u64, end: u64) -> Result<()> {
         let source = fs.open_read(&self.path).doing("read", &self.path)?;
         let mut at = from;
@@ -122,7 +127,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// What ended writing, if anything did.
+    /// The error that ended writing.
     pub(crate) fn failure(&self) -> Option<&Error> {
         self.failure.get().or(self.file.as_ref().err())
     }

@@ -1,4 +1,4 @@
-//! The edit that a record of a manifest holds, and the refusal of one that breaks an invariant.
+//! Decoding the edit in a manifest record, and the error for an edit that breaks an invariant.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::format::record::RecordKind;
 use crate::log::RecordView;
 use crate::model::Seq;
 
-/// The edit that a record of a manifest holds.
+/// Decodes the edit in a manifest record.
 pub(super) fn edit_of(path: &Path, record: &RecordView<'_>) -> Result<VersionEdit> {
     if record.kind != RecordKind::Edit {
         let problem = format!("a record of kind {:?} in a manifest", record.kind);
@@ -29,7 +29,8 @@ pub(super) fn edit_of(path: &Path, record: &RecordView<'_>) -> Result<VersionEdi
     }
 }
 
-/// An edit that breaks an invariant: damage when read, our own mistake when it was to be written.
+/// The error for an edit that breaks an invariant: damage if it was read, a bug if it was to be
+/// written.
 pub(super) fn refused(path: &Path, offset: u64, problem: String) -> Error {
     Error::corrupt(path, offset, "version edit", problem)
 }

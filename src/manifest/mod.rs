@@ -1,6 +1,8 @@
-//! Which files make up the database: the immutable version, and the manifest that makes every change of it durable.
+//! The set of files that make up the database. A version is an immutable set; the manifest makes
+//! every change durable.
 //!
-//! Not here: the bytes of an edit (`format::edit`), opening the files (`sst`), removing what is obsolete (`lsm`).
+//! Not here: the bytes of an edit (`format::edit`), opening the files (`sst`), removing obsolete
+//! files (`lsm`).
 
 mod edit_record;
 mod publish;

@@ -1,8 +1,8 @@
-//! Which files a directory holds, and how CURRENT comes to name a manifest. FORMAT.md §publishing.
+//! Listing the files of a directory, and making CURRENT name a manifest. FORMAT.md §publishing.
 //!
 //! Invariants
-//! * what CURRENT names is durable, name included, before CURRENT names it;
-//! * CURRENT is only ever replaced, by rename, never written in place;
+//! * a manifest and its name are durable before CURRENT names it;
+//! * CURRENT is replaced by rename, never written in place;
 //! * logs and tables without CURRENT are a damaged database, not a new one.
 
 use std::io;
@@ -15,11 +15,11 @@ use crate::fs::{Fs, read_small};
 
 const TEMPORARY: &str = "CURRENT.tmp";
 
-/// True if `dir` holds a database; else it holds at most the files of a creation that was cut
-/// short. Changes nothing.
+/// True if `dir` holds a database; otherwise it holds at most the files of an interrupted creation.
+/// Changes nothing.
 ///
 /// # Errors
-/// `Corruption` if there are logs or tables and no CURRENT, `Io`.
+/// `Corruption` if there are logs or tables but no CURRENT, `Io`.
 pub(crate) fn probe(fs: &dyn Fs, dir: &Path) -> Result<bool> {
     let current = dir.join(FileName::Current.to_string());
     if fs.exists(&current).doing("look at", dir)? {
@@ -46,14 +46,14 @@ pub(super) fn names(fs: &dyn Fs, dir: &Path) -> Result<Vec<String>> {
     fs.list(dir).doing("list", dir)
 }
 
-/// A number above that of every file in `names`.
+/// A number above those of all files in `names`.
 pub(super) fn number_after_all(names: &[String]) -> u64 {
     let numbers = names.iter().filter_map(|name| match FileName::parse(name)? {
         FileName::Manifest(FileNumber(n)) => Some(n),
         FileName::Wal(FileNumber(n)) | FileName::Sst(FileNumber(n)) => Some(n),
         FileName::Lock | FileName::Current | FileName::Temporary => None,
     });
-    // A file that pretends to have the last number there is was never ours.
+    // Ignores numbers so great that this engine never assigned them.
     numbers.filter(|n| *n < u64::MAX / 2).max().map_or(1, |n| n + 1)
 }
 
@@ -68,18 +68,20 @@ pub(super) fn read_current(fs: &dyn Fs, dir: &Path) -> Result<Current> {
     Current::decode(&bytes).map_err(|e| e.into_error(&path, 0))
 }
 
-/// How far a failed replacement of CURRENT came.
+/// The stage at which replacing CURRENT failed.
 #[derive(Debug)]
 pub(super) enum PublishError {
-    /// The old CURRENT counts, whatever happens.
+    /// The old CURRENT remains valid in any case.
     Before(Error),
-    /// Nobody knows which one a power cut would leave.
+    /// After a power failure either CURRENT may be found.
     Unknown(Error),
 }
 
 /// Makes CURRENT name a manifest that is durable already.
 ///
-/// 1. Write CURRENT.tmp anew and sync it. 2. Rename it to CURRENT. 3. Sync the directory.
+/// 1. Create CURRENT.tmp from scratch and sync it.
+/// 2. Rename it to CURRENT.
+/// 3. Sync the directory.
 pub(super) fn publish(fs: &dyn Fs, dir: &Path, current: Current) -> Result<(), PublishError> {
     let (from, to) = (dir.join(TEMPORARY), dir.join(FileName::Current.to_string()));
     let doing = |error| Error::io(format!("write {}", from.display()), error);

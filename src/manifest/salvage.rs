@@ -1,8 +1,9 @@
-//! What the manifest of a damaged database says, and whether it can be believed to be the last word.
+//! Reads the manifest of a damaged database, and decides whether it is complete.
 //!
-//! It is whole if CURRENT names it, its records verify up to an end behind which nothing is vouched for, and no log has
-//! seen a longer one. Without a readable CURRENT the only manifest there is counts, under the same conditions. Otherwise
-//! what can be read of it says what was once: no file that it does not know can be ruled out.
+//! It is complete if CURRENT names it, its records verify up to an end that no durable offset
+//! exceeds, and no log states a greater length of it. Without a readable CURRENT, the only manifest
+//! in the directory counts under the same conditions. Otherwise its readable part describes an
+//! earlier state, so files that it does not name cannot be ruled out.
 //!
 //! Nothing is written.
 
@@ -21,20 +22,20 @@ use super::publish::{names, read_current};
 use super::store::{Access, Manifest};
 use super::version::Version;
 
-/// See the module.
+/// A manifest read from a damaged database.
 #[derive(Default)]
 pub(crate) struct SalvagedManifest {
     pub(crate) version: Version,
-    /// Why it may not be the last word; `None` if it is whole.
+    /// The reason why it may be incomplete; `None` if it is complete.
     pub(crate) doubt: Option<String>,
-    /// What else is wrong and does no harm.
+    /// Other harmless problems.
     pub(crate) note: Option<String>,
 }
 
-/// Hears the manifest of `dir`; logs have seen it as long as `vouched`.
+/// Reads the manifest of `dir`. `vouched` is the greatest length that logs state for it.
 ///
 /// # Errors
-/// `Unsupported` for what a newer build wrote; `Io` if the directory cannot be listed.
+/// `Unsupported` for data of a newer build; `Io` if the directory cannot be listed.
 pub(crate) fn salvaged(
     fs: &Arc<dyn Fs>,
     dir: &Path,
@@ -109,10 +110,11 @@ fn manifests(fs: &dyn Fs, dir: &Path) -> Result<Vec<FileNumber>> {
     Ok(manifests)
 }
 
-/// What the records before the first bad one come to; and where they end, if nothing is wrong there.
+/// Applies the records before the first bad one. Returns the version and the end of these records,
+/// or the problem at that end.
 fn prefix(fs: &dyn Fs, dir: &Path, number: FileNumber) -> (Version, Result<Position, String>) {
     let path = dir.join(FileName::Manifest(number).to_string());
-    // After an edit that does not apply the version is of no use: it is made again without it.
+    // A failed edit leaves an unusable version, so the version is rebuilt without that edit.
     let mut most = u64::MAX;
     loop {
         let mut reader = match LogReader::open(fs, &path, LogKind::Manifest, None) {
@@ -165,7 +167,7 @@ fn classify_end(
         Some(durable_up_to) => {
             Err(format!("{path}: damage at {at}; a later record vouches up to {durable_up_to}"))
         }
-        // Nobody else vouches for it then: an edit that was durable may be missing.
+        // There is no other evidence, so a durable edit may be missing.
         None if !rest.zeros => Err(format!("{path}: what stands at {at} is no record")),
         None => Ok(at),
     }

@@ -1,21 +1,25 @@
 //! The manifest: a record file of version edits, and the only place where versions change.
 //!
-//! Creating: 1. write a new manifest (identity, first edits), sync it; 2. sync the directory, and the one above;
-//! 3. let CURRENT name it. Until 3 there is no database, and whatever is left is replaced by the next attempt.
+//! Create: 1. write a new manifest with identity and first edits, and sync it; 2. sync the
+//! directory and its parent; 3. make CURRENT name it. Before step 3 there is no database, and the
+//! next attempt replaces left-over files.
 //!
-//! Opening: 1. read CURRENT; 2. replay the manifest it names up to the first bad record; 3. refuse if CURRENT, a
-//! later record or (by [`Manifest::require`]) a log vouches for more; 4. check the version. Before anything rests on it,
-//! at the latest with the first edit: 5. sync what was accepted ([`Manifest::confirm`]).
+//! Open: 1. read CURRENT; 2. replay the manifest up to the first bad record; 3. fail if CURRENT, a
+//! later record or (by [`Manifest::require`]) a log states a greater durable length; 4. check the
+//! version; 5. before anything depends on the accepted records, at the latest before the first
+//! edit, sync them ([`Manifest::confirm`]).
 //!
-//! Appending: 1. roll over if the file is torn or has outgrown its content; 2. apply the edit to a copy of the version;
-//! 3. allocate; 4. write and sync one record; 5. the copy is the version.
+//! Append: 1. roll over if the file is torn or has outgrown its content; 2. apply the edit to a
+//! copy of the version; 3. allocate; 4. write and sync one record; 5. install the copy.
 //!
-//! Rolling over: 1. write a snapshot to a new file and sync it; 2. sync the directory; 3. let CURRENT name it.
+//! Roll over: 1. write a snapshot to a new file and sync it; 2. sync the directory; 3. make CURRENT
+//! name it.
 //!
 //! Invariants
-//! * nothing is appended to a file with a torn tail, and no file that CURRENT may name is rewritten;
-//! * any failure after the first byte of a record, and any failed swap of CURRENT, ends writing;
-//! * a number is given out only after the manifest says so durably, and never again.
+//! * nothing is appended to a file with a torn tail, and no file that CURRENT may name is
+//!   rewritten;
+//! * a failure after the first byte of a record, or a failed swap of CURRENT, ends writing;
+//! * a number is assigned only after the manifest reserved it durably, and never twice.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -38,14 +42,14 @@ use super::publish::{PublishError, names, number_after_all, publish, read_curren
 use super::tailer::ManifestTail;
 use super::version::Version;
 
-/// Numbers are reserved this many at a time.
+/// The number of file numbers that an edit reserves.
 const NUMBERS_RESERVED: u64 = 64;
-/// Space is allocated in steps of this.
+/// The step in which space is allocated.
 const ALLOCATE_BYTES: u64 = 64 << 10;
-/// A manifest is rolled over when it is this many times as long as a snapshot.
+/// The ratio of a manifest's length to that of a snapshot at which it is rolled over.
 const ROLL_FACTOR: u64 = 4;
 
-/// What the opener may do.
+/// The access that the opener needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Nothing on disk changes.
@@ -60,40 +64,40 @@ pub(crate) struct Manifest {
     dir: PathBuf,
     rng: Rng,
     version: Arc<Version>,
-    /// Whose account the edits tell; `None`: nobody's.
+    /// The meter whose account is written with edits; `None` if there is none.
     meter: Option<Arc<Meter>>,
-    /// The file that CURRENT names, and where its accepted, durable records end.
+    /// The file that CURRENT names.
     header: LogHeader,
     end: u64,
     tail: Tail,
-    /// What was read from here on may be in the system's memory only.
+    /// Records read from this offset on may be only in the system's page cache.
     unconfirmed: Option<u64>,
-    /// The last record read at opening is the edit that ended a close.
+    /// The last record read at opening is the edit of a clean close.
     ends_closed: bool,
-    /// The next number to give out; below the reserved bound, or equal to it.
+    /// The next number to assign; at most the reserved bound.
     next_number: u64,
-    /// Roll over before appending to a longer file.
+    /// A longer file is rolled over before the next append.
     roll_at: u64,
     /// A shorter file is never rolled over.
     pub(crate) roll_bytes_min: u64,
-    /// Files that rolling over has left behind.
+    /// Manifests replaced by roll-overs.
     pub(crate) superseded: Vec<FileNumber>,
-    /// What ended writing.
+    /// The error that ended writing.
     failure: Option<Error>,
-    /// The database was closed.
+    /// The error for every edit after the database was closed.
     ended: Option<Error>,
-    /// Why edits are refused.
+    /// The reason why edits are refused.
     read_only: Option<String>,
 }
 
-/// What may follow the last record.
+/// The state of the end of the file.
 #[derive(Debug)]
 enum Tail {
-    /// Records, written through this handle; space is allocated up to `allocated`.
+    /// Appendable through this handle; space is allocated up to `allocated`.
     Open { file: LogFile, allocated: u64 },
-    /// Nothing yet.
+    /// Not appendable before [`Manifest::confirm`].
     Unconfirmed,
-    /// Nothing: a new file must be begun first.
+    /// Never appendable: a new file must be begun first.
     Torn,
 }
 
@@ -101,13 +105,13 @@ enum Tail {
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) manifest: Manifest,
-    /// What was cut off, if anything was.
+    /// The torn tail that was cut off, if any.
     pub(crate) torn: Option<Torn>,
-    /// What was in the directory.
+    /// The names in the directory.
     pub(crate) names: Vec<String>,
 }
 
-/// An ordinary leftover of a crash: bytes behind the last record that nobody vouched for.
+/// A normal result of a crash: bytes after the last record that no durable offset covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Torn {
     pub(crate) at: Position,
@@ -115,10 +119,11 @@ pub(crate) struct Torn {
 }
 
 impl Manifest {
-    /// Makes a database in `dir`, which holds none (see [`probe`](super::probe)), with `first` as its first change.
+    /// Creates a database in `dir`, which holds none (see [`probe`](super::probe)), with `first` as
+    /// its first edit.
     ///
     /// # Errors
-    /// `Io` or `StorageFull`; there is no database then, and creating may be tried again.
+    /// `Io` or `StorageFull`; there is no database then, and creation may be retried.
     pub(crate) fn create(
         fs: Arc<dyn Fs>,
         dir: &Path,
@@ -126,7 +131,7 @@ impl Manifest {
         first: &VersionEdit,
         mut rng: Rng,
     ) -> Result<Manifest> {
-        // Ranges take their numbers from the same sequence, and no file bears them.
+        // Range ids come from the same sequence as file numbers, but appear in no file name.
         let named = first.add_ranges.iter().map(|range| range.id.0 + 1).max().unwrap_or(0);
         let number = number_after_all(&names(&*fs, dir)?).max(named);
         let reserved = VersionEdit {
@@ -142,7 +147,7 @@ impl Manifest {
             roll_at: 0,
             ..Self::at(fs, dir, rng, Arc::clone(&version), header, 0)
         };
-        // An earlier creation may have been cut short before the name of `dir` was durable.
+        // An earlier creation may have been interrupted before the name of `dir` was durable.
         sync_dir(&*manifest.fs, &parent(dir))?;
         manifest.begin_file(header, version).map_err(PublishError::into_error)?;
         Ok(manifest)
@@ -151,7 +156,8 @@ impl Manifest {
     /// Opens the database in `dir`.
     ///
     /// # Errors
-    /// `Corruption` if anything that was durable is missing or wrong, `Unsupported` for what a newer build wrote, `Io`.
+    /// `Corruption` if durable data is missing or wrong, `Unsupported` for data of a newer build,
+    /// `Io`.
     pub(crate) fn open(fs: Arc<dyn Fs>, dir: &Path, access: Access, rng: Rng) -> Result<Opened> {
         let current = read_current(&*fs, dir)?;
         let path = dir.join(FileName::Manifest(current.manifest).to_string());
@@ -167,7 +173,7 @@ impl Manifest {
         let names = names(&*fs, dir)?;
         let next_number = number_after_all(&names).max(version.numbers_below.0);
         let manifest = Manifest {
-            // Neither is appended to before it is confirmed.
+            // Both states refuse appends until confirmed.
             tail: if torn.is_none() { Tail::Unconfirmed } else { Tail::Torn },
             unconfirmed: read_only.is_none().then_some(last.max(current.synced_len)),
             ends_closed,
@@ -178,7 +184,8 @@ impl Manifest {
         Ok(Opened { manifest, torn, names })
     }
 
-    /// What an engine that only reads holds in the place of a manifest: a version of `tailer`, and `why` for every edit.
+    /// The manifest of a read-only engine: holds a version of `tailer` and returns `why` for every
+    /// edit.
     pub(crate) fn for_readers(
         tail: &ManifestTail,
         version: &Arc<Version>,
@@ -192,7 +199,7 @@ impl Manifest {
         Manifest { ended: Some(why), ..Self::at(fs, dir, rng, version, header, end) }
     }
 
-    /// One that ends at `end` of the file of `header`, and that nothing can be appended to yet.
+    /// A manifest that ends at `end` of the file of `header`, not yet appendable.
     fn at(
         fs: Arc<dyn Fs>,
         dir: &Path,
@@ -213,7 +220,7 @@ impl Manifest {
             unconfirmed: None,
             ends_closed: false,
             next_number: 0,
-            // Known when it matters: see `confirm`.
+            // Set by `confirm`.
             roll_at: u64::MAX,
             roll_bytes_min: MANIFEST_ROLL_BYTES,
             superseded: Vec::new(),
@@ -223,11 +230,11 @@ impl Manifest {
         }
     }
 
-    /// Makes durable what was accepted at opening, if that was not done yet. No edit, and no removal of a file, rests on
-    /// what is not.
+    /// Makes the records accepted at opening durable, unless that is done. No edit and no removal
+    /// of a file may depend on records that are not durable.
     ///
     /// # Errors
-    /// Any ends writing.
+    /// Every error ends writing.
     pub(crate) fn confirm(&mut self) -> Result<()> {
         self.usable()?;
         let Some(from) = self.unconfirmed else { return Ok(()) };
@@ -240,7 +247,9 @@ impl Manifest {
 
     fn make_durable(&mut self, from: u64) -> Result<()> {
         let file = LogFile::reopen(&*self.fs, &self.path(), self.header)?;
-        // After a failed sync not even a sync saves it; all but the last record is vouched for.
+        // After a failed sync by an earlier process another sync is not enough, so the bytes are
+        // rewritten. Only the last record needs it: later records state that the others are
+        // durable.
         file.write_again(&*self.fs, from, self.end)?;
         file.sync()?;
         sync_dir(&*self.fs, &self.dir)?;
@@ -250,8 +259,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Goes on with the account of the database in `meter`, which has counted since before this was opened: every edit tells
-    /// of it from now on, so that it costs no write of its own.
+    /// Adds the stored account of the database to `meter`, which already counts the work of this
+    /// open. From now on edits carry the account, so it causes no writes of its own.
     pub(crate) fn count_with(&mut self, meter: &Arc<Meter>) {
         if let Some(before) = self.version.account.as_ref() {
             meter.add(before);
@@ -259,8 +268,8 @@ impl Manifest {
         self.meter = Some(Arc::clone(meter));
     }
 
-    /// The close that the manifest ended with when it was opened. Any other edit behind it may be nowhere but in the
-    /// system's memory, and may have been seen.
+    /// The clean close that the manifest ended with when it was opened. Any other edit after it may
+    /// be only in the system's page cache, and may already have been seen.
     pub(crate) fn last_close(&self) -> Option<CleanClose> {
         self.version.clean_close.filter(|_| self.ends_closed)
     }
@@ -275,12 +284,12 @@ impl Manifest {
         &self.version
     }
 
-    /// How long the manifest is, durably: what logs vouch for.
+    /// The durable length of the manifest, which logs state.
     pub(crate) fn position(&self) -> Position {
         Position { file: self.header.number, offset: self.end }
     }
 
-    /// Reads CURRENT again: it must name this manifest.
+    /// Reads CURRENT again and checks that it names this manifest.
     ///
     /// # Errors
     /// `Corruption` if it does not; `Io`.
@@ -295,10 +304,10 @@ impl Manifest {
         Err(Error::corrupt(&path, 16, "current", problem))
     }
 
-    /// A log says that the manifest was durable up to `position` once.
+    /// Checks that the manifest reaches `position`, to which it was durable according to a log.
     ///
     /// # Errors
-    /// `Corruption` if it is not any more.
+    /// `Corruption` if it does not.
     pub(crate) fn require(&self, position: Position) -> Result<()> {
         if position <= self.position() {
             return Ok(());
@@ -310,18 +319,20 @@ impl Manifest {
     /// Makes `edit` durable and returns the version after it.
     ///
     /// # Errors
-    /// `StorageFull` if nothing was written; any other failure to write, and `Poisoned` ever after.
-    /// An edit that would break an invariant is refused as `Corruption`, and nothing was written.
+    /// `StorageFull` if nothing was written. Any other write error ends writing, and later calls
+    /// return `Poisoned`. An edit that breaks an invariant is refused as `Corruption` before
+    /// anything is written.
     pub(crate) fn append(&mut self, edit: &VersionEdit) -> Result<Arc<Version>> {
         self.append_behind(edit, None, 0)
     }
 
-    /// As [`append_behind`](Self::append_behind), and a second, empty edit vouches for the first, so that other readers
-    /// believe it at once. Room for both is allocated before either is written; if the second fails all the same, the first
-    /// is durable, and writing has ended.
+    /// As [`append_behind`](Self::append_behind), followed by an empty edit that states that the
+    /// first is durable, so that other readers accept it immediately. Space for both is allocated
+    /// before either is written. If the second still fails, the first is durable and writing has
+    /// ended.
     ///
     /// # Errors
-    /// As [`append`](Self::append), of the first.
+    /// As for [`append`](Self::append) of the first edit.
     pub(crate) fn append_vouched(
         &mut self,
         edit: &VersionEdit,
@@ -337,12 +348,12 @@ impl Manifest {
         Ok(version)
     }
 
-    /// As [`append`](Self::append), and states that the logs are durable up to `log_durable`, if no
-    /// record of theirs does: other readers must not see the result of a drop, or an import, before
-    /// that. Allocates `room` bytes behind the record.
+    /// As [`append`](Self::append), and states that the logs are durable up to `log_durable`, for
+    /// the case that no log record does. Other readers must not see the result of a drop or an
+    /// import before that. Allocates `room` bytes after the record.
     ///
     /// # Errors
-    /// As [`append`](Self::append).
+    /// As for [`append`](Self::append).
     pub(crate) fn append_behind(
         &mut self,
         edit: &VersionEdit,
@@ -353,7 +364,7 @@ impl Manifest {
         self.make_room()?;
         let next = self.version.apply(edit);
         let mut next = next.map_err(|problem| refused(&self.path(), self.end, problem))?;
-        // One that only vouches for another is as long as was said.
+        // An empty edit must have the length that the caller reserved, so it carries no account.
         let account = self.meter.as_ref().filter(|_| *edit != VersionEdit::default());
         let account = account.map(|meter| meter.account());
         let mut record = Vec::new();
@@ -366,20 +377,21 @@ impl Manifest {
         Ok(Arc::clone(&self.version))
     }
 
-    /// A number that names nothing yet and never named anything.
+    /// A number that was never assigned before.
     pub(crate) fn next_number(&mut self) -> Result<FileNumber> {
         self.next_numbers(1)
     }
 
-    /// The first of `count` such numbers in a row, which one edit reserves.
+    /// The first of `count` consecutive unused numbers, reserved by one edit.
     pub(crate) fn next_numbers(&mut self, count: u64) -> Result<FileNumber> {
         if let Some(error) = &self.ended {
             return Err(error.clone());
         }
-        // The last number of a block is kept for the next manifest, which cannot reserve one for itself.
+        // The last number of a block is kept for the next manifest, which cannot reserve one for
+        // itself.
         if self.next_number + count >= self.version.numbers_below.0 {
             self.confirm()?;
-            // Rolling over takes a number: first that, then the block.
+            // A roll-over takes a number, so it precedes the reservation.
             self.make_room()?;
             let below = Some(FileNumber(self.next_number + count + NUMBERS_RESERVED - 1));
             self.append(&VersionEdit { numbers_below: below, ..VersionEdit::default() })?;
@@ -398,12 +410,12 @@ impl Manifest {
         FileId(self.rng.next_u64())
     }
 
-    /// The failure that leaves it unknown what the disk holds, if there was one.
+    /// The failure that leaves the contents of the disk unknown, if any.
     pub(crate) fn failure(&self) -> Option<&Error> {
         self.failure.as_ref()
     }
 
-    /// Gives back what was allocated ahead.
+    /// Releases preallocated space.
     pub(crate) fn trim(&mut self) {
         if let Tail::Open { file, allocated } = &mut self.tail {
             debug_assert!(self.end <= *allocated, "records fit what is allocated");
@@ -412,7 +424,7 @@ impl Manifest {
         }
     }
 
-    /// Every edit is answered with `error` from now on, and the disk is left alone.
+    /// Makes every later edit fail with `error`; does not touch the disk.
     pub(crate) fn end(&mut self, error: Error) {
         self.ended.get_or_insert(error);
     }
@@ -422,7 +434,7 @@ impl Manifest {
     }
 
     /// # Errors
-    /// Why edits are refused; `Unsupported` if this build may only read.
+    /// The reason why edits are refused; `Unsupported` if this build may only read.
     pub(crate) fn usable(&self) -> Result<()> {
         if let Some(error) = &self.ended {
             return Err(error.clone());
@@ -436,7 +448,8 @@ impl Manifest {
         }
     }
 
-    /// Rolls over if it is time. A full disk then is no reason to refuse an edit that the old file can take.
+    /// Rolls over if it is due. If the disk is too full for a new file, the old one still accepts
+    /// edits that fit.
     fn make_room(&mut self) -> Result<()> {
         let torn = matches!(self.tail, Tail::Torn);
         if !torn && self.end <= self.roll_at {
@@ -473,7 +486,7 @@ impl Manifest {
         })
     }
 
-    /// Writes `version` to a new file and lets CURRENT name it.
+    /// Writes `version` to a new file and makes CURRENT name it.
     fn begin_file(&mut self, header: LogHeader, version: Arc<Version>) -> Result<(), PublishError> {
         debug_assert!(header.number.0 < self.next_number, "a new file has a number that was taken");
         debug_assert!(self.header.number <= header.number, "manifests are numbered in order");
@@ -485,7 +498,8 @@ impl Manifest {
             Ok((file, end, allocated))
         });
         if let Err(PublishError::Before(_)) = &published {
-            // Nothing names it: on a full disk its space is needed. If it stays, it is an orphan.
+            // Nothing names the file, and a full disk needs its space. If the removal fails, it is
+            // an orphan.
             drop(self.fs.remove(&path));
         }
         let (file, end, allocated) = published?;
@@ -518,7 +532,7 @@ impl Manifest {
         Ok((file, end, allocated))
     }
 
-    /// Writes one record at the end and syncs it; space for `room` bytes behind it is allocated.
+    /// Writes one record at the end and syncs it; allocates space for `room` bytes after it.
     fn write(&mut self, record: &mut [u8], room: u64) -> Result<()> {
         debug_assert!(self.unconfirmed.is_none(), "an edit follows confirmed ones");
         let at = self.position();
@@ -526,7 +540,7 @@ impl Manifest {
         let Tail::Open { file, allocated } = &mut self.tail else {
             return Err(refused(&self.path(), self.end, "nothing follows a torn tail".into()));
         };
-        // Everything so far is durable: each append is synced before the next.
+        // Each append is synced before the next, so everything before this record is durable.
         seal(record, at, id, at);
         let end = at.offset + record.len() as u64;
         if end + room > *allocated {
@@ -558,8 +572,8 @@ impl PublishError {
     }
 }
 
-/// Applies every record before the first bad one. Returns where the last of them begins, and
-/// whether it is the edit that ended a close.
+/// Applies every record before the first bad one. Returns the offset of the last applied record,
+/// and whether it is the edit of a clean close.
 fn replay(reader: &mut LogReader) -> Result<(Version, u64, bool)> {
     let path = reader.path().to_owned();
     let (mut version, mut last) = (Version::default(), LogFile::START);

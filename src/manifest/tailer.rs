@@ -1,13 +1,16 @@
-//! The manifest as another process sees it: read up to where its records end now, and on from there later.
+//! Follows the manifest of another process: reads the records written so far, and continues from
+//! there later.
 //!
-//! 1. Read CURRENT. If it names another file than the last time, read that file whole; else go on behind the last record.
-//! 2. Stop at the first record that is not whole: the writer may be at it. It is damage if somebody vouches for more.
+//! 1. Read CURRENT. If it names another file than before, read that file from its start; otherwise
+//!    continue after the last record.
+//! 2. Stop at the first incomplete record, which the writer may be writing. It is damage if a
+//!    durable offset is beyond it.
 //!
 //! Invariants
 //! * nothing on disk changes, and no lock is taken;
-//! * a file that the writer replaces in between is no error: CURRENT is read again.
+//! * a file that the writer replaces during the read is no error; CURRENT is read again.
 //!
-//! Not here: what the writer does (`store`), the files that the version names (`lsm::follower`).
+//! Not here: the writer (`store`), the files that the version names (`lsm::follower`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -24,16 +27,16 @@ use super::edit_record::{edit_of, refused};
 use super::publish::read_current;
 use super::version::Version;
 
-/// How often a manifest that is replaced while it is being read is looked for again.
+/// The number of attempts to read a manifest that the writer keeps replacing.
 const TRIES: usize = 16;
 
-/// See the module.
+/// A reader of a manifest that another process writes.
 #[derive(Clone, Debug)]
 pub(crate) struct ManifestTail {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
     current: Current,
-    /// Where the records that were read end.
+    /// The end of the records read so far.
     end: u64,
     version: Arc<Version>,
 }
@@ -42,7 +45,7 @@ impl ManifestTail {
     /// Reads the manifest of the database in `dir`.
     ///
     /// # Errors
-    /// `Corruption`, `Unsupported` for what a newer build wrote, `Io`.
+    /// `Corruption`, `Unsupported` for data of a newer build, `Io`.
     pub(crate) fn open(fs: Arc<dyn Fs>, dir: &Path) -> Result<Self> {
         let current = read_current(&*fs, dir)?;
         let (dir, version) = (dir.to_owned(), Arc::new(Version::default()));
@@ -53,16 +56,16 @@ impl ManifestTail {
         Ok(tail)
     }
 
-    /// Reads what was written since; true if anything was.
+    /// Reads the records written since the last call; returns true if there are any.
     ///
     /// # Errors
-    /// As [`open`](Self::open); the version stays what it was.
+    /// As for [`open`](Self::open); the version is unchanged then.
     pub(crate) fn advance(&mut self) -> Result<bool> {
         for _ in 0..TRIES {
             let current = read_current(&*self.fs, &self.dir)?;
             match self.read_on(current) {
                 Ok(changed) => return Ok(changed),
-                // The file went because another took its place.
+                // A CURRENT that changed explains the error: the file was replaced.
                 Err(error) if read_current(&*self.fs, &self.dir)? == current => return Err(error),
                 Err(_) => {}
             }
@@ -71,21 +74,21 @@ impl ManifestTail {
         Err(Error::new(ErrorKind::Busy, problem))
     }
 
-    /// The version after the last record that was read.
+    /// The version after the last record read.
     pub(crate) fn version(&self) -> &Arc<Version> {
         &self.version
     }
 
-    /// Whose manifest it is.
+    /// The identity of the database.
     ///
     /// # Errors
-    /// `Corruption` if nothing says so.
+    /// `Corruption` if no record states it.
     pub(crate) fn identity(&self) -> Result<&Arc<Identity>> {
         let problem = || Error::corrupt(&self.path(), self.end, "record", "no identity");
         self.version.identity.as_ref().ok_or_else(problem)
     }
 
-    /// Where the records that were read end.
+    /// The end of the records read so far.
     pub(crate) fn position(&self) -> Position {
         Position { file: self.current.manifest, offset: self.end }
     }
@@ -114,7 +117,8 @@ impl ManifestTail {
         let mut end = apply_all(&mut reader, &mut version, &current)?;
         let mut stopped = None;
         while let Some(problem) = vouched_beyond(&mut reader, &current)? {
-            // Perhaps the record was being written when it was read, and is whole now. An edit that was held back is read again.
+            // The record may have been in the middle of being written and be complete now. An edit
+            // that was held back is read again.
             let at = reader.position().offset;
             if stopped == Some(at) {
                 return Err(Error::corrupt(&path, at, "record", problem));
@@ -135,8 +139,9 @@ impl ManifestTail {
     }
 }
 
-/// Applies the records up to the first that is not whole, or to a last one of which nobody says yet that it is durable and
-/// that would show rows; where that is. Every other edit shows what is durable elsewhere.
+/// Applies the records up to the first incomplete one, and returns the end of the applied records.
+/// Holds back a last record that would show rows and is not yet stated to be durable. Other edits
+/// show only data that is durable elsewhere.
 fn apply_all(reader: &mut LogReader, version: &mut Version, current: &Current) -> Result<u64> {
     let path = reader.path().to_owned();
     let mut held = None;
@@ -154,7 +159,7 @@ fn apply_all(reader: &mut LogReader, version: &mut Version, current: &Current) -
     Ok(offset)
 }
 
-/// Who says that there are more records, if somebody does.
+/// The evidence that more records exist, if any.
 fn vouched_beyond(reader: &mut LogReader, current: &Current) -> Result<Option<String>> {
     let at = reader.position();
     if at.offset < current.synced_len {

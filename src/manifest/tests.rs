@@ -1,4 +1,4 @@
-//! The manifest on file systems that lose power, fail and fill up.
+//! The manifest on file systems that lose power, fail and become full.
 
 mod crash;
 mod damage;
@@ -17,7 +17,7 @@ use crate::model::Seq;
 use crate::rng::Rng;
 
 const DIR: &str = "db";
-/// What a new manifest has allocated.
+/// The space that a new manifest allocates.
 const ALLOCATED: u64 = 64 << 10;
 
 fn identity() -> Identity {
@@ -42,18 +42,18 @@ fn create_with(fs: &dyn CloneFs, identity: Identity) -> Result<Manifest> {
     Manifest::create(fs.shared(), dir, identity, &first, Rng::from_seed(1))
 }
 
-/// Opened and confirmed.
+/// Opens the database and confirms its manifest.
 fn open(fs: &dyn CloneFs) -> Result<Opened> {
     let mut opened =
         Manifest::open(fs.shared(), Path::new(DIR), Access::ReadWrite, Rng::from_seed(2))?;
-    // `Unsupported`: this build may only read.
+    // `Unsupported` means that this build may only read.
     match opened.manifest.confirm() {
         Err(error) if error.kind() != ErrorKind::Unsupported => Err(error),
         _ => Ok(opened),
     }
 }
 
-/// What tests pass around: a file system that can be shared with a manifest.
+/// A test file system that can be shared with a manifest.
 trait CloneFs {
     fn shared(&self) -> Arc<dyn Fs>;
 }
@@ -74,14 +74,14 @@ fn flushed(seq: u64) -> VersionEdit {
     VersionEdit { flushed_seq: Some(Seq(seq)), ..VersionEdit::default() }
 }
 
-/// An edit of about `bytes` bytes that leaves no more than `seq` in a snapshot.
+/// An edit of about `bytes` bytes that adds only `seq` to a snapshot.
 fn padded(seq: u64, bytes: usize) -> VersionEdit {
     let tables: Vec<TableId> = (0..bytes as u32 / 10).map(|i| TableId(0x8000 + i)).collect();
     let drop_tables = tables.iter().map(|table| (*table, Seq(1))).collect();
     VersionEdit { drop_tables, forget_tables: tables, ..flushed(seq) }
 }
 
-/// An edit of about `bytes` bytes that every later snapshot holds.
+/// An edit of about `bytes` bytes that is part of every later snapshot.
 fn lasting(seq: u64, bytes: usize) -> VersionEdit {
     let mut unknown = Vec::new();
     crate::format::field::put_optional_field(&mut unknown, 99, &vec![0; bytes]);
@@ -167,7 +167,7 @@ fn what_cannot_be_forgotten_makes_the_limit_grow() {
     for seq in 2..300 {
         manifest.append(&lasting(seq, 4000)).unwrap();
     }
-    // 1.2 MB of content: rolled over at 64 KiB, 256 KiB and 1 MiB or so, not at every edit.
+    // 1.2 MB of content: rolled over at about 64 KiB, 256 KiB and 1 MiB, not at every edit.
     assert!(manifests(&fs).len() < 6, "{:?}", manifests(&fs));
 }
 
@@ -186,7 +186,7 @@ fn trap_36_numbers_are_given_out_once() {
         assert!(first > last && first.0 + 199 < manifest.version().numbers_below.0);
         last = FileNumber(first.0 + 199);
         if round == 2 {
-            // An orphan of a rolled-over manifest whose CURRENT never came.
+            // An orphan of a roll-over that was interrupted before CURRENT named it.
             fs.write("db/MANIFEST-009999", b"").unwrap();
         }
         manifest = open(&fs).unwrap().manifest;
@@ -207,7 +207,7 @@ fn trap_51_a_clean_close_vouches_for_its_log_as_long_as_that_is_there() {
     manifest.append(&padded(5, 70_000)).unwrap();
     manifest.append(&flushed(6)).unwrap();
     let mut manifest = open(&fs).unwrap().manifest;
-    // It still vouches for its log, and what came behind it may not be on the disk.
+    // The close still states its log's durable end, but a later edit may not be on the disk.
     assert_eq!((manifest.version().clean_close, manifest.last_close()), (Some(close), None));
     let edit = VersionEdit { remove_logs: vec![log.number], ..VersionEdit::default() };
     manifest.append(&edit).unwrap();
@@ -227,7 +227,8 @@ fn an_edit_that_breaks_an_invariant_is_refused_and_nothing_is_written() {
     manifest.append(&flushed(5)).unwrap();
 }
 
-/// A full disk refuses an edit that is to be vouched for before it is there without what vouches for it.
+/// On a full disk, an edit that needs a second edit to state its durability is refused unless both
+/// fit.
 #[test]
 fn room_for_what_vouches_is_there_before_the_edit() {
     let mem = MemFs::new();
@@ -239,7 +240,7 @@ fn room_for_what_vouches_is_there_before_the_edit() {
     manifest.append(&lasting(9, 300)).unwrap();
     let end = manifest.position();
     let around = end.offset - begun - 300;
-    // It fits into what is allocated, and what vouches for it does not.
+    // The edit fits the allocated space, but the second edit does not.
     let edit = lasting(10, (ALLOCATED - end.offset - around - 4) as usize);
     fs.arm(Fault::new(FaultKind::Enospc).on(OpKind::Allocate));
     let error = manifest.append_vouched(&edit, None).unwrap_err();

@@ -1,12 +1,13 @@
-//! A version: the set of live files and how ranges, logs and range tombstones stand to them. Immutable once it is shared.
+//! A version: the set of live files with their ranges, logs and range tombstones. Immutable once it
+//! is shared.
 //!
 //! Invariants, held by [`Version::apply`]
-//! * everything that `ranges` states about each range;
-//! * a referenced file exists; a file that leaves is referenced by nobody;
-//! * no number names two things, and every number is below the reserved bound;
-//! * the flushed Seq, and nothing else, only grows.
+//! * all invariants that `ranges` states for each range;
+//! * a referenced file exists; a removed file has no references;
+//! * a number names one thing, and every number is below the reserved bound;
+//! * the flushed Seq never decreases.
 //!
-//! Not here: durability (`store`), who holds an obsolete file (`lsm`).
+//! Not here: durability (`store`), readers of an obsolete file (`lsm`).
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -28,53 +29,53 @@ use crate::ranges::{Range, RangeFile, RangeMap, Reference};
 use crate::sst::Sst;
 use crate::sync::{ModelledOnce, OnceLock};
 
-/// How much of a snapshot goes into one record.
+/// The approximate bytes of a snapshot per record.
 const SNAPSHOT_RECORD_BYTES: usize = 1 << 20;
 
 /// A range of a version.
 pub(crate) type FileRange = Range<Arc<FileEntry>>;
-/// A file's part in it.
+/// The use of a file by such a range.
 pub(crate) type FileReference = Reference<Arc<FileEntry>>;
 
-/// One SST of a version; shared by all versions that it is in.
+/// An SST of a version, shared by all versions that contain it.
 pub(crate) struct FileEntry {
     pub(crate) meta: FileMeta,
-    /// Its reader, opened at the first use.
+    /// The reader, opened at first use.
     sst: ModelledOnce<Arc<Sst>>,
-    /// Damage that somebody found who does not read through `sst`, or cannot.
+    /// Damage found without reading through `sst`.
     damage: OnceLock<Error>,
 }
 
-/// The set of live files. Cloning copies pointers.
+/// The set of live files. A clone copies pointers only.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Version {
-    /// Which database this is; `None` only before the first edit.
+    /// The identity of the database; `None` only before the first edit.
     pub(crate) identity: Option<Arc<Identity>>,
-    /// Numbers from here on were never given out.
+    /// Numbers from here on were never assigned.
     pub(crate) numbers_below: FileNumber,
     /// The logs to replay, oldest first.
     pub(crate) logs: Vec<LogMeta>,
-    /// Every commit up to here is in files.
+    /// Every commit up to this Seq is in table files.
     pub(crate) flushed_seq: Seq,
     files: BTreeMap<FileNumber, Held>,
-    /// What all files take.
+    /// The total length of all files.
     pub(crate) file_bytes: u64,
     /// All ranges, in key order.
     pub(crate) ranges: RangeMap<Arc<FileEntry>>,
-    /// Dropped tables whose files are not all gone, each with the Seq of its drop.
+    /// Dropped tables whose files still exist in part, each with the Seq of its drop.
     pub(crate) dropped: BTreeMap<TableId, Seq>,
-    /// Range tombstones up to the flushed Seq under which something older may lie.
+    /// Range tombstones up to the flushed Seq that may still hide older entries.
     pub(crate) range_tombstones: Vec<RangeTombstone>,
-    /// How the database was closed, if that was the last thing that happened to it.
+    /// The clean close, if it was the last event of the database.
     pub(crate) clean_close: Option<CleanClose>,
-    /// The time by which rows expire when that was last written down.
+    /// The expiry clock as last recorded.
     pub(crate) clock: LivedTime,
     /// Logs that only the change feed reads, oldest first.
     pub(crate) kept_logs: Vec<KeptLog>,
-    /// Where rows came in as files, as far back as logs go.
+    /// Imports of rows as files, as far back as the logs reach.
     pub(crate) imports: Vec<Import>,
     log_durable: Position,
-    /// Bytes written to the medium, as far as the manifest knows; `None` after an older build.
+    /// The wear account as recorded in the manifest; `None` after an older build.
     pub(crate) account: Option<Account>,
     unknown: Vec<u8>,
 }
@@ -82,7 +83,7 @@ pub(crate) struct Version {
 #[derive(Clone, Debug)]
 struct Held {
     entry: Arc<FileEntry>,
-    /// How many ranges reference it.
+    /// The number of ranges that reference it.
     references: usize,
 }
 
@@ -91,8 +92,8 @@ impl FileEntry {
         Self { meta, sst: ModelledOnce::new(), damage: OnceLock::new() }
     }
 
-    /// The damage of the file that was found first: it is quarantined then. It stays in its place and is read where it
-    /// can be, and no job takes it.
+    /// The first damage found in the file, which quarantines it. A quarantined file stays
+    /// referenced and is read where possible, but no job takes it as input.
     pub(crate) fn damage(&self) -> Option<&Error> {
         self.damage.get().or_else(|| self.sst.get().and_then(|sst| sst.damage()))
     }
@@ -107,35 +108,35 @@ impl FileEntry {
         self.meta.number.sst_name()
     }
 
-    /// The keys that it holds, for messages.
+    /// The key interval of the file, for messages.
     pub(crate) fn keys(&self) -> String {
         display_keys(&self.meta.key_min, &self.meta.key_max)
     }
 
-    /// True if a read at `at` sees the file: one that came from another database is not there for earlier ones.
+    /// True if a read at `at` sees the file. Earlier reads do not see an imported file.
     #[inline]
     pub(crate) fn is_visible(&self, at: Seq) -> bool {
         self.meta.visible_from <= at
     }
 
-    /// False if no key of the file lies in `span`.
+    /// False if the file has no key in `span`.
     pub(crate) fn has_keys_in(&self, span: &Span) -> bool {
         let meta = &self.meta;
         *meta.key_max >= *span.low && !span.ends_before(&meta.key_min)
     }
 
-    /// The memory that is taken for the file, open or not.
+    /// The memory used for the file, whether open or not.
     pub(crate) fn memory_bytes(&self) -> usize {
         let open = self.sst.get().map_or(0, |sst| sst.memory_bytes());
         size_of::<Self>() + self.meta.memory_bytes() + open
     }
 
-    /// True if its reader holds the file open.
+    /// True if the reader was opened.
     pub(crate) fn is_open(&self) -> bool {
         self.sst.get().is_some()
     }
 
-    /// The file's reader; `open` makes it if nobody has yet.
+    /// The file's reader; calls `open` at first use.
     #[inline]
     pub(crate) fn sst_or_open(
         &self,
@@ -143,7 +144,7 @@ impl FileEntry {
     ) -> Result<&Arc<Sst>, Error> {
         match self.sst.get() {
             Some(sst) => Ok(sst),
-            // Two first users may both open it; one reader stays.
+            // Two threads may open the file at the same time; one reader is kept.
             None => match open() {
                 Ok(sst) => Ok(self.sst.get_or_init(|| Arc::new(sst))),
                 Err(error) => Err(self.unopened(error)),
@@ -182,23 +183,23 @@ impl RangeFile for Arc<FileEntry> {
 }
 
 impl Version {
-    /// What they take; their lengths are what an edit says.
+    /// The bytes of the kept logs. Their lengths come from edits.
     pub(crate) fn kept_log_bytes(&self) -> u64 {
         self.kept_logs.iter().fold(0, |sum, kept| sum.saturating_add(kept.bytes))
     }
 
-    /// The logs are durable up to here.
+    /// The position up to which the logs are stated to be durable.
     pub(crate) fn vouched(&self) -> Position {
         let close = self.clean_close.map(|close| Position { file: close.log, offset: close.end });
         close.unwrap_or_default().max(self.log_durable)
     }
 
-    /// The logs were durable up to `position` before the next edit was written.
+    /// Records that the logs were durable up to `position` before the next edit was written.
     pub(super) fn record_log_durable(&mut self, position: Position) {
         self.log_durable = self.log_durable.max(position);
     }
 
-    /// The medium has written the record of an edit, too.
+    /// Adds the record of an edit to the wear account.
     pub(super) fn count_edit(&mut self, record: &ops::Range<u64>) {
         if let Some(account) = &mut self.account {
             account.wear.count_edit(record);
@@ -214,7 +215,7 @@ impl Version {
         self.files.values().map(|held| &held.entry)
     }
 
-    /// How many ranges reference the file.
+    /// The number of ranges that reference the file.
     pub(crate) fn references_to(&self, number: FileNumber) -> usize {
         self.files.get(&number).map_or(0, |held| held.references)
     }
@@ -239,18 +240,18 @@ impl Version {
         self.range_for(user_key).into_iter().flat_map(move |range| range.sources(user_key))
     }
 
-    /// The same, for an edit that makes another version like this one.
+    /// The recorded clock, for an edit that recreates this version; `None` if no time was recorded.
     pub(crate) fn clock_if_known(&self) -> Option<LivedTime> {
         (self.clock.now > 0).then(|| self.clock.clone())
     }
 
-    /// The newest Seq that the version knows of.
+    /// The greatest Seq known to the version.
     pub(crate) fn seq_max(&self) -> Seq {
         let close = self.clean_close.map(|close| close.last_seq);
         self.seq_used().max(close.unwrap_or_default())
     }
 
-    /// The newest Seq that something has.
+    /// The greatest Seq in use by a file, import, range tombstone, drop or flush.
     pub(crate) fn seq_used(&self) -> Seq {
         let files = self.files().map(|file| file.meta.seq_max.max(file.meta.visible_from));
         let files = files.chain(self.imports.iter().map(|import| import.seq));
@@ -260,19 +261,19 @@ impl Version {
         known.max().unwrap_or_default().max(self.flushed_seq)
     }
 
-    /// The newest Seq of what is in files, for who has seen of the logs what is in front of `passed`: an import counts when all
-    /// that came before it was seen.
+    /// The greatest Seq whose rows are in files, for a reader that has seen the logs up to
+    /// `passed`. An import counts after everything before it was seen.
     pub(crate) fn settled_seq(&self, passed: Position) -> Seq {
         let imports = self.imports.iter();
         let seen = imports.clone().filter(|import| import.at <= passed).map(|import| import.seq);
         let is_told = |seq: Seq| self.imports.iter().any(|import| import.seq == seq);
-        // Builds from before told nobody of an import.
+        // Older builds did not record imports.
         let others = self.files().map(|file| file.meta.visible_from).filter(|seq| !is_told(*seq));
         let close = self.clean_close.map(|close| close.last_seq);
         seen.chain(others).chain(close).max().unwrap_or_default().max(self.flushed_seq)
     }
 
-    /// The version after `edit`, or which invariant it would break.
+    /// The version after `edit`, or the invariant that `edit` would break.
     pub(crate) fn apply(&self, edit: &VersionEdit) -> Result<Version, String> {
         let mut next = self.clone();
         next.apply_in_place(edit)?;
@@ -297,14 +298,14 @@ impl Version {
         if edit.clean_close.is_some() {
             self.clean_close = edit.clean_close;
         }
-        // It vouches for its log as long as the log is there: a closed log never changes.
+        // A closed log never changes, so the clean close stays valid as long as the log exists.
         self.clean_close = self.clean_close.filter(|c| self.logs.iter().any(|l| l.number == c.log));
         self.unknown.extend_from_slice(&edit.unknown);
         touched.sort_unstable();
         touched.dedup();
         let mut hint = 0;
         for id in touched {
-            // A range that left with this edit has nothing to be checked.
+            // A range that this edit removed needs no check.
             let Some(at) = self.ranges.position(id, hint) else { continue };
             hint = at;
             self.ranges.at(at).map_or(Ok(()), |range| range.check())?;
@@ -312,7 +313,7 @@ impl Version {
         Ok(())
     }
 
-    /// Files that are open in `before` need not be opened again.
+    /// Reuses the readers of files that are open in `before`.
     pub(super) fn adopt_open_files(&mut self, before: &Version) {
         for (number, held) in &mut self.files {
             let known = before.file(*number).filter(|known| known.meta.id == held.entry.meta.id);
@@ -322,7 +323,8 @@ impl Version {
         }
     }
 
-    /// Removes by `edit` the files that nothing references after it, and returns them.
+    /// Adds to `edit` the removal of the files that nothing references after it; returns these
+    /// files.
     pub(crate) fn remove_unreferenced(&self, edit: &mut VersionEdit) -> Vec<Arc<FileEntry>> {
         let mut gone: BTreeMap<FileNumber, usize> = BTreeMap::new();
         for (_, file) in &edit.remove_references {
@@ -341,12 +343,12 @@ impl Version {
         gone
     }
 
-    /// Checks every invariant of every range: what an opened database must pass.
+    /// Checks every invariant of every range, as opening a database requires.
     pub(crate) fn check(&self) -> Result<(), String> {
         self.ranges.check()
     }
 
-    /// Edits that make this version out of nothing, each well below a record's limit.
+    /// Edits that recreate this version from nothing, each well below the limit of a record.
     pub(super) fn snapshot(&self) -> Vec<VersionEdit> {
         let mut edits = vec![VersionEdit {
             identity: self.identity.as_deref().cloned(),
@@ -374,7 +376,7 @@ impl Version {
         edits
     }
 
-    /// One edit that makes all files and ranges, and what is dropped of them.
+    /// One edit that recreates all files and ranges, and the drops that affect them.
     pub(crate) fn image(&self) -> VersionEdit {
         let mut edits = vec![VersionEdit {
             flushed_seq: Some(self.flushed_seq.max(self.seq_max())),
@@ -569,7 +571,7 @@ impl Version {
         Ok(())
     }
 
-    /// Requires that `number` is reserved and names nothing yet.
+    /// Checks that `number` is reserved and not in use.
     fn claim(&self, number: FileNumber) -> Result<(), String> {
         if number >= self.numbers_below {
             return Err(format!("number {number} is not reserved, below {}", self.numbers_below));
@@ -583,7 +585,7 @@ impl Version {
     }
 }
 
-/// Edits being filled one after the other.
+/// A sequence of edits being filled.
 struct Parts<'a> {
     edits: &'a mut Vec<VersionEdit>,
     bytes: usize,
@@ -591,7 +593,7 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// An edit with room for about `bytes` more.
+    /// An edit with space for about `bytes` more.
     fn room(&mut self, bytes: usize) -> &mut VersionEdit {
         self.bytes += bytes;
         if self.bytes > self.bytes_max || self.edits.is_empty() {
@@ -603,7 +605,7 @@ impl Parts<'_> {
     }
 }
 
-/// Takes the item out that `is_it`.
+/// Removes and returns the first item for which `is_it` is true.
 fn take<T>(list: &mut Vec<T>, is_it: impl Fn(&T) -> bool) -> Option<T> {
     list.iter().position(is_it).map(|at| list.remove(at))
 }

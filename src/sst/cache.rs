@@ -1,10 +1,12 @@
-//! The cache of blocks and index pages that are not used in place: bounded, sharded, second chance.
+//! The cache of blocks and index pages that are not read in place: bounded, sharded, with CLOCK
+//! eviction.
 //!
 //! Invariants
-//! * what the cache counts never exceeds the bytes it was given; what was evicted and is still held is
-//!   the reader's;
-//! * what others keep in memory about blocks is counted, too, within a share that blocks make room for at the first need;
-//! * a file's number is never reused, so what is cached of it never goes stale.
+//! * the counted bytes never exceed the limit; an evicted buffer that a reader still holds is not
+//!   counted;
+//! * memory that others keep about blocks is also counted, within a share that blocks release at
+//!   first need;
+//! * a file's number is never reused, so a cached block never becomes stale.
 //!
 //! Locks: one per shard, held for a look-up or an insertion, never across I/O.
 
@@ -17,17 +19,17 @@ use bytes::Bytes;
 use crate::format::names::FileNumber;
 use crate::sync::{AtomicUsize, Mutex, OnceLock, Ordering};
 
-/// The cache.
+/// The block cache.
 pub(crate) struct BlockCache {
-    /// A power of two of them.
+    /// The number of shards is a power of two.
     shards: Box<[Mutex<Shard>]>,
     reserve_max: usize,
     reserved: AtomicUsize,
-    /// Filled once blocks leave the room that may be reserved.
+    /// Set once the blocks have released the share that may be reserved.
     has_room: OnceLock<()>,
 }
 
-/// What a cached buffer is.
+/// The identity of a cached buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CacheKey {
     pub(crate) file: FileNumber,
@@ -35,7 +37,7 @@ pub(crate) struct CacheKey {
     pub(crate) index: u32,
 }
 
-/// The part of a file that an index counts in.
+/// The part of a file in which `index` counts.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub(crate) enum Area {
@@ -45,12 +47,13 @@ pub(crate) enum Area {
     Zones = 3,
 }
 
-/// What an entry costs beside its bytes: key, place in the map, place in the ring.
+/// The overhead of an entry: key, slot in the map, slot in the ring.
 const ENTRY_BYTES: usize = 96;
-/// A shard of less would hold too few blocks for its clock to tell the hot from the cold.
+/// A smaller shard would hold too few blocks for CLOCK to separate hot from cold ones.
 const SHARD_BYTES_MIN: usize = 512 << 10;
 const SHARDS_MAX: usize = 16;
-/// The part of the cache that others may reserve: locations take five bytes a key where a row is some hundred.
+/// The divisor for the part of the cache that others may reserve. Locations take 5 bytes per key,
+/// and a row has about 100 bytes.
 const RESERVE_SHARE: usize = 16;
 const SEARCHES_MAX: u8 = 3;
 
@@ -58,7 +61,7 @@ struct Shard {
     bytes_max: usize,
     bytes: usize,
     places: HashMap<CacheKey, usize, BuildHasherDefault<Mix>>,
-    /// The clock: entries in no order.
+    /// The entries of the CLOCK ring, in no order.
     ring: Vec<Cached>,
     hand: usize,
 }
@@ -66,14 +69,14 @@ struct Shard {
 struct Cached {
     key: CacheKey,
     contents: Bytes,
-    /// Used since the hand passed.
+    /// Used since the hand last passed.
     used: bool,
-    /// How often a key was searched for in it; no more than [`SEARCHES_MAX`] are counted.
+    /// The number of key searches in it, counted up to [`SEARCHES_MAX`].
     searches: u8,
 }
 
 impl BlockCache {
-    /// A cache of at most `bytes_max`; 0 caches nothing.
+    /// A cache of at most `bytes_max` bytes; 0 disables caching.
     pub(crate) fn new(bytes_max: usize) -> Self {
         let wanted = (bytes_max / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
         let count = 1 << wanted.ilog2();
@@ -83,24 +86,25 @@ impl BlockCache {
         Self { shards: shards.collect(), reserve_max, reserved, has_room: OnceLock::new() }
     }
 
-    /// What is cached under `key`.
+    /// The contents cached under `key`.
     pub(crate) fn get(&self, key: CacheKey) -> Option<Bytes> {
         self.shard(key).lock().get(key)
     }
 
-    /// Caches `contents`, evicting others; not if they are larger than a shard.
+    /// Caches `contents` and evicts others; does nothing if they are larger than a shard.
     pub(crate) fn insert(&self, key: CacheKey, contents: &Bytes) {
         self.shard(key).lock().insert(key, contents);
     }
 
-    /// Forgets everything of a file.
+    /// Removes all entries of a file.
     pub(crate) fn remove_file(&self, file: FileNumber) {
         for shard in &self.shards {
             shard.lock().remove_file(file);
         }
     }
 
-    /// Counts `bytes` that somebody keeps beside the cache; false if that would be too much.
+    /// Counts `bytes` that the caller keeps outside the cache; false if that exceeds the reservable
+    /// share.
     pub(super) fn reserve(&self, bytes: usize) -> bool {
         if bytes > self.reserve_max {
             return false;
@@ -114,25 +118,25 @@ impl BlockCache {
         self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
     }
 
-    /// Gives back what was reserved.
+    /// Releases reserved bytes.
     pub(super) fn release(&self, bytes: usize) {
         let before = self.reserved.fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(before >= bytes, "only what was reserved is released");
     }
 
-    /// True the second time that it is asked of `key` while that is cached.
+    /// True at the second call for `key` while it is cached.
     pub(super) fn is_searched_again(&self, key: CacheKey) -> bool {
         self.shard(key).lock().is_searched_again(key)
     }
 
-    /// How many bytes are cached, or reserved.
+    /// The bytes that are cached or reserved.
     pub(crate) fn bytes(&self) -> usize {
         let blocks: usize = self.shards.iter().map(|shard| shard.lock().bytes).sum();
         blocks + self.reserved.load(Ordering::Relaxed)
     }
 
     fn shard(&self, key: CacheKey) -> &Mutex<Shard> {
-        // The high bits: the map uses the low ones.
+        // Uses the high bits, because the map uses the low ones.
         let index = (mix(key) >> 48) as usize & (self.shards.len() - 1);
         &self.shards[index]
     }
@@ -179,7 +183,7 @@ impl Shard {
         })
     }
 
-    /// Does with less from now on.
+    /// Reduces the capacity by `bytes`.
     fn shrink(&mut self, bytes: usize) {
         self.bytes_max = self.bytes_max.saturating_sub(bytes);
         while self.bytes > self.bytes_max {
@@ -187,7 +191,8 @@ impl Shard {
         }
     }
 
-    /// Gives entries used since the last pass another round, and removes the first that was not.
+    /// Evicts the first entry not used since the hand last passed; clears the mark of the others on
+    /// the way.
     fn evict(&mut self) {
         debug_assert!(!self.ring.is_empty(), "what takes room can be evicted");
         loop {
@@ -222,7 +227,8 @@ impl Shard {
     }
 }
 
-/// Spreads a key; file numbers and indexes are ours, nobody can aim at a bucket.
+/// Mixes a key. File numbers and indexes are not under user control, so no user can cause
+/// collisions.
 #[inline]
 fn mix(key: CacheKey) -> u64 {
     let part = u64::from(key.index) << 8 | u64::from(key.area as u8);
@@ -230,7 +236,7 @@ fn mix(key: CacheKey) -> u64 {
     (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
-/// The map's hasher: [`mix`] over the parts as they come.
+/// The map's hasher, which applies [`mix`] to the parts in sequence.
 #[derive(Default)]
 struct Mix(u64);
 

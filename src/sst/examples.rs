@@ -1,4 +1,5 @@
-//! The examples of FORMAT.md for the structures of an SST: exactly these bytes, made by the code that makes files.
+//! The examples of FORMAT.md for the structures of an SST: exactly these bytes, built by the code
+//! that writes files.
 
 use std::sync::Arc;
 
@@ -22,7 +23,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Compares `bytes` with hex digits; spaces and bars are for the eye.
+/// Compares `bytes` with hex digits; ignores spaces and bars.
 #[track_caller]
 fn check(bytes: &[u8], expected: &str) {
     let digits: String = expected.chars().filter(char::is_ascii_hexdigit).collect();
@@ -160,7 +161,8 @@ fn example_statistics() {
     );
 }
 
-/// Two blocks: of a bolt two versions, then of another one the first, and a tombstone.
+/// Two blocks: two versions of one bolt and the newest of a second one, then the second's older
+/// version and a tombstone.
 fn zones() -> ZoneBuilder {
     let bolt = |name, stock| {
         let names = vec![("Name".into(), EdmType::String), ("Stock".into(), EdmType::Int32)];

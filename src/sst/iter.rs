@@ -1,9 +1,10 @@
-//! Entries of one file in order.
+//! Iterates over the entries of one file in order.
 //!
 //! Invariants
 //! * order is user key ascending, Seq descending within a key;
-//! * after an error every call answers the same error: a damaged file never looks like a shorter one;
-//! * nothing is allocated per entry: the key is put together in a buffer that is used again.
+//! * after an error every call returns the same error, so a damaged file never looks like a shorter
+//!   one;
+//! * nothing is allocated per entry: the key is built in a reused buffer.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -20,18 +21,18 @@ use crate::format::row::decode_row;
 use crate::format::row_block::{BlockEntry, EntryPlace, RowBlock, RowLayout};
 use crate::model::{RowRef, Seq};
 
-/// What most keys need.
+/// The initial capacity of the key buffer; sufficient for most keys.
 const KEY_BYTES: usize = 128;
 
-/// What follows the prefix of a block in most of its keys is no longer.
+/// A length that most key suffixes in a block do not exceed.
 const SHORT_SUFFIX: usize = 32;
 
-/// Walks a file that it keeps open.
+/// An iterator over a file, which it keeps open.
 pub(crate) struct SstIter {
     sst: Arc<Sst>,
     fill_cache: bool,
     state: State,
-    /// The current block: its number, its contents, where things are in them.
+    /// The current block's number, contents and layout.
     block: usize,
     contents: Bytes,
     layout: RowLayout,
@@ -41,11 +42,11 @@ pub(crate) struct SstIter {
     key: Vec<u8>,
     prefix_len: usize,
     ahead: Readahead,
-    /// Blocks read so far.
+    /// The number of blocks read so far.
     loads: u64,
 }
 
-/// Some entries of one block, in order.
+/// A sequence of entries of one block, in order.
 pub(crate) struct BlockRun<'a> {
     sst: &'a Sst,
     number: usize,
@@ -53,12 +54,13 @@ pub(crate) struct BlockRun<'a> {
     pub(crate) slots: Range<usize>,
 }
 
-/// A walk through such a run to the rows that a reader sees.
+/// A walk through a run that finds the visible rows.
 #[derive(Default)]
 pub(crate) struct RunWalk {
-    /// What is left of it.
+    /// The slots still to visit.
     pub(crate) slots: Range<usize>,
-    /// Where the suffix of the key that was decided last is in the block, and by which Seq, if that was on this walk.
+    /// Start and end of the last decided key's suffix in the block, and the Seq that decided it, if
+    /// this walk decided one.
     decided: Option<(usize, usize, Seq)>,
 }
 
@@ -71,29 +73,30 @@ enum State {
 }
 
 impl Sst {
-    /// An iterator over all entries, before the first one; `fill_cache` is false for reads that come only once.
+    /// An iterator over all entries, positioned before the first. `fill_cache` is false for reads
+    /// that happen only once.
     pub(crate) fn iter(self: &Arc<Sst>, fill_cache: bool) -> SstIter {
         SstIter::new(Arc::clone(self), fill_cache)
     }
 }
 
 impl<'a> BlockRun<'a> {
-    /// True if its bound lies before its first entry.
+    /// True if the run has no entries because its bound is at or before its first entry.
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// What every key of the run begins with.
+    /// The common prefix of all keys of the run.
     pub(crate) fn prefix(&self) -> &'a [u8] {
         self.block.prefix()
     }
 
-    /// The entry in `slot`; its key is the run's prefix and its suffix.
+    /// The entry in `slot`; its key is the run's prefix followed by the suffix.
     pub(crate) fn entry(&self, slot: usize) -> Result<BlockEntry<'a>> {
         self.block.entry(slot).map_err(|error| self.damaged(error))
     }
 
-    /// Where the entry in `slot` is in its block, and the end of its key.
+    /// The place of the entry in `slot` in its block, and its key suffix.
     #[inline]
     pub(crate) fn place(&self, slot: usize) -> Result<(EntryPlace, &'a [u8])> {
         match self.block.place(slot) {
@@ -102,14 +105,14 @@ impl<'a> BlockRun<'a> {
         }
     }
 
-    /// Calls `with` with the place and the end of the key of all entries of the run, in order.
+    /// Calls `with` with the place and the key suffix of each entry of the run, in order.
     #[inline(always)]
     pub(crate) fn visit_places(&self, with: impl FnMut(EntryPlace, &'a [u8])) -> Result<()> {
         let visited = self.block.visit_places(self.slots.clone(), with);
         visited.map_err(|error: DecodeError| self.damaged(error))
     }
 
-    /// Calls `with` with slot and entry of all of the run, in order.
+    /// Calls `with` with slot and entry of each entry of the run, in order.
     #[inline]
     pub(crate) fn visit(
         &self,
@@ -118,13 +121,15 @@ impl<'a> BlockRun<'a> {
         self.block.visit(self.slots.clone(), with).map_err(|error| self.damaged(error))
     }
 
-    /// The row of an entry. Requires: not a tombstone.
+    /// The row of an entry.
+    ///
+    /// Requires: the entry is not a tombstone.
     #[inline]
     pub(crate) fn row(&self, entry: &BlockEntry<'a>) -> Result<RowRef<'a>, DecodeError> {
         decode_row(entry.row, |number| self.sst.shapes.get(number as usize))
     }
 
-    /// A problem with what a row of the run holds.
+    /// The error for a damaged row of the run.
     #[cold]
     fn damaged(&self, error: DecodeError) -> Error {
         self.sst.bad_block(self.number, error)
@@ -158,20 +163,20 @@ impl SstIter {
         }
     }
 
-    /// True if the iterator stands on an entry.
+    /// True if the iterator is on an entry.
     #[inline]
     pub(crate) fn valid(&self) -> bool {
         matches!(self.state, State::Valid)
     }
 
-    /// Goes to the first entry whose key is not below `key`.
+    /// Moves to the first entry whose key is not below `key`.
     pub(crate) fn seek(&mut self, key: &[u8]) -> Result<()> {
         self.check()?;
         let found = self.try_seek(key);
         self.finish_move(found)
     }
 
-    /// Goes to the next entry; from before the first, to the first.
+    /// Moves to the next entry; from before the first, to the first.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<()> {
         if self.valid() && self.slot + 1 < self.block().len() {
@@ -180,7 +185,9 @@ impl SstIter {
         self.next_block()
     }
 
-    /// The user key. Requires: valid, as all that follow.
+    /// The user key.
+    ///
+    /// Requires, like the accessors below: [`valid`](Self::valid).
     #[inline]
     pub(crate) fn key(&self) -> &[u8] {
         debug_assert!(self.valid(), "the iterator is on an entry");
@@ -199,20 +206,22 @@ impl SstIter {
         self.place.kind
     }
 
-    /// The row as it is in the file; empty for a tombstone.
+    /// The row as stored in the file; empty for a tombstone.
     #[inline]
     pub(crate) fn row_bytes(&self) -> &[u8] {
         debug_assert!(self.valid(), "the iterator is on an entry");
         self.contents.get(self.place.row_at..self.place.end).unwrap_or_default()
     }
 
-    /// The row. Requires moreover: not a tombstone.
+    /// The row.
+    ///
+    /// Requires: the entry is not a tombstone.
     #[inline(always)]
     pub(crate) fn row(&self) -> Result<RowRef<'_>> {
         self.sst.row(self.block, self.row_bytes())
     }
 
-    /// The entries from the current one to the end of its block, as far as their keys are below `limit`.
+    /// The entries from the current one to the end of its block whose keys are below `limit`.
     pub(crate) fn rest_of_block(&self, limit: Option<&[u8]>) -> Result<BlockRun<'_>> {
         debug_assert!(self.valid(), "the iterator is on an entry");
         let block = self.block();
@@ -224,8 +233,8 @@ impl SstIter {
         Ok(BlockRun { sst: &self.sst, number: self.block, block, slots: self.slot..end })
     }
 
-    /// The entries from the current one on whose keys are below `limit`, which is not above the key that
-    /// [`put_key_ahead`](Self::put_key_ahead) says: what lies behind that is not touched.
+    /// The entries from the current one whose keys are below `limit`. `limit` is at most the key
+    /// that [`put_key_ahead`](Self::put_key_ahead) returned; no entry after that one is read.
     pub(crate) fn window(&self, limit: &[u8], ahead: usize) -> Result<BlockRun<'_>> {
         debug_assert!(self.valid(), "the iterator is on an entry");
         let block = self.block();
@@ -234,7 +243,9 @@ impl SstIter {
         Ok(BlockRun { sst: &self.sst, number: self.block, block, slots: self.slot..end })
     }
 
-    /// Goes to another entry of the current block. Requires: a slot of it.
+    /// Moves to `slot` of the current block.
+    ///
+    /// Requires: the block has that slot.
     #[inline]
     pub(crate) fn go_to_slot(&mut self, slot: usize) -> Result<()> {
         debug_assert!(self.valid(), "the iterator is on an entry");
@@ -251,10 +262,10 @@ impl SstIter {
         }
     }
 
-    /// Goes to the next entry of `walk` that is the newest of its key at or below `at`, and a put. False at the walk's
-    /// end; the iterator stays where it is then. `decided` is the key that was decided before the walk, and becomes the
-    /// last one that was decided on it.
-    // In a loop over a run what is known of the block stays in registers.
+    /// Moves to the next entry of `walk` that is the newest of its key at or below `at`, and a put.
+    /// Returns false at the end of the walk and does not move then. `decided` is the key decided
+    /// before the walk; at the end it is set to the last key decided on it.
+    // Inlined so that a loop over a run keeps the block's layout in registers.
     #[inline(always)]
     pub(crate) fn next_visible(
         &mut self,
@@ -281,7 +292,7 @@ impl SstIter {
         Ok(false)
     }
 
-    /// Says in `decided` which key was decided last on a walk that is over.
+    /// Sets `decided` to the key that a finished walk decided last.
     #[cold]
     fn put_decided(&self, walk: &RunWalk, decided: &mut Vec<u8>) {
         if let Some((start, end, _)) = walk.decided {
@@ -291,7 +302,7 @@ impl SstIter {
         }
     }
 
-    /// Where an entry of the current block is; an error ends the iteration.
+    /// The place of an entry of the current block; an error ends the iteration.
     #[cold]
     fn place(&mut self, slot: usize) -> Result<EntryPlace> {
         let place = self.block().place(slot);
@@ -299,7 +310,7 @@ impl SstIter {
         place.inspect_err(|error| self.state = State::Failed(error.clone()))
     }
 
-    /// True if a newer version of the key at `place` decided about it.
+    /// True if a newer version already decided the key at `place`.
     #[inline(always)]
     fn is_decided(&self, walk: &RunWalk, place: &EntryPlace, before: &[u8]) -> bool {
         let key = self.contents.get(place.suffix_at..place.row_at).unwrap_or_default();
@@ -316,7 +327,7 @@ impl SstIter {
         slot < self.block().len()
     }
 
-    /// The key `readahead` entries further on in the current block, or its last one.
+    /// The key `ahead` entries further in the current block, or its last key.
     pub(crate) fn put_key_ahead(&self, ahead: usize, out: &mut Vec<u8>) -> Result<()> {
         debug_assert!(self.valid(), "the iterator is on an entry");
         let slot = (self.slot + ahead).min(self.block().len() - 1);
@@ -327,31 +338,33 @@ impl SstIter {
         Ok(())
     }
 
-    /// The key of the entry at `place` in the current block, in two parts.
+    /// The key of the entry at `place` in the current block, as prefix and suffix.
     pub(crate) fn key_at(&self, place: &EntryPlace) -> (&[u8], &[u8]) {
         (self.prefix(), self.block().suffix(place))
     }
 
-    /// The entry in `slot` of the current block; its key is the block's prefix and its suffix.
+    /// The entry in `slot` of the current block; its key is the block's prefix followed by the
+    /// suffix.
     #[inline]
     fn entry_at(&self, slot: usize) -> Result<BlockEntry<'_>> {
         self.block().entry(slot).map_err(|error| self.sst.bad_block(self.block, error))
     }
 
-    /// What every key of the current block begins with.
+    /// The common prefix of all keys of the current block.
     #[inline]
     pub(crate) fn prefix(&self) -> &[u8] {
         self.key.get(..self.prefix_len).unwrap_or_default()
     }
 
-    /// True if the current block has, from the current entry on, one of `key` that is newer than `seq`, but not than `at`.
+    /// True if the current block has, at or after the current entry, an entry of `key` that is
+    /// newer than `seq` but not newer than `at`.
     pub(crate) fn hides(&self, key: &[u8], seq: Seq, at: Seq) -> Result<bool> {
         debug_assert!(self.valid(), "the iterator is on an entry");
         let Some(suffix) = key.strip_prefix(self.prefix()) else { return Ok(false) };
         let block = self.block();
         let from = block.lower_bound(key);
         let from = from.map_err(|error| self.sst.bad_block(self.block, error))?;
-        // What lies before the current entry may be outside of the clip.
+        // Entries before the current one may be outside the clip.
         for slot in from.max(self.slot)..block.len() {
             let entry = self.entry_at(slot)?;
             // Seqs of a key descend.
@@ -375,24 +388,25 @@ impl SstIter {
         self.block
     }
 
-    /// The file.
     pub(crate) fn sst(&self) -> &Arc<Sst> {
         &self.sst
     }
 
-    /// Goes to the first entry of another block. Requires: there is one of this number.
+    /// Moves to the first entry of another block.
+    ///
+    /// Requires: the block exists.
     pub(crate) fn go_to_block(&mut self, block: usize) -> Result<()> {
         debug_assert!(block < self.sst.handles.len(), "there is a block of this number");
         let moved = self.load(block).and_then(|()| self.go_to(0));
         self.finish_move(moved)
     }
 
-    /// How many blocks were read.
+    /// The number of blocks read.
     pub(crate) fn loads(&self) -> u64 {
         self.loads
     }
 
-    /// Goes to the previous entry; from the end, to the last. At the first it goes to the end.
+    /// Moves to the previous entry; from the end, to the last; from the first, to the end.
     pub(crate) fn prev(&mut self) -> Result<()> {
         let moved = match self.state {
             State::Failed(_) => return self.check(),
@@ -403,14 +417,14 @@ impl SstIter {
         self.finish_move(moved)
     }
 
-    /// Goes to the last entry.
+    /// Moves to the last entry.
     pub(crate) fn seek_to_last(&mut self) -> Result<()> {
         self.check()?;
         let moved = self.load_last(self.sst.handles.len());
         self.finish_move(moved)
     }
 
-    /// Goes to the last entry of the block before `block`; false if there is none.
+    /// Moves to the last entry of the block before `block`; false if there is none.
     fn load_last(&mut self, block: usize) -> Result<bool> {
         let Some(before) = block.checked_sub(1) else { return Ok(false) };
         self.load(before)?;
@@ -435,7 +449,7 @@ impl SstIter {
     }
 
     fn try_seek(&mut self, key: &[u8]) -> Result<bool> {
-        // The bounds save a look at the file for a range that lies beyond it.
+        // This check avoids a read for a range beyond the last key.
         if key > &*self.sst.meta().key_max {
             return Ok(false);
         }
@@ -461,7 +475,7 @@ impl SstIter {
         self.finish_move(moved)
     }
 
-    /// Goes to the first entry of the next block; false if there is none.
+    /// Moves to the first entry of the next block; false if there is none.
     fn load_next(&mut self) -> Result<bool> {
         if self.block + 1 >= self.sst.handles.len() {
             self.contents = Bytes::new();
@@ -505,7 +519,8 @@ impl SstIter {
         let len = place.row_at.saturating_sub(place.suffix_at);
         self.key.truncate(self.prefix_len);
         match rest.first_chunk::<SHORT_SUFFIX>() {
-            // Of a constant length a copy is two instructions and no call; the row's bytes behind the key are cut off.
+            // A copy of constant length is two instructions without a call; the row bytes copied
+            // after the key are truncated.
             Some(chunk) if len <= SHORT_SUFFIX => {
                 self.key.extend_from_slice(chunk);
                 self.key.truncate(self.prefix_len + len);

@@ -1,12 +1,13 @@
-//! Where keys of a file were found whose hash index has no locations: one for each of its entries, as far as the cache has
-//! room for them.
+//! Remembers the locations of keys found in a file whose hash index has none, one per entry of the
+//! index, as far as the block cache has space.
 //!
 //! Invariants
-//! * only where the newest version of a key is in its file is put: who finds a key there need not look elsewhere;
-//! * who does not find it there knows nothing: entries with one tag are not told apart;
-//! * a file never changes, so that what was put is true for as long as it is open.
+//! * a location is stored only in the file that holds the newest version of its key, so a hit needs
+//!   no other search in that file;
+//! * a miss proves nothing, because entries with equal tags are indistinguishable;
+//! * a file never changes, so a stored location stays valid while the file is open.
 //!
-//! Not here: who is asked when nothing is known (`reader`), what a location is (`format::hash_index`).
+//! Not here: the search after a miss (`reader`), the meaning of a location (`format::hash_index`).
 
 use std::fmt;
 use std::hint::black_box;
@@ -16,37 +17,37 @@ use super::cache::BlockCache;
 use crate::format::hash_index::{HashLayout, LINES_PER_PAGE, LinePlace};
 use crate::sync::{AtomicU32, OnceLock, Ordering};
 
-/// The locations of a file that is open.
+/// The known locations of an open file.
 pub(super) struct LocationCache {
-    /// By page of the hash index, made for the first location.
+    /// By page of the hash index; a page is allocated for its first location.
     pages: Box<[OnceLock<Page>]>,
     cache: Arc<BlockCache>,
 }
 
-/// By line of the page.
+/// The locations of a page, by line.
 type Page = Box<[Line]>;
 
-/// By entry of the line: 0, or a location and one. Two cache lines of the processor.
+/// The locations of a line, by entry: 0, or a location plus one. Two processor cache lines.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Line([AtomicU32; ENTRIES]);
 
-/// No line of a hash index has more.
+/// At least the number of entries of a line in any form of the hash index.
 const ENTRIES: usize = 32;
-/// Where the second cache line begins.
+/// The first entry of the second cache line.
 const HALF: usize = ENTRIES / 2;
 const PAGE_BYTES: usize = LINES_PER_PAGE * size_of::<Line>();
 
 impl LocationCache {
-    /// None yet. A `split_points` with locations needs none.
+    /// An empty cache. An index with locations needs none.
     pub(super) fn new(layout: HashLayout, cache: &Arc<BlockCache>) -> Self {
         let pages = if layout.has_locations() { 0 } else { layout.pages() };
         let pages = (0..pages).map(|_| OnceLock::new()).collect();
         Self { pages, cache: Arc::clone(cache) }
     }
 
-    /// Has the processor fetch what is known of the line at `place` while it fetches the line itself, from which nobody can
-    /// tell yet which part is wanted.
+    /// Prefetches the known locations of the line at `place` while the processor loads the line
+    /// itself, which determines the entry needed.
     #[inline]
     pub(super) fn touch(&self, place: LinePlace) {
         if let Some(line) = self.line(place) {
@@ -54,7 +55,8 @@ impl LocationCache {
         }
     }
 
-    /// Where the key of entry `i` of the line at `place` may be, if that is known.
+    /// The location of the key of entry `i` of the line at `place`, if known; it may be that of
+    /// another key with the same tag.
     #[inline]
     pub(super) fn get(&self, place: LinePlace, i: u32) -> Option<u32> {
         let known = self.line(place)?.0.get(i as usize)?;
@@ -66,7 +68,8 @@ impl LocationCache {
         self.pages.get(place.page)?.get()?.get(place.line())
     }
 
-    /// Puts down where a key is whose entry is one of `matches`, bits of the line at `place`; false if there is no room.
+    /// Stores the location of a key whose entry is one of `matches`, a bit set for the line at
+    /// `place`; false if there is no space.
     pub(super) fn put(&self, place: LinePlace, mut matches: u32, location: u32) -> bool {
         let line = self.page(place.page).and_then(|page| page.get(place.line()));
         let Some((line, location)) = line.zip(location.checked_add(1)) else { return false };
@@ -89,13 +92,13 @@ impl LocationCache {
         lines.flat_map(|line| &line.0).filter(|known| known.load(Ordering::Relaxed) != 0).count()
     }
 
-    /// The lines of a page, made if there is room.
+    /// The lines of a page, allocated if there is space.
     fn page(&self, number: usize) -> Option<&Page> {
         let page = self.pages.get(number)?;
         if page.get().is_none() && self.cache.reserve(PAGE_BYTES) {
             let lines = (0..LINES_PER_PAGE).map(|_| Line::default()).collect();
             if page.set(lines).is_err() {
-                // Another thread was first.
+                // Another thread installed the page first.
                 self.cache.release(PAGE_BYTES);
             }
         }
@@ -158,7 +161,7 @@ mod tests {
         }
         let found = files.iter().filter_map(|known| known.get(PLACE, 0));
         assert_eq!((found.count(), cache.bytes()), (2, 2 * PAGE_BYTES));
-        // A file that is closed leaves its room to others.
+        // Closing a file releases its space to other files.
         files.remove(0);
         assert_eq!(cache.bytes(), PAGE_BYTES);
         files[1].put(PLACE, 1, 5);

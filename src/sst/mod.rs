@@ -1,13 +1,16 @@
-//! One sorted table file: written once, front to back, then read by point, by range, or whole.
+//! A sorted table file (SST): written once from front to back, then read by key, by range or as a
+//! whole.
 //!
 //! Invariants
-//! * a file has its name only when it is complete and synced; the directory's entry is the caller's to sync;
-//! * nothing read from a file is believed before its checksum matched, and every access is bounds-checked even then;
-//! * what is wrong with a file is an error that names it, with an offset; an iterator in error stays in error.
+//! * a file gets its name after it is complete and synced; the caller syncs the directory;
+//! * no bytes of a file are used before their checksum matched, and every access is bounds-checked
+//!   even then;
+//! * damage is an error with the file's name and an offset; an iterator that failed keeps failing.
 //!
 //! Format: FORMAT.md §sst and the structures it names.
 //!
-//! Not here: which files there are and which of them hold a key (`manifest`, `ranges`), merging several (`lsm`).
+//! Not here: the set of files and the choice of files for a key (`manifest`, `ranges`), merging
+//! files (`lsm`).
 
 mod cache;
 #[cfg(test)]
@@ -45,16 +48,17 @@ use crate::codec::HashSeed;
 use crate::model::Shapes;
 use crate::options::{Codec, IoMode};
 
-/// How a file is written.
+/// Options of a file being written.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SstOptions {
-    /// About the length of a block before compression: `page_alignment` says where one ends. A single row may be longer.
+    /// The approximate length of a block before compression; `page_alignment` determines the exact
+    /// end. A single row may be longer.
     pub(crate) block_bytes: usize,
     pub(crate) codec: Codec,
     pub(crate) seed: HashSeed,
 }
 
-/// What the open files of a database have in common.
+/// State shared by the open files of a database.
 #[derive(Clone, Debug)]
 pub(crate) struct SstShared {
     pub(crate) cache: Arc<BlockCache>,

@@ -1,23 +1,25 @@
-//! Where blocks of rows end: at pages of the system, as far as that costs next to nothing.
+//! Ends blocks of rows at pages of the operating system where that costs little.
 //!
-//! What is not in memory is read in pages. A block that lies across them has one more read for it, at every get of its
-//! rows, than it needs; so blocks end before a multiple of the page, and a small gap up to it is filled with zeros. A
-//! large gap, before a long row, is not: there the block after it lies across a page more.
+//! Pages that are not in memory are read as a whole. A block that straddles one page more than it
+//! needs costs one more read for every get of its rows. So blocks end before a page boundary, and
+//! zeros fill a small gap up to it. A large gap, before a long row, is not filled; the next block
+//! straddles one page more then.
 //!
 //! Invariants
-//! * padding is at most a thirty-second of a block, half of that on average where there is any;
-//! * only blocks stored as they are, whose target is a number of pages, are padded.
+//! * padding is at most 1/32 of a block, and half of that on average where there is any;
+//! * only uncompressed blocks are padded, and only if their target size is a multiple of the page
+//!   size.
 //!
-//! Not here: how padding is stored (`format::block`).
+//! Not here: the encoding of padding (`format::block`).
 
 use crate::format::block::{HEADER_BYTES, Packing};
 
-/// What most systems read at least.
+/// The smallest unit that most systems read.
 pub(super) const OS_PAGE_BYTES: u64 = 4096;
-/// What share of a block padding may be.
+/// The divisor for the share of a block that may be padding.
 const PADDING_SHARE: u64 = 32;
 
-/// Lays out the blocks of a file.
+/// The layout of the blocks of a file.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pages {
     block_bytes: usize,
@@ -25,14 +27,15 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// Blocks of about `block_bytes`.
+    /// A layout with blocks of about `block_bytes`.
     pub(super) fn new(block_bytes: usize, packing: Packing) -> Self {
         let is_whole = (block_bytes as u64).is_multiple_of(OS_PAGE_BYTES);
         Self { block_bytes, is_padded: packing == Packing::Plain && is_whole && block_bytes > 0 }
     }
 
-    /// How long the contents of a block that begins at `start` may become: so that its end is that of the last page, if
-    /// it began at a page's start, or little before or after it.
+    /// The maximum length of the contents of a block that begins at `start`. The block then ends at
+    /// a page boundary. It has its target length if it begins at one, and otherwise up to half a
+    /// page less or more.
     pub(super) fn room(&self, start: u64) -> usize {
         if !self.is_padded {
             return self.block_bytes;
@@ -47,7 +50,7 @@ impl Pages {
         usize::try_from(bytes).unwrap_or(usize::MAX).saturating_sub(HEADER_BYTES)
     }
 
-    /// How many zeros follow a block that ends at `end`.
+    /// The number of zeros after a block that ends at `end`.
     pub(super) fn padding(&self, end: u64) -> usize {
         let gap = end.next_multiple_of(OS_PAGE_BYTES) - end;
         let is_small = gap <= self.block_bytes as u64 / PADDING_SHARE;

@@ -1,4 +1,4 @@
-//! What the system is told about the pages of a file, mapped or read: how often, and about which.
+//! The advice that the system receives about the pages of a file, mapped or read.
 
 use std::ops::Range;
 use std::path::Path;
@@ -25,7 +25,7 @@ impl Pages for Told {
     }
 }
 
-/// A file that is read, and not mapped.
+/// A file that is read instead of mapped.
 #[derive(Debug)]
 struct ToldFile(Arc<dyn FileRead>, Arc<Told>);
 
@@ -48,7 +48,7 @@ impl FileRead for ToldFile {
 }
 
 impl Told {
-    /// What was asked for since the last call.
+    /// The ranges requested since the last call.
     fn asked(&self) -> Vec<Range<usize>> {
         let told = std::mem::take(&mut *self.0.lock());
         assert!(told.iter().all(|(advice, _)| *advice == Advice::WillNeed));
@@ -60,7 +60,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("key{number:06}").into_bytes()
 }
 
-/// A file of some four megabytes in blocks of 16 KiB.
+/// A file of about 4 MB in blocks of 16 KiB.
 fn write(fs: Arc<dyn Fs>, dir: &Path) -> FileMeta {
     let shape = Arc::new(Shape::new(vec![("Text".into(), EdmType::String)]));
     let mut body = Vec::new();
@@ -150,7 +150,7 @@ fn a_short_range_asks_once_whether_checked_or_not() {
     }
 }
 
-/// Every byte of rows is asked for once, in few calls, before it is read.
+/// Every byte of the rows is requested once, in few calls, before it is read.
 #[test]
 fn scans_ask_for_all_rows_in_growing_windows() {
     for (fill_cache, mode) in
@@ -207,7 +207,7 @@ fn verification_asks_for_what_it_reads() {
     assert!(bytes as u64 >= 2 * (sst.handles.rows().end - sst.handles.rows().start), "{bytes}");
 }
 
-/// The system's own word: `rr` stands for a map that is read at random.
+/// Reads the kernel's own report: `rr` marks a map with random-read advice.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_file_is_mapped_for_reads_here_and_there() {

@@ -1,52 +1,53 @@
-//! What a walk over the rows of a file asks the system to fetch before it needs it.
+//! Readahead for iteration over the rows of a file.
 //!
-//! A file is told at open that it is read here and there, mapped or not, so that a get reads the pages it touches and no
-//! others. Whoever goes from block to block says so itself, a window at a time: small after a seek, for most ranges end soon;
-//! twice as large each time that the walk went on to the end of one, up to a megabyte. From a quarter of that on the next
-//! window is asked for when half of the current one is left, so that the disk works while rows are read.
+//! At open, a file is declared as read at random, mapped or not, so that a get reads only the pages
+//! it touches. An iteration requests windows itself. The first window after a seek is small,
+//! because most ranges end soon. Each window read to its end doubles the next one, up to 1 MiB.
+//! From 256 KiB on, the next window is requested when half of the current one is left, so that the
+//! disk works while rows are read.
 //!
 //! Invariants
-//! * pure: what was asked depends on the blocks visited only;
-//! * a block that is visited lies inside what was asked.
+//! * pure: the requests depend only on the blocks visited;
+//! * a visited block is inside the requested range.
 //!
-//! Not here: how the system is told (`fs`), first reads of single blocks (`source`).
+//! Not here: the advice to the system (`fs`), first reads of single blocks (`source`).
 
 use std::ops::Range;
 
-/// The first window after a seek: a block, what a hundred short rows go on to, and no more.
+/// The first window after a seek: the first block, and the rest of a read of about 100 short rows.
 const FIRST_BYTES: u64 = 48 << 10;
-/// From here on the next window is asked for before the walk is at its start.
+/// From this window size on, the next window is requested before the current one ends.
 const EARLY_BYTES: u64 = 256 << 10;
 const WINDOW_BYTES_MAX: u64 = 1 << 20;
 
-/// What was asked for by one walk.
+/// The requests of an iteration.
 #[derive(Clone, Debug)]
 pub(super) struct Readahead {
-    /// Where rows are.
+    /// The byte range of the rows.
     rows: Range<u64>,
-    /// What was asked for since the last jump.
+    /// The byte range requested since the last jump.
     asked: Range<u64>,
-    /// How long the last window was; 0 before the first.
+    /// The length of the last window; 0 before the first.
     window: u64,
-    /// Where the block visited last begins.
+    /// The start of the last visited block.
     last: u64,
-    /// The window that the first visit opens.
+    /// The length of the window that the first visit opens.
     first: u64,
 }
 
 impl Readahead {
-    /// A walk over `rows`; one that `is_whole` is known to go on to their end.
+    /// Readahead over `rows`; `is_whole` if the iteration is known to continue to their end.
     pub(super) fn new(rows: Range<u64>, is_whole: bool) -> Self {
         let first = if is_whole { WINDOW_BYTES_MAX } else { FIRST_BYTES };
         Self { rows, asked: 0..0, window: 0, last: 0, first }
     }
 
-    /// The next visit begins anew.
+    /// Makes the next visit start with the first window again.
     pub(super) fn seek(&mut self) {
         self.window = 0;
     }
 
-    /// What to ask for before `block` is read.
+    /// The range to request before `block` is read, if any.
     #[inline]
     pub(super) fn visit(&mut self, block: &Range<u64>) -> Option<Range<u64>> {
         let is_back = block.start < self.last;
@@ -74,7 +75,8 @@ impl Readahead {
                 false => end..(end + self.window).max(block.end),
             }
         } else {
-            // Where blocks were passed over some are again, perhaps.
+            // After blocks were skipped, more may be skipped, so only the block itself is
+            // requested.
             let is_jump = self.window > 0;
             self.window = if is_jump { block.end - block.start } else { self.first };
             self.asked = block.clone();
@@ -92,7 +94,7 @@ mod tests {
 
     const KIB: u64 = 1 << 10;
 
-    /// Blocks of 16 KiB from 4 KiB on.
+    /// Blocks of 16 KiB, the first one at 4 KiB.
     fn block(number: u64) -> Range<u64> {
         let start = 4 * KIB + number * 16 * KIB;
         start..start + 16 * KIB
@@ -102,7 +104,7 @@ mod tests {
         Readahead::new(block(0).start..block(blocks).start, is_whole)
     }
 
-    /// The windows in KiB that visits of `blocks` open.
+    /// The sizes in KiB of the windows that visits of `blocks` open.
     fn windows(ahead: &mut Readahead, blocks: impl Iterator<Item = u64>) -> Vec<u64> {
         let mut windows = Vec::new();
         for number in blocks {
@@ -139,7 +141,7 @@ mod tests {
         assert_eq!(windows(&mut ahead(1, true), 0..1), [16]);
         assert_eq!(windows(&mut ahead(10, false), 0..10), [48, 96, 16]);
         assert_eq!(windows(&mut ahead(10, false), (0..10).rev()), [16, 96, 48]);
-        // At the end no block asks for nothing, again and again.
+        // At the end of the rows, no empty requests are repeated.
         assert_eq!(windows(&mut ahead(64, true), 0..64), [1024]);
     }
 

@@ -1,10 +1,12 @@
 //! An open SST and its point reads.
 //!
-//! A get: the file's bounds → the key's hash line → each location whose tag matches → the slot → the newest
-//! version that the reader may see. Older versions follow in key order, maybe in the next block. Where the line has tags
-//! alone, one that matches leads to where the key was found before, or through the sparse index.
+//! A get checks the file's bounds and then the key's hash line. Each location with a matching tag
+//! leads to a slot, and from there to the newest version visible to the reader. Older versions
+//! follow in key order, possibly in the next block. If the line has only tags, a match leads to the
+//! remembered location of the key, or else through the sparse index.
 //!
-//! Not here: `FileMeta::visible_from`, range tombstones and clips, which decide whether a reader may look at all (`lsm`).
+//! Not here: `FileMeta::visible_from`, range tombstones and clips, which restrict reads of a file
+//! (`lsm`).
 
 use std::ops::Range;
 use std::path::Path;
@@ -38,18 +40,18 @@ pub(crate) struct Sst {
     pub(super) meta: FileMeta,
     pub(super) source: Source,
     pub(super) handles: Handles,
-    /// The sparse index's root, which is small.
+    /// The root of the sparse index, which is small.
     root: bytes::Bytes,
     pub(super) shapes: Box<[Arc<Shape>]>,
     pub(super) hash: HashLayout,
     hash_start: u64,
     pub(super) known: LocationCache,
     pub(super) seed: HashSeed,
-    /// Read when the first scan asks; `None` for a file without zones.
+    /// Read by the first scan; `None` for a file without zones.
     zones: OnceLock<Option<Zones>>,
 }
 
-/// The summary of a file's zones, where its pages are.
+/// The summary of a file's zones, with the offsets of their pages.
 #[derive(Debug)]
 pub(super) struct Zones {
     pub(super) contents: bytes::Bytes,
@@ -66,7 +68,7 @@ pub(crate) struct Hit<'a> {
     block: usize,
 }
 
-/// What a location holds for a key.
+/// The result of looking up a key at a location.
 enum Located<'a> {
     OtherKey,
     NoneVisible,
@@ -74,10 +76,12 @@ enum Located<'a> {
 }
 
 impl Sst {
-    /// Opens the file that `meta` describes, in `dir`: its length, its id and its directory must be those.
+    /// Opens the file that `meta` describes, in `dir`. Its length, id and directory must match
+    /// `meta`.
     ///
     /// # Errors
-    /// Corruption if the file is not there or not the one described; Unsupported if it is newer than this build.
+    /// `Corruption` if the file is missing or differs from the description; `Unsupported` if it is
+    /// newer than this build.
     pub(crate) fn open(
         fs: &dyn Fs,
         dir: &Path,
@@ -116,12 +120,12 @@ impl Sst {
         Ok(Sst { meta, source, handles, root, shapes, hash, hash_start, known, seed, zones })
     }
 
-    /// The damage that readers found first, if they found any.
+    /// The first damage that readers found, if any.
     pub(crate) fn damage(&self) -> Option<&Error> {
         self.source.damage()
     }
 
-    /// The memory that the open file takes, beside what is cached of it.
+    /// The memory used by the open file, without its cached blocks.
     pub(crate) fn memory_bytes(&self) -> usize {
         let places = self.handles.blocks.len() + self.handles.pages.len();
         let zones = self.zones.get().and_then(Option::as_ref);
@@ -135,19 +139,19 @@ impl Sst {
             + shapes
     }
 
-    /// What the manifest says about the file.
+    /// The manifest's description of the file.
     pub(crate) fn meta(&self) -> &FileMeta {
         &self.meta
     }
 
-    /// The newest version of `key`, whose hash is `hash`, that a reader at `at` may see.
+    /// The newest version of `key` visible at `at`; `hash` is the key's hash.
     #[inline]
     pub(crate) fn get(&self, hash: u64, key: &[u8], at: Seq) -> Result<Option<Hit<'_>>> {
         self.get_if(hash, key, at, || true)
     }
 
-    /// The same, if `counts` says that this file counts for the key: asked only when the file may hold it, and before any
-    /// block of rows is touched.
+    /// As [`get`](Self::get), if `counts` returns true: the file counts for the key. It is called
+    /// only if the file may hold the key, and before any block of rows is read.
     #[inline]
     pub(crate) fn get_if(
         &self,
@@ -190,12 +194,13 @@ impl Sst {
         Ok(None)
     }
 
-    /// How many blocks of rows the file has.
+    /// The number of blocks of rows in the file.
     pub(crate) fn block_count(&self) -> usize {
         self.handles.len()
     }
 
-    /// What `read` makes of the zones of the whole file, a set of one entry; `None` for a file without zones.
+    /// Calls `read` with the zones of the whole file, a set of one entry; `None` for a file without
+    /// zones.
     pub(crate) fn zone_summary<T>(
         &self,
         read: impl FnOnce(&ZoneSet<'_>) -> T,
@@ -208,8 +213,11 @@ impl Sst {
         Ok(Some(read(&set)))
     }
 
-    /// What `read` makes of page `number` of the zones, which stands for the [`ZONE_BLOCKS`] blocks from `number` times
-    /// that many on, the last one for the rest; `None` for a file without zones. Requires: there is such a block.
+    /// Calls `read` with page `number` of the zones; `None` for a file without zones. The page
+    /// covers the [`ZONE_BLOCKS`] blocks from `number` × [`ZONE_BLOCKS`] on; the last page may
+    /// cover fewer.
+    ///
+    /// Requires: the first of these blocks exists.
     pub(crate) fn zone_page<T>(
         &self,
         number: usize,
@@ -243,7 +251,7 @@ impl Sst {
         Ok(self.zones.get_or_init(|| zones).as_ref())
     }
 
-    /// The summary, read anew.
+    /// Reads the summary from the file.
     pub(super) fn read_zones(&self) -> Result<Option<Zones>> {
         let sections =
             (self.meta.section(section::ZONES), self.meta.section(section::ZONE_SUMMARY));
@@ -255,7 +263,7 @@ impl Sst {
         Ok(Some(Zones { contents, summary }))
     }
 
-    /// Where in the file block `index` of rows is.
+    /// The byte range of block `index` of rows.
     pub(super) fn block_range(&self, index: usize) -> Result<Range<u64>> {
         self.handles.block(index).ok_or_else(|| {
             let problem = format!("block {index} of {}", self.handles.len());
@@ -269,14 +277,14 @@ impl Sst {
         self.source.hash_page(self.hash_start, index)
     }
 
-    /// A problem with the contents of block `index` of rows.
+    /// The error for damaged contents of block `index` of rows.
     #[cold]
     pub(super) fn bad_block(&self, index: usize, error: DecodeError) -> Error {
         let range = self.handles.block(index).unwrap_or_default();
         self.source.decode(contents_at(&range), error)
     }
 
-    /// True if every key of block `block` is below `key`; false if that is not known.
+    /// True if every key of block `block` is known to be below `key`.
     pub(crate) fn ends_before(&self, block: usize, key: &[u8]) -> Result<bool> {
         let next = block + 1;
         if next >= self.handles.len() {
@@ -288,14 +296,15 @@ impl Sst {
         let separator = SparsePage::parse(&contents).and_then(|page| page.separator(index));
         let (prefix, suffix) =
             separator.map_err(|error| self.source.decode(contents_at(&range), error))?;
-        // A separator is above the last key before it, or is that key if its versions go on.
+        // A separator is above the last key before it, or equal to it if its versions continue in
+        // the block.
         Ok(match key.strip_prefix(prefix) {
             Some(rest) => suffix <= rest,
             None => prefix < key,
         })
     }
 
-    /// The block of rows in which `key` belongs, and all before it do not have it.
+    /// The block of rows to search for `key`; no block before it has the key.
     pub(super) fn block_of(&self, key: &[u8], fill: bool) -> Result<usize> {
         let page_count = self.handles.page_count();
         let bad = |page: usize, error| {
@@ -315,8 +324,8 @@ impl Sst {
         Ok(number * self.handles.fanout + index)
     }
 
-    /// What [`get`](Self::get) answers to these arguments, by where keys were found before whose entries are `matches` of
-    /// the line at `place`, or else by the sparse index.
+    /// The result of [`get`](Self::get), through the remembered locations of the entries in
+    /// `matches` of the line at `place`, or else through the sparse index.
     fn get_known(
         &self,
         (hash, key, at): (u64, &[u8], Seq),
@@ -336,7 +345,7 @@ impl Sst {
         self.search(hash, key, at)
     }
 
-    /// The same, by the sparse index.
+    /// The result of [`get`](Self::get), through the sparse index.
     fn search(&self, hash: u64, key: &[u8], at: Seq) -> Result<Option<Hit<'_>>> {
         let mut index = self.block_of(key, true)?;
         loop {
@@ -351,7 +360,7 @@ impl Sst {
                     Located::OtherKey | Located::NoneVisible => None,
                 });
             }
-            // A key that equals a separator begins the block behind it.
+            // A key equal to a separator is the first key of the next block.
             index += 1;
             if index == self.handles.len() {
                 return Ok(None);
@@ -359,8 +368,8 @@ impl Sst {
         }
     }
 
-    /// Puts down where `key` is, if it is in `slot` of block `index`; of a block that is searched again, all that are the
-    /// first of their key.
+    /// Remembers the location of `key` if it is in `slot` of block `index`. For a block that is
+    /// searched again, remembers every entry that is the first of its key.
     fn put_known(&self, hash: u64, key: &[u8], index: usize, slot: usize, block: &RowBlock<'_>) {
         let location = |slot: usize| {
             let parts = u32::try_from(index).ok().zip(u32::try_from(slot).ok());
@@ -376,7 +385,8 @@ impl Sst {
         }
         let mut key = block.prefix().to_vec();
         let mut before = None;
-        // Of the first entry the block before may have a newer version. What cannot be read is not put down.
+        // The first key may have a newer version in the previous block. Unreadable entries are not
+        // remembered.
         let visited = block.visit(0..block.len(), |slot, entry| {
             let is_newest = before.is_some_and(|before| before != entry.suffix);
             if has_room && is_newest {
@@ -390,8 +400,8 @@ impl Sst {
         visited.unwrap_or_default();
     }
 
-    /// Puts down where the newest version of a key with this hash is, if the lines that lead to its entry are at hand; false
-    /// if there is no room.
+    /// Remembers the location of the newest version of a key with this hash, if the lines that lead
+    /// to its entry are in memory; false if there is no space.
     fn put_location(&self, hash: u64, location: u32) -> bool {
         let mut number = self.hash.home(hash);
         for _ in 0..self.hash.lines() {
@@ -418,7 +428,8 @@ impl Sst {
         self.source.block(Area::Rows, index, self.block_range(index)?, true)
     }
 
-    /// What is at block and slot, whose `contents` the caller may have.
+    /// Looks up `key` at a block and slot; `contents` are those of the block if the caller has
+    /// them.
     fn locate<'a>(
         &'a self,
         (mut index, mut slot): (usize, usize),
@@ -460,7 +471,7 @@ impl Sst {
         }
     }
 
-    /// The row that is all of `bytes`, which block `block` holds.
+    /// Decodes the row that fills `bytes`, which are in block `block`.
     #[inline(always)]
     pub(super) fn row<'a>(&'a self, block: usize, bytes: &'a [u8]) -> Result<RowRef<'a>> {
         decode_row(bytes, |number| self.shapes.get(number as usize))
@@ -469,19 +480,21 @@ impl Sst {
 }
 
 impl Hit<'_> {
-    /// The row. Requires: not a tombstone.
+    /// The row.
+    ///
+    /// Requires: the entry is not a tombstone.
     #[inline]
     pub(crate) fn row(&self) -> Result<RowRef<'_>> {
         self.sst.row(self.block, self.contents.get(self.row.clone()).unwrap_or_default())
     }
 }
 
-/// Where a section is.
+/// The byte range of a section.
 pub(super) fn range(section: &Section) -> Range<u64> {
     section.offset..section.offset + section.len
 }
 
-/// Where the contents of the block in `range` begin, if they are stored as they are.
+/// The start of the contents of the uncompressed block in `range`.
 pub(super) fn contents_at(range: &Range<u64>) -> u64 {
     range.start + BLOCK_HEADER_BYTES as u64
 }
@@ -491,12 +504,12 @@ pub(super) fn section_of<'a>(
     meta: &'a FileMeta,
     kind: u16,
 ) -> Result<&'a Section> {
-    // The directory was checked, so that this cannot happen.
+    // The directory was checked, so this cannot happen.
     let missing = || source.corrupt(0, "sst footer", format!("no section {kind}"));
     meta.section(kind).ok_or_else(missing)
 }
 
-/// The section of the hash index, of whatever form.
+/// The section of the hash index, in any form.
 pub(super) fn hash_section<'a>(source: &Source, meta: &'a FileMeta) -> Result<&'a Section> {
     let kinds = section::HASH_INDEXES;
     let kind = kinds.into_iter().find(|kind| meta.section(*kind).is_some());
@@ -519,7 +532,7 @@ fn open_source(fs: &dyn Fs, path: &Path, meta: &FileMeta, shared: &SstShared) ->
     let len = file.len().doing("ask for the length of", path)?;
     let map = match shared.mode {
         IoMode::Pread => None,
-        // A file shorter than expected is not mapped at all: the length is checked first.
+        // The length is checked first: a file of unexpected length is not mapped.
         IoMode::Mmap if len != meta.bytes => None,
         IoMode::Mmap => Some(file.map().doing("map", path)?),
     };
@@ -547,7 +560,7 @@ fn check_ends(source: &Source, meta: &FileMeta) -> Result<()> {
     Ok(())
 }
 
-/// The file's own directory, and where it is.
+/// The file's own directory, with its offset.
 pub(super) fn read_directory(source: &Source, bytes: u64) -> Result<(Vec<Section>, u64)> {
     let tail_at = bytes.saturating_sub(TAIL_BYTES as u64);
     let tail = source.read(tail_at..bytes)?;

@@ -1,17 +1,19 @@
-//! What can still be read of a file that may be damaged, block by block; each proves itself by its checksum, which covers the
-//! file's id and the block's number.
+//! Reads the undamaged blocks of a possibly damaged file. A block's checksum covers the file's id
+//! and the block's number, so each block proves its identity.
 //!
-//! 1. Which file it is: what the manifest says, else its header, else its tail, whichever is whole.
-//! 2. Where its rows are: the manifest's copy of the directory, else the file's own.
-//! 3. Where each block is: the handles. If they are damaged, one block follows the other; behind a damaged one the next
-//!    is found by trying every place that could be the header of one.
+//! 1. The file's id comes from the manifest, else from the header, else from the tail.
+//! 2. The position of the rows comes from the manifest's copy of the directory, else from the
+//!    file's own.
+//! 3. The positions of blocks come from the handles. If those are damaged, each block is followed
+//!    by the next; after a damaged one, every offset is tried as the header of a block.
 //!
 //! Invariants
-//! * nothing is given whose checksum did not match, and keys only ascend: what is out of order counts as damaged;
-//! * where blocks are missing between two that are given, that is said: the loss lies between their keys;
+//! * only blocks with a valid checksum are returned, in ascending order of keys; a block out of
+//!   order counts as damaged;
+//! * a gap between two returned blocks is reported, so the loss is between their keys;
 //! * memory: one block.
 //!
-//! Not here: what a loss means for other files (`check`).
+//! Not here: the meaning of a loss for other files (`check`).
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -37,56 +39,58 @@ use crate::format::stats::SstStats;
 use crate::fs::{FileRead, Fs};
 use crate::model::{Row, Seq, Shape, Shapes};
 
-/// A file from which blocks are read that may be damaged.
+/// A reader of the blocks of a possibly damaged file.
 pub(crate) struct SalvageReader {
     input: Input,
     id: FileId,
     rows: RowsAt,
-    /// `None`: the rows that are numbered by it cannot be read, but their keys can.
+    /// `None` makes rows with shape numbers unreadable, but not their keys.
     shapes: Option<Box<[Arc<Shape>]>>,
     pub(crate) stats: Option<SstStats>,
-    /// What is wrong, as far as it was met.
+    /// The problems found so far.
     pub(crate) problems: Vec<Error>,
     last: Option<(Vec<u8>, Seq)>,
     /// A block before the next one was lost.
     pub(crate) has_gap: bool,
-    /// So many bytes may still be held against checksums while blocks are looked for.
+    /// The bytes whose checksum may still be computed in the search for blocks.
     search_left: Cell<u64>,
 }
 
-/// Where blocks of rows are.
+/// The positions of blocks of rows.
 enum RowsAt {
-    /// Block by block.
+    /// From the handles.
     Known { handles: Handles, next: usize },
-    /// Somewhere from `next` to `end`, from this number on; `is_cut`: there were more behind it, or may have been.
+    /// Between `next` and `end`, starting with block `number`. `is_cut` if more blocks followed
+    /// `end`, or may have.
     Walk { next: u64, end: u64, number: usize, is_cut: bool },
 }
 
-/// An entry of such a file.
+/// An entry of a possibly damaged file.
 #[derive(Clone, Debug)]
 pub(crate) struct RemainingEntry {
     pub(crate) key: Vec<u8>,
     pub(crate) seq: Seq,
     pub(crate) kind: Kind,
-    /// `None` for a tombstone, and for a row that cannot be read: then what the key had is known to be lost.
+    /// `None` for a tombstone and for an unreadable row, whose loss is thereby known.
     pub(crate) row: Option<Row>,
 }
 
-/// More problems than this do not describe a file better.
+/// The most problems listed; more of them would add no information.
 const PROBLEMS_MAX: usize = 20;
-/// So many blocks in a row may be lost where there are no handles; what lies behind more is not found.
+/// The most consecutive lost blocks after which the search still finds the next, if there are no
+/// handles.
 const LOST_BLOCKS_MAX: usize = 64;
-/// Looking for blocks costs so many times the bytes of the file at most: bytes that look like a header at every place would
-/// cost the square of them.
+/// The most bytes checksummed in the search, as a multiple of the file's length. If every offset
+/// looked like a header, the cost would otherwise be quadratic.
 const SEARCH_TIMES: u64 = 2 * LOST_BLOCKS_MAX as u64;
-/// A file of fewer bytes holds no row.
+/// A shorter file holds no row.
 const ENDS_BYTES: u64 = (HEADER_BYTES + TAIL_BYTES) as u64;
 
 impl SalvageReader {
-    /// Looks at `path`, of which the manifest says `meta`, if it is known there.
+    /// Opens `path`; `meta` is the manifest's description of the file, if it has one.
     ///
     /// # Errors
-    /// If it is missing, cannot be read at all, or nothing says which file it is.
+    /// If the file is missing or unreadable, or if nothing states its id.
     pub(crate) fn open(
         fs: &dyn Fs,
         path: &Path,
@@ -120,8 +124,8 @@ impl SalvageReader {
         Ok(remains)
     }
 
-    /// The entries of the next block that can be read; `None` behind the last. [`has_gap`](Self::has_gap) says then
-    /// whether one before it, or before the end, was lost.
+    /// The entries of the next readable block; `None` after the last. [`has_gap`](Self::has_gap)
+    /// then tells whether a block before it, or before the end, was lost.
     pub(crate) fn next_block(&mut self) -> Option<Vec<RemainingEntry>> {
         self.has_gap = false;
         loop {
@@ -144,7 +148,7 @@ impl SalvageReader {
         }
     }
 
-    /// Reads what describes the rows.
+    /// Reads the sections that describe the rows.
     fn read_sections(&mut self, sections: &[Section], shapes: &Shapes) {
         let of = |kind: u16| sections.iter().find(|section| section.kind == kind);
         let range = |section: &Section| section.offset..section.offset + section.len;
@@ -174,7 +178,7 @@ impl SalvageReader {
         };
     }
 
-    /// What `decode` makes of the only block of its kind, in `range`.
+    /// Decodes the only block of its kind, which is in `range`.
     fn single<T>(
         &mut self,
         kind: BlockKind,
@@ -233,7 +237,8 @@ impl SalvageReader {
         Ok(Some(row.to_row()))
     }
 
-    /// Number and place of the next block by walking; `None` at the end. What is passed over counts as a gap.
+    /// Finds the next block by walking; returns its number and range, or `None` at the end. Skipped
+    /// bytes count as a gap.
     fn find_block(&mut self) -> Option<(usize, Range<u64>)> {
         let RowsAt::Walk { next, end, number, is_cut } = &self.rows else { return None };
         let (next, end, number, is_cut) = (*next, *end, *number, *is_cut);
@@ -256,7 +261,7 @@ impl SalvageReader {
         found
     }
 
-    /// Block `number`, if it stands where it should.
+    /// Block `number`, if it is at its expected offset.
     fn block_near(&self, next: u64, end: u64, number: usize) -> Option<(usize, Range<u64>)> {
         let header = self.input.read(&(next..end.min(next + BLOCK_HEADER_BYTES as u64))).ok()?;
         let lens = block_lens(&header, next)?;
@@ -265,7 +270,8 @@ impl SalvageReader {
         self.block_at(&bytes, next, number).filter(|(found, _)| *found == number)
     }
 
-    /// The block that begins with `bytes`, which stand at `at`, if it is block `number` or one of those after it.
+    /// The block at the start of `bytes`, which are at offset `at`, if it is block `number` or one
+    /// of the next ones.
     fn block_at(&self, bytes: &[u8], at: u64, number: usize) -> Option<(usize, Range<u64>)> {
         let lens = block_lens(bytes, at)?;
         (number..number + LOST_BLOCKS_MAX).find_map(|number| {
@@ -291,7 +297,8 @@ impl SalvageReader {
     }
 }
 
-/// How long the block of rows that begins with `bytes`, which stand at `at`, may be; `None` if they cannot be one's header.
+/// The possible lengths of the block of rows at the start of `bytes`, which are at offset `at`;
+/// `None` if they are no block header.
 fn block_lens(bytes: &[u8], at: u64) -> Option<[usize; 2]> {
     let (header, _) = bytes.split_first_chunk::<BLOCK_HEADER_BYTES>()?;
     let [kind, 0..=2, 0..=3, 0, 0, 0, 0, 0, 0, 0, 0, 0, _, _, _, _, l0, l1, l2, l3, ..] = *header
@@ -300,13 +307,13 @@ fn block_lens(bytes: &[u8], at: u64) -> Option<[usize; 2]> {
     };
     let stored = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
     let len = BLOCK_HEADER_BYTES.checked_add(stored)?;
-    // Padding ends at a page.
+    // Padding ends at a page boundary.
     let end = (at + len as u64).next_multiple_of(OS_PAGE_BYTES);
     let padded = usize::try_from(end - at).ok()?;
     (kind == BlockKind::Rows as u8).then_some([len, padded])
 }
 
-/// The file, read part by part.
+/// The file, read in parts.
 struct Input {
     path: PathBuf,
     file: Arc<dyn FileRead>,
@@ -314,8 +321,8 @@ struct Input {
 }
 
 impl Input {
-    /// Id and sections by the file's own footer, or, without sections, by its header. Problems are
-    /// added to `problems`.
+    /// Id and sections from the file's own footer, or only the id from its header. Adds problems to
+    /// `problems`.
     fn directory(
         &self,
         meta: Option<&FileMeta>,

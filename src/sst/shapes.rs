@@ -1,6 +1,7 @@
-//! The shapes section: what the rows of a file number their shapes by. FORMAT.md §shapes.
+//! The shapes section: the numbered shapes of a file's rows. FORMAT.md §shapes.
 //!
-//! Invariant: the table is bounded in count and bytes; rows of a shape that found no room describe themselves.
+//! Invariant: the table is bounded in count and bytes; rows whose shape does not fit it describe
+//! themselves.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,7 +11,8 @@ use crate::format::shape::{decode_shape, encode_shape};
 use crate::model::{Shape, Shapes};
 
 const STRUCTURE: &str = "shapes section";
-/// Every open file keeps its table in memory; entities of one kind need one shape, or a few.
+/// Bounds the table, which every open file keeps in memory. Entities of one kind need one shape or
+/// a few.
 const SHAPES_MAX: usize = 1024;
 const BYTES_MAX: usize = 256 << 10;
 
@@ -21,12 +23,12 @@ pub(super) struct ShapeTable {
     by_hash: HashMap<u64, Vec<u32>>,
     encoded: Vec<u8>,
     places: Vec<u16>,
-    /// The shape of the row before: most rows have the same.
+    /// The shape of the previous row, which most rows share.
     last: Option<(Arc<Shape>, Option<u32>)>,
 }
 
 impl ShapeTable {
-    /// The number of `shape` in this file; `None` if there is no room for it.
+    /// The number of `shape` in this file; `None` if the table has no space for it.
     pub(super) fn number(&mut self, shape: &Arc<Shape>) -> Option<u32> {
         if let Some((last, number)) = &self.last
             && Arc::ptr_eq(last, shape)
@@ -64,19 +66,19 @@ impl ShapeTable {
         put_bytes(&mut self.encoded, &encoded);
         self.by_hash.entry(shape.hash().value()).or_default().push(number);
         self.shapes.push(Arc::clone(shape));
-        // Of texts of less than 256 bytes together, which most have.
+        // For texts of less than 256 bytes in total, as most rows have.
         let place = 1 + shape.body_bytes(0);
         self.places.push(u16::try_from(place).unwrap_or(u16::MAX));
         Some(number)
     }
 
-    /// How many bytes rows of each shape have before their texts, the head among them.
+    /// The number of bytes before the texts in rows of each shape, including the head.
     pub(super) fn places(&self) -> &[u16] {
         &self.places
     }
 }
 
-/// The shapes that fill `bytes`, each the database's own copy.
+/// Decodes the shapes that fill `bytes`; each is interned in the database.
 pub(crate) fn decode_table(
     bytes: &[u8],
     shapes: &Shapes,

@@ -1,9 +1,12 @@
-//! Where the bytes of an open file come from: its map, or reads through the cache; checked once either way.
+//! The bytes of an open file: from its map, or from reads through the cache. Either way each block
+//! is checked once.
 //!
 //! Invariants
-//! * mapped: a block is checked at first touch, and a bitmap remembers it; nothing unsafe relies on the bitmap;
+//! * mapped: a block is checked at first touch and marked in a bitmap; no unsafe code relies on the
+//!   bitmap;
 //! * read: a block is checked when it is read, before it enters the cache;
-//! * a buffer never grows beyond what the file's length, or the limit of a compressed block, justifies.
+//! * a buffer is never larger than the file's length, or the limit of a compressed block,
+//!   justifies.
 
 use std::borrow::Cow;
 use std::ops::{Deref, Range};
@@ -35,40 +38,40 @@ pub(super) struct Source {
     pub(super) path: PathBuf,
     pub(super) number: FileNumber,
     pub(super) id: FileId,
-    /// `None` if it is mapped: the map stays when the file is closed.
+    /// `None` if the file is mapped: the map outlives the closed file.
     pub(super) file: Option<Arc<dyn FileRead>>,
     /// `None` if the file is read instead.
     pub(super) map: Option<Map>,
     cache: Arc<BlockCache>,
     seen: [Seen; 4],
-    /// A compressed block was met, so that blocks are asked for in the cache first.
+    /// Set after the first compressed block, so that blocks are looked up in the cache first.
     is_packed: AtomicBool,
     /// The first and the last key, for messages.
     keys: (Box<[u8]>, Box<[u8]>),
-    /// The damage that was found first.
+    /// The first damage found.
     damage: OnceLock<Error>,
 }
 
 /// The contents of a block or page.
 pub(super) enum Contents<'a> {
-    /// In the map.
+    /// A part of the map.
     Mapped(&'a [u8]),
-    /// In memory; perhaps in the cache too.
+    /// A buffer, which the cache may share.
     Owned(Bytes),
 }
 
-/// Which blocks of a section were checked.
+/// The blocks of a section that were checked.
 #[derive(Debug, Default)]
 struct Seen(Box<[AtomicU64]>);
 
 impl Source {
-    /// What it takes beside itself.
+    /// The heap memory that the source uses.
     pub(super) fn memory_bytes(&self) -> usize {
         let seen: usize = self.seen.iter().map(|seen| size_of_val(&*seen.0)).sum();
         seen + self.path.as_os_str().len() + self.keys.0.len() + self.keys.1.len()
     }
 
-    /// Blocks are counted later, by [`expect`](Self::expect).
+    /// Creates a source. [`expect`](Self::expect) sets the number of blocks later.
     pub(super) fn new(
         path: PathBuf,
         meta: &FileMeta,
@@ -83,12 +86,13 @@ impl Source {
         Self { path, number, id, file, map, cache, seen, is_packed, keys, damage }
     }
 
-    /// The damage that was found first, if any was.
+    /// The first damage found, if any.
     pub(super) fn damage(&self) -> Option<&Error> {
         self.damage.get()
     }
 
-    /// Damage of this file's contents, from which its keys can be told; it is remembered.
+    /// Adds the file's key interval to an error about its contents, and remembers the first one
+    /// that is damage.
     #[cold]
     pub(super) fn damaged(&self, error: Error) -> Error {
         let error = error.of_keys(|| display_keys(&self.keys.0, &self.keys.1));
@@ -98,7 +102,7 @@ impl Source {
         error
     }
 
-    /// `structure` at `offset` is not what was written.
+    /// The error for a damaged `structure` at `offset`.
     #[cold]
     pub(super) fn corrupt(
         &self,
@@ -109,14 +113,14 @@ impl Source {
         self.damaged(Error::corrupt(&self.path, offset, structure, problem))
     }
 
-    /// Makes room to remember the checks of `count` blocks of `area`.
+    /// Allocates the marks for `count` blocks of `area`.
     pub(super) fn expect(&mut self, area: Area, count: usize) {
         debug_assert!(self.seen[area as usize].0.is_empty(), "blocks of an area are counted once");
         self.seen[area as usize] =
             Seen((0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect());
     }
 
-    /// The contents of block `index` of `area`, which fills `range`; `fill` puts them into the cache.
+    /// The contents of block `index` of `area`, which fills `range`; `fill` adds them to the cache.
     #[inline]
     pub(super) fn block(
         &self,
@@ -128,7 +132,8 @@ impl Source {
         self.checked_block(area, index, range, fill, false)
     }
 
-    /// The same; the system was told before that it is wanted if it `is_asked`.
+    /// As [`block`](Self::block); `is_asked` if the system was already told that the range is
+    /// needed.
     #[inline]
     fn checked_block(
         &self,
@@ -143,7 +148,8 @@ impl Source {
             return self.read_block(area, place, range, fill).map(Contents::Owned);
         };
         let key = self.cache_key(area, place.number);
-        // What is in memory decompressed needs no look at the map, which may not be. Only rows are.
+        // A decompressed block in the cache needs no access to the map, which may not be in memory.
+        // Only rows are compressed.
         let is_packed = area == Area::Rows && self.is_packed.load(Ordering::Relaxed);
         if is_packed && let Some(cached) = self.cache.get(key) {
             return Ok(Contents::Owned(cached));
@@ -177,7 +183,8 @@ impl Source {
         Ok(Contents::Owned(self.keep(key, Bytes::from(raw), fill)))
     }
 
-    /// The same contents, to be held on to. Whoever walks asks for what comes next: see [`ask`](Self::ask).
+    /// As [`block`](Self::block), but with shared ownership. An iteration requests its ranges
+    /// itself, see [`ask`](Self::ask).
     pub(super) fn owned_block(
         &self,
         area: Area,
@@ -186,7 +193,8 @@ impl Source {
         fill: bool,
     ) -> Result<Bytes> {
         if !fill && self.map.is_some() {
-            // What a job copies into another file is checked anew: there nobody could tell any more.
+            // Compaction copies this block into another file, where damage would no longer be
+            // detectable, so it is checked again.
             return self.unpack(self.place(area, index), range);
         }
         match (self.checked_block(area, index, range, fill, true)?, &self.map) {
@@ -196,7 +204,7 @@ impl Source {
         }
     }
 
-    /// True the second time that it is asked of block `index` of rows while that is cached.
+    /// True at the second call for block `index` of rows while it is cached.
     pub(super) fn is_searched_again(&self, index: usize) -> bool {
         let number = self.place(Area::Rows, index).number;
         self.cache.is_searched_again(self.cache_key(Area::Rows, number))
@@ -230,7 +238,7 @@ impl Source {
         Ok(Contents::Owned(self.keep(key, page, true)))
     }
 
-    /// The same, if it was read and checked before.
+    /// Page `index` of the hash index, if it was already read and checked.
     pub(super) fn hash_page_at_hand(&self, start: u64, index: usize) -> Option<Contents<'_>> {
         let is_at_hand = match &self.map {
             Some(_) => self.seen[Area::Hash as usize].get(index),
@@ -243,22 +251,25 @@ impl Source {
         if is_at_hand { self.hash_page(start, index).ok() } else { None }
     }
 
-    /// Has all of `range` fetched at once, which faults would fetch page by page, if it is mapped.
+    /// If the file is mapped, requests all of `range` in one call; page faults would fetch it page
+    /// by page.
     pub(super) fn ask(&self, range: Range<u64>) {
         if self.map.is_some() {
             self.ask_ahead(range);
         }
     }
 
-    /// Has all of `range` fetched at once, which a walk comes to: also if it will be read block by block.
+    /// Requests all of `range` in one call for an iteration, also if it will be read block by
+    /// block.
     pub(super) fn ask_ahead(&self, range: Range<u64>) {
-        // A page alone is read by whoever touches it. Where the system's pages are larger some of this is superfluous.
+        // A range within one page is fetched by its first access. With larger system pages some of
+        // these calls are superfluous.
         if range.start / OS_PAGE_BYTES != range.end.saturating_sub(1) / OS_PAGE_BYTES {
             self.advise(Advice::WillNeed, range);
         }
     }
 
-    /// Says how `range` will be read.
+    /// Advises the system how `range` will be read.
     pub(super) fn advise(&self, advice: Advice, range: Range<u64>) {
         if let Some(file) = &self.file {
             return file.advise(advice, range);
@@ -269,13 +280,13 @@ impl Source {
         }
     }
 
-    /// A block that is read once and not cached: `kind`, its only one, which fills `range`.
+    /// The only block of `kind`, which fills `range`; it is read once and not cached.
     pub(super) fn single(&self, kind: BlockKind, range: Range<u64>) -> Result<Bytes> {
         self.ask(range.clone());
         self.unpack(BlockPlace::new(kind, self.id, 0), range)
     }
 
-    /// Block `number` of `kind`, read and checked anew whatever is cached or was checked before.
+    /// The block at `place`, read and checked again regardless of the cache and of earlier checks.
     pub(super) fn unpack(&self, place: BlockPlace, range: Range<u64>) -> Result<Bytes> {
         let start = range.start;
         let bytes = self.read(range)?;
@@ -288,7 +299,9 @@ impl Source {
         Ok(Bytes::from(raw))
     }
 
-    /// Bytes of the file as they are. Requires: a range within the file's length.
+    /// Raw bytes of the file.
+    ///
+    /// Requires: `range` is within the file's length.
     pub(super) fn read(&self, range: Range<u64>) -> Result<Bytes> {
         if let Some(map) = &self.map {
             return self.mapped(map, &range).map(|part| map.bytes().slice_ref(part));
@@ -307,7 +320,7 @@ impl Source {
         }
     }
 
-    /// A problem of this file's contents at `base`.
+    /// The error for damaged contents of this file at `base`.
     pub(super) fn decode(&self, base: u64, error: DecodeError) -> Error {
         self.damaged(Error::decode(&self.path, base, error))
     }
@@ -354,7 +367,7 @@ impl Source {
     fn place(&self, area: Area, index: usize) -> BlockPlace {
         let kind = match area {
             Area::Rows => BlockKind::Rows,
-            // Pages of the hash index have a frame of their own and do not come here.
+            // Pages of the hash index have their own frame and are not read through here.
             Area::Sparse | Area::Hash => BlockKind::Sparse,
             Area::Zones => BlockKind::Zones,
         };
@@ -382,7 +395,7 @@ impl Deref for Contents<'_> {
 impl Seen {
     #[inline]
     fn get(&self, index: usize) -> bool {
-        // The bytes never change, so nothing is ordered by the bit.
+        // The bytes never change, so the bit needs no memory ordering.
         let word = self.0.get(index / 64);
         word.is_some_and(|word| word.load(Ordering::Relaxed) >> (index % 64) & 1 != 0)
     }

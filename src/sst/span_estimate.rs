@@ -1,10 +1,11 @@
-//! How much of a file lies in a span of keys, and where its tombstones end: from indexes and zones, no row is read.
+//! Estimates the part of a file in a span of keys, and the end of its tombstones, from indexes and
+//! zones without reading rows.
 //!
 //! Invariants
-//! * neighbouring spans add up: the parts of a file that was cut are together as long as the file, but for what a part
-//!   shorter than a block counts at least.
+//! * adjacent spans add up: the parts of a divided file sum to its length, except for the minimum
+//!   that a part shorter than a block counts.
 //!
-//! Not here: what is done about it (`lsm::background::compaction`).
+//! Not here: the use of the estimates (`lsm::background::compaction`).
 
 use super::Sst;
 use super::cache::Area;
@@ -16,26 +17,26 @@ use crate::format::zones::{ZONE_BLOCKS, flag};
 
 use super::reader::contents_at;
 
-/// So many blocks tell whether a file was compressed.
+/// The number of blocks examined to determine whether a file is compressed.
 const LOOK_BLOCKS: usize = 4;
 
-/// About what a span has of a file.
+/// The approximate part of a file in a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SstPart {
-    /// Indexes included, as far as they are for it.
+    /// Including a proportional part of the indexes.
     pub(crate) bytes: u64,
     pub(crate) entries: u64,
-    /// At most so many of the entries delete.
+    /// An upper bound on the tombstones among the entries.
     pub(crate) tombstones: u64,
 }
 
 impl Sst {
-    /// What lies in `span`, to about a block.
+    /// The part in `span`, accurate to about a block.
     pub(crate) fn part(&self, span: &Span) -> Result<SstPart> {
         let (from, to) = (self.first_block(&span.low)?, self.end_block(span)?);
         let rows = self.rows_bytes();
         let offset = |block: usize| self.handles.blocks.get(block).copied().unwrap_or_default();
-        // Less than a block is not nothing.
+        // A part shorter than a block must not count as empty.
         let least = rows / (2 * self.handles.len().max(1) as u64);
         let inside = offset(to).saturating_sub(offset(from)).max(least);
         let share = |whole: u64| {
@@ -49,7 +50,8 @@ impl Sst {
         Ok(SstPart { bytes: share(self.meta.bytes), entries: share(self.meta.entries), tombstones })
     }
 
-    /// A bound between blocks of `span` with about `bytes` of the file's part below it; `None` if there is none.
+    /// A block boundary in `span` with about `bytes` of the file's part below it; `None` if there
+    /// is none.
     pub(crate) fn key_at(&self, span: &Span, bytes: u64) -> Result<Option<Box<[u8]>>> {
         let from = self.first_block(&span.low)?;
         let rows = u128::from(bytes) * u128::from(self.rows_bytes());
@@ -67,8 +69,8 @@ impl Sst {
         Ok(None)
     }
 
-    /// A bound of blocks that every tombstone in `span` is below; `None` if there is none below the end of the file, or
-    /// no tombstone, or if the file does not say.
+    /// A block boundary above every tombstone in `span`. `None` if there is none before the end of
+    /// the file, if there is no tombstone, or if the file has no zones.
     pub(crate) fn tombstones_end(&self, span: &Span) -> Result<Option<Box<[u8]>>> {
         let (from, to) = (self.first_block(&span.low)?, self.end_block(span)?);
         match self.spent_blocks(from, to)? {
@@ -77,7 +79,8 @@ impl Sst {
         }
     }
 
-    /// True if any of the first blocks is compressed: those that would not get smaller are stored as they are.
+    /// True if any of the first blocks is compressed; blocks that compression does not shrink are
+    /// stored uncompressed.
     pub(crate) fn is_compressed(&self) -> Result<bool> {
         for block in 0..self.handles.len().min(LOOK_BLOCKS) {
             let at = self.block_range(block)?.start;
@@ -88,7 +91,8 @@ impl Sst {
         Ok(false)
     }
 
-    /// The first block whose separator is not below `key`; the block before may hold the key, too.
+    /// The first block whose separator is not below `key`; the previous block may also hold the
+    /// key.
     fn first_block(&self, key: &[u8]) -> Result<usize> {
         if *key <= *self.meta.key_min {
             return Ok(0);
@@ -108,7 +112,8 @@ impl Sst {
         rows.end.saturating_sub(rows.start)
     }
 
-    /// The blocks with tombstones from the one before `from` up to `to`; `None` for a file without zones.
+    /// The blocks with tombstones among those from the block before `from` up to `to`; `None` for a
+    /// file without zones.
     fn spent_blocks(&self, from: usize, to: usize) -> Result<Option<Spent>> {
         let from = from.saturating_sub(1);
         let mut spent = Spent { entries: 0, end: 0 };
@@ -131,7 +136,8 @@ impl Sst {
         Ok(Some(spent))
     }
 
-    /// The bound below block `block`: all keys before are below it, or are it if their versions go on.
+    /// The boundary below block `block`. All keys of earlier blocks are below it, or equal to it if
+    /// their versions continue.
     pub(super) fn separator(&self, block: usize) -> Result<Option<Box<[u8]>>> {
         if block == 0 || block >= self.handles.len() {
             return Ok(None);
@@ -148,9 +154,9 @@ impl Sst {
 
 /// Blocks with tombstones.
 struct Spent {
-    /// All of theirs.
+    /// The number of all entries in these blocks.
     entries: u64,
-    /// Behind the last one.
+    /// The block after the last of them.
     end: usize,
 }
 
@@ -172,7 +178,7 @@ mod tests {
         format!("key{number:06}").into_bytes()
     }
 
-    /// A file of 20,000 keys without rows, of which those from 5,000 up to 7,000 delete: rows are empty otherwise.
+    /// A file of 20,000 keys with empty rows; keys 5,000 to 7,000 are tombstones.
     fn file() -> Sst {
         let fs: Arc<dyn Fs> = Arc::new(MemFs::new());
         let dir = Path::new("db");
@@ -206,7 +212,7 @@ mod tests {
         let counted: u64 = parts.iter().map(|part| part.entries).sum();
         assert!(counted.abs_diff(20_000) < 300, "{parts:?}");
         for (part, expected) in parts.iter().zip([10, 3_323, 1_667, 2_000, 12_000, 1_000]) {
-            // A tombstone is a byte shorter than a row, and the share is one of bytes.
+            // A tombstone is one byte shorter than a row, and shares are measured in bytes.
             assert!(part.entries.abs_diff(expected) <= 250, "{expected}: {part:?}");
             assert!(part.bytes > 0, "{part:?}");
         }

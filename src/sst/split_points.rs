@@ -1,6 +1,6 @@
-//! Places at which a file could be divided, from its sparse index.
+//! Split points of a file, from its sparse index.
 //!
-//! Not here: how much lies between two of them (`span_estimate`), which one is taken (`ranges::decide`).
+//! Not here: the bytes between two of them (`span_estimate`), the choice of one (`ranges::decide`).
 
 use std::sync::Arc;
 
@@ -10,8 +10,9 @@ use crate::format::span::Span;
 use super::Sst;
 
 impl Sst {
-    /// Bounds between blocks inside `span`, ascending, at most about `count_max` of them evenly spread; each with the
-    /// bytes of blocks from the bound before, or the span's start, to it.
+    /// Block boundaries inside `span`, ascending and evenly spread, at most about `count_max` of
+    /// them. Each has the bytes of the blocks between the previous boundary, or the span's start,
+    /// and itself.
     pub(crate) fn places(&self, span: &Span, count_max: usize) -> Result<Vec<(Box<[u8]>, u64)>> {
         let first = self.block_of(&span.low, true)?;
         let last = match &span.high {
@@ -33,7 +34,7 @@ impl Sst {
         Ok(places)
     }
 
-    /// The first key at or above `key`, if the file has one.
+    /// The first key at or above `key`; `None` if the file has none.
     pub(crate) fn key_from(self: &Arc<Sst>, key: &[u8]) -> Result<Option<Box<[u8]>>> {
         let mut iter = self.iter(true);
         iter.seek(key)?;

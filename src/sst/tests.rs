@@ -1,4 +1,4 @@
-//! Whole files, written and read back: every way of reading, every kind of damage.
+//! Whole files, written and read back in every way, with every kind of damage.
 
 mod salvage_reader;
 
@@ -30,7 +30,7 @@ struct Entry {
     row: Option<Row>,
 }
 
-/// A file and what was written into it.
+/// A file and the entries written to it.
 struct Written {
     fs: MemFs,
     meta: FileMeta,
@@ -109,7 +109,7 @@ impl Written {
         self.entries.iter().find(|entry| entry.key == key && entry.seq <= at)
     }
 
-    /// Reads everything in every way; wrong answers panic, errors are handed up.
+    /// Reads everything in every way. Wrong answers panic, errors are returned.
     fn read_all(&self, sst: &Arc<Sst>) -> Result<()> {
         for entry in &self.entries {
             for at in [entry.seq, Seq(entry.seq.0 - 1), Seq::MAX] {
@@ -214,7 +214,7 @@ fn odd_files() {
     check(vec![put("", 1, "")]);
     check(vec![delete("", 1)]);
     check(vec![put("", 2, "new"), put("", 1, "old"), put("\0", 1, ""), delete("\0\0", 5)]);
-    // Older versions of a key in the blocks that follow.
+    // Older versions of a key in subsequent blocks.
     let mut versions = vec![put("a", 5, "")];
     versions.extend((1..200).rev().map(|seq| put("k", seq, "some text that takes room")));
     versions.push(put("kk", 3, ""));
@@ -240,7 +240,7 @@ fn rows_larger_than_any_block() {
 
 #[test]
 fn trap_42_keys_of_one_hash_line_are_all_found() {
-    // Enough keys of one page's first line that they spill over into the ones after it.
+    // Enough keys with one home line that they overflow into the next lines.
     const LINES: u128 = 63;
     let mut entries = Vec::new();
     for i in 0.. {
@@ -255,7 +255,8 @@ fn trap_42_keys_of_one_hash_line_are_all_found() {
     check_round_trip(entries, options(1024, Codec::None));
 }
 
-/// Keys by twos of one tag in one line, in a file whose index says no more of them; versions of each, and others between.
+/// Pairs of keys with the same line and tag, in a file whose index has no locations; versions of
+/// each, and other keys between them.
 #[cfg(feature = "zstd")]
 #[test]
 fn keys_of_one_tag_are_told_apart_where_they_are_known() {
@@ -283,7 +284,7 @@ fn keys_of_one_tag_are_told_apart_where_they_are_known() {
             written.read_all(&sst).unwrap();
         }
         assert!(shared.cache.bytes() > before);
-        // A key that spilled over behind another of its tag has no place of its own.
+        // A key that overflowed past another key with its tag has no location of its own.
         let (known, keys) = (sst.known.count(), written.entries.len() / 3);
         assert!(known * 10 > keys * 9 && known <= keys, "{known} of {keys}");
     }
@@ -320,7 +321,7 @@ fn facts_about_the_file() {
     assert_eq!(FileMeta::decode(&encoded).as_ref(), Ok(meta));
 }
 
-/// A small file: blocks of a few entries, versions across blocks, a tombstone.
+/// A small file with a few entries per block, versions across blocks, and a tombstone.
 fn small() -> Written {
     small_in(Codec::None)
 }
@@ -333,7 +334,7 @@ fn small_in(codec: Codec) -> Written {
     write(entries, options(150, codec))
 }
 
-/// What this build can write, each with a form of the hash index of its own.
+/// The codecs of this build; each uses another form of the hash index.
 fn codecs() -> Vec<Codec> {
     if cfg!(feature = "zstd") { vec![Codec::None, Codec::Zstd] } else { vec![Codec::None] }
 }
@@ -505,7 +506,7 @@ fn trap_23_blocks_with_a_right_checksum_and_wrong_contents_never_panic() {
     assert!(rows.len > 0);
 }
 
-/// Whoever looks for it there first touches lines of memory for nothing, at every seek.
+/// A look-up of index pages in the cache would touch memory in vain at every seek.
 #[cfg(feature = "zstd")]
 #[test]
 fn indexes_of_a_mapped_file_are_used_in_place_though_its_rows_are_cached() {
@@ -566,7 +567,8 @@ fn a_wrong_hash_index_is_found_by_verification() {
             }
         }
     }
-    // In the second form tags are not the lowest bits; in the third there are no locations to be wrong.
+    // In the second form tags are not the lowest bits; the third has no locations that could be
+    // wrong.
     for codec in codecs() {
         check(codec, |_, _| {}, "");
         check(codec, |i, entry| *entry = if i == 3 { (0, 0) } else { *entry }, "hash index");
@@ -633,7 +635,7 @@ fn trap_31_a_writer_needs_little_memory_for_much_data() {
     }
     assert!(writer.bytes() > 10_000_000);
     let blocks = usize::try_from(writer.bytes()).unwrap() / (16 << 10) + 1;
-    // Keys and separators; zones of two properties; texts of the blocks whose page is not full yet.
+    // Keys and separators, zones of two properties, texts of the blocks on the unfinished page.
     let expected = 10_000 * 24 + blocks * (21 + 2 * 17 + 8) + 64 * 2 * 700;
     assert!(writer.memory_bytes() - before < expected);
 }

@@ -1,14 +1,15 @@
-//! Checks a whole file, rule by rule, and lists what is wrong.
+//! Checks a whole file and lists all damage.
 //!
 //! 1. Every section against its checksum in the directory; zeros between the sections.
-//! 2. Every block: checksum, layout, rows against their shapes, order within and across blocks, separators.
-//! 3. The hash index: page checksums, lines; the newest version of each key is where its entry says, or where the sparse
-//!    index says if entries do not, and there are as many entries as keys: so each key has exactly one.
-//! 4. Statistics, bounds and Seqs against what was counted and what the manifest says.
-//! 5. Zones against those that the entries make.
+//! 2. Every block: checksum, layout, rows against their shapes, order within and across blocks,
+//!    separators.
+//! 3. The hash index: page checksums, lines, and one entry per key. An entry, or the sparse index
+//!    if entries have no locations, must lead to the newest version of its key.
+//! 4. Statistics, bounds and Seqs against the counted values and the manifest.
+//! 5. Zones against those computed from the entries.
 //!
-//! Everything is read anew, whatever was checked before. Damage is listed; only what keeps the file from being
-//! read at all, such as a failing disk, is an error.
+//! Everything is read again, regardless of earlier checks. Damage is listed; an error is returned
+//! only if the file cannot be read at all, for instance because of a failing disk.
 
 use super::Sst;
 use super::readahead::Readahead;
@@ -26,17 +27,17 @@ use crate::format::stats::SstStats;
 use crate::format::zones::ZoneSet;
 use crate::model::Seq;
 
-/// What was found in a file.
+/// The findings about a file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SstFacts {
     pub(crate) blocks: u64,
     pub(crate) hash_pages: u64,
-    /// As counted, entry by entry.
+    /// Counted from the entries.
     pub(crate) stats: SstStats,
     pub(crate) problems: Vec<Corruption>,
 }
 
-/// A file with more damage than this is not described better by more of it.
+/// The most problems listed; more of them would add no information.
 const PROBLEMS_MAX: usize = 100;
 
 struct Check<'a> {
@@ -45,18 +46,18 @@ struct Check<'a> {
     last_key: Vec<u8>,
     last_seq: Seq,
     zones: ZoneBuilder,
-    /// The pages of zones so far, as they should be.
+    /// The expected zone pages so far.
     zone_pages: Vec<Vec<u8>>,
-    /// A row or more could not be read: zones cannot be compared.
+    /// At least one row was unreadable, so zones cannot be compared.
     rows_missing: bool,
     ahead: Readahead,
 }
 
 impl Sst {
-    /// Checks everything in the file; `progress` is told the bytes of each block read.
+    /// Checks everything in the file; calls `progress` with the bytes of each block read.
     ///
     /// # Errors
-    /// Only what is not damage: the disk, or a newer format.
+    /// Only problems other than damage: a failing disk, or a newer format.
     pub(crate) fn verify(&self, progress: &mut dyn FnMut(u64)) -> Result<SstFacts> {
         let facts = SstFacts::default();
         let (last_key, last_seq) = (Vec::new(), Seq::MAX);
@@ -92,7 +93,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Sections against their checksums, and the gaps between them.
+    /// Checks sections against their checksums, and the gaps between them.
     fn sections(&mut self) -> Result<()> {
         const STEP: u64 = 1 << 20;
         let mut end = HEADER_BYTES as u64;
@@ -132,7 +133,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// True if every entry of the block could be read.
+    /// Checks the entries of a block; returns true if all of them were readable.
     fn entries(&mut self, index: usize, progress: &mut dyn FnMut(u64)) -> Result<bool> {
         let range = self.sst.block_range(index)?;
         if let Some(wanted) = self.ahead.visit(&range) {
@@ -189,13 +190,14 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks that look-ups come to this entry: from the hash index, and from the sparse index.
+    /// Checks that look-ups find this entry, through the hash index and through the sparse index.
     fn reachable(&mut self, key: &[u8], newest: bool, index: usize, slot: usize) -> Result<()> {
         let sst = self.sst;
-        // Without locations every look-up comes by the sparse index.
+        // Without locations every look-up uses the sparse index.
         if newest && (slot == 0 || !sst.hash.has_locations()) {
             let found = sst.block_of(key, false)?;
-            // The key equal to a separator is looked for in the block before, and is the next one.
+            // A key equal to a separator is searched in the previous block first, and then found in
+            // the next.
             if found != index && (slot > 0 || found + 1 != index) {
                 let problem = format!("key {slot} of block {index} leads to block {found}");
                 let at = self.section_at(section::SPARSE_INDEX);
@@ -321,7 +323,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Each page, and the summary, against what the entries make; their layout even if those are damaged.
+    /// Compares each page and the summary with those computed from the entries. Checks their layout
+    /// even if entries are damaged.
     fn zones(&mut self) -> Result<()> {
         let comparable = !self.rows_missing;
         if !self.zones.is_empty() {
@@ -355,7 +358,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Records damage; other errors end the check.
+    /// Records damage; returns other errors, which end the check.
     fn record_damage<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
         let error = match result {
             Ok(value) => return Ok(Some(value)),

@@ -1,18 +1,20 @@
-//! Writes one SST, front to back, in bounded memory.
+//! Writes an SST from front to back, in bounded memory.
 //!
-//! 1. Entries fill a block; a full block is sealed and appended, its separator and its handle are remembered. Where it
-//!    ends is `page_alignment`' to say.
-//! 2. About every 8 MiB the file is synced: what a commit's sync could have to wait for stays small.
-//! 3. At the end come the hash index, the shapes, the sparse index, the handles, the statistics, the zones and the footer.
-//! 4. The file is synced and gets its name. The directory's entry is the caller's to sync.
+//! 1. Entries fill a block. A full block is sealed and appended; its separator and handle are kept.
+//!    `page_alignment` determines where it ends.
+//! 2. The file is synced about every 8 MiB, so that a commit's sync never waits for much of it.
+//! 3. After the rows: hash index, shapes, sparse index, handles, statistics, zones, footer.
+//! 4. The file is synced and renamed to its name. The caller syncs the directory.
 //!
 //! Invariants
-//! * until it is complete and synced the file has a temporary name, and an abandoned one is removed;
+//! * until it is complete and synced the file has a temporary name, and an abandoned file is
+//!   removed;
 //! * an entry out of order is an error, never a file out of order;
-//! * memory: a block and a write buffer, beside 12 bytes per user key, about 10 per block, the separators, and zones:
-//!   21 bytes per block and 17 per block and property, of at most 32 properties.
+//! * memory: a block, a write buffer, 12 bytes per user key, about 10 bytes per block, the
+//!   separators, and zones (21 bytes per block, and 17 per block and property, for at most 32
+//!   properties).
 //!
-//! Not here: what goes into which file (`lsm`).
+//! Not here: the distribution of entries to files (`lsm`).
 
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
@@ -49,9 +51,9 @@ pub(crate) struct SstWriter {
     sealer: Sealer,
     pages: Pages,
     builder: RowBlockBuilder,
-    /// How long the contents of the block being built may become.
+    /// The maximum length of the contents of the current block.
     room: usize,
-    /// The contents of the block being sealed; empty between calls.
+    /// The contents of a block while it is sealed; empty between calls.
     raw: Vec<u8>,
     shapes: ShapeTable,
     keys: Keys,
@@ -63,28 +65,29 @@ pub(crate) struct SstWriter {
     last_seq: Seq,
 }
 
-/// What the hash index will be made of.
+/// The input of the hash index.
 #[derive(Default)]
 struct Keys {
     hashes: Vec<u64>,
-    /// The running number of each key's newest entry: with the number of entries of each block it is a location.
+    /// The index in the file of each key's newest entry. Together with the entries per block it
+    /// yields a location.
     entries: Vec<u32>,
-    /// How many entries each finished block has.
+    /// The number of entries of each finished block.
     block_entries: Vec<u16>,
 }
 
-/// What the sparse index and the handles will be made of.
+/// The input of the sparse index and the handles.
 #[derive(Default)]
 struct Index {
     blocks: Vec<u64>,
     page: SparseBuilder,
     root: SparseBuilder,
-    /// Finished pages, and where in here each begins.
+    /// Finished pages, and the start of each in this buffer.
     pages: Vec<u8>,
     page_starts: Vec<u64>,
 }
 
-/// Finished pages of zones, and where in here each begins.
+/// Finished pages of zones, and the start of each in this buffer.
 #[derive(Default)]
 struct ZonePages {
     bytes: Vec<u8>,
@@ -98,28 +101,29 @@ struct Output {
     path: PathBuf,
     file: Option<Box<dyn FileWrite>>,
     buffer: Vec<u8>,
-    /// How many bytes were written, and how many of them synced.
+    /// The number of bytes written, and the number synced.
     written: u64,
     synced: u64,
-    /// The checksum of the section so far, which begins at `section_start`; it covers the buffer up to `summed`.
+    /// The checksum of the current section, which begins at `section_start`; it covers the buffer
+    /// up to `summed`.
     checksum: Checksum,
     section_start: u64,
     summed: usize,
     sections: Vec<Section>,
-    /// What ended the writing: a failed write or sync is not tried again.
+    /// The error that ended writing; a failed write or sync is not retried.
     failed: Option<Error>,
 }
 
-/// How much is handed to the operating system at once.
+/// The size of a write to the file.
 const BUFFER_BYTES: usize = 256 << 10;
-/// How much may be unsynced: at 100 MB/s less than a tenth of a second of writing back.
+/// The most unsynced bytes: at 100 MB/s they take less than 0.1 s to write back.
 const SYNC_BYTES: u64 = 8 << 20;
 
 impl SstWriter {
     /// Creates the file in `dir` under its temporary name.
     ///
     /// # Errors
-    /// Unsupported if this build lacks the codec.
+    /// `Unsupported` if this build lacks the codec.
     pub(crate) fn create(
         fs: Arc<dyn Fs>,
         dir: &Path,
@@ -158,7 +162,8 @@ impl SstWriter {
         })
     }
 
-    /// Adds an entry: `row` for a put, none for a tombstone. Keys ascend; versions of a key descend in Seq.
+    /// Adds an entry; `row` is `None` for a tombstone. Keys must ascend, and versions of a key must
+    /// descend in Seq.
     pub(crate) fn add(
         &mut self,
         key: &[u8],
@@ -168,7 +173,7 @@ impl SstWriter {
     ) -> Result<()> {
         let newest = self.check_order(key, seq, kind, row.is_some())?;
         let number = row.and_then(|row| self.shapes.number(row.shape.arc()));
-        // A row that describes itself, which is rare, is longer by its shape.
+        // A row that describes itself is rare; its shape is not counted.
         let head_len = number.map_or(0, |number| varint_len(u64::from(number) + 1));
         let row_len = row.map_or(0, |row| head_len + row.body.len());
         if self.builder.is_full(key, (seq, kind), row_len, self.room) {
@@ -192,7 +197,7 @@ impl SstWriter {
         });
         if newest {
             self.keys.hashes.push(hash(self.options.seed, key));
-            // Fits: `check_order` bounds the entries.
+            // Fits, because `check_order` bounds the number of entries.
             self.keys.entries.push(u32::try_from(self.stats.entries).unwrap_or(u32::MAX));
         }
         self.stats.count(key, seq, kind, row_len);
@@ -202,26 +207,29 @@ impl SstWriter {
         Ok(())
     }
 
-    /// The user key added last; empty before the first.
+    /// The last user key added; empty before the first.
     pub(crate) fn last_key(&self) -> &[u8] {
         &self.last_key
     }
 
-    /// How long the file is so far, its indexes not counted.
+    /// The current length of the file, without its indexes.
     pub(crate) fn bytes(&self) -> u64 {
         self.output.position()
     }
 
-    /// How much memory the writer holds, and will hold at the end at the most.
+    /// The memory that the writer uses, including the most it will need to finish.
     pub(crate) fn memory_bytes(&self) -> usize {
-        // A hash, a number, and a place in the index's lines, of whatever form; an offset and a count.
+        // Per key a hash, a number and the index entry in any form; per block an offset and a
+        // count.
         let keys = self.keys.hashes.len() * (8 + 4 + 9) + self.keys.block_entries.len() * 10;
         let index = self.index.page.bytes() + self.index.root.bytes() + self.index.pages.len();
         let zones = self.zones.memory_bytes() + self.zone_pages.bytes.len();
         keys + index + zones + BUFFER_BYTES + 3 * self.options.block_bytes
     }
 
-    /// Writes the indexes, syncs the file and gives it its name. Requires: an entry.
+    /// Writes the indexes, syncs the file and renames it to its name.
+    ///
+    /// Requires: at least one entry was added.
     pub(crate) fn finish(mut self) -> Result<FileMeta> {
         if self.stats.entries == 0 {
             return Err(Error::new(ErrorKind::InvalidInput, "an sst needs an entry"));
@@ -273,7 +281,7 @@ impl SstWriter {
         }
     }
 
-    /// True if the entry is the first, newest version of its key.
+    /// Checks the order; returns true if the entry is the first and newest version of its key.
     fn check_order(&self, key: &[u8], seq: Seq, kind: Kind, has_row: bool) -> Result<bool> {
         if let Some(error) = &self.output.failed {
             return Err(error.clone());
@@ -329,7 +337,7 @@ impl SstWriter {
         self.output.flush_if_full()
     }
 
-    /// Seals a page of the sparse index; the pages wait in memory for the rows to end.
+    /// Seals a page of the sparse index; pages stay in memory until the rows end.
     fn finish_page(&mut self) {
         debug_assert!(
             (1..=FANOUT).contains(&self.index.page.len()),
@@ -340,7 +348,7 @@ impl SstWriter {
         self.seal_page();
     }
 
-    /// Takes in the page of the sparse index that `raw` holds.
+    /// Seals the page of the sparse index in `raw` into the pages.
     fn seal_page(&mut self) {
         let number = self.index.page_starts.len();
         self.index.page_starts.push(self.index.pages.len() as u64);
@@ -367,7 +375,7 @@ impl SstWriter {
         Ok(starts.into())
     }
 
-    /// Seals a page of zones; the pages wait in memory for the rows to end.
+    /// Seals a page of zones; pages stay in memory until the rows end.
     fn finish_zone_page(&mut self) {
         let number = self.zone_pages.starts.len();
         self.zone_pages.starts.push(self.zone_pages.bytes.len() as u64);
@@ -413,7 +421,7 @@ impl SstWriter {
         self.output.pad(PAGE_BYTES as u64)?;
         debug_assert!(self.output.position().is_multiple_of(PAGE_BYTES as u64), "hash pages align");
         self.output.begin_section();
-        // Page after page, so that also a large index is written and synced in steps.
+        // Page by page, so that a large index is also written and synced in steps.
         for page in pages.chunks(PAGE_BYTES) {
             self.output.buffer.extend_from_slice(page);
             self.output.flush_if_full()?;
@@ -422,7 +430,7 @@ impl SstWriter {
         Ok(split)
     }
 
-    /// Writes a section of one block, and empties `raw`.
+    /// Writes a section of one block, and clears `raw`.
     fn write_single(&mut self, kind: u16, block: BlockKind, raw: &mut Vec<u8>) -> Result<()> {
         let ignorable = matches!(kind, section::STATISTICS | section::ZONE_SUMMARY);
         let flags = if ignorable { 0 } else { Section::MUST_UNDERSTAND };
@@ -438,7 +446,7 @@ impl Keys {
     fn locations(&self, split: LocationSplit) -> impl Iterator<Item = (u64, u32)> {
         let (mut block, mut first) = (0, 0);
         self.hashes.iter().zip(&self.entries).map(move |(hash, entry)| {
-            // Entries were numbered in the order of the blocks.
+            // Entries are numbered in the order of the blocks.
             while let Some(len) = self.block_entries.get(block)
                 && entry - first >= u32::from(*len)
             {
@@ -488,7 +496,7 @@ impl Output {
         })
     }
 
-    /// Where the next byte goes.
+    /// The offset of the next byte.
     fn position(&self) -> u64 {
         self.written + self.buffer.len() as u64
     }
@@ -510,7 +518,7 @@ impl Output {
         self.flush_if_full()
     }
 
-    /// Zeros up to a multiple of `alignment`.
+    /// Appends zeros up to a multiple of `alignment`.
     fn pad(&mut self, alignment: u64) -> Result<()> {
         let len = self.position().next_multiple_of(alignment) - self.position();
         self.buffer.resize(self.buffer.len() + usize::try_from(len).unwrap_or(0), 0);
@@ -555,7 +563,7 @@ impl Output {
         Ok(())
     }
 
-    /// Writes the footer, syncs and renames; the result is the file's length.
+    /// Writes the footer, syncs and renames; returns the file's length.
     fn finish(&mut self, id: FileId) -> Result<u64> {
         let before = self.position();
         let bytes = encode_footer(id, &self.sections, before, &mut self.buffer);
@@ -565,7 +573,7 @@ impl Output {
         debug_assert_eq!((bytes, bytes), (self.written, self.synced), "a named file is durable");
         let renamed = self.fs.rename(&self.temporary, &self.path);
         self.check("rename", renamed)?;
-        // Nothing is left to remove when the writer is dropped.
+        // Dropping the writer has nothing left to remove.
         self.temporary.clear();
         Ok(bytes)
     }
@@ -591,7 +599,7 @@ impl Drop for Output {
     fn drop(&mut self) {
         self.file = None;
         if !self.temporary.as_os_str().is_empty() {
-            // What cannot be removed now is an orphan that the next open removes.
+            // If it cannot be removed now, it is an orphan that the next open removes.
             let _ = self.fs.remove(&self.temporary);
         }
     }

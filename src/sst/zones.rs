@@ -1,13 +1,14 @@
-//! Gathers the zones of a file from its entries: for the writer, and again for verification.
+//! Computes the zones of a file from its entries, for the writer and for verification.
 //!
-//! A page has a column for the first 32 (name, type) met in it, in order of entries and, within a row, of names. If it
-//! met more it is not complete. The summary is put together from the pages, in order: a page that is not complete takes
-//! from it the columns that the page lacks; it takes a page's other columns up to 32; once anything was left out it is
-//! not complete and takes no more columns.
+//! A page has a column for each of the first 32 (name, type) pairs of its entries, in order of
+//! entries and, within a row, of names. A page with more is not complete. The summary merges the
+//! pages in order. A page that is not complete removes from it the columns that the page lacks. The
+//! page's other columns are added, up to 32. Once a column was left out, the summary is not
+//! complete and no columns are added.
 //!
 //! Invariants
 //! * every version in a block counts, not only the newest of a key;
-//! * what cannot be read counts as anything: a damaged row never narrows a zone.
+//! * an unreadable value counts as any value, so a damaged row never narrows a zone.
 //!
 //! Not here: the bytes of zones (`format::zones`).
 
@@ -35,8 +36,8 @@ pub(super) struct ZoneBuilder {
     incomplete: bool,
     page_puts: u64,
     slots: Slots,
-    /// Of rows of the current block, all of the shape met last: their values of fixed width, not in the columns yet.
-    /// A column takes in many at once at half the cost.
+    /// The fixed-width values of rows of the current block, all of the last shape, that are not yet
+    /// in the columns. Adding many at a time to a column halves the cost.
     waiting: Vec<u8>,
     summary: Summary,
 }
@@ -45,18 +46,19 @@ pub(super) struct ZoneBuilder {
 struct PageColumn {
     name: Box<str>,
     edm: EdmType,
-    /// What the current block has.
+    /// The bounds of the current block.
     block: Bounds,
-    /// What the finished blocks have, up to the last one that has any.
+    /// The bounds of the finished blocks, up to the last one with a value.
     done: Vec<Bounds>,
 }
 
-/// What the whole file has.
+/// The zones of the whole file.
 #[derive(Default)]
 struct Summary {
     meta: ZoneMeta,
     columns: Vec<(Box<str>, EdmType, Bounds)>,
-    /// A property has no column: none is added any more, since it could be that property's.
+    /// A property has no column. No column is added any more, because it could be that of such a
+    /// property.
     incomplete: bool,
     puts: u64,
 }
@@ -70,30 +72,30 @@ struct Bounds {
     nan: bool,
     min: u64,
     max: u64,
-    /// The same of texts and byte strings, cut to what prefix and head can take.
+    /// The least and greatest text or byte string, truncated to the lengths of prefix and head.
     min_text: Vec<u8>,
     max_text: Vec<u8>,
 }
 
-/// Which columns of the page the properties of a shape have.
+/// The columns of the properties of each shape in the current page.
 #[derive(Default)]
 struct Slots {
     shapes: Vec<Known>,
     by_hash: HashMap<u64, usize>,
-    /// The shape of the row before: most rows have the same.
+    /// The shape of the previous row, which most rows share.
     last: usize,
 }
 
-/// A shape that was met in this page.
+/// A shape that occurs in this page.
 struct Known {
     shape: Arc<Shape>,
-    /// The properties of fixed width that have a column.
+    /// The fixed-width properties that have a column.
     fixed: Box<[Step]>,
-    /// The columns of those of variable width, each.
+    /// The column of each variable-width property.
     variable: Box<[u8]>,
 }
 
-/// What a property of fixed width adds to, and where it is in a body.
+/// The column of a fixed-width property, and its offset in a body.
 struct Step {
     column: u8,
     edm: EdmType,
@@ -102,14 +104,14 @@ struct Step {
 
 /// A property without a column.
 const NO_COLUMN: u8 = u8::MAX;
-/// How many shapes are remembered within a page.
+/// The most shapes remembered within a page.
 const SLOTS_MAX: usize = 256;
-/// What is kept of a text.
+/// The most bytes kept of a text.
 const TEXT_BYTES_MAX: usize = PREFIX_BYTES_MAX + HEAD_BYTES;
 
 impl ZoneBuilder {
-    /// Begins a block, whose first entry is the newest of its key or goes on with that of the block before. True if
-    /// the page before must be taken first.
+    /// Begins a block. `newest` if its first entry is the newest of its key; otherwise the key
+    /// continues from the previous block. Returns true if the previous page must be taken first.
     pub(super) fn begin_block(&mut self, newest: bool) -> bool {
         if !newest && let Some(last) = self.metas.last_mut() {
             last.flags |= flag::GOES_ON;
@@ -118,7 +120,7 @@ impl ZoneBuilder {
         self.metas.len() == ZONE_BLOCKS
     }
 
-    /// Counts an entry of the current block; `newest` if it is the first one of its key.
+    /// Counts an entry of the current block; `newest` if it is the first of its key.
     pub(super) fn add(&mut self, newest: bool, seq: Seq, kind: Kind, row: Option<&RowRef<'_>>) {
         let block = &mut self.block;
         if block.entries == 0 {
@@ -145,13 +147,13 @@ impl ZoneBuilder {
         let Some(Known { fixed, variable, .. }) = self.slots.last() else { return };
         match row.body.get(..shape.fixed_bytes()) {
             Some(values) => self.waiting.extend_from_slice(values),
-            // A damaged body: its values are not told from others.
+            // The body is damaged, so its fixed-width values are unknown.
             None => add_damaged(fixed, &mut self.columns),
         }
         let mut texts = shape.raw_variables(row.body);
         for column in variable {
             let bytes = texts.next().flatten();
-            // What has no column has no such number.
+            // [`NO_COLUMN`] is not the index of a column.
             if let Some(column) = self.columns.get_mut(usize::from(*column)) {
                 column.block.add_variable(column.edm, bytes);
             }
@@ -170,7 +172,7 @@ impl ZoneBuilder {
         self.waiting.clear();
     }
 
-    /// Ends the current block, which has an entry.
+    /// Ends the current block, which has at least one entry.
     pub(super) fn finish_block(&mut self) {
         self.drain_waiting();
         let number = self.metas.len();
@@ -185,7 +187,7 @@ impl ZoneBuilder {
         self.metas.push(std::mem::take(&mut self.block));
     }
 
-    /// True if there is no page to be taken.
+    /// True if there is no page to take.
     pub(super) fn is_empty(&self) -> bool {
         self.metas.is_empty()
     }
@@ -210,7 +212,7 @@ impl ZoneBuilder {
         page
     }
 
-    /// Appends the set of the whole file, of the pages that were taken.
+    /// Appends the set of the whole file, merged from the pages taken.
     pub(super) fn summary(&self, out: &mut Vec<u8>) {
         let Summary { meta, columns, incomplete, puts } = &self.summary;
         let columns = columns.iter().map(|(name, edm, bounds)| {
@@ -222,7 +224,7 @@ impl ZoneBuilder {
         encode(&[*meta], !incomplete, &columns, out);
     }
 
-    /// How much memory a page takes until it is encoded, about.
+    /// The approximate memory of a page until it is encoded.
     pub(super) fn memory_bytes(&self) -> usize {
         let column = |column: &PageColumn| {
             let texts = column.done.iter().map(|it| it.min_text.len() + it.max_text.len());
@@ -241,7 +243,7 @@ impl Slots {
         self.shapes.get(self.last)
     }
 
-    /// Makes `shape` the last one; columns that it needs are added.
+    /// Makes `shape` the last one, and adds the columns that it needs.
     #[cold]
     fn find(&mut self, shape: &Arc<Shape>, columns: &mut Vec<PageColumn>, incomplete: &mut bool) {
         let hash = shape.hash().value();
@@ -280,7 +282,7 @@ impl Slots {
     }
 }
 
-/// Each property of fixed width of a row may be anything.
+/// Treats each fixed-width property of a row as any value.
 #[cold]
 fn add_damaged(fixed: &[Step], columns: &mut [PageColumn]) {
     for Step { column, edm, .. } in fixed {
@@ -291,7 +293,7 @@ fn add_damaged(fixed: &[Step], columns: &mut [PageColumn]) {
     }
 }
 
-/// The number of a column; a new one if there is room.
+/// The index of a column, which is added if there is space; [`NO_COLUMN`] otherwise.
 fn column_of(columns: &mut Vec<PageColumn>, name: &str, edm: EdmType) -> u8 {
     let found = columns.iter().position(|column| column.edm == edm && &*column.name == name);
     if let Some(at) = found {
@@ -348,7 +350,7 @@ impl Bounds {
         max_text: Vec::new(),
     };
 
-    /// Takes in the values that rows have at `place`, or that they cannot be read.
+    /// Adds the values at offset `place` of `rows`; an unreadable value counts as any value.
     fn add_fixed<'b>(
         &mut self,
         edm: EdmType,
@@ -357,7 +359,7 @@ impl Bounds {
     ) {
         self.rows += rows.len() as u64;
         let values = rows.map(|row| row.get(place..).unwrap_or_default());
-        // The type is known in each loop.
+        // A separate loop per type, so that the type is constant in it.
         match edm {
             EdmType::Double => values.for_each(|bytes| self.add_double(bytes)),
             EdmType::Int32 => self.add_keys(EdmType::Int32, values),
@@ -382,7 +384,7 @@ impl Bounds {
         }
     }
 
-    /// Takes in a value of variable width, or that it cannot be read.
+    /// Adds a variable-width value; an unreadable value counts as any value.
     #[inline]
     fn add_variable(&mut self, edm: EdmType, bytes: Option<&[u8]>) {
         self.rows += 1;
@@ -415,7 +417,7 @@ impl Bounds {
             replace(&mut self.min_text, bytes);
             replace(&mut self.max_text, bytes);
         } else if same_short(bytes, &self.min_text) {
-            // One of few texts, or the only one.
+            // Equal to the least text, as with few distinct texts.
         } else if is_less(edm, bytes, &self.min_text) {
             replace(&mut self.min_text, bytes);
         } else if is_less(edm, &self.max_text, bytes) {
@@ -423,7 +425,7 @@ impl Bounds {
         }
     }
 
-    /// A value that is anything at all.
+    /// Adds an unreadable value, which may be any value.
     #[cold]
     fn add_anything(&mut self, edm: EdmType) {
         (self.min, self.max) = (0, u64::MAX);
@@ -456,7 +458,7 @@ impl Bounds {
     }
 }
 
-/// A column as it is encoded: texts become a prefix and heads.
+/// The column to encode: texts become a prefix and heads.
 fn zone_column(name: &str, edm: EdmType, blocks: &[Bounds]) -> ZoneColumn {
     let prefix = if is_cut_text(edm) { shared_prefix(blocks) } else { &[] };
     let values = blocks.iter().map(|bounds| {
@@ -473,7 +475,7 @@ fn zone_column(name: &str, edm: EdmType, blocks: &[Bounds]) -> ZoneColumn {
     ZoneColumn { name: name.into(), edm, values: values.collect(), prefix: prefix.into() }
 }
 
-/// What all texts begin with.
+/// The common prefix of all texts.
 fn shared_prefix(blocks: &[Bounds]) -> &[u8] {
     let mut with = blocks.iter().filter(|bounds| bounds.rows > 0);
     let Some(Bounds { min_text: first, max_text, .. }) = with.next() else { return &[] };
@@ -485,13 +487,13 @@ fn shared_prefix(blocks: &[Bounds]) -> &[u8] {
     first.get(..len).unwrap_or_default()
 }
 
-/// The order of texts, by UTF-16 units, or of byte strings.
+/// Compares texts by UTF-16 units, and byte strings by bytes.
 #[inline]
 fn is_less(edm: EdmType, a: &[u8], b: &[u8]) -> bool {
     if edm == EdmType::Binary {
         return a < b;
     }
-    // Most values differ early or not at all; where they differ, the order is that of the ranks.
+    // Most values differ early or not at all. At the first difference, ranks determine the order.
     let at = shared_len(a, b);
     match (a.get(at), b.get(at)) {
         (Some(a), Some(b)) => utf16_rank(*a) < utf16_rank(*b),

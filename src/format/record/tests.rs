@@ -1,4 +1,4 @@
-//! Frames: what is sealed is read back, and nothing else is.
+//! Frames: sealed records are read back, and nothing else is.
 
 use super::*;
 use crate::rng::Rng;

@@ -1,9 +1,9 @@
-//! Power cuts, process kills and failing operations: at every single one.
+//! Power failures, process kills and failing operations, at every single operation.
 
 use super::*;
 use crate::fs::{Fault, FaultFs, FaultKind, OpKind};
 
-/// Opens the database, or makes it where there is none yet.
+/// Opens the database, or creates it if there is none yet.
 fn open_or_create(fs: &MemFs) -> Manifest {
     match probe(fs, Path::new(DIR)).unwrap() {
         false => create(fs).unwrap(),
@@ -22,12 +22,12 @@ fn trap_46_trap_47_a_creation_cut_short_anywhere_is_completed_or_repeated() {
             image.record();
             let mut manifest = open_or_create(&image);
             manifest.append(&flushed(7)).unwrap();
-            // What was acknowledged then survives whatever happens to names that were never synced.
+            // Later acknowledged edits survive, whatever happens to names that were never synced.
             for seed in 0..2 {
                 let again = open(&image.crash_image(seed)).unwrap();
                 assert_eq!(again.manifest.version().flushed_seq, Seq(7), "op {op}");
             }
-            // And the second attempt may be cut short as well.
+            // The second attempt may be interrupted as well.
             for second in image.recorded() {
                 drop(open_or_create(&image.crash_image_at(second, seed).unwrap()));
             }
@@ -36,7 +36,8 @@ fn trap_46_trap_47_a_creation_cut_short_anywhere_is_completed_or_repeated() {
     }
 }
 
-/// A history with roll-overs: what was acknowledged after how many operations, and the numbers given out.
+/// A history with roll-overs: the acknowledged Seqs by number of operations, and the assigned
+/// numbers.
 struct History {
     fs: MemFs,
     acknowledged: Vec<(u64, u64)>,
@@ -87,7 +88,7 @@ fn trap_36_numbers_given_out_before_a_power_cut_are_not_given_out_after() {
         let image = history.fs.crash_image_at(op, op).unwrap();
         let mut manifest = open(&image).unwrap().manifest;
         assert!(manifest.next_number().unwrap() > last, "op {op}");
-        // Nor does it collide with a manifest that CURRENT never named.
+        // The number does not collide with a manifest that CURRENT never named.
         manifest.append(&padded(1000, 70_000)).unwrap();
         manifest.append(&flushed(1001)).unwrap();
     }
@@ -119,7 +120,7 @@ fn recovery_makes_durable_what_it_accepted_before_anything_rests_on_it() {
     }
 }
 
-/// Runs edits until one fails; returns what was acknowledged.
+/// Runs edits until one fails; returns the last acknowledged Seq.
 fn run(fs: &Arc<dyn Fs>) -> (u64, Option<Error>) {
     let mut manifest = match create(fs) {
         Ok(manifest) => manifest,
@@ -131,7 +132,7 @@ fn run(fs: &Arc<dyn Fs>) -> (u64, Option<Error>) {
             let full = error.kind() == ErrorKind::StorageFull;
             let next = manifest.append(&flushed(seq));
             match next {
-                // Refused before a byte was written: the next edit may pass.
+                // It was refused before a byte was written, so the next edit may succeed.
                 Ok(_) => assert!(full, "{error}"),
                 Err(next) => assert!(full || next.kind() == ErrorKind::Poisoned, "{next}"),
             }
@@ -205,11 +206,11 @@ fn trap_27_a_full_disk_refuses_and_spoils_nothing() {
     let position = manifest.position();
     let error = manifest.append(&padded(2, 70_000)).unwrap_err();
     assert_eq!((error.kind(), manifest.position()), (ErrorKind::StorageFull, position));
-    // What fits the space allocated before still passes.
+    // An edit that fits the space allocated before still succeeds.
     manifest.append(&flushed(2)).unwrap();
     fs.set_quota(None);
     manifest.append(&padded(3, 70_000)).unwrap();
-    // Now it is time to roll over, and there is no room for a second file.
+    // A roll-over is due, but there is no space for a second file.
     fs.set_quota(Some(fs.used()));
     manifest.append(&flushed(4)).unwrap();
     assert_eq!(manifests(&fs).len(), 1);

@@ -1,10 +1,11 @@
-//! Damaged manifests: a prefix that the logs can tell from the whole, or corruption; never anything else.
+//! Damaged manifests: opening accepts a prefix that logs can distinguish from the whole, or reports
+//! corruption, nothing else.
 
 use super::*;
 use crate::codec::Checksum;
 use crate::format::record::Position;
 
-/// Three edits after the first; the position after each.
+/// Writes three edits after the first; returns the position after each.
 fn small(fs: &MemFs) -> Vec<Position> {
     let mut manifest = create(fs).unwrap();
     let edits = (2..5).map(|seq| {
@@ -25,7 +26,8 @@ fn trap_03_trap_24_every_flipped_byte_of_a_manifest_is_seen_or_vouched_for() {
             fs.flip(&path, at, mask).unwrap();
             match open(&fs.kill_image()) {
                 Ok(opened) => {
-                    // The last edit alone is vouched for by nobody in here: that is what `require` is for.
+                    // No later record states that the last edit is durable; `require` covers that
+                    // case.
                     assert!(at >= before_last.offset, "byte {at}");
                     assert!(opened.torn.is_some());
                     let expected = if at < end.offset { 3 } else { 4 };
@@ -71,7 +73,7 @@ fn trap_51_a_manifest_cut_below_what_current_vouches_for_is_corruption() {
     let path = Path::new(DIR).join(FileName::Manifest(rolled).to_string());
     let good = fs.read(&path).unwrap();
     let end = manifest.position().offset;
-    // The snapshot reaches to where the last edit, 56 bytes long, begins.
+    // The snapshot ends where the last edit, 56 bytes long, begins.
     for len in [0, 63, 64, 100, end - 57, end - 56, end - 1, end] {
         fs.write(&path, &good[..len as usize]).unwrap();
         match open(&fs.kill_image()) {

@@ -1,4 +1,4 @@
-//! First reads of a mapped file by two threads, in every order.
+//! Model of two threads that read parts of a mapped file for the first time, in every order.
 
 use std::path::Path;
 
@@ -13,7 +13,8 @@ use crate::sync::check_model;
 
 const ID: FileId = FileId(5);
 
-/// A mapped file of two equally long blocks of rows, and how long each is. The second is damaged.
+/// A mapped file of two blocks of rows of equal length, and that length. The second block is
+/// damaged.
 fn source() -> (Arc<Source>, u64) {
     let mut bytes = Vec::new();
     for number in [0, 1] {
@@ -56,7 +57,8 @@ fn reads(source: &Source, block_bytes: u64, index: usize) -> bool {
     source.block(Area::Rows, index, start..start + block_bytes, false).is_ok()
 }
 
-/// Nobody is handed a block that was not found sound, however many look at it at once for the first time.
+/// No reader receives a block that failed its check, even if several read it for the first time at
+/// the same time.
 #[test]
 fn trap_24_loom_a_damaged_block_is_refused_to_all_its_first_readers() {
     check_model(|| {
@@ -70,7 +72,7 @@ fn trap_24_loom_a_damaged_block_is_refused_to_all_its_first_readers() {
     });
 }
 
-/// A block is checked once: what two threads note at once in one word is noted of both.
+/// A block is checked once: two threads that set marks in one word at the same time both succeed.
 #[test]
 fn loom_marks_of_neighbours_stay() {
     check_model(|| {

@@ -1,8 +1,9 @@
-//! What is read of damaged files: only what was written, and every loss is said.
+//! Reading damaged files returns only entries that were written, and reports every loss.
 
 use super::*;
 
-/// What is left of the file, and how many entries are missing where no gap was said. Panics for what was never written.
+/// The number of entries read, and a check that entries are missing only at reported gaps. Panics
+/// for entries that were never written.
 fn check_remains(written: &Written, meta: Option<&FileMeta>) -> Option<usize> {
     let shapes = Shapes::new(1 << 20);
     let mut remains = SalvageReader::open(&written.fs, Path::new(FILE), meta, &shapes).ok()?;
@@ -36,7 +37,7 @@ fn sample(codec: Codec, block_bytes: usize) -> Written {
     write(random_entries(&mut rng, 400), options(block_bytes, codec))
 }
 
-/// Codecs that this build has, and sizes of blocks.
+/// Codecs of this build, and block sizes.
 fn layouts() -> impl Iterator<Item = (Codec, usize)> {
     let all = [(Codec::None, 512), (Codec::Zstd, 1024), (Codec::None, 4096)];
     all.into_iter().filter(|(codec, _)| cfg!(feature = "zstd") || *codec == Codec::None)
@@ -69,7 +70,7 @@ fn trap_24_each_damaged_byte_costs_a_block_at_most() {
     }
 }
 
-/// Without handles one block leads to the next, and behind a damaged one the next is found.
+/// Without handles each block leads to the next, and after a damaged one the search finds the next.
 #[test]
 fn blocks_are_found_without_handles() {
     for (codec, block_bytes) in layouts() {
@@ -84,7 +85,8 @@ fn blocks_are_found_without_handles() {
     }
 }
 
-/// Where every place looks like the header of a block that fills the rest, looking ends; what came before is kept.
+/// If every offset looks like the header of a block that fills the rest, the search ends; the
+/// blocks before it are kept.
 #[test]
 fn bytes_that_all_look_like_blocks_are_given_up() {
     let written = sample(Codec::None, 512);
@@ -124,7 +126,7 @@ fn a_file_that_is_cut_keeps_its_beginning() {
     }
 }
 
-/// Shapes are lost: keys and Seqs are known, and that there was a row.
+/// Without shapes, keys and Seqs remain known, and the fact that there was a row.
 #[test]
 fn rows_without_shapes_are_known_to_be_lost() {
     let written = sample(Codec::None, 512);

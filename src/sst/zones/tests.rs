@@ -1,4 +1,4 @@
-//! Zones gathered from rows, and in files: their limits, their damage, their lies.
+//! Zones computed from rows and read from files: limits, damage, and wrong values.
 
 use std::path::Path;
 
@@ -41,7 +41,7 @@ fn summary(zones: &ZoneBuilder) -> Vec<u8> {
     out
 }
 
-/// Name, type and values in each block of every column.
+/// Name, type and values per block of every column.
 fn shown(bytes: &[u8]) -> Vec<String> {
     let set = ZoneSet::parse(bytes).unwrap();
     assert_eq!(set.check(), Ok(()));
@@ -94,7 +94,8 @@ fn blocks_pages_and_the_file() {
     assert_eq!(meta, ZoneMeta { seq_min: Seq(30), seq_max: Seq(70), entries: 5, flags });
 }
 
-/// Adds a page of one block with this row.
+/// Adds a page of one block with this row; returns its number of columns and whether it is
+/// complete.
 fn one_page(zones: &mut ZoneBuilder, row: &Row) -> (usize, bool) {
     assert!(!zones.begin_block(true));
     put(zones, true, 50, row);
@@ -120,7 +121,8 @@ fn trap_40_the_summary_has_no_column_that_a_page_could_have_left_out() {
     let mut zones = ZoneBuilder::default();
     one_page(&mut zones, &numbers(0..20, 1));
     assert_eq!(shown(&summary(&zones)).len(), 20);
-    // N10 to N41 have a column, N42 to N44 have none: nor could N00 to N09 have had one, had they come later.
+    // N10 to N41 have a column, N42 to N44 have none. N00 to N09 might have been left out of this
+    // page as well.
     one_page(&mut zones, &numbers(10..45, 2));
     let whole = summary(&zones);
     let set = ZoneSet::parse(&whole).unwrap();
@@ -128,7 +130,8 @@ fn trap_40_the_summary_has_no_column_that_a_page_could_have_left_out() {
     let names: Vec<_> = set.columns().map(|column| column.name.to_vec()).collect();
     assert!(names.contains(&b"N10".to_vec()) && !names.contains(&b"N00".to_vec()));
     assert!(names.len() <= COLUMNS_MAX);
-    // What a page left out can come in a later page, which knows nothing of the ones before.
+    // A property left out of one page may have a column in a later page, which does not know the
+    // earlier ones.
     one_page(&mut zones, &numbers(42..45, 3));
     let again = summary(&zones);
     let again = ZoneSet::parse(&again).unwrap();
@@ -154,7 +157,7 @@ fn a_row_that_cannot_be_read_narrows_nothing() {
         let page = page(&mut zones);
         let set = ZoneSet::parse(&page).unwrap();
         let text = set.columns_named("S").next().unwrap();
-        // Up to the last byte of the text something is missing.
+        // The text is truncated in the body, up to its last byte.
         assert_eq!((text.prefix, text.values(0).map(|it| it.max)), (&b""[..], Some(u64::MAX)));
         let number = set.columns_named("I").next().unwrap().values(0).unwrap();
         assert_eq!((number.min, number.max) == (0, u64::MAX), len < 13, "{len}");
@@ -186,7 +189,7 @@ fn long_texts_share_a_prefix_of_at_most_255_bytes() {
     check(&["bolt"], "bolt", b"", b"");
     check(&["bolts", "bolt", "bolt M4x20"], "bolt", b"", b"s");
     check(&["nut", "bolt"], "", b"bolt", b"nut");
-    // In UTF-16 the surrogates of U+10000 come before U+E000.
+    // In UTF-16 the surrogates of U+10000 sort before U+E000.
     check(&["\u{e000}", "\u{10000}"], "", b"\xf0\x90\x80\x80", b"\xf5\x80\x80");
     let long = "x".repeat(300);
     check(&[&long], &long[..255], b"xxxxxxxx", b"xxxxxxxx");
@@ -254,7 +257,7 @@ fn trap_24_damaged_zones_are_an_error_when_they_are_asked_for_and_not_before() {
     }
 }
 
-/// Zones with right checksums of which one byte is another.
+/// Zones with valid checksums in which one byte is wrong.
 #[test]
 fn trap_40_zones_that_lie_are_a_problem_of_the_file() {
     let (fs, meta) = written();
@@ -267,7 +270,7 @@ fn trap_40_zones_that_lie_are_a_problem_of_the_file() {
         let len = u32::from_le_bytes(bytes[start + 16..start + 20].try_into().unwrap()) as usize;
         let contents = start + HEADER_BYTES..start + HEADER_BYTES + len;
         let place = BlockPlace { kind: block, file: FileId(9), number: 0 };
-        // The last byte is of a greatest value.
+        // The last byte is part of a maximum.
         let mut raw = bytes[contents.clone()].to_vec();
         *raw.last_mut().unwrap() ^= 1;
         let mut sealed = Vec::new();
