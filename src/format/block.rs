@@ -7,8 +7,7 @@
 //! * padding is zeros, covered by the checksum, and not part of the contents;
 //! * decompression yields exactly the raw length, which is at most [`RAW_BYTES_MAX`].
 //!
-//! Not here: the contents of blocks (`row_block`, `sparse_index`, `stats`, `zones`), pages of the
-//! hash index (`hash_index`).
+//! Not here: contents (`row_block`, `sparse_index`, `stats`, `zones`), hash pages (`hash_index`).
 
 #[cfg_attr(not(feature = "zstd"), allow(dead_code, reason = "only what is compressed is split"))]
 mod columns;
@@ -70,7 +69,7 @@ impl BlockPlace {
     }
 }
 
-/// A block whose checksum matched.
+/// A block with a verified checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct StoredBlock<'a> {
     pub(crate) packing: Packing,
@@ -89,8 +88,8 @@ const CODEC_ZSTD: u8 = 1;
 const CODEC_COLUMNS: u8 = 2;
 /// Zeros follow the stored bytes up to the start of the next block.
 const FLAG_PADDED: u8 = 1;
-/// A block of rows whose entries omit a part. A reader that does not know this flag must not read
-/// the block.
+/// A block of rows with entries that omit a part. A reader that does not know this flag must not
+/// read the block.
 const FLAG_SHORT: u8 = 2;
 /// zstd compression level. Blocks are 2 % smaller than with zstd's default level, 3. Decompression,
 /// which happens far more often, takes the same time at every level.
@@ -240,7 +239,7 @@ impl<'a> StoredBlock<'a> {
         Self::header(place, Cursor::new(STRUCTURE, checked), stored)
     }
 
-    /// Reads the header of a block whose checksum was verified before.
+    /// Reads the header of a block with a checksum that was verified before.
     #[inline]
     pub(crate) fn reopen(place: BlockPlace, bytes: &'a [u8]) -> Result<Self, FormatError> {
         // Fast path for the common block, in one comparison: the right kind, uncompressed, no

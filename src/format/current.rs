@@ -1,5 +1,4 @@
-//! CURRENT names the active manifest and its length that was durable at that time. FORMAT.md
-//! §current.
+//! CURRENT names the active manifest and its length that was durable then. FORMAT.md §current.
 
 use crate::codec::DecodeError;
 

@@ -98,13 +98,13 @@ pub(crate) struct LogMeta {
     pub(crate) id: FileId,
 }
 
-/// A log whose contents are all in table files, kept for the change feed.
+/// A log with all its contents in table files, kept for the change feed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct KeptLog {
     pub(crate) log: LogMeta,
     /// The length of the file.
     pub(crate) bytes: u64,
-    /// The greatest Seq of a commit in it, or a greater one.
+    /// No commit in it has a greater Seq.
     pub(crate) last: Seq,
 }
 
@@ -115,7 +115,7 @@ pub(crate) struct Import {
     pub(crate) seq: Seq,
     /// Logged commits before this position precede the import; all later ones follow it.
     pub(crate) at: Position,
-    /// The import replaced all rows of this span.
+    /// The imported rows are all rows of this span.
     pub(crate) span: Span,
 }
 

@@ -41,7 +41,7 @@ pub(crate) trait Content: Sized {
     fn decode(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError>;
 }
 
-/// Implements [`Content`] for structures whose members are encoded in sequence.
+/// Implements [`Content`] for structures by encoding their members in sequence.
 macro_rules! content {
     ($($name:ident { $($member:ident),* })*) => {
         $(impl $crate::format::field::Content for $name {
@@ -119,7 +119,7 @@ pub(crate) fn next_field<'a>(cursor: &mut Cursor<'a>) -> Result<Option<Field<'a>
 }
 
 impl Field<'_> {
-    /// Handles a field whose tag the reader does not know: refuses or skips it.
+    /// Handles a field with an unknown tag: refuses or skips it.
     pub(crate) fn unknown(&self, structure: &'static str) -> Result<(), FormatError> {
         if self.must_understand {
             unsupported(format!("{structure} field {} of a newer format", self.tag))

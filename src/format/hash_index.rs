@@ -1,8 +1,4 @@
-//! The hash index of an SST maps the hash of a user key to the slot of its newest version.
-//! FORMAT.md §hash_index.
-//!
-//! A page of 4 KiB holds a header and 63 lines of 64 bytes. The [`Form`] defines the layout of a
-//! line. The index of a compressed file holds no locations, only the presence of keys.
+//! The hash index of an SST: from a key's hash to its newest version. FORMAT.md §hash_index.
 //!
 //! Invariants
 //! * each user key of the file has exactly one entry, tombstones included;
@@ -30,6 +26,9 @@ const PAGE_KIND: u8 = 6;
 pub(crate) const LINES_PER_PAGE: usize = PAGE_BYTES / LINE_BYTES - 1;
 
 /// The number of lines of an index, and the layout of its entries.
+///
+/// A page of 4 KiB holds a header and 63 lines of 64 bytes. The [`Form`] defines the layout of a
+/// line. The index of a compressed file holds no locations, only the presence of keys.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HashLayout {
     lines: u64,

@@ -39,7 +39,7 @@ pub(crate) struct RowHead {
 }
 
 impl RowHead {
-    /// The head of a row whose shape has this number.
+    /// The head of a row with this shape number.
     #[inline]
     pub(crate) fn new(number: u32) -> Self {
         let (mut head, mut rest) = (Self::default(), u64::from(number) + 1);
@@ -74,7 +74,7 @@ pub(crate) fn decode_row<'a>(
     }
 }
 
-/// Decodes only the common row, whose shape number takes one byte.
+/// Decodes only the common row, which has a shape number of one byte.
 // For callers that convert the error: otherwise the row would be moved between the two functions.
 #[inline(always)]
 pub(crate) fn decode_common_row<'a>(

@@ -26,7 +26,7 @@ pub(crate) const KEY_BYTES_MAX: usize = u16::MAX as usize;
 const STRUCTURE: &str = "row block";
 /// Count, widths, prefix length, flags, the length of suffixes, smallest Seq.
 pub(crate) const FIXED_BYTES: usize = 16;
-/// The offset of the flags, which tell which parts the entries omit.
+/// The offset of the flags, which state the parts that entries omit.
 const FLAGS_AT: usize = 6;
 /// Every entry is a put, so the kind is omitted.
 const FLAG_PUTS: u8 = 1;
@@ -799,7 +799,7 @@ mod tests {
         assert_eq!(encoded(&entries), expected);
     }
 
-    /// Blocks of older writers, whose entries omit nothing, are readable and valid.
+    /// Blocks of older writers, with entries that omit nothing, are readable and valid.
     #[test]
     fn trap_44_entries_that_say_everything_are_read() {
         let bytes = [

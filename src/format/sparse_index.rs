@@ -1,8 +1,5 @@
 //! The sparse index of an SST locates the block of a key. FORMAT.md §sparse_index.
 //!
-//! A page holds the separators of [`FANOUT`] adjacent blocks. The root, a page of the same form,
-//! holds the first separator of every page. Handles hold the offsets of blocks and pages.
-//!
 //! Invariants
 //! * a block's separator is not above its first key, and above every key of earlier blocks that is
 //!   not also a key of this block;
@@ -20,7 +17,8 @@ use crate::format::hash_index::LocationSplit;
 /// The most separators of a page, which make about 4 KiB with keys of 30 bytes.
 pub(crate) const FANOUT: usize = 128;
 
-/// A page or the root.
+/// A page of the separators of [`FANOUT`] adjacent blocks, or the root. The root has the same form
+/// and holds the first separator of every page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SparsePage<'a> {
     /// The end of each suffix, four bytes each.

@@ -62,7 +62,7 @@ pub(crate) struct Predecessor {
     pub(crate) accepted_end: u64,
 }
 
-/// An empty commit, whose header carries a newer durable offset.
+/// An empty commit; its header carries a newer durable offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DurableUpTo {
     /// No commit acknowledged so far has a greater Seq.

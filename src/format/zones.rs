@@ -1,9 +1,4 @@
-//! Zones summarize the rows of each block of an SST, so that a scan can skip blocks. FORMAT.md
-//! §zones.
-//!
-//! A set of zones has one entry per block, for up to [`ZONE_BLOCKS`] adjacent blocks, or one entry
-//! for the whole file. A column has a property name and a type, and per entry the least and the
-//! greatest value.
+//! Zones summarize the rows of blocks of an SST, so that a scan can skip blocks. FORMAT.md §zones.
 //!
 //! Invariants
 //! * values map to order-preserving numbers ([`order_key`], [`head`]). If values were truncated,
@@ -86,6 +81,10 @@ pub(crate) struct ZoneColumn {
 }
 
 /// A set of zones, read in place.
+///
+/// It has one entry per block, for up to [`ZONE_BLOCKS`] adjacent blocks, or one entry for the
+/// whole file. A column has a property name and a type, and per entry the least and the greatest
+/// value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ZoneSet<'a> {
     /// True if every property of every row has a column. Otherwise a property without a column may
@@ -358,7 +357,7 @@ impl ZoneSummary {
     }
 }
 
-/// True for the types whose order keys are made from the bytes after a prefix.
+/// True for the types with order keys made from the bytes after a prefix.
 #[inline]
 pub(crate) fn is_cut_text(edm: EdmType) -> bool {
     matches!(edm, EdmType::String | EdmType::Binary)

@@ -1,12 +1,9 @@
-//! Record files (WAL and MANIFEST): writing buffers of sealed records, and reading up to the first
-//! bad record.
+//! Writing and reading record files (WAL and MANIFEST). FORMAT.md §record.
 //!
 //! Invariants
 //! * a file is never recycled or pre-filled, and nothing is appended after an unreadable record;
 //! * after a failed write or sync a file accepts no more bytes, so a retry is never mistaken for
 //!   success.
-//!
-//! Format: FORMAT.md §record.
 //!
 //! Not here: the contents of records (`format::wal`, `format::edit`), buffering and commit groups
 //! (`lsm`).

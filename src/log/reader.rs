@@ -1,12 +1,5 @@
 //! Reads a record file up to the first bad record, and finds the durable offsets stated after it.
 //!
-//! 1. Verify the file's header. A damaged header is corruption, because it was durable before the
-//!    file was named.
-//! 2. Return records while header and payload verify; stop for good at the first that does not.
-//! 3. On request, scan the bytes after the stop, at multiples of 8, for verified headers. The
-//!    highest durable offset among them separates corruption (it is beyond the stop) from a torn
-//!    tail (it is not).
-//!
 //! Invariants
 //! * the window, or one record with a verified header, bounds the memory in use;
 //! * after the stop no record is returned, whatever follows.
@@ -34,7 +27,14 @@ const FIRST_BYTES: u64 = 4 << 10;
 const REST_BYTES: usize = 16 << 10;
 const ZEROS: [u8; RECORD_HEADER_BYTES] = [0; RECORD_HEADER_BYTES];
 
-/// Reads one record file front to back.
+/// Reads one record file from front to back.
+///
+/// 1. Verify the file's header. A damaged header is corruption, because it was durable before the
+///    file was named.
+/// 2. Return records while header and payload verify; stop for good at the first that does not.
+/// 3. On request, scan the bytes after the stop, at multiples of 8, for verified headers. The
+///    highest durable offset among them separates corruption (it is beyond the stop) from a torn
+///    tail (it is not).
 #[derive(Debug)]
 pub(crate) struct LogReader {
     path: PathBuf,

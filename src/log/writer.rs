@@ -51,7 +51,7 @@ impl LogFile {
         Ok(Self { path: path.to_owned(), header, file: Ok(file), failure: OnceLock::new() })
     }
 
-    /// Opens a file whose records were read and accepted to their end. The caller syncs it and
+    /// Opens a file after its records were read and accepted to their end. The caller syncs it and
     /// appends after that end.
     pub(crate) fn reopen(fs: &dyn Fs, path: &Path, header: LogHeader) -> Result<Self> {
         let file = fs.open_write(path).doing("open", path)?;

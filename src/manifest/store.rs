@@ -1,20 +1,5 @@
 //! The manifest: a record file of version edits, and the only place where versions change.
 //!
-//! Create: 1. write a new manifest with identity and first edits, and sync it; 2. sync the
-//! directory and its parent; 3. make CURRENT name it. Before step 3 there is no database, and the
-//! next attempt replaces left-over files.
-//!
-//! Open: 1. read CURRENT; 2. replay the manifest up to the first bad record; 3. fail if CURRENT, a
-//! later record or (by [`Manifest::require`]) a log states a greater durable length; 4. check the
-//! version; 5. before anything depends on the accepted records, at the latest before the first
-//! edit, sync them ([`Manifest::confirm`]).
-//!
-//! Append: 1. roll over if the file is torn or has outgrown its content; 2. apply the edit to a
-//! copy of the version; 3. allocate; 4. write and sync one record; 5. install the copy.
-//!
-//! Roll over: 1. write a snapshot to a new file and sync it; 2. sync the directory; 3. make CURRENT
-//! name it.
-//!
 //! Invariants
 //! * nothing is appended to a file with a torn tail, and no file that CURRENT may name is
 //!   rewritten;
@@ -64,7 +49,7 @@ pub(crate) struct Manifest {
     dir: PathBuf,
     rng: Rng,
     version: Arc<Version>,
-    /// The meter whose account is written with edits; `None` if there is none.
+    /// The meter that provides the account written with edits, if any.
     meter: Option<Arc<Meter>>,
     /// The file that CURRENT names.
     header: LogHeader,
@@ -122,6 +107,12 @@ impl Manifest {
     /// Creates a database in `dir`, which holds none (see [`probe`](super::probe)), with `first` as
     /// its first edit.
     ///
+    /// 1. Write a new manifest with identity and first edits, and sync it.
+    /// 2. Sync the directory and its parent.
+    /// 3. Make CURRENT name the manifest.
+    ///
+    /// Before step 3 there is no database, and the next attempt replaces left-over files.
+    ///
     /// # Errors
     /// `Io` or `StorageFull`; there is no database then, and creation may be retried.
     pub(crate) fn create(
@@ -155,6 +146,15 @@ impl Manifest {
 
     /// Opens the database in `dir`.
     ///
+    /// 1. Read CURRENT.
+    /// 2. Replay the manifest that it names up to the first bad record.
+    /// 3. Fail if CURRENT, a later record or (by [`Manifest::require`]) a log states a greater
+    ///    durable length.
+    /// 4. Check the version.
+    ///
+    /// Later, before anything depends on the accepted records and at the latest before the first
+    /// edit, [`Manifest::confirm`] syncs them.
+    ///
     /// # Errors
     /// `Corruption` if durable data is missing or wrong, `Unsupported` for data of a newer build,
     /// `Io`.
@@ -173,7 +173,7 @@ impl Manifest {
         let names = names(&*fs, dir)?;
         let next_number = number_after_all(&names).max(version.numbers_below.0);
         let manifest = Manifest {
-            // Both states refuse appends until confirmed.
+            // Neither state allows an append before `confirm`.
             tail: if torn.is_none() { Tail::Unconfirmed } else { Tail::Torn },
             unconfirmed: read_only.is_none().then_some(last.max(current.synced_len)),
             ends_closed,
@@ -317,6 +317,12 @@ impl Manifest {
     }
 
     /// Makes `edit` durable and returns the version after it.
+    ///
+    /// 1. Roll over if the file is torn or has outgrown its content.
+    /// 2. Apply the edit to a copy of the version.
+    /// 3. Allocate space.
+    /// 4. Write and sync one record.
+    /// 5. Install the copy as the version.
     ///
     /// # Errors
     /// `StorageFull` if nothing was written. Any other write error ends writing, and later calls
@@ -487,6 +493,10 @@ impl Manifest {
     }
 
     /// Writes `version` to a new file and makes CURRENT name it.
+    ///
+    /// 1. Write a snapshot to the new file and sync it.
+    /// 2. Sync the directory.
+    /// 3. Make CURRENT name the file.
     fn begin_file(&mut self, header: LogHeader, version: Arc<Version>) -> Result<(), PublishError> {
         debug_assert!(header.number.0 < self.next_number, "a new file has a number that was taken");
         debug_assert!(self.header.number <= header.number, "manifests are numbered in order");

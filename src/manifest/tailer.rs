@@ -1,10 +1,5 @@
-//! Follows the manifest of another process: reads the records written so far, and continues from
-//! there later.
-//!
-//! 1. Read CURRENT. If it names another file than before, read that file from its start; otherwise
-//!    continue after the last record.
-//! 2. Stop at the first incomplete record, which the writer may be writing. It is damage if a
-//!    durable offset is beyond it.
+//! Follows the manifest of another process: reads the records written so far, and later the new
+//! ones.
 //!
 //! Invariants
 //! * nothing on disk changes, and no lock is taken;
@@ -31,6 +26,11 @@ use super::version::Version;
 const TRIES: usize = 16;
 
 /// A reader of a manifest that another process writes.
+///
+/// 1. Read CURRENT. If it names another file than before, read that file from its start; otherwise
+///    continue after the last record.
+/// 2. Stop at the first incomplete record, which the writer may be writing. It is damage if a
+///    durable offset is beyond it.
 #[derive(Clone, Debug)]
 pub(crate) struct ManifestTail {
     fs: Arc<dyn Fs>,

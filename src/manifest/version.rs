@@ -42,7 +42,7 @@ pub(crate) struct FileEntry {
     pub(crate) meta: FileMeta,
     /// The reader, opened at first use.
     sst: ModelledOnce<Arc<Sst>>,
-    /// Damage found without reading through `sst`.
+    /// Damage found by a reader that does not use `sst`, or that failed to open it.
     damage: OnceLock<Error>,
 }
 
@@ -62,7 +62,7 @@ pub(crate) struct Version {
     pub(crate) file_bytes: u64,
     /// All ranges, in key order.
     pub(crate) ranges: RangeMap<Arc<FileEntry>>,
-    /// Dropped tables whose files still exist in part, each with the Seq of its drop.
+    /// Dropped tables with files that still exist, each with the Seq of its drop.
     pub(crate) dropped: BTreeMap<TableId, Seq>,
     /// Range tombstones up to the flushed Seq that may still hide older entries.
     pub(crate) range_tombstones: Vec<RangeTombstone>,
@@ -183,7 +183,7 @@ impl RangeFile for Arc<FileEntry> {
 }
 
 impl Version {
-    /// The bytes of the kept logs. Their lengths come from edits.
+    /// The bytes of the kept logs. Edits state their lengths.
     pub(crate) fn kept_log_bytes(&self) -> u64 {
         self.kept_logs.iter().fold(0, |sum, kept| sum.saturating_add(kept.bytes))
     }
@@ -261,7 +261,7 @@ impl Version {
         known.max().unwrap_or_default().max(self.flushed_seq)
     }
 
-    /// The greatest Seq whose rows are in files, for a reader that has seen the logs up to
+    /// The greatest Seq with its rows in files, for a reader that has seen the logs up to
     /// `passed`. An import counts after everything before it was seen.
     pub(crate) fn settled_seq(&self, passed: Position) -> Seq {
         let imports = self.imports.iter();

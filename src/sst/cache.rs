@@ -1,9 +1,7 @@
-//! The cache of blocks and index pages that are not read in place: bounded, sharded, with CLOCK
-//! eviction.
+//! The cache of blocks and index pages that are not read in place: sharded, with CLOCK eviction.
 //!
 //! Invariants
-//! * the counted bytes never exceed the limit; an evicted buffer that a reader still holds is not
-//!   counted;
+//! * the counted bytes never exceed the limit; an evicted buffer held by a reader is not counted;
 //! * memory that others keep about blocks is also counted, within a share that blocks release at
 //!   first need;
 //! * a file's number is never reused, so a cached block never becomes stale.

@@ -1,9 +1,9 @@
-//! Remembers the locations of keys found in a file whose hash index has none, one per entry of the
-//! index, as far as the block cache has space.
+//! Remembers the locations of keys for a file with a hash index without locations, one per entry of
+//! the index, as far as the block cache has space.
 //!
 //! Invariants
-//! * a location is stored only in the file that holds the newest version of its key, so a hit needs
-//!   no other search in that file;
+//! * only locations of the newest version of a key in the file are stored, so a hit ends the search
+//!   in the file;
 //! * a miss proves nothing, because entries with equal tags are indistinguishable;
 //! * a file never changes, so a stored location stays valid while the file is open.
 //!

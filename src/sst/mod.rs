@@ -1,13 +1,9 @@
-//! A sorted table file (SST): written once from front to back, then read by key, by range or as a
-//! whole.
+//! A sorted table file (SST), written once and read by key, by range or as a whole. FORMAT.md §sst.
 //!
 //! Invariants
 //! * a file gets its name after it is complete and synced; the caller syncs the directory;
-//! * no bytes of a file are used before their checksum matched, and every access is bounds-checked
-//!   even then;
+//! * no bytes of a file are used before their checksum matched; accesses are still bounds-checked;
 //! * damage is an error with the file's name and an offset; an iterator that failed keeps failing.
-//!
-//! Format: FORMAT.md §sst and the structures it names.
 //!
 //! Not here: the set of files and the choice of files for a key (`manifest`, `ranges`), merging
 //! files (`lsm`).

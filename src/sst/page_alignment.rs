@@ -1,14 +1,8 @@
 //! Ends blocks of rows at pages of the operating system where that costs little.
 //!
-//! Pages that are not in memory are read as a whole. A block that straddles one page more than it
-//! needs costs one more read for every get of its rows. So blocks end before a page boundary, and
-//! zeros fill a small gap up to it. A large gap, before a long row, is not filled; the next block
-//! straddles one page more then.
-//!
 //! Invariants
 //! * padding is at most 1/32 of a block, and half of that on average where there is any;
-//! * only uncompressed blocks are padded, and only if their target size is a multiple of the page
-//!   size.
+//! * only uncompressed blocks with a target size of whole pages are padded.
 //!
 //! Not here: the encoding of padding (`format::block`).
 
@@ -20,6 +14,11 @@ pub(super) const OS_PAGE_BYTES: u64 = 4096;
 const PADDING_SHARE: u64 = 32;
 
 /// The layout of the blocks of a file.
+///
+/// Pages that are not in memory are read as a whole. A block that straddles one page more than it
+/// needs costs one more read for every get of its rows. So blocks end before a page boundary, and
+/// zeros fill a small gap up to it. A large gap, before a long row, is not filled; the next block
+/// straddles one page more then.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pages {
     block_bytes: usize,

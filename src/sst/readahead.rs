@@ -1,11 +1,5 @@
 //! Readahead for iteration over the rows of a file.
 //!
-//! At open, a file is declared as read at random, mapped or not, so that a get reads only the pages
-//! it touches. An iteration requests windows itself. The first window after a seek is small,
-//! because most ranges end soon. Each window read to its end doubles the next one, up to 1 MiB.
-//! From 256 KiB on, the next window is requested when half of the current one is left, so that the
-//! disk works while rows are read.
-//!
 //! Invariants
 //! * pure: the requests depend only on the blocks visited;
 //! * a visited block is inside the requested range.
@@ -21,6 +15,12 @@ const EARLY_BYTES: u64 = 256 << 10;
 const WINDOW_BYTES_MAX: u64 = 1 << 20;
 
 /// The requests of an iteration.
+///
+/// At open, a file is declared as read at random, mapped or not, so that a get reads only the pages
+/// it touches. An iteration requests windows itself. The first window after a seek is small,
+/// because most ranges end soon. Each window read to its end doubles the next one, up to 1 MiB.
+/// From 256 KiB on, the next window is requested when half of the current one is left, so that the
+/// disk works while rows are read.
 #[derive(Clone, Debug)]
 pub(super) struct Readahead {
     /// The byte range of the rows.

@@ -1,12 +1,6 @@
 //! Reads the undamaged blocks of a possibly damaged file. A block's checksum covers the file's id
 //! and the block's number, so each block proves its identity.
 //!
-//! 1. The file's id comes from the manifest, else from the header, else from the tail.
-//! 2. The position of the rows comes from the manifest's copy of the directory, else from the
-//!    file's own.
-//! 3. The positions of blocks come from the handles. If those are damaged, each block is followed
-//!    by the next; after a damaged one, every offset is tried as the header of a block.
-//!
 //! Invariants
 //! * only blocks with a valid checksum are returned, in ascending order of keys; a block out of
 //!   order counts as damaged;
@@ -39,7 +33,13 @@ use crate::format::stats::SstStats;
 use crate::fs::{FileRead, Fs};
 use crate::model::{Row, Seq, Shape, Shapes};
 
-/// A reader of the blocks of a possibly damaged file.
+/// A reader of the blocks of a possibly damaged file. It takes each fact from the first intact
+/// source:
+///
+/// 1. The file's id: the manifest, the header, the tail.
+/// 2. The position of the rows: the manifest's copy of the directory, the file's own.
+/// 3. The positions of blocks: the handles. If those are damaged, each block is followed by the
+///    next; after a damaged block, every offset is tried as the header of one.
 pub(crate) struct SalvageReader {
     input: Input,
     id: FileId,
@@ -52,7 +52,7 @@ pub(crate) struct SalvageReader {
     last: Option<(Vec<u8>, Seq)>,
     /// A block before the next one was lost.
     pub(crate) has_gap: bool,
-    /// The bytes whose checksum may still be computed in the search for blocks.
+    /// The bytes that the search for blocks may still checksum.
     search_left: Cell<u64>,
 }
 
@@ -71,14 +71,14 @@ pub(crate) struct RemainingEntry {
     pub(crate) key: Vec<u8>,
     pub(crate) seq: Seq,
     pub(crate) kind: Kind,
-    /// `None` for a tombstone and for an unreadable row, whose loss is thereby known.
+    /// `None` for a tombstone, and for an unreadable row, which is thereby known to be lost.
     pub(crate) row: Option<Row>,
 }
 
 /// The most problems listed; more of them would add no information.
 const PROBLEMS_MAX: usize = 20;
-/// The most consecutive lost blocks after which the search still finds the next, if there are no
-/// handles.
+/// The number of block numbers tried at an offset if there are no handles. If more consecutive
+/// blocks are lost, the blocks after them are not found.
 const LOST_BLOCKS_MAX: usize = 64;
 /// The most bytes checksummed in the search, as a multiple of the file's length. If every offset
 /// looked like a header, the cost would otherwise be quadratic.

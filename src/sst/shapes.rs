@@ -1,7 +1,7 @@
 //! The shapes section: the numbered shapes of a file's rows. FORMAT.md §shapes.
 //!
-//! Invariant: the table is bounded in count and bytes; rows whose shape does not fit it describe
-//! themselves.
+//! Invariant: the table is bounded in count and bytes; rows with a shape that does not fit it
+//! describe themselves.
 
 use std::collections::HashMap;
 use std::sync::Arc;

@@ -255,7 +255,7 @@ fn trap_42_keys_of_one_hash_line_are_all_found() {
     check_round_trip(entries, options(1024, Codec::None));
 }
 
-/// Pairs of keys with the same line and tag, in a file whose index has no locations; versions of
+/// Pairs of keys with the same line and tag, in a file with an index without locations; versions of
 /// each, and other keys between them.
 #[cfg(feature = "zstd")]
 #[test]

@@ -1,13 +1,5 @@
 //! Checks a whole file and lists all damage.
 //!
-//! 1. Every section against its checksum in the directory; zeros between the sections.
-//! 2. Every block: checksum, layout, rows against their shapes, order within and across blocks,
-//!    separators.
-//! 3. The hash index: page checksums, lines, and one entry per key. An entry, or the sparse index
-//!    if entries have no locations, must lead to the newest version of its key.
-//! 4. Statistics, bounds and Seqs against the counted values and the manifest.
-//! 5. Zones against those computed from the entries.
-//!
 //! Everything is read again, regardless of earlier checks. Damage is listed; an error is returned
 //! only if the file cannot be read at all, for instance because of a failing disk.
 
@@ -55,6 +47,14 @@ struct Check<'a> {
 
 impl Sst {
     /// Checks everything in the file; calls `progress` with the bytes of each block read.
+    ///
+    /// 1. Every section against its checksum in the directory; zeros between the sections.
+    /// 2. Every block: checksum, layout, rows against their shapes, order within and across blocks,
+    ///    separators.
+    /// 3. The hash index: page checksums, lines, and one entry per key. An entry, or the sparse
+    ///    index if entries have no locations, must lead to the newest version of its key.
+    /// 4. Statistics, bounds and Seqs against the counted values and the manifest.
+    /// 5. Zones against those computed from the entries.
     ///
     /// # Errors
     /// Only problems other than damage: a failing disk, or a newer format.

@@ -1,18 +1,11 @@
 //! Writes an SST from front to back, in bounded memory.
 //!
-//! 1. Entries fill a block. A full block is sealed and appended; its separator and handle are kept.
-//!    `page_alignment` determines where it ends.
-//! 2. The file is synced about every 8 MiB, so that a commit's sync never waits for much of it.
-//! 3. After the rows: hash index, shapes, sparse index, handles, statistics, zones, footer.
-//! 4. The file is synced and renamed to its name. The caller syncs the directory.
-//!
 //! Invariants
 //! * until it is complete and synced the file has a temporary name, and an abandoned file is
 //!   removed;
 //! * an entry out of order is an error, never a file out of order;
-//! * memory: a block, a write buffer, 12 bytes per user key, about 10 bytes per block, the
-//!   separators, and zones (21 bytes per block, and 17 per block and property, for at most 32
-//!   properties).
+//! * memory: a block, a write buffer, 12 bytes per user key, about 10 bytes per block, separators,
+//!   and zones (21 bytes per block, 17 per block and property, at most 32 properties).
 //!
 //! Not here: the distribution of entries to files (`lsm`).
 
@@ -43,6 +36,13 @@ use crate::model::{RowRef, Seq};
 use crate::options::Codec;
 
 /// A file being written.
+///
+/// 1. Entries fill a block. A full block is sealed and appended; its separator and handle are kept.
+///    `page_alignment` determines where it ends.
+/// 2. The file is synced about every 8 MiB, so that a commit's sync never waits for much of it.
+/// 3. After the rows follow the hash index, the shapes, the sparse index, the handles, the
+///    statistics, the zones and the footer.
+/// 4. The file is synced and renamed to its name. The caller syncs the directory.
 pub(crate) struct SstWriter {
     output: Output,
     number: FileNumber,

@@ -1,11 +1,5 @@
 //! Computes the zones of a file from its entries, for the writer and for verification.
 //!
-//! A page has a column for each of the first 32 (name, type) pairs of its entries, in order of
-//! entries and, within a row, of names. A page with more is not complete. The summary merges the
-//! pages in order. A page that is not complete removes from it the columns that the page lacks. The
-//! page's other columns are added, up to 32. Once a column was left out, the summary is not
-//! complete and no columns are added.
-//!
 //! Invariants
 //! * every version in a block counts, not only the newest of a key;
 //! * an unreadable value counts as any value, so a damaged row never narrows a zone.
@@ -24,6 +18,9 @@ use crate::format::zones::{
 use crate::model::{EdmType, RowRef, Seq, Shape, utf16_rank};
 
 /// The zones of a file that is being written or verified.
+///
+/// A page has a column for each of the first 32 (name, type) pairs of its entries, in order of
+/// entries and, within a row, of names. A page with more pairs is not complete.
 #[derive(Default)]
 pub(super) struct ZoneBuilder {
     /// The current block.
@@ -52,7 +49,11 @@ struct PageColumn {
     done: Vec<Bounds>,
 }
 
-/// The zones of the whole file.
+/// The zones of the whole file, merged from the pages in order.
+///
+/// A page that is not complete removes from the summary the columns that the page lacks. The page's
+/// other columns are added, up to 32. Once a column was left out, the summary is not complete and
+/// no columns are added.
 #[derive(Default)]
 struct Summary {
     meta: ZoneMeta,

@@ -1,5 +1,4 @@
-//! The wear account: bytes and syncs written since the database was created, by cause. FORMAT.md
-//! §edit.
+//! The wear account: bytes and syncs since the database was created, by cause. FORMAT.md §edit.
 //!
 //! Invariants
 //! * an account only grows; sums saturate at `u64::MAX`.
@@ -129,10 +128,10 @@ impl Wear {
     /// that is filled little by little counts with each sync. Each sync of a directory counts as
     /// one page.
     ///
-    /// The estimate exists for powers of two from 512 bytes to 1 MiB; other sizes are rounded up to
-    /// the next of these. It is a lower bound. It excludes the file system's own writes, pages that
-    /// the system writes back early, and the data that a flash controller moves when it erases
-    /// blocks.
+    /// The estimate exists for powers of two from 512 bytes to 1 MiB; other sizes are clamped to
+    /// that interval and rounded up. It is a lower bound. It excludes the file system's own writes,
+    /// pages that the system writes back early, and the data that a flash controller moves when it
+    /// erases blocks.
     pub fn flash_bytes(&self, page_size: u64) -> u64 {
         let size = page_size.clamp(1 << PAGE_BITS_MIN, 1 << PAGE_BITS_MAX).next_power_of_two();
         let at = (size.trailing_zeros() - PAGE_BITS_MIN) as usize;
@@ -253,7 +252,7 @@ mod tests {
         check(100..200, 512, 512);
         check(0..1 << 20, 512, 1 << 20);
         check(0..1, 1 << 20, 1 << 20);
-        // A size that is not counted is rounded up to the next one that is.
+        // Other sizes are clamped and rounded up to one that is counted.
         check(0..1, 0, 512);
         check(0..1, 3000, 4096);
         check(0..1, u64::MAX, 1 << 20);

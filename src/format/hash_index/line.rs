@@ -1,10 +1,5 @@
 //! A line of a hash index: one processor cache line, in one of three forms. FORMAT.md §hash_index.
 //!
-//! * The first form: 10 tags of 16 bits, 10 locations of 32 bits, a count, and 16 marks.
-//! * The second form: 15 words of 32 bits, each a tag above a location of the bits that the file
-//!   needs; a count and 27 marks.
-//! * The third form: 30 tags of 16 bits without locations; a count and 27 marks.
-//!
 //! Invariants
 //! * only a full line has marks, and unused places are zero;
 //! * every access is bounds-checked, whether or not the page's checksum was verified.
@@ -14,7 +9,13 @@
 /// The length of a line.
 pub(crate) const LINE_BYTES: usize = 64;
 
-/// The layout of entries.
+/// The layout of a line.
+///
+/// | form | entries | count and marks |
+/// | --- | --- | --- |
+/// | first | 10 tags of 16 bits, 10 locations of 32 bits | a count, 16 marks |
+/// | second | 15 words of 32 bits, a tag above a location as wide as needed | a count, 27 marks |
+/// | third | 30 tags of 16 bits, no locations | a count, 27 marks |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     First,
@@ -82,7 +83,7 @@ impl Form {
 }
 
 impl HashLine<'_> {
-    /// A bit set of the entries whose tag is that of `hash`.
+    /// A bit set of the entries with the tag of `hash`.
     #[inline]
     pub(crate) fn matches(&self, hash: u64) -> u32 {
         let bits = match self.form {

@@ -2,8 +2,8 @@
 
 use super::*;
 
-/// The number of entries read, and a check that entries are missing only at reported gaps. Panics
-/// for entries that were never written.
+/// Reads a damaged file and returns the number of entries read. Panics if entries are missing
+/// without a reported gap, or were never written.
 fn check_remains(written: &Written, meta: Option<&FileMeta>) -> Option<usize> {
     let shapes = Shapes::new(1 << 20);
     let mut remains = SalvageReader::open(&written.fs, Path::new(FILE), meta, &shapes).ok()?;

@@ -157,7 +157,7 @@ fn a_row_that_cannot_be_read_narrows_nothing() {
         let page = page(&mut zones);
         let set = ZoneSet::parse(&page).unwrap();
         let text = set.columns_named("S").next().unwrap();
-        // The text is truncated in the body, up to its last byte.
+        // At every such length at least the last byte of the text is missing.
         assert_eq!((text.prefix, text.values(0).map(|it| it.max)), (&b""[..], Some(u64::MAX)));
         let number = set.columns_named("I").next().unwrap().values(0).unwrap();
         assert_eq!((number.min, number.max) == (0, u64::MAX), len < 13, "{len}");
