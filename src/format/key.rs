@@ -149,24 +149,26 @@ pub(crate) fn table_end(table: TableId) -> Vec<u8> {
     }
 }
 
-/// The least bound that is not above any key with a PartitionKey ≥ `pk`. `pk` may hold any
-/// character.
+/// The bound that separates keys with a PartitionKey < `pk` (below it) from keys with a
+/// PartitionKey ≥ `pk` (at or above it). `pk` may hold any character.
 pub(crate) fn before_partition(table: TableId, pk: &str) -> Vec<u8> {
     partition_bound(table, pk, SEPARATOR)
 }
 
-/// The least bound that is not above any key with a PartitionKey > `pk`. `pk` may hold any
-/// character.
+/// The bound that separates keys with a PartitionKey ≤ `pk` (below it) from keys with a
+/// PartitionKey > `pk` (at or above it). `pk` may hold any character.
 pub(crate) fn after_partition(table: TableId, pk: &str) -> Vec<u8> {
     partition_bound(table, pk, AFTER_SEPARATOR)
 }
 
-/// The least bound that is not above any key ≥ (`pk`, `rk`). Both may hold any character.
+/// The bound that separates keys < (`pk`, `rk`), which are below it, from keys ≥ (`pk`, `rk`),
+/// which are at or above it. Both texts may hold any character.
 pub(crate) fn before_row(table: TableId, pk: &str, rk: &str) -> Vec<u8> {
     row_bound(table, pk, rk, false)
 }
 
-/// The least bound that is not above any key > (`pk`, `rk`). Both may hold any character.
+/// The bound that separates keys ≤ (`pk`, `rk`), which are below it, from keys > (`pk`, `rk`),
+/// which are at or above it. Both texts may hold any character.
 pub(crate) fn after_row(table: TableId, pk: &str, rk: &str) -> Vec<u8> {
     row_bound(table, pk, rk, true)
 }

@@ -3,7 +3,7 @@
 //! Invariants
 //! * the header is durable before [`LogFile::create`] returns; the name only after the caller has
 //!   synced the directory;
-//! * after the first failed write or sync, every call fails with `Poisoned`;
+//! * after the first failed write or sync, every further one returns `Poisoned`;
 //! * a full disk during allocation, before a byte of a record is written, does no harm.
 
 use std::io;

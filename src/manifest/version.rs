@@ -66,7 +66,7 @@ pub(crate) struct Version {
     pub(crate) dropped: BTreeMap<TableId, Seq>,
     /// Range tombstones up to the flushed Seq that may still hide older entries.
     pub(crate) range_tombstones: Vec<RangeTombstone>,
-    /// The clean close, if it was the last event of the database.
+    /// The last clean close, kept as long as the version has its log.
     pub(crate) clean_close: Option<CleanClose>,
     /// The expiry clock as last recorded.
     pub(crate) clock: LivedTime,

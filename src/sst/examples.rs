@@ -161,8 +161,7 @@ fn example_statistics() {
     );
 }
 
-/// Two blocks: two versions of one bolt and the newest of a second one, then the second's older
-/// version and a tombstone.
+/// Two blocks: two versions of one bolt in the first; another bolt and a tombstone in the second.
 fn zones() -> ZoneBuilder {
     let bolt = |name, stock| {
         let names = vec![("Name".into(), EdmType::String), ("Stock".into(), EdmType::Int32)];

@@ -36,7 +36,7 @@ use crate::model::{Row, Seq, Shape, Shapes};
 /// A reader of the blocks of a possibly damaged file. It takes each fact from the first intact
 /// source:
 ///
-/// 1. The file's id: the manifest, the header, the tail.
+/// 1. The file's id: the manifest, the footer, the header.
 /// 2. The position of the rows: the manifest's copy of the directory, the file's own.
 /// 3. The positions of blocks: the handles. If those are damaged, each block is followed by the
 ///    next; after a damaged block, every offset is tried as the header of one.
