@@ -21,7 +21,7 @@ pub(crate) use self::line::{Form, HashLine};
 pub(crate) const PAGE_BYTES: usize = 4096;
 
 const STRUCTURE: &str = "hash page";
-/// Takes the place of a block kind in the checksum, so that a page never passes for a block.
+/// The block kind used in the checksum of a page, so that a page never passes for a block.
 const PAGE_KIND: u8 = 6;
 pub(crate) const LINES_PER_PAGE: usize = PAGE_BYTES / LINE_BYTES - 1;
 
