@@ -1,4 +1,4 @@
-//! What a database can be told when it is opened: plain data, every default and limit with its reason.
+//! Options for opening a database: plain data. Each default and limit is given with its reason.
 //!
 //! Not here: opening (`db`).
 
@@ -8,21 +8,23 @@ use std::time::Duration;
 use crate::clock::{Clock, SystemClock};
 use crate::fs::{DiskFs, Fs};
 
-/// A manifest shorter than this is not rolled over: it is read in a moment.
+/// A manifest shorter than this is not rolled over, because reading it is cheap.
 pub(crate) const MANIFEST_ROLL_BYTES: u64 = 64 << 10;
 
-/// A buffer of commits this full is written: a larger write costs as much a byte.
+/// The log buffer is written when it reaches this size: a larger write costs as much per byte.
 pub(crate) const LOG_BUFFER_BYTES: usize = 512 << 10;
 
 /// How durable a commit is when it returns.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Durability {
-    /// In this process's memory: survives neither a crash of the process nor a power cut until
-    /// `Db::sync`, the background sync (every second or 8 MB), or a clean close.
+    /// In this process's memory. The commit survives neither a crash of the process nor a power cut
+    /// until `Db::sync`, the background sync, or a clean close. The background sync runs after a
+    /// second ([`Options::max_commit_delay`] if longer) or 8 MiB (512 KiB with [`Options::edge`]).
     #[cfg_attr(feature = "cli", value(help = "Nothing, until the database is closed"))]
     Buffered,
-    /// Handed to the operating system: survives a crash of the process; a power cut may take the last second.
+    /// Handed to the operating system. The commit survives a crash of the process; a power cut may
+    /// lose the last second.
     #[cfg_attr(feature = "cli", value(help = "The end of the process, not a power cut"))]
     Os,
     /// On the disk: survives a power cut.
@@ -34,10 +36,11 @@ pub enum Durability {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum IoMode {
-    /// Mapped read-only: fastest; a file cut short by somebody else while open ends the process with a signal.
+    /// Mapped read-only: fastest. If another process truncates an open file, this process is ended
+    /// by a signal.
     #[cfg_attr(feature = "cli", value(help = "Mapped into memory"))]
     Mmap,
-    /// Read through a bounded block cache: a failing disk is an error and never a signal.
+    /// Read through a bounded block cache. A failing disk causes an error, never a signal.
     #[cfg_attr(feature = "cli", value(help = "Read through a cache"))]
     Pread,
 }
@@ -45,70 +48,79 @@ pub enum IoMode {
 /// How the blocks of a table file are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codec {
-    /// As they are: used in place.
+    /// Uncompressed, and used in place.
     None,
     /// zstd; needs the feature `zstd`.
     Zstd,
 }
 
-/// What a merge costs, in rows that are looked for in one file more.
+/// The cost of a merge. The unit is a row that a reader looks up in one more file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MergePrice {
-    /// However little is merged.
+    /// The fixed cost of a merge, whatever its size.
     pub(crate) rows: u64,
     pub(crate) bytes_per_row: u64,
 }
 
-/// A file more takes a reader 16 to 57 ns a row, and a merge 3.4 ns a byte, beside syncs of some milliseconds.
+/// One more file costs a reader 16 to 57 ns a row. A merge costs 3.4 ns a byte, and syncs of some
+/// milliseconds.
 const MERGE_PRICE: MergePrice = MergePrice { rows: 100_000, bytes_per_row: 8 };
 
-/// Who runs background work: flush, compaction, removal of dead files.
+/// The threads that run background work: flush, compaction, removal of dead files.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Background {
-    /// Threads of the database's own: one for logs, one for flushes, and `Options::compaction_threads`.
+    /// The database's own threads: one for logs, one for flushes, and `Options::compaction_threads`
+    /// for compaction.
     Threads,
-    /// One thread of the database's own for all of it, one step after another: a merge holds up what else is due, so files of
-    /// a run should be short ([`Options::run_file_bytes`]). A writer that would wait for a flush flushes itself.
+    /// One thread of the database runs all background work, one step after another. A merge delays
+    /// all other work that is due, so the files of a sorted run should be small
+    /// ([`Options::run_file_bytes`]). A writer that would have to wait for a flush flushes itself.
     OneThread,
-    /// Nobody: the application calls `Db::step`; a writer that would wait runs steps itself.
+    /// No thread: the application calls `Db::step`. A writer that would have to wait runs steps
+    /// itself.
     Manual,
 }
 
-/// What becomes of a write that the limit on disk use ([`Options::max_disk`]) leaves no room for.
+/// The treatment of a write for which the limit on disk use ([`Options::max_disk`]) leaves no
+/// space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OnFull {
-    /// It is refused: `StorageFull`.
+    /// Refuse it with `StorageFull`.
     Refuse,
-    /// The oldest rows of these tables go, as of a ring buffer, whole files at a time; if that makes no room, it is refused.
-    /// Names are compared as tables' are, in any case. See [`Options::on_full`].
+    /// Drop the oldest rows of these tables, in whole files, as in a ring buffer. If that frees no
+    /// space, refuse the write with `StorageFull`. Table names are compared without regard to case.
+    /// See [`Options::on_full`].
     DropOldest(Vec<String>),
 }
 
-/// Scalability targets, in entities a second; 0 is none. A burst of one second's worth passes.
+/// Scalability targets, in entities per second; 0 means no target. A burst of one second's worth is
+/// allowed.
 ///
-/// An insert, a point read and each operation of a group cost one entity, found or not, met or not; a query, or a page of
-/// one, costs the entities it returns, and at least one; a count or an aggregate costs one.
+/// An insert, a point read and each operation of an entity group cost one entity, whether or not
+/// the entity exists or the condition is met. A query, or one page of a query, costs the number of
+/// entities that it returns, and at least one. A count or an aggregate costs one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Targets {
     /// For each partition.
     pub partition_entities_per_second: u32,
-    /// For all tables together: what the service calls an account.
+    /// For all tables together; the service sets this target for a storage account.
     pub database_entities_per_second: u32,
 }
 
 impl Targets {
-    /// Those that the service documents: 2,000 and 20,000 entities of 1 KiB a second.
+    /// The targets that the service documents: 2,000 and 20,000 entities of 1 KiB per second.
     pub fn service() -> Self {
         Self { partition_entities_per_second: 2_000, database_entities_per_second: 20_000 }
     }
 
-    /// Those of 2010: 500 and 5,000.
+    /// The targets of 2010: 500 and 5,000 entities per second.
     pub fn y2010() -> Self {
         Self { partition_entities_per_second: 500, database_entities_per_second: 5_000 }
     }
 }
 
-/// How to open a database. Every setting can differ from one opening to the next: the files are the same.
+/// How to open a database. Every setting may differ from one opening to the next, because it does
+/// not change the file format.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -148,7 +160,7 @@ pub struct Options {
     pub(crate) on_full: OnFull,
     pub(crate) keep_changes_bytes: Option<u64>,
     pub(crate) keep_changes_for: Option<Duration>,
-    /// Where neither says how much: what is kept already stays, with what comes.
+    /// Keep logs even if neither limit is set: retained logs stay, and new logs are retained too.
     pub(crate) keep_changes_on: bool,
     pub(crate) seed: Option<u64>,
     pub(crate) targets: Option<Targets>,
@@ -165,42 +177,50 @@ impl Default for Options {
             io_mode: if cfg!(target_pointer_width = "64") { IoMode::Mmap } else { IoMode::Pread },
             codec_run: Codec::None,
             background: Background::Threads,
-            // Large enough that a flush writes a file worth a seek, small enough to replay in a fraction of a second.
+            // Large enough that a flush writes a file of useful size, small enough to be replayed
+            // in a fraction of a second.
             memtable_bytes: 64 << 20,
-            // One being flushed and one waiting; the next freeze waits with the writer.
+            // One memtable is being flushed and one waits. The writer that would freeze a third one
+            // waits.
             frozen_max: 2,
             compaction_threads: default_compaction_threads(),
             background_bytes_per_second: 0,
-            // What a delete freed is back within about a day, also where nothing else happens.
+            // Space freed by a delete is reclaimed within about a day, even in an idle database.
             tombstone_age: Duration::from_secs(24 * 3600),
-            // Asked for, not given: a filter looks at rows that lie in place 20 to 40 times as fast as it decodes them,
-            // and a build without zstd could no longer read the database.
+            // Opt-in, for two reasons. A filter evaluates rows in place 20 to 40 times as fast as
+            // it decodes them, and a build without zstd could no longer read the database.
             compress_at_rest: false,
             cache_bytes: 32 << 20,
             max_open_files: 512,
-            // Shapes beyond this are written into each row: memory stays bounded whatever users invent.
+            // Beyond this limit a shape is stored in each row, so memory stays bounded whatever
+            // number of shapes users create.
             shape_bytes: 4 << 20,
-            // A get that finds nothing in memory reads one: of 16 KiB it reads twice as much, and the file is 1 % smaller.
+            // A get that misses memory reads one block. With blocks of 16 KiB it reads twice as
+            // much, and the file is 1 % smaller.
             block_bytes: 8 << 10,
-            // Long enough to amortise a file, short enough that one merge step is not long.
+            // Large enough to amortise the cost of a file, small enough that one merge step is
+            // short.
             run_file_bytes: 32 << 20,
-            // Eight files of a run: large enough that a flush of 64 MiB over many ranges still brings each of them a
-            // worthwhile part, small enough that what a merge must read for a few hot keys is bounded by seconds.
+            // Eight files of a run. Large enough that a flush of 64 MiB over many ranges still adds
+            // a useful amount to each. Small enough that the data that a merge reads for a few hot
+            // keys takes only seconds.
             range_bytes: 256 << 20,
-            // Two logs lie in a database at rest, and both have this much.
+            // An idle database has two logs, and both are allocated at this size.
             log_allocate_bytes: 64 << 10,
             weak_sync_bytes: 8 << 20,
             log_buffer_bytes: LOG_BUFFER_BYTES,
             manifest_roll_bytes: MANIFEST_ROLL_BYTES,
-            // To remember a gap costs about as much as passing over that many entries.
+            // Adding a gap to the gap cache costs about as much as skipping this number of entries.
             gap_entries_min: 16,
-            // Rounds form by themselves while a sync is under way: a timed wait makes nothing faster.
+            // Commit groups form without a delay, while a sync is in progress. A timed wait makes
+            // commits no faster.
             max_commit_delay: Duration::ZERO,
             trust_clock_jumps: false,
             merge_for_readers: Some(MERGE_PRICE),
             max_disk: None,
             on_full: OnFull::Refuse,
-            // Logs go when their rows are in files: what nobody asked for takes no space.
+            // A log is deleted when its rows are in table files, so the default takes no extra
+            // space.
             keep_changes_bytes: None,
             keep_changes_for: None,
             keep_changes_on: false,
@@ -214,18 +234,21 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults, for a server: 64 MiB memtables, 32 MiB cache, files mapped.
+    /// The defaults, for a server: 64 MiB memtables, a 32 MiB block cache, files mapped where
+    /// addresses have 64 bits.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// For a device of 64 MB, with slow flash and nobody to look after it: at most 16 MiB of memory resident in all, what
-    /// the application takes for itself left out. One thread in the background; [`Background::Manual`] for none. The files
-    /// are those of any other options.
+    /// For an unattended device with 64 MB of memory and slow flash. At most 16 MiB of memory is
+    /// resident in total, not counting the application's own. One thread runs background work; for
+    /// none, set [`Background::Manual`]. The file format is the same as with any other options.
     ///
-    /// Two memtables of at most 1 MiB, which begin small; a cache of 2 MiB, files read by [`IoMode::Pread`]; files of 4 MiB
-    /// and logs that begin with 16 KiB. One group, or one entity, of several MiB takes as much more while it is written. What
-    /// is known of the files of 1 GiB takes another 2 MiB.
+    /// Two memtables of at most 1 MiB each, which start small; a block cache of 2 MiB; files are
+    /// read by [`IoMode::Pread`]. Files of a sorted run have 4 MiB, and logs start with 16 KiB. An
+    /// entity group, or one entity, of several MiB takes that much more memory while it is written.
+    /// Each GiB of table files that was read keeps 1 MiB of block offsets in memory (8 bytes per
+    /// block), and the key bounds and the roots of index and zones of each file.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -236,7 +259,7 @@ impl Options {
     /// let readings = db.create_table("Readings")?;
     /// for second in 0..60 {
     ///     readings.insert(Entity::new("boiler", &format!("{second:02}")).with("Celsius", 61.5))?;
-    ///     // Between two readings there are some milliseconds to spare.
+    ///     // Use the idle time between two readings.
     ///     db.step(Duration::from_millis(5));
     /// }
     /// # db.close()
@@ -247,7 +270,7 @@ impl Options {
             io_mode: IoMode::Pread,
             background: Background::OneThread,
             memtable_bytes: 1 << 20,
-            // One fills; the other is flushed by whoever would have to wait for it.
+            // One memtable fills. A writer that would have to wait for the other one flushes it.
             frozen_max: 1,
             compaction_threads: 1,
             cache_bytes: 2 << 20,
@@ -259,14 +282,14 @@ impl Options {
             weak_sync_bytes: 512 << 10,
             log_buffer_bytes: 64 << 10,
             manifest_roll_bytes: 16 << 10,
-            // Flash that wears out is worth more than time.
+            // Avoid the writes of these merges: wear of the flash costs more than read time.
             merge_for_readers: None,
             ..Self::default()
         }
     }
 }
 
-/// Methods of [`Options`] that set a field.
+/// The methods of [`Options`] that set a field.
 macro_rules! setters {
     ($($(#[$doc:meta])* $name:ident($argument:ident: $type:ty): $field:ident = $value:expr;)*) => {
         impl Options {
@@ -280,80 +303,96 @@ macro_rules! setters {
 }
 
 setters! {
-    /// How durable commits are that do not say so themselves. Default: [`Durability::Sync`].
+    /// The durability of commits that do not set their own. Default: [`Durability::Sync`].
     durability(durability: Durability): durability = durability;
 
     /// Whether a missing path or an empty directory becomes a new database. Default: true.
     create_if_missing(create: bool): create_if_missing = create;
 
-    /// How table files are read. Default: [`IoMode::Mmap`] where addresses have 64 bits. Where files are much larger
-    /// than the memory there is for them, gets by several threads find more with [`IoMode::Pread`]; ranges, and gets of
-    /// keys that are not there, find less. `docs/BENCHMARKS.md` has the figures.
+    /// How table files are read. Default: [`IoMode::Mmap`] on systems with 64-bit addresses,
+    /// otherwise [`IoMode::Pread`]. If the files are much larger than memory, point reads by
+    /// several threads are faster with [`IoMode::Pread`]. Range reads, and point reads of absent
+    /// keys, are slower with it. `benches/compare/results/experiments.md` has the figures.
     io_mode(mode: IoMode): io_mode = mode;
 
-    /// How files of a sorted run are stored; young files are never compressed. Default: [`Codec::None`].
+    /// How the files of a sorted run are stored; young files are never compressed. Default:
+    /// [`Codec::None`].
     codec(codec: Codec): codec_run = codec;
 
-    /// Who runs background work. Default: [`Background::Threads`].
+    /// The threads that run background work. Default: [`Background::Threads`].
     background(background: Background): background = background;
 
-    /// Bytes a memtable may take before it is flushed; also bounds each log. At most three are in
-    /// memory. At least 4 KiB, default 64 MiB.
+    /// Size in bytes at which a memtable is flushed; it also bounds each log. At most three
+    /// memtables are in memory (two with [`Options::edge`]). At least 4 KiB, default 64 MiB.
     memtable_bytes(bytes: usize): memtable_bytes = bytes.max(4 << 10);
 
-    /// How long a commit may wait for others to share its write and its sync. Each sync rewrites at least one page of the flash,
-    /// however little it has to write: a window of a minute makes one page of sixty. At most a day, default zero.
+    /// How long a commit may wait for other commits to share its write and its sync. Each sync
+    /// rewrites at least one page of flash, however few bytes are written: with one commit per
+    /// second, a delay of one minute rewrites one page instead of sixty. At most one day, default
+    /// zero.
     ///
-    /// Commits weaker than [`Durability::Sync`], and tickets of `commit_async` that nobody waits for, are synced in the
-    /// background once the first of them is so old, but at least a second, or when much has come together: so much may a
-    /// power cut take. A call that waits for its own commit waits so long for company (not with [`Background::Manual`], where
-    /// it leads at once); whoever syncs, takes it along. What changes tables, spans or gates never waits.
+    /// Two kinds of commits are synced in the background: those weaker than [`Durability::Sync`],
+    /// and tickets of `commit_async` without a waiter. The background sync runs once the oldest of
+    /// them has waited for this delay, at least one second, or once enough bytes have accumulated.
+    /// A power cut may lose the commits since the last sync. A call that waits for its own commit
+    /// waits up to this delay for other commits to join, except with [`Background::Manual`], where
+    /// it leads its commit group immediately. Any sync includes the commits that wait. Changes of
+    /// tables, spans or gates never wait.
     ///
-    /// After a power cut new Timestamps may lie ahead of the clock, by as much and five seconds.
+    /// After a power cut new Timestamps may be ahead of the clock by up to this delay plus five
+    /// seconds.
     max_commit_delay(delay: Duration): max_commit_delay = delay.min(Duration::from_secs(24 * 3600));
 
-    /// Threads that merge files, each in a range of its own. 1 to 64. Default: half of the processors, at most 2: a thread
-    /// writes some hundred megabytes a second, which is what a disk gives, and readers and writers need the rest.
+    /// Number of threads that merge files, each in a range of its own. 1 to 64. Default: half of
+    /// the processors, at most 2. One thread writes some hundred megabytes per second, about the
+    /// bandwidth of a disk, and readers and writers need the other processors.
     compaction_threads(threads: usize): compaction_threads = threads.clamp(1, 64);
 
-    /// Bytes that background work may write a second, in bursts of at most a quarter of a second's worth; 0: no limit.
-    /// Flushes count, and are never held up themselves; nothing is held up with [`Background::Manual`]. Default 0.
+    /// Limit of the bytes that background work writes per second, in bursts of at most a quarter of
+    /// a second's worth; 0 means no limit. Flushes count towards the limit but are never delayed.
+    /// Nothing is delayed with [`Background::Manual`]. Default: 0.
     ///
-    /// Compaction that cannot keep up slows writers of the ranges it is behind with.
+    /// If compaction cannot keep up, writers of the ranges that have fallen behind are slowed down.
     background_bytes_per_second(bytes: u64): background_bytes_per_second = bytes;
 
-    /// How old a deletion gets, about, before files are rewritten to make room of it; zero: it waits for the next merge
-    /// that comes along. Snapshots older than it keep it. Default 24 hours.
+    /// Approximate age at which files are rewritten to reclaim the space of a deletion. With zero,
+    /// the space is reclaimed by the next merge that happens anyway. Deletions that an older
+    /// snapshot needs are kept. Default: 24 hours.
     tombstone_age(age: Duration): tombstone_age = age;
 
-    /// Whether ranges into which nothing was written for six hours are stored compressed, a few files at a time; needs
-    /// the feature `zstd`, and does nothing without it. Rows get smaller, indexes do not; points and scans pay for
-    /// decoding whole blocks. Default: false.
+    /// Whether ranges without a write for six hours are compressed, a few files at a time. Needs
+    /// the feature `zstd`, and has no effect without it. Rows get smaller; indexes do not. Point
+    /// reads and scans must decode whole blocks. Default: false.
     compress_at_rest(compress: bool): compress_at_rest = compress;
 
-    /// Bytes of the block cache ([`IoMode::Pread`], and compressed files). Default 32 MiB.
+    /// Size in bytes of the block cache, used with [`IoMode::Pread`] and for compressed files.
+    /// Default: 32 MiB.
     cache_bytes(bytes: usize): cache_bytes = bytes;
 
-    /// Table files that hold a descriptor while nobody reads them, with [`IoMode::Pread`]; what was not read for long is closed
-    /// for them, and opened anew by who reads it, which costs a look-up by name. 1 to 1,000,000, default 512, which leaves
-    /// half of what systems usually allow a process; 64 with [`Options::edge`]. Maps take no descriptor, and readers of
-    /// other processes' databases ([`Db::follow`](crate::Db::follow)) keep what they have open, because it may be gone.
+    /// Number of table files that keep a descriptor open between reads, with [`IoMode::Pread`].
+    /// Files that were not read for long are closed first; the next read opens such a file again,
+    /// at the cost of a look-up by name. 1 to 1,000,000, default 512, which leaves half of the
+    /// usual limit of a process; 64 with [`Options::edge`]. Maps take no descriptor. Readers of
+    /// another process's database ([`Db::follow`](crate::Db::follow)) keep their files open,
+    /// because a closed file may be deleted.
     max_open_files(files: usize): max_open_files = files.clamp(1, 1_000_000);
 
-    /// Target size of a block of rows: what a get reads that finds nothing in memory. 512 bytes to 1 MiB, default 8 KiB.
-    /// Where files are compressed it is twice that before compression, and about as much after it.
+    /// Target size of a block of rows, the unit of a read from disk. 512 bytes to 1 MiB, default 8
+    /// KiB. In compressed files a block has twice this size before compression, and about this size
+    /// after it.
     block_bytes(bytes: usize): block_bytes = bytes.clamp(512, 1 << 20);
 
     /// Target size of a file of a sorted run. At least 4 KiB, default 32 MiB.
     run_file_bytes(bytes: u64): run_file_bytes = bytes.max(4 << 10);
 
-    /// A range of a table is divided once its files have more bytes than this, and neighbours are merged that have less
-    /// than a quarter of it together. Dividing moves no bytes. At least 16 KiB, default 256 MiB.
+    /// Size at which a range of a table is split. Neighbouring ranges are merged if together they
+    /// have less than a quarter of it. A split moves no bytes. At least 16 KiB, default 256 MiB.
     range_bytes(bytes: u64): range_bytes = bytes.max(16 << 10);
 
-    /// Answers `ServerBusy`, and does nothing, where requests come faster than `targets` allow, as the service does: for
-    /// tests of an application's retries. In 256 KiB, for any number of partitions; one in thousands may be held back
-    /// early, none late. Default: no targets, at no cost.
+    /// Refuses requests above the rates in `targets` with `ServerBusy`, as the service does, and
+    /// does nothing for them. Use it to test an application's retries. It takes 256 KiB for any
+    /// number of partitions. Because partitions can share a counter, one request in thousands may
+    /// be refused too early, but none too late. Default: no targets, at no cost.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -368,49 +407,63 @@ setters! {
     ///     let wait = |pause| { held_back += 1; clock.advance(pause) };
     ///     policy.run(&mut rng, wait, || log.upsert(Entity::new("door", &format!("{row:04}"))))?;
     /// }
-    /// assert_eq!(held_back, 10); // A second's worth, and twenty more at two in 20 ms.
+    /// assert_eq!(held_back, 10); // After a burst of 100, two rows every 20 ms.
     /// # Ok(())
     /// # }
     /// ```
     throttle(targets: Targets): targets = Some(targets);
 
-    /// Keeps the last 128 queries that took so long or longer, with an explanation: `Db::slow_queries`. Measured from the
-    /// beginning of a query to its end, what the caller does between rows included; look-ups by key are not measured. Costs
-    /// two looks at the clock and a copy of the filter for each query, and at the most about 1 MiB. Default: none are kept.
+    /// Keeps the last 128 queries that took at least this long, each with an explanation:
+    /// `Db::slow_queries`. A query is measured from its beginning to its end, including the
+    /// caller's work between rows. Point reads are not measured. The cost is two reads of the clock
+    /// and a copy of the filter per query, and about 1 MiB of memory at most. Default: no query is
+    /// kept.
     slow_query(took: Duration): slow_query = Some(took);
 
-    /// Whether retention believes the wall clock when it jumps by more than a day, or stands more than a day from the
-    /// last commit at opening. Default: false, so that a wrong clock lets nothing expire early: rows then live as long as time
-    /// is seen to pass, and what passes while a device is off for days is not.
+    /// Whether retention accepts a wall clock that jumps by more than a day, or that differs from
+    /// the last commit by more than a day when the database is opened. Default: false, so that a
+    /// wrong clock makes no row expire early. Rows then age only with observed time: the days
+    /// during which a device is switched off do not count.
     trust_clock_jumps(trust: bool): trust_clock_jumps = trust;
 
-    /// Whether files are merged for readers alone. Where readers of a range have lost as much time, by looking into several
-    /// files, as it takes to merge these, all that is young there goes into the sorted run in the background: if it is an
-    /// eighth of what it overlaps or more, and once an hour however little it is, in ranges of up to eight files of a run
-    /// ([`Options::run_file_bytes`]). What is in memory is flushed for that once an hour at most. Reads of what is read often
-    /// and written seldom become up to twice as fast; what is written for it is counted as compaction's
-    /// ([`Stats`](crate::Stats)). Default: true; false with [`Options::edge`], and where disk use has a limit
-    /// ([`Options::max_disk`]).
+    /// Whether files are also merged only to speed up reads. A merge starts in the background when
+    /// the readers of a range have lost as much time to searching several files as the merge costs.
+    /// It merges the young files of that range into its sorted run.
+    /// * The young files must have at least an eighth of the data that they overlap; once an hour
+    ///   any amount is merged.
+    /// * Only ranges of up to eight files of a run qualify ([`Options::run_file_bytes`]).
+    /// * The memtable is flushed for such a merge at most once an hour.
+    ///
+    /// Reads of data that is read often and written rarely become up to twice as fast. The bytes
+    /// written count as compaction ([`Stats`](crate::Stats)). Default: true; false with
+    /// [`Options::edge`], and with a limit on disk use ([`Options::max_disk`]).
     merge_for_readers(merge: bool): merge_for_readers = merge.then_some(MERGE_PRICE);
 
-    /// How many bytes the files of the database may take: tables, logs with what they reserve, manifest. Writes are refused
-    /// with `StorageFull` before, for flushes and merges need the rest: an eighth to a quarter of the limit for merges, a
-    /// 64th for manifest and logs (256 KiB at least with [`Options::edge`]), and what is in memory. Deletes may use half of
-    /// what is kept for merges; dropping tables, ranges and partitions always passes. When merges or dropped files have made
-    /// room, writes pass again, without opening anew: background work sees to it when a write was refused.
+    /// Limit of the bytes that the files of the database take: tables, logs including their
+    /// reserved space, and the manifest. Writes are refused with `StorageFull` before the limit is
+    /// reached, because flushes and merges need space too. The reserve is an eighth to a quarter of
+    /// the limit for merges, a 64th for the manifest and logs (at least 256 KiB with
+    /// [`Options::edge`]), and the size of the data in memory. Deletes may use half of the reserve
+    /// for merges. Dropping tables, ranges and partitions is always allowed. After merges or
+    /// dropped files have freed space, writes are accepted again without reopening; a refused write
+    /// starts the background work for it.
     ///
-    /// Kept logs ([`keep_changes`](Self::keep_changes)) count, and make no room for rows before their own limit makes them
-    /// go: that has to fit in here. Logs kept for a time alone ([`keep_changes_for`](Self::keep_changes_for)) take a quarter
-    /// of the limit at most. Files that readers still hold count, too; checkpoints and backups do not, even where they are
-    /// links.
-    /// A database that takes more than the limit when it is opened can be read, and shrunk by dropping whole tables or ranges.
-    /// Opening looks at the length of each file. Default: no limit.
+    /// Retained logs ([`keep_changes`](Self::keep_changes)) count towards the limit. They are
+    /// deleted by their own limit, not to free space for rows, so their limit must fit into this
+    /// one. Logs retained by age alone ([`keep_changes_for`](Self::keep_changes_for)) take a
+    /// quarter of this limit at most. Files that readers still hold count, too. Checkpoints and
+    /// backups do not, even if they are hard links.
+    ///
+    /// A database that exceeds the limit when it is opened can be read, and shrunk by dropping whole
+    /// tables or ranges. Opening reads the length of each file. Default: no limit.
     ///
     /// # Errors
-    /// None here. Opening answers `InvalidInput` where too little would be left for rows: below three times all memtables,
-    /// two table files, one and a half times what [`keep_changes`](Self::keep_changes) keeps, and some, 15 MiB with
-    /// [`Options::edge`]. The error has the number; it is less with smaller
-    /// [`memtable_bytes`](Self::memtable_bytes) and [`run_file_bytes`](Self::run_file_bytes).
+    /// None here. Opening returns `InvalidInput` if the limit leaves too little space for rows. The
+    /// minimum is the sum of three times all memtables, two table files, one and a half times the
+    /// bytes that [`keep_changes`](Self::keep_changes) retains, and a fixed part; it is 15 MiB with
+    /// [`Options::edge`]. The error contains the number. Smaller
+    /// [`memtable_bytes`](Self::memtable_bytes) and [`run_file_bytes`](Self::run_file_bytes) lower
+    /// it.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -430,30 +483,37 @@ setters! {
     /// ```
     max_disk(bytes: u64): max_disk = Some(bytes);
 
-    /// What becomes of a write that [`max_disk`](Self::max_disk) leaves no room for, whichever table it is to. Default:
-    /// [`OnFull::Refuse`].
+    /// The treatment of a write to any table for which [`max_disk`](Self::max_disk) leaves no
+    /// space. Default: [`OnFull::Refuse`].
     ///
-    /// [`OnFull::DropOldest`] makes its tables ring buffers. The write that finds no room first drops whole table files of
-    /// them, those whose newest row is the oldest, until it fits and a 32nd of the limit more: in time that grows with the
-    /// number of these tables' files, not of their rows, and with one synced commit. Age is that of the last write, the row's
-    /// Timestamp. The oldest files of all these tables together go first; of each table what goes is a prefix in age, so
-    /// that rows of a file that stays are gone, too, if they are older than the newest that went. Other tables keep every
-    /// byte. To readers, in the change feed and in other processes it looks as if the rows had expired; once gone they never
-    /// come back. `stats` counts `oldest_files_dropped` and `oldest_bytes_dropped`, and the event `dropped_oldest` warns of
-    /// each drop.
+    /// [`OnFull::DropOldest`] turns the named tables into ring buffers. A write that finds no space
+    /// first drops whole table files of these tables until it fits, with a 32nd of the limit to
+    /// spare. The file whose newest row is the oldest is dropped first, among all named tables. The
+    /// drop takes time in proportion to the number of files of these tables, not of their rows, and
+    /// one synced commit. The age of a row is that of its last write, the row's Timestamp. In each
+    /// table the dropped rows are a prefix by age: rows in a remaining file are deleted too if they
+    /// are older than the newest dropped row. Other tables lose nothing. Readers, the change feed
+    /// and other processes see the rows as expired, and they never reappear. `stats` counts
+    /// `oldest_files_dropped` and `oldest_bytes_dropped`, and each drop emits the event
+    /// `dropped_oldest`.
     ///
-    /// A table of that name may be created later, and a time to live may be set as well. What is in memory is not dropped: with
-    /// small limits and large memtables little is left to drop. A [`Snapshot`](crate::Snapshot) keeps what it sees, so that
-    /// while there is one nothing is dropped and writes may be refused; a long read keeps the files that it began with. A write
-    /// waits up to a second for a merge that holds what was dropped. Imports and restores of ranges make no room.
+    /// A named table may be created later, and may have a time to live as well. Rows in memory are
+    /// not dropped, so with a small limit and large memtables there is little to drop. A
+    /// [`Snapshot`](crate::Snapshot) keeps the rows that it sees: while one exists nothing is
+    /// dropped, and writes may be refused. A long read keeps the files that it started with. A
+    /// write waits up to one second for a merge that holds dropped files. Imports and restores of
+    /// ranges do not free space.
     ///
-    /// Files of these tables are merged with neighbours in age only, up to a 32nd of the limit, and not by `Db::compact`: reads
-    /// look into more of them, and rows that are deleted or replaced give no space back before their time. A database that was
-    /// written without this has large files whose rows are of all ages: they go late, and then much at once.
+    /// Files of these tables are merged only with files of neighbouring age, up to a 32nd of the
+    /// limit, and not by `Db::compact`. Reads therefore search more files, and deleted or replaced
+    /// rows free no space before their files are dropped. A database written without this option
+    /// has large files with rows of all ages: they are dropped late, and then free much space
+    /// together.
     ///
     /// # Errors
-    /// None here. Opening answers `InvalidInput` without a limit, and for a name that no table can have. Writes are refused
-    /// with `StorageFull` as without this once the tables have nothing left to give.
+    /// None here. Opening returns `InvalidInput` if there is no limit
+    /// ([`max_disk`](Self::max_disk)), and for an invalid table name. Writes are refused with
+    /// `StorageFull`, as without this option, once these tables have no more files to drop.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -473,28 +533,30 @@ setters! {
     /// ```
     on_full(on_full: OnFull): on_full = on_full;
 
-    /// Keeps logs for the change feed when recovery needs them no more, as long as they have at most `bytes` together; the
-    /// oldest go first, whole, with the flush that makes them too many. Without this and
-    /// [`keep_changes_for`](Self::keep_changes_for) changes are kept until their rows are flushed to table files, also those
-    /// that an opening before had kept. Default: none.
+    /// Retains logs for the change feed after recovery no longer needs them, up to `bytes` in
+    /// total. The flush that exceeds the limit deletes the oldest logs, each as a whole. Without
+    /// this setting and [`keep_changes_for`](Self::keep_changes_for) changes are kept until their
+    /// rows are flushed to table files; this includes changes that an earlier opening had retained.
+    /// Default: none.
     keep_changes(bytes: u64): keep_changes_bytes = Some(bytes);
 
-    /// Keeps logs for the change feed, each at least until its last commit is of this `age`, unless
-    /// [`keep_changes`](Self::keep_changes) allows for fewer bytes, or a quarter of [`max_disk`](Self::max_disk) does; they go
-    /// with the next flush. Default: none.
+    /// Retains each log for the change feed at least until its last commit has this `age`.
+    /// [`keep_changes`](Self::keep_changes), or a quarter of [`max_disk`](Self::max_disk), may
+    /// limit the bytes to fewer. The next flush deletes older logs. Default: none.
     keep_changes_for(age: Duration): keep_changes_for = Some(age);
 
-    /// The time that commits are numbered by. Default: the system's.
+    /// The clock from which commits get their Seqs. Default: the system's clock.
     clock(clock: Arc<dyn Clock>): clock = clock;
 
     /// The file system. Default: the system's.
     fs(fs: Arc<dyn Fs>): fs = fs;
 
-    /// Makes ids and hash seeds follow from `seed`, so that a run can be replayed. Default: the system's entropy.
+    /// Derives ids and hash seeds from `seed`, so that a run can be replayed. Default: the system's
+    /// entropy.
     seed(seed: u64): seed = Some(seed);
 }
 
-/// Half of the processors, at most two. To ask for them takes several files of the system: once is enough.
+/// Half of the processors, at most two. Cached, because the query reads several system files.
 fn default_compaction_threads() -> usize {
     static THREADS: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
     *THREADS.get_or_init(|| {
