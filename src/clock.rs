@@ -1,4 +1,5 @@
-//! Time: the wall clock that Seqs are made from, and a monotonic one for rates. The only module that asks the system.
+//! Time: the wall clock for Seqs, and a monotonic clock for rates. No other module reads the
+//! system's clocks.
 
 use std::fmt;
 use std::time::Duration;
@@ -10,16 +11,16 @@ pub(crate) const TICKS_PER_SECOND: u64 = 10_000_000;
 /// Ticks from 1601-01-01 to 1970-01-01.
 pub(crate) const TICKS_TO_UNIX_EPOCH: u64 = 11_644_473_600 * TICKS_PER_SECOND;
 
-/// A span of time in ticks, rounded down; what is longer than they tell is the longest that they do.
+/// A duration in ticks, rounded down and saturated at `u64::MAX`.
 pub(crate) fn ticks_in(time: Duration) -> u64 {
     u64::try_from(time.as_nanos() / 100).unwrap_or(u64::MAX)
 }
 
-/// Where a database takes its time from.
+/// The source of time of a database.
 pub trait Clock: Send + Sync + fmt::Debug {
     /// The wall clock in ticks of 100 ns since 1601-01-01 UTC. It may jump either way.
     fn now(&self) -> u64;
-    /// Time since some fixed moment; never goes back.
+    /// Time since a fixed moment; it never decreases.
     fn monotonic(&self) -> Duration;
 }
 
@@ -46,7 +47,7 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "this is the module that may")]
     fn now(&self) -> u64 {
-        // A device whose clock stands before 1970 counts as 1970: Seqs only need to grow.
+        // A clock before 1970 counts as 1970: Seqs only need to increase.
         let since = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .unwrap_or(Duration::ZERO);
@@ -60,7 +61,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that stands still until it is told otherwise: for tests and simulation.
+/// A clock that changes only on request, for tests and simulation.
 #[derive(Debug)]
 pub struct ManualClock {
     now: AtomicU64,
@@ -68,19 +69,19 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock that shows `now` ticks of 100 ns since 1601-01-01 UTC.
+    /// A clock at `now`, in ticks of 100 ns since 1601-01-01 UTC.
     pub fn new(now: u64) -> Self {
         Self { now: AtomicU64::new(now), monotonic_nanos: AtomicU64::new(0) }
     }
 
-    /// Both clocks move forward by `by`.
+    /// Advances both clocks by `by`.
     pub fn advance(&self, by: Duration) {
         let nanos = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
         self.now.fetch_add(nanos / 100, Ordering::SeqCst);
         self.monotonic_nanos.fetch_add(nanos, Ordering::SeqCst);
     }
 
-    /// The wall clock jumps to `now`, forward or back; the monotonic clock does not notice.
+    /// Sets the wall clock to `now`, forward or back; the monotonic clock does not change.
     pub fn jump(&self, now: u64) {
         self.now.store(now, Ordering::SeqCst);
     }

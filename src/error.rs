@@ -1,7 +1,8 @@
-//! What can go wrong, in the caller's terms: one error type, one word wide, cheap to clone.
+//! Errors, in the caller's terms: one error type, the size of a pointer and cheap to clone.
 //!
-//! A kind exists only if a caller would act differently. Errors of the data model also carry the Table
-//! service's code, HTTP status and text; errors of the engine say what was being done, and the cause is `source()`.
+//! A kind exists only if callers act differently on it. Errors of the data model also carry the
+//! Table service's code, HTTP status and text. Errors of the engine describe the operation that
+//! failed; the cause is `source()`.
 
 mod code;
 
@@ -18,11 +19,12 @@ use crate::codec::DecodeError;
 /// The result of every fallible operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// What went wrong. Cloning is cheap: a failed sync answers every writer of its round.
+/// An error of any operation. Cloning is cheap, because one failed sync is returned to every writer
+/// of its commit group.
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
 
-/// What a caller can do about an error.
+/// The kinds of errors, by the action that a caller can take.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum ErrorKind {
@@ -30,7 +32,7 @@ pub enum ErrorKind {
     NotFound,
     /// The table or entity exists already.
     AlreadyExists,
-    /// The ETag given is not the entity's: read again and decide anew.
+    /// The given ETag is not the entity's: read the entity again and decide again.
     PreconditionFailed,
     /// The request breaks a rule of the data model; see [`Error::code`].
     InvalidInput,
@@ -38,25 +40,25 @@ pub enum ErrorKind {
     Locked,
     /// The database was written by a newer format, or needs a feature this build lacks.
     Unsupported,
-    /// Bytes on disk are not what was written; see [`Error::corruption`].
+    /// Bytes on disk differ from the bytes that were written; see [`Error::corruption`].
     Corruption,
-    /// The operating system refused; the cause is `source()`.
+    /// The operating system returned an error; the cause is `source()`.
     Io,
-    /// A failed write or sync ended all writing through this handle: open the database anew.
+    /// A failed write or sync ended all writing through this handle: reopen the database.
     Poisoned,
-    /// Held back by a gate or a target; nothing was done: try again later.
+    /// Refused because of a gate or a target. Nothing was done: try again later.
     Busy,
-    /// Time ran out; nothing was done.
+    /// The time limit was reached; nothing was done.
     Timeout,
-    /// The disk is full, and nothing was written: free space and go on.
+    /// The disk is full, and nothing was written: free space and continue.
     StorageFull,
     /// The operation is known and not supported.
     NotImplemented,
-    /// The changes asked for are no longer kept.
+    /// The requested changes are no longer retained.
     ChangesLost,
 }
 
-/// Where on disk, and what is wrong there.
+/// The place of damage on disk, and a description of it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Corruption {
     /// The damaged file.
@@ -65,9 +67,9 @@ pub struct Corruption {
     pub offset: u64,
     /// The damaged structure, as FORMAT.md names it.
     pub structure: &'static str,
-    /// What is wrong with it.
+    /// A description of the damage.
     pub problem: Cow<'static, str>,
-    /// For a table file, the first and the last key in it: outside of them nothing is touched by the damage.
+    /// For a table file, its first and last key: keys outside of this span are not affected.
     pub keys: Option<Box<str>>,
 }
 
@@ -75,7 +77,7 @@ pub struct Corruption {
 struct Inner {
     kind: ErrorKind,
     code: Code,
-    /// What was being done, or the service's text.
+    /// The operation that failed, or the service's text.
     message: Cow<'static, str>,
     /// The failing operation of a group.
     index: Option<usize>,
@@ -89,7 +91,7 @@ enum Cause {
     Error(Error),
 }
 
-/// Says of an I/O error what was being done.
+/// Adds the operation to an I/O error.
 pub(crate) trait Doing<T> {
     /// `doing` is followed by the path: "open", "list".
     fn doing(self, doing: &str, path: impl AsRef<Path>) -> Result<T>;
@@ -112,12 +114,13 @@ impl Error {
         Self::build(code.kind(), code, message.into(), None)
     }
 
-    /// An engine error: `message` says what was being done or what is wrong, in lower case.
+    /// An engine error: `message` names the operation or the problem, in lower case.
     pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Self::build(kind, Code::of(kind), message.into(), None)
     }
 
-    /// The operating system refused `doing` (with the path in it). A full disk is [`ErrorKind::StorageFull`].
+    /// The operating system returned an error for `doing`, which includes the path. A full disk is
+    /// [`ErrorKind::StorageFull`].
     pub(crate) fn io(doing: impl Into<Cow<'static, str>>, cause: io::Error) -> Self {
         let kind = match cause.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::StorageFull,
@@ -126,14 +129,14 @@ impl Error {
         Self::build(kind, Code::of(kind), doing.into(), Some(Cause::Io(Arc::new(cause))))
     }
 
-    /// The operating system refused `doing`, and what it did of it is not known: never [`ErrorKind::StorageFull`],
-    /// which says that nothing was written.
+    /// The operating system returned an error for `doing`, and how much of it was done is unknown.
+    /// The kind is never [`ErrorKind::StorageFull`], which guarantees that nothing was written.
     pub(crate) fn io_unknown(doing: impl Into<Cow<'static, str>>, cause: io::Error) -> Self {
         let kind = ErrorKind::Io;
         Self::build(kind, Code::of(kind), doing.into(), Some(Cause::Io(Arc::new(cause))))
     }
 
-    /// `structure` at `offset` of `file` is not what was written.
+    /// `structure` at `offset` of `file` differs from the bytes that were written.
     pub(crate) fn corrupt(
         file: &Path,
         offset: u64,
@@ -144,14 +147,14 @@ impl Error {
         Self::damage(Corruption { file, offset, structure, problem, keys: None })
     }
 
-    /// The damage that is described.
+    /// An error for the damage that `corruption` describes.
     pub(crate) fn damage(corruption: Corruption) -> Self {
         let kind = ErrorKind::Corruption;
         let message = corruption.to_string();
         Self::build(kind, Code::of(kind), message.into(), Some(Cause::Corruption(corruption)))
     }
 
-    /// The same, of a table file that holds the keys `keys`; only damage changes.
+    /// Adds the keys `keys` of the table file. Errors without damage stay the same.
     pub(crate) fn of_keys(self, keys: impl FnOnce() -> String) -> Self {
         match self.corruption() {
             Some(damage) if damage.keys.is_none() => {
@@ -161,26 +164,27 @@ impl Error {
         }
     }
 
-    /// A decoder's complaint about the bytes at `base` of `file`.
+    /// A decoder's error for the bytes at `base` of `file`.
     pub(crate) fn decode(file: &Path, base: u64, error: DecodeError) -> Self {
         Self::corrupt(file, base + error.at as u64, error.structure, error.problem)
     }
 
-    /// The same error, seen while `doing` something larger: kind and code stay.
+    /// The same error as the cause of a failure of the larger operation `doing`. Kind and code stay
+    /// the same.
     pub(crate) fn during(self, doing: impl Into<Cow<'static, str>>) -> Self {
         let (kind, code, index) = (self.0.kind, self.0.code, self.0.index);
         let (message, cause) = (doing.into(), Some(Cause::Error(self)));
         Self(Arc::new(Inner { kind, code, message, index, cause }))
     }
 
-    /// What every write answers after `self` ended writing.
+    /// The error that every write returns after `self` ended writing.
     pub(crate) fn poisoned(self) -> Self {
         let kind = ErrorKind::Poisoned;
         let message = "a failed write or sync ended writing: open the database anew";
         Self::build(kind, Code::of(kind), message.into(), Some(Cause::Error(self)))
     }
 
-    /// The same refusal, of operation `index` of a group.
+    /// The same refusal, for operation `index` of an entity group.
     pub(crate) fn at_index(self, index: usize) -> Self {
         Self(Arc::new(Inner { index: Some(index), ..(*self.0).clone() }))
     }
@@ -194,22 +198,23 @@ impl Error {
         Self(Arc::new(Inner { kind, code, message, index: None, cause }))
     }
 
-    /// What a caller can do about it.
+    /// The kind, by which a caller decides how to react.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The Table service's code, such as `EntityAlreadyExists`; `InternalError` for the engine's own errors.
+    /// The Table service's code, such as `EntityAlreadyExists`; `InternalError` for the engine's
+    /// own errors.
     pub fn code(&self) -> &'static str {
         self.0.code.as_str()
     }
 
-    /// The HTTP status that goes with [`code`](Self::code).
+    /// The HTTP status of [`code`](Self::code).
     pub fn status(&self) -> u16 {
         self.0.code.status()
     }
 
-    /// The zero-based index of the failing operation, for errors of a group.
+    /// The zero-based index of the failing operation, for errors of an entity group.
     pub fn index(&self) -> Option<usize> {
         self.0.index
     }
@@ -219,23 +224,24 @@ impl Error {
         &self.0.message
     }
 
-    /// True if the same request may succeed later without anybody doing anything: the service's rule, by which its clients
-    /// retry 503 and timeouts (500 or 504), and never another 4xx, 501 or 505.
+    /// True if the same request may succeed later without any intervention. This is the service's
+    /// rule: its clients retry 503 and timeouts (500 or 504), and never another 4xx, 501 or 505.
     ///
     /// | kind | | why |
     /// | --- | --- | --- |
-    /// | `Busy`, `ServerBusy` 503 | yes | a gate or a target held it back, and nothing was done |
-    /// | `Busy`, `TableBeingDeleted` 409 | no | a 4xx; this library never answers it |
+    /// | `Busy`, `ServerBusy` 503 | yes | refused because of a gate or a target, and nothing was done |
+    /// | `Busy`, `TableBeingDeleted` 409 | no | a 4xx; this library never returns it |
     /// | `Timeout` | yes | nothing was done |
-    /// | `NotFound`, `AlreadyExists`, `PreconditionFailed`, `InvalidInput` | no | 4xx: the same request gets the same answer |
+    /// | `NotFound`, `AlreadyExists`, `PreconditionFailed`, `InvalidInput` | no | 4xx: the same request fails again |
     /// | `NotImplemented` | no | 501 |
-    /// | `StorageFull`, 507 | no | somebody must free space first |
-    /// | `Locked` | no | somebody must close the database first |
-    /// | `Io`, `Poisoned` | no | open the database anew: what the disk holds is not known until then |
-    /// | `Corruption`, `Unsupported`, `ChangesLost` | no | no later try finds anything else |
+    /// | `StorageFull`, 507 | no | space must be freed first |
+    /// | `Locked` | no | the database must be closed elsewhere first |
+    /// | `Io`, `Poisoned` | no | reopen the database: the state of the disk is unknown until then |
+    /// | `Corruption`, `Unsupported`, `ChangesLost` | no | a later try fails in the same way |
     ///
-    /// A lost connection counts as a timeout, but a library has none to lose; see [`RetryPolicy`](crate::RetryPolicy)
-    /// for what a retry may meet after one.
+    /// The service's clients also treat a lost connection as a timeout, but a library has no
+    /// connection to lose. See [`RetryPolicy`](crate::RetryPolicy) for the effects of a retry after
+    /// a lost connection.
     pub fn is_transient(&self) -> bool {
         match self.kind() {
             ErrorKind::Busy => self.status() == 503,
@@ -277,7 +283,7 @@ impl Error {
     }
 }
 
-/// For arguments that convert into what is wanted without fail, where others may.
+/// For arguments whose conversion cannot fail, where other conversions can.
 impl From<std::convert::Infallible> for Error {
     fn from(never: std::convert::Infallible) -> Self {
         match never {}

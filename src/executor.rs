@@ -1,14 +1,17 @@
-//! Background work as steps: threads run them in production, a test runs them when its seed says so.
+//! Background work as steps. In production threads run them; a test runs them in an order that its
+//! seed determines.
 //!
-//! A [`Worker`] offers lanes; a lane has at most as many steps under way as it has threads. Threads sleep until
-//! [`Executor::signal`], or until the worker's next deadline, and then run steps until the lane is idle. A lane has no
-//! threads before its first signal: who opens a database to read a little pays for none. A crew of one thread runs all
-//! lanes, one step after another, the first lane that has something to do first; its steps must not wait for one another.
+//! A [`Worker`] offers lanes. A lane runs at most as many steps in parallel as it has threads.
+//! Threads sleep until [`Executor::signal`] or the worker's next deadline, and then run steps until
+//! the lane is idle. The threads of a lane start with its first signal, so opening a database for a
+//! short read starts none. A crew of one thread runs all lanes, one step after another, the first
+//! lane with work first; its steps must not wait for one another.
 //!
-//! All threads have the priority of the process: lowering that of one thread is not in the standard library, and takes
-//! `unsafe`. What background work may take is bounded by its number of threads and its bytes a second instead.
+//! All threads have the priority of the process. The standard library cannot lower that of one
+//! thread, and doing so takes `unsafe`. Instead, background work is bounded by its number of
+//! threads and its bytes per second.
 //!
-//! Not here: what the steps do (`lsm::background::scheduler`).
+//! Not here: the steps themselves (`lsm::background::scheduler`).
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -20,7 +23,7 @@ use crate::sync::{Condvar, Mutex};
 /// A kind of background work; lanes run in parallel with one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Lane {
-    /// Logs: sync of weak commits, the next log, tickets nobody waits for.
+    /// Logs: sync of weak commits, preparation of the next log, tickets without a waiter.
     Log,
     /// Flush, sorting of memtable tails, removal of dead files.
     Flush,
@@ -28,43 +31,44 @@ pub(crate) enum Lane {
     Compact,
 }
 
-/// What a lane's step came to.
+/// The result of a lane's step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// Something was done; there may be more.
+    /// The step did some work; there may be more.
     Worked,
-    /// Nothing to do until the next signal, or until the time has passed.
+    /// There is no work until the next signal, or until the given time has passed.
     Idle(Option<Duration>),
 }
 
-/// Owns the work; must not block for longer than one step.
+/// The owner of the work. A call must not block for longer than one step takes.
 pub(crate) trait Worker: Send + Sync {
     fn step(&self, lane: Lane) -> Step;
 }
 
-/// Runs a worker's lanes, by threads or not at all.
+/// Runs a worker's lanes on threads, or not at all.
 pub(crate) struct Executor {
     shared: Arc<Shared>,
     threads: Mutex<Threads>,
 }
 
-/// Wakes the threads of an executor, for who does not know it.
+/// Wakes the threads of an executor, for code without a reference to it.
 #[derive(Clone)]
 pub(crate) struct Bell(Arc<Shared>);
 
 #[derive(Default)]
 struct Threads {
-    /// Starts one for some lanes, and how many there are to be; `None`: there are to be none.
+    /// Starts one thread for some lanes, with the number of threads to start; `None` if no threads
+    /// are wanted.
     start: Option<(Start, Crew)>,
     running: Vec<JoinHandle<()>>,
 }
 
-/// Who runs the lanes.
+/// The threads that run the lanes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Crew {
-    /// One thread, all of them.
+    /// One thread for all lanes.
     One,
-    /// A thread each, and so many for compaction, at least one.
+    /// One thread per lane, and `compactors` threads for compaction, at least one.
     Lanes { compactors: usize },
 }
 
@@ -78,11 +82,11 @@ struct Shared {
 #[derive(Default)]
 struct State {
     stopping: bool,
-    /// Bit per lane: signalled since its thread last looked.
+    /// One bit per lane: signalled since its thread last checked.
     pending: u8,
-    /// Bit per lane: it has its threads.
+    /// One bit per lane: its threads were started.
     started: u8,
-    /// The thread that runs all lanes, if one does.
+    /// The thread that runs all lanes, if there is one.
     alone: Option<ThreadId>,
 }
 
@@ -93,7 +97,7 @@ impl Lane {
         1 << self as u8
     }
 
-    /// This lane alone.
+    /// A slice with this lane only.
     fn alone(self) -> &'static [Lane] {
         let at = self as usize;
         &Lane::ALL[at..=at]
@@ -101,18 +105,18 @@ impl Lane {
 }
 
 impl Executor {
-    /// An executor that runs nothing: the owner calls [`Worker::step`] itself.
+    /// An executor without threads: the owner calls [`Worker::step`] itself.
     pub(crate) fn manual() -> Self {
         Self::behind(&Bell::default())
     }
 
-    /// The same, whose threads `bell` wakes once there are some.
+    /// An executor without threads yet; `bell` wakes its threads once they exist.
     pub(crate) fn behind(Bell(shared): &Bell) -> Self {
         Self { shared: Arc::clone(shared), threads: Mutex::new(Threads::default()) }
     }
 
-    /// From now on a lane that is signalled gets the threads of `crew`. The worker is held weakly, so that dropping the
-    /// database ends the threads.
+    /// From now on a signalled lane gets the threads of `crew`. The worker is held weakly, so that
+    /// dropping the database ends the threads.
     pub(crate) fn serve(&self, worker: &Arc<impl Worker + 'static>, crew: Crew) {
         let (shared, worker) = (Arc::clone(&self.shared), Arc::downgrade(worker));
         let start = move |lanes: &'static [Lane]| {
@@ -127,17 +131,18 @@ impl Executor {
         self.threads.lock().start = Some((Box::new(start), crew));
     }
 
-    /// True if threads run the lanes, or will.
+    /// True if threads run the lanes, or will do so.
     pub(crate) fn is_threaded(&self) -> bool {
         self.threads.lock().start.is_some()
     }
 
-    /// True if one thread runs all lanes: whoever waits for one of its steps waits for all.
+    /// True if one thread runs all lanes: waiting for one of its steps may mean waiting for all.
     pub(crate) fn is_alone(&self) -> bool {
         matches!(self.threads.lock().start, Some((_, Crew::One)))
     }
 
-    /// There may be work in `lane`. False if no thread runs it, or only the caller's: it may have to.
+    /// Reports that there may be work in `lane`. Returns false if no thread, or only the calling
+    /// thread, runs the lane: the caller may then have to do the work.
     pub(crate) fn signal(&self, lane: Lane) -> bool {
         let mut state = self.shared.state.lock();
         if state.stopping {
@@ -159,10 +164,10 @@ impl Executor {
         true
     }
 
-    /// Sees to it that `lane` has its threads; false if there are to be none, or none any more.
+    /// Starts the threads of `lane` unless they run. False if no threads are wanted, or no longer.
     ///
     /// # Errors
-    /// The system has no thread to give. The next signal tries again.
+    /// The system cannot start a thread. The next signal tries again.
     pub(crate) fn start(&self, lane: Lane) -> io::Result<bool> {
         let mut threads = self.threads.lock();
         let Threads { start: Some((start, crew)), running } = &mut *threads else {
@@ -176,24 +181,24 @@ impl Executor {
         self.shared.state.lock().started |= lanes.iter().fold(0, |bits, lane| bits | lane.bit());
         running.push(thread);
         if let (Lane::Compact, Crew::Lanes { compactors }) = (lane, *crew) {
-            // One is enough to go on with.
+            // One thread is enough for the lane to make progress.
             running.extend((1..compactors).map_while(|_| start(lanes).ok()));
         }
         Ok(true)
     }
 
-    /// True once the threads were told to end: long steps should.
+    /// True once the threads have been asked to end; long steps should end early then.
     pub(crate) fn is_stopping(&self) -> bool {
         self.shared.state.lock().stopping
     }
 
-    /// Lets running steps end, and ends the threads.
+    /// Waits for running steps, and ends the threads.
     pub(crate) fn stop(&self) {
         self.shared.state.lock().stopping = true;
         self.shared.wake.notify_all();
         let threads = std::mem::take(&mut *self.threads.lock()).running;
         for thread in threads {
-            // The last handle may be dropped by a step itself: that thread ends on its own.
+            // A step itself may drop the last handle; its thread ends on its own.
             if thread.thread().id() != std::thread::current().id() {
                 drop(thread.join());
             }
@@ -209,7 +214,7 @@ impl Default for Bell {
 }
 
 impl Bell {
-    /// There may be work in `lane`, if it has threads.
+    /// Reports that there may be work in `lane`, if it has threads.
     pub(crate) fn ring(&self, lane: Lane) {
         let mut state = self.0.state.lock();
         let is_news = state.pending & lane.bit() == 0;
@@ -256,7 +261,8 @@ fn run_lanes(shared: &Shared, worker: &Weak<impl Worker>, lanes: &[Lane]) {
     }
 }
 
-/// A step of the first lane that has something to do; if none has, idle until the first deadline.
+/// Runs a step of the first lane with work. If no lane has any, returns idle until the earliest
+/// deadline.
 fn step_first(worker: &impl Worker, lanes: &[Lane]) -> Step {
     let mut first = None;
     for lane in lanes {
@@ -341,7 +347,7 @@ mod tests {
                 let is_served = self.executor.signal(next);
                 seen.push((lane, is_served));
                 self.end.notify_all();
-                // The signal alone must bring it back.
+                // Only the signal can cause the next step.
                 Step::Idle(None)
             }
         }

@@ -1,4 +1,4 @@
-//! The binary: passes the arguments to `cli` and returns its exit code.
+//! The command line: passes the arguments to `cli` and returns its exit code.
 
 fn main() -> std::process::ExitCode {
     rowstone::cli::run()

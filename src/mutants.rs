@@ -1,11 +1,15 @@
 //! Mutants: deliberate bugs that simulations and thread models must detect.
 //!
-//! `mutant!("name")` marks the place where a protocol could be wrong. It is true while that mutant is active:
-//! * with the feature `sim`, after [`activate`] on the same thread, because a simulation runs on one thread;
-//! * under `cfg(loom)`, if the environment variable `MUTANT` is its name, so that one build holds all mutants;
+//! `mutant!("name")` marks the place where a protocol could be wrong. It is true while that mutant
+//! is active:
+//! * with the feature `sim`, after [`activate`] on the same thread, because a simulation runs on
+//!   one thread;
+//! * under `cfg(loom)`, if the environment variable `MUTANT` is its name, so that one build holds
+//!   all mutants;
 //! * in every other build it is the constant `false` and compiles to nothing.
 //!
-//! Not here: the list of mutants that simulations detect (`sim`), the models that detect the others (`.ci/loom`).
+//! Not here: the list of mutants that simulations detect (`sim`), the models that detect the others
+//! (`.ci/loom`).
 
 /// True while the mutant of this name is active.
 #[cfg(any(loom, feature = "sim"))]

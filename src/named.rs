@@ -1,8 +1,10 @@
-//! Enums whose variants have names, written beside the variants.
+//! Macros for enums and counters in which each variant or counter is declared together with its
+//! name.
 //!
-//! Not here: enums of which only some variants are named.
+//! Not here: enums with names for only some variants.
 
-/// An enum, the function that gives a variant's name, and on request the list of all variants:
+/// Defines an enum, the function that returns a variant's name, and on request the list of all
+/// variants:
 /// `pub enum Kind { One "one", Other "other", } pub fn name; pub const ALL;`
 macro_rules! named {
     (
@@ -49,14 +51,14 @@ macro_rules! named {
         }
 
         impl $type {
-            /// All of them, in order.
+            /// All variants, in order.
             $all_vis const $all: [$type; [$($text),*].len()] = [$($type::$item),*];
         }
     };
 }
 
-/// A structure of counts, each with a label for people, and the list of them:
-/// `pub struct Counts { reads "reads of files", }`. Members that are no counts follow in parentheses.
+/// Defines a structure of counters, each with a label for people, and a method that lists them:
+/// `pub struct Counts { reads "reads of files", }`. Other members follow in parentheses.
 #[cfg(feature = "sim")]
 macro_rules! figures {
     (
@@ -72,7 +74,7 @@ macro_rules! figures {
         }
 
         impl $type {
-            /// Name, label and number of each.
+            /// Name, label and value of each counter.
             $vis fn all(&self) -> Vec<(&'static str, &'static str, u64)> {
                 vec![$((stringify!($name), $label, self.$name),)*]
             }

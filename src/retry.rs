@@ -1,36 +1,38 @@
-//! When to try again, and after which pause: the policies of the Table service's clients.
+//! Retry policies of the Table service's clients: whether to retry, and after which pause.
 //!
 //! | policy | pause before retry x = 1, 2, … |
 //! | --- | --- |
 //! | none | – |
-//! | fixed | always the same: clients that failed together come back together |
+//! | fixed | always the same, so clients that failed together retry together |
 //! | exponential | `min(zmin + y, zmax)` with `y = rand(0.8 z, 1.2 z) (2^x - 1)` |
-//! | of 2010 | 3, 27 and 81 s, each ± 20 %, 90 s at most |
+//! | of 2010 | 3, 27 and 81 s, each ± 20 %, at most 90 s |
 //!
 //! Invariants
-//! * a pause follows from the policy, the number of the retry and the generator: nothing here knows the time or waits.
+//! * a pause depends only on the policy, the number of the retry and the generator; this module
+//!   neither reads a clock nor waits.
 //!
-//! Not here: which errors pass ([`Error::is_transient`]).
+//! Not here: which errors are retried ([`Error::is_transient`]).
 
 use std::time::Duration;
 
 use crate::error::{Error, Result};
 use crate::rng::Rng;
 
-/// Parts of a second that a random factor is drawn in.
+/// The resolution of random factors: millionths.
 const MICROS: u64 = 1_000_000;
-/// A pause is spread over this many hundredths of itself, either way.
+/// A pause varies by this percentage in either direction.
 const SPREAD_PERCENT: u64 = 20;
 /// The pauses of the client library of 2010.
 const STEPS_2010: [Duration; 3] =
     [Duration::from_secs(3), Duration::from_secs(27), Duration::from_secs(81)];
-/// Three retries is what the service's client library made of its own accord.
+/// The default number of retries of the service's client library.
 const RETRIES: u32 = 3;
 
-/// How often a failed operation is tried again, and after which pauses.
+/// The number of retries of a failed operation, and the pauses before them.
 ///
-/// The pauses are numbers; [`run`](Self::run) waits through a function that the caller gives, such as
-/// `std::thread::sleep`. Only errors that pass are retried: [`Error::is_transient`].
+/// This type only computes pauses; [`run`](Self::run) waits through a function that the caller
+/// provides, such as `std::thread::sleep`. Only transient errors are retried:
+/// [`Error::is_transient`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -44,22 +46,23 @@ const RETRIES: u32 = 3;
 /// # }
 /// ```
 ///
-/// # The answer that was lost
+/// # Lost responses
 ///
-/// In one process an answer is never lost: an error that [is transient](Error::is_transient) says that nothing was
-/// done. As soon as there is a connection between an application and the table, one may break after the commit
-/// and before the answer. The retry then meets the first try's own work: an insert that succeeded is answered
-/// `EntityAlreadyExists` (409), a delete `ResourceNotFound` (404), a write with an ETag `UpdateConditionNotSatisfied`
-/// (412). None of them says whose work it was. Two remedies:
+/// Within one process a response is never lost: an error that [is transient](Error::is_transient)
+/// guarantees that nothing was done. A connection between an application and the table, however,
+/// may break after the commit and before the response. The retry then finds the result of the first
+/// try. An insert that succeeded gets `EntityAlreadyExists` (409), a delete `ResourceNotFound`
+/// (404), a write with an ETag `UpdateConditionNotSatisfied` (412). None of these errors shows
+/// which request made the change. There are two remedies:
 ///
-/// 1. The operation may happen twice without harm (a delete of what must go, an insert of what is the same whoever
-///    wrote it): take the answer for success.
-/// 2. Otherwise store the id of the request with the entity, and compare.
+/// 1. If a second execution is harmless, treat the error as success. Examples are a delete, and an
+///    insert of an entity that is the same from every writer.
+/// 2. Otherwise store the id of the request in the entity, and compare it.
 ///
 /// ```
 /// use rowstone::{Db, Entity, Error, ErrorKind, RetryPolicy, Rng};
 ///
-/// /// What a client sees: an answer, or none.
+/// /// The result that a client sees: a response, or none.
 /// enum Failed {
 ///     NoAnswer,
 ///     Refused(Error),
@@ -73,7 +76,7 @@ const RETRIES: u32 = 3;
 ///     Failed::Refused(error) => error.is_transient(),
 /// };
 ///
-/// // The first answer to each request is lost on its way, after the commit.
+/// // The first response to each request is lost, after the commit.
 /// let order = Entity::new("2024-05", "1001").with("RequestId", "f2b1").with("Total", 12.5);
 /// let (mut tries, mut pauses) = (0, 0);
 /// let answer = policy.run_while(&mut rng, |_| pauses += 1, passes, || {
@@ -83,13 +86,13 @@ const RETRIES: u32 = 3;
 /// });
 /// assert_eq!((tries, pauses), (2, 1));
 ///
-/// // The retry met an entity. Is it ours?
+/// // The retry found an entity. Did the first try insert it?
 /// let Err(Failed::Refused(error)) = answer else { panic!("the first try was committed") };
 /// assert_eq!((error.kind(), error.status()), (ErrorKind::AlreadyExists, 409));
 /// let found = orders.get("2024-05", "1001")?.expect("somebody inserted it");
 /// assert_eq!(found.get::<String>("RequestId")?, "f2b1"); // Yes: the insert succeeded.
 ///
-/// // A delete may happen twice: what is not there is deleted.
+/// // A second delete is harmless: an absent entity counts as deleted.
 /// let mut tries = 0;
 /// let answer = policy.run_while(&mut rng, |_| (), passes, || {
 ///     tries += 1;
@@ -130,7 +133,7 @@ enum Pauses {
 }
 
 impl RetryPolicy {
-    /// Fails at once.
+    /// No retries: the first error is returned.
     pub fn none() -> Self {
         Self::fixed(0, Duration::ZERO)
     }
@@ -148,29 +151,32 @@ impl RetryPolicy {
         Self::exponential_within(seconds(30), seconds(3), seconds(90))
     }
 
-    /// The service's formula: before retry x, `min + rand(0.8 z, 1.2 z) (2^x - 1)`, and `max` at most. Three retries.
+    /// The service's formula: before retry x, `min + rand(0.8 z, 1.2 z) (2^x - 1)`, at most `max`.
+    /// Three retries.
     pub fn exponential_within(z: Duration, min: Duration, max: Duration) -> Self {
         Self { retries: RETRIES, pauses: Pauses::Exponential { z, min, max } }
     }
 
-    /// As the client library of 2010: three retries after 3, 27 and 81 s, each ± 20 %, and 90 s at most.
+    /// The policy of the client library of 2010: three retries after 3, 27 and 81 s, each ± 20 %,
+    /// at most 90 s.
     pub fn client_2010() -> Self {
         let pauses = Pauses::Steps { steps: STEPS_2010, max: Duration::from_secs(90) };
         Self { retries: RETRIES, pauses }
     }
 
-    /// The same pauses, and another number of retries; the policy of 2010 repeats its last pause.
+    /// The same pauses with another number of retries; the policy of 2010 repeats its last pause.
     pub fn with_retries(mut self, retries: u32) -> Self {
         self.retries = retries;
         self
     }
 
-    /// How often an operation that keeps failing is tried again.
+    /// The number of retries of an operation that keeps failing.
     pub fn retries(&self) -> u32 {
         self.retries
     }
 
-    /// The pause before retry number `retry`, from 1 on; `None` if there is no such retry.
+    /// The pause before retry number `retry`, counted from 1; `None` if the policy has no such
+    /// retry.
     pub fn pause(&self, retry: u32, rng: &mut Rng) -> Option<Duration> {
         if retry == 0 || retry > self.retries {
             return None;
@@ -188,13 +194,13 @@ impl RetryPolicy {
         })
     }
 
-    /// All pauses of one operation, as `seed` decides.
+    /// All pauses of one operation, with `seed` for the random factors.
     pub fn pauses(&self, seed: u64) -> RetryPauses {
         RetryPauses { policy: self.clone(), rng: Rng::from_seed(seed), retry: 0 }
     }
 
-    /// Runs `operation` until it succeeds, fails for good, or no retry is left; between two tries `wait` is called with
-    /// the pause.
+    /// Runs `operation` until it succeeds, fails with an error that is not transient, or has no
+    /// retry left. Between two tries `wait` is called with the pause.
     ///
     /// # Errors
     /// The last one of `operation`.
@@ -207,7 +213,8 @@ impl RetryPolicy {
         self.run_while(rng, wait, Error::is_transient, operation)
     }
 
-    /// As [`run`](Self::run), for errors of any type: those that `passes` says pass are retried.
+    /// Like [`run`](Self::run), for errors of any type: an error is retried if `passes` returns
+    /// true for it.
     ///
     /// # Errors
     /// The last one of `operation`.
@@ -242,7 +249,7 @@ impl Iterator for RetryPauses {
     }
 }
 
-/// A random time between 80 % and 120 % of `time`, to the microsecond of a second.
+/// A random duration between 80 % and 120 % of `time`, with a factor in millionths.
 fn spread(time: Duration, rng: &mut Rng) -> Duration {
     let width = 2 * SPREAD_PERCENT * MICROS / 100;
     let factor = MICROS - SPREAD_PERCENT * MICROS / 100 + rng.below(width + 1);
@@ -270,7 +277,7 @@ mod tests {
             }
         }
         for ((least, most), (low, high)) in seen.into_iter().zip(expected) {
-            // All of the interval is used, and nothing beside it.
+            // The pauses cover the whole interval and nothing outside it.
             assert!(least >= *low && least <= low + (high - low) / 50.0, "{least}, not {low}");
             assert!(most <= *high && most >= high - (high - low) / 50.0, "{most}, not {high}");
         }

@@ -1,25 +1,25 @@
-//! Randomness: a small seeded generator, and the only door to the system's entropy.
+//! Randomness: a small seeded generator, and the only access to the system's entropy.
 
-// A static, which loom's primitives cannot be; no thread waits on it.
+// Not loom's atomics, which cannot be in a static; no thread waits on this one.
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A seeded generator (SplitMix64): the same seed gives the same numbers on every machine.
-/// For ids, test programs and jitter, not for secrets.
+/// A seeded generator (SplitMix64): the same seed gives the same numbers on every machine. For ids,
+/// test programs and jitter, not for secrets.
 #[derive(Clone, Debug)]
 pub struct Rng {
     state: u64,
 }
 
 impl Rng {
-    /// The generator that `seed` decides.
+    /// A generator with the seed `seed`.
     pub fn from_seed(seed: u64) -> Self {
         Self { state: seed }
     }
 
     /// A generator seeded by the operating system.
     pub fn from_entropy() -> Self {
-        // Without entropy an address and a counter still tell files apart within a process;
-        // the ids guard against stale bytes, not against adversaries.
+        // Without entropy, an address and a counter still distinguish files within a process. The
+        // ids guard against stale bytes, not against adversaries.
         static CALLS: AtomicU64 = AtomicU64::new(0);
         let fallback = || {
             let address = std::ptr::from_ref(&CALLS).addr() as u64;
@@ -43,17 +43,17 @@ impl Rng {
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A position in a list of `len` items; 0 if it is empty.
+    /// A random index into a list of `len` items; 0 if it is empty.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
-    /// True in `numerator` of `denominator` cases.
+    /// True with a probability of `numerator` / `denominator`.
     pub fn chance(&mut self, numerator: u64, denominator: u64) -> bool {
         self.below(denominator) < numerator
     }
 
-    /// One of `items`. Requires that there is one.
+    /// A random item of `items`. Requires: `items` is not empty.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.index(items.len())]
     }
@@ -71,7 +71,7 @@ mod tests {
         assert_eq!(rng.below(0), 0);
     }
 
-    /// Recorded seeds of failures must mean the same for ever.
+    /// The seeds of recorded failures must give the same numbers in every version.
     #[test]
     fn choices_are_the_same_on_every_machine() {
         let mut rng = Rng::from_seed(42);

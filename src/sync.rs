@@ -1,7 +1,7 @@
-//! The primitives that threads meet at: parking_lot, arc-swap and std, or loom's under `cfg(loom)`.
+//! Synchronization primitives: parking_lot, arc-swap and std, or loom's under `cfg(loom)`.
 //!
-//! The whole library compiles under `cfg(loom)`, but only tests named `loom_…` run there: nothing else may touch
-//! these primitives outside a model.
+//! The whole library compiles under `cfg(loom)`, but only tests named `loom_…` may run there,
+//! because these primitives work only inside a model.
 
 #[cfg(not(loom))]
 pub(crate) use std::sync::atomic::{
@@ -16,14 +16,15 @@ pub(crate) use loom::sync::atomic::{
 #[cfg(not(loom))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
 
-/// Around what is only counted: models do not look at it, for no decision rests on it. No other lock is taken under it.
+/// For counters that models need not explore, because no decision depends on them. No other lock is
+/// taken while this one is held.
 pub(crate) use parking_lot::Mutex as UnmodelledMutex;
 
-/// What many read and few replace.
+/// A value that is read often and replaced rarely.
 #[cfg(not(loom))]
 pub(crate) use arc_swap::ArcSwap;
 
-/// What [`ArcSwap::load`] answers.
+/// The result of [`ArcSwap::load`].
 #[cfg(not(loom))]
 pub(crate) type Loaded<T> = arc_swap::Guard<std::sync::Arc<T>>;
 
@@ -36,8 +37,9 @@ pub(crate) use std::sync::OnceLock;
 #[cfg(tsan)]
 pub(crate) use self::sanitized::OnceLock;
 
-/// For a thread sanitizer without a standard library of its own (`.ci/tsan`), which cannot see what std's `OnceLock`
-/// orders. Here it can: who finds the lock filled has acquired what filling it released, and nothing more.
+/// For the thread sanitizer without an instrumented standard library (`.ci/tsan`), which cannot see
+/// the ordering of std's `OnceLock`. This one makes it visible: a reader that finds the lock filled
+/// has acquired the writes that filling released, and no more.
 #[cfg(tsan)]
 mod sanitized {
     use super::{AtomicBool, Mutex, Ordering};
@@ -81,21 +83,21 @@ mod sanitized {
     }
 }
 
-/// What is made once, by whoever needs it first, where models look at that.
+/// A value that the first user creates, in places that models explore.
 #[cfg(not(loom))]
 pub(crate) use self::OnceLock as ModelledOnce;
 
 #[cfg(loom)]
 pub(crate) use self::model::{ArcSwap, Condvar, ModelledOnce, Mutex, MutexGuard};
 
-/// The surface of parking_lot, arc-swap and std's `OnceLock` over loom's primitives.
+/// The API of parking_lot, arc-swap and std's `OnceLock` over loom's primitives.
 #[cfg(loom)]
 mod model {
     use std::ops::{Deref, DerefMut};
     use std::sync::Arc;
     use std::time::Duration;
 
-    /// std's, in an order that loom sees.
+    /// std's `OnceLock`, with ordering that loom sees.
     #[derive(Debug)]
     pub(crate) struct ModelledOnce<T> {
         cell: std::sync::OnceLock<T>,
@@ -120,7 +122,7 @@ mod model {
         }
     }
 
-    /// A pointer in a lock: arc-swap itself, which loom cannot look into, is taken to work.
+    /// A pointer in a lock. loom cannot explore arc-swap itself, which is assumed to be correct.
     #[derive(Debug)]
     pub(crate) struct ArcSwap<T>(Mutex<Arc<T>>);
 
@@ -144,7 +146,8 @@ mod model {
             *self.0.lock() = value;
         }
 
-        /// arc-swap loads, makes and exchanges, and begins again if it was not the first: as if under a lock.
+        /// arc-swap loads the value, computes the new one and exchanges it, and repeats if another
+        /// thread was first. The effect is that of a lock.
         #[track_caller]
         pub(crate) fn rcu<R: Into<Arc<T>>>(&self, make: impl Fn(&Arc<T>) -> R) {
             let mut value = self.0.lock();
@@ -155,7 +158,8 @@ mod model {
     #[derive(Debug, Default)]
     pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
-    /// Empty only inside [`Condvar::wait`]: loom's wait consumes the guard, parking_lot's borrows it.
+    /// Empty only inside [`Condvar::wait`]: loom's wait consumes the guard, parking_lot's borrows
+    /// it.
     pub(crate) struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
 
     #[derive(Debug, Default)]
@@ -197,7 +201,7 @@ mod model {
             guard.0 = Some(self.0.wait(held).expect("a panic ends the model"));
         }
 
-        /// There is no time in a model: nothing under test may rely on a wait's end but by a signal.
+        /// A model has no time: code under test may rely only on a signal to end a wait.
         pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _time: Duration) {
             self.wait(guard);
         }
@@ -214,8 +218,8 @@ mod model {
     }
 }
 
-/// Runs `model` in every order of its threads with at most three preemptions, which is what bugs of this kind
-/// have been found to need; `LOOM_MAX_PREEMPTIONS` overrides it.
+/// Runs `model` in every order of its threads with at most three preemptions, which suffice for
+/// known bugs of this kind; `LOOM_MAX_PREEMPTIONS` overrides the bound.
 #[cfg(all(test, loom))]
 pub(crate) fn check_model(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();

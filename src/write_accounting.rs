@@ -1,12 +1,14 @@
-//! The meter: a file system that counts what the engine has another one write and sync, for the wear account.
+//! An `Fs` wrapper that counts the engine's writes and syncs for the wear account.
 //!
 //! Invariants
-//! * what is counted was done: a write or sync that fails counts nothing;
-//! * a file's bytes count at once, its pages with the sync that makes them durable, or when it is let go without one.
+//! * only successful writes and syncs are counted;
+//! * the bytes of a file count when they are written; its pages count with the sync that makes them
+//!   durable, or when the file is dropped without one.
 //!
-//! Locks: the account's and one for each file being written, never both, held for a few instructions.
+//! Locks: one for the account and one for each file being written. They are never held together,
+//! and each only for a few instructions.
 //!
-//! Not here: what the figures mean (`format::edit::wear`), how they outlive the process (`manifest`).
+//! Not here: the meaning of the figures (`format::edit::wear`), their persistence (`manifest`).
 
 use std::fmt;
 use std::io;
@@ -20,7 +22,7 @@ use crate::format::record::{LOG_HEADER_BYTES, Position};
 use crate::fs::{FileLock, FileRead, FileWrite, Fs, pass_on};
 use crate::sync::UnmodelledMutex;
 
-/// Why table files are written.
+/// The reason for writing a table file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Cause {
     Flush,
@@ -35,7 +37,7 @@ pub(crate) struct Meter {
     account: UnmodelledMutex<Account>,
 }
 
-/// A file system that tells a meter.
+/// A file system that reports to a meter.
 #[derive(Debug)]
 struct Metered {
     inner: Arc<dyn Fs>,
@@ -43,17 +45,17 @@ struct Metered {
     cause: Cause,
 }
 
-/// A file that tells a meter.
+/// A file that reports to a meter.
 #[derive(Debug)]
 struct MeteredFile {
     inner: Box<dyn FileWrite>,
     meter: Arc<Meter>,
     target: Target,
-    /// From the first to the last byte that was written and not synced.
+    /// The range from the first to the last byte that was written and not yet synced.
     unsynced: UnmodelledMutex<Range<u64>>,
 }
 
-/// What a file is.
+/// The role of a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Log(FileNumber),
@@ -63,18 +65,19 @@ enum Target {
 }
 
 impl Meter {
-    /// Of the database in `dir`, from zero.
+    /// A meter for the database in `dir`, starting at zero.
     pub(crate) fn new(dir: &Path) -> Arc<Self> {
         let account = UnmodelledMutex::new(Account::default());
         Arc::new(Self { dir: dir.to_owned(), account })
     }
 
-    /// `inner`, counted; table files are written because of `cause`.
+    /// Wraps `inner` and counts its operations; table files are written because of `cause`.
     pub(crate) fn count(self: &Arc<Self>, inner: &Arc<dyn Fs>, cause: Cause) -> Arc<dyn Fs> {
         Arc::new(Metered { inner: Arc::clone(inner), meter: Arc::clone(self), cause })
     }
 
-    /// Adds an account from before: of earlier openings, or what logs hold that nobody has counted.
+    /// Adds an earlier account: that of earlier openings, or that of logs whose bytes are not yet
+    /// counted.
     pub(crate) fn add(&self, before: &Account) {
         let mut account = self.account.lock();
         account.wear = account.wear.plus(&before.wear);
@@ -82,14 +85,14 @@ impl Meter {
         account.user_end = account.user_end.max(before.user_end);
     }
 
-    /// The commits up to `end` were written, `bytes` more.
+    /// Records that the commits up to `end` were written, with `bytes` bytes.
     pub(crate) fn record_user(&self, bytes: u64, end: Position) {
         let mut account = self.account.lock();
         account.wear.user_bytes = account.wear.user_bytes.saturating_add(bytes);
         account.user_end = account.user_end.max(end);
     }
 
-    /// All that was counted so far.
+    /// The account so far.
     pub(crate) fn account(&self) -> Account {
         *self.account.lock()
     }
@@ -113,7 +116,8 @@ impl Meter {
         let Account { wear, log_end, .. } = &mut *account;
         let bytes = match target {
             Target::Log(file) => {
-                // A log that is prepared has a header, while records go to the one before.
+                // A prepared log has only a header, while records are still written to the log
+                // before it.
                 if written.start >= LOG_HEADER_BYTES as u64 {
                     *log_end = (*log_end).max(Position { file, offset: written.end });
                 }

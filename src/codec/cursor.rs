@@ -1,4 +1,5 @@
-//! The cursor that every decoder reads through: bounds-checked, and its errors know where they are.
+//! The cursor through which every decoder reads. It checks bounds, and its errors contain the
+//! offset.
 
 use super::{DecodeError, VARINT_BYTES_MAX};
 
@@ -20,7 +21,7 @@ impl<'a> Cursor<'a> {
         self.at
     }
 
-    /// How many bytes are left.
+    /// The number of remaining bytes.
     pub(crate) fn left(&self) -> usize {
         self.bytes.len() - self.at
     }
@@ -66,7 +67,7 @@ impl<'a> Cursor<'a> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// A varint; the shortest encoding is not demanded, more than 64 bits are refused.
+    /// A varint. Longer encodings than necessary are accepted; more than 64 bits are refused.
     #[inline]
     pub(crate) fn varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0u64;
@@ -84,7 +85,7 @@ impl<'a> Cursor<'a> {
         Err(self.error("varint longer than 64 bits"))
     }
 
-    /// A varint that counts things held in memory: at most `max`.
+    /// A varint that is a count of items in memory: at most `max`.
     pub(crate) fn count(&mut self, max: usize) -> Result<usize, DecodeError> {
         let value = self.varint()?;
         match usize::try_from(value) {
@@ -93,7 +94,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A length and that many bytes.
+    /// A length, followed by that number of bytes.
     #[inline]
     pub(crate) fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
         let len = self.varint()?;
@@ -103,14 +104,14 @@ impl<'a> Cursor<'a> {
         self.take(len)
     }
 
-    /// What is left, all of it.
+    /// All remaining bytes.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         self.at = self.bytes.len();
         rest
     }
 
-    /// Requires that nothing is left.
+    /// Returns an error if any bytes remain.
     pub(crate) fn finish(self) -> Result<(), DecodeError> {
         if self.is_empty() {
             Ok(())

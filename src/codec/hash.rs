@@ -1,10 +1,10 @@
-//! The key hash: xxh3-64 with the database's seed, so that one hash serves memtables and every file.
+//! The key hash: xxh3-64 with the database's seed. Memtables and all files use the same hash.
 
 /// The random seed of a database, stored in its manifest.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HashSeed(pub(crate) u64);
 
-/// Hash of `bytes` under `seed`; an adversary who does not know the seed cannot aim at a bucket.
+/// Hash of `bytes` under `seed`. Without the seed an adversary cannot choose keys of one bucket.
 #[inline]
 pub(crate) fn hash(seed: HashSeed, bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64_with_seed(bytes, seed.0)

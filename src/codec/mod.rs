@@ -1,8 +1,10 @@
-//! Plain bytes: little-endian integers, varints, checksums, hashes, texts, and the cursor that every decoder reads through.
+//! Plain bytes: little-endian integers, varints, checksums, hashes, texts, and the cursor through
+//! which every decoder reads.
 //!
 //! Invariants
-//! * nothing here panics on any input: a short buffer is a [`DecodeError`];
-//! * a decoder knows only its buffer: whoever read the buffer adds the file and the base offset.
+//! * no input causes a panic: a short buffer is a [`DecodeError`];
+//! * a decoder knows only its buffer: the caller that read the buffer adds the file and the base
+//!   offset.
 
 mod checksum;
 mod cursor;
@@ -19,14 +21,14 @@ pub(crate) use varint::{VARINT_BYTES_MAX, put_bytes, put_varint, varint_len};
 use std::borrow::Cow;
 use std::fmt;
 
-/// What a decoder found wrong with its buffer.
+/// A decoder's error: the problem that it found in its buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeError {
     /// The structure being decoded, as FORMAT.md names it.
     pub structure: &'static str,
-    /// The offset in the buffer at which the problem was seen.
+    /// The offset of the problem in the buffer.
     pub at: usize,
-    /// What is wrong, in words.
+    /// A description of the problem.
     pub problem: Cow<'static, str>,
 }
 

@@ -1,7 +1,7 @@
-//! Questions about texts that are mostly short and mostly ASCII, answered eight bytes at a time.
+//! Tests and searches of texts that are mostly short and mostly ASCII, eight bytes at a time.
 //!
-//! Measured against the standard library, which looks at texts of this length byte by byte: a property of
-//! ten letters is found to be text in a seventh of the instructions.
+//! The standard library processes texts of this length byte by byte. For a property of ten letters,
+//! validation as UTF-8 takes a seventh of its instructions here.
 //!
 //! Not here: the order of texts, their length in UTF-16 units (`model::value`).
 
@@ -15,7 +15,7 @@ pub(crate) const ONES: u64 = 0x0101_0101_0101_0101;
 /// `bytes` as text.
 ///
 /// # Errors
-/// Where they are no UTF-8.
+/// If `bytes` are not UTF-8.
 #[inline]
 #[expect(
     unsafe_code,
@@ -23,27 +23,29 @@ pub(crate) const ONES: u64 = 0x0101_0101_0101_0101;
 )]
 pub(crate) fn utf8(bytes: &[u8]) -> Result<&str, Utf8Error> {
     if is_ascii(bytes) {
-        // SAFETY: `is_ascii` has looked at every byte of this very slice, and bytes below 80 are UTF-8, each by
-        // itself and so all of them together.
+        // SAFETY: `is_ascii` has checked every byte of this slice. Each byte below 80 (hex) is
+        // valid UTF-8 by itself, and so is any sequence of such bytes.
         return Ok(unsafe { std::str::from_utf8_unchecked(bytes) });
     }
     std::str::from_utf8(bytes)
 }
 
-/// True if no byte is above 7F.
+/// True if no byte is above 7F (hex).
 #[inline]
 pub(crate) fn is_ascii(bytes: &[u8]) -> bool {
     !any(bytes, |word| word & HIGH)
 }
 
-/// True if no byte is above 7F and none is 0.
+/// True if no byte is above 7F (hex) and none is 0.
 #[inline]
 pub(crate) fn is_plain(bytes: &[u8]) -> bool {
-    // Of bytes below 80 the first that is 0 borrows into its own high bit, and no other does without one.
+    // If all bytes are below 80 (hex), the first zero byte borrows into its own high bit. Without a
+    // zero byte there is no borrow.
     !any(bytes, |word| (word.wrapping_sub(ONES) | word) & HIGH)
 }
 
-/// True if both are the same bytes: for names, which are short, at a third of what a call costs.
+/// True if both slices have the same bytes. Inlined for names, which are short: it costs a third of
+/// a call.
 #[inline]
 pub(crate) fn same_short(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
@@ -58,30 +60,30 @@ pub(crate) fn same_short(a: &[u8], b: &[u8]) -> bool {
             _ => (0, bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte))),
         },
     };
-    // Two words, which may overlap, are all of sixteen bytes.
+    // Two words, which may overlap, cover up to sixteen bytes.
     ends(a) == ends(b) && (a.len() <= 16 || a == b)
 }
 
-/// `a < b`, for ends of keys: mostly their first eight bytes decide, and nothing is called.
+/// `a < b`, for key bounds. Usually the first eight bytes decide, without a function call.
 #[inline]
 pub(crate) fn is_below(a: &[u8], b: &[u8]) -> bool {
     if let (Some(x), Some(y)) = (a.first_chunk::<8>(), b.first_chunk::<8>())
         && x != y
     {
-        // Words whose first byte is the lowest compare as their bytes do once they are turned round.
+        // Byte-swapped little-endian words compare in the order of their bytes.
         return u64::from_le_bytes(*x).swap_bytes() < u64::from_le_bytes(*y).swap_bytes();
     }
     a < b
 }
 
-/// How many bytes `a` and `b` begin with in common.
+/// The length of the common prefix of `a` and `b`.
 #[inline]
 pub(crate) fn shared_len(a: &[u8], b: &[u8]) -> usize {
     let len = a.len().min(b.len());
     let (Some(a), Some(b)) = (a.get(..len), b.get(..len)) else { return 0 };
     let mut at = 0;
     for (x, y) in a.as_chunks::<8>().0.iter().zip(b.as_chunks::<8>().0) {
-        // In a little-endian word the first byte is the lowest.
+        // The first byte of a little-endian word is its lowest.
         let differ = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
         if differ != 0 {
             return at + differ.trailing_zeros() as usize / 8;
@@ -89,20 +91,20 @@ pub(crate) fn shared_len(a: &[u8], b: &[u8]) -> usize {
         at += 8;
     }
     if let (Some(x), Some(y)) = (a.last_chunk::<8>(), b.last_chunk::<8>()) {
-        // What of this word was looked at before is the same.
+        // The bytes of this word that were compared before are equal.
         let differ = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
         return len - 8 + (differ.trailing_zeros() as usize / 8).min(8);
     }
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// Where the first 0 is.
+/// The index of the first zero byte.
 #[inline]
 pub(crate) fn find_zero(bytes: &[u8]) -> Option<usize> {
     let (words, rest) = bytes.as_chunks::<8>();
     for (i, word) in words.iter().enumerate() {
         let word = u64::from_le_bytes(*word);
-        // Bytes behind the first 0 may be marked by mistake, none before it.
+        // Bytes after the first zero byte may be marked by mistake; bytes before it never are.
         let zeros = word.wrapping_sub(ONES) & !word & HIGH;
         if zeros != 0 {
             return Some(i * 8 + zeros.trailing_zeros() as usize / 8);
@@ -112,10 +114,11 @@ pub(crate) fn find_zero(bytes: &[u8]) -> Option<usize> {
     Some(bytes.len() - rest.len() + at)
 }
 
-/// True if `marks` finds anything in any word. The bytes are split into words, some of which overlap.
+/// True if `marks` returns nonzero for any word. The bytes are split into words, some of which
+/// overlap.
 #[inline]
 pub(crate) fn any(bytes: &[u8], marks: impl Fn(u64) -> u64) -> bool {
-    // Two words that may overlap are all of up to sixteen bytes: most texts need no loop.
+    // Two words that may overlap cover up to sixteen bytes, so most texts need no loop.
     if let (Some(first), Some(last)) = (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
         let ends = marks(u64::from_le_bytes(*first)) | marks(u64::from_le_bytes(*last));
         let inner = if bytes.len() > 16 { bytes.get(8..).unwrap_or_default() } else { &[] };
@@ -151,7 +154,7 @@ pub(crate) fn with_thousands(value: u64) -> String {
 mod tests {
     use super::*;
 
-    /// Every length up to three words and more, every place, every byte there.
+    /// All lengths up to 34 bytes, every position, and every byte value at that position.
     #[test]
     fn each_byte_of_each_length_is_looked_at() {
         for len in 0..35 {
@@ -221,7 +224,7 @@ mod tests {
         }
     }
 
-    /// Two bytes that are not plain, of every kind, beside and apart from each other.
+    /// Two bytes that are not plain, of every kind, both adjacent and apart.
     #[test]
     fn what_one_byte_borrows_from_the_next_misleads_nobody() {
         let kinds =

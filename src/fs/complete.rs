@@ -1,18 +1,19 @@
-//! Completing what the system left half done: interrupted calls, short transfers, chains of directories.
+//! Completes operations that the system did only in part: interrupted calls, short transfers,
+//! chains of directories.
 //!
 //! Invariants
 //! * `Interrupted` never passes this module;
-//! * a transfer ends whole or with an error.
+//! * a transfer is completed or returns an error.
 //!
 //! [`DiskFs`](super::DiskFs) and [`FaultFs`](super::FaultFs) share these loops, so that injected
-//! interruptions and short transfers run through the very code that meets the system's.
+//! interruptions and short transfers test the same code as the system's.
 
 use std::io;
 use std::path::Path;
 
 use super::parent;
 
-/// Calls `operation` until it ends otherwise than by an interruption.
+/// Calls `operation` until it is not interrupted.
 pub(super) fn retry<T>(mut operation: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match operation() {
@@ -39,7 +40,8 @@ pub(super) fn write_all_at(
     Ok(())
 }
 
-/// Fills `buffer` by calls of `read`, which may read less than it is asked for; 0 is the end of the file.
+/// Fills `buffer` by calls of `read`, which may read less than it is asked for; 0 means the end of
+/// the file.
 pub(super) fn read_exact_at(
     mut offset: u64,
     mut buffer: &mut [u8],
@@ -56,9 +58,9 @@ pub(super) fn read_exact_at(
     Ok(())
 }
 
-/// The three things that creating a chain of directories needs.
+/// The three operations that creating a chain of directories needs.
 pub(super) trait Directories {
-    /// Whether `dir` is there; an error if it is there as something else.
+    /// Whether `dir` exists; an error if it is not a directory.
     fn is_dir(&self, dir: &Path) -> io::Result<bool>;
     fn make(&self, dir: &Path) -> io::Result<()>;
     fn sync(&self, dir: &Path) -> io::Result<()>;
@@ -66,11 +68,12 @@ pub(super) trait Directories {
 
 /// Creates `dir` and its missing parents, each durable before the next is created.
 ///
-/// 1. Climb to the deepest directory that exists.
-/// 2. Sync its parent: whoever created it may have been killed before doing so.
+/// 1. Find the deepest existing ancestor.
+/// 2. Sync its parent, because the process that created it may have been killed before doing so.
 /// 3. Create the next directory and sync its parent, down to `dir`.
 ///
-/// So whatever is found existing, only its own entry can still be in doubt, and step 2 covers it.
+/// Of all existing directories only the entry of the deepest can be missing on disk, and step 2
+/// covers it.
 pub(super) fn create_dir_all(directories: &impl Directories, dir: &Path) -> io::Result<()> {
     let mut missing = Vec::new();
     for ancestor in dir.ancestors().filter(|path| !path.as_os_str().is_empty()) {
@@ -82,7 +85,7 @@ pub(super) fn create_dir_all(directories: &impl Directories, dir: &Path) -> io::
     }
     for dir in missing.into_iter().rev() {
         match directories.make(dir) {
-            // Somebody else was faster, or a name that climbed through `..` exists by now.
+            // Another thread or process was faster, or a path with `..` exists by now.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             result => result?,
         }
@@ -91,13 +94,13 @@ pub(super) fn create_dir_all(directories: &impl Directories, dir: &Path) -> io::
     Ok(())
 }
 
-/// Makes sure of the entry of a directory that was found existing.
+/// Makes the entry of an existing directory durable.
 fn confirm(directories: &impl Directories, dir: &Path) -> io::Result<()> {
     if dir.file_name().is_none() {
-        return Ok(()); // the root or `..`: not ours to create
+        return Ok(()); // the root or `..`, which this library never creates
     }
     match directories.sync(&parent(dir)) {
-        // A parent that may not even be read: an administrator made the directory, not we.
+        // The parent is unreadable, so an administrator created the directory and not this library.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         result => result,
     }

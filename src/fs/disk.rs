@@ -1,10 +1,10 @@
 //! The system's file system.
 //!
 //! Invariants
-//! * transfers are positioned: handles share no file cursor;
-//! * a sync after which the length matters is a full one (see [`DiskWrite`]).
+//! * transfers are positioned: handles do not share a file cursor;
+//! * a sync that must make a changed length durable is a full one (see [`DiskWrite`]).
 //!
-//! Not here: interrupted and short calls (`complete`), what differs between systems (`sys`).
+//! Not here: interrupted and short calls (`complete`), system-specific code (`sys`).
 
 #![expect(clippy::disallowed_methods, reason = "this is the module that touches the disk")]
 
@@ -33,7 +33,7 @@ use crate::sync::{AtomicBool, Ordering};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiskFs {}
 
-/// A file being written. POSIX's fdatasync covers a length that grew by writing; for a length set
+/// A file being written. POSIX's fdatasync covers a length that grew by writing. For a length set
 /// otherwise systems differ, so the next sync is a full one.
 #[derive(Debug)]
 struct DiskWrite {
@@ -46,7 +46,7 @@ struct DiskRead {
     file: File,
 }
 
-/// Keeps the map for its bytes.
+/// Keeps the map alive for its bytes.
 struct Mapped(Arc<memmap2::Mmap>);
 
 /// The system releases the lock when the file is closed.
@@ -71,9 +71,9 @@ impl Fs for DiskFs {
         let mut names = Vec::new();
         for entry in retry(|| std::fs::read_dir(dir))? {
             match entry {
-                // No name of ours is anything but ASCII; the others are only looked at.
+                // All names of this library are ASCII; other names are only listed.
                 Ok(entry) => names.push(entry.file_name().to_string_lossy().into_owned()),
-                // The iterator goes on where it was interrupted.
+                // The iterator continues where it was interrupted.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }
@@ -209,12 +209,13 @@ impl FileRead for DiskRead {
             return Ok(Map::default());
         }
         #[expect(unsafe_code, reason = "the one map of the crate; the module fs keeps its promise")]
-        // SAFETY: memmap2 asks that the file is not changed while it is mapped. Files are mapped
-        // only when complete (`FileRead::map`), are never opened for writing again, and an unlinked
-        // file keeps its bytes while a map holds them. That holds of this process and of all that heed
-        // the lock. Against a stranger nothing helps: one who truncates a live file causes a signal, and
-        // one who overwrites it in place changes bytes that were checked, perhaps between a look at them
-        // and their use (`codec::text`). `IoMode::Pread` is for such media.
+        // SAFETY: memmap2 requires that the file is not changed while it is mapped. Files are
+        // mapped only when complete (`FileRead::map`) and are never opened for writing again. An
+        // unlinked file keeps its bytes while a map holds them. This covers this process and all
+        // processes that respect the lock. There is no protection against other processes:
+        // truncating a live file causes a signal, and overwriting it in place changes bytes that
+        // were already checked, possibly between a check and their use (`codec::text`).
+        // `IoMode::Pread` is for such media.
         let map = unsafe { memmap2::MmapOptions::new().len(len).map(&self.file) }?;
         let map = Arc::new(map);
         Ok(Map::new(Bytes::from_owner(Mapped(Arc::clone(&map))), map))

@@ -1,11 +1,11 @@
-//! A file system whose operations fail by plan.
+//! An `Fs` wrapper that injects failures into chosen operations.
 //!
 //! Invariants
 //! * an operation is counted once, however often it is interrupted;
-//! * a failed operation did nothing, except that a short write wrote its first half;
-//! * faults are found in the order in which they were armed, the first that matches is the one.
+//! * a failed operation has no effect, except that a short write writes its first half;
+//! * faults are matched in the order in which they were armed; the first match applies.
 //!
-//! Not here: which failures leave what after a power cut (`mem`).
+//! Not here: the state after a power cut (`mem`).
 
 #[cfg(test)]
 mod tests;
@@ -22,11 +22,12 @@ use crate::named::named;
 use crate::sync::Mutex;
 
 named! {
-    /// What an operation does, for counting and for choosing which fails.
+    /// The kinds of operations, for counting and for choosing which fails.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     #[non_exhaustive]
     pub enum OpKind {
-        /// Create a directory; with [`Fs::create_dir_all`] each level is one, and each sync of a parent a `SyncDir`.
+        /// Create a directory. [`Fs::create_dir_all`] counts one for each level, and a `SyncDir`
+        /// for each sync of a parent.
         CreateDir "create directory",
         /// List a directory.
         List "list",
@@ -56,7 +57,7 @@ named! {
         Sync "sync",
         /// Reserve space.
         Allocate "allocate",
-        /// Cut or grow a file.
+        /// Truncate or grow a file.
         SetLen "set length of",
         /// Ask for a file's length.
         Len "ask length of",
@@ -76,17 +77,20 @@ named! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     #[non_exhaustive]
     pub enum FaultKind {
-        /// An input/output error: nothing is done. A failed sync moreover gives up what was not durable:
-        /// it can still be read, and a later sync that succeeds does not save it.
+        /// An input/output error; the operation has no effect. A failed sync also gives up the
+        /// bytes that were not durable: they can still be read, and a later successful sync does
+        /// not make them durable.
         #[default]
         Eio "eio",
-        /// No space left: nothing is done; the error's kind is `StorageFull`.
+        /// No space left; the operation has no effect, and the error's kind is `StorageFull`.
         Enospc "enospc",
-        /// The call is interrupted once. The seam repeats it, so that the caller sees no error.
+        /// The call is interrupted once. The file system repeats it, so the caller sees no error.
         Eintr "eintr",
-        /// A write writes its first half and then fails like `Eio`; other operations fail like `Eio`.
+        /// A write writes its first half and then fails like `Eio`; other operations fail like
+        /// `Eio`.
         ShortWrite "short-write",
-        /// The first call of a transfer moves only half. The seam completes it, so that the caller sees no error.
+        /// The first call of a transfer moves only half of the bytes. The file system completes it,
+        /// so the caller sees no error.
         ShortTransfer "short-transfer",
     }
 
@@ -96,7 +100,7 @@ named! {
     pub const ALL;
 }
 
-/// A failure to come: by default that of the next operation, whatever it is, once.
+/// A planned failure: by default the next operation of any kind fails, once.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Fault {
     pub(crate) kind: FaultKind,
@@ -104,13 +108,14 @@ pub struct Fault {
     pub(crate) path: Option<String>,
     /// Only reads and maps of these bytes.
     within: Option<Range<u64>>,
-    /// How many matching operations pass before it.
+    /// The number of matching operations that succeed before it.
     pub(crate) after: u64,
     pub(crate) sticky: bool,
     spent: bool,
 }
 
-/// A file system that passes operations on to another one, counts them, and fails those that it was told to.
+/// An `Fs` wrapper that forwards operations, counts them, and fails those matched by an armed
+/// [`Fault`].
 ///
 /// ```
 /// use std::path::Path;
@@ -138,19 +143,19 @@ struct Plan {
     guard: Option<Guard>,
     counts: [u64; OpKind::ALL.len()],
     delivered: [u64; FaultKind::ALL.len()],
-    /// Hints are no operations: they cannot fail.
+    /// Counts of hints, which are not operations because they cannot fail.
     random: u64,
     will_need: u64,
 }
 
-/// Whether a sync is to be carried out.
+/// Returns whether a sync is carried out.
 type Decision = dyn Fn(OpKind, &Path) -> bool + Send + Sync;
 
-/// Who is asked about syncs.
+/// The callback for syncs.
 #[derive(Clone)]
 struct Guard(Arc<Decision>);
 
-/// An open file and the plan that its operations are subject to.
+/// An open file with the plan for its operations.
 #[derive(Debug)]
 struct Faulty<F> {
     inner: F,
@@ -183,15 +188,17 @@ impl Fault {
         self
     }
 
-    /// Only operations on paths that end in `suffix` count and fail; a rename or link has the path that it makes.
+    /// Only operations on paths that end in `suffix` count and fail; for a rename or link that is
+    /// the new path.
     #[must_use]
     pub fn on_path(mut self, suffix: &str) -> Self {
         self.path = Some(suffix.to_owned());
         self
     }
 
-    /// Only reads of at least one byte of `bytes` count and fail, and maps, which reach every byte: with
-    /// [`sticky`](Self::sticky) a stretch of a medium that has gone bad. Nothing else does, also where it has the file's path.
+    /// Only reads of at least one byte of `bytes` count and fail, and maps, which cover every byte.
+    /// With [`sticky`](Self::sticky) this models a bad area of a medium. No other operation
+    /// matches, even on the file's path.
     ///
     /// ```
     /// use std::path::Path;
@@ -215,21 +222,22 @@ impl Fault {
         self
     }
 
-    /// So many matching operations pass first, counted from when the fault is armed: `nth(0)` is the next one.
+    /// Lets `n` matching operations succeed first, counted from when the fault is armed: `nth(0)`
+    /// fails the next one.
     #[must_use]
     pub fn nth(mut self, n: u64) -> Self {
         self.after = n;
         self
     }
 
-    /// From the first failure on every matching operation fails.
+    /// After the first failure every matching operation fails.
     #[must_use]
     pub fn sticky(mut self) -> Self {
         self.sticky = true;
         self
     }
 
-    /// `touched`: the bytes that a read reaches; of anything else none.
+    /// `touched`: the bytes that a read or map covers; empty for other operations.
     fn matches(&self, op: OpKind, path: &Path, touched: &Range<u64>) -> bool {
         let on_path = |suffix: &String| path.to_string_lossy().ends_with(suffix.as_str());
         let meets =
@@ -241,12 +249,12 @@ impl Fault {
 }
 
 impl FaultKind {
-    /// True if the caller sees no error: the seam repeats or completes the call.
+    /// True if the caller sees no error, because the file system repeats or completes the call.
     pub fn is_hidden(self) -> bool {
         matches!(self, FaultKind::Eintr | FaultKind::ShortTransfer)
     }
 
-    /// The error that the caller sees, if it sees one.
+    /// The error that the caller sees, if any.
     fn error(self, op: OpKind, path: &Path) -> Option<io::Error> {
         let (kind, problem) = match self {
             FaultKind::Eio | FaultKind::ShortWrite => (io::ErrorKind::Other, "input/output error"),
@@ -258,38 +266,39 @@ impl FaultKind {
 }
 
 impl FaultFs {
-    /// A file system over `inner` in which nothing fails yet.
+    /// Wraps `inner`, without any faults yet.
     pub fn new(inner: Arc<dyn Fs>) -> Self {
         Self { inner, plan: Arc::default() }
     }
 
-    /// Adds a failure to come. Each fault counts the operations that match it for itself.
+    /// Adds a fault. Each fault counts the operations that match it separately.
     pub fn arm(&self, fault: Fault) {
         self.plan.lock().faults.push(fault);
     }
 
-    /// From now on `guard` is asked before each sync of a file or a directory that is not to fail, and may wait. Where it says
-    /// false nothing is synced, and the caller hears of success: so do disks that lie.
+    /// Calls `guard` before each sync of a file or a directory that does not fail; `guard` may
+    /// block. If it returns false, nothing is synced and the sync still reports success, like a
+    /// disk that ignores flushes.
     pub fn guard_syncs(&self, guard: impl Fn(OpKind, &Path) -> bool + Send + Sync + 'static) {
         self.plan.lock().guard = Some(Guard(Arc::new(guard)));
     }
 
-    /// Nothing fails any more; the counts stay.
+    /// Removes all faults; the counts stay.
     pub fn disarm(&self) {
         self.plan.lock().faults.clear();
     }
 
-    /// True while a fault is still to come.
+    /// True while some fault can still occur.
     pub fn is_armed(&self) -> bool {
         self.plan.lock().faults.iter().any(|fault| !fault.spent)
     }
 
-    /// How many operations of this kind there were, failed ones included.
+    /// The number of operations of this kind, including failed ones.
     pub fn count(&self, op: OpKind) -> u64 {
         self.plan.lock().counts[op as usize]
     }
 
-    /// How often open files were told that they will be read so, [maps](Map) aside.
+    /// How often open files received this advice, not counting [maps](Map).
     pub fn advised(&self, advice: Advice) -> u64 {
         let plan = self.plan.lock();
         match advice {
@@ -298,28 +307,28 @@ impl FaultFs {
         }
     }
 
-    /// How many operations there were.
+    /// The number of operations.
     pub fn ops(&self) -> u64 {
         self.plan.lock().counts.iter().sum()
     }
 
-    /// How many faults were met: 0 says that a sweep has passed the last operation.
+    /// The number of injected faults. 0 means that a sweep has passed the last operation.
     pub fn delivered(&self) -> u64 {
         self.plan.lock().delivered.iter().sum()
     }
 
-    /// How many faults of this kind were met.
+    /// The number of injected faults of this kind.
     pub fn delivered_of(&self, kind: FaultKind) -> u64 {
         self.plan.lock().delivered[kind as usize]
     }
 
-    /// The same plan and the same counts over another file system: that of the machine after a restart.
+    /// The same plan and the same counts over another file system, such as that after a restart.
     #[must_use]
     pub fn over(&self, inner: Arc<dyn Fs>) -> Self {
         Self { inner, plan: Arc::clone(&self.plan) }
     }
 
-    /// The same of an operation that reads the bytes `touched`.
+    /// Counts an operation that covers the bytes `touched`, and returns its fault if one matches.
     fn fault_for(&self, op: OpKind, path: &Path, touched: &Range<u64>) -> Option<FaultKind> {
         let mut plan = self.plan.lock();
         plan.counts[op as usize] += 1;
@@ -338,7 +347,7 @@ impl FaultFs {
         met
     }
 
-    /// An operation that is done or not.
+    /// Runs an operation that either succeeds or has no effect.
     fn run<T>(
         &self,
         op: OpKind,
@@ -349,7 +358,7 @@ impl FaultFs {
         Self::carry_out(fault, op, path, operation)
     }
 
-    /// An operation whose fault is known.
+    /// Runs an operation with the fault `fault`.
     fn carry_out<T>(
         fault: Option<FaultKind>,
         op: OpKind,
@@ -366,19 +375,20 @@ impl FaultFs {
         })
     }
 
-    /// A sync that is not to fail.
+    /// A sync without a fault.
     fn sync_guarded(
         &self,
         op: OpKind,
         path: &Path,
         sync: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
-        // It may wait for others, who must not wait for the plan.
+        // The guard may wait for other threads, which must not wait for the plan.
         let guard = self.plan.lock().guard.clone();
         if guard.is_none_or(|Guard(guard)| guard(op, path)) { sync() } else { Ok(()) }
     }
 
-    /// What the first call of a transfer of `len` bytes comes to: an error, or how much it moves.
+    /// The result of the first call of a transfer of `len` bytes: an error, or the number of bytes
+    /// moved.
     fn first_call(fault: &mut Option<FaultKind>, len: usize) -> io::Result<usize> {
         match fault.take() {
             Some(FaultKind::Eintr) => Err(io::ErrorKind::Interrupted.into()),
@@ -454,12 +464,12 @@ impl Directories for FaultFs {
     fn is_dir(&self, dir: &Path) -> io::Result<bool> {
         let found = self.run(OpKind::Exists, dir, || self.inner.exists(dir))?;
         if found {
-            self.inner.list(dir)?; // a file of this name is refused
+            self.inner.list(dir)?; // fails for a file of this name
         }
         Ok(found)
     }
 
-    /// The inner file system syncs the parent as well; the sync that can fail comes after.
+    /// The inner file system also syncs the parent; the sync that can fail is a separate call.
     fn make(&self, dir: &Path) -> io::Result<()> {
         self.run(OpKind::CreateDir, dir, || self.inner.create_dir_all(dir))
     }

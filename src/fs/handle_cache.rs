@@ -1,12 +1,14 @@
-//! A file system that holds few files open for reading: one that was not read for long is closed, and opened anew when it is.
+//! An `Fs` wrapper with a bounded number of open read handles: idle files are closed, and reopened
+//! on demand.
 //!
 //! Invariants
-//! * at most the limit is open, and one more for each thread that is just reading;
-//! * a file is the one that was opened first only as long as nobody replaces or removes its name: this is for files that stay.
+//! * at most the limit of handles is open, and one more for each thread that is reading;
+//! * a reopened file is the original one only if its name was neither replaced nor removed: use
+//!   this for files that stay.
 //!
-//! Locks: the queue, and inside it that of one file; none while a file is opened or read.
+//! Locks: the queue, and under it that of one file; none is held while a file is opened or read.
 //!
-//! Not here: which files those are (`lsm`), descriptors of whatever is written or mapped.
+//! Not here: the choice of the files (`lsm`), handles of files that are written or mapped.
 
 use std::collections::VecDeque;
 use std::io;
@@ -17,43 +19,44 @@ use std::sync::{Arc, Weak};
 use super::{Advice, FileLock, FileRead, FileWrite, Fs, Map};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 
-/// See the module.
+/// The `Fs` wrapper; see the module.
 #[derive(Clone, Debug)]
 pub(crate) struct CachedHandleFs {
     inner: Arc<dyn Fs>,
     open: Arc<Open>,
 }
 
-/// The files that are open, in the order in which it is looked whether they may be closed.
+/// The open files, in the order in which they are checked for closing.
 #[derive(Debug)]
 struct Open {
     max: usize,
     queue: Mutex<VecDeque<Weak<HandleCache>>>,
 }
 
-/// A file that may be closed meanwhile.
+/// A file whose handle may be closed and reopened.
 #[derive(Debug)]
 struct HandleCache {
     fs: CachedHandleFs,
     path: PathBuf,
     file: Mutex<Option<Arc<dyn FileRead>>>,
-    /// It was read again since it was opened, or last looked at.
+    /// Set when the file was read since it was opened or last checked.
     is_used: AtomicBool,
-    /// It was said that it is read here and there, which each file that is opened for it must be told.
+    /// Set when the file was advised to be read in random order; each reopened handle gets the same
+    /// advice.
     is_random: AtomicBool,
 }
 
 impl CachedHandleFs {
-    /// At most `max` files of `inner` are held open, at least one.
+    /// Keeps at most `max` files of `inner` open, at least one.
     pub(crate) fn new(inner: Arc<dyn Fs>, max: usize) -> Self {
         Self { inner, open: Arc::new(Open { max: max.max(1), queue: Mutex::new(VecDeque::new()) }) }
     }
 
-    /// Counts one that was opened, and closes what goes for it.
+    /// Adds an opened file to the queue, and closes idle files above the limit.
     fn admit(&self, few: &Arc<HandleCache>) {
         let mut queue = self.open.queue.lock();
         queue.push_back(Arc::downgrade(few));
-        // A second round finds nothing in use, but for what is read meanwhile.
+        // A second pass finds no file in use, except those read during the first.
         let mut looks = 2 * queue.len();
         while queue.len() > self.open.max && looks > 0 {
             looks -= 1;
@@ -69,7 +72,7 @@ impl CachedHandleFs {
 }
 
 impl HandleCache {
-    /// The file, opened again if need be.
+    /// The file's handle, reopened if it was closed.
     fn file(self: &Arc<Self>) -> io::Result<Arc<dyn FileRead>> {
         if let Some(file) = &*self.file.lock() {
             self.is_used.store(true, Ordering::Relaxed);
@@ -80,7 +83,7 @@ impl HandleCache {
             opened.advise(Advice::Random, 0..u64::MAX);
         }
         let mut file = self.file.lock();
-        // Two readers may both open it; one stays.
+        // Two readers may both open the file; one handle is kept.
         if let Some(file) = &*file {
             return Ok(Arc::clone(file));
         }
@@ -91,7 +94,7 @@ impl HandleCache {
     }
 }
 
-/// What is handed out; `HandleCache` itself is what the queue knows.
+/// The handle for callers; the queue refers to the `HandleCache` itself.
 #[derive(Debug)]
 struct Reader(Arc<HandleCache>);
 
@@ -108,7 +111,7 @@ impl FileRead for Reader {
         self.0.file()?.map()
     }
 
-    /// A file that cannot be opened again says so when it is read.
+    /// If the file cannot be reopened, the next read returns the error.
     fn advise(&self, advice: Advice, range: Range<u64>) {
         self.0.is_random.fetch_or(advice == Advice::Random, Ordering::Relaxed);
         if let Ok(file) = self.0.file() {
@@ -151,7 +154,7 @@ mod tests {
 
     const FILES: usize = 8;
 
-    /// Eight files, each full of its number, behind a limit of `max`.
+    /// Eight files, each filled with its number, with at most `max` handles.
     fn eight(max: usize) -> (Arc<FaultFs>, CachedHandleFs, Vec<Arc<dyn FileRead>>) {
         let inner = Arc::new(FaultFs::new(Arc::new(MemFs::new())));
         let few = CachedHandleFs::new(inner.clone(), max);
@@ -194,7 +197,7 @@ mod tests {
     fn what_is_read_again_and_again_stays_open() {
         let (inner, _, files) = eight(3);
         read(&files, 0).unwrap();
-        // Each other file comes once and goes; the first is read between any two of them.
+        // Each other file is read once; the first is read between any two of them.
         for other in 1..FILES {
             read(&files, other).unwrap();
             let before = inner.count(OpKind::OpenRead);

@@ -1,9 +1,9 @@
-//! The bytes of a mapped file, and what its pages, or a file that is read, can be told.
+//! The bytes of a mapped file, and advice about the access to its pages or to a file that is read.
 //!
 //! Invariants
-//! * advice never fails and never changes a byte: what cannot take it ignores it.
+//! * advice never fails and never changes a byte; an implementation may ignore it.
 //!
-//! Not here: who maps (`disk`, `mem`), which pages are wanted when (`sst::readahead`).
+//! Not here: creating maps (`disk`, `mem`), choosing the pages to fetch (`sst::readahead`).
 
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// A whole file in memory, as it was when it was mapped. A clone is another handle to the same map.
+/// A whole file, as it was when it was mapped. A clone is another handle to the same map.
 #[derive(Clone, Debug, Default)]
 pub struct Map {
     bytes: Bytes,
@@ -22,20 +22,20 @@ pub struct Map {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Advice {
-    /// Here and there: a page that is not in memory is read alone, without those around it.
+    /// In random order: a missing page is read alone, without its neighbours.
     Random,
-    /// At once: what is not in memory is fetched in few large reads. The call does not wait for them.
+    /// Soon: missing pages are fetched in few large reads. The call does not wait for them.
     WillNeed,
 }
 
-/// Takes the advice about a map's pages.
+/// Receives the advice for a map's pages.
 pub trait Pages: Send + Sync + fmt::Debug {
     /// Requires: a range of the map.
     fn advise(&self, advice: Advice, range: Range<usize>);
 }
 
 impl Map {
-    /// A map whose pages take advice.
+    /// A map with pages that take advice.
     pub fn new(bytes: Bytes, pages: Arc<dyn Pages>) -> Self {
         Self { bytes, pages: Some(pages) }
     }
@@ -45,7 +45,8 @@ impl Map {
         &self.bytes
     }
 
-    /// Says how `range`, cut to the map, will be read. Nothing happens where pages take no advice.
+    /// Announces how `range`, clipped to the map, will be read. No effect if the pages take no
+    /// advice.
     pub fn advise(&self, advice: Advice, range: Range<usize>) {
         let range = range.start..range.end.min(self.bytes.len());
         if let Some(pages) = self.pages.as_ref().filter(|_| !range.is_empty()) {

@@ -1,13 +1,17 @@
-//! A file system that keeps count of what the files of one directory take, and can refuse what would make it too much.
+//! An `Fs` wrapper that counts the bytes of one directory's files, and refuses growth beyond a
+//! limit.
 //!
 //! Invariants
-//! * the count is the sum of the lengths of the directory's files: reserved space counts, files elsewhere do not;
-//! * while an operation is under way, and after one that failed halfway, it may be too high, and never too low;
-//! * what is refused was not begun, as on a disk that was full before: `StorageFull`.
+//! * the count is the sum of the lengths of the directory's files: reserved space counts, files
+//!   elsewhere do not;
+//! * during an operation, and after one that failed halfway, the count may be too high, but never
+//!   too low;
+//! * a refused operation has no effect and returns `StorageFull`, as on a full disk.
 //!
-//! Locks: one, around the count, and one inside it around the limits; operations of the file system below are done outside of it.
+//! Locks: one for the count, and one inside it for the limits; operations of the inner file system
+//! run outside both.
 //!
-//! Not here: how much is allowed, and of what (`lsm::space_limit`).
+//! Not here: the limits themselves (`lsm::space_limit`).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -17,28 +21,28 @@ use std::sync::Arc;
 use super::{FileLock, FileRead, FileWrite, Fs};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
-/// Which limit a file is held to.
+/// The limit that applies to a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Metered {
-    /// Rows at rest: what the count of [`Meter::tables`] is about.
+    /// A table file, counted by [`Meter::tables`].
     Table,
     Log,
-    /// Small, and what makes room is written there: never refused.
+    /// Never refused: these files are small, and freeing space requires writing them.
     Other,
 }
 
-/// See the module.
+/// The `Fs` wrapper; see the module.
 #[derive(Clone, Debug)]
 pub(crate) struct MeteredFs {
     inner: Arc<dyn Fs>,
     meter: Arc<Meter>,
 }
 
-/// What the files of a directory take, and may take.
+/// The bytes that the files of a directory take, and their limits.
 #[derive(Debug)]
 pub(crate) struct Meter {
     dir: PathBuf,
-    /// What a name stands for.
+    /// The kind of a file, by its name.
     kind: fn(&str) -> Metered,
     total: AtomicU64,
     tables: AtomicU64,
@@ -47,22 +51,22 @@ pub(crate) struct Meter {
     files: Mutex<BTreeMap<String, Arc<Counted>>>,
 }
 
-/// How much all files together may take.
+/// The limits on the bytes of all files together, by the file that grows.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeterLimits {
-    /// When a table grows.
+    /// For the growth of a table file.
     pub(crate) tables: u64,
-    /// When a log does.
+    /// For the growth of a log.
     pub(crate) logs: u64,
-    /// When space is reserved in it that nothing needs yet.
+    /// For space that is reserved in a log before it is needed.
     pub(crate) logs_ahead: u64,
 }
 
-/// Why a file grows.
+/// The reason why a file grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Growth {
     Needed,
-    /// Whoever asks can do without.
+    /// The space is not needed yet.
     Ahead,
 }
 
@@ -70,9 +74,9 @@ enum Growth {
 #[derive(Debug)]
 struct Counted {
     kind: Metered,
-    /// Changed under the meter's lock.
+    /// Changed only under the meter's lock.
     bytes: AtomicU64,
-    /// It has no name in the directory any more: what it takes is not counted.
+    /// The file has no name in the directory any more, and is not counted.
     is_gone: AtomicBool,
 }
 
@@ -84,7 +88,8 @@ struct MeteredWrite {
 }
 
 impl MeteredFs {
-    /// Counts what is in `dir` of `inner`, which may be missing: one look at each file. Nothing is refused yet.
+    /// Counts the files in `dir` of `inner`, which may be missing, with one look at each file.
+    /// Without limits nothing is refused.
     pub(crate) fn new(
         inner: Arc<dyn Fs>,
         dir: &Path,
@@ -112,7 +117,7 @@ impl MeteredFs {
         &self.meter
     }
 
-    /// Counts a file that came by its name.
+    /// Counts a file that was renamed or linked into the directory.
     fn look(&self, path: &Path) -> io::Result<()> {
         if let Some(name) = self.meter.name(path) {
             let bytes = self.inner.open_read(path).and_then(|file| file.len())?;
@@ -141,34 +146,34 @@ impl Default for MeterLimits {
 }
 
 impl Meter {
-    /// What all files take.
+    /// The bytes of all files.
     pub(crate) fn total(&self) -> u64 {
         self.total.load(Ordering::Acquire)
     }
 
-    /// What the tables among them take, also those that are being written, or that nothing names any more.
+    /// The bytes of the table files, including unfinished and obsolete ones.
     pub(crate) fn tables(&self) -> u64 {
         self.tables.load(Ordering::Acquire)
     }
 
-    /// What those take that are neither tables nor logs.
+    /// The bytes of the files that are neither tables nor logs.
     pub(crate) fn others(&self) -> u64 {
         self.others.load(Ordering::Acquire)
     }
 
-    /// From now on tables and logs do not grow if all files would then take more than this.
+    /// Sets the limits: tables and logs cannot grow if all files would then exceed them.
     pub(crate) fn limit(&self, limits: MeterLimits) {
         *self.limits.lock() = limits;
     }
 
-    /// The name of `path` in the directory; `None` if it lies elsewhere.
+    /// The name of `path` in the directory; `None` if it is in another one.
     fn name(&self, path: &Path) -> Option<String> {
         let is_there = path.parent() == Some(&self.dir);
         let name = path.file_name().filter(|_| is_there)?;
         Some(name.to_string_lossy().into_owned())
     }
 
-    /// There is a file `name` of so many bytes, known before or not.
+    /// Sets the size of the file `name`, and adds it if it is new.
     fn add(&self, name: &str, bytes: u64) -> Arc<Counted> {
         let mut files = self.files.lock();
         let new = || Counted {
@@ -203,7 +208,7 @@ impl Meter {
         debug_assert!(total >= parts, "tables and others are among all files");
     }
 
-    /// The file is about to become this long, if it is shorter.
+    /// Reserves the growth of a file to `to` bytes, if it is shorter.
     fn grow(&self, file: &Counted, to: u64, why: Growth) -> io::Result<()> {
         if file.bytes.load(Ordering::Acquire) >= to {
             return Ok(());
@@ -243,7 +248,7 @@ impl Meter {
         file.is_gone.store(true, Ordering::Release);
     }
 
-    /// The file `from` is called `to`; false if it was not known and is in the directory now.
+    /// Records a rename. False if the file was not counted before and is in the directory now.
     fn rename(&self, from: &Path, to: &Path) -> bool {
         let (from, to) = (self.name(from), self.name(to));
         if from == to {
@@ -264,7 +269,7 @@ impl Meter {
 }
 
 impl MeteredWrite {
-    /// `work` makes the file `len` bytes long, if it is shorter.
+    /// Runs `work`, which may grow the file to `len` bytes.
     fn growing(
         &self,
         len: u64,
@@ -275,7 +280,7 @@ impl MeteredWrite {
         work(&*self.inner).inspect_err(|_| self.look())
     }
 
-    /// After a failure nobody knows how long the file is but itself.
+    /// Reads the file's length after a failure, because it is unknown then.
     fn look(&self) {
         if let Ok(bytes) = self.inner.len() {
             let _files = self.meter.files.lock();
@@ -294,7 +299,7 @@ impl FileWrite for MeteredWrite {
     }
 
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
-        // Nothing at all makes no file longer, wherever it is written.
+        // An empty write does not grow a file, whatever its offset.
         let end = if bytes.is_empty() { 0 } else { offset.saturating_add(bytes.len() as u64) };
         self.growing(end, Growth::Needed, |file| file.write_at(offset, bytes))
     }
@@ -427,25 +432,25 @@ mod tests {
         log.allocate(1_000).unwrap();
         assert_eq!(refused(log.allocate(1_001)), io::ErrorKind::StorageFull);
         log.write_at(500, &[2; 500]).unwrap();
-        // What can be done without ends earlier, however little it is.
+        // Ahead-of-need reservations are refused earlier, however small they are.
         fs.meter().limit(MeterLimits { tables: 1_000, logs: 3_000_000, logs_ahead: 2_000 });
         assert_eq!(refused(log.allocate_ahead(1_001)), io::ErrorKind::StorageFull);
         assert_eq!((log.len().unwrap(), fs.meter().total()), (1_000, 2_000));
         let other = fs.create(Path::new("db/z.wal")).unwrap();
         other.allocate(1_000_000).unwrap();
         fs.remove(Path::new("db/z.wal")).unwrap();
-        // What makes room is written, whatever there is.
+        // Files that free space are written in any case.
         fs.create(Path::new("db/MANIFEST")).unwrap().allocate(5_000).unwrap();
         assert_eq!((fs.meter().total(), fs.meter().tables()), (7_000, 1_000));
         assert_eq!(fs.meter().others(), 5_000);
         fs.remove(Path::new("db/MANIFEST")).unwrap();
         fs.remove(Path::new("db/a.sst")).unwrap();
-        // A second name counts like a file of its own.
+        // A second name counts like a separate file.
         fs.link(Path::new("db/a.wal"), Path::new("db/b.wal")).unwrap();
         fs.link(Path::new("db/a.wal"), Path::new("b.wal")).unwrap();
         assert_eq!(fs.meter().total(), 2_000);
         fs.remove(Path::new("db/b.wal")).unwrap();
-        // Nor is there a limit elsewhere, or to what has no name any more.
+        // There is no limit outside the directory, or for files without a name in it.
         fs.create(Path::new("b.sst")).unwrap().allocate(9_000).unwrap();
         table.write_at(0, &[1; 9_000]).unwrap();
         assert_eq!((fs.meter().total(), fs.meter().tables()), (1_000, 0));

@@ -1,16 +1,19 @@
-//! The only door to the disk: files, maps, directories and locks, behind traits.
+//! The only access to the disk: files, maps, directories and locks, behind traits.
 //!
-//! [`DiskFs`] is the system's; [`MemFs`] models what a power cut leaves; [`FaultFs`] fails chosen operations of another.
-//! A program written against [`Fs`] can be crash-tested with the last two: see the example at [`MemFs`].
+//! [`DiskFs`] is the system's file system, [`MemFs`] models the effects of a power cut, and
+//! [`FaultFs`] injects failures into another file system. A program written against [`Fs`] can be
+//! crash-tested with the last two: see the example at [`MemFs`].
 //!
 //! Invariants
 //! * a name (create, rename, remove) is durable only after [`Fs::sync_dir`] of its directory;
 //! * bytes and length are durable only after [`FileWrite::sync`];
-//! * an `Interrupted` error or a short transfer never leaves this module: the operation is completed or fails;
+//! * an `Interrupted` error or a short transfer never leaves this module: the operation is
+//!   completed or fails;
 //! * a path is written through one handle at a time.
 
-/// Methods of [`Fs`], [`FileWrite`] or [`FileRead`] that a wrapper forwards to the field `$inner` unchanged. With
-/// `after $check` the method `$check` is called first and its error returned.
+/// Methods of [`Fs`], [`FileWrite`] or [`FileRead`] that a wrapper forwards unchanged to the field
+/// `$inner`. With `after $check` the method `$check` is called first; if it fails, its error is
+/// returned.
 macro_rules! pass_on {
     ($inner:ident: $($method:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
         $(fn $method(&self, $($argument: $type),*) $(-> $result)? {
@@ -59,28 +62,28 @@ pub trait Fs: Send + Sync + fmt::Debug {
     fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
     /// The names (not paths) in a directory, sorted.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
-    /// Whether there is a file or directory of this name.
+    /// Whether a file or directory of this name exists.
     fn exists(&self, path: &Path) -> io::Result<bool>;
-    /// Creates a file that must not exist and opens it for writing.
+    /// Creates a file, which must not exist yet, and opens it for writing.
     fn create(&self, path: &Path) -> io::Result<Box<dyn FileWrite>>;
-    /// Opens an existing file for writing, nothing cut off.
+    /// Opens an existing file for writing, without truncating it.
     fn open_write(&self, path: &Path) -> io::Result<Box<dyn FileWrite>>;
     /// Opens an existing file for reading.
     fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FileRead>>;
-    /// Renames a file, replacing a file of the new name, atomically.
+    /// Renames a file atomically, replacing any file of the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Removes an empty directory.
     fn remove_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Gives a file a second name; `Unsupported` or `CrossesDevices` where that cannot be done.
+    /// Gives a file a second name; `Unsupported` or `CrossesDevices` if that is not possible.
     fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Creates the file if need be and holds it exclusively until the lock is dropped;
+    /// Creates the file if it is missing, and locks it exclusively until the lock is dropped;
     /// `WouldBlock` if another process or handle holds it.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>>;
-    /// What kind of file system holds `path`, for people ("ext4", "tmpfs", "memory").
+    /// The kind of the file system that holds `path`, for people ("ext4", "tmpfs", "memory").
     fn kind(&self, path: &Path) -> String;
 }
 
@@ -92,29 +95,31 @@ pub trait Fs: Send + Sync + fmt::Debug {
 pub trait FileWrite: Send + Sync + fmt::Debug {
     /// Writes all of `bytes` at `offset`, growing the file as needed.
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()>;
-    /// Makes all that was written durable, length included. After a failure nothing written since the
-    /// last success may be believed, and the handle must not be synced again.
+    /// Makes all written bytes and the length durable. After a failure, no byte written since the
+    /// last successful sync can be assumed durable, and the handle must not be synced again.
     fn sync(&self) -> io::Result<()>;
-    /// Reserves space up to `len` bytes and grows the file to it, the new bytes zero, so that later
-    /// writes below `len` cannot run out of space. A file system that cannot reserve only grows the file.
+    /// Reserves space up to `len` bytes and grows the file to that length with zeros, so that later
+    /// writes below `len` cannot run out of space. A file system without reservation only grows the
+    /// file.
     fn allocate(&self, len: u64) -> io::Result<()>;
-    /// The same before anything needs it: where space is short it may be refused (`StorageFull`) that [`allocate`] would
-    /// still reserve.
+    /// Reserves space before it is needed. If space is short, this may be refused with
+    /// `StorageFull` although [`allocate`] would still succeed.
     ///
     /// [`allocate`]: Self::allocate
     fn allocate_ahead(&self, len: u64) -> io::Result<()> {
         self.allocate(len)
     }
-    /// Cuts or grows the file to `len` bytes.
+    /// Truncates or grows the file to `len` bytes.
     fn set_len(&self, len: u64) -> io::Result<()>;
     /// The file's length in bytes.
     fn len(&self) -> io::Result<u64>;
-    /// Starts writing dirty pages of the range back without waiting; a hint.
+    /// Starts write-back of the range's dirty pages without waiting; a hint.
     fn start_write_back(&self, offset: u64, len: u64) {
         let _ = (offset, len);
     }
-    /// Gives up what is not durable yet, as a system does whose sync failed: it can be read, and no
-    /// later sync makes it durable. Only storages that model failures do anything.
+    /// Gives up the bytes that are not durable yet, like a system after a failed sync: they can be
+    /// read, but no later sync makes them durable. Only file systems that model failures implement
+    /// it.
     fn forget_dirty(&self) {}
 }
 
@@ -128,17 +133,19 @@ pub trait FileRead: Send + Sync + fmt::Debug {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
     /// The file's length in bytes.
     fn len(&self) -> io::Result<u64>;
-    /// The whole file as it is now, mapped read-only. The file must not be written while it is mapped.
+    /// The whole file as it is now, mapped read-only. The file must not be written while it is
+    /// mapped.
     fn map(&self) -> io::Result<Map>;
-    /// Says how `range`, bytes of the file, will be read by [`read_at`](Self::read_at). It never fails and never changes a
-    /// byte: whoever cannot take advice ignores it.
+    /// Announces how the bytes `range` of the file will be read by [`read_at`](Self::read_at).
+    /// Advice never fails and never changes a byte; an implementation may ignore it.
     fn advise(&self, _advice: Advice, _range: Range<u64>) {}
 }
 
 /// Holds a lock file until dropped.
 pub trait FileLock: Send + Sync + fmt::Debug {}
 
-/// Reads a whole small file; refuses one larger than `max` bytes, which is not what was asked for.
+/// Reads a whole small file. A file larger than `max` bytes is refused, because it cannot be the
+/// expected one.
 pub(crate) fn read_small(fs: &dyn Fs, path: &Path, max: u64) -> io::Result<Vec<u8>> {
     let file = fs.open_read(path)?;
     let len = file.len()?;

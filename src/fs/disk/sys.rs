@@ -1,4 +1,4 @@
-//! What differs between systems: positioned transfers, reservation, directory syncs, names of file systems.
+//! System-specific code: positioned transfers, reservation, directory syncs, names of file systems.
 
 use std::fs::File;
 use std::io;
@@ -18,7 +18,7 @@ pub(super) fn write_at(file: &File, offset: u64, bytes: &[u8]) -> io::Result<usi
     std::os::unix::fs::FileExt::write_at(file, bytes, offset)
 }
 
-/// Elsewhere a transfer moves the file's cursor, so that one at a time is made.
+/// On other systems a transfer moves the file's cursor, so transfers are serialized.
 #[cfg(not(unix))]
 static CURSOR: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
@@ -38,8 +38,9 @@ pub(super) fn write_at(mut file: &File, offset: u64, bytes: &[u8]) -> io::Result
     file.write(bytes)
 }
 
-/// Reserves, or only grows where the file system cannot reserve. A reservation that fails for lack
-/// of space may leave the file somewhat longer: cutting it back could cut a write made meanwhile.
+/// Reserves space, or only grows the file if the file system cannot reserve. A reservation that
+/// fails for lack of space may leave the file longer. It is not truncated again, because that could
+/// discard a concurrent write.
 pub(super) fn allocate(file: &File, len: u64) -> io::Result<()> {
     reserve(file, len)?;
     if retry(|| file.metadata())?.len() < len {
@@ -57,7 +58,7 @@ fn reserve(file: &File, len: u64) -> io::Result<()> {
     }
     match retry(|| Ok(fallocate(file, FallocateFlags::empty(), 0, len)?)) {
         Err(error) => match Errno::from_io_error(&error) {
-            // INVAL: FreeBSD's answer for a file system without reservation.
+            // FreeBSD returns INVAL for a file system without reservation.
             Some(Errno::OPNOTSUPP | Errno::NOSYS | Errno::INVAL) => Ok(()),
             _ => Err(error),
         },
@@ -81,7 +82,7 @@ pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     retry(|| file.sync_all())
 }
 
-/// Elsewhere directories cannot be synced; their journal is the system's affair.
+/// On other systems directories cannot be synced; the file system's journal covers them.
 #[cfg(not(unix))]
 pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     match retry(|| dir.metadata())?.is_dir() {
@@ -90,7 +91,7 @@ pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// Linux starts to write dirty pages that it is told will not be needed; it is only a hint.
+/// On this advice Linux starts to write the dirty pages back; it is only a hint.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn start_write_back(file: &File, offset: u64, len: u64) {
     if let Some(len) = std::num::NonZeroU64::new(len) {
@@ -101,15 +102,15 @@ pub(super) fn start_write_back(file: &File, offset: u64, len: u64) {
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) fn start_write_back(_file: &File, _offset: u64, _len: u64) {}
 
-/// A hint, too; where it is not known of the system, it is not given.
+/// A hint. No effect on systems without it.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn advise_file(file: &File, advice: Advice, range: Range<u64>) {
     use rustix::fs::{Advice as Known, fadvise};
     let len = std::num::NonZeroU64::new(range.end.saturating_sub(range.start));
     let _ = match advice {
-        // Of a file as a whole, whatever part is named.
+        // This advice applies to the whole file, whatever range is given.
         Advice::Random => fadvise(file, 0, None, Known::Random),
-        // Without a length it would be all up to the end.
+        // Without a length it would apply up to the end of the file.
         Advice::WillNeed if len.is_none() => return,
         Advice::WillNeed => fadvise(file, range.start, len, Known::WillNeed),
     };
@@ -118,7 +119,7 @@ pub(super) fn advise_file(file: &File, advice: Advice, range: Range<u64>) {
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) fn advise_file(_file: &File, _advice: Advice, _range: Range<u64>) {}
 
-/// A hint: a system that refuses it reads as it always does.
+/// A hint: a system that refuses it reads as usual.
 #[cfg(unix)]
 pub(super) fn advise(map: &memmap2::Mmap, advice: Advice, range: Range<usize>) {
     let advice = match advice {
