@@ -1,12 +1,11 @@
-//! One suite over every storage: what a file system promises while nothing fails and the power
-//! stays on.
+//! Tests of every `Fs` implementation: its guarantees without failures and power cuts.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::*;
 
-/// A storage with an empty directory; the guard removes what is on the disk.
+/// A storage with an empty directory; dropping the guard removes the files on disk.
 struct Storage {
     name: &'static str,
     fs: Arc<dyn Fs>,
@@ -244,7 +243,7 @@ fn lengths_grow_and_are_cut() {
     });
 }
 
-/// What a reader by read calls sees of a file that a stranger cut: an error, and never a signal.
+/// Reading a file that another process truncated returns an error and never causes a signal.
 #[test]
 fn trap_41_a_file_cut_under_its_reader_is_an_error() {
     for_all(|s| {

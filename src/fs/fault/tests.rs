@@ -1,4 +1,4 @@
-//! Every operation can be failed, exactly the chosen one, and what follows a failure is as modelled.
+//! Tests that every single operation can be made to fail, and that the effects are as modelled.
 
 use std::io::ErrorKind;
 
@@ -59,7 +59,7 @@ fn syncs_are_carried_out_if_their_guard_says_so() {
         file.sync().unwrap();
         fs.sync_dir(path("d")).unwrap();
         assert_eq!((fs.count(OpKind::Sync), fs.count(lie) > 0), (1, true));
-        // What was not synced may be lost, and with one seed or another is.
+        // Unsynced bytes may be lost, and some seeds lose them.
         let is_whole = |seed| {
             let left = mem.crash_image(seed);
             let mut bytes = [0; 5];
@@ -74,7 +74,8 @@ fn syncs_are_carried_out_if_their_guard_says_so() {
     }
 }
 
-/// The sweep that the engine's tests make: fail the i-th operation, for every i, until none is left.
+/// The sweep that the engine's tests use: fail the i-th operation, for every i, until no operation
+/// fails.
 #[test]
 fn the_nth_operation_fails_and_no_other() {
     for kind in [FaultKind::Eio, FaultKind::Enospc, FaultKind::ShortWrite] {
@@ -156,7 +157,7 @@ fn a_stretch_that_cannot_be_read_leaves_the_rest_of_the_file_alone() {
         let read = fs.open_read(path(name)).unwrap().read_at(at, &mut buffer);
         read.map(|()| buffer).ok()
     };
-    // Of every read of the file: exactly those with a byte of the stretch fail.
+    // Of all reads of the file, exactly those with a byte of the range fail.
     for at in 0..30 {
         for len in 0..=30 - at {
             let touches = at < 20 && at + len > 10 && len > 0;
@@ -167,13 +168,13 @@ fn a_stretch_that_cannot_be_read_leaves_the_rest_of_the_file_alone() {
     assert_eq!(read("good", 0, 30), Some(bytes.clone()));
     assert!(fs.open_read(path("bad")).unwrap().map().is_err());
     assert!(fs.open_read(path("good")).unwrap().map().is_ok());
-    // Only reads: the file can be written, also there, and renamed.
+    // Only reads fail: the file can be written, even in that range, and renamed.
     let file = fs.open_write(path("bad")).unwrap();
     file.write_at(10, b"mended").and_then(|()| file.sync()).unwrap();
     assert_eq!(file.len().unwrap(), 30);
     fs.disarm();
     assert_eq!(&read("bad", 8, 10).unwrap()[2..8], b"mended");
-    // Once, if it is not sticky, and what does not touch it does not count.
+    // A fault that is not sticky applies once, and reads outside of its range do not count.
     fs.arm(stretch.nth(1));
     let found: Vec<bool> =
         [0, 15, 5, 15, 15].map(|at| read("bad", at, 3).is_some()).into_iter().collect();

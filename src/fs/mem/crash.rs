@@ -1,13 +1,16 @@
-//! What a power cut leaves of a tree, a seed deciding.
+//! The state of a tree after a power cut, chosen by a seed.
 //!
-//! 1. Every name with unsynced changes keeps one of the states it had since its directory was synced.
-//! 2. A name that a rename took away is not gone before the new name is there, so a rename alone loses no file.
-//! 3. From the root down, what durable names lead to stays; the rest is gone, synced or not.
-//! 4. Of each file every unsynced sector keeps one of the versions it had since the sync, and the
-//!    length is one that it had or passed.
+//! 1. Every name with unsynced changes gets one of the states that it had since its directory was
+//!    synced.
+//! 2. The old name of a rename disappears only if the new name survives, so a rename alone loses no
+//!    file.
+//! 3. Nodes that are reachable from the root by surviving names are kept; all others are lost,
+//!    synced or not.
+//! 4. In each file every unsynced sector gets one of the versions that it had since the sync. The
+//!    length is one that the file had, or one in between.
 //!
-//! How much survives is drawn per image, then per file, so that seeds cover the extremes (nothing,
-//! everything, only a prefix, only the newest) as well as the mixtures.
+//! The amount that survives is drawn per image, then per file. Seeds therefore cover the extremes
+//! (nothing, everything, only a prefix, only the newest) as well as mixtures.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -18,14 +21,14 @@ use super::tree::{Change, Dir, Node, NodeId, ROOT, Tree};
 use crate::rng::Rng;
 
 type NameRef<'a> = (NodeId, &'a str);
-/// Per name with unsynced changes how many of them survive.
+/// For each name with unsynced changes, the number of them that survive.
 type Kept<'a> = BTreeMap<NameRef<'a>, usize>;
 
 /// The tree after a power cut.
 pub(super) fn after_power_cut(tree: &Tree, seed: u64) -> Tree {
     let mut rng = Rng::from_seed(seed);
     let names = Survival::draw(&mut rng);
-    // Half of the images treat all files alike, the others each in its own way.
+    // Half of the images treat all files alike, the others draw for each file separately.
     let files = rng.chance(1, 2).then(|| Survival::draw(&mut rng));
     let mut kept = draw_names(tree, names, &mut rng);
     keep_renamed(tree, &mut kept);
@@ -49,7 +52,8 @@ pub(super) fn after_power_cut(tree: &Tree, seed: u64) -> Tree {
 fn draw_names<'a>(tree: &'a Tree, survival: Survival, rng: &mut Rng) -> Kept<'a> {
     let mut kept = Kept::new();
     for (id, dir) in dirs(tree) {
-        // A point in the order of operations: names change before it or after it.
+        // A random point in the order of operations, which separates earlier from later changes of
+        // names.
         let stamps = dir.pending.values().flatten().map(|change| change.stamp);
         let (first, last) = (stamps.clone().min().unwrap_or(0), stamps.max().unwrap_or(0));
         let point = first + rng.below(last - first + 2);
@@ -73,8 +77,8 @@ fn draw_names<'a>(tree: &'a Tree, survival: Survival, rng: &mut Rng) -> Kept<'a>
     kept
 }
 
-/// Takes back the disappearance of old names whose new names did not make it, until nothing changes:
-/// a name taken back may itself be the new name of another rename.
+/// Restores the old names of renames with a lost new name, until nothing changes. A restored name
+/// may itself be the new name of another rename.
 fn keep_renamed<'a>(tree: &'a Tree, kept: &mut Kept<'a>) {
     loop {
         let mut changed = false;
@@ -94,7 +98,7 @@ fn keep_renamed<'a>(tree: &'a Tree, kept: &mut Kept<'a>) {
     }
 }
 
-/// Whether `change` is a rename whose new name is not kept.
+/// Whether `change` is a rename and its new name is lost.
 fn is_lost(tree: &Tree, kept: &Kept<'_>, change: &Change) -> bool {
     let Some((id, name)) = &change.moved_to else { return false };
     let Some(Node::Dir(dir)) = tree.nodes.get(id) else { return false };
@@ -130,7 +134,8 @@ fn file_after(id: NodeId, file: &Arc<File>, seed: u64, survival: Option<Survival
     if file.is_clean() {
         return Arc::clone(file);
     }
-    // Each file has numbers of its own, so that one file's fate does not hang on another's size.
+    // Each file has its own random sequence, so that the choices for one file do not depend on the
+    // size of another.
     let mut rng = Rng::from_seed(seed ^ id.wrapping_mul(0xd6e8_feb8_6659_fd93));
     let survival = survival.unwrap_or_else(|| Survival::draw(&mut rng));
     let point = rng.below(file.dirty_sectors() + 1);

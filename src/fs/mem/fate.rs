@@ -1,28 +1,28 @@
-//! The choices of a power cut: which writes survive it.
+//! The choices of a power cut: the writes that survive it.
 
 use crate::rng::Rng;
 
-/// What a disk writes all or nothing.
+/// The unit that a disk writes atomically, in bytes.
 pub(super) const SECTOR: usize = 512;
 
-/// How much of what was not synced survives.
+/// The part of the unsynced sectors that survives.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Survival {
     Nothing,
     Everything,
-    /// The sectors below a point chosen as the first is met.
+    /// The sectors before a randomly chosen point, in order.
     Front,
-    /// The sectors from such a point on: written back out of order.
+    /// The sectors from such a point on, as if written back out of order.
     Back,
-    /// Each with a chance of so many eighths.
+    /// Each sector with a probability of this number of eighths.
     Some(u64),
 }
 
-/// Decides the sectors of one file.
+/// Chooses the versions of one file's sectors.
 pub(super) struct FileFate {
     pub(super) rng: Rng,
     pub(super) survival: Survival,
-    /// How many dirty sectors were met so far.
+    /// The number of dirty sectors handled so far.
     pub(super) met: u64,
     /// The point of `Front` and `Back`, counted in dirty sectors.
     pub(super) point: u64,
@@ -41,8 +41,8 @@ impl Survival {
 }
 
 impl FileFate {
-    /// Which of `count` versions of a sector is left: 0 is the one of the last sync, the others are
-    /// the later ones in order.
+    /// The version of a sector that survives, of `count`: 0 is that of the last sync, the others
+    /// are the later ones in order.
     pub(super) fn version(&mut self, count: usize) -> usize {
         let met = self.met;
         self.met += 1;
@@ -60,7 +60,8 @@ impl FileFate {
         }
     }
 
-    /// The length that is left: durable, current, or between the least and the greatest since.
+    /// The length that survives: durable, current, or between the minimum and the maximum since the
+    /// last sync.
     pub(super) fn len(&mut self, [durable, current, low, high]: [u64; 4]) -> u64 {
         let between = self.rng.below(high - low + 1);
         match (self.survival, self.rng.below(8)) {

@@ -1,11 +1,13 @@
-//! One file in memory: its bytes now, its bytes on the platter, and all that may be found there in between.
+//! One file in memory: its current bytes, its durable bytes, and the unsynced versions between
+//! them.
 //!
 //! Invariants
-//! * bytes beyond a content's length are zero, in pages kept and in pages missing;
-//! * a sector outside `dirty` holds what the platter holds, unless a failed sync gave it up;
-//! * undoing a page's changes from the last to the first passes through every version its dirty sectors had.
+//! * bytes beyond a content's length are zero, in present and in missing pages;
+//! * a sector outside `dirty` has its durable bytes, unless a failed sync gave it up;
+//! * undoing a page's changes from the last to the first passes through every version of its dirty
+//!   sectors.
 //!
-//! Pages are shared between the two contents and between images; writing copies a shared page.
+//! Pages are shared between the two contents and between images; a write copies a shared page.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -18,13 +20,13 @@ use super::fate::{FileFate, SECTOR};
 
 const PAGE: usize = 4096;
 const SECTORS: usize = PAGE / SECTOR;
-/// The largest file: a wrong offset must not claim the machine's memory for empty page slots.
+/// The maximum file size, so that a wrong offset cannot allocate all memory for empty page slots.
 const LEN_MAX: u64 = 1 << 36;
 
 #[derive(Clone, Debug)]
 enum Page {
     Own(Arc<[u8; PAGE]>),
-    /// A slice of PAGE bytes of the buffer that the whole file was mapped as.
+    /// A slice of PAGE bytes of the buffer in which the whole file was mapped.
     Mapped(Bytes),
 }
 
@@ -38,12 +40,12 @@ pub(super) struct Content {
 /// The unsynced sectors of a page.
 #[derive(Clone, Debug, Default)]
 struct Dirt {
-    /// Bit per sector.
+    /// One bit per sector.
     sectors: u8,
     undo: Vec<Undo>,
 }
 
-/// The bytes that an unsynced write found where an earlier unsynced write had been.
+/// The bytes that an unsynced write replaced in sectors with an earlier unsynced write.
 #[derive(Clone, Debug)]
 struct Undo {
     at: usize,
@@ -55,10 +57,10 @@ pub(super) struct File {
     current: Content,
     durable: Content,
     dirty: BTreeMap<usize, Dirt>,
-    /// The shortest and the longest that the file has been since the last sync.
+    /// The minimum and maximum length of the file since the last sync.
     len_low: u64,
     len_high: u64,
-    /// A failed sync gave sectors up: they read as written and will never be durable.
+    /// A failed sync gave sectors up: they read as written and never become durable.
     lost: bool,
     /// The current bytes in one piece, until the next change.
     whole: Option<Bytes>,
@@ -132,7 +134,7 @@ impl Content {
         Ok(())
     }
 
-    /// Cuts or grows; keeps the bytes beyond the length zero.
+    /// Truncates or grows; keeps the bytes beyond the length zero.
     pub(super) fn resize(&mut self, len: u64) {
         self.len = len;
         self.pages.truncate(len.div_ceil(PAGE as u64) as usize);
@@ -142,7 +144,7 @@ impl Content {
         }
     }
 
-    /// All bytes in one buffer, the pages becoming slices of it.
+    /// Copies all bytes into one buffer and makes the pages slices of it.
     fn gather(&mut self) -> Bytes {
         let pages = self.len.div_ceil(PAGE as u64) as usize;
         let mut whole = BytesMut::zeroed(pages * PAGE);
@@ -160,7 +162,7 @@ impl Dirt {
         self.sectors & (1 << sector) != 0
     }
 
-    /// Marks the sectors that `range` of the page touches; true if one of them was marked before.
+    /// Marks the sectors that `range` of the page overlaps; true if one of them was marked before.
     fn mark(&mut self, range: &Range<usize>) -> bool {
         debug_assert!(range.end <= PAGE, "a change lies in one page");
         let mask = (range.start / SECTOR..range.end.div_ceil(SECTOR))
@@ -172,7 +174,7 @@ impl Dirt {
 }
 
 impl Undo {
-    /// The part of the sector's bytes that this change replaced: (offset in the page, old bytes).
+    /// The bytes of the sector that this change replaced: (offset in the page, old bytes).
     fn within(&self, sector: usize) -> Option<(usize, &[u8])> {
         let start = self.at.max(sector * SECTOR);
         let end = (self.at + self.old.len()).min((sector + 1) * SECTOR);
@@ -181,7 +183,7 @@ impl Undo {
 }
 
 impl File {
-    /// A file whose bytes are durable.
+    /// A file with the durable bytes `bytes`.
     pub(super) fn durable(bytes: &[u8]) -> Self {
         let mut file = Self::default();
         file.replace(|content| {
@@ -191,7 +193,7 @@ impl File {
         file
     }
 
-    /// A copy that shares nothing that either may change in place.
+    /// A copy that shares no data that either may change in place.
     pub(super) fn detached(&self) -> Self {
         let (current, durable) = (self.current.detached(), self.durable.detached());
         Self { current, durable, ..self.clone() }
@@ -211,7 +213,7 @@ impl File {
         }
     }
 
-    /// Whether the file can be `len` bytes long.
+    /// Returns `len` if a file may have this length.
     pub(super) fn check_len(len: Option<u64>) -> io::Result<u64> {
         len.filter(|len| *len <= LEN_MAX).ok_or_else(|| io::ErrorKind::FileTooLarge.into())
     }
@@ -236,7 +238,8 @@ impl File {
     pub(super) fn set_len(&mut self, len: u64) {
         debug_assert!(Self::check_len(Some(len)).is_ok(), "the caller checked the length");
         self.whole = None;
-        // What is cut off may stay, or may come back as zeros when the file grows again.
+        // After a power cut the truncated bytes may still exist, or may be zeros when the file
+        // grows again.
         let end = usize::try_from(self.current.len.saturating_sub(len)).unwrap_or(0);
         for (index, part, range) in pieces(len, end) {
             if self.current.page(index).or(self.durable.page(index)).is_some() {
@@ -270,18 +273,18 @@ impl File {
         (self.len_low, self.len_high) = (self.current.len, self.current.len);
     }
 
-    /// A sync failed: what was not durable never will be, though it reads as written.
+    /// Models a failed sync: unsynced bytes never become durable, although they read as written.
     pub(super) fn forget_dirty(&mut self) {
         self.lost |= !self.dirty.is_empty();
         self.dirty.clear();
     }
 
-    /// The whole file in one buffer, made once for all who ask between two changes.
+    /// The whole file in one buffer, which is shared by all callers until the next change.
     pub(super) fn map(&mut self) -> Bytes {
         if self.whole.is_none() {
             self.whole = Some(self.current.gather());
             if self.is_clean() {
-                self.durable = self.current.clone(); // or the bytes would be held twice
+                self.durable = self.current.clone(); // so that the bytes are not held twice
             }
         }
         self.whole.clone().unwrap_or_default()
@@ -291,7 +294,7 @@ impl File {
         self.whole.clone()
     }
 
-    /// Changes the bytes behind everybody's back: what is read and what is durable alike.
+    /// Changes the current and the durable bytes alike, without a write.
     pub(super) fn replace(&mut self, change: impl FnOnce(&mut Content)) {
         change(&mut self.current);
         *self = Self {
@@ -308,12 +311,12 @@ impl File {
         self.dirty.is_empty() && !self.lost && self.len_low == self.len_high
     }
 
-    /// How many sectors are not synced.
+    /// The number of unsynced sectors.
     pub(super) fn dirty_sectors(&self) -> u64 {
         self.dirty.values().map(|dirt| u64::from(dirt.sectors.count_ones())).sum()
     }
 
-    /// The file that a power cut leaves, `fate` deciding sector by sector.
+    /// The file after a power cut; `fate` chooses a version for each sector.
     pub(super) fn after_power_cut(&self, fate: &mut FileFate) -> Self {
         let mut left = self.durable.clone();
         for (index, dirt) in &self.dirty {
@@ -328,7 +331,8 @@ impl File {
         file
     }
 
-    /// Decides one sector after a power cut: its newest version, or an older one as `fate` draws.
+    /// Chooses the version of one sector after a power cut: the newest, or an older one, as `fate`
+    /// draws.
     fn decide_sector(
         &self,
         left: &mut Content,

@@ -1,13 +1,14 @@
-//! A file system in memory that knows what a power cut would leave of it.
+//! A file system in memory that models power cuts.
 //!
 //! Invariants
-//! * what was synced, under names that were synced, is in every image, byte for byte;
+//! * synced bytes under synced names are in every image, byte for byte;
 //! * the same operations and the same seed give the same image, on every machine;
-//! * an image shares nothing that can be changed with the file system it was taken from.
+//! * an image shares no mutable state with the file system from which it was taken.
 //!
-//! Locks: one, around the state; nobody's code runs under it.
+//! Locks: one, around the state; no foreign code runs under it.
 //!
-//! Not here: names (`tree`), bytes (`file`), the choice of what survives (`crash`), the trait (`ops`).
+//! Not here: names (`tree`), bytes (`file`), the choice of the writes that survive (`crash`), the
+//! trait (`ops`).
 
 mod crash;
 mod fate;
@@ -28,20 +29,23 @@ use self::file::File;
 use self::tree::{Node, NodeId, Tree};
 use crate::sync::{Mutex, MutexGuard};
 
-/// A file system in memory. Clones are handles of the same one.
+/// A file system in memory. Clones are handles to the same file system.
 ///
-/// It keeps apart what was written and what was synced, for the bytes of files (in sectors of 512)
-/// as for the names in directories. [`MemFs::crash_image`] cuts the power: of everything that was not
-/// synced any part may be left, in any order, as the seed decides.
+/// It distinguishes written from synced state, for the bytes of files (in sectors of 512 bytes) and
+/// for the names in directories. [`MemFs::crash_image`] models a power cut: any part of the
+/// unsynced state may survive, in any order, as the seed determines.
 ///
-/// * An unsynced sector holds any version that it had since the file's last sync, whatever its neighbours do.
-/// * A file that grew has its old length, its new one, or one in between; sectors that were not written are zero.
-/// * An unsynced create, rename, removal or link happened or did not, each name for itself: a synced
-///   file may be gone with its name, a removed one back. A renamed file keeps at least one of its names,
-///   unless it left a directory that was synced for one that was not.
-/// * After a failed sync (see [`FaultFs`](super::FaultFs)) unsynced bytes can be read and are never durable.
+/// * An unsynced sector has any version that it had since the file's last sync, independently of
+///   its neighbours.
+/// * A file that grew has its old length, its new one, or one in between; unwritten sectors are
+///   zero.
+/// * An unsynced create, rename, removal or link survives or not, independently for each name: a
+///   synced file may be lost with its name, and a removed one may reappear. A renamed file keeps at
+///   least one of its names, unless it moved from a directory that was synced to one that was not.
+/// * After a failed sync (see [`FaultFs`](super::FaultFs)) unsynced bytes can be read but never
+///   become durable.
 ///
-/// A program is crash-tested by recording a run and opening the image at every operation:
+/// To crash-test a program, record a run and open the image at every operation:
 ///
 /// ```
 /// use std::path::Path;
@@ -59,7 +63,7 @@ use crate::sync::{Mutex, MutexGuard};
 ///     for seed in 0..10 {
 ///         let image = fs.crash_image_at(op, seed).expect("recorded");
 ///         let found = image.read("greeting").ok();
-///         // Here a real program opens its files on `image` and checks what it promised.
+///         // Here a real program opens its files on `image` and checks its guarantees.
 ///         assert!(op < promised_at || found.as_deref() == Some(b"hello"));
 ///     }
 /// }
@@ -72,10 +76,10 @@ pub struct MemFs {
 
 struct State {
     tree: Arc<Tree>,
-    /// How often a node is open; an unlinked file lives as long as that.
+    /// The number of open handles per node; an unlinked file is kept while it is open.
     open: BTreeMap<NodeId, usize>,
     locked: BTreeSet<NodeId>,
-    /// Operations that changed something.
+    /// The number of operations that changed something.
     ops: u64,
     journal: Option<Journal>,
     quota: Option<u64>,
@@ -84,19 +88,19 @@ struct State {
 
 /// A recorded run.
 struct Journal {
-    /// The number of the first operation in it.
+    /// The number of its first operation.
     first: u64,
     entries: Vec<Entry>,
 }
 
-/// An operation, and what it found.
+/// An operation, and the state before it.
 struct Entry {
     line: String,
     before: Arc<Tree>,
 }
 
 impl MemFs {
-    /// An empty file system: a root directory, which absolute and relative paths share.
+    /// An empty file system with a root directory; absolute and relative paths both start there.
     pub fn new() -> Self {
         Self::of(Arc::new(Tree::new()))
     }
@@ -114,9 +118,10 @@ impl MemFs {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// A file system beside the one that `tree` is of. They have two locks, and share nodes until one changes them: it
-    /// then does so in place behind what the other read, by the range tombstone in `Arc::drop`,
-    /// which the sanitizer does not know.
+    /// A separate file system with the state `tree`. Both have their own lock and share nodes until
+    /// one changes them. `Arc::make_mut` may then change a node in place that the other has read;
+    /// the fence in `Arc::drop` orders this, but the thread sanitizer does not model fences, so
+    /// there the tree is copied.
     fn image(tree: Arc<Tree>) -> Self {
         Self::of(if cfg!(tsan) { Arc::new(tree.detached()) } else { tree })
     }
@@ -125,30 +130,31 @@ impl MemFs {
         self.state.lock()
     }
 
-    /// What a power cut at this moment leaves, one of many possibilities chosen by `seed`: a new file system,
-    /// all of it durable, nothing open, no locks held, no quota, nothing recorded.
+    /// The state after a power cut at this moment, one of many possibilities chosen by `seed`. The
+    /// new file system is fully durable, without open files, locks, quota or recording.
     #[must_use]
     pub fn crash_image(&self, seed: u64) -> Self {
         let state = self.state();
         Self::image(Arc::new(crash::after_power_cut(&state.tree, seed)))
     }
 
-    /// What the end of the process at this moment leaves: all that was handed over, and
-    /// what was not synced can still be lost in a power cut of the image.
+    /// The state after the end of the process at this moment. All writes are present, and unsynced
+    /// ones can still be lost in a power cut of the image.
     #[must_use]
     pub fn kill_image(&self) -> Self {
         let state = self.state();
         Self::image(Arc::clone(&state.tree))
     }
 
-    /// Starts to keep a line and an image for every operation; forgets an earlier recording.
-    /// Files share what is equal: an operation costs the pages it changes.
+    /// Starts to record a line and an image for every operation; discards an earlier recording.
+    /// Images share equal pages, so an operation costs the pages that it changes.
     pub fn record(&self) {
         let mut state = self.state();
         state.journal = Some(Journal { first: state.ops, entries: Vec::new() });
     }
 
-    /// The moments of which images can be had: before each recorded operation, and now. Empty without a recording.
+    /// The numbers of operations for which images are available: before each recorded operation,
+    /// and now. Empty without a recording.
     pub fn recorded(&self) -> RangeInclusive<u64> {
         let state = self.state();
         match &state.journal {
@@ -158,35 +164,37 @@ impl MemFs {
         }
     }
 
-    /// What a power cut left after `op` operations (see [`MemFs::ops`]); `None` if that was not recorded.
+    /// The state after `op` operations and a power cut (see [`MemFs::ops`]); `None` if that was not
+    /// recorded.
     #[must_use]
     pub fn crash_image_at(&self, op: u64, seed: u64) -> Option<Self> {
         let state = self.state();
         Some(Self::image(Arc::new(crash::after_power_cut(&*state.tree_at(op)?, seed))))
     }
 
-    /// What the end of the process left after `op` operations; `None` if that was not recorded.
+    /// The state after `op` operations and the end of the process; `None` if that was not recorded.
     #[must_use]
     pub fn kill_image_at(&self, op: u64) -> Option<Self> {
         let state = self.state();
         Some(Self::image(state.tree_at(op)?))
     }
 
-    /// How many operations have changed something so far.
+    /// The number of operations that changed something.
     pub fn ops(&self) -> u64 {
         self.state().ops
     }
 
-    /// The recorded operations as text: `create 000003.wal`, `write 000003.wal 0..4096`,
-    /// `sync 000003.wal`, `sync-dir .` and so on. A handle is called by the path that it was opened by.
+    /// The recorded operations as text: `create 000003.wal`, `write 000003.wal 0..4096`, `sync
+    /// 000003.wal`, `sync-dir .` and so on. A handle is named by the path with which it was opened.
     pub fn log(&self) -> Vec<String> {
         let state = self.state();
         let entries = state.journal.iter().flat_map(|journal| &journal.entries);
         entries.map(|entry| entry.line.clone()).collect()
     }
 
-    /// Writes that would make all files together longer than `bytes` fail with `StorageFull`, after the part
-    /// that fits; reservations fail as a whole. `None` lifts the limit.
+    /// Sets a quota: a write that would make all files together longer than `bytes` writes the part
+    /// that fits and fails with `StorageFull`. Reservations fail as a whole. `None` lifts the
+    /// limit.
     pub fn set_quota(&self, bytes: Option<u64>) {
         self.state().quota = bytes;
     }
@@ -196,7 +204,7 @@ impl MemFs {
         self.state().used()
     }
 
-    /// Refuses, or allows again, everything that changes something: `ReadOnlyFilesystem`.
+    /// Refuses all changes with `ReadOnlyFilesystem`, or allows them again.
     pub fn set_read_only(&self, read_only: bool) {
         self.state().read_only = read_only;
     }
@@ -221,8 +229,9 @@ impl MemFs {
         Ok(state.tree.file(state.tree.find(path.as_ref())?)?.len())
     }
 
-    /// Puts a file there, durable with its name, or replaces its bytes. Its directory must exist.
-    /// Like the other ways to do damage this is no operation: it is neither counted nor recorded.
+    /// Creates a file, durable with its name, or replaces its bytes. Its directory must exist. Like
+    /// the other methods that damage files this is not an operation: it is neither counted nor
+    /// recorded.
     pub fn write(&self, path: impl AsRef<Path>, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.state();
         let tree = Arc::make_mut(&mut state.tree);
@@ -235,13 +244,13 @@ impl MemFs {
         tree.make_durable(&place)
     }
 
-    /// Inverts the bits of `mask` in the byte at `offset`, as read and as durable; like all damage it
-    /// settles the file: what was not synced counts as durable from then on.
+    /// Inverts the bits of `mask` in the byte at `offset`, both as read and as durable. Like all
+    /// damage it makes the whole file durable in its current state.
     pub fn flip(&self, path: impl AsRef<Path>, offset: u64, mask: u8) -> io::Result<()> {
         self.damage(path.as_ref(), |content| content.flip(offset, mask))
     }
 
-    /// Cuts or grows a file behind its owner's back.
+    /// Truncates or grows a file without its owner's knowledge.
     pub fn truncate(&self, path: impl AsRef<Path>, len: u64) -> io::Result<()> {
         File::check_len(Some(len))?;
         self.damage(path.as_ref(), |content| {
@@ -250,13 +259,13 @@ impl MemFs {
         })
     }
 
-    /// The process that held locks is dead; its bytes stay.
+    /// Releases all locks, as the end of their process would; all bytes stay.
     #[cfg(test)]
     pub(crate) fn kill_locks(&self) {
         self.state().locked.clear();
     }
 
-    /// Removes a file for good.
+    /// Removes a file durably.
     pub fn erase(&self, path: impl AsRef<Path>) -> io::Result<()> {
         let mut state = self.state();
         let tree = Arc::make_mut(&mut state.tree);
@@ -306,7 +315,8 @@ impl State {
         journal.entries.get(at).map(|entry| Arc::clone(&entry.before))
     }
 
-    /// Carries out an operation: counted and recorded if it succeeds, without a trace otherwise.
+    /// Carries out an operation. It is counted and recorded if it succeeds, and has no effect
+    /// otherwise.
     fn change<T>(
         &mut self,
         line: impl FnOnce() -> String,
@@ -330,7 +340,7 @@ impl State {
         self.tree.used()
     }
 
-    /// Changes names, and drops the nodes that became unreachable.
+    /// Changes names, and removes the nodes that became unreachable.
     fn change_names(
         &mut self,
         line: impl FnOnce() -> String,

@@ -1,7 +1,7 @@
 //! The operations of [`MemFs`], its handles and its locks.
 //!
-//! An operation is checked before it changes anything: a refused one leaves no trace, except that
-//! a write over the quota leaves the part that fits, as a disk does.
+//! An operation is checked before it changes anything. A refused one has no effect, except that a
+//! write over the quota writes the part that fits, as a disk does.
 
 use std::io;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::fs::{FileLock, FileRead, FileWrite, Fs, Map};
 struct Handle {
     fs: MemFs,
     node: NodeId,
-    /// The path that it was opened by, for the log.
+    /// The path with which it was opened, for the log.
     path: String,
 }
 
@@ -90,7 +90,7 @@ impl Fs for MemFs {
             None => self.create_file(&mut state, path)?,
         };
         let taken = state.locked.insert(handle.node);
-        drop(state); // a handle that is not wanted closes itself
+        drop(state); // because dropping an unused handle takes the lock
         if taken { Ok(Box::new(Lock(handle))) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
@@ -246,7 +246,7 @@ impl State {
         if self.read_only { Err(io::ErrorKind::ReadOnlyFilesystem.into()) } else { Ok(()) }
     }
 
-    /// How long a file may become within the quota; never less than it is.
+    /// The maximum length of a file within the quota; never less than its current length.
     fn len_max(&self, node: NodeId) -> io::Result<u64> {
         let len = self.tree.file(node)?.len();
         let Some(quota) = self.quota else { return Ok(u64::MAX) };

@@ -1,4 +1,4 @@
-//! What power cuts leave: every kind of loss happens, and nothing that was synced is ever lost.
+//! Tests of power cuts: every kind of loss occurs, and synced data is never lost.
 
 use std::collections::BTreeSet;
 use std::io::ErrorKind;
@@ -27,7 +27,7 @@ fn put(fs: &MemFs, name: &str, bytes: &[u8]) -> Box<dyn FileWrite> {
     file
 }
 
-/// What `look` finds in the images of many seeds.
+/// The results of `look` on the images of many seeds.
 fn outcomes<T: Ord>(fs: &MemFs, look: impl Fn(&MemFs) -> T) -> BTreeSet<T> {
     (0..SEEDS).map(|seed| look(&fs.crash_image(seed))).collect()
 }
@@ -41,7 +41,7 @@ fn check_files(fs: &MemFs, expected: &[&str]) {
     assert_eq!(outcomes(fs, files), expected.iter().map(|files| files.to_string()).collect());
 }
 
-/// Each sector of `name` as the letter that fills it, `0` for zeros.
+/// The sectors of `name`, each as the letter that fills it, `0` for zeros.
 fn letters(fs: &MemFs, name: &str) -> String {
     let bytes = fs.read(name).unwrap();
     let letter = |sector: &[u8]| {
@@ -244,7 +244,7 @@ fn trap_46_a_creation_is_whole_or_absent_at_every_operation() {
 fn trap_47_a_directory_vanishes_with_all_that_is_in_it_unless_its_parent_is_synced() {
     let fs = MemFs::new();
     let db = path("data/db");
-    // As create_dir_all would if it forgot the parents.
+    // Creates directories without syncing their parents.
     for dir in ["data", "data/db"] {
         complete_make(&fs, dir);
     }
@@ -324,7 +324,7 @@ fn an_image_is_durable_and_can_crash_again() {
     }
 }
 
-/// A random program, deterministic in its seed.
+/// A random program, determined by its seed.
 fn churn(fs: &MemFs, seed: u64, steps: u64) {
     let mut rng = Rng::from_seed(seed);
     fs.create_dir_all(path("d/e")).unwrap();
@@ -332,7 +332,7 @@ fn churn(fs: &MemFs, seed: u64, steps: u64) {
     for step in 0..steps {
         let (one, two) = (name(&mut rng), name(&mut rng));
         let (one, two) = (path(&one), path(&two));
-        // Refusals are part of the program.
+        // Some operations are refused, by design.
         match rng.below(12) {
             0..3 => drop(fs.create(one)),
             3 => drop(fs.rename(one, two)),
@@ -369,7 +369,8 @@ fn equal_runs_and_seeds_give_equal_images_and_logs() {
     }
 }
 
-/// The images of a recording are those that were to be had at the time, also if unlinked files are gone since.
+/// The images of a recording equal those taken during the run, even if unlinked files have been
+/// removed since.
 #[test]
 fn recorded_images_equal_those_taken_at_the_time() {
     let fs = MemFs::new();
@@ -392,7 +393,8 @@ fn sync_dirs(fs: &MemFs) {
     }
 }
 
-/// Synced bytes under a synced name stay, whatever happens to other files, until somebody touches the file again.
+/// Synced bytes under a synced name survive changes to other files, until the file itself is
+/// changed.
 #[test]
 fn trap_06_what_was_promised_survives_what_happens_around_it() {
     for seed in 0..30 {
@@ -428,7 +430,7 @@ fn trap_06_what_was_promised_survives_what_happens_around_it() {
     }
 }
 
-/// Whatever happened before: sync everything, and every image is the whole.
+/// After a sync of everything, every image is complete, whatever preceded it.
 #[test]
 fn after_syncing_all_every_image_is_the_whole() {
     for seed in 0..40 {
@@ -497,7 +499,7 @@ fn the_quota_lets_the_part_that_fits_through() {
     assert_eq!((fs.used(), file.len().unwrap()), (1000, 1000));
     assert_eq!(file.write_at(900, &[2; 700]).unwrap_err().kind(), ErrorKind::StorageFull);
     assert_eq!((fs.used(), fs.read("f").unwrap()[1499]), (1500, 2));
-    file.write_at(0, &[3; 1500]).unwrap(); // below the length there is always room
+    file.write_at(0, &[3; 1500]).unwrap(); // a write below the length always fits
     let other = fs.create(path("g")).unwrap();
     assert_eq!(other.write_at(0, b"a").unwrap_err().kind(), ErrorKind::StorageFull);
     assert_eq!(other.len().unwrap(), 0);

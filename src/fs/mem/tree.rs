@@ -1,11 +1,12 @@
-//! Files and directories in memory: names now, names on the platter, and the changes in between.
+//! Files and directories in memory: current names, durable names, and the unsynced changes between
+//! them.
 //!
 //! Invariants
-//! * a directory's names are its durable names with its pending changes applied in order;
-//! * a node stays while a name, a durable name, a pending change or an open handle leads to it;
+//! * a directory's names are its durable names after its pending changes, applied in order;
+//! * a node is kept while a name, a durable name, a pending change or an open handle refers to it;
 //! * nodes are numbered in the order of creation, so that equal operations give equal trees.
 //!
-//! Not here: what bytes survive (`file`), which choice a power cut makes (`crash`).
+//! Not here: the bytes that survive a power cut (`file`), the choices of a power cut (`crash`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -17,7 +18,7 @@ use super::file::File;
 pub(super) type NodeId = u64;
 type Name = Arc<str>;
 
-/// The root, the parent of relative and absolute paths alike.
+/// The root directory; relative and absolute paths both start there.
 pub(super) const ROOT: NodeId = 0;
 
 #[derive(Clone, Debug)]
@@ -30,22 +31,22 @@ pub(super) enum Node {
 pub(super) struct Dir {
     pub(super) names: BTreeMap<Name, NodeId>,
     pub(super) durable: BTreeMap<Name, NodeId>,
-    /// Per name what happened to it since the directory was synced, oldest first.
+    /// For each name its changes since the directory was synced, oldest first.
     pub(super) pending: BTreeMap<Name, Vec<Change>>,
 }
 
 /// An unsynced change of one name.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
-    /// The number of the operation; both names of a rename bear the same.
+    /// The number of the operation; both names of a rename have the same one.
     pub(super) stamp: u64,
-    /// What the name leads to afterwards.
+    /// The node of the name after the change.
     pub(super) target: Option<NodeId>,
-    /// The name was renamed to this: it is not gone before the other is there.
+    /// The new name of a rename: the old name disappears only if the new one survives.
     pub(super) moved_to: Option<(NodeId, Name)>,
 }
 
-/// Everything that a machine's disk and its page cache hold.
+/// The complete contents of a machine's disk and page cache.
 #[derive(Clone, Debug)]
 pub(super) struct Tree {
     pub(super) nodes: BTreeMap<NodeId, Node>,
@@ -53,7 +54,7 @@ pub(super) struct Tree {
     stamp: u64,
 }
 
-/// Where a path leads: the directory and the name in it.
+/// The location of a path: the directory and the name in it.
 pub(super) struct Place {
     dir: NodeId,
     name: Name,
@@ -64,7 +65,7 @@ impl Tree {
         Self { nodes: [(ROOT, Node::Dir(Arc::default()))].into(), next: ROOT + 1, stamp: 0 }
     }
 
-    /// A copy that shares nothing that either may change in place.
+    /// A copy that shares no data that either may change in place.
     pub(super) fn detached(&self) -> Self {
         let copy = |node: &Node| match node {
             Node::File(file) => Node::File(Arc::new(file.detached())),
@@ -73,7 +74,7 @@ impl Tree {
         self.with_nodes(self.nodes.iter().map(|(id, node)| (*id, copy(node))).collect())
     }
 
-    /// A tree of the same numbering with other nodes.
+    /// A tree with the same numbering and other nodes.
     pub(super) fn with_nodes(&self, nodes: BTreeMap<NodeId, Node>) -> Self {
         Self { nodes, ..*self }
     }
@@ -110,7 +111,7 @@ impl Tree {
         }
     }
 
-    /// The node that a path leads to.
+    /// The node of a path.
     pub(super) fn find(&self, path: &Path) -> io::Result<NodeId> {
         let mut node = ROOT;
         for name in components(path)? {
@@ -119,7 +120,7 @@ impl Tree {
         Ok(node)
     }
 
-    /// The node that a path leads to, if there is one.
+    /// The node of a path, if it exists.
     pub(super) fn look(&self, path: &Path) -> io::Result<Option<NodeId>> {
         match self.find(path) {
             Ok(node) => Ok(Some(node)),
@@ -128,7 +129,7 @@ impl Tree {
         }
     }
 
-    /// The directory that holds the last name of a path; the name itself may be missing.
+    /// The directory of the last name of a path; the name itself may be missing.
     pub(super) fn place(&self, path: &Path) -> io::Result<Place> {
         let components = components(path)?;
         let Some((name, parents)) = components.split_last() else {
@@ -146,7 +147,7 @@ impl Tree {
         Ok(self.dir(place.dir)?.names.get(&place.name).copied())
     }
 
-    /// Adds a node under a name that must be free.
+    /// Adds a node under a name, which must be free.
     pub(super) fn add(&mut self, place: &Place, node: Node) -> io::Result<NodeId> {
         if self.target(place)?.is_some() {
             return Err(io::ErrorKind::AlreadyExists.into());
@@ -170,14 +171,14 @@ impl Tree {
         self.change(stamp, place, Some(node), None)
     }
 
-    /// Takes a file's name away.
+    /// Removes a file's name.
     pub(super) fn remove(&mut self, place: &Place) -> io::Result<()> {
         self.file(self.target(place)?.ok_or(io::ErrorKind::NotFound)?)?;
         let stamp = self.tick();
         self.change(stamp, place, None, None)
     }
 
-    /// Takes an empty directory's name away.
+    /// Removes an empty directory's name.
     pub(super) fn remove_dir(&mut self, place: &Place) -> io::Result<()> {
         if !self.dir(self.target(place)?.ok_or(io::ErrorKind::NotFound)?)?.names.is_empty() {
             return Err(io::ErrorKind::DirectoryNotEmpty.into());
@@ -219,7 +220,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Makes one name durable as it is.
+    /// Makes one name durable in its current state.
     pub(super) fn make_durable(&mut self, place: &Place) -> io::Result<()> {
         let dir = self.dir_mut(place.dir)?;
         dir.pending.remove(&place.name);
@@ -232,7 +233,7 @@ impl Tree {
         self.stamp
     }
 
-    /// What `place` leads to from now on; pending until the directory is synced.
+    /// Changes the node of `place`; the change is pending until the directory is synced.
     fn change(
         &mut self,
         stamp: u64,
@@ -250,7 +251,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The nodes that nothing leads to any more.
+    /// The nodes that are not referred to any more.
     pub(super) fn strays(&self, open: impl Iterator<Item = NodeId>) -> Vec<NodeId> {
         let mut seen = BTreeSet::new();
         let mut todo: Vec<NodeId> = open.chain([ROOT]).collect();
@@ -308,7 +309,7 @@ impl Dir {
     }
 }
 
-/// The names on a path from the root: `.` is nothing and `..` takes one back.
+/// The names on a path from the root: `.` is skipped and `..` removes the last name.
 pub(super) fn components(path: &Path) -> io::Result<Vec<&str>> {
     let mut names = Vec::new();
     for component in path.components() {
@@ -323,7 +324,7 @@ pub(super) fn components(path: &Path) -> io::Result<Vec<&str>> {
     Ok(names)
 }
 
-/// The one spelling of a path, for people: `db/CURRENT`, and `.` for the root.
+/// The canonical spelling of a path, for people: `db/CURRENT`, and `.` for the root.
 pub(super) fn spelled(path: &Path) -> String {
     match components(path) {
         Ok(names) if names.is_empty() => ".".to_owned(),
