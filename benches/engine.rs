@@ -1,16 +1,16 @@
 //! The whole engine on a real disk: import, point reads, scans, durable commits, bytes written.
 //!
 //! `cargo bench --bench engine` prints the file system that it runs on and refuses one in memory.
-//! The flights are the sample of `examples/data`, or the file in `FLIGHTS`. `-- quick` skips
-//! criterion.
+//! The flights are the sample of `examples/data`, or the file that `FLIGHTS` names. `-- quick`
+//! skips criterion's part.
 //!
 //! Measurements
-//! * import: the binary as a whole process, gunzip, inference, parsing and loading, durability
+//! * import: the whole binary as one process: gunzip, inference, parsing and loading, durability
 //!   `os`;
 //! * reads: of random flights in one compacted table, warm, on one thread;
-//! * durable commits: single inserts with durability `sync` by threads and by tickets, and commits
-//!   per sync;
-//! * written: bytes handed over for logs and table files, of keys and rows as encoded.
+//! * durable commits: single inserts with durability `sync` from threads and with tickets, and
+//!   commits per sync;
+//! * written: bytes written to logs and table files, and bytes of keys and rows as encoded.
 //!
 //! README.md has the figures of a run over the full year.
 
@@ -138,7 +138,8 @@ fn scan_views(table: &Table) -> u64 {
     rows
 }
 
-/// The fastest of several rounds: on a shared machine the slower ones measure the neighbours.
+/// Reports the fastest of several rounds, because on a shared machine the slower ones measure other
+/// processes.
 fn best(name: &str, mut round: impl FnMut() -> u64) {
     let mut rates: Vec<f64> = (0..9)
         .map(|_| {

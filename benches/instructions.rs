@@ -1,17 +1,17 @@
-//! Instruction counts of the hot paths under callgrind, which do not depend on the machine's load.
+//! Instruction counts of the hot paths, measured by callgrind: a busy machine does not change them.
 //!
-//! * `cargo bench --bench instructions` prints them with the figures of `benches/instructions.txt`;
-//!   words after `--` select cases by their names;
-//! * `-- --check` fails if a case exceeds its figure by 5 %;
-//! * `-- --write` writes new figures.
+//! * `cargo bench --bench instructions` prints them next to the figures of
+//!   `benches/instructions.txt`; words after `--` select cases by parts of their names;
+//! * `-- --check` fails if a case takes over 5 % more than its figure;
+//! * `-- --write` rewrites the figures.
 //!
-//! Each case runs in its own process under valgrind, which counts inside [`measured_part`] only. It
-//! has one thread, no background work, a fixed seed and clock, and a database on the disk.
-//! Instructions of the kernel are not counted; memory, branches and disks are covered by the other
-//! benchmarks.
+//! Each case is a separate process under valgrind, which counts only inside [`measured_part`]. A
+//! case uses one thread, no background work, fixed seeds and clock, and a database on disk.
+//! Instructions of the kernel and waiting are not counted; memory, branches and disks are for the
+//! other benchmarks.
 //!
-//! Figures belong to a compiler, a target, a valgrind, a C library and a set of processor features.
-//! If one of them differs, the check compares nothing, reports it and passes.
+//! Figures depend on the compiler, target, valgrind, C library and processor features. If one of
+//! them differs, nothing is compared; the check reports this and passes.
 //!
 //! Not here: the cases (`instructions/cases.rs`).
 
@@ -29,19 +29,19 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cases::{CASES, Case};
 
-/// A case that exceeds its figure by more than this share fails.
+/// The relative excess over its figure at which a case fails.
 const TOLERANCE: f64 = 0.05;
-/// How the process of a case is told from the one that starts it.
+/// The argument that marks the process of a case.
 const CASE: &str = "--case";
 
-/// The file's contents: the versions that made it, and instructions by case.
+/// The contents of the file: the versions it was made with, and instructions by case.
 struct Figures {
     made_with: String,
     cases: Vec<(String, u64)>,
 }
 
 fn main() -> ExitCode {
-    // cargo adds a word of its own.
+    // cargo adds an argument.
     let mut words: Vec<String> =
         std::env::args().skip(1).filter(|word| word != "--bench").collect();
     if let [flag, name] = words.as_slice()
@@ -77,12 +77,11 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(check && dearer > 0))
 }
 
-/// Only the instructions of this function are counted.
+/// Everything inside this function is counted, and nothing else.
 #[inline(never)]
 pub fn measured_part(run: &mut dyn FnMut()) {
     run();
-    // Keeps the call above from becoming a jump, which callgrind would take for the end of this
-    // function.
+    // Prevents a tail call above, which callgrind would take for the end of this function.
     black_box(());
 }
 
@@ -90,7 +89,7 @@ fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/instructions.txt")
 }
 
-/// Instructions of an operation of each case; as many cases at a time as there are processors.
+/// Instructions per operation of each case; as many cases run in parallel as there are processors.
 fn count_all(cases: &[&Case]) -> Vec<(String, u64)> {
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("instructions");
     drop(std::fs::remove_dir_all(&dir));
@@ -112,7 +111,7 @@ fn count_all(cases: &[&Case]) -> Vec<(String, u64)> {
     counted.into_iter().map(|(_, name, count)| (name, count)).collect()
 }
 
-/// Runs one case in `dir`, and keeps callgrind's output for `callgrind_annotate` there.
+/// Runs one case in `dir`, where callgrind also writes the input of `callgrind_annotate`.
 fn count(case: &Case, dir: &Path) -> u64 {
     std::fs::create_dir_all(dir).expect("the target directory can be written");
     let done = Command::new("valgrind")
@@ -120,7 +119,7 @@ fn count(case: &Case, dir: &Path) -> u64 {
         .arg("--callgrind-out-file=callgrind.out")
         .arg(std::env::current_exe().expect("it runs"))
         .args([CASE, case.name])
-        // Nothing that differs from one machine, or shell, to the next.
+        // Keep the environment equal on all machines and shells.
         .env_clear()
         .env("PATH", std::env::var_os("PATH").unwrap_or_default())
         .current_dir(dir)
@@ -140,7 +139,7 @@ fn first_line(program: &str, arguments: &[&str]) -> Option<String> {
     String::from_utf8(done.stdout).ok()?.lines().next().map(str::to_owned)
 }
 
-/// The versions and features that the counts depend on, besides the source.
+/// The versions that the counts depend on, apart from the source.
 fn versions(valgrind: &str) -> String {
     let rustc = Command::new("rustc").arg("-vV").output().expect("cargo needs a compiler");
     let rustc = String::from_utf8_lossy(&rustc.stdout).into_owned();
@@ -158,7 +157,7 @@ fn versions(valgrind: &str) -> String {
     parts.join(", ")
 }
 
-/// The features by which checksums and the C library choose their code; valgrind emulates no newer
+/// The processor features by which checksums and the C library select code; valgrind knows no newer
 /// ones.
 fn processor() -> String {
     #[cfg(target_arch = "x86_64")]
@@ -186,7 +185,7 @@ impl Figures {
         text
     }
 
-    /// The stored file; empty if there is none.
+    /// Reads the stored figures; empty if the file is missing.
     fn read() -> Figures {
         let text = std::fs::read_to_string(path()).unwrap_or_default();
         let made_with = text.lines().nth(1).and_then(|line| line.strip_prefix("# "));
@@ -203,7 +202,7 @@ impl Figures {
     }
 }
 
-/// Prints a table and returns the number of cases that fail the check.
+/// Prints a table; returns the number of cases that fail the check.
 fn compare(now: &Figures, stored: &Figures, all: bool) -> usize {
     let comparable = now.made_with == stored.made_with;
     let (mut dearer, mut cheaper) = (Vec::new(), 0);

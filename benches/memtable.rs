@@ -2,13 +2,13 @@
 //! 400,000 entries.
 //!
 //! `cargo bench --bench memtable` measures each alone, with criterion. `cargo bench --bench
-//! memtable -- paired 9` measures them in turns, nine rounds, and prints median, lowest and
-//! highest. Only this form is comparable on a busy machine. Two more words select contenders and
-//! cases by name.
+//! memtable -- paired 9` measures them in turns, in nine rounds, and prints median, lowest and
+//! highest; on a busy machine only this is comparable. Two more words select contenders and cases
+//! by name.
 //!
-//! One paired run of five rounds on a virtual machine with two x86-64 cores that did little else
-//! (load 2). ns an operation, median (lowest); keys of 36 bytes with a shared prefix and
-//! zero-padded numbers, rows of 100 bytes:
+//! One paired run of five rounds on a mostly idle virtual machine with two x86-64 cores (load 2).
+//! Nanoseconds per operation, median (lowest). Keys have 36 bytes, with a shared prefix and
+//! zero-padded numbers; rows have 100 bytes:
 //!
 //! | | memtable | crossbeam-skiplist | `RwLock<BTreeMap>` |
 //! | --- | --- | --- | --- |
@@ -26,7 +26,7 @@
 //! An entry takes 226 bytes, runs included, for 136 bytes of key and row.
 //!
 //! The memtable is fastest at point operations. A B-tree is faster at scans, and the first scan
-//! sorts a whole tail.
+//! pays for sorting the whole tail.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -48,12 +48,13 @@ const DEVICES: usize = 1_000;
 const ROW_BYTES: usize = 100;
 const SCAN_LEN: usize = 100;
 const SCANS: usize = 4_000;
-/// The memtable of a server.
+/// The memtable size of a server.
 const BYTES_HINT: usize = 64 << 20;
-/// The interval of background steps: the engine runs one for a tail of 4,096 entries.
+/// The number of inserts between background steps, which the engine also runs for a tail of 4,096
+/// entries.
 const STEP_EVERY: usize = 4_096;
 
-/// A contender. One thread inserts; any thread may read.
+/// A data structure under comparison. One thread inserts; any thread may read.
 trait Contender: Send + Sync {
     fn insert(&self, key: &[u8], seq: u64, row: &[u8]);
     fn get(&self, key: &[u8]) -> Option<usize>;
@@ -72,11 +73,11 @@ const CONTENDERS: [(&str, Make); 3] = [
     ("btreemap", || Box::new(RwLock::new(BTreeMap::<Key, Box<[u8]>>::new()))),
 ];
 
-/// A measurement; returns the time of as many operations as the second field says.
+/// A measurement; it returns the time of the number of operations in the second field.
 enum Case {
-    /// Starts empty.
+    /// Starts with an empty contender.
     Fresh(fn(Make, &Load) -> Duration),
-    /// Reads a contender that was filled in random order and has been scanned.
+    /// Reads a contender that was filled in random order and scanned once.
     Filled(fn(&dyn Contender, &Load) -> Duration),
 }
 
@@ -105,7 +106,7 @@ const CASES: [(&str, usize, Case); 10] = [
     ("all in order, steps before", ENTRIES, Case::Fresh(flush)),
 ];
 
-/// Keys as the engine makes them: table id, partition key, 00, row key.
+/// Keys in the engine's form: table id, partition key, 00, row key.
 struct Load {
     ascending: Vec<Vec<u8>>,
     random: Vec<Vec<u8>>,
@@ -158,8 +159,8 @@ fn gets(map: &dyn Contender, keys: &[Vec<u8>]) -> Duration {
     start.elapsed()
 }
 
-/// Half of the entries exist; a second thread inserts the rest while the first half is read
-/// repeatedly.
+/// Half of the keys is present; a second thread inserts the rest while keys of the first half are
+/// read repeatedly.
 fn gets_during_inserts(make: Make, load: &Load) -> Duration {
     let map = make();
     let (before, during) = load.random.split_at(ENTRIES / 2);
@@ -236,11 +237,11 @@ impl Contender for Memtable {
     }
 }
 
-/// A key of the maps: user key ascending, newest first.
+/// A key of the maps: ascending by user key, newest first.
 #[derive(PartialEq, Eq, PartialOrd, Ord)]
 struct Key(Box<[u8]>, Reverse<u64>);
 
-/// Lets the maps be searched by a borrowed key.
+/// Allows searching the maps by a borrowed key.
 trait Parts {
     fn parts(&self) -> (&[u8], Reverse<u64>);
 }
@@ -355,8 +356,8 @@ fn main() {
     criterion.final_summary();
 }
 
-/// Every case by every contender in turn, `rounds` times, or those whose names contain `contender`
-/// and `case`; prints medians, lowest and highest, in ns an operation.
+/// Runs every case with every contender in turn, `rounds` times, or those with names that contain
+/// `contender` and `case`. Prints median, lowest and highest, in ns per operation.
 fn paired(load: &Load, rounds: usize, contender: &str, case: &str) {
     let makes = CONTENDERS.iter().filter(|(name, _)| name.contains(contender));
     let maps: Vec<_> = makes.map(|(name, make)| (name, make, filled(*make, load))).collect();

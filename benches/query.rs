@@ -1,23 +1,23 @@
 //! Queries over 1,000,000 telemetry entities on a real disk, compared with the same rows in a
 //! `BTreeMap`.
 //!
-//! `cargo bench --bench query -- quick` prints median and best of several rounds; without `quick` criterion measures.
-//! A word after it selects measurements by name. Files are mapped, compacted, without compression
-//! and warm; one thread reads.
+//! `cargo bench --bench query -- quick` prints median and best of several rounds; without `quick`
+//! criterion measures. One more word selects the measurements with that word in their name. The
+//! files are mapped, compacted, uncompressed and warm; one thread reads them all.
 //!
 //! The data: ten partitions of 100,000 rows, ten typed properties. `Sequence` and `Recorded` follow
 //! the RowKey; all others are random, so that every block holds nearly all of their values.
 //!
 //! Measurements
-//! * "tail": a random property at the end of its values (`Load lt 1`). Zones skip blocks without a
-//!   match: some at 1 %, most at 0.1 %;
-//! * "middle": a value in the middle of the range of every block (`Load eq 500`). Zones skip
-//!   nothing, so this is the rate of evaluation alone;
-//! * "clustered": a property that follows the key. Zones skip nearly everything.
+//! * "tail": a random property at the end of its values (`Load lt 1`). Zones skip the blocks
+//!   without such a row: some at 1 %, most at 0.1 %;
+//! * "middle": a value in the middle of the values of every block (`Load eq 500`). Zones can skip
+//!   no block, so this is the rate of evaluation alone;
+//! * "clustered": a property that follows the key, so that zones skip nearly all blocks.
 //!
-//! Rates are of rows covered, in blocks that were read or skipped; the counts show which. The
-//! `BTreeMap` decodes into a struct with fixed fields and borrowed texts. That is less than an
-//! entity offers, and favours the map.
+//! Rates are in rows covered, whether a block was read or skipped; the counts next to them show
+//! which. The `BTreeMap` decodes into a struct with known fields and borrows its texts, which an
+//! entity cannot do: it is the most favourable comparison.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock and the data")]
 
@@ -40,10 +40,10 @@ const ROWS: u64 = 100_000;
 const POINTS: usize = 100_000;
 const RANGES: usize = 10_000;
 const ROUNDS: usize = 15;
-/// 2024-01-01 in ticks.
+/// 2024-01-01 in ticks of 100 ns.
 const START: u64 = 133_485_408_000_000_000;
 
-/// A reading as the maps decode it.
+/// A reading as stored in the maps for comparison.
 #[derive(Serialize, Deserialize)]
 struct Reading<'a> {
     sequence: i64,
@@ -63,10 +63,10 @@ struct Reading<'a> {
 type Rows = BTreeMap<(String, String), Vec<u8>>;
 type Decode = fn(&[u8]) -> Reading<'_>;
 
-/// Measures one thing after another, in one of two modes.
+/// Runs measurements, in one of two ways.
 struct Bench {
     criterion: Option<Criterion>,
-    /// A part of the names to be measured.
+    /// Only measurements with this word in their name run.
     word: String,
 }
 
@@ -108,7 +108,7 @@ fn main() {
 }
 
 impl Bench {
-    /// Measures `round`, which performs `count` operations; returns the seconds of the best round.
+    /// Measures `round`, which processes `count` items; returns the seconds of the best round.
     fn run(&mut self, name: &str, count: u64, unit: &str, mut round: impl FnMut()) -> f64 {
         if !name.contains(&self.word) {
             return 0.0;
@@ -206,7 +206,7 @@ fn query(table: &Table, text: &str) -> Query {
     table.query(text).expect("a filter")
 }
 
-/// Visits the results of a query as views.
+/// Visits the results of a query as views; returns their number.
 fn views(query: Query) -> u64 {
     let mut rows = 0;
     let done = query.for_each_row(|row| {
@@ -218,7 +218,7 @@ fn views(query: Query) -> u64 {
     rows
 }
 
-/// The statistics of a query in a few words.
+/// The effort of a query as a short text.
 fn took(query: Query) -> String {
     let explain = query.explain().expect("a sound database");
     format!(
@@ -229,7 +229,7 @@ fn took(query: Query) -> String {
     )
 }
 
-/// Kind, share and the filter in addition to the partition.
+/// Kind, share of rows, and the filter besides the partition.
 const SCANS: [(&str, &str, &str); 9] = [
     ("tail", "0.1 %", "Load lt 1"),
     ("tail", "1 %", "Bucket lt 1"),
@@ -242,7 +242,7 @@ const SCANS: [(&str, &str, &str); 9] = [
     ("clustered", "1 %", "Recorded ge datetime'2024-01-01T13:53:20Z' and Sequence lt 51000"),
 ];
 
-/// One partition repeatedly, and ten partitions in turn, which exceed the processor's caches.
+/// One partition repeatedly, and the ten in turn, which together exceed the processor's caches.
 fn partition_scans(bench: &mut Bench, table: &Table) {
     for (kind, share, filter) in SCANS {
         let text =
@@ -421,7 +421,7 @@ fn maps(bench: &mut Bench, name: &str, encode: impl Fn(&Reading<'_>) -> Vec<u8>,
     });
 }
 
-/// The flights of `examples/data`, or those that `FLIGHTS` names.
+/// The flights of `examples/data`, or those of the file that `FLIGHTS` names.
 fn flights(bench: &mut Bench, dir: &Path) {
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/data/flights.csv.gz");
     let data = std::env::var_os("FLIGHTS").map_or(sample, PathBuf::from);

@@ -1,25 +1,26 @@
-//! Costs and bounds of ranges and compaction on a real disk: bytes written, latencies, space, large
-//! loads.
+//! The costs and bounds of ranges and compaction, on a real disk: bytes written, latencies, space,
+//! large loads.
 //!
-//! `cargo bench --bench ranges` takes long; `-- quick` takes about four minutes. A word after it
-//! selects measurements by name. It prints the file system that it runs on and refuses one in
-//! memory. All reads are warm.
+//! `cargo bench --bench ranges` takes long, `-- quick` about four minutes. One more word selects
+//! the measurements with that word in their name. The file system is printed, and one in memory is
+//! refused. All reads are warm.
 //!
 //! Measurements
-//! * `write-amplification`: ten memtables of 16 MiB (`TIMES` for another number) of raw bytes, rows
-//!   of about 120 bytes, by single upserts into an empty table: ascending, also by the bulk loader;
-//!   uniform and zipfian (theta 0.99, hot keys scattered) over half as many keys as upserts. Bytes
-//!   written until background work is at rest, by the database's counters and by the system's, of
-//!   raw bytes: keys and rows as encoded, each upsert counted;
-//! * `commits-during-compaction`: durable inserts by one and by four threads, while another table
-//!   is overwritten at random, paced and at full speed; in turns with appending and syncing 4 KiB
-//!   of a file in the same directory;
-//! * `sustained`: single upserts of distinct small rows in random order, 20 million (quick: 2),
-//!   then reads. The same with a twentieth of the rows. Best of three rounds, without background
-//!   work and without further compaction;
-//! * `drop`: a partition that is a tenth of a table, then the table: the time of the call, and
-//!   until the space is free;
-//! * `queue`: insert at the end, delete at the head, and the time to find the head.
+//! * `write-amplification`: single upserts of ten memtables of 16 MiB (`TIMES` sets another number)
+//!   of raw bytes into an empty table, in rows of about 120 bytes. The keys are ascending (also
+//!   with the bulk loader), or uniform or zipfian (theta 0.99, hot keys scattered) over half as
+//!   many keys as upserts. The result is bytes written until background work is at rest, by the
+//!   database's and by the system's counters, divided by raw bytes: keys and rows as encoded, each
+//!   upsert counted;
+//! * `commits-during-compaction`: durable inserts by one and by four threads while another table is
+//!   overwritten at random, paced and at full speed, in turns with appending and syncing 4 KiB of a
+//!   file in the same directory;
+//! * `sustained`: single upserts of distinct small rows in random order, 20 million (quick: 2
+//!   million), then reads, compared with a twentieth of the rows; best of three rounds, at rest and
+//!   not compacted further;
+//! * `drop`: dropping a partition with a tenth of a table, then the table: the time of the call,
+//!   and until the space is reclaimed;
+//! * `queue`: inserts at the end and deletes at the head, and the time of reading the head.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock and pauses")]
 
@@ -111,8 +112,7 @@ fn sustained(dir: &Path, quick: bool) {
     line("full scan, a row", few.scan, many.scan);
 }
 
-/// Loads `rows` in random order into a new database, waits until background work has ended, and
-/// reads.
+/// Loads `rows` rows in random order into a new database, waits until it is at rest, and reads.
 fn loaded_costs(dir: &Path, rows: u64, time: Duration) -> Costs {
     let path = dir.join(format!("sustained-{rows}"));
     let db = Db::options().durability(Durability::Os).open(path).expect("room on the disk");
@@ -170,7 +170,7 @@ fn costs(table: &Table, rows: u64, loaded: u64) -> Costs {
     }
 }
 
-/// Visits the rows of a range in place.
+/// Visits the rows of a range in place; returns their number.
 fn views(table: &Table, range: KeyRange) -> u64 {
     let mut rows = 0;
     let done = table.scan(range).for_each_row(|row| {
@@ -182,7 +182,7 @@ fn views(table: &Table, range: KeyRange) -> u64 {
     rows
 }
 
-/// Seconds of one of `count` operations, in the best of some rounds.
+/// Seconds per operation of `count`, in the best of some rounds.
 fn best(count: usize, mut round: impl FnMut()) -> f64 {
     round();
     let rounds = (0..ROUNDS).map(|_| {
@@ -193,7 +193,7 @@ fn best(count: usize, mut round: impl FnMut()) -> f64 {
     rounds.fold(f64::INFINITY, f64::min)
 }
 
-/// Upserts the first `rows` keys in random order until `time` ends; returns their number.
+/// Upserts up to `rows` keys in random order within `time`; returns the number of upserts.
 fn load_shuffled(table: &Table, rows: u64, time: Duration) -> u64 {
     let start = Instant::now();
     for (i, number) in shuffled(rows).into_iter().enumerate() {
@@ -208,7 +208,7 @@ fn load_shuffled(table: &Table, rows: u64, time: Duration) -> u64 {
     rows
 }
 
-/// The numbers below `count` in random order, the same at each call.
+/// The numbers below `count` in random order, equal in each call.
 fn shuffled(count: u64) -> Vec<u32> {
     let mut numbers: Vec<u32> = (0..u32::try_from(count).expect("below four billion")).collect();
     let mut rng = Rng::from_seed(4);
@@ -218,7 +218,7 @@ fn shuffled(count: u64) -> Vec<u32> {
     numbers
 }
 
-/// Key of a number below `rows`, ten partitions in all.
+/// The key of a number below `rows`, in one of ten partitions.
 fn key(rows: u64, number: u32) -> (String, String) {
     let each = rows / PARTITIONS;
     (partition_key(u64::from(number) / each), row_key(u64::from(number) % each))

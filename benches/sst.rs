@@ -2,11 +2,10 @@
 //! bytes, 16 with zstd.
 //!
 //! `cargo bench --bench sst` measures with criterion. `cargo bench --bench sst -- best` prints the
-//! fastest of many short rounds, the only comparable form on a busy machine.
+//! fastest of many short rounds; on a busy machine only this is comparable.
 //!
-//! The fastest of many short rounds on an idle virtual machine with two x86-64 cores, files in
-//! memory. Before files had zones the same command gave 159 ns for building a row and 279 ns for a
-//! hit, when the machine was faster.
+//! Results on a mostly idle 2-core x86-64 virtual machine: the fastest of many short rounds, files
+//! in memory.
 //!
 //! | case | mapped | read, all cached |
 //! | --- | --- | --- |
@@ -28,16 +27,16 @@ const ROWS: u64 = 340_000;
 const ROW_BYTES: usize = 100;
 const SEEKS: usize = 1_000;
 
-/// Keys of a telemetry table: a thousand devices, each with its readings in order.
+/// Keys of a telemetry table: a thousand devices, each with its readings in order of time.
 fn key(i: u64, out: &mut Vec<u8>) {
     use std::io::Write;
     out.clear();
-    // Table number, partition, a zero byte, row key: the form that the engine passes down.
+    // Table number, partition, a zero, row key: the engine's key format.
     let written = write!(out, "\0\0\0\x01device-{:04}\0{:012}", i / 340, i % 340 * 1_000);
     written.expect("writing to memory");
 }
 
-/// A key between two keys of the file.
+/// A key between two keys of the file, which is absent.
 fn absent(i: u64, out: &mut Vec<u8>) {
     key(i, out);
     out.push(b'x');
@@ -53,7 +52,7 @@ fn keys(make: fn(u64, &mut Vec<u8>)) -> Vec<Vec<u8>> {
     (0..ROWS).map(make).collect()
 }
 
-/// All keys, in an order that defeats caches.
+/// All keys, in an order that processor caches do not predict.
 fn shuffled(make: fn(u64, &mut Vec<u8>)) -> Vec<Vec<u8>> {
     // A step without a common factor with ROWS visits every key once.
     let keys = keys(make);
@@ -114,7 +113,8 @@ fn builds(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// The fastest of many rounds, short enough that some run without interruption.
+/// Reports the fastest of many rounds. They are short enough that some are not interrupted by other
+/// processes.
 fn best(name: &str, operations: usize, rounds: usize, mut round: impl FnMut()) {
     let mut fastest = Duration::MAX;
     for _ in 0..rounds {
@@ -130,7 +130,7 @@ fn all_best() {
     let (all, present, absent) = (keys(key), shuffled(key), shuffled(absent));
     for shape in [SstShape::Mapped, SstShape::Cached] {
         let file = SstFile::build(shape, &all, ROW_BYTES);
-        // The first access verifies the checksum of a block, which is not part of the measurement.
+        // The first access to a block checks it, which is not measured.
         black_box(file.scan());
         for (name, keys, expected) in [("hit", &present, true), ("miss", &absent, false)] {
             let mut chunks = keys.chunks(STEP).cycle();

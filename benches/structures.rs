@@ -1,8 +1,9 @@
-//! Parts of the engine: log records, rows, shapes, filters, merging, commits in memory.
+//! Parts of the engine, one by one: log records, rows, shapes, filters, merging, commits in memory.
 //!
-//! `cargo bench --bench structures`; docs/BENCHMARKS.md explains baselines.
+//! `cargo bench --bench structures`; docs/BENCHMARKS.md explains how to keep a baseline and compare
+//! with it.
 //!
-//! Not here: the memtable and files, which have benchmarks of their own; counts of instructions
+//! Not here: the memtable and files, which have their own benchmarks; instruction counts
 //! (`instructions`).
 
 use std::hint::black_box;
@@ -17,7 +18,7 @@ use rowstone::{
 };
 
 const ROWS: u64 = 20_000;
-/// 2024-01-01 in ticks.
+/// 2024-01-01 in ticks of 100 ns.
 const START: u64 = 133_485_408_000_000_000;
 
 type Group<'a> = BenchmarkGroup<'a, WallTime>;
@@ -63,7 +64,7 @@ fn records(group: &mut Group<'_>, rows: usize) {
     group.bench_function(format!("decode/{rows}"), |bencher| bencher.iter(|| record.decode()));
 }
 
-/// `name` includes the number of properties.
+/// `name` is the number of properties of the entity.
 fn rows(group: &mut Group<'_>, name: &str, entity: &Entity, patch: &Entity) {
     let row = RowPath::new(entity.clone(), patch);
     let last = entity.properties().last().expect("properties").0;
@@ -107,7 +108,7 @@ fn filters(criterion: &mut Criterion) {
     let table = filled(&db, 0..ROWS);
     db.compact().expect("memory");
     group.throughput(Throughput::Elements(ROWS));
-    // The first filter excludes no block; zones skip nearly all blocks of the second.
+    // No block can be skipped for the first filter; for the second, zones skip nearly all blocks.
     for text in ["Load eq 500", "Sequence eq 500L"] {
         group.bench_function(format!("count/{text}"), |bencher| {
             bencher.iter(|| table.query(text).expect("a filter").count().expect("sound"));
@@ -116,7 +117,7 @@ fn filters(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// The rows of one table distributed over several sorted sources.
+/// The rows of one table, distributed over several sorted sources one by one.
 fn scans(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("merge of sources");
     group.throughput(Throughput::Elements(ROWS));
@@ -144,7 +145,7 @@ fn scans(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Commits with a log in memory: the cost of a commit without the disk.
+/// Commits with the log in memory: the cost of a commit without the disk.
 fn commits(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("commit in memory");
     for rows in [1, 100] {

@@ -1,4 +1,4 @@
-//! The cases: each sets up its data in the current directory and passes one part to
+//! The cases: each creates its database in the current directory and passes one part to
 //! `measured_part`.
 //!
 //! Entities have ten properties of eight types. One-time costs, such as the checksum of a block,
@@ -21,18 +21,18 @@ use rowstone::{
 
 use super::measured_part;
 
-/// A case.
+/// A case to count.
 pub struct Case {
     pub name: &'static str,
-    /// Operations of the measured part; passed to `run`.
+    /// The number of operations in the counted part; passed to `run`.
     pub operations: u64,
     pub run: fn(u64),
 }
 
-/// Rows of the table of read cases.
+/// The rows of a table for reads.
 const ROWS: u64 = 10_000;
 const PARTITION_ROWS: u64 = 1_000;
-/// 2024-01-01 in ticks.
+/// 2024-01-01 in ticks of 100 ns.
 const START: u64 = 133_485_408_000_000_000;
 
 const fn case(name: &'static str, operations: u64, run: fn(u64)) -> Case {
@@ -74,7 +74,7 @@ pub const CASES: &[Case] = &[
     case("open after a close", 1, open),
 ];
 
-/// A clock that advances with every reading, equally in every run.
+/// A clock that advances with every read of it, equally in every run.
 #[derive(Debug)]
 struct Ticking(AtomicU64);
 
@@ -88,7 +88,7 @@ impl Clock for Ticking {
     }
 }
 
-/// A database with its table. The database is only kept open.
+/// A database and its table; the table is used, the database only kept open.
 struct Ground {
     db: Db,
     table: Table,
@@ -122,10 +122,10 @@ fn file() -> Ground {
     ground
 }
 
-/// One file, whose blocks are in the cache after the first read.
+/// One compressed file; its blocks are in the cache after they were read once.
 fn compressed() -> Ground {
     let ground = opened(options().codec(Codec::Zstd));
-    // Merges compress their output, flushes do not.
+    // Merged files are compressed; a file that was only flushed is not.
     ground.load((0..ROWS).map(mixed).filter(|i| i % 2 == 0));
     ground.db.flush().expect("room on the disk");
     ground.load((0..ROWS).map(mixed).filter(|i| i % 2 == 1));
@@ -133,7 +133,7 @@ fn compressed() -> Ground {
     ground
 }
 
-/// Every fifth row in each of four files, and in memory.
+/// Every fifth row in each of four files, and in the memtable.
 fn layers() -> Ground {
     let ground = empty();
     for layer in 0..5 {
@@ -155,7 +155,7 @@ impl Ground {
     }
 }
 
-/// All rows once, in pseudo-random order.
+/// A permutation of the row numbers without a visible order.
 fn mixed(i: u64) -> u64 {
     i * 7_919 % ROWS
 }
@@ -300,7 +300,7 @@ fn get(ground: &Ground, n: u64, view: bool) {
     measured_part(&mut || _ = black_box(get_all(ground, &keys, view)));
 }
 
-/// The number of rows found.
+/// Returns the number of keys found.
 fn get_all(ground: &Ground, keys: &[(String, String)], view: bool) -> usize {
     let found = |(partition_key, row_key): &&(String, String)| {
         if view {
@@ -322,7 +322,7 @@ fn miss(n: u64) {
     measured_part(&mut || _ = black_box(get_all(&ground, &keys, true)));
 }
 
-/// Visits the results of a query and returns their number.
+/// Visits the results of a query; returns the number of rows.
 fn views(query: Query) -> u64 {
     let mut rows = 0;
     let done = query.for_each_row(|row| {
@@ -429,8 +429,7 @@ fn record(n: u64, rows: usize) {
     });
 }
 
-/// A copy of the database directory after `n` commits, made while the process runs, as after a
-/// kill.
+/// Creates the files of a process that dies after `n` commits, by a copy while it runs.
 fn recover(n: u64) {
     let ground = empty();
     for i in 0..n {

@@ -1,7 +1,7 @@
 //! Write amplification: the loads, and running a database through one.
 //!
-//! A load is single upserts of one thread, each written to the operating system. Rows carry random
-//! bytes, so that compression does not change the bytes written.
+//! A load consists of single upserts by one thread, each handed to the operating system. Rows have
+//! random bytes, so that compression has no effect on the bytes written.
 //!
 //! Not here: other engines, which `benches/compare` measures with its own loads.
 
@@ -10,23 +10,23 @@ use std::time::{Duration, Instant};
 
 use rowstone::{Binary, Db, Durability, Entity, KeyRange, Rng};
 
-/// Both sides get write buffers of this size.
+/// The size of the write buffers.
 pub const MEMTABLE_BYTES: usize = 16 << 20;
 const PARTITION_ROWS: u64 = 1_000;
-/// With keys and the other properties, some 120 bytes encoded.
+/// With keys and the other properties a row has about 120 bytes, encoded.
 pub const NOTE_BYTES: usize = 72;
-/// As in YCSB.
+/// The same as in YCSB.
 const THETA: f64 = 0.99;
-/// Background work has ended when nothing changed for this long.
+/// Background work is at rest when nothing has changed for this time.
 const QUIET: Duration = Duration::from_secs(2);
 const REST_MAX: Duration = Duration::from_secs(600);
 
 /// The keys of the upserts and their order.
 pub struct Load {
     pub name: &'static str,
-    /// Upserts.
+    /// The number of upserts.
     pub writes: u64,
-    /// Distinct keys.
+    /// The number of distinct keys.
     pub keys: u64,
     order: Order,
 }
@@ -43,16 +43,16 @@ pub struct Written {
     pub log: u64,
     pub flush: u64,
     pub compaction: u64,
-    /// All bytes that the process wrote, where the system counts them.
+    /// All bytes that the process wrote, if the system counts them.
     pub process: Option<u64>,
-    /// Until the last write returned.
+    /// Time until the last write returned.
     pub loading: Duration,
-    /// Until background work had ended.
+    /// Further time until background work was at rest.
     pub resting: Duration,
 }
 
 impl Load {
-    /// The three loads of about `bytes` raw bytes each, rows of `row_bytes`.
+    /// The three loads of about `bytes` raw bytes each, with rows of `row_bytes`.
     pub fn all(bytes: u64, row_bytes: u64) -> [Self; 3] {
         let writes = bytes / row_bytes;
         let keys = writes / 2;
@@ -63,8 +63,8 @@ impl Load {
         ]
     }
 
-    /// Calls `with` for each write with the number of its key and its random bytes; the same at
-    /// each call.
+    /// Calls `with` for each write, with the number of its key and its random bytes. Each call of
+    /// `each` gives the same sequence.
     pub fn each(&self, mut with: impl FnMut(u64, &[u8; NOTE_BYTES])) {
         let (mut keys, mut notes) = (Rng::from_seed(1), Rng::from_seed(2));
         let mut note = [0; NOTE_BYTES];
@@ -118,7 +118,7 @@ pub fn entity(number: u64, note: &[u8; NOTE_BYTES]) -> Entity {
         .with("Note", Binary(note.to_vec()))
 }
 
-/// Bytes of key and row of an entity, as encoded.
+/// The encoded bytes of an entity's key and row.
 pub fn row_bytes() -> u64 {
     let db = Db::open_in_memory().expect("memory");
     let table = db.create_table("Sized").expect("a new database");
@@ -133,8 +133,8 @@ pub fn row_bytes() -> u64 {
     of("raw_bytes") / of("entries")
 }
 
-/// Runs a new database in `dir` through `load`: upsert by upsert, or as a bulk load of new keys in
-/// groups.
+/// Runs `load` on a new database in `dir`, by single upserts, or as a bulk load of new keys by
+/// entity groups.
 pub fn drive(dir: &Path, load: &Load, is_bulk: bool) -> Written {
     let options = Db::options().memtable_bytes(MEMTABLE_BYTES).durability(Durability::Os);
     let db = options.open(dir).expect("room on the disk");
@@ -175,7 +175,7 @@ pub fn drive(dir: &Path, load: &Load, is_bulk: bool) -> Written {
     Written { log, flush, compaction, process, loading, resting }
 }
 
-/// Waits until background work has ended: no counter changes and nothing is written. Returns the
+/// Waits until background work is at rest: no counter changes and nothing is written. Returns the
 /// time.
 pub fn rest(db: &Db) -> Duration {
     let start = Instant::now();
@@ -205,7 +205,8 @@ pub fn pause(time: Duration) {
     std::thread::park_timeout(time);
 }
 
-/// Ranks by the method of Gray and others, "Quickly generating billion-record synthetic databases".
+/// Draws ranks by the method of Gray and others, "Quickly generating billion-record synthetic
+/// databases".
 struct Zipfian {
     count: u64,
     zeta: f64,
@@ -234,7 +235,7 @@ impl Zipfian {
         (rank as u64).min(self.count - 1)
     }
 
-    /// Hot keys are scattered over all partitions. A prime stride visits every key.
+    /// Scatters the hot keys over all partitions. A prime stride visits every key.
     fn scattered(&self, rng: &mut Rng) -> u64 {
         self.rank(rng) * 2_654_435_761 % self.count
     }

@@ -1,4 +1,5 @@
-//! Durable commits during compaction, compared with the device's own sync in the same time slices.
+//! Durable commits during compaction, compared with the device's own sync in alternating slices of
+//! time.
 
 use std::fs::{File, OpenOptions};
 use std::io::Write;
@@ -11,11 +12,11 @@ use rowstone::{Db, Durability, Rng, Stats, Table};
 use super::amplification::{MEMTABLE_BYTES, NOTE_BYTES, entity, pause, rest};
 
 const DEVICE_WRITE: [u8; 4096] = [7; 4096];
-/// The device's file restarts at this size.
+/// The device's file restarts at offset zero at this size.
 const DEVICE_BYTES: u64 = 64 << 20;
 const INSERT_SLICE: Duration = Duration::from_millis(500);
 const DEVICE_SLICE: Duration = Duration::from_millis(250);
-/// Commits slower than the device's slowest sync by more than this are counted.
+/// Latencies above the slowest sync of the device by more than this are counted.
 const SLOW: Duration = Duration::from_millis(50);
 /// Upserts a second of the paced load.
 const PACE: u64 = 60_000;
@@ -23,13 +24,13 @@ const PACE: u64 = 60_000;
 /// Sorted latencies.
 struct Latencies(Vec<Duration>);
 
-/// The device, used as by a log.
+/// A file on the device, used like a log.
 struct Device {
     file: File,
     written: u64,
 }
 
-/// The measurements of one phase.
+/// The results of one phase.
 struct Phase {
     inserts: Latencies,
     device: Latencies,
@@ -42,7 +43,7 @@ struct Bench {
     busy: Table,
     watched: Table,
     device: PathBuf,
-    /// Keys of the load.
+    /// The number of keys of the load.
     keys: u64,
     inserted: u64,
 }
@@ -76,8 +77,8 @@ pub fn run(dir: &Path, quick: bool) {
 }
 
 impl Bench {
-    /// Slices of inserts by `threads` and of syncs of the device, in turns, during a load of `pace`
-    /// upserts a second.
+    /// Alternating slices of inserts by `threads` threads and of syncs of the device, during a load
+    /// of `pace` upserts per second.
     fn measure(&mut self, threads: u64, pace: Option<u64>, time: Duration) -> Phase {
         let mut device = Device::new(&self.device);
         let (mut inserts, mut syncs) = (Vec::new(), Vec::new());
@@ -112,7 +113,7 @@ impl Bench {
     }
 }
 
-/// Upserts random keys until it is stopped.
+/// Upserts random keys until `ended` is set.
 fn load(table: &Table, keys: u64, pace: u64, ended: &AtomicBool) {
     let (mut rng, start, mut count) = (Rng::from_seed(3), Instant::now(), 0u64);
     while !ended.load(Ordering::Relaxed) {
@@ -153,7 +154,7 @@ impl Device {
         Self { file: options.expect("room on the disk"), written: 0 }
     }
 
-    /// Appends and syncs, one after the other.
+    /// Appends and syncs, one pair after the other.
     fn slice(&mut self, latencies: &mut Vec<Duration>) {
         let start = Instant::now();
         while start.elapsed() < DEVICE_SLICE {
@@ -191,7 +192,7 @@ impl Latencies {
 }
 
 impl Phase {
-    /// `alone`: p99 of the device without any load.
+    /// `alone`: the p99 latency of the device without any load.
     fn print(&self, name: &str, alone: Duration) {
         let times = |device: Duration| {
             self.inserts.at(99.9).as_secs_f64() / device.as_secs_f64().max(f64::EPSILON)

@@ -1,4 +1,4 @@
-//! Deleting large amounts: tables and partitions by their files, and a queue entity by entity.
+//! Large deletions: tables and partitions by their files, and a queue entity by entity.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -8,19 +8,19 @@ use rowstone::{Db, Durability, Entity, KeyRange, Options};
 use super::amplification::{pause, rest};
 use super::{PARTITIONS, load_shuffled, partition_key, stat};
 
-/// The longest wait for freed space; a tenth of it in quick mode.
+/// The maximum time to wait for space to be reclaimed; a tenth of it if quick.
 const RECLAIM_MAX: Duration = Duration::from_secs(120);
-/// Entities in the queue.
+/// The number of entities in the queue.
 const WINDOW: u64 = 10_000;
-/// Inserts and deletes between two reads of the head.
+/// The number of inserts and deletes between two reads of the head.
 const LOOK_EACH: u64 = 250;
 const JOB: &str = "resize /pictures/2024/07/harbour.jpeg to 640 by 480 and tell frontend-3";
 
-/// A call that deletes many entities.
+/// A call that deletes many rows.
 struct Called {
     start: Instant,
     took: Duration,
-    /// The longest wait for the space.
+    /// The maximum time to wait for the space.
     most: Duration,
 }
 
@@ -46,7 +46,7 @@ pub fn drops(dir: &Path, quick: bool) {
     let took = start.elapsed();
     let left = table.scan(KeyRange::all()).count().expect("a sound database");
     assert_eq!(left, rows - rows / PARTITIONS);
-    // Blocks at the ends of the partition contain rows of its neighbours.
+    // The first and last blocks of the partition contain rows of its neighbours.
     let enough = before - before / PARTITIONS * 9 / 10;
     reclaimed("a partition of a tenth", took, start, enough);
     rest(&db);
@@ -59,7 +59,7 @@ pub fn drops(dir: &Path, quick: bool) {
     db.close().expect("nothing keeps it from closing");
 }
 
-/// Waits until the files have at most `enough` bytes, in the manifest and in the directory.
+/// Waits until the files have at most `enough` bytes, by the manifest and in the directory.
 fn reclaimed(db: &Db, path: &Path, what: &str, called: &Called, enough: u64) {
     let Called { start, took, most } = *called;
     let ms = |time: Duration| time.as_secs_f64() * 1e3;
