@@ -1,8 +1,8 @@
-//! Leaves unwind tables out of the program of the profile `size`, of which they are an eighth: there panics abort, and
-//! nothing is unwound. A panic says what and where; its backtrace is empty.
+//! Leaves unwind tables out of the program of the profile `size`, of which they are an eighth:
+//! there panics abort, and nothing is unwound. A panic says what and where; its backtrace is empty.
 //!
-//! Only on Linux, where both linkers were tried. Everywhere else, in every other profile, and in programs that use the
-//! library, this does nothing.
+//! Only on Linux, where both linkers were tried. Everywhere else, in every other profile, and in
+//! programs that use the library, this does nothing.
 
 use std::path::{Path, PathBuf};
 

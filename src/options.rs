@@ -254,7 +254,8 @@ impl Options {
     /// # fn main() -> rowstone::Result<()> {
     /// use std::time::Duration;
     /// use rowstone::{Background, Durability, Entity, Options};
-    /// let options = Options::edge().background(Background::Manual).durability(Durability::Buffered);
+    /// let options = Options::edge().background(Background::Manual);
+    /// let options = options.durability(Durability::Buffered);
     /// let db = options.max_commit_delay(Duration::from_secs(60)).open_in_memory()?;
     /// let readings = db.create_table("Readings")?;
     /// for second in 0..60 {
@@ -402,7 +403,8 @@ setters! {
     /// let clock = std::sync::Arc::new(rowstone::ManualClock::new(1));
     /// let db = Db::options().throttle(targets).clock(clock.clone()).open_in_memory()?;
     /// let log = db.create_table("log")?;
-    /// let (policy, mut rng) = (RetryPolicy::fixed(9, std::time::Duration::from_millis(20)), Rng::from_seed(1));
+    /// let policy = RetryPolicy::fixed(9, std::time::Duration::from_millis(20));
+    /// let mut rng = Rng::from_seed(1);
     /// let mut held_back = 0;
     /// for row in 0..120 {
     ///     let wait = |pause| { held_back += 1; clock.advance(pause) };

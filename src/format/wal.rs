@@ -117,7 +117,8 @@ pub(crate) enum Change {
     Ttl(Seq, Span),
 }
 
-/// The order of the records of a WAL: an open record is the first, no other is, and none follows a close.
+/// The order of the records of a WAL: an open record is the first, no other is, and none follows a
+/// close.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RecordOrder {
     is_closed: bool,

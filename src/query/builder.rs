@@ -155,7 +155,8 @@ impl Query {
     ///     log.insert(Entity::new("door", &format!("{second:04}")).with("Open", second % 7 == 0))?;
     /// }
     /// let newest = log.query(Filter::partition("door"))?.reverse().top(2);
-    /// let keys: Vec<_> = newest.into_iter().map(|e| Ok(e?.row_key().to_owned())).collect::<rowstone::Result<_>>()?;
+    /// let keys = newest.into_iter().map(|e| Ok(e?.row_key().to_owned()));
+    /// let keys = keys.collect::<rowstone::Result<Vec<_>>>()?;
     /// assert_eq!(keys, ["0059", "0058"]);
     /// # Ok(())
     /// # }

@@ -26,7 +26,8 @@ use rowstone::sim::step::{Config, Step};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// Every type, two tables and a dropped one, tombstones, a flushed file, a run and a log with a tail.
+/// Every type, two tables and a dropped one, tombstones, a flushed file, a run and a log with a
+/// tail.
 const PROGRAM: &[(&str, &[&str])] = &[
     ("create-table Parts", &[]),
     ("create-table Gone", &[]),

@@ -8,8 +8,9 @@ use crate::json;
 use crate::named::figures;
 
 figures! {
-    /// Counts of one soak, or of several. Kills while opening: of a process that had not answered anything yet; while
-    /// closing: of one that had been told to end. Commits that may be lost were acknowledged with less than was needed.
+    /// Counts of one soak, or of several. Kills while opening: of a process that had not answered
+    /// anything yet; while closing: of one that had been told to end. Commits that may be lost were
+    /// acknowledged with less than was needed.
     pub(super) struct Tally {
         starts "restarts",
         refused_starts "  refused by a limit",

@@ -54,7 +54,8 @@ impl Stage {
             IDLE => Some(QUEUED),
             RUNNING => Some(WOKEN),
             _ if mutant!("lost-wake") => None,
-            // Written although it stays the same: the step that follows synchronizes with this write.
+            // Written although it stays the same: the step that follows synchronizes with this
+            // write.
             stage => Some(stage),
         };
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, next) == Ok(IDLE)
@@ -70,7 +71,8 @@ mod models {
     use super::*;
     use crate::sync::{AtomicBool, Condvar, Mutex, check_model};
 
-    /// A connection that two threads wake once each, with a record of what each did before its wake.
+    /// A connection that two threads wake once each, with a record of what each did before its
+    /// wake.
     struct Connection {
         stage: Stage,
         /// Accessed relaxed, so that only the orderings of the stage make them visible.
