@@ -392,8 +392,9 @@ setters! {
 
     /// Refuses requests above the rates in `targets` with `ServerBusy`, as the service does, and
     /// does nothing for them. Use it to test an application's retries. It takes 256 KiB for any
-    /// number of partitions. Because partitions can share a counter, one request in thousands may
-    /// be refused too early, but none too late. Default: no targets, at no cost.
+    /// number of partitions. Partitions share counters: one that shares with busy partitions is
+    /// refused early (1 in 27,000 if 100 partitions are in use, 1 in 270 if 1,000 are). No
+    /// partition exceeds its target. Default: no targets, at no cost.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -456,8 +457,8 @@ setters! {
     /// quarter of this limit at most. Files that readers still hold count, too. Checkpoints and
     /// backups do not, even if they are hard links.
     ///
-    /// A database that exceeds the limit when it is opened can be read, and shrunk by dropping whole
-    /// tables or ranges. Opening reads the length of each file. Default: no limit.
+    /// A database that exceeds the limit when it is opened can be read, and shrunk by dropping
+    /// whole tables or ranges. Opening reads the length of each file. Default: no limit.
     ///
     /// # Errors
     /// None here. Opening returns `InvalidInput` if the limit leaves too little space for rows. The

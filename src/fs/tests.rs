@@ -1,4 +1,5 @@
-//! Tests of every `Fs` implementation: its guarantees without failures and power cuts.
+//! One suite over every storage: what a file system promises while nothing fails and the power
+//! stays on.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
