@@ -1,5 +1,4 @@
-//! One suite over every storage: what a file system promises while nothing fails and the power
-//! stays on.
+//! Tests of every `Fs` implementation: its guarantees without failures and power cuts.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
