@@ -329,7 +329,7 @@ impl Contender for RwLock<BTreeMap<Key, Box<[u8]>>> {
 
 fn main() {
     let load = Load::new();
-    // cargo adds a word of its own.
+    // cargo adds an argument.
     let arguments: Vec<String> = std::env::args().filter(|word| word != "--bench").collect();
     if let Some(at) = arguments.iter().position(|argument| argument == "paired") {
         let rounds = arguments.get(at + 1).and_then(|rounds| rounds.parse().ok());

@@ -31,7 +31,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// A clock whose monotonic time starts now.
+    /// A clock with a monotonic time that starts now.
     #[expect(clippy::disallowed_methods, reason = "this is the module that may")]
     pub fn new() -> Self {
         Self { start: std::time::Instant::now() }

@@ -283,7 +283,7 @@ impl Error {
     }
 }
 
-/// For arguments whose conversion cannot fail, where other conversions can.
+/// For APIs with fallible conversions of arguments, if a conversion cannot fail.
 impl From<std::convert::Infallible> for Error {
     fn from(never: std::convert::Infallible) -> Self {
         match never {}

@@ -254,8 +254,9 @@ impl Options {
     /// # fn main() -> rowstone::Result<()> {
     /// use std::time::Duration;
     /// use rowstone::{Background, Durability, Entity, Options};
-    /// let options = Options::edge().background(Background::Manual);
-    /// let options = options.durability(Durability::Buffered);
+    /// let options = Options::edge()
+    ///     .background(Background::Manual)
+    ///     .durability(Durability::Buffered);
     /// let db = options.max_commit_delay(Duration::from_secs(60)).open_in_memory()?;
     /// let readings = db.create_table("Readings")?;
     /// for second in 0..60 {
@@ -491,12 +492,12 @@ setters! {
     ///
     /// [`OnFull::DropOldest`] turns the named tables into ring buffers. A write that finds no space
     /// first drops whole table files of these tables until it fits, with a 32nd of the limit to
-    /// spare. The file whose newest row is the oldest is dropped first, among all named tables. The
-    /// drop takes time in proportion to the number of files of these tables, not of their rows, and
-    /// one synced commit. The age of a row is that of its last write, the row's Timestamp. In each
-    /// table the dropped rows are a prefix by age: rows in a remaining file are deleted too if they
-    /// are older than the newest dropped row. Other tables lose nothing. Readers, the change feed
-    /// and other processes see the rows as expired, and they never reappear. `stats` counts
+    /// spare. The file with the least recent newest row is dropped first, among all named tables.
+    /// The drop takes time in proportion to the number of files of these tables, not of their rows,
+    /// and one synced commit. The age of a row is that of its last write, the row's Timestamp. In
+    /// each table the dropped rows are a prefix by age: rows in a remaining file are deleted too if
+    /// they are older than the newest dropped row. Other tables lose nothing. Readers, the change
+    /// feed and other processes see the rows as expired, and they never reappear. `stats` counts
     /// `oldest_files_dropped` and `oldest_bytes_dropped`, and each drop emits the event
     /// `dropped_oldest`.
     ///

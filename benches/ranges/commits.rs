@@ -12,7 +12,7 @@ use rowstone::{Db, Durability, Rng, Stats, Table};
 use super::amplification::{MEMTABLE_BYTES, NOTE_BYTES, entity, pause, rest};
 
 const DEVICE_WRITE: [u8; 4096] = [7; 4096];
-/// The device's file restarts at offset zero at this size.
+/// The device's file is truncated to zero bytes at this size.
 const DEVICE_BYTES: u64 = 64 << 20;
 const INSERT_SLICE: Duration = Duration::from_millis(500);
 const DEVICE_SLICE: Duration = Duration::from_millis(250);

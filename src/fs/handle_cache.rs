@@ -33,7 +33,7 @@ struct Open {
     queue: Mutex<VecDeque<Weak<HandleCache>>>,
 }
 
-/// A file whose handle may be closed and reopened.
+/// A file with a handle that may be closed and reopened.
 #[derive(Debug)]
 struct HandleCache {
     fs: CachedHandleFs,
