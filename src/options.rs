@@ -247,8 +247,8 @@ impl Options {
     /// Two memtables of at most 1 MiB each, which start small; a block cache of 2 MiB; files are
     /// read by [`IoMode::Pread`]. Files of a sorted run have 4 MiB, and logs start with 16 KiB. An
     /// entity group, or one entity, of several MiB takes that much more memory while it is written.
-    /// Each GiB of table files that was read keeps 1 MiB of block offsets in memory (8 bytes per
-    /// block), and the key bounds and the roots of index and zones of each file.
+    /// Table files that were read keep about 1.5 MiB of indexes per GiB in memory: 8 bytes for each
+    /// block of 8 KiB, and some 2 KiB for each file of 4 MiB.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
