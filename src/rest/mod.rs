@@ -4,8 +4,8 @@
 //! A request passes through three layers, none of which imports a higher one:
 //! 1. `http` accepts connections and reads a request into a [`service::Request`];
 //! 2. `service` authenticates it (`auth`), resolves its target (`protocol::address`), and
-//! dispatches it to `tables`, `entities`, `batch` or `settings`, which call the library and build a
-//! [`reply::Reply`];
+//!    dispatches it to `tables`, `entities`, `batch` or `settings`, which call the library and
+//!    build a [`reply::Reply`];
 //! 3. `protocol` parses and writes addresses, headers, bodies, tokens and signatures.
 //!
 //! Only `http` knows sockets and async; the rest is plain functions.

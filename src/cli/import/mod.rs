@@ -1,7 +1,8 @@
 //! `import`: CSV and NDJSON into a table, rejected rows reported by line.
 //!
 //! 1. CSV is read twice: once to infer the types of its columns from the whole input, and once to
-//! load it. Input that cannot be read again (standard input, gzip) is spooled to an unnamed file.
+//!    load it. Input that cannot be read again (standard input, gzip) is spooled to an unnamed
+//!    file.
 //! 2. NDJSON is read once, because each line contains its types.
 //! 3. Parsing runs on a separate thread; the loader forms the groups.
 //!

@@ -4,11 +4,11 @@
 //! 1. A test table is created in a new database.
 //! 2. It is loaded with entities, in the tested partition and others, from a sample or generated.
 //! 3. The application's mix of reads and writes runs on that one partition, unthrottled, to measure
-//! this machine.
+//!    this machine.
 //! 4. The mix runs at the application's peak rate against the service's targets, on a simulated
-//! clock, to count the requests that the service answers with `ServerBusy`.
+//!    clock, to count the requests that the service answers with `ServerBusy`.
 //! 5. The verdict for the targets of 2010 (500 entities per second) and of today (2,000), and a
-//! finer key if needed.
+//!    finer key if needed.
 //!
 //! Not here: the choice of a finer key (`advice`), latencies of requests (`timing`).
 

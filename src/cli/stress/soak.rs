@@ -2,11 +2,11 @@
 //!
 //! 1. Start the process; occasionally kill it while it opens the database.
 //! 2. Read the whole state back. It must be the state after all commits acknowledged as durable
-//! enough, or after more of them, or after all and one unanswered change; then `verify` must find
-//! nothing.
+//!    enough, or after more of them, or after all and one unanswered change; then `verify` must
+//!    find nothing.
 //! 3. Send requests, several at a time, and compare each answer with the model, in order.
 //! 4. End the process: by signal 9 with requests waiting, during the close, or regularly. Its
-//! answers up to then count.
+//!    answers up to then count.
 //!
 //! Invariants
 //! * a database is written only after its state was compared;
