@@ -23,7 +23,8 @@ use crate::model::Seq;
 const WINDOW_BYTES: usize = 256 << 10;
 /// The size of the first read, which returns the first record together with the header.
 const FIRST_BYTES: u64 = 4 << 10;
-/// The size of a read after the stop. These bytes are mostly zeros, so a large buffer does not pay.
+/// The size of a read beyond the first bad record. These bytes are mostly zeros, so a large buffer
+/// does not pay.
 const REST_BYTES: usize = 16 << 10;
 const ZEROS: [u8; RECORD_HEADER_BYTES] = [0; RECORD_HEADER_BYTES];
 

@@ -176,7 +176,8 @@ fn a_page_that_ends_between_intervals_has_a_token() {
     }
 }
 
-/// A page that ends among the older versions of its last row must not return that row again.
+/// If a page ends among the older versions of its last row, the next page must not return that row
+/// again.
 #[test]
 fn a_row_with_many_versions_is_returned_once() {
     let fs = MemFs::new();

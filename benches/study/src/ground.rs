@@ -81,7 +81,8 @@ impl Ground {
         Ok(self.db.close()?)
     }
 
-    /// Clients that insert groups of `batch`, or single entities, after an uncounted warm-up.
+    /// Runs clients that insert groups of `batch` entities, or single ones, after an uncounted
+    /// warm-up.
     pub(crate) fn insert(
         &self,
         table: &Table,

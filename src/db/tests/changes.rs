@@ -190,7 +190,7 @@ fn what_is_no_longer_kept_is_said_to_be_lost() {
     };
     lost(slow.next().unwrap().unwrap_err());
     lost(db.changes(since).unwrap_err());
-    // Commits after the flush are there.
+    // The feed still delivers commits made after the flush.
     let oldest = db.oldest_position().unwrap();
     assert_eq!(oldest, db.position());
     table.insert(row(3, 0)).unwrap();

@@ -55,7 +55,8 @@ pub(crate) struct LoadSampling {
     /// The bits of a hash that select the counter.
     mask: usize,
     is_on: AtomicBool,
-    /// Signals compaction when the readers of a range have lost enough.
+    /// Wakes compaction when the additional files of a range have cost its readers as much as a
+    /// merge.
     pub(in crate::lsm) bell: Bell,
     sampled: Mutex<Sampled>,
 }

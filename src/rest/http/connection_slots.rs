@@ -170,7 +170,8 @@ impl ConnectionSlots {
 }
 
 impl ConnectionSlot {
-    /// The slot of a connection that exists as long as `place` is held.
+    /// The slot of a new connection. It holds `place`, which counts against the limit on
+    /// connections.
     pub(in crate::rest) fn new(place: OwnedSemaphorePermit) -> Self {
         ConnectionSlot {
             state: Mutex::new(State {

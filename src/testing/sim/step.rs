@@ -406,7 +406,7 @@ impl Verb {
     }
 }
 
-/// True for steps that would wait for a job in progress.
+/// True for steps that merge everything: they would wait for a job in progress.
 pub(super) fn merges_all(step: &Step) -> bool {
     matches!(step, Step::Compact | Step::Settle)
 }

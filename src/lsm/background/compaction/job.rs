@@ -381,7 +381,7 @@ impl Maintenance {
         let (file_bytes, codec) = match job.placement {
             Placement::Run if job.reason == Reason::Rest => (options.run_file_bytes, Codec::Zstd),
             Placement::Run => (options.run_file_bytes, options.codec_run),
-            // One young file remains one source.
+            // No limit: a young file that was cut in two would be two sources.
             Placement::Young => (u64::MAX, Codec::None),
         };
         // A single range does not share its files.

@@ -9,7 +9,7 @@ use crate::codec::text::with_thousands;
 use crate::named::figures;
 
 figures! {
-    /// What happened in a life, counted. Times are in seconds.
+    /// Counts of the events in one simulated life of a device. Times are in seconds.
     pub struct Figures {
         simulated_seconds "seconds simulated",
         powered_seconds "of these with power",
