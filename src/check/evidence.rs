@@ -174,10 +174,7 @@ impl Evidence {
         let this = &*self;
         let sources = this.sources.clone();
         let mut walk = Walk::new(&*this.fs, &this.dir, &this.shapes, sources, progress);
-        walk.run(&this.logs, |facts| {
-            let verdict = this.judge(&facts);
-            visit(this, &facts, verdict)
-        })?;
+        walk.run(&this.logs, |facts| visit(this, &facts, this.judge(&facts)))?;
         self.sources = walk.sources;
         Ok(())
     }
@@ -195,8 +192,7 @@ impl Evidence {
         if item.seq < floor {
             // Imported rows may have an older Seq than an earlier deletion of their span: only a
             // whole manifest can exclude that.
-            let was_put = item.kind == Kind::Put && item.row.is_some();
-            let is_doubted = !self.is_whole() && was_put;
+            let is_doubted = !self.is_whole() && item.kind == Kind::Put && item.row.is_some();
             return if is_doubted { Verdict::Suspect(at) } else { Verdict::Gone };
         }
         let hides = |i: &usize| {
@@ -226,10 +222,7 @@ impl Evidence {
             return true;
         }
         let number = self.sources.get(i).map(|source| source.number);
-        self.salvaged.version.range_for(key).is_some_and(|range| {
-            let mut references = range.references();
-            references.any(|(_, r)| Some(r.file.meta.number) == number && r.clip.contains(key))
-        })
+        self.salvaged.version.sources(key).any(|r| Some(r.file.meta.number) == number)
     }
 
     /// False if all entries of source `i` from `low` to `high` were merged away.
@@ -239,8 +232,7 @@ impl Evidence {
         }
         let number = self.sources.get(i).map(|source| source.number);
         let span = Span::inclusive(low, high);
-        let version = &self.salvaged.version;
-        version.ranges_in(&span).iter().any(|range| {
+        self.salvaged.version.ranges_in(&span).iter().any(|range| {
             range.references().any(|(_, reference)| {
                 Some(reference.file.meta.number) == number && reference.clip.overlaps(&span)
             })

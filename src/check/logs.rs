@@ -222,8 +222,7 @@ impl<'a> Reading<'a> {
                 .is_some_and(|durable_up_to| durable_up_to > at);
         let problem = format!("at byte {}: {reason}", at.offset);
         if is_lost {
-            let commits_behind = commits_behind(&mut reader) + self.commits_in(later);
-            self.lose(log.number, problem, commits_behind);
+            self.lose(log.number, problem, commits_behind(&mut reader) + self.commits_in(later));
         } else if matches!(reader.stop(), Some(StopReason::Bad(_))) {
             self.out.torn = Some(format!("{}: torn tail {problem}", FileName::Wal(log.number)));
         }

@@ -102,8 +102,7 @@ fn gaps(version: &crate::manifest::Version) -> Vec<String> {
         let (Some(first), Some(last)) = (table.first(), table.last()) else { continue };
         let whole = whole_table(first.table);
         if first.span.low != whole.low || last.span.high != whole.high {
-            let problem = format!("{}: the ranges do not reach to its ends", first.table);
-            problems.push(problem);
+            problems.push(format!("{}: the ranges do not reach to its ends", first.table));
         }
         for pair in table.windows(2) {
             if pair[0].span.high.as_ref() != Some(&pair[1].span.low) {

@@ -236,8 +236,7 @@ impl<'a> Walk<'a> {
                 self.open(i);
             }
             self.take_of(i, key, items);
-            let next = self.cursors[i].as_ref().and_then(|c| c.entries.front());
-            if let Some(entry) = next {
+            if let Some(entry) = self.cursors[i].as_ref().and_then(|c| c.entries.front()) {
                 self.heap.push(Reverse((entry.key.clone(), i)));
             }
         }
@@ -249,12 +248,11 @@ impl<'a> Walk<'a> {
             let Some(cursor) = &mut self.cursors[i] else { return };
             match cursor.entries.front() {
                 Some(entry) if entry.key == key => {}
-                Some(_) => return,
                 None if cursor.remains.is_some() => {
                     self.load(i);
                     continue;
                 }
-                None => return,
+                _ => return,
             }
             let Some(entry) = cursor.entries.pop_front() else { return };
             let outcome = &mut self.sources[i].outcome;
@@ -321,8 +319,7 @@ impl<'a> Walk<'a> {
             None => {
                 remains.problems.iter().for_each(|problem| source.outcome.note(problem));
                 cursor.remains = None;
-                let bytes = source.meta.as_ref().map_or(0, |meta| meta.bytes);
-                (self.progress)(bytes);
+                (self.progress)(source.meta.as_ref().map_or(0, |meta| meta.bytes));
             }
         }
     }

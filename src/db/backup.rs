@@ -397,13 +397,11 @@ impl Backup {
 
     /// Reads the generation of this number, or the newest.
     fn read(&self, number: Option<u64>) -> Result<format::Generation> {
-        match number.or(self.store.numbers()?.last().copied()) {
-            Some(number) => self.store.read(number),
-            None => {
-                let problem = format!("there is no backup in {}", self.store.dir.display());
-                Err(Error::new(ErrorKind::NotFound, problem))
-            }
-        }
+        let Some(number) = number.or(self.store.numbers()?.last().copied()) else {
+            let problem = format!("there is no backup in {}", self.store.dir.display());
+            return Err(Error::new(ErrorKind::NotFound, problem));
+        };
+        self.store.read(number)
     }
 
     /// Builds a database with a new incarnation in `dir` of `fs`; `place` puts each file there.
@@ -467,8 +465,7 @@ impl Generation {
 /// The version that a generation describes; its edit must be consistent.
 fn version_of(generation: &format::Generation) -> Result<Version> {
     let version = Version::default().apply(&generation.edit);
-    let sound = version.and_then(|version| version.check().map(|()| version));
-    sound.map_err(|problem| {
+    version.and_then(|version| version.check().map(|()| version)).map_err(|problem| {
         let name = format!("generation {}", generation.number);
         Error::corrupt(Path::new(&name), 0, "version edit", problem)
     })

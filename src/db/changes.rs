@@ -153,8 +153,7 @@ impl Cursor {
     /// `Corruption` if the stored value is not a position.
     pub fn position(&self) -> Result<Option<Position>> {
         let text = self.db.catalog.note(None, &self.note())?;
-        let read = text.map(|text| text.parse());
-        read.transpose().map_err(|error: Error| {
+        text.map(|text| text.parse()).transpose().map_err(|error: Error| {
             Error::corrupt("catalog".as_ref(), 0, "cursor", error.to_string())
         })
     }
@@ -165,16 +164,13 @@ impl Cursor {
     /// # Errors
     /// As [`Db::changes`], and as every write.
     pub fn changes(&self) -> Result<Changes> {
-        match self.position()? {
-            Some(position) => self.db.changes(position),
-            // Without storing it, the next call would start at the position that is the oldest by
-            // then.
-            None => {
-                let oldest = self.db.oldest_position()?;
-                self.commit(oldest)?;
-                self.db.changes(oldest)
-            }
+        if let Some(position) = self.position()? {
+            return self.db.changes(position);
         }
+        // Without storing it, the next call would start at the position that is the oldest by then.
+        let oldest = self.db.oldest_position()?;
+        self.commit(oldest)?;
+        self.db.changes(oldest)
     }
 
     /// Records that everything up to `position` has been processed. Durable when this returns;

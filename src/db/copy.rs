@@ -312,8 +312,7 @@ impl CopyJob {
             Some(template) => template.key(row).map_err(str::to_owned),
             None => Ok(own.to_owned()),
         };
-        let partition_key = key(&self.partition_key, row.partition_key())?;
-        Ok((partition_key, key(&self.row_key, row.row_key())?))
+        Ok((key(&self.partition_key, row.partition_key())?, key(&self.row_key, row.row_key())?))
     }
 
     fn report_problem(&mut self, problem: &CopyProblem) {

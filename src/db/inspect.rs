@@ -98,8 +98,7 @@ fn kind_of(path: &Path, file: &Bytes) -> Result<FileName> {
 }
 
 fn nothing_to_see(path: &Path) -> Error {
-    let problem = format!("{} is no file with an inside", path.display());
-    Error::new(ErrorKind::InvalidInput, problem)
+    Error::new(ErrorKind::InvalidInput, format!("{} is no file with an inside", path.display()))
 }
 
 fn current(file: &Bytes, sink: &mut Sink<'_>) -> Result<()> {

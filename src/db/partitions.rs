@@ -162,8 +162,7 @@ impl Db {
     /// # }
     /// ```
     pub fn data_shape(&self, table: &str, entities_max: u64) -> Result<DataShape> {
-        let table = self.catalog.table(table)?.gate.table;
-        shape::read(&self.engine, table, entities_max)
+        shape::read(&self.engine, self.catalog.table(table)?.gate.table, entities_max)
     }
 
     /// Switches the counting of loads on or off, for benchmarks.

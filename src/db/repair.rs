@@ -340,8 +340,7 @@ impl<'o> Build<'o> {
                 self.table(table);
             });
         }
-        let as_of = evidence.as_of();
-        self.name_tables(as_of, &evidence.shapes)?;
+        self.name_tables(evidence.as_of(), &evidence.shapes)?;
         for (key, (seq, row)) in std::mem::take(&mut self.catalog) {
             self.put(&key, seq, &row)?;
         }
@@ -376,8 +375,7 @@ impl<'o> Build<'o> {
             self.put_catalog(&CatalogRow::Table(id, &name).entity(), seq, shapes)?;
             self.names.insert(id, name);
         }
-        let next = CatalogRow::Next(TableId(self.next_table)).entity();
-        self.put_catalog(&next, seq, shapes)
+        self.put_catalog(&CatalogRow::Next(TableId(self.next_table)).entity(), seq, shapes)
     }
 
     fn put_catalog(&mut self, entity: &Entity, seq: Seq, shapes: &Shapes) -> Result<()> {
@@ -389,8 +387,7 @@ impl<'o> Build<'o> {
 
     /// Step 4.
     fn publish(&mut self, evidence: &Evidence) -> Result<()> {
-        let synced = self.options.fs.sync_dir(&self.dir);
-        synced.doing("sync", &self.dir)?;
+        self.options.fs.sync_dir(&self.dir).doing("sync", &self.dir)?;
         let mut edit = VersionEdit {
             flushed_seq: Some(evidence.seq_max()),
             add_files: self.files.clone(),
@@ -460,8 +457,7 @@ fn table_loss(
     let ranges: Vec<LostRange> =
         gaps.chain(rows).map(|(low, high)| LostRange::of(low, high, names)).collect();
     // A file with unknown keys may have contained any key.
-    let is_unknown = source.keys.is_none();
-    if ranges.is_empty() && !is_unknown {
+    if ranges.is_empty() && source.keys.is_some() {
         return None;
     }
     let lost = |entries: u64| entries.saturating_sub(outcome.read) + outcome.rows_lost;

@@ -101,8 +101,7 @@ impl ShapeBuilder {
         if self.sizes.len() < SIZES_MAX {
             self.sizes.push(partition.entities);
         } else {
-            let at = self.rng.below(shape.partitions) as usize;
-            if let Some(size) = self.sizes.get_mut(at) {
+            if let Some(size) = self.sizes.get_mut(self.rng.below(shape.partitions) as usize) {
                 *size = partition.entities;
             }
         }

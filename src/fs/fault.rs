@@ -354,8 +354,7 @@ impl FaultFs {
         path: &Path,
         operation: impl FnMut() -> io::Result<T>,
     ) -> io::Result<T> {
-        let fault = self.fault_for(op, path, &(0..0));
-        Self::carry_out(fault, op, path, operation)
+        Self::carry_out(self.fault_for(op, path, &(0..0)), op, path, operation)
     }
 
     /// Runs an operation with the fault `fault`.

@@ -106,8 +106,7 @@ impl MeteredFs {
         };
         if inner.exists(dir)? {
             for name in inner.list(dir)? {
-                let bytes = inner.open_read(&dir.join(&name)).and_then(|file| file.len())?;
-                meter.add(&name, bytes);
+                meter.add(&name, inner.open_read(&dir.join(&name)).and_then(|file| file.len())?);
             }
         }
         Ok(Self { inner, meter: Arc::new(meter) })
@@ -120,8 +119,7 @@ impl MeteredFs {
     /// Counts a file that was renamed or linked into the directory.
     fn look(&self, path: &Path) -> io::Result<()> {
         if let Some(name) = self.meter.name(path) {
-            let bytes = self.inner.open_read(path).and_then(|file| file.len())?;
-            self.meter.add(&name, bytes);
+            self.meter.add(&name, self.inner.open_read(path).and_then(|file| file.len())?);
         }
         Ok(())
     }
@@ -133,8 +131,7 @@ impl MeteredFs {
     ) -> io::Result<Box<dyn FileWrite>> {
         let inner = opened?;
         let Some(name) = self.meter.name(path) else { return Ok(inner) };
-        let bytes = inner.len()?;
-        let file = self.meter.add(&name, bytes);
+        let file = self.meter.add(&name, inner.len()?);
         Ok(Box::new(MeteredWrite { inner, file, meter: Arc::clone(&self.meter) }))
     }
 }
@@ -168,8 +165,7 @@ impl Meter {
 
     /// The name of `path` in the directory; `None` if it is in another one.
     fn name(&self, path: &Path) -> Option<String> {
-        let is_there = path.parent() == Some(&self.dir);
-        let name = path.file_name().filter(|_| is_there)?;
+        let name = path.file_name().filter(|_| path.parent() == Some(&self.dir))?;
         Some(name.to_string_lossy().into_owned())
     }
 

@@ -110,8 +110,7 @@ from_value! {
         field => field.fixed(EdmType::Double).map(f64::from_le_bytes);
     DateTime, "Edm.DateTime": ValueRef::DateTime(time) => time;
         field => {
-            let ticks = field.fixed(EdmType::DateTime).map(u64::from_le_bytes);
-            ticks.and_then(DateTime::from_ticks)
+            field.fixed(EdmType::DateTime).map(u64::from_le_bytes).and_then(DateTime::from_ticks)
         };
     Guid, "Edm.Guid": ValueRef::Guid(guid) => guid;
         field => field.fixed(EdmType::Guid).map(Guid::from_bytes);

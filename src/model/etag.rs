@@ -56,8 +56,7 @@ impl FromStr for ETag {
         if !time.ends_with('Z') {
             return Err(malformed());
         }
-        let time = DateTime::parse(&time).map_err(|_| malformed())?;
-        Ok(ETag(Seq(time.ticks())))
+        Ok(ETag(Seq(DateTime::parse(&time).map_err(|_| malformed())?.ticks())))
     }
 }
 

@@ -443,8 +443,7 @@ impl Shape {
         let old = |rank| self.variable(body, rank).map(|(_, bytes)| bytes);
         let values =
             variable.iter().enumerate().map(|(rank, new)| new.map_or_else(|| old(rank), Ok));
-        let values = values.collect::<Result<Vec<_>, _>>()?;
-        put_variables(&values, out);
+        put_variables(&values.collect::<Result<Vec<_>, _>>()?, out);
         Ok(())
     }
 

@@ -131,8 +131,7 @@ impl Aggregate {
             (_, 0) => Some(Number::Integer(integers(&self.integers))),
             (0, _) => Some(Number::Double(doubles(&self.doubles))),
             _ => {
-                let integer = integers(&self.integers) as f64;
-                Some(Number::Double(both(integer, doubles(&self.doubles))))
+                Some(Number::Double(both(integers(&self.integers) as f64, doubles(&self.doubles))))
             }
         }
     }
@@ -238,8 +237,8 @@ where
     fn matches(&mut self, row: &ScanRow<'_>) -> Result<bool> {
         if self.evaluator.matches(row)? {
             let fields = Fields { key: (row.key, &[]), seq: row.seq, body: row.row.body };
-            let added = (self.add)(&fields, &row.row);
-            added.map_err(|error| Error::decode("row".as_ref(), 0, error))?;
+            (self.add)(&fields, &row.row)
+                .map_err(|error| Error::decode("row".as_ref(), 0, error))?;
         }
         Ok(false)
     }

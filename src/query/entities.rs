@@ -135,8 +135,7 @@ fn advance(
                 if let Some(table) = booked {
                     table.engine.writer().book_row(row.key);
                 }
-                let row = RowView::new(row.key, row.seq, row.row);
-                return projected(&row, projector).map(Some);
+                return projected(&RowView::new(row.key, row.seq, row.row), projector).map(Some);
             }
             Step::Pause => {}
             Step::End => return Ok(None),

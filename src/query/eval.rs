@@ -262,8 +262,7 @@ impl RowFilter for Evaluator {
 
     fn matches(&mut self, row: &ScanRow<'_>) -> Result<bool> {
         let fields = Fields { key: (row.key, &[]), seq: row.seq, body: row.row.body };
-        let found = self.test(&fields, &row.row);
-        found.map_err(|error| Error::decode("row".as_ref(), 0, error))
+        self.test(&fields, &row.row).map_err(|error| Error::decode("row".as_ref(), 0, error))
     }
 }
 
@@ -343,8 +342,7 @@ impl<'a> Fields<'a> {
             rest.iter().position(|byte| *byte == 0).map(|at| at + from)
         };
         let split = |part: &'a [u8], from: usize, at: usize| {
-            let key = part.get(from..at).unwrap_or_default();
-            (key, part.get(at + 1..).unwrap_or_default())
+            (part.get(from..at).unwrap_or_default(), part.get(at + 1..).unwrap_or_default())
         };
         if let Some(at) = end(first, TABLE_ID_BYTES) {
             let (partition, row) = split(first, TABLE_ID_BYTES, at);

@@ -246,8 +246,7 @@ impl<F: RowFilter> Cursor<F> {
                 None => return,
             },
         };
-        let rows = u32::try_from(self.uncounted).unwrap_or(u32::MAX);
-        self.view.record_rows(rows, key);
+        self.view.record_rows(u32::try_from(self.uncounted).unwrap_or(u32::MAX), key);
         self.uncounted = 0;
     }
 
@@ -293,8 +292,7 @@ impl<F: RowFilter> Cursor<F> {
 
     /// The number of ranges of the table that the intervals touch.
     pub(super) fn ranges(&self) -> usize {
-        let spans = self.intervals.spans.iter().map(|interval| &interval.span);
-        self.view.ranges(spans)
+        self.view.ranges(self.intervals.spans.iter().map(|interval| &interval.span))
     }
 
     /// True if any key to be read may be in `span`.
@@ -426,8 +424,7 @@ fn is_nameable(bound: &[u8]) -> bool {
 fn look_up(view: &ReadView, key: &[u8], filter: &mut impl RowFilter) -> Result<Option<Point>> {
     let found = view.get(key, |seq, row: RowRef<'_>| {
         let row = ScanRow { key, seq, row };
-        let matches = filter.matches(&row)?;
-        Ok(matches.then(|| Point { key: key.into(), seq, row: row.row.to_row() }))
+        Ok(filter.matches(&row)?.then(|| Point { key: key.into(), seq, row: row.row.to_row() }))
     })?;
     Ok(found.flatten())
 }

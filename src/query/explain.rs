@@ -207,8 +207,7 @@ impl fmt::Display for Explain {
         if intervals.len() > INTERVALS_SHOWN {
             writeln!(f, "           … {} more", intervals.len() - INTERVALS_SHOWN)?;
         }
-        let rest = self.rest();
-        writeln!(f, "evaluated  {}", rest.as_deref().unwrap_or("nothing: the keys decide"))?;
+        writeln!(f, "evaluated  {}", self.rest().as_deref().unwrap_or("nothing: the keys decide"))?;
         writeln!(f, "ranges     {}", self.ranges())?;
         writeln!(f, "files      {} read, {} skipped", self.files_read(), self.files_skipped())?;
         writeln!(f, "blocks     {} read, {} skipped", self.blocks_read(), self.blocks_skipped())?;

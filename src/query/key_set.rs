@@ -70,8 +70,7 @@ impl<'a> Cut<'a> {
 
 impl Ord for Cut<'_> {
     fn cmp(&self, other: &Self) -> Ordering {
-        let texts = utf16_cmp(self.text.as_bytes(), other.text.as_bytes());
-        texts.then(self.after.cmp(&other.after))
+        utf16_cmp(self.text.as_bytes(), other.text.as_bytes()).then(self.after.cmp(&other.after))
     }
 }
 

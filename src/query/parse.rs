@@ -32,8 +32,7 @@ pub(super) fn parse(text: &str) -> Result<Node> {
 /// The same; an error includes the position that it names, if any.
 pub(super) fn parse_placed(text: &str) -> Result<Node, (Error, Option<usize>)> {
     let mut parser = Parser { text, at: 0, refusal: None, place: Cell::new(None) };
-    let node = parser.whole();
-    node.map_err(|error| (error, parser.place.get()))
+    parser.whole().map_err(|error| (error, parser.place.get()))
 }
 
 /// True if `text` is parsed as the name of a property.

@@ -75,8 +75,7 @@ fn compare(comparison: &Comparison, set: &ZoneSet<'_>, all: u64) -> Masks {
         // The plan, not the zones, determines the possible keys.
         Property::PartitionKey | Property::RowKey => Masks { maybe_true: all, maybe_false: all },
         Property::Timestamp => {
-            let against = against(EdmType::DateTime, &[], value);
-            meets(*op, against, (set.seq_min, set.seq_max), all, 0)
+            meets(*op, against(EdmType::DateTime, &[], value), (set.seq_min, set.seq_max), all, 0)
         }
         Property::Named(name) => {
             let mut result = Masks { maybe_true: 0, maybe_false: 0 };
@@ -170,16 +169,14 @@ fn text_against(edm: EdmType, prefix: &[u8], literal: &[u8]) -> Against {
             let key = head(edm, literal.get(shared..).unwrap_or_default());
             Against::Key { key, exact: false }
         }
-        (Some(_), None) => Against::Above,
         (Some(prefix), Some(literal)) if rank(*prefix) < rank(*literal) => Against::Below,
-        (Some(_), Some(_)) => Against::Above,
+        (Some(_), _) => Against::Above,
     }
 }
 
 /// The entries for which the byte has `bit`.
 fn bits(bytes: &[u8], bit: u8) -> u64 {
-    let set = bytes.iter().enumerate().map(|(i, byte)| u64::from(byte & bit != 0) << i);
-    set.fold(0, |a, b| a | b)
+    bytes.iter().enumerate().map(|(i, byte)| u64::from(byte & bit != 0) << i).fold(0, |a, b| a | b)
 }
 
 /// The entries for which the number passes `test`.
@@ -191,8 +188,7 @@ fn mask(numbers: &[[u8; 8]], test: impl Fn(u64) -> bool) -> u64 {
 
 #[inline]
 fn mask_pairs(a: &[[u8; 8]], b: &[[u8; 8]], test: impl Fn(u64, u64) -> bool) -> u64 {
-    let pairs = a.iter().zip(b).enumerate();
-    pairs.fold(0, |mask, (i, (a, b))| {
+    a.iter().zip(b).enumerate().fold(0, |mask, (i, (a, b))| {
         mask | u64::from(test(u64::from_le_bytes(*a), u64::from_le_bytes(*b))) << i
     })
 }

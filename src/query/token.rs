@@ -19,8 +19,7 @@ pub(super) fn token(bound: &[u8]) -> Result<Token> {
     let texts = bound.get(TABLE_ID_BYTES..).unwrap_or_default();
     let end = texts.iter().position(|byte| *byte == 0).unwrap_or(texts.len());
     let text = |part: Option<&[u8]>| {
-        let text = decode_part(part.unwrap_or_default()).map_err(damaged);
-        text.map(std::borrow::Cow::into_owned)
+        decode_part(part.unwrap_or_default()).map_err(damaged).map(std::borrow::Cow::into_owned)
     };
     Ok(Token { partition_key: text(texts.get(..end))?, row_key: text(texts.get(end + 1..))? })
 }

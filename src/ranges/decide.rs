@@ -174,8 +174,7 @@ pub(crate) fn cut_by_size(
     // If the partition changes between one candidate and the next, the boundary is between the two.
     let pairs =
         candidates.windows(2).filter(|pair| partition(&pair[0].key) != partition(&pair[1].key));
-    let between = pairs.map(|pair| &pair[1]).filter(|candidate| divides(candidate)).min_by(nearest);
-    match between {
+    match pairs.map(|pair| &pair[1]).filter(|candidate| divides(candidate)).min_by(nearest) {
         Some(candidate) => Some(partition(&candidate.key).into()),
         None => candidates.iter().min_by(nearest).map(|candidate| candidate.key.clone()),
     }

@@ -73,8 +73,7 @@ impl Catalog {
         let mut scan = engine.scan(&crate::format::span::whole_table(TableId::CATALOG), None)?;
         while scan.advance()? {
             let found = scan.row()?;
-            let row = RowView::new(found.key, found.seq, found.row).to_entity()?;
-            tables.add(&row)?;
+            tables.add(&RowView::new(found.key, found.seq, found.row).to_entity()?)?;
         }
         // No other thread has access to the engine yet.
         tables.gates.iter().for_each(|gate| engine.writer().gates.close(gate, Seq::ZERO));
@@ -234,8 +233,7 @@ impl Catalog {
 
     fn put(&self, entity: &Entity) -> Result<Op<'static>> {
         let shapes = &self.engine.env().shapes;
-        let row = entity.to_row(shapes)?;
-        let action = Action::Put(PackedRow::of(row, shapes));
+        let action = Action::Put(PackedRow::of(entity.to_row(shapes)?, shapes));
         Ok(self.op(entity.partition_key(), entity.row_key(), action))
     }
 

@@ -264,8 +264,7 @@ impl EntityGroup {
     /// # Errors
     /// As [`push`](Self::push).
     pub fn delete(&mut self, row_key: &str) -> Result<&mut Self> {
-        let operation = Operation::delete(&self.partition_key, row_key, None);
-        self.push(operation)
+        self.push(Operation::delete(&self.partition_key, row_key, None))
     }
 
     /// Adds a delete of an entity in state `etag`.
@@ -273,8 +272,7 @@ impl EntityGroup {
     /// # Errors
     /// As [`push`](Self::push).
     pub fn delete_if(&mut self, row_key: &str, etag: ETag) -> Result<&mut Self> {
-        let operation = Operation::delete(&self.partition_key, row_key, Some(etag));
-        self.push(operation)
+        self.push(Operation::delete(&self.partition_key, row_key, Some(etag)))
     }
 
     /// The number of operations.
@@ -365,8 +363,8 @@ impl Table {
         if operations.is_empty() {
             return Err(Error::refused(Code::InvalidInput));
         }
-        let checked = check_key(KeyPart::PartitionKey, group.partition_key());
-        checked.map_err(|error| error.at_index(0))?;
+        check_key(KeyPart::PartitionKey, group.partition_key())
+            .map_err(|error| error.at_index(0))?;
         let partition = user_key(self.entry.gate.table, group.partition_key(), "");
         let mut keys = Vec::with_capacity(operations.len() * (partition.len() + KEY_ROOM));
         let mut ends = Vec::with_capacity(operations.len());

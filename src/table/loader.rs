@@ -315,8 +315,7 @@ impl Loader {
                         return Err(error);
                     };
                     batch.ops.remove(index);
-                    let line = lines.remove(index);
-                    self.reject(line, error);
+                    self.reject(lines.remove(index), error);
                 }
             }
         }

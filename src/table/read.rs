@@ -166,8 +166,7 @@ impl Table {
         at: Option<Seq>,
         with: impl FnOnce(&RowView<'_>) -> Result<R>,
     ) -> Result<Option<R>> {
-        let table = self.entry.gate.table;
-        let found = with_possible_key(table, partition_key, row_key, |key| {
+        let found = with_possible_key(self.entry.gate.table, partition_key, row_key, |key| {
             self.engine.writer().throttle_keys(std::iter::once(key))?;
             self.engine.writer().admit_read(|span| span.contains(key))?;
             self.engine.reader().get(key, at, |seq, row| with(&RowView { key, seq, row }))
@@ -186,8 +185,7 @@ impl TableView<'_> {
     /// # Errors
     /// `Corruption` and `Io`.
     pub fn get(&self, partition_key: &str, row_key: &str) -> Result<Option<Entity>> {
-        let at = Some(self.snapshot.seq());
-        self.table.read(partition_key, row_key, at, |row| row.to_entity())
+        self.table.read(partition_key, row_key, Some(self.snapshot.seq()), |row| row.to_entity())
     }
 
     /// As [`Table::get_many`], as of the snapshot.
@@ -301,8 +299,7 @@ impl<'a> RowView<'a> {
     /// `Corruption`.
     pub fn size(&self) -> Result<usize> {
         let shape = self.row.shape.arc();
-        let texts = shape.checked_text_bytes(self.row.body).map_err(damaged)?;
-        let size = match texts {
+        let size = match shape.checked_text_bytes(self.row.body).map_err(damaged)? {
             Some(bytes) => 2 * bytes,
             None => {
                 shape.values(self.row.body).filter_map(|value| value.ok()).map(variable_size).sum()

@@ -64,8 +64,7 @@ impl Store {
         if store.exists(&store.dir.join(GENERATIONS))? {
             return Ok(store);
         }
-        let problem = format!("there are no backups in {}", dir.display());
-        Err(Error::new(ErrorKind::NotFound, problem))
+        Err(Error::new(ErrorKind::NotFound, format!("there are no backups in {}", dir.display())))
     }
 
     /// As [`open`](Self::open), but creates the store if `dir` is missing or empty.
@@ -142,13 +141,11 @@ impl Store {
             _ => doing("read", &path, error),
         })?;
         let generation = Generation::decode(&bytes).map_err(|error| error.into_error(&path, 0))?;
-        match generation.number == number {
-            true => Ok(generation),
-            false => {
-                let problem = format!("another backup's number, {}", generation.number);
-                Err(Error::corrupt(&path, 0, "generation", problem))
-            }
+        if generation.number != number {
+            let problem = format!("another backup's number, {}", generation.number);
+            return Err(Error::corrupt(&path, 0, "generation", problem));
         }
+        Ok(generation)
     }
 
     /// The path of the file with this id, whether it exists or not.
@@ -193,8 +190,7 @@ impl Store {
         if !self.exists(&path)? {
             return Ok(false);
         }
-        let len = self.fs.open_read(&path).and_then(|file| file.len());
-        Ok(len.doing("open", &path)? == file.bytes)
+        Ok(self.fs.open_read(&path).and_then(|file| file.len()).doing("open", &path)? == file.bytes)
     }
 
     /// Copies the table file at `source` into the store if `check` accepts the copy. The copy is
@@ -255,8 +251,7 @@ impl Store {
             let part = self.dir.join(part);
             let names = self.list(&part)?;
             let is_ours = |name: &&String| {
-                let whole = name.strip_suffix(TEMPORARY).map(Path::new);
-                whole.is_some_and(|path| {
+                name.strip_suffix(TEMPORARY).map(Path::new).is_some_and(|path| {
                     is_stored_file(path)
                         || path.to_str().is_some_and(|name| parse_number(name).is_some())
                 })

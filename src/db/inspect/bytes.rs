@@ -23,8 +23,7 @@ impl Bytes {
     /// The bytes of the file within `range`, which may exceed the end of the file.
     pub(super) fn read(&self, range: std::ops::Range<u64>) -> Result<Vec<u8>> {
         let (start, end) = (range.start.min(self.len), range.end.min(self.len));
-        let len = usize::try_from(end.saturating_sub(start)).unwrap_or(0);
-        let mut bytes = vec![0; len];
+        let mut bytes = vec![0; usize::try_from(end.saturating_sub(start)).unwrap_or(0)];
         self.file.read_at(start, &mut bytes).doing("read", &self.path)?;
         Ok(bytes)
     }

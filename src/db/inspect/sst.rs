@@ -97,8 +97,7 @@ impl Looking<'_> {
         let tail = tail.map_err(|error| damage(tail_at, error))?;
         let len = tail.directory_len.min(DIRECTORY_BYTES_MAX) as u64;
         let directory_at = tail_at.saturating_sub(len);
-        let directory = self.file.read(directory_at..tail_at)?;
-        let sections = tail.sections(self.id, &directory);
+        let sections = tail.sections(self.id, &self.file.read(directory_at..tail_at)?);
         self.sections = sections.map_err(|error| damage(directory_at, error))?;
         if tail.file_bytes != self.file.len {
             let problem = format!("the file had {} bytes when it was written", tail.file_bytes);
@@ -293,8 +292,7 @@ impl Looking<'_> {
             return Ok(());
         }
         let mut bytes = |from: usize, to: usize, means: &str| {
-            let digits = contents.get(from..to).unwrap_or_default();
-            sink(hex_part(at(from), digits, means))
+            sink(hex_part(at(from), contents.get(from..to).unwrap_or_default(), means))
         };
         let prefix_at = place_in(contents, block.prefix()) as usize;
         let prefix_end = prefix_at + block.prefix().len();
@@ -326,8 +324,7 @@ impl Looking<'_> {
             let (name, edm) = shape.property(index);
             let Some(raw) = shape.raw(row.body, index) else { continue };
             let value = shape.value(row.body, index).map(shown).unwrap_or_default();
-            let means = format!("{name} ({edm}) = {value}");
-            sink(hex_part(at + place_in(row.body, raw), raw, means))?;
+            sink(hex_part(at + place_in(row.body, raw), raw, format!("{name} ({edm}) = {value}")))?;
         }
         Ok(())
     }

@@ -69,11 +69,12 @@ use crate::sync::{Mutex, MutexGuard};
 /// }
 /// # Ok::<(), std::io::Error>(())
 /// ```
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub struct MemFs {
     state: Arc<Mutex<State>>,
 }
 
+#[derive(Default)]
 struct State {
     tree: Arc<Tree>,
     /// The number of open handles per node; an unlinked file is kept while it is open.
@@ -102,19 +103,11 @@ struct Entry {
 impl MemFs {
     /// An empty file system with a root directory; absolute and relative paths both start there.
     pub fn new() -> Self {
-        Self::of(Arc::new(Tree::new()))
+        Self::default()
     }
 
     fn of(tree: Arc<Tree>) -> Self {
-        let state = State {
-            tree,
-            open: BTreeMap::new(),
-            locked: BTreeSet::new(),
-            ops: 0,
-            journal: None,
-            quota: None,
-            read_only: false,
-        };
+        let state = State { tree, ..State::default() };
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
@@ -134,16 +127,14 @@ impl MemFs {
     /// new file system is fully durable, without open files, locks, quota or recording.
     #[must_use]
     pub fn crash_image(&self, seed: u64) -> Self {
-        let state = self.state();
-        Self::image(Arc::new(crash::after_power_cut(&state.tree, seed)))
+        Self::image(Arc::new(crash::after_power_cut(&self.state().tree, seed)))
     }
 
     /// The state after the end of the process at this moment. All writes are present, and unsynced
     /// ones can still be lost in a power cut of the image.
     #[must_use]
     pub fn kill_image(&self) -> Self {
-        let state = self.state();
-        Self::image(Arc::clone(&state.tree))
+        Self::image(Arc::clone(&self.state().tree))
     }
 
     /// Starts to record a line and an image for every operation; discards an earlier recording.
@@ -168,15 +159,13 @@ impl MemFs {
     /// recorded.
     #[must_use]
     pub fn crash_image_at(&self, op: u64, seed: u64) -> Option<Self> {
-        let state = self.state();
-        Some(Self::image(Arc::new(crash::after_power_cut(&*state.tree_at(op)?, seed))))
+        Some(Self::image(Arc::new(crash::after_power_cut(&*self.state().tree_at(op)?, seed))))
     }
 
     /// The state after `op` operations and the end of the process; `None` if that was not recorded.
     #[must_use]
     pub fn kill_image_at(&self, op: u64) -> Option<Self> {
-        let state = self.state();
-        Some(Self::image(state.tree_at(op)?))
+        Some(Self::image(self.state().tree_at(op)?))
     }
 
     /// The number of operations that changed something.
@@ -287,12 +276,6 @@ impl MemFs {
         let mut result = Ok(());
         file.replace(|content| result = change(content));
         result
-    }
-}
-
-impl Default for MemFs {
-    fn default() -> Self {
-        Self::new()
     }
 }
 

@@ -141,8 +141,7 @@ impl FileWrite for Handle {
     fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
         let end = File::check_len(offset.checked_add(bytes.len() as u64))?;
         let mut state = self.fs.state();
-        let len_max = state.len_max(self.node)?;
-        let fits = len_max.clamp(offset, end) - offset;
+        let fits = state.len_max(self.node)?.clamp(offset, end) - offset;
         let part = &bytes[..usize::try_from(fits).unwrap_or(bytes.len())];
         if !part.is_empty() {
             let line = || format!("write {} {offset}..{}", self.path, offset + fits);

@@ -60,11 +60,13 @@ pub(super) struct Place {
     name: Name,
 }
 
-impl Tree {
-    pub(super) fn new() -> Self {
+impl Default for Tree {
+    fn default() -> Self {
         Self { nodes: [(ROOT, Node::Dir(Arc::default()))].into(), next: ROOT + 1, stamp: 0 }
     }
+}
 
+impl Tree {
     /// A copy that shares no data that either may change in place.
     pub(super) fn detached(&self) -> Self {
         let copy = |node: &Node| match node {
@@ -156,8 +158,7 @@ impl Tree {
         self.next += 1;
         debug_assert!(!self.nodes.contains_key(&id), "ids are given out once");
         self.nodes.insert(id, node);
-        let stamp = self.tick();
-        self.change(stamp, place, Some(id), None)?;
+        self.tick().change(place, Some(id), None)?;
         Ok(id)
     }
 
@@ -167,15 +168,13 @@ impl Tree {
         if self.target(place)?.is_some() {
             return Err(io::ErrorKind::AlreadyExists.into());
         }
-        let stamp = self.tick();
-        self.change(stamp, place, Some(node), None)
+        self.tick().change(place, Some(node), None)
     }
 
     /// Removes a file's name.
     pub(super) fn remove(&mut self, place: &Place) -> io::Result<()> {
         self.file(self.target(place)?.ok_or(io::ErrorKind::NotFound)?)?;
-        let stamp = self.tick();
-        self.change(stamp, place, None, None)
+        self.tick().change(place, None, None)
     }
 
     /// Removes an empty directory's name.
@@ -183,8 +182,7 @@ impl Tree {
         if !self.dir(self.target(place)?.ok_or(io::ErrorKind::NotFound)?)?.names.is_empty() {
             return Err(io::ErrorKind::DirectoryNotEmpty.into());
         }
-        let stamp = self.tick();
-        self.change(stamp, place, None, None)
+        self.tick().change(place, None, None)
     }
 
     pub(super) fn rename(&mut self, from: &Path, to: &Path) -> io::Result<()> {
@@ -207,9 +205,8 @@ impl Tree {
                 (_, Node::File(_)) => return Err(io::ErrorKind::NotADirectory.into()),
             }
         }
-        let stamp = self.tick();
-        self.change(stamp, to, Some(node), None)?;
-        self.change(stamp, from, None, Some((to.dir, Arc::clone(&to.name))))
+        self.tick().change(to, Some(node), None)?;
+        self.change(from, None, Some((to.dir, Arc::clone(&to.name))))
     }
 
     pub(super) fn sync_dir(&mut self, id: NodeId) -> io::Result<()> {
@@ -228,25 +225,25 @@ impl Tree {
         Ok(())
     }
 
-    fn tick(&mut self) -> u64 {
+    /// Advances the stamp. All changes of one operation share it.
+    fn tick(&mut self) -> &mut Self {
         self.stamp += 1;
-        self.stamp
+        self
     }
 
     /// Changes the node of `place`; the change is pending until the directory is synced.
     fn change(
         &mut self,
-        stamp: u64,
         place: &Place,
         target: Option<NodeId>,
         moved_to: Option<(NodeId, Name)>,
     ) -> io::Result<()> {
+        let change = Change { stamp: self.stamp, target, moved_to };
         let dir = self.dir_mut(place.dir)?;
         match target {
             Some(node) => dir.names.insert(Arc::clone(&place.name), node),
             None => dir.names.remove(&place.name),
         };
-        let change = Change { stamp, target, moved_to };
         dir.pending.entry(Arc::clone(&place.name)).or_default().push(change);
         Ok(())
     }

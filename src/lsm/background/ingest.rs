@@ -254,8 +254,7 @@ impl Maintenance {
 impl Merge {
     /// All entries of the version's files in `span`; `None` if there are none.
     fn over_files_in(env: &Arc<Env>, version: &Version, span: &Span) -> Result<Option<Merge>> {
-        let ranges = version.ranges_in(span).iter();
-        let references = ranges.flat_map(|range| range.references());
+        let references = version.ranges_in(span).iter().flat_map(|range| range.references());
         let clipped = references.filter_map(|(_, reference)| {
             let clip = reference.clip.intersect(span)?;
             Some(Reference::new(Arc::clone(&reference.file), clip, None))
@@ -267,8 +266,7 @@ impl Merge {
 
 /// The files that some range references inside `span`.
 fn files_in(version: &Version, span: &Span) -> Vec<FileNumber> {
-    let ranges = version.ranges_in(span).iter();
-    let references = ranges.flat_map(|range| range.references());
+    let references = version.ranges_in(span).iter().flat_map(|range| range.references());
     let inside = references.filter(|(_, reference)| reference.clip.overlaps(span));
     inside.map(|(_, reference)| reference.file.meta.number).collect()
 }

@@ -64,8 +64,7 @@ impl Quarantine {
     /// True if a job may try the damaged file again. The delay of a file that only readers found
     /// damaged begins now.
     pub(in crate::lsm) fn may_retry(&mut self, file: FileNumber, now: Duration) -> bool {
-        let backoff = self.files.entry(file).or_insert_with(|| Backoff::next(None, now));
-        backoff.until <= now
+        self.files.entry(file).or_insert_with(|| Backoff::next(None, now)).until <= now
     }
 
     /// Forgets a file that was removed.

@@ -247,13 +247,11 @@ impl Maintenance {
         }
         // A file that a flush adds before the edit is assumed to be evenly distributed.
         let left_bytes = |reference: &FileReference| {
-            let number = reference.file.meta.number;
-            known.get(&number).copied().unwrap_or(reference.bytes / 2)
+            known.get(&reference.file.meta.number).copied().unwrap_or(reference.bytes / 2)
         };
         self.install_ranges(|version, first| {
             let range = version.ranges.get(id)?;
-            let upper = RangeId(first.0 + 1);
-            Some(divide::split(range, key, (first, upper), left_bytes))
+            Some(divide::split(range, key, (first, RangeId(first.0 + 1)), left_bytes))
         })
     }
 

@@ -162,8 +162,7 @@ fn keep_short(range_tombstones: &mut Vec<&RangeTombstone>) {
         bytes += 32 + low.len() + high.as_ref().map_or(0, |high| high.len());
         bytes <= RANGE_TOMBSTONE_BYTES_MAX
     };
-    let count = range_tombstones.iter().take_while(fits).count();
-    range_tombstones.truncate(count);
+    range_tombstones.truncate(range_tombstones.iter().take_while(fits).count());
 }
 
 /// The range tombstones among `range_tombstones` that the manifest contains; equal ones at most as

@@ -49,8 +49,7 @@ impl Maintenance {
         let mut state = self.ttl.0.lock();
         match ttl.map(ticks_in) {
             Some(ttl) => {
-                let retained = Retained { gate: Arc::clone(gate), ttl, below: 0 };
-                state.tables.insert(gate.table, retained);
+                state.tables.insert(gate.table, Retained { gate: Arc::clone(gate), ttl, below: 0 });
             }
             None => drop(state.tables.remove(&gate.table)),
         }
@@ -65,8 +64,7 @@ impl Maintenance {
         self.write_clock_down()?;
         let (due, next) = self.due();
         for (gate, below) in due {
-            let span = whole_table(gate.table);
-            let change = TableChange::Expired(span, Seq(below));
+            let change = TableChange::Expired(whole_table(gate.table), Seq(below));
             let batch = Batch::of_change(&gate, change);
             match self.commit(&batch, Durability::Sync) {
                 Ok(_) => {
@@ -212,7 +210,6 @@ fn may_hold(view: &View, table: TableId, below: Seq) -> bool {
     let in_memory = memtables.any(|memtable| {
         !memtable.is_empty() && is_old(memtable.seq_min(), memtable.seq_max().unwrap_or(Seq::MAX))
     });
-    let ranges = view.version.ranges_in(&whole).iter();
-    let mut files = ranges.flat_map(|range| range.references());
+    let mut files = view.version.ranges_in(&whole).iter().flat_map(|range| range.references());
     in_memory || files.any(|(_, file)| is_old(file.file.meta.seq_min, file.file.meta.seq_max))
 }

@@ -130,8 +130,7 @@ impl ConcatIter {
         limit: Option<&[u8]>,
     ) -> Result<Option<BlockRun<'_>>> {
         let Some(iter) = &self.iter else { return Ok(None) };
-        let limit = [limit, self.clip_high()].into_iter().flatten().min();
-        iter.rest_of_block(limit).map(Some)
+        iter.rest_of_block([limit, self.clip_high()].into_iter().flatten().min()).map(Some)
     }
 
     /// The iterator of the file being read; `None` at the end of the source.

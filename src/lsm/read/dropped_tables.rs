@@ -36,8 +36,7 @@ impl DroppedTables {
     /// The dropped tables that no reader can see any more.
     pub(in crate::lsm) fn dead(&self, horizon: &Horizon) -> Vec<TableId> {
         let dropped = self.0.lock();
-        let dead = dropped.iter().filter(|(_, seq)| horizon.all_see(**seq));
-        dead.map(|(table, _)| *table).collect()
+        dropped.iter().filter(|(_, seq)| horizon.all_see(**seq)).map(|(table, _)| *table).collect()
     }
 
     /// Drops up to `flushed` that only logs record so far.

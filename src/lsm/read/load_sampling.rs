@@ -161,8 +161,7 @@ impl LoadSampling {
     /// Reads per second of a range, rounded down.
     pub(in crate::lsm) fn reads(&self, range: RangeId, now: f64) -> u64 {
         // The cast saturates; it maps NaN and values below one to 0.
-        let sampled = self.sampled.lock();
-        sampled.ranges.get(&range).map_or(0, |load| load.rates(now)[0] as u64)
+        self.sampled.lock().ranges.get(&range).map_or(0, |load| load.rates(now)[0] as u64)
     }
 
     /// Deducts `ops` operations from a counter; `Some` if one of them is the sample.
@@ -330,8 +329,7 @@ impl LoadSampling {
         let mut sampled = self.sampled.lock();
         let ids: BTreeSet<_> = version.ranges.iter().map(|r| r.id).collect();
         sampled.ranges.retain(|id, load| ids.contains(id) && !load.is_idle(now));
-        let summaries = sampled.ranges.iter().map(|(id, load)| (*id, load.summary(now)));
-        summaries.collect()
+        sampled.ranges.iter().map(|(id, load)| (*id, load.summary(now))).collect()
     }
 
     /// The ranges of `version` in key order, as input of decisions, after recording their sizes.

@@ -116,8 +116,7 @@ impl ReverseScan {
             let key = &self.key;
             let found = self.view.get(key, |seq, row| {
                 let row = ScanRow { key, seq, row };
-                let matches = filter.matches(&row)?;
-                Ok(matches.then(|| (seq, row.row.to_row())))
+                Ok(filter.matches(&row)?.then(|| (seq, row.row.to_row())))
             })?;
             self.found = found.flatten();
             if self.found.is_some() {

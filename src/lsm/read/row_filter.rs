@@ -126,8 +126,7 @@ impl<'a> VisibleRun<'a> {
                 return Ok(());
             }
             // A block has fewer slots than `u16::MAX`.
-            let slot = u16::try_from(slot).unwrap_or(u16::MAX);
-            with(slot, &entry)
+            with(u16::try_from(slot).unwrap_or(u16::MAX), &entry)
         })
     }
 

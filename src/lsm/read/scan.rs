@@ -364,8 +364,7 @@ impl Scan {
             Open::Found => {
                 let Some(slot) = self.batch.found.get(self.batch.handed) else { return Ok(false) };
                 self.batch.handed += 1;
-                let slot = usize::from(*slot);
-                self.merge.top_file().map_or(Ok(()), |iter| iter.go_to_slot(slot))?;
+                self.merge.top_file().map_or(Ok(()), |iter| iter.go_to_slot(usize::from(*slot)))?;
                 Ok(true)
             }
             Open::Window => self.hand_out_window(filter),
@@ -480,8 +479,7 @@ impl Scan {
         }
         self.batch.found.clear();
         self.batch.found.reserve(len);
-        let visible = VisibleRun::new(&run, self.at, &self.decided);
-        filter.select(&visible, &mut self.batch.found)?;
+        filter.select(&VisibleRun::new(&run, self.at, &self.decided), &mut self.batch.found)?;
         debug_assert!(self.batch.found.is_sorted(), "a filter finds slots in order");
         if let Some(suffix) = last_decided(&run, self.at)? {
             self.decided.clear();

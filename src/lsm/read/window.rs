@@ -96,8 +96,7 @@ impl Window {
     /// Empties the window. A window without buffers takes the ones that this thread has kept.
     pub(super) fn take_room(&mut self) {
         if self.items.capacity() == 0 {
-            let space_limit = ROOM.try_with(Cell::take).unwrap_or_default();
-            *self = Window { ahead: self.ahead, ..space_limit };
+            *self = Window { ahead: self.ahead, ..ROOM.try_with(Cell::take).unwrap_or_default() };
         }
         self.clear();
     }

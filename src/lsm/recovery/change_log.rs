@@ -319,8 +319,7 @@ impl ChangeLog {
 
 /// The retained logs and those that recovery needs, in order.
 pub(in crate::lsm) fn all_logs(version: &Version) -> Vec<LogMeta> {
-    let kept = version.kept_logs.iter().map(|kept| kept.log);
-    kept.chain(version.logs.iter().copied()).collect()
+    version.kept_logs.iter().map(|kept| kept.log).chain(version.logs.iter().copied()).collect()
 }
 
 fn lost(since: Seq, oldest: Seq) -> Error {

@@ -97,8 +97,7 @@ pub(crate) fn checkpoint(engine: &Arc<Engine>, target: &Path, progress: OnBytes<
         let name = FileName::Sst(meta.number).to_string();
         link_or_copy(&**fs, &engine.env().dir.join(&name), &target.join(&name), progress)
     };
-    let seed = engine.maintenance().next_seed();
-    build(fs, target, &image.identity, &image.edit, seed, place)?;
+    build(fs, target, &image.identity, &image.edit, engine.maintenance().next_seed(), place)?;
     let files = &image.edit.add_files;
     let bytes = files.iter().map(|file| file.bytes).sum();
     engine.maintenance().emit_checkpoint(target, files.len() as u64, bytes);
@@ -238,8 +237,7 @@ fn link_or_copy(fs: &dyn Fs, source: &Path, target: &Path, progress: OnBytes<'_>
 /// Removes the files of an incomplete copy. Without CURRENT it is not a database, so no data is
 /// lost.
 fn discard(fs: &dyn Fs, dir: &Path, placed: &[PathBuf]) {
-    let current = dir.join(FileName::Current.to_string());
-    if fs.exists(&current).unwrap_or(true) {
+    if fs.exists(&dir.join(FileName::Current.to_string())).unwrap_or(true) {
         return;
     }
     // A file that cannot be removed makes the next attempt fail with an error that reports it.

@@ -175,8 +175,7 @@ impl<'e> FileReplacement<'e> {
         if ranges_of(&version, file.meta.number) != held {
             return Ok(None);
         }
-        let edit = replacement(&version, &entry, meta);
-        let version = self.0.append_edit(&mut manifest, &edit)?;
+        let version = self.0.append_edit(&mut manifest, &replacement(&version, &entry, meta))?;
         self.0.reader().change_view(|view| view.with_version(&version, None));
         drop(manifest);
         self.0.state.retire([entry]);
@@ -216,8 +215,7 @@ impl Env {
         let path = self.dir.join(FileName::Sst(number).to_string());
         let temporary = path.with_extension("sst.tmp");
         let copied = copy_file(&*self.fs, from, &temporary, &mut |_| ());
-        let copied = copied.and_then(|_| self.fs.rename(&temporary, &path));
-        copied.map_err(|error| {
+        copied.and_then(|_| self.fs.rename(&temporary, &path)).map_err(|error| {
             // Nothing names it, and on a full disk its space is needed.
             drop(self.fs.remove(&temporary));
             Error::io(format!("copy {} to {}", from.display(), path.display()), error)

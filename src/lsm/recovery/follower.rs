@@ -155,8 +155,7 @@ impl LogFollower {
         self.logs.read(&files, version.vouched(), flushed, &self.sst)?;
         self.logs.forget_flushed(flushed);
         // Files hold commits up to the flushed one, and not every older version of a row.
-        let settled = version.settled_seq(self.logs.tail.position());
-        Ok(self.logs.last.max(settled))
+        Ok(self.logs.last.max(version.settled_seq(self.logs.tail.position())))
     }
 
     fn check_identity(&self, version: &Version) -> Result<()> {
@@ -269,8 +268,7 @@ impl Logs {
             return Ok(());
         }
         if record.seq <= self.last || record.seq > Seq::MAX {
-            let text = format!("commit #{} after #{}", record.seq, self.last);
-            return Err(damage(Problem(text)));
+            return Err(damage(Problem(format!("commit #{} after #{}", record.seq, self.last))));
         }
         let Some(slot) = self.slots.last() else {
             return Err(damage(Problem("a commit in front of the first record".into())));

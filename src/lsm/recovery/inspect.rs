@@ -102,8 +102,7 @@ impl<'e> Inspector<'e> {
     fn end_by_next(&self, log: LogMeta, next: LogMeta) -> Option<u64> {
         let files = LogFiles { fs: &*self.0.env().fs, dir: &self.0.env().dir, logs: &[] };
         let (open, ..) = files.first_record(next).ok().flatten()?;
-        let before = open.predecessor.filter(|p| p.number == log.number && p.id == log.id)?;
-        Some(before.accepted_end)
+        Some(open.predecessor.filter(|p| p.number == log.number && p.id == log.id)?.accepted_end)
     }
 
     /// The bytes written to the medium. On a reader, those stated by the last edit.
@@ -226,8 +225,7 @@ fn percent(part: u64, whole: u64) -> u64 {
 /// may be superseded.
 fn live_bytes(range: &FileRange) -> u64 {
     let run = range.run.iter().map(|reference| reference.bytes).sum::<u64>();
-    let young = range.young.iter().map(|reference| reference.bytes).max();
-    run.max(young.unwrap_or_default())
+    run.max(range.young.iter().map(|reference| reference.bytes).max().unwrap_or_default())
 }
 
 /// Reads the records of a log, which must reach `end`. Returns their number.

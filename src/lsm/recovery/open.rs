@@ -96,8 +96,7 @@ pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Engine>> {
             let (identity, first) = (Identity::random(&mut rng), VersionEdit::default());
             let manifest =
                 Manifest::create(Arc::clone(&fs), dir, identity, &first, fork(&mut rng))?;
-            let listed = fs.list(dir);
-            (manifest, listed.doing("list", dir)?)
+            (manifest, fs.list(dir).doing("list", dir)?)
         }
     };
     manifest.count_with(&meter);
@@ -248,8 +247,7 @@ fn remove_orphans(env: &Env, manifest: &mut Manifest, names: &[String]) -> Resul
             // manifest.
             manifest.confirm()?;
             let path = env.dir.join(name);
-            let removed = env.fs.remove(&path);
-            removed.doing("remove", path)?;
+            env.fs.remove(&path).doing("remove", path)?;
             orphans += 1;
         }
     }

@@ -152,8 +152,7 @@ impl Replay<'_> {
             let path = self.env.dir.join(name);
             let opened = LogReader::open(&*self.env.fs, &path, LogKind::Wal, None);
             let first = opened.and_then(|mut reader| {
-                let first = reader.next()?;
-                let open = first.map(|record| (record.kind, Open::decode(record.payload)));
+                let open = reader.next()?.map(|record| (record.kind, Open::decode(record.payload)));
                 Ok((reader, open))
             });
             match first {
@@ -194,8 +193,7 @@ impl Replay<'_> {
         if let Some(at) = self.readers.iter().position(|reader| reader.path() == path) {
             return self.readers.swap_remove(at).again(log.id);
         }
-        let exists = self.env.fs.exists(&path);
-        if !exists.doing("look at", &path)? {
+        if !self.env.fs.exists(&path).doing("look at", &path)? {
             return Err(self.missing(&path));
         }
         LogReader::open(&*self.env.fs, &path, LogKind::Wal, Some(log.id))

@@ -58,8 +58,7 @@ impl LogRows {
         group: &Group<'_>,
     ) -> Result<(), Problem> {
         for definition in group.shapes() {
-            let shape = decode_shape(definition.shape)?;
-            self.shapes.insert(definition.number, shapes.intern(&shape));
+            self.shapes.insert(definition.number, shapes.intern(&decode_shape(definition.shape)?));
         }
         Ok(())
     }
@@ -139,8 +138,7 @@ impl Drops {
                     self.tables.insert(table, seq);
                 }
                 Change::Ttl(below, _) if below >= seq => {
-                    let text = format!("an expiry below #{below} in commit #{seq}");
-                    return Err(Problem(text));
+                    return Err(Problem(format!("an expiry below #{below} in commit #{seq}")));
                 }
                 change => self.range_tombstones.extend(change.into_tombstone(seq)),
             }

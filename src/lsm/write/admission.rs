@@ -162,8 +162,7 @@ impl SpaceLimit {
     pub(in crate::lsm) fn taken(&self, view: &View) -> Taken {
         let all = self.meter.total();
         let memory = view.memtables.iter().filter(|slot| !slot.memtable.is_empty());
-        let files = memory.map(|slot| slot.memtable.bytes() as u64 + TABLE_BYTES);
-        let flush = files.sum::<u64>();
+        let flush = memory.map(|slot| slot.memtable.bytes() as u64 + TABLE_BYTES).sum::<u64>();
         // A closed manifest has released its reservation; its next edit reserves it again.
         let manifest = (MANIFEST_BYTES / 2).saturating_sub(self.meter.others());
         let live = all.saturating_sub(self.meter.tables()) + view.version.file_bytes;
@@ -274,8 +273,7 @@ impl SpaceLimit {
         help: &impl Unblock,
         bytes: u64,
     ) -> Result<Held<'_>> {
-        let needs = bytes.saturating_add(TABLE_BYTES);
-        self.take_room(reader, help, needs, [self.for_rows(); 2])
+        self.take_room(reader, help, bytes.saturating_add(TABLE_BYTES), [self.for_rows(); 2])
     }
 
     /// Takes `needs` bytes if, with them, all files stay below `most[0]` and the files that stay

@@ -78,8 +78,7 @@ impl Backlog {
 
     /// Deducts the time by which a pause exceeded its length, so that the next pause starts later.
     pub(super) fn paid(&self, pause: Duration, waited: Duration) {
-        let over = waited.saturating_sub(pause).min(DELAY_MAX);
-        self.state.lock().owed -= over.as_secs_f64();
+        self.state.lock().owed -= waited.saturating_sub(pause).min(DELAY_MAX).as_secs_f64();
     }
 
     /// Counts a write that unfinished background work has delayed.

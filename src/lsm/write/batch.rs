@@ -255,8 +255,7 @@ impl Op<'_> {
     /// # Errors
     /// The service's code for a condition that `current` does not meet.
     pub(crate) fn check(&self, current: Option<&Current<'_>>) -> Result<(), Code> {
-        let existing = current.filter(|c| c.kind == Kind::Put);
-        match (self.condition, existing) {
+        match (self.condition, current.filter(|c| c.kind == Kind::Put)) {
             (Condition::Any, _) | (Condition::Absent, None) | (Condition::Present, Some(_)) => {
                 Ok(())
             }

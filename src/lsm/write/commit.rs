@@ -275,8 +275,7 @@ impl Writer {
             Action::Delete => None,
             Action::Merge(patch) => {
                 let check = |row: &RowRef<'_>| (batch.check_merged)(&op.key, row);
-                let merged = Op::merged(patch, current, &self.reader.env.shapes, check)?;
-                Some(Cow::Owned(merged))
+                Some(Cow::Owned(Op::merged(patch, current, &self.reader.env.shapes, check)?))
             }
         })
     }

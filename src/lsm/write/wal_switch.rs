@@ -140,8 +140,7 @@ impl Writer {
             return Some(Duration::ZERO);
         }
         let waited = self.reader.env.clock.monotonic().saturating_sub(since);
-        let delay = self.reader.env.options.max_commit_delay;
-        let every = WEAK_SYNC_EVERY.max(delay);
+        let every = WEAK_SYNC_EVERY.max(self.reader.env.options.max_commit_delay);
         Some(every.saturating_sub(waited))
     }
 

@@ -57,8 +57,7 @@ impl<'s, 'b> Walk<'s, 'b> {
         // The slice of the name has no exit and no effect on the next step. The compiler removes it
         // if the caller ignores the name.
         let place = property.name_start as usize..property.name_end as usize;
-        let name = self.shape.names.get(place).unwrap_or_default();
-        Some((name, self.value(property)))
+        Some((self.shape.names.get(place).unwrap_or_default(), self.value(property)))
     }
 
     #[inline(always)]

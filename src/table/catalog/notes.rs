@@ -67,8 +67,7 @@ impl Catalog {
     /// `NotFound` (`TableNotFound`).
     pub(crate) fn note(&self, table: Option<&str>, name: &str) -> Result<Option<Arc<str>>> {
         let tables = self.tables.lock();
-        let id = tables.owner(table)?;
-        Ok(tables.notes.get(&(id, name.to_owned())).cloned())
+        Ok(tables.notes.get(&(tables.owner(table)?, name.to_owned())).cloned())
     }
 
     /// Sets or removes the note `name` of a table, or of the database. Durable when this returns.

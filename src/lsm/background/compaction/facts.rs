@@ -91,8 +91,7 @@ impl<'e> FileFacts<'e> {
             return false;
         };
         let hash = self.env.hash(key);
-        let found = self.ask(&file.file, |sst| Ok(sst.get(hash, key, Seq::MAX)?.is_some()));
-        found.unwrap_or(true)
+        self.ask(&file.file, |sst| Ok(sst.get(hash, key, Seq::MAX)?.is_some())).unwrap_or(true)
     }
 
     fn ask<T>(&self, file: &FileEntry, ask: impl FnOnce(&Sst) -> Result<T>) -> Option<T> {
@@ -170,8 +169,7 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
     }
 
     fn is_compressible(&self, reference: &FileReference) -> bool {
-        let number = reference.file.meta.number;
-        let tried = self.state.packed.lock().contains(&number);
+        let tried = self.state.packed.lock().contains(&reference.file.meta.number);
         !tried && self.ask(&reference.file, Sst::is_compressed) == Some(false)
     }
 

@@ -346,8 +346,7 @@ impl Maintenance {
 
     fn release(&self, id: RangeId, ids: &[RangeId]) {
         self.state.release(id);
-        let others = ids.iter().filter(|other| **other != id);
-        others.for_each(|id| self.state.release(*id));
+        ids.iter().filter(|other| **other != id).for_each(|id| self.state.release(*id));
     }
 
     /// Reserves space for the outputs of `tasks`. Returns `None` if there is not enough.

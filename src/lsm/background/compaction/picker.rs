@@ -111,8 +111,7 @@ pub(crate) fn pick<F: RangeFile + Clone>(
             false => picker.cost_per_source(candidate),
         };
         let cheapest = all.min_by_key(cost);
-        let is_late = sources > limits.sources_max;
-        let reason = if is_late { Reason::Sources } else { Reason::Size };
+        let reason = if sources > limits.sources_max { Reason::Sources } else { Reason::Size };
         if let Some(candidate) = cheapest {
             return Some(picker.job(candidate, reason));
         }
@@ -248,8 +247,7 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
             parts.filter(|(r, part)| part.tombstones > 0 && r.file.seqs().1 <= limits.seen_below)
         };
         let aged = droppable().filter(|(r, _)| r.file.seqs().1 <= limits.aged_below);
-        let oldest = aged.min_by_key(|(r, _)| r.file.seqs().1);
-        if let Some((reference, _)) = oldest {
+        if let Some((reference, _)) = aged.min_by_key(|(r, _)| r.file.seqs().1) {
             return self.rewrite(reference, Reason::Age);
         }
         let is_dense = |tombstones: u64, entries: u64| {

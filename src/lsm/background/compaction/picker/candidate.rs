@@ -216,8 +216,7 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         young: &'a [usize],
         run: &'a std::ops::Range<usize>,
     ) -> impl Iterator<Item = &'a Reference<F>> {
-        let young = young.iter().map(|i| &self.range.young[*i]);
-        young.chain(&self.range.run[run.clone()])
+        young.iter().map(|i| &self.range.young[*i]).chain(&self.range.run[run.clone()])
     }
 
     pub(super) fn bytes(&self, candidate: &Candidate) -> u64 {

@@ -79,7 +79,6 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         let young = candidate.young.iter();
         let young = young.map(|i| bytes_of(&self.range.young[*i], self.young_parts[*i].bytes));
         let run = candidate.run.clone();
-        let run = run.map(|i| bytes_of(&self.range.run[i], self.run_parts[i].bytes));
-        young.chain(run).sum()
+        young.chain(run.map(|i| bytes_of(&self.range.run[i], self.run_parts[i].bytes))).sum()
     }
 }
