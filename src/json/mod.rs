@@ -101,7 +101,7 @@ fn put_escaped(out: &mut Vec<u8>, text: &str) {
 }
 
 /// Room for any integer, and for the decimals that
-/// [`double::put_decimal`](super::double::put_decimal) writes.
+/// `double::put_decimal` writes.
 pub(crate) const NUMBER_BYTES: usize = 24;
 
 /// Appends `value` in decimal.

@@ -6,7 +6,7 @@ use super::value::{EdmType, ValueRef, utf16_len};
 use crate::error::{Code, Error, Result};
 use crate::named::named;
 
-/// Maximum size of an entity, by the formula of [`entity_size`].
+/// Maximum size of an entity, by the formula of `entity_size`.
 pub(crate) const ENTITY_SIZE_MAX: usize = 1 << 20;
 /// Properties in addition to PartitionKey, RowKey and Timestamp.
 pub(crate) const PROPERTIES_MAX: usize = 252;

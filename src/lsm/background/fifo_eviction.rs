@@ -1,5 +1,5 @@
 //! FIFO eviction: tables that make room for new data by dropping their oldest files.
-//! [`Maintenance::give`] lists the steps.
+//! [`Maintenance::evict`] lists the steps.
 //!
 //! Invariants
 //! * A table that loses a file also loses everything older: no hidden row reappears.

@@ -1,6 +1,6 @@
 //! Quarantine of damaged table files while the database runs.
 //!
-//! The first reader or job that finds damage in a file quarantines it ([`FileEntry::damage`]). The
+//! The first reader or job that finds damage in a file quarantines it (`FileEntry::damage`). The
 //! file stays in place. Its readable parts are still read, and its unreadable parts return
 //! `Corruption`; no older data shows through. Jobs avoid the file, so that it is never merged away,
 //! and compact everything else as before. A job tries it again after 1 minute, then after 2

@@ -93,7 +93,7 @@ pub(crate) enum Step {
     /// The scan is positioned on a row that matches.
     Row,
     /// The scan has done much work without a result. It is positioned at an entry that it has not
-    /// examined, with the key [`Scan::key`].
+    /// examined, with the key `Scan::key`.
     Pause,
     End,
 }

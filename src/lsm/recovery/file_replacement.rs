@@ -1,5 +1,5 @@
 //! Replaces damaged table files by sound copies from another directory, while the database is in
-//! use. [`FileReplacement::heal`] lists the steps.
+//! use. [`FileReplacement::replace`] lists the steps.
 //!
 //! Invariants
 //! * After a crash either the damaged file or the sound copy is in use, and at most one orphan is

@@ -77,8 +77,8 @@ impl Default for Gates {
 
 impl Gates {
     /// Closes `gate` with the commit `seq`. An earlier gate with the same id remains until
-    /// [`settle`](Self::settle), because the commit may fail. Requires the commit lock, except
-    /// while opening.
+    /// [`remove_superseded`](Self::remove_superseded), because the commit may fail. Requires the
+    /// commit lock, except while opening.
     pub(crate) fn close(&self, gate: &SpanGate, seq: Seq) {
         self.change(|gates| gates.push((gate.clone(), seq)));
     }

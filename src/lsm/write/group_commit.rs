@@ -55,7 +55,7 @@ pub(crate) struct GroupCommit<Q: Queue> {
     /// One condition variable each for the waiters of even and of odd commit groups, so that the
     /// end of a group does not wake all waiters of the next one.
     ended: [Condvar; 2],
-    /// Wakes committers in [`GroupCommit::wait_for_company`] when a commit group ended
+    /// Wakes committers in [`GroupCommit::wait_for_leader`] when a commit group ended
     /// or writing failed.
     company: Condvar,
     pub(in crate::lsm) published: Arc<PublishedSeq>,
@@ -78,7 +78,7 @@ pub(crate) struct State<Q> {
     /// The error that ended writing.
     pub(in crate::lsm) failed: Option<Error>,
     wakers: Vec<(Seq, Waker)>,
-    /// The number of committers in [`GroupCommit::wait_for_company`].
+    /// The number of committers in [`GroupCommit::wait_for_leader`].
     lingering: usize,
 }
 

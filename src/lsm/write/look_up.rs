@@ -2,7 +2,7 @@
 //! lock is taken.
 //!
 //! Invariant: a pre-read counts only while everything written since is in memtables of the view,
-//! see [`PreRead::stands`].
+//! see [`PreRead::is_current`].
 //!
 //! Not here: the decision under the lock (`commit`), reads (`view`).
 
