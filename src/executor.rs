@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_whose_thread_cannot_start_is_tried_again() {
+    fn a_lane_with_a_thread_that_cannot_start_is_tried_again() {
         let worker = Arc::new(Counter {
             todo: AtomicUsize::new(0),
             done: Mutex::new(0),

@@ -226,7 +226,7 @@ mod tests {
 
     /// Two bytes that are not plain, of every kind, both adjacent and apart.
     #[test]
-    fn what_one_byte_borrows_from_the_next_misleads_nobody() {
+    fn borrows_between_bytes_cause_no_wrong_result() {
         let kinds =
             [0, 1, 2, 0x1f, 0x20, 0x21, 0x22, 0x23, 0x5c, 0x5d, 0x7f, 0x80, 0x81, 0xc3, 0xa4, 0xff];
         for len in 2..20 {

@@ -611,7 +611,7 @@ mod tests {
 
     #[cfg(feature = "zstd")]
     #[test]
-    fn trap_23_a_raw_length_that_lies_is_corruption() {
+    fn trap_23_a_wrong_raw_length_is_corruption() {
         let mut bytes = sealed(Packing::Zstd, &vec![7; 10_000]);
         for raw_len in [0u32, 1, 9_999, 10_001, 4 << 20] {
             bytes[12..16].copy_from_slice(&raw_len.to_le_bytes());

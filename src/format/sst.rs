@@ -286,7 +286,7 @@ mod tests {
 
     /// The tail states the position of the directory, so a wrong statement is reported at the tail.
     #[test]
-    fn a_wrong_checksum_is_named_where_it_stands() {
+    fn a_wrong_checksum_is_reported_at_its_offset() {
         let footer = footer(&sections());
         for (at, bit) in [(0, 1), (footer.len() - TAIL_BYTES, 1), (footer.len() - TAIL_BYTES, 8)] {
             let mut footer = footer.clone();

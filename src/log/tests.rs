@@ -83,7 +83,7 @@ fn durable_beyond(reader: &mut LogReader, stop: Position) -> Option<Position> {
 }
 
 #[test]
-fn who_reads_while_room_is_given_back_finds_the_zeros_that_it_was() {
+fn a_reader_finds_zeros_while_allocated_space_is_released() {
     let fs = MemFs::new();
     let mut writer = Writer::create(&fs);
     for round in 0..40 {

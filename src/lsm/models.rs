@@ -189,13 +189,13 @@ fn check_read(read: fn(&Model) -> Option<i64>) {
 
 /// A read pins the view before it loads the Seq: every version that it may see is in that view.
 #[test]
-fn trap_55_loom_a_read_beside_a_commit_and_a_flush() {
+fn trap_55_loom_a_read_during_a_commit_and_a_flush() {
     check_read(|model| model.get("k", None));
 }
 
 /// Every flush that starts after a snapshot was taken keeps the versions that it sees.
 #[test]
-fn trap_55_loom_a_snapshot_beside_a_commit_and_a_flush() {
+fn trap_55_loom_a_snapshot_during_a_commit_and_a_flush() {
     check_read(|model| {
         let snapshot = SnapshotGuard::take(&model.engine);
         let first = model.get("k", Some(snapshot.seq));
@@ -264,7 +264,7 @@ fn trap_33_loom_files_stay_while_a_view_holds_them() {
 /// A row that was put at the head of a queue and acknowledged is found there, concurrently with a
 /// scan that caches the head as a gap.
 #[test]
-fn trap_32_loom_a_put_into_a_gap_beside_a_scan() {
+fn trap_32_loom_a_put_into_a_gap_during_a_scan() {
     check(2, |model| {
         model.put("b", 1).unwrap();
         model.delete("a");
@@ -283,7 +283,7 @@ fn trap_32_loom_a_put_into_a_gap_beside_a_scan() {
 /// and is not if it was refused. No thread waits forever, and nothing on the disk changes after a
 /// close.
 #[test]
-fn trap_43_loom_a_commit_beside_a_close() {
+fn trap_43_loom_a_commit_during_a_close() {
     check(2, |model| {
         let other = model.spawn(|model| {
             let first = model.put("a", 1).is_ok();
@@ -304,7 +304,7 @@ fn trap_43_loom_a_commit_beside_a_close() {
 /// `work` concurrent with a close has made its changes on the disk when the close returns, and
 /// nothing is lost by it.
 #[track_caller]
-fn check_work_beside_a_close(work: fn(&Engine) -> Result<()>) {
+fn check_work_during_a_close(work: fn(&Engine) -> Result<()>) {
     check(2, move |model| {
         for value in [1, 2] {
             model.put("a", value).unwrap();
@@ -321,19 +321,19 @@ fn check_work_beside_a_close(work: fn(&Engine) -> Result<()>) {
 }
 
 #[test]
-fn trap_43_loom_a_flush_beside_a_close() {
-    check_work_beside_a_close(|engine| engine.maintenance().flush_all());
+fn trap_43_loom_a_flush_during_a_close() {
+    check_work_during_a_close(|engine| engine.maintenance().flush_all());
 }
 
 #[test]
-fn trap_43_loom_a_merge_beside_a_close() {
-    check_work_beside_a_close(|engine| engine.maintenance().compact_all());
+fn trap_43_loom_a_merge_during_a_close() {
+    check_work_during_a_close(|engine| engine.maintenance().compact_all());
 }
 
 /// No Seq is used twice. A log that states the reservation of Seqs in use is removed only after
 /// another log states it durably. This holds while a commit group is about to make it durable, too.
 #[test]
-fn loom_a_ceiling_outlives_its_log_beside_a_round() {
+fn loom_a_ceiling_outlives_its_log_during_a_round() {
     check(2, |_| {
         let model = Model::with_slow_syncs();
         model.put("a", 1).unwrap();
@@ -354,7 +354,7 @@ fn loom_a_ceiling_outlives_its_log_beside_a_round() {
 /// Rows ingested where all rows were deleted stay, concurrently with the reclaiming of the deleted
 /// space, although their Seqs are lower than that of the deletion.
 #[test]
-fn loom_rows_that_come_in_stay_beside_a_reclaim() {
+fn loom_ingested_rows_stay_during_a_reclaim() {
     check(2, |model| {
         let source = Model::on(MemFs::new());
         source.put("a", 5).unwrap();

@@ -77,7 +77,7 @@ fn check(before: u64, threads: &'static [fn(&Shared)]) {
 
 /// A published key is found complete during inserts; the next one is complete or absent.
 #[test]
-fn loom_points_beside_inserts() {
+fn loom_point_reads_during_inserts() {
     check(1, &[|s| (2..=3).for_each(|n| s.publish(n)), Shared::read]);
 }
 
@@ -90,7 +90,7 @@ fn loom_points_while_the_table_doubles() {
 
 /// A second version of a key does not hide the first from readers below it.
 #[test]
-fn loom_points_beside_a_second_version() {
+fn loom_point_reads_while_a_second_version_is_inserted() {
     let write: fn(&Shared) =
         |s| s.memtable.insert(hash_of(1), &1_u64.to_le_bytes(), Seq(2), Kind::Put, b"new");
     let read: fn(&Shared) = |s| {
@@ -115,6 +115,6 @@ fn loom_points_beside_a_second_version() {
 
 /// A scan sees every published key, complete; two concurrent scans may sort the tail.
 #[test]
-fn loom_scans_beside_an_insert() {
+fn loom_scans_during_an_insert() {
     check(1, &[|s| s.publish(2), Shared::scan, Shared::scan]);
 }

@@ -247,7 +247,7 @@ fn trap_12_the_newest_file_that_holds_a_key_is_found_first() {
 }
 
 #[test]
-fn trap_12_chains_hold_every_file_once_and_the_newer_of_two_comes_first() {
+fn trap_12_chains_hold_every_file_once_newer_before_older() {
     let mut rng = Rng::from_seed(7);
     for _ in 0..2000 {
         // Two neighbours, each with its own files.
@@ -336,7 +336,7 @@ fn trap_20_a_split_at_any_key_hides_nothing_and_a_merge_gives_back_what_was() {
 }
 
 #[test]
-fn neighbours_whose_files_do_not_fit_together_stay_two() {
+fn neighbours_with_incompatible_files_are_not_merged() {
     let side = |low: &str, high: &str| range(Span::new(low.as_bytes(), Some(high.as_bytes())));
     let merge = |left: &Range<File>, right: &Range<File>, empty: bool| {
         divide::merge(left, right, RangeId(9), |_, _| empty)

@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn a_page_goes_on_at_a_key() {
+    fn a_page_continues_at_a_key() {
         let line = rest_of_table("T", Some(("a\"b", "")));
         let Ok(Request::Query { query, .. }) = read_request(line.trim_ascii_end()) else {
             panic!("{}", String::from_utf8_lossy(&line))

@@ -62,7 +62,7 @@ fn check_restored(fs: &MemFs, generation: u64, expected: &[String], what: &str) 
 }
 
 #[test]
-fn increments_share_files_and_each_comes_back_as_it_was() {
+fn increments_share_files_and_each_restores_its_own_state() {
     let fs = MemFs::new();
     let db = filled(&fs);
     let first = db.backup("backups").unwrap();
@@ -102,7 +102,7 @@ fn progress_ends_at_the_total() {
 }
 
 #[test]
-fn what_was_restored_goes_on_in_the_same_directory_of_backups() {
+fn a_restored_database_continues_in_the_same_directory_of_backups() {
     let fs = MemFs::new();
     let db = filled(&fs);
     db.backup("backups").unwrap();
@@ -155,7 +155,7 @@ fn numbers_do_not_run_over() {
 }
 
 #[test]
-fn pruning_removes_what_nobody_else_needs() {
+fn pruning_removes_files_that_no_kept_backup_needs() {
     let fs = MemFs::new();
     let db = filled(&fs);
     db.backup("backups").unwrap();
@@ -434,7 +434,7 @@ fn a_backup_can_be_looked_at_without_a_trace() {
 }
 
 #[test]
-fn backups_and_restores_beside_writers() {
+fn backups_and_restores_run_concurrently_with_writers() {
     let fs = MemFs::new();
     let db = options(&fs).background(Background::Threads).open("db").unwrap();
     fill(&db, 0..200, 0);

@@ -358,7 +358,7 @@ fn an_import_between_two_logs_is_not_forgotten_with_the_first() {
 /// After a kill, the Seqs that weak commits had reserved are unused: a reader of the last commit
 /// has missed nothing.
 #[test]
-fn after_a_kill_the_feed_goes_on_where_readers_stand() {
+fn after_a_kill_the_feed_continues_at_the_position_of_readers() {
     let fs = MemFs::new();
     let db = open(&fs);
     let table = db.create_table("things").unwrap();
@@ -381,7 +381,7 @@ fn after_a_kill_the_feed_goes_on_where_readers_stand() {
 
 /// A commit that a consumer failed to process is delivered again.
 #[test]
-fn what_a_consumer_failed_at_comes_again() {
+fn a_commit_that_a_consumer_failed_to_process_is_delivered_again() {
     let fs = MemFs::new();
     let db = open(&fs);
     let since = db.position().seq();
@@ -472,7 +472,7 @@ fn looked_on(db: Db, open: &dyn Fn() -> Db, clock: &ManualClock, rng: &mut Rng) 
 /// The state that others see between any two operations of the writer, and the state after a power
 /// cut at that moment.
 #[test]
-fn at_every_operation_others_see_what_is_durable_and_the_feed_goes_on_without_a_gap() {
+fn at_every_operation_readers_see_durable_commits_and_the_feed_has_no_gap() {
     for (seed, kept) in [(0, 1 << 30), (1, 1 << 30), (2, 8 << 10)] {
         let mut rng = Rng::from_seed(seed);
         let fs = MemFs::new();

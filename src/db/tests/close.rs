@@ -62,7 +62,7 @@ fn a_close_gives_back_what_was_allocated_ahead() {
 }
 
 #[test]
-fn who_only_reads_after_a_close_writes_nothing() {
+fn a_session_that_only_reads_after_a_close_writes_nothing() {
     let memory = MemFs::new();
     let db = open(&memory);
     db.create_table("things").unwrap().insert(row(1, 0)).unwrap();
@@ -109,7 +109,7 @@ fn who_only_reads_after_a_close_writes_nothing() {
 
 /// A time to live requires clock records; a close writes one only if an hour has passed.
 #[test]
-fn who_only_reads_rows_that_expire_writes_nothing_but_the_clock() {
+fn reading_rows_that_expire_writes_nothing_but_the_clock() {
     let memory = MemFs::new();
     let clock = Arc::new(ManualClock::new(NOW));
     let options = |memory: &MemFs| options(memory).clock(clock.clone());
@@ -137,7 +137,7 @@ fn who_only_reads_rows_that_expire_writes_nothing_but_the_clock() {
 }
 
 #[test]
-fn a_close_whose_last_sync_failed_is_made_durable_before_the_first_commit() {
+fn a_close_with_a_failed_sync_is_made_durable_before_the_first_commit() {
     let memory = MemFs::new();
     let db = open(&memory);
     db.create_table("things").unwrap().insert(row(1, 0)).unwrap();
@@ -284,7 +284,7 @@ fn a_dropped_database_can_be_opened_again_at_once() {
 }
 
 #[test]
-fn a_checkpoint_goes_on_with_numbers_of_its_own() {
+fn a_checkpoint_continues_with_its_own_file_numbers() {
     let fs = MemFs::new();
     let db = open(&fs);
     // More ranges than numbers that are reserved at a time.
@@ -317,7 +317,7 @@ fn trap_30_a_log_that_is_nearly_full_does_not_keep_the_background_busy() {
 }
 
 #[test]
-fn trap_27_a_full_disk_keeps_nobody_from_syncing_and_closing() {
+fn trap_27_sync_and_close_succeed_on_a_full_disk() {
     let fs = MemFs::new();
     let db = options(&fs).memtable_bytes(1 << 20).open("db").unwrap();
     let table = db.create_table("things").unwrap().with_durability(Durability::Os);

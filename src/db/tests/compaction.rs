@@ -155,7 +155,7 @@ fn what_rests_is_compressed_once_and_what_is_written_again_is_not() {
 }
 
 #[test]
-fn trap_15_a_snapshot_keeps_the_older_versions_of_rows_whose_newest_a_fence_hides() {
+fn trap_15_a_snapshot_keeps_older_versions_of_rows_that_a_fence_hides() {
     let db = options(&MemFs::new()).durability(Durability::Os).open("db").unwrap();
     let table = db.create_table("things").unwrap();
     for i in 0..10 {

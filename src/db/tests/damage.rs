@@ -78,7 +78,7 @@ fn damaged_rows(db: &Db) -> usize {
 }
 
 #[test]
-fn trap_28_a_damaged_file_stays_and_everything_else_goes_on() {
+fn trap_28_a_damaged_file_stays_and_everything_else_continues() {
     let fs = MemFs::new();
     let db = layered(&fs);
     let other = db.create_table("other").unwrap();
@@ -199,7 +199,7 @@ fn a_copy_that_is_damaged_or_another_file_heals_nothing() {
 }
 
 #[test]
-fn a_database_whose_catalog_is_damaged_is_healed_before_it_is_opened() {
+fn a_database_with_a_damaged_catalog_is_healed_before_it_is_opened() {
     let fs = MemFs::new();
     let db = layered(&fs);
     db.checkpoint("backup").unwrap();

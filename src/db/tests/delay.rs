@@ -32,7 +32,7 @@ fn a_window_of_a_minute_syncs_once_a_minute() {
 }
 
 #[test]
-fn a_ticket_that_nobody_waits_for_waits_for_the_window() {
+fn a_ticket_without_a_waiter_is_synced_after_the_window() {
     let (fs, clock) = (MemFs::new(), Arc::new(ManualClock::new(NOW)));
     let options = options(&fs).clock(clock.clone()).max_commit_delay(Duration::from_secs(60));
     let db = options.open("db").unwrap();
@@ -56,7 +56,7 @@ fn a_ticket_that_nobody_waits_for_waits_for_the_window() {
 }
 
 #[test]
-fn who_waits_for_company_goes_with_the_next_sync() {
+fn a_delayed_commit_joins_the_next_sync() {
     let fs = MemFs::new();
     let options = options(&fs).background(Background::Threads);
     let db = options.max_commit_delay(Duration::from_secs(24 * 3600)).open("db").unwrap();
@@ -73,7 +73,7 @@ fn who_waits_for_company_goes_with_the_next_sync() {
 }
 
 #[test]
-fn one_thread_flushes_and_merges_beside_writers() {
+fn one_thread_flushes_and_merges_concurrently_with_writers() {
     let fs = MemFs::new();
     let options = options(&fs).background(Background::OneThread).durability(Durability::Os);
     let db = options.clone().open("db").unwrap();

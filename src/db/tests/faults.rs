@@ -174,7 +174,7 @@ fn trap_01_trap_02_trap_48_after_any_failed_operation_what_was_acknowledged_is_t
 }
 
 #[test]
-fn trap_27_a_disk_that_was_full_once_goes_on_without_reopening() {
+fn trap_27_writes_continue_without_reopening_after_a_full_disk() {
     sweep(FaultKind::Enospc, &[OpKind::Create, OpKind::Allocate], 1, true);
 }
 

@@ -118,7 +118,7 @@ fn a_record_behind_the_close_is_corruption() {
 }
 
 #[test]
-fn a_drop_of_a_table_whose_row_stays_is_corruption() {
+fn a_drop_of_a_table_that_leaves_its_row_is_corruption() {
     let image = left_behind();
     edit_records(&image, |record| {
         let Some(at) = find(record, CREATED) else { return false };

@@ -14,7 +14,7 @@ fn threaded(fs: &MemFs) -> Options {
 }
 
 #[test]
-fn trap_19_each_key_has_exactly_one_winner_while_everything_goes_on() {
+fn trap_19_each_key_has_exactly_one_winner_during_background_work() {
     let fs = MemFs::new();
     let db = threaded(&fs).open("db").unwrap();
     let table = db.create_table("things").unwrap();
@@ -135,7 +135,7 @@ fn trap_43_commits_of_other_threads_during_a_close_are_refused_or_kept() {
 }
 
 #[test]
-fn trap_29_writers_wait_for_room_whoever_flushes() {
+fn trap_29_writers_wait_for_room_while_another_thread_flushes() {
     let fs = MemFs::new();
     let db = threaded(&fs).open("db").unwrap();
     let table = db.create_table("things").unwrap();

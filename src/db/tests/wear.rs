@@ -233,7 +233,7 @@ fn copies_count_where_they_are_made_and_begin_at_zero() {
 }
 
 #[test]
-fn who_reads_beside_knows_what_the_last_edit_says() {
+fn a_read_only_database_shows_the_wear_of_the_last_edit() {
     let fs = MemFs::new();
     let db = open(&fs);
     write_some(&db, 0);

@@ -247,7 +247,7 @@ fn example_identity() {
 }
 
 #[test]
-fn every_field_goes_both_ways() {
+fn every_field_is_encoded_and_decoded() {
     assert_eq!(VersionEdit::decode(&encoded(&full())), Ok(full()));
     assert_eq!(VersionEdit::decode(&[]), Ok(VersionEdit::default()));
 }
@@ -286,7 +286,7 @@ fn trap_44_a_file_entry_of_a_newer_format_is_unsupported() {
 }
 
 #[test]
-fn features_decide_who_may_read_and_write() {
+fn unknown_features_prevent_reading_and_writing() {
     let plain = identity();
     assert_eq!((plain.unreadable(), plain.unwritable()), (None, None));
     let newer = Identity {

@@ -237,7 +237,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn pages_are_those_that_the_bytes_lie_on() {
+    fn every_page_with_written_bytes_is_counted() {
         #[track_caller]
         fn check(written: Range<u64>, page_size: u64, expected: u64) {
             let mut wear = Wear::default();

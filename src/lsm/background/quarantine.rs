@@ -110,7 +110,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_waits_whose_damage_has_no_file() {
+    fn a_range_with_damage_in_no_file_waits() {
         let mut quarantine = Quarantine::default();
         let error = Error::new(ErrorKind::Corruption, "damage");
         quarantine.add(RangeId(1), Vec::new(), &error, Duration::ZERO);

@@ -226,7 +226,7 @@ mod tests {
 
     /// A command must keep the logs that a server keeps, whatever their size.
     #[test]
-    fn logs_kept_by_whoever_had_it_open_before_leave_room_for_rows() {
+    fn logs_kept_by_an_earlier_session_leave_room_for_rows() {
         let fs = MemFs::new();
         let options = || {
             let options = Options::edge().fs(Arc::new(fs.clone())).background(Background::Manual);

@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn who_waits_as_told_keeps_to_the_rate() {
+    fn callers_that_wait_as_required_keep_to_the_rate() {
         let mut pace = Pace::new(10 * MIB);
         let (mut now, mut bytes) = (at(5_000), 0);
         while now < at(25_000) {

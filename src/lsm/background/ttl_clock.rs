@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_clocks_of_many_kinds_leave_few_eras_and_time_only_goes_on() {
+    fn wrong_clocks_of_many_kinds_leave_few_eras_and_time_never_decreases() {
         let mut rng = crate::rng::Rng::from_seed(1);
         let mut known = LivedTime::default();
         let (mut physical, mut lived) = (400 * YEAR, 0);
@@ -469,7 +469,7 @@ mod tests {
     /// Each opening begins in the same year. Seqs ahead of every clock do not prove that the clock
     /// was in that year before.
     #[test]
-    fn trap_56_a_clock_that_begins_anew_with_each_power_on_tells_no_time() {
+    fn trap_56_a_clock_that_restarts_with_each_power_on_tells_no_time() {
         let (right, ahead) = (400 * YEAR, 440 * YEAR);
         let mut clock = clock(right, right);
         clock.read(shown(right, Duration::ZERO, ahead), false);

@@ -500,7 +500,7 @@ mod tests {
     }
 
     #[test]
-    fn trap_16_nobody_reads_below_half_of_the_fences_of_a_commit() {
+    fn trap_16_no_reader_sees_half_of_the_range_tombstones_of_a_commit() {
         let options = Options::default().fs(Arc::new(MemFs::new()));
         let engine =
             crate::lsm::open("db".as_ref(), options.background(Background::Manual)).unwrap();

@@ -138,7 +138,7 @@ fn the_property_is_widened_to_compare_with_a_wider_literal_of_the_same_kind() {
 
 /// The literal becomes the nearest Double, which may be another number.
 #[test]
-fn an_int64_literal_becomes_a_double_beside_a_double() {
+fn an_int64_literal_compared_with_a_double_becomes_a_double() {
     check(9_007_199_254_740_992.0, 9_007_199_254_740_993_i64, EQUAL);
     check(9_223_372_036_854_775_808.0, i64::MAX, EQUAL);
     check(9_007_199_254_740_994.0, 9_007_199_254_740_993_i64, GREATER);

@@ -119,7 +119,7 @@ fn the_text_of_a_random_tree_parses_back_to_it() {
 }
 
 #[test]
-fn the_sign_of_zero_is_kept_and_one_nan_stands_for_all() {
+fn the_sign_of_zero_is_kept_and_all_nans_are_equal() {
     let negative = prop("A").eq(-0.0);
     assert_eq!(negative.to_string(), "A eq -0.0");
     assert_ne!(negative, prop("A").eq(0.0));

@@ -70,7 +70,7 @@ fn precedence_is_comparison_not_and_or() {
 }
 
 #[test]
-fn white_space_is_optional_beside_parentheses() {
+fn white_space_is_optional_next_to_parentheses() {
     check("(A eq 1)and(B eq 2)", a().and(b()));
     check("not(A eq 1)or(not(B eq 2))", (!a()).or(!b()));
     check(" ( A \t eq\r\n1 ) ", a());

@@ -39,7 +39,7 @@ fn a_steady_rate_is_reached_by_half_in_a_half_life() {
 }
 
 #[test]
-fn an_operation_that_stands_for_many_counts_for_many() {
+fn a_sampled_operation_counts_with_its_weight() {
     let (mut one, mut many) = (load(), load());
     for second in 0..300 {
         (0..50).for_each(|_| one.read(&key("p", 1), 1.0, f64::from(second)));
@@ -81,7 +81,7 @@ fn directions_are_told_from_chance() {
 }
 
 #[test]
-fn a_clock_that_stands_still_or_goes_back_changes_nothing() {
+fn a_clock_that_stops_or_runs_backwards_changes_nothing() {
     let mut load = load();
     write(&mut load, 100, 60, 10, |i| key("p", i));
     let before = load.summary(160.0);

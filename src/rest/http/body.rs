@@ -451,7 +451,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_not_known_takes_no_room() {
+    fn a_request_without_authentication_takes_no_memory() {
         let budget = Budget::new(64 << 20);
         let stranger = || ready(Err(Code::ResourceNotFound.into()));
         let large = || (0..100).map(|_| vec![0; 1 << 10]);

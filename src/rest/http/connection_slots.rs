@@ -401,7 +401,7 @@ mod tests {
     }
 
     #[test]
-    fn the_one_who_is_silent_for_longest_gives_up_his_place() {
+    fn the_connection_idle_for_longest_gives_up_its_slot() {
         let slots = ConnectionSlots::new(3);
         let [first, second, third] = [taken(&slots), taken(&slots), taken(&slots)];
         let fourth = taken(&slots);
@@ -456,7 +456,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stop_ends_who_has_nothing_under_way() {
+    fn a_stop_ends_connections_without_a_request_in_progress() {
         let slots = ConnectionSlots::new(3);
         let [silent, busy] = [taken(&slots), taken(&slots)];
         assert!(is_done(busy.slot.begin()));

@@ -482,7 +482,7 @@ mod tests {
     }
 
     #[test]
-    fn who_does_not_take_an_answer_gives_its_room_back() {
+    fn memory_of_an_answer_that_the_client_does_not_read_is_released() {
         const ROOM: usize = 1 << 20;
         let service = service();
         let table = service.accounts().get(DEVELOPMENT_ACCOUNT).unwrap().db.create_table("people");

@@ -498,7 +498,7 @@ mod tests {
     }
 
     #[test]
-    fn who_is_held_up_holds_up_nobody() {
+    fn a_blocked_request_blocks_no_other() {
         let lanes = of(1);
         // Each one blocks the only thread that is not blocked yet.
         let held: Vec<_> = (0..10).map(|_| hold_up(&lanes)).collect();
@@ -512,7 +512,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_bounded_and_who_waits_for_one_gets_it() {
+    fn threads_are_bounded_and_a_waiting_connection_gets_one() {
         let lanes = WorkerPool::of(1, 2).unwrap();
         let held: Vec<_> = (0..3).map(|_| hold_up(&lanes)).collect();
         assert_eq!(threads(&lanes), 3);
@@ -580,7 +580,7 @@ mod tests {
     /// A connection that is woken from other threads, also while it runs, is in one thread at a
     /// time and runs to its end.
     #[test]
-    fn whoever_is_woken_goes_on() {
+    fn a_woken_connection_runs_again() {
         const STEPS: usize = 200;
         let lanes = of(3);
         let ends = (0..20).map(|_| {

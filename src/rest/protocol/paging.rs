@@ -118,7 +118,7 @@ mod tests {
     }
 
     #[test]
-    fn any_text_comes_back() {
+    fn any_text_is_decoded_unchanged() {
         let mut rng = Rng::from_seed(3);
         let alphabet: Vec<char> = "a\u{1}\u{0}'+/=é😀\u{ffff}".chars().collect();
         for _ in 0..5_000 {

@@ -221,7 +221,7 @@ fn a_request_that_waits_for_the_disk_holds_up_no_other_connection() {
 }
 
 #[test]
-fn a_sync_that_fails_is_told_to_all_who_shared_it() {
+fn a_failed_sync_is_reported_to_every_request_that_shared_it() {
     let fs = FaultFs::new(Arc::new(MemFs::new()));
     let db = Db::options().fs(Arc::new(fs.clone())).open("failing").unwrap();
     db.create_table("people").unwrap();

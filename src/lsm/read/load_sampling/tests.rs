@@ -46,7 +46,7 @@ fn a_slow_load_behind_a_fast_one_is_seen_one_by_one_again() {
 }
 
 #[test]
-fn a_program_that_goes_round_its_keys_shows_them_alike() {
+fn keys_read_in_a_cycle_are_sampled_equally() {
     let mut weights = [0.0; 64];
     count(&loads(), 4_000_000, 1e7, |i, weight| weights[(i % 64) as usize] += weight);
     let mean = 4_000_000.0 / 64.0;
@@ -85,7 +85,7 @@ fn loads_follow_their_ranges() {
 }
 
 #[test]
-fn readers_who_have_lost_enough_have_their_turn_once_an_hour_and_one_flush_for_all() {
+fn readers_that_lost_enough_get_a_turn_once_an_hour_with_one_flush_for_all() {
     let loads = loads();
     let ids = [RangeId(1), RangeId(2)];
     let read = |range: RangeId, times: u64, price: f64| {

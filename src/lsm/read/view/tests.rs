@@ -45,7 +45,7 @@ fn partly_merged(engine: &Engine) -> Option<(FileNumber, Box<[u8]>)> {
 }
 
 #[test]
-fn damage_in_a_part_of_a_file_that_was_merged_away_concerns_nobody() {
+fn damage_in_a_merged_part_of_a_file_affects_no_read() {
     let fs = MemFs::new();
     let engine = open(&fs);
     let (gate, mut rng) = (Arc::new(Gate::new(TableId(7))), Rng::from_seed(5));

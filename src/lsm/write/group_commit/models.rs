@@ -218,7 +218,7 @@ fn trap_17_loom_what_is_published_is_durable_and_only_grows() {
 
 /// A commit with a dropped ticket is not lost and blocks no other commit.
 #[test]
-fn loom_a_ticket_nobody_waits_for_is_driven_by_the_next_committer() {
+fn loom_a_dropped_ticket_is_committed_by_the_next_committer() {
     check_model(|| {
         let model = Model::new();
         let ticket = model.spawn(|model| {
@@ -237,7 +237,7 @@ fn loom_a_ticket_nobody_waits_for_is_driven_by_the_next_committer() {
 /// A flush covers all commits that were queued before it, and commit groups stay in order: one
 /// leader at a time.
 #[test]
-fn loom_a_flush_beside_waiters() {
+fn loom_a_flush_with_concurrent_waiters() {
     check_model(|| {
         let model = Model::new();
         let committer = model.spawn(|model| {
@@ -261,7 +261,7 @@ fn loom_a_flush_beside_waiters() {
 
 /// Two flushes, which lead without a commit of their own, and one waiter: all return.
 #[test]
-fn loom_two_flushes_beside_a_waiter() {
+fn loom_two_flushes_with_a_concurrent_waiter() {
     check_model(|| {
         let model = Model::claiming_durable();
         let committer = model.spawn(|model| {
@@ -305,7 +305,7 @@ fn check_failure(good: usize, wishes: &'static [Durability]) {
 /// After a failed commit group every waiter gets the failure, nothing is published, and no commit
 /// is accepted.
 #[test]
-fn loom_a_failed_round_answers_everybody() {
+fn loom_a_failed_round_fails_every_waiter() {
     check_failure(0, &[SYNC, SYNC]);
     check_failure(0, &[OS, BUFFERED]);
     check_failure(1, &[SYNC, OS]);
@@ -313,7 +313,7 @@ fn loom_a_failed_round_answers_everybody() {
 
 /// The same for a failure that no leader met: one of the manifest, or a close.
 #[test]
-fn loom_a_failure_from_outside_answers_everybody() {
+fn loom_a_failure_from_outside_fails_every_waiter() {
     check_model(|| {
         let model = Model::new();
         let committers = [SYNC, OS].map(|wish| {

@@ -110,7 +110,7 @@ fn waves(threads: usize, durability: fn(usize) -> Durability) {
 }
 
 #[test]
-fn trap_29_a_waiter_whose_round_is_under_way_is_woken_with_it() {
+fn trap_29_a_waiter_of_a_round_in_progress_is_woken_with_it() {
     waves(2, |_| Durability::Sync);
     waves(4, |_| Durability::Sync);
 }
@@ -130,7 +130,7 @@ impl Wake for Flag {
 }
 
 #[test]
-fn trap_29_who_polls_during_a_round_is_served_by_the_next() {
+fn trap_29_a_ticket_polled_during_a_round_is_committed_by_the_next() {
     let group_commit = Arc::new(GroupCommit::new(Counting::default(), Seq(0)));
     let (waits, has_begun) = channel();
     let first = submit(&group_commit, Durability::Sync);

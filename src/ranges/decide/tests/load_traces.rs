@@ -365,7 +365,7 @@ fn skewed_load_settles() {
 }
 
 #[test]
-fn a_hotspot_that_comes_back_within_the_hour_does_not_flap() {
+fn a_hotspot_that_returns_within_the_hour_does_not_flap() {
     Run::new(shifting, 9_000.0).hours(9).check(24, 8 * 60);
 }
 
@@ -398,7 +398,7 @@ fn one_hot_partition_is_left_alone() {
 }
 
 #[test]
-fn a_size_that_comes_and_goes_does_not_flap() {
+fn an_oscillating_size_does_not_flap() {
     Run::new(tidal, 100.0).rows(0).hours(12).check(4, 60);
 }
 

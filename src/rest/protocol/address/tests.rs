@@ -280,7 +280,7 @@ fn parameters_that_are_refused() {
 }
 
 #[test]
-fn every_parameter_goes_both_ways() {
+fn every_parameter_is_written_and_read_back() {
     for name in Parameter::ALL {
         let value = "a+b c/=&?'é%";
         let mut query = String::new();

@@ -157,7 +157,7 @@ fn a_hundred_operations_and_no_more() {
 }
 
 #[test]
-fn a_read_stands_alone_and_outside_of_changesets() {
+fn a_read_is_alone_and_outside_of_changesets() {
     let text = "--batch_B\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n\
                 GET /people(PartitionKey='p',RowKey='r') HTTP/1.1\r\nAccept: application/json\r\n\r\n--batch_B--";
     match read(text.as_bytes(), OUTER) {

@@ -60,7 +60,7 @@ fn the_xml_shape() {
 }
 
 #[test]
-fn every_code_comes_back_from_both_shapes() {
+fn every_code_is_read_back_from_json_and_xml() {
     for known in Known::ALL {
         let fault = Fault::from(*known);
         assert!((400..500).contains(&fault.status), "{known:?}");

@@ -373,7 +373,7 @@ fn unread(flushes: u32, is_new: bool) -> Tree {
 }
 
 #[test]
-fn what_nobody_reads_is_merged_less_often() {
+fn files_without_readers_are_merged_less_often() {
     for (flushes, most) in [(8, 1.7), (40, 2.7), (47, 2.6), (60, 2.9), (100, 3.0), (200, 4.7)] {
         let tree = unread(flushes, true);
         check(&format!("{flushes} unread memtables"), &tree, most);
@@ -383,7 +383,7 @@ fn what_nobody_reads_is_merged_less_often() {
 }
 
 #[test]
-fn what_hides_the_run_is_merged_into_it_though_nobody_reads() {
+fn files_that_hide_the_run_are_merged_into_it_without_readers() {
     let tree = unread(100, false);
     let bytes: u64 = tree.range.references().map(|(_, r)| Exact.part(r).bytes).sum();
     let live = tree.model.len() as u64 * ENTRY_BYTES;
@@ -391,7 +391,7 @@ fn what_hides_the_run_is_merged_into_it_though_nobody_reads() {
 }
 
 #[test]
-fn who_begins_to_read_has_merged_what_waited() {
+fn a_new_reader_causes_delayed_merges() {
     let mut tree = unread(20, true);
     let waited = sources(&tree.range);
     tree.readers = Readers::Some;
@@ -412,7 +412,7 @@ fn read_all_the_time(readers: Readers, flushes: u32) -> Tree {
 }
 
 #[test]
-fn who_has_lost_enough_has_files_merged_that_are_an_eighth_of_the_run() {
+fn losing_readers_merge_files_from_an_eighth_of_the_run() {
     for (flushes, most) in [(10, 5.5), (40, 8.0), (100, 7.0)] {
         check(
             &format!("{flushes} memtables that are read"),
@@ -539,7 +539,7 @@ fn what_is_clear_of_everything_joins_before_others_merge() {
 }
 
 #[test]
-fn trap_14_what_goes_into_the_run_takes_everything_older_with_it() {
+fn trap_14_a_merge_into_the_run_includes_older_overlapping_files() {
     let mut range = empty();
     run(&mut range, 1, (1, 9), &[10, 20, 30, 40]);
     // The large newer file would be worth a merge by itself; the older one overlaps the same file
@@ -631,7 +631,7 @@ fn random_trees_keep_their_order_and_get_done() {
 }
 
 #[test]
-fn what_lies_clear_of_everything_joins_at_once() {
+fn files_that_overlap_no_other_file_join_in_one_job() {
     let mut range = empty();
     run(&mut range, 1, (1, 9), &[50, 60]);
     for (number, keys) in [(2, [70, 79]), (3, [80, 89]), (4, [10, 19]), (5, [52, 55])] {
@@ -693,7 +693,7 @@ fn one_long_file_is_cut_by_its_index() {
 }
 
 #[test]
-fn asked_for_everything_goes_from_left_to_right() {
+fn a_compaction_of_everything_runs_from_left_to_right() {
     let mut tree = wide(5, 2);
     let asked: Vec<FileNumber> = tree.range.young.iter().map(|r| r.file.number()).collect();
     // Files flushed since then stay.
@@ -725,7 +725,7 @@ fn asked_for_everything_takes_younger_files_that_are_older_than_what_joined_the_
 }
 
 #[test]
-fn a_file_dense_with_tombstones_goes_into_the_run_as_far_as_they_reach() {
+fn a_file_dense_with_tombstones_is_merged_as_far_as_they_reach() {
     let mut tree = wide(8, 0);
     let mut entries: BTreeMap<u32, (u64, bool)> = (0..600).map(|key| (key, (20, true))).collect();
     entries.extend((7_900..8_300).map(|key| (key, (20, false))));
