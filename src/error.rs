@@ -180,7 +180,7 @@ impl Error {
     /// The error that every write returns after `self` ended writing.
     pub(crate) fn poisoned(self) -> Self {
         let kind = ErrorKind::Poisoned;
-        let message = "a failed write or sync ended writing: open the database anew";
+        let message = "a failed write or sync ended writing: open the database again";
         Self::build(kind, Code::of(kind), message.into(), Some(Cause::Error(self)))
     }
 

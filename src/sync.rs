@@ -180,13 +180,13 @@ mod model {
         type Target = T;
 
         fn deref(&self) -> &T {
-            self.0.as_ref().expect("nobody looks while the guard waits")
+            self.0.as_ref().expect("the guard is not used while it waits")
         }
     }
 
     impl<T> DerefMut for MutexGuard<'_, T> {
         fn deref_mut(&mut self) -> &mut T {
-            self.0.as_mut().expect("nobody looks while the guard waits")
+            self.0.as_mut().expect("the guard is not used while it waits")
         }
     }
 

@@ -49,8 +49,8 @@ pub(super) struct BackupsCommand {
 }
 
 const BACKUPS_HELP: &str = "\
-verify reads every byte, and exits with status 1 if anything is damaged or missing. A damaged
-file that the database still has comes back: remove it from DIR/files, and back up again.
+verify reads every byte, and exits with status 1 if anything is damaged or missing. To replace a
+damaged file that the database still has, remove it from DIR/files and back up again.
 
 Examples:
   rowstone backups list /mnt/backups/shop
@@ -113,13 +113,12 @@ pub(super) struct Restore {
 }
 
 const RESTORE_HELP: &str = "\
-A whole database goes into a new directory, with ETags and Timestamps, and is another
-incarnation: whoever followed the changes of the old one is told so. Every file is held
-against its checksum.
+A whole database is restored into a new directory, with its ETags and Timestamps. It is a new
+incarnation: consumers of the changes of the old one get an error. Every file is verified by its
+checksum.
 
-A table or range goes into a database at once or not at all; there must be no entities
-between the first and the last of what comes in. Restore it under a new name to look first,
-or delete the range.
+A table or range is restored atomically. The database must have no entities between the first
+and the last restored entity: delete them first, or restore under a new name.
 
 Examples:
   rowstone restore /mnt/backups/shop shop-again

@@ -53,12 +53,12 @@ A line is one commit: its position, its time, and what it did, in order:
   {\"position\":\"…\",\"timestamp\":\"…\",\"changes\":[{\"op\":\"put\",\"table\":\"parts\",\"entity\":{…}}]}
 Operations: create-table drop-table put delete delete-range expire import.
 
-Only what is durable is printed. Changes are kept until they are flushed to table files, or
-as long as the database was opened to keep them; what is asked for and no longer kept ends
-with status 1 and ChangesLost, and leaves nothing out silently.
+Only durable commits are printed. Changes are kept until they are flushed to table files, or
+as long as the database was opened to keep them. If requested changes are no longer kept, the
+command exits with status 1 and ChangesLost; no change is omitted silently.
 
-A cursor is kept in the database, so --cursor needs it for itself. Beside a process that
-writes, keep the position of the last line and give it to --since.
+A cursor is stored in the database, so --cursor requires that no other process has it open.
+While another process writes, keep the position of the last line and pass it to --since.
 
 Examples:
   rowstone changes shop

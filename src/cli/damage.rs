@@ -133,8 +133,9 @@ pub(super) struct Repair {
     deleted     a deletion\n  \
     dropped     a drop of its table or of a span of keys took it\n  \
     unreadable  key and Seq are known, the row cannot be read\n\n\
-    `entity` is as `export` writes it. Also read are files that no manifest names, and logs behind damage. SOURCE is \
-    only read, and must not be open. What could not be read is said on standard error, with status 1.\n\n\
+    `entity` is as `export` writes it. Files that no manifest names, and logs after damage, are \
+    read too. SOURCE is only read, and must not be open. Unreadable parts are reported on \
+    standard error, with status 1.\n\n\
     Examples:\n  rowstone salvage shop --out shop.ndjson\n  \
     rowstone salvage shop --only live,suspect | jq -c 'select(.table==\"parts\").entity' | rowstone import new parts -"
 )]
@@ -305,8 +306,7 @@ impl Salvage {
         if !files::is_same(dir, &self.source) {
             return Ok(());
         }
-        let problem =
-            "--out lies in the damaged database, which is only read: name a file elsewhere";
+        let problem = "--out is in the damaged database, which is only read: name a file elsewhere";
         Err(Failure::Usage(problem.into()))
     }
 

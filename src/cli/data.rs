@@ -41,7 +41,7 @@ pub(super) struct Put {
 }
 
 const PUT_HELP: &str = "\
-A type that JSON does not tell goes beside its value:
+A type that JSON cannot express is written next to its value:
   {\"PartitionKey\":\"bolts\",\"RowKey\":\"m4x20\",\"Price\":0.12,\"Stock\":1200,
    \"Made@odata.type\":\"Edm.DateTime\",\"Made\":\"2024-05-01T10:00:00Z\"}
 Types: Edm.String Edm.Binary Edm.Boolean Edm.Int32 Edm.Int64 Edm.Double Edm.DateTime Edm.Guid
@@ -140,7 +140,7 @@ impl Put {
         let entity = odata::read_entity(&self.text()?)?;
         let etag = self.etag.as_deref().map(read_etag).transpose()?.flatten();
         if self.etag.is_some() && !matches!(self.mode, PutMode::Replace | PutMode::Merge) {
-            let text = "--etag goes with --mode replace or --mode merge";
+            let text = "--etag requires --mode replace or --mode merge";
             return Err(Failure::Usage(text.into()));
         }
         let db = open_durable(&self.db, Create::IfMissing, self.durability)?;

@@ -31,7 +31,7 @@ pub(super) struct Export {
 }
 
 const EXPORT_HELP: &str = "\
-NDJSON keeps every type and comes back by `import` as it was. CSV has the keys first and then a
+NDJSON keeps every type, and `import` restores it unchanged. CSV has the keys first and then a
 column for each property that any entity has; its types are inferred when it is read again.
 
 Examples:

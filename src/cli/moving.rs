@@ -46,8 +46,8 @@ pub(super) struct Gate {
 }
 
 const GATE_HELP: &str = "\
-What is held back is answered ServerBusy, and nothing is done. A gate stays closed, whoever
-opens the database, until it is lifted with the same range, or its table is dropped.
+A blocked operation returns ServerBusy and changes nothing. A gate stays closed, also after the
+database is opened again, until it is lifted with the same range or its table is dropped.
 
 Examples:
   rowstone gate set shop parts --mode read-only --from-partition m --to-partition n

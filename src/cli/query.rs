@@ -82,12 +82,12 @@ pub(super) struct Query {
 
 const QUERY_HELP: &str = "\
 A filter compares properties with literals, by eq ne lt le gt ge, joined by and, or, not and
-parentheses. What it says about PartitionKey and RowKey decides what is read.
+parentheses. Its conditions on PartitionKey and RowKey limit the rows that are read.
   texts 'JFK' ('' is a quote in one)   integers 120, of 64 bits 120L   doubles 0.5   true, false
   datetime'2013-01-01T10:00:00Z'   guid'...'   X'0fa0'
 A comparison with a property that an entity lacks is false. An Int32 never equals 5.0 or 5L.
 
-On a terminal a table ends after 1,000 entities, and standard error says how to go on. Otherwise,
+On a terminal a table ends after 1,000 entities, and standard error says how to continue. Otherwise,
 and with --top, nothing is cut. With --explain there are no rows: text, or one JSON object with
 --format json or ndjson.
 
@@ -106,7 +106,7 @@ impl Query {
             return Err(Failure::Usage("--explain is text or JSON, not CSV".into()));
         }
         if self.by_partition && !self.count && self.aggregate.is_none() {
-            return Err(Failure::Usage("--by-partition goes with --count or --aggregate".into()));
+            return Err(Failure::Usage("--by-partition requires --count or --aggregate".into()));
         }
         let db = open_to_read(&self.db)?;
         let query = self.query(&db.table(&self.table)?, filter)?;

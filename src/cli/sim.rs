@@ -35,12 +35,13 @@ use crate::testing::sim::{ActiveMutant, MUTANTS, Mutant, activate};
 #[command(after_long_help = "\
 A seed that fails prints the first step at which database and model differ, and a shrunk program in the form of a \
 script, to be pasted under tests/scripts.\n\n\
-With --device the database is that of a small device that nobody looks after: the profile for 64 MB of memory, its \
-background work done by steps. Each second it keeps a reading of a sensor, which expires after six hours, and now and \
-then it replaces a setting or writes a group. The power goes every few seconds, at any file operation, also while it \
-opens; it stays off for seconds, hours or days. The clock begins in 1970, or years off, until somebody sets it, and \
-jumps. Blocks of table files cannot be read for a time. What was acknowledged must be there for as long as it is to \
-live, and no entity tag may come twice.\n\n\
+With --device the database is that of a small unattended device: the profile for 64 MB of \
+memory, its background work done by steps. Each second it stores a reading of a sensor, which \
+expires after six hours, and now and then it replaces a setting or writes a group. The power \
+fails every few seconds, at any file operation, also while it opens; it stays off for seconds, \
+hours or days. The clock begins in 1970, or years off, until it is set, and jumps. Blocks of \
+table files are unreadable for a time. Acknowledged rows must exist until they expire, and no \
+entity tag may occur twice.\n\n\
 Exits with status 1 if a seed failed.\n\n\
 Examples:\n  \
 rowstone sim --seed 42\n  \

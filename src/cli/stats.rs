@@ -25,8 +25,8 @@ pub(super) struct Stats {
 }
 
 const HELP: &str = "\
-What is counted is counted since opening, so that here, where the database was just opened, it says
-what opening did. A server counts on: `serve --metrics`, or {\"op\":\"stats\"} to `exec`.
+Counters start at zero when the database is opened, so this command shows the work of opening it.
+For the counters of a running server use `serve --metrics`, or {\"op\":\"stats\"} with `exec`.
 
 Examples:
   rowstone stats shop

@@ -30,12 +30,12 @@ pub(super) struct WearCommand {
 }
 
 const HELP: &str = "\
-The account goes on across restarts and is kept in the manifest. This command only reads it, also
-beside the process that writes: exact after each close, and as of the last flush or merge before.
+The counters are kept in the manifest across restarts. This command only reads them, also while
+another process writes: exact after each close, otherwise as of the last flush or merge.
 
 asked for: keys and rows as they are encoded. The last line is an estimate for a medium that can
-only write whole pages: each sync writes those on which the new bytes lie. What the file system
-writes of its own accord, and what flash moves to erase blocks, comes on top. A longer window
+only write whole pages: each sync writes every page with new bytes. It excludes writes of the
+file system itself, and data that flash moves to erase blocks. A longer window
 (Options::max_commit_delay) makes fewer syncs, and the estimate smaller.
 
 Examples:

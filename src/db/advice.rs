@@ -118,7 +118,7 @@ fn directed(seen: &Seen<'_>) -> Option<Advice> {
         let is_one = |range: &PartitionRange| range.pattern == LoadPattern::OnePartition;
         let evidence = |range: &PartitionRange, share: f64, end: &str| {
             format!(
-                "{:.0} % of the writes fall into the {end} range, and {:.0} % of those come {} \
+                "{:.0} % of the writes fall into the {end} range, and {:.0} % of these are {} \
                  all keys written shortly before ({:.0} writes/s).",
                 100.0 * range.writes / writes,
                 100.0 * share,
@@ -238,10 +238,10 @@ fn singles(seen: &Seen<'_>) -> Option<Advice> {
             data.partitions
         ),
         remedy: format!(
-            "If entities are read by range, put those that are read together into one partition: what \
-             changes slowly into the PartitionKey, the rest into the RowKey, as PartitionKey \
-             'customer-17', RowKey '{0}' instead of PartitionKey '{0}'. For point reads alone the keys \
-             are fine.",
+            "If entities are read by range, put entities that are read together into one \
+             partition: what changes slowly into the PartitionKey, the rest into the RowKey, as \
+             PartitionKey 'customer-17', RowKey '{0}' instead of PartitionKey '{0}'. For point \
+             reads alone the keys are fine.",
             data.last
         ),
     })

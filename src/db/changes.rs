@@ -186,7 +186,7 @@ impl Cursor {
             return Err(Error::new(ErrorKind::InvalidInput, problem));
         }
         if let Some(known) = known.filter(|known| *known > position) {
-            let problem = format!("the cursor {} stands at {known}, behind {position}", self.name);
+            let problem = format!("the cursor {} is at {known}, after {position}", self.name);
             return Err(Error::new(ErrorKind::InvalidInput, problem));
         }
         self.db.catalog.set_note(None, &self.note(), Some(&position.to_string()))

@@ -482,7 +482,7 @@ impl Run<'_, '_> {
                     return Ok(());
                 }
                 Err(error) if is_of_row(&error) => {
-                    message = "somebody wrote the row of the target in the meantime";
+                    message = "the row of the target was written by another writer in the meantime";
                 }
                 Err(error) if error.kind() == ErrorKind::InvalidInput => {
                     self.report_row(row, CopyProblemKind::Refused, error.chain());
@@ -572,8 +572,8 @@ impl Run<'_, '_> {
                     };
                     let row = rows.remove(index);
                     let message = match error.kind() {
-                        ErrorKind::NotFound => "somebody deleted it in the meantime",
-                        _ => "somebody wrote it in the meantime",
+                        ErrorKind::NotFound => "deleted by another writer in the meantime",
+                        _ => "changed by another writer in the meantime",
                     };
                     self.report_row(row, CopyProblemKind::Changed, message.to_owned());
                 }

@@ -123,7 +123,7 @@ pub(crate) fn end(out: &mut Vec<u8>, start: usize) -> Result<(), Error> {
 /// Requires: `buffer` holds whole records made by [`begin`] and [`end`], and `durable_up_to` is not
 /// beyond `at`.
 pub(crate) fn seal(buffer: &mut [u8], at: Position, id: FileId, durable_up_to: Position) {
-    debug_assert!(durable_up_to <= at, "nobody can vouch for what is not written yet");
+    debug_assert!(durable_up_to <= at, "a durable offset covers only written bytes");
     let mut start = 0;
     while let Some((header, tail)) =
         buffer.get_mut(start..).and_then(<[u8]>::split_first_chunk_mut::<RECORD_HEADER_BYTES>)

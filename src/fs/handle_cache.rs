@@ -212,7 +212,7 @@ mod tests {
         files[0].advise(Advice::Random, 0..100);
         let told = inner.advised(Advice::Random);
         read(&files, 1).unwrap();
-        assert_eq!(inner.advised(Advice::Random), told, "nobody told anything of this one");
+        assert_eq!(inner.advised(Advice::Random), told, "no advice for this file");
         read(&files, 0).unwrap();
         assert_eq!(inner.advised(Advice::Random), told + 1);
         files[1].advise(Advice::WillNeed, 0..50);

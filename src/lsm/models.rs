@@ -257,7 +257,7 @@ fn trap_33_loom_files_stay_while_a_view_holds_them() {
         model.engine.maintenance().compact_all().unwrap();
         other.join().unwrap();
         model.engine.maintenance().remove_unheld();
-        assert_eq!(model.files().len(), 1, "what nobody holds goes");
+        assert_eq!(model.files().len(), 1, "files without a holder are removed");
     });
 }
 
@@ -346,7 +346,7 @@ fn loom_a_ceiling_outlives_its_log_during_a_round() {
         other.join().unwrap();
         for image in images {
             let next = Model::on(image).put_with("c", 1, Durability::Os).unwrap();
-            assert!(next > last, "{next:?} comes after {last:?}");
+            assert!(next > last, "{next:?} must be above {last:?}");
         }
     });
 }
@@ -367,6 +367,6 @@ fn loom_ingested_rows_stay_during_a_reclaim() {
         let other = model.spawn(|model| drop(model.engine.maintenance().reclaim().unwrap()));
         model.take_in(&source);
         other.join().unwrap();
-        assert_eq!(model.get("a", None), Some(5), "it came in behind the deletion");
+        assert_eq!(model.get("a", None), Some(5), "it was ingested after the deletion");
     });
 }

@@ -168,7 +168,7 @@ fn classify_end(
             Err(format!("{path}: damage at {at}; a later record vouches up to {durable_up_to}"))
         }
         // There is no other evidence, so a durable edit may be missing.
-        None if !rest.zeros => Err(format!("{path}: what stands at {at} is no record")),
+        None if !rest.zeros => Err(format!("{path}: the bytes at {at} are no record")),
         None => Ok(at),
     }
 }

@@ -518,7 +518,7 @@ impl Version {
         for log in &edit.add_logs {
             self.claim(log.number)?;
             if self.logs.last().is_some_and(|last| last.number > log.number) {
-                return Err(format!("log {} comes after a newer one", log.number));
+                return Err(format!("log {} is added after a newer one", log.number));
             }
             self.logs.push(*log);
         }
@@ -543,7 +543,7 @@ impl Version {
         }
         for import in &edit.add_imports {
             if self.imports.last().is_some_and(|last| last.seq >= import.seq) {
-                return Err(format!("the import #{} comes behind a newer one", import.seq));
+                return Err(format!("the import #{} is added after a newer one", import.seq));
             }
             self.imports.push(import.clone());
         }

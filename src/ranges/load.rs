@@ -24,7 +24,7 @@ pub(crate) const STEP_SECONDS: f64 = 5.0;
 /// Half-life of averages and weights, in seconds. A changed load is visible within a minute or two;
 /// a burst of one second is not.
 pub(crate) const HALF_LIFE_SECONDS: f64 = 60.0;
-const _: () = assert!(HALF_LIFE_SECONDS / STEP_SECONDS == 12.0, "FADE goes with them");
+const _: () = assert!(HALF_LIFE_SECONDS / STEP_SECONDS == 12.0, "FADE depends on them");
 /// 2^(-1/12).
 const FADE: f64 = 0.943_874_312_681_693_5;
 /// Number of steps after which values are zero.

@@ -554,7 +554,7 @@ fn check_ends(source: &Source, meta: &FileMeta) -> Result<()> {
     check_header(meta.id, &header).map_err(|error| source.unreadable(0, error))?;
     let (sections, directory_at) = read_directory(source, meta.bytes)?;
     if sections != meta.sections {
-        let problem = "the directory is not the one that the manifest has";
+        let problem = "the directory differs from the one in the manifest";
         return Err(source.corrupt(directory_at, "sst footer", problem));
     }
     Ok(())

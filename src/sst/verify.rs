@@ -88,7 +88,7 @@ impl Check<'_> {
         let directory = read_directory(source, self.sst.meta.bytes);
         let Some((sections, at)) = self.record_damage(directory)? else { return Ok(()) };
         if sections != self.sst.meta.sections {
-            self.problem(at, "sst footer", "the directory is not the one that the manifest has");
+            self.problem(at, "sst footer", "the directory differs from the one in the manifest");
         }
         Ok(())
     }

@@ -389,7 +389,7 @@ impl SstWriter {
         let start = self.output.position();
         let ZonePages { bytes, mut starts } = std::mem::take(&mut self.zone_pages);
         let pages = self.keys.block_entries.len().div_ceil(ZONE_BLOCKS);
-        debug_assert_eq!(starts.len(), pages, "a page of zones stands for ZONE_BLOCKS blocks");
+        debug_assert_eq!(starts.len(), pages, "a page of zones covers ZONE_BLOCKS blocks");
         starts.push(bytes.len() as u64);
         starts.iter_mut().for_each(|offset| *offset += start);
         self.output.begin_section();

@@ -297,7 +297,7 @@ impl Loader {
         if ops.is_empty() {
             return Ok(());
         }
-        debug_assert!(self.bytes >= size, "a group's bytes are among those that wait");
+        debug_assert!(self.bytes >= size, "the bytes of a group are included in the waiting bytes");
         self.bytes -= size;
         let mut batch = self.table.batch(ops, true);
         while !batch.ops.is_empty() {

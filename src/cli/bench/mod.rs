@@ -50,8 +50,8 @@ every client reads all of them, and in filterscan an operation is an entity look
 call is timed for the percentiles, which costs some 30 ns, and each answer is compared with
 what was written: the first that differs ends the run with status 1.
 
-What differs from db_bench: keys have two parts, fillbatch groups have at most 100 entities
-of one partition, values are typed, and all clients together make up --num and --reads.
+Differences from db_bench: keys have two parts, fillbatch groups have at most 100 entities of
+one partition, values are typed, and --num and --reads count the operations of all clients.
 
 Examples:
   rowstone bench /tmp/bench

@@ -135,7 +135,7 @@ impl Settings {
             None => Ok(*there),
             Some((name, _, there)) => Err(Failure::Usage(format!(
                 "the entities that are there were written with {name} {there}\n  \
-                 try: leave {name} out, or leave --use-existing-db out to begin anew"
+                 try: leave {name} out, or leave --use-existing-db out to start again"
             ))),
         }
     }

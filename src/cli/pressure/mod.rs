@@ -76,7 +76,7 @@ pub(super) struct Pressure {
 pub(super) const HELP: &str = "\
 With --partition, the partition stress test instead: a test table is loaded, and the mix of
 reads and writes that the application has at its peak runs on that one partition: once as
-fast as it goes, and once at the given rate against the targets of the service, which answers
+fast as possible, and once at the given rate against the targets of the service, which returns
 ServerBusy beyond 2,000 entities a second (500 by its articles of 2010). The verdict says
 whether the partition passes, and if not, which finer PartitionKey would. Exit status 1 if
 the peak is beyond what the service or this machine takes.
@@ -283,7 +283,7 @@ impl Report<'_> {
     fn write(&self, output: &mut Output) -> std::io::Result<()> {
         let (reads, writes) = (self.reads, 100 - self.reads);
         writeln!(output, "partition '{}', {reads} % GET and {writes} % PUT", self.partition)?;
-        writeln!(output, "\nas fast as it goes, here:")?;
+        writeln!(output, "\nas fast as possible, here:")?;
         for (name, side) in [("GET", &self.timing.reads), ("PUT", &self.timing.writes)] {
             let rate = with_thousands(self.timing.rate(side));
             let (p50, p99) = (micros(side, 50.0), micros(side, 99.0));

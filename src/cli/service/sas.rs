@@ -79,7 +79,7 @@ pub(in crate::cli) struct Sas {
 }
 
 const SAS_HELP: &str = "\
-The token is what stands behind the question mark of an address.
+The token is the query string of an address: the part after the question mark.
 
 Examples:
   rowstone sas parts --permissions r --expiry 2030-01-01

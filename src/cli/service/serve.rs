@@ -88,7 +88,7 @@ pub(in crate::cli) struct Serve {
     log: rest::LogLevel,
 }
 
-const SERVE_HELP: &str = r#"The public development account (everybody knows its key, so it is served on loopback only):
+const SERVE_HELP: &str = r#"The public development account, served on loopback only because its key is public:
   rowstone serve shop
   UseDevelopmentStorage=true, or
   DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;AccountKey=Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==;TableEndpoint=http://127.0.0.1:10002/devstoreaccount1;
@@ -98,9 +98,9 @@ Accounts of your own, each with one or two keys in Base64 and, but for one, a da
    {"name":"labs","keys":["..."],"database":"labs.db"}]
   rowstone serve shop --listen 0.0.0.0:10002 --accounts accounts.json
 SIGHUP reads the file again: keys change without a restart, and an account that is gone has none.
-SIGTERM and Ctrl-C end what is under way, sync and stop; given again they wait for nobody.
+SIGTERM and Ctrl-C finish running requests, sync and stop; a second one closes all connections.
 
-A log that takes 2 GiB at most, and forgets what is oldest:
+A log of at most 2 GiB, which drops its oldest entities:
   rowstone serve shop --max-disk 2147483648 --drop-oldest log
 
 A page for people is at http://127.0.0.1:10002/"#;

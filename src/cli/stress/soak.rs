@@ -323,7 +323,7 @@ impl Soak {
     /// Compares one answer with the model's answer to the oldest waiting request.
     fn settle(&mut self, session: &mut Session, line: &[u8]) -> Result<(), String> {
         let Some((ask, bytes)) = session.waiting.pop_front() else {
-            return Err(format!("an answer that nobody asked for: {}", shown(line)));
+            return Err(format!("an answer without a request: {}", shown(line)));
         };
         session.waiting_bytes -= bytes;
         session.heard = true;

@@ -44,7 +44,7 @@ fn finds(durability: Durability, changes: &[(&[&str], i64, u64)]) -> Tally {
     soak.find(state.clone()).unwrap();
     assert_eq!(soak.oracle.tables, state);
     assert!(soak.doubts.is_empty() && soak.oracle.process_floor == soak.oracle.commits());
-    assert!(soak.oracle.etag_max >= 20, "tags grow beyond those that were lost");
+    assert!(soak.oracle.etag_max >= 20, "new tags are above the lost ones");
     soak.tally.clone()
 }
 

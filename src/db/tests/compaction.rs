@@ -15,7 +15,7 @@ fn steps(db: &Db) {
             return;
         }
     }
-    panic!("background work goes on");
+    panic!("background work does not end");
 }
 
 /// Row numbers in an order that is neither ascending nor descending.

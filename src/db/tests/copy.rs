@@ -128,8 +128,8 @@ fn a_row_that_was_written_meanwhile_is_not_deleted() {
     assert_eq!(all, [("UA".to_owned(), "0029".to_owned())]);
     let told: Vec<_> =
         summary.problems.iter().map(|p| (p.source.1.as_str(), &*p.message)).collect();
-    let deleted = ("0026", "somebody deleted it in the meantime");
-    assert_eq!(told, [deleted, ("0029", "somebody wrote it in the meantime")]);
+    let deleted = ("0026", "deleted by another writer in the meantime");
+    assert_eq!(told, [deleted, ("0029", "changed by another writer in the meantime")]);
     // The row in the target is now the older one.
     let mut again = CopyJob::new(&source, &target).then_delete(true);
     check(&again.run().unwrap(), &[("rows", 1), ("conflicts", 1)]);

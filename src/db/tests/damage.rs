@@ -17,7 +17,7 @@ fn steps(db: &Db) {
             return;
         }
     }
-    panic!("background work goes on");
+    panic!("background work does not end");
 }
 
 fn tables_of(fs: &MemFs, dir: &str) -> Vec<String> {
@@ -128,7 +128,11 @@ fn a_file_that_is_gone_answers_in_its_keys_and_its_neighbours_are_kept() {
     crate::fs::Fs::remove(&fs, gone.as_ref()).unwrap();
     let db = options(&fs).open("db").unwrap();
     assert!(damaged_rows(&db) > 1_000, "all between its first and its last key");
-    assert_eq!(db.table("things").unwrap().get("q", "").unwrap(), None, "not what lies beyond");
+    assert_eq!(
+        db.table("things").unwrap().get("q", "").unwrap(),
+        None,
+        "not keys beyond its last key"
+    );
     assert!(fs.paths().contains(&"db/000999.sst".to_owned()), "it might be what is left of it");
 }
 

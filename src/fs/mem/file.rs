@@ -164,7 +164,7 @@ impl Dirt {
 
     /// Marks the sectors that `range` of the page overlaps; true if one of them was marked before.
     fn mark(&mut self, range: &Range<usize>) -> bool {
-        debug_assert!(range.end <= PAGE, "a change lies in one page");
+        debug_assert!(range.end <= PAGE, "a change is within one page");
         let mask = (range.start / SECTOR..range.end.div_ceil(SECTOR))
             .fold(0, |mask, sector| mask | (1u8 << sector));
         let again = self.sectors & mask != 0;

@@ -48,7 +48,8 @@ impl FifoEviction {
     pub(in crate::lsm) fn begin(options: &Options) -> Result<FifoEviction> {
         let is_asked = options.on_full != OnFull::Refuse;
         if is_asked && options.max_disk.is_none() {
-            let problem = "Options::on_full says what goes near a limit, and there is none: set Options::max_disk, too";
+            let problem =
+                "Options::on_full requires a limit on disk use: set Options::max_disk, too";
             return Err(Error::new(ErrorKind::InvalidInput, problem));
         }
         if let OnFull::DropOldest(names) = &options.on_full {

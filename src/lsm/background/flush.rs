@@ -143,7 +143,7 @@ impl Maintenance {
         let mut manifest = self.install.lock();
         let version = Arc::clone(manifest.version());
         let oldest = || self.reader().view.load().frozen().last().map(|oldest| oldest.memtable.id);
-        debug_assert_eq!(oldest(), Some(slot.memtable.id), "the oldest memtable goes first");
+        debug_assert_eq!(oldest(), Some(slot.memtable.id), "the oldest memtable is flushed first");
         let last = slot.memtable.seq_max().unwrap_or_default();
         debug_assert!(last <= self.reader().published(), "what is flushed is published");
         let flushed = last.max(version.flushed_seq);

@@ -267,7 +267,7 @@ impl List {
 impl Gap {
     /// The part of the gap below `key`, and the part above it. `key` is in the gap.
     fn without(self, key: &[u8]) -> (Option<Gap>, Option<Gap>) {
-        debug_assert!(*self.low <= *key && *key < *self.high, "the key lies in the gap");
+        debug_assert!(*self.low <= *key && *key < *self.high, "the key is in the gap");
         let above = Gap { low: behind(key), ..self.clone() };
         let below = Gap { high: key.into(), ..self };
         (Some(below).filter(Gap::is_any), Some(above).filter(Gap::is_any))

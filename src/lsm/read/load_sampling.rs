@@ -450,7 +450,7 @@ impl Sampled {
         let wanted = if seconds > 0.0 { counted / seconds / SAMPLES_PER_SECOND } else { GAP_MAX };
         // A burst at most doubles the mean, so that a slow phase after it is not missed.
         gap.mean = wanted.min(gap.mean * 2.0).clamp(1.0, GAP_MAX);
-        debug_assert!(gap.mean >= 1.0, "of so many accesses one is sampled");
+        debug_assert!(gap.mean >= 1.0, "at least one access per sample");
         // A random distance: with a fixed one, a program that cycles through its keys might show
         // only one of them.
         gap.set = 1 + self.rng.below(2 * gap.mean as u64 - 1) as u32;

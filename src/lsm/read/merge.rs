@@ -28,7 +28,7 @@ use super::window::{AHEAD, Window};
 use crate::lsm::Env;
 
 /// One sorted sequence of entries.
-#[expect(clippy::large_enum_variant, reason = "few, and each row of a scan goes through one")]
+#[expect(clippy::large_enum_variant, reason = "few, and each row of a scan passes through one")]
 pub(in crate::lsm) enum Source {
     Memory(MemtableIter),
     Files(ConcatIter),

@@ -169,7 +169,7 @@ pub(crate) fn require_outside(dir: &Path, database: &Path) -> Result<()> {
         return Ok(());
     }
     let (dir, database) = (dir.display(), database.display());
-    let problem = format!("{dir} lies in the database {database} and would be lost with it");
+    let problem = format!("{dir} is in the database {database} and would be lost with it");
     Err(Error::new(ErrorKind::InvalidInput, problem))
 }
 

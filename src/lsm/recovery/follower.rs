@@ -163,7 +163,7 @@ impl LogFollower {
             return Ok(());
         }
         let problem = format!(
-            "{} was restored, or is another database now: open it anew",
+            "{} was restored, or is another database now: open it again",
             self.dir.display()
         );
         Err(Error::new(ErrorKind::ChangesLost, problem))

@@ -189,7 +189,8 @@ impl LogTail {
             rest.max(Some(self.durable)).filter(|durable_up_to| *durable_up_to > at);
         // A durable offset in a later log also covers all logs before it, so nothing may be missing
         // in this case either.
-        Ok(durable_up_to.map(|end| format!("{why}; somebody vouches for everything up to {end}")))
+        Ok(durable_up_to
+            .map(|end| format!("{why}; a later durable offset covers everything up to {end}")))
     }
 }
 

@@ -42,8 +42,8 @@ pub(crate) fn check_exposure(
 ) -> Result<(), String> {
     match accounts.iter().find(|account| account.is_public()) {
         Some(account) if !listen.ip().is_loopback() => Err(format!(
-            "{listen} is not loopback, and everybody knows the key of account '{}': give accounts with keys of your \
-             own (--accounts FILE), or listen on 127.0.0.1",
+            "{listen} is not loopback, and the key of account '{}' is public: use accounts with \
+             keys of your own (--accounts FILE), or listen on 127.0.0.1",
             account.name
         )),
         _ => Ok(()),
@@ -146,7 +146,7 @@ async fn run(
             }
         };
         if is_end && stop.send_replace(true) {
-            tracing::warn!("told to end again: connections that are still open are cut off");
+            tracing::warn!("second signal to stop: closing the connections that are still open");
             return;
         }
     }

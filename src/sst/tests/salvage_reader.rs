@@ -122,7 +122,7 @@ fn a_file_that_is_cut_keeps_its_beginning() {
         let read = check_remains(&cut, Some(&cut.meta)).unwrap();
         assert!(read > 0 || len < 1_000, "{read} of a file cut at {len}");
         let alone = check_remains(&cut, None);
-        assert_eq!(alone.is_some(), len >= 32, "whose blocks they are stands in the header");
+        assert_eq!(alone.is_some(), len >= 32, "the header has the id of the file");
     }
 }
 

@@ -239,7 +239,10 @@ fn look_beside(fs: &MemFs) -> Option<State> {
     let db = options.open_read_only(PATH).ok()?;
     if let Ok(changes) = db.oldest_position().and_then(|oldest| db.changes(oldest)) {
         let positions: Vec<_> = changes.map_while(|commit| Some(commit.ok()?.position)).collect();
-        assert!(positions.is_sorted_by(|a, b| a < b), "the feed goes back: {positions:?}");
+        assert!(
+            positions.is_sorted_by(|a, b| a < b),
+            "positions of the feed decrease: {positions:?}"
+        );
     }
     read(&db).ok()
 }

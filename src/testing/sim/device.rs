@@ -391,7 +391,7 @@ impl Device {
         while db.step(Duration::ZERO) {
             steps += 1;
             if steps == STEPS_MAX {
-                return Err("background work comes to no end".to_owned());
+                return Err("background work does not end".to_owned());
             }
         }
         if db.stats().get("trouble") != Some(0) {

@@ -297,7 +297,7 @@ impl Runner {
     /// difference.
     fn damage(&mut self, seed: u64) -> Outcome {
         if self.is_troubled() {
-            return line("not beside other troubles");
+            return line("not during other troubles");
         }
         if self.engine.is_open() {
             self.end_halves()?;

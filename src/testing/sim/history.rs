@@ -413,7 +413,7 @@ fn state_text(state: State) -> String {
     match state {
         None => "absent".to_owned(),
         Some((Some(tag), row)) => format!("{row} with tag {tag}"),
-        Some((None, row)) => format!("{row} with a tag that nobody was told"),
+        Some((None, row)) => format!("{row} with a tag that no caller received"),
     }
 }
 

@@ -32,7 +32,7 @@ impl Runner {
     /// Lets time pass, runs background work until there is none, and checks the result.
     pub(super) fn settle(&mut self) -> Outcome {
         if self.is_troubled() {
-            return line("not beside troubles");
+            return line("not during troubles");
         }
         // Beyond the delay after which weak commits are synced and failures retried.
         let waits = self.engine.config.commit_delay();
@@ -42,7 +42,7 @@ impl Runner {
             return Ok(Vec::new());
         }
         if steps == STEPS_MAX {
-            return Err(format!("settle: background work goes on after {STEPS_MAX} steps"));
+            return Err(format!("settle: background work does not end after {STEPS_MAX} steps"));
         }
         let visible = self.visible()?;
         if visible < self.oracle.commits() {

@@ -288,7 +288,7 @@ impl Runner {
                 let etags = self.etags(table, writes);
                 self.engine.group(table, writes, &etags, durability)
             }
-            _ => unreachable!("a change comes from one of the steps above"),
+            _ => unreachable!("all steps with changes are handled above"),
         };
         let expected = busy.or_refused(self.judge(&change, expected)?, result.as_ref().err());
         if let Some(ask) = &ask {

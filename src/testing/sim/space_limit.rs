@@ -65,7 +65,7 @@ impl Runner {
                 return Err(format!("ring: of {tables:?} some were not to give anything"));
             };
             if below > self.oracle.last_seq() {
-                return Err(format!("ring: all below {below} goes, which the last commit is"));
+                return Err(format!("ring: all below {below} is evicted, also the last commit"));
             }
             let goes = |name: &String| self.oracle.count_below(name, below);
             if named.iter().map(goes).sum::<usize>() > 0 {

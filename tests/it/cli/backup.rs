@@ -62,7 +62,7 @@ fn damaged_backups_are_reported_by_file() {
     let place = letters();
     place.ok("backup db kept");
     place.fails("backups list db", 2, &["there are no backups"]);
-    place.fails("backup db db", 1, &["lies in the database"]);
+    place.fails("backup db db", 1, &["is in the database"]);
     place.fails("get kept Parts a 1", 2, &["kept"]);
     let files = std::fs::read_dir(place.path("kept/files")).unwrap();
     for path in files.map(|entry| entry.unwrap().path()) {

@@ -386,7 +386,7 @@ fn maintenance_is_answered() {
     );
     assert!(responses[7].starts_with(r#"{"ok":true,"generation":1,"files":"#), "{}", responses[7]);
     assert!(responses[9].starts_with(r#"{"ok":true,"generation":2,"files":"#), "{}", responses[9]);
-    assert!(responses[10].contains("lies in the database"), "{}", responses[10]);
+    assert!(responses[10].contains("is in the database"), "{}", responses[10]);
     place.ok("restore kept again");
     assert_eq!(place.ok("scan again Tab"), place.ok("scan db Tab"));
     assert_eq!(responses[2..5], [OK, OK, OK]);

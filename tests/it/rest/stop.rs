@@ -118,7 +118,7 @@ fn a_second_signal_stops_immediately() {
     server.signal("-INT");
     let (status, lines) = server.wait();
     assert_eq!(status.code(), Some(0), "{lines:?}");
-    assert!(lines.iter().any(|line| line.contains("told to end again")), "{lines:?}");
+    assert!(lines.iter().any(|line| line.contains("second signal to stop")), "{lines:?}");
     half.is_closed();
 }
 

@@ -105,7 +105,7 @@ fn readers_that_lost_enough_get_a_turn_once_an_hour_with_one_flush_for_all() {
     assert!(!loads.begin_turns(|_| Some(1e6), true, 0.0), "it is dearer now");
     assert!(losing().is_empty() && !in_turn(&ids[0]));
     read(ids[0], 1, 1_000.0);
-    assert!(!loads.begin_turns(|_| None, true, 0.0), "nothing lies over the run");
+    assert!(!loads.begin_turns(|_| None, true, 0.0), "no file overlaps the run");
     assert!(losing().is_empty() && lost(&ids[0]) < 1.0, "a merge would not help");
     read(ids[0], 1_000, 1_000.0);
     assert!(loads.begin_turns(|_| Some(1_000.0), true, 0.0) && in_turn(&ids[0]));

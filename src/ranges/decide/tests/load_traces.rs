@@ -158,7 +158,7 @@ impl World {
     }
 
     fn split(&mut self, at: usize, cut: &[u8], now: u64) {
-        assert!(*cut > *self.ranges[at].low, "a cut lies inside its range");
+        assert!(*cut > *self.ranges[at].low, "a cut is inside its range");
         assert!(self.high(at).is_none_or(|high| *cut < *high));
         let (lower, upper) = self.ranges[at].load.clone().split(cut, now as f64);
         let (ids, low) = (self.next_id, self.ranges[at].low.clone());

@@ -53,7 +53,7 @@ fn read(text: &str) -> Result<Option<Sas>, String> {
 
 /// Asserts that the token reads back and is valid for the account only.
 #[track_caller]
-fn goes_both_ways(token: &str, sas: Sas) {
+fn check_round_trip(token: &str, sas: Sas) {
     assert_eq!(read(token), Ok(Some(sas.clone())), "{token}");
     assert_eq!(sas.verify(DEVELOPMENT_ACCOUNT, &[key()]), Ok(()));
     assert_eq!(sas.verify("other", &[key()]).unwrap_err().code, "AuthenticationFailed");
@@ -78,12 +78,12 @@ fn vectors_of_services() {
          &spr=https%2Chttp&sig=gTcSe%2BNjSpqyZTR%2B34QG0JARJTFgtbpZepO1ZkP4pHM%3D"
     );
     let plain = sas.token().replace("%2B", "+");
-    goes_both_ways(&plain, Sas::Service(sas.clone()));
-    goes_both_ways(&sas.token(), Sas::Service(sas));
+    check_round_trip(&plain, Sas::Service(sas.clone()));
+    check_round_trip(&sas.token(), Sas::Service(sas));
 
     let sas = service("2012-02-12", "r").sign(DEVELOPMENT_ACCOUNT, &key());
     assert_eq!(sas.terms.signature, "PMVwKW69AFylIG5R3OJRe3LvVLxHqz61jLlab+YtXc8=");
-    goes_both_ways(&sas.token(), Sas::Service(sas));
+    check_round_trip(&sas.token(), Sas::Service(sas));
 }
 
 #[test]
@@ -92,13 +92,13 @@ fn vectors_of_accounts() {
     sas.terms.protocols = some("https,http");
     let old = sas.clone().sign(DEVELOPMENT_ACCOUNT, &key());
     assert_eq!(old.terms.signature, "dKEa4zPUq/dWdOLrCYusn1Jnz45OJCCdBPi+hMWeijk=");
-    goes_both_ways(&old.token(), Sas::Account(old));
+    check_round_trip(&old.token(), Sas::Account(old));
     sas.terms.version = Version::known("2020-12-06");
     let new = sas.sign(DEVELOPMENT_ACCOUNT, &key());
     assert_eq!(new.terms.signature, "aQbb1uM9CNZPJhjuzMWpvrja5t6VW2FlvCUFVvjctAk=");
-    goes_both_ways(&new.token(), Sas::Account(new.clone()));
+    check_round_trip(&new.token(), Sas::Account(new.clone()));
     let scoped = AccountSas { encryption_scope: some("x"), ..new };
-    goes_both_ways(
+    check_round_trip(
         &scoped.clone().sign(DEVELOPMENT_ACCOUNT, &key()).token(),
         Sas::Account(scoped.sign(DEVELOPMENT_ACCOUNT, &key())),
     );

@@ -221,9 +221,9 @@ impl<'a> Case<'a> {
             (FileKind::Wal, "promise record") if is_last => {
                 Verdict::Corrected("the last record, which commits nothing")
             }
-            (FileKind::Manifest, "edit record") if is_last => {
-                Verdict::Corrected("the last edit, which nobody vouches for and nothing needs")
-            }
+            (FileKind::Manifest, "edit record") if is_last => Verdict::Corrected(
+                "the last edit, which no durable offset covers and nothing needs",
+            ),
             _ => Verdict::Wrong(format!("unnoticed in {structure}")),
         }
     }

@@ -674,7 +674,10 @@ fn a_job_that_would_be_long_takes_the_leftmost_part() {
     tree.run(&job);
     tree.range.check().unwrap();
     assert!(tree.range.young.iter().all(|r| *r.clip.low == *key(1000).as_bytes()));
-    assert!(tree.range.run.iter().all(|r| r.file.number != 0), "what lies below the cut is gone");
+    assert!(
+        tree.range.run.iter().all(|r| r.file.number != 0),
+        "no file of the run is left below the cut"
+    );
     tree.settle();
     assert!(tree.range.young.is_empty() && tree.partial == 4, "{} partial jobs", tree.partial);
 }
@@ -815,7 +818,7 @@ fn a_run_at_rest_is_written_again_a_piece_at_a_time() {
     let job = rests(&tree).unwrap();
     assert_eq!((numbers(&job), job.reason), ((vec![], vec![1, 2]), Reason::Rest));
     young(&mut tree.range, 50, (20, 29), &[5, 4_500]);
-    assert_eq!(rests(&tree), None, "something young lies over it");
+    assert_eq!(rests(&tree), None, "a young file overlaps it");
 }
 
 #[test]
