@@ -499,7 +499,6 @@ impl Manifest {
     /// 3. Make CURRENT name the file.
     fn begin_file(&mut self, header: LogHeader, version: Arc<Version>) -> Result<(), PublishError> {
         debug_assert!(header.number.0 < self.next_number, "a new file has a number that was taken");
-        debug_assert!(self.header.number <= header.number, "manifests are numbered in order");
         let path = self.dir.join(FileName::Manifest(header.number).to_string());
         let written = self.write_snapshot(&path, header, &version).map_err(PublishError::Before);
         let published = written.and_then(|(file, end, allocated)| {

@@ -85,6 +85,24 @@ fn a_commit_beyond_the_last_seq_is_corruption() {
 }
 
 #[test]
+fn commits_are_above_the_seq_of_an_open_record() {
+    const FAR: u64 = 200_000_000_000_000_000;
+    let image = left_behind();
+    edit_records(&image, |record| {
+        let is_open = record[KIND_AT] == 1;
+        if is_open {
+            record[SEQ_AT..SEQ_AT + 8].copy_from_slice(&FAR.to_le_bytes());
+        }
+        is_open
+    });
+    // The commits of this log are below its open record, as after an import from the future.
+    let table = open(&image).table("things").unwrap();
+    table.insert(Entity::new("p", "later")).unwrap();
+    let timestamp = table.get("p", "later").unwrap().unwrap().timestamp().unwrap();
+    assert!(timestamp.ticks() > FAR, "{timestamp}");
+}
+
+#[test]
 fn an_open_record_behind_the_first_one_is_corruption() {
     let image = left_behind();
     edit_records(&image, |record| {

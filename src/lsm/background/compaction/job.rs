@@ -166,18 +166,20 @@ impl Maintenance {
     fn compact_claimed(&self, ids: &[RangeId]) -> Result<()> {
         let (limits, facts) = (self.limits(), FileFacts::new(self));
         let version = Arc::clone(&self.reader().view.load().version);
-        let young = |range: &Arc<FileRange>| {
+        let listed = |range: &Arc<FileRange>| {
             let young = range.young.iter().map(|r| r.file.meta.number);
-            (range.id, young.collect::<Vec<FileNumber>>(), Box::<[u8]>::default())
+            let newest = range.references().map(|(_, r)| r.file.meta.seq_max).max();
+            let (young, from) = (young.collect::<Vec<FileNumber>>(), Box::<[u8]>::default());
+            (range.id, (young, newest.unwrap_or_default()), from)
         };
         let ranges = ids.iter().filter_map(|id| version.ranges.get(*id));
-        let mut left: Vec<_> = ranges.map(young).collect();
+        let mut left: Vec<_> = ranges.map(listed).collect();
         drop(version);
         while !left.is_empty() {
             let version = Arc::clone(&self.reader().view.load().version);
-            let task = |(id, young, from): &(RangeId, Vec<FileNumber>, Box<[u8]>)| {
+            let task = |(id, (young, newest), from): &(RangeId, (Vec<_>, Seq), Box<[u8]>)| {
                 let range = version.ranges.get(*id)?;
-                let job = Job::whole(range, &facts, &limits, young, from)?;
+                let job = Job::whole(range, &facts, &limits, (young, *newest), from)?;
                 self.outputs_visible_from(range, &job)?;
                 Some(Task { range: Arc::clone(range), job })
             };
@@ -280,7 +282,7 @@ impl Maintenance {
         let is_small = range.bytes() < SMALL_RANGE_BYTES && limits.window_bytes == 0;
         if is_small && !job.is_join() && is_sound() {
             let young: Vec<FileNumber> = range.young.iter().map(|r| r.file.meta.number).collect();
-            let whole = Job::whole(range, &facts, limits, &young, &[]);
+            let whole = Job::whole(range, &facts, limits, (&young, Seq::MAX), &[]);
             // A cut part of the range may leave out the files that were picked.
             if let Some(whole) = whole.filter(|whole| whole.below.is_none()) {
                 job = Job { reason: job.reason, ..whole };

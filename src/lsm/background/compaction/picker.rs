@@ -16,6 +16,7 @@ mod cut;
 
 use crate::format::edit::Placement;
 use crate::format::names::FileNumber;
+use crate::model::Seq;
 use crate::ranges::{Range, RangeFile, Reference};
 
 use super::plan::{Facts, Job, Limits, Part, Reason};
@@ -129,21 +130,25 @@ pub(crate) fn sources<F: RangeFile>(range: &Range<F>) -> usize {
 
 impl Job {
     /// A merge of the young files `young`, and of the run from key `from` on, into the run; limited
-    /// to the bytes that a job may read. `None` if there is nothing to merge. Younger files are
-    /// included where the run holds newer data, which a flush placed there after `young` was
-    /// listed.
+    /// to the bytes that a job may read. `None` if there is nothing to merge.
+    ///
+    /// `newest` is the largest Seq at the time when `young` was listed. Flushes may have added files
+    /// to both lists since. Those at the end of the run are left out. One between the inputs is
+    /// included, with the young files that are older than it.
     pub(crate) fn whole<F: RangeFile + Clone>(
         range: &Range<F>,
         facts: &impl Facts<F>,
         limits: &Limits,
-        young: &[FileNumber],
+        (young, newest): (&[FileNumber], Seq),
         from: &[u8],
     ) -> Option<Job> {
         let picker = Picker::new(range, facts, limits);
         let first = range.run.partition_point(|reference| *reference.clip.low < *from);
         let is_meant = |i: &usize| young.contains(&range.young[*i].file.number());
         let young = (0..range.young.len()).filter(is_meant).collect();
-        let candidate = picker.close(young, first..range.run.len());
+        let is_listed = |reference: &Reference<F>| reference.file.seqs().0 <= newest;
+        let end = range.run.iter().rposition(is_listed).map_or(0, |last| last + 1);
+        let candidate = picker.close(young, first..end.max(first));
         let is_empty = candidate.young.is_empty() && candidate.run.is_empty();
         (!is_empty).then(|| picker.job(&candidate, Reason::Asked))
     }

@@ -702,7 +702,7 @@ fn a_compaction_of_everything_runs_from_left_to_right() {
     // Files flushed since then stay.
     young(&mut tree.range, 50, (90, 99), &[5, 4_500]);
     let (mut from, mut jobs) = (Box::default(), 0);
-    while let Some(job) = Job::whole(&tree.range, &Exact, &tree.limits, &asked, &from) {
+    while let Some(job) = Job::whole(&tree.range, &Exact, &tree.limits, (&asked, Seq::MAX), &from) {
         tree.run(&job);
         tree.range.check().unwrap();
         jobs += 1;
@@ -714,15 +714,29 @@ fn a_compaction_of_everything_runs_from_left_to_right() {
 }
 
 #[test]
-fn asked_for_everything_takes_younger_files_that_are_older_than_what_joined_the_run() {
+fn asked_for_everything_leaves_out_what_flushes_add_at_the_end() {
     let mut tree = wide(2, 1);
     let asked: Vec<FileNumber> = tree.range.young.iter().map(|r| r.file.number()).collect();
-    // Two flushes: one overlaps the run, and one lies above its end and joined it directly.
+    // Two flushes: one overlaps the run, and one is above its end and joined it directly.
     young(&mut tree.range, 50, (90, 99), &[5, 1_500]);
     run(&mut tree.range, 51, (100, 109), &[3_000]);
     tree.limits.job_bytes_max = u64::MAX;
-    let job = Job::whole(&tree.range, &Exact, &tree.limits, &asked, &[]).unwrap();
-    assert_eq!(numbers(&job), (vec![50, 11], vec![0, 1, 51]));
+    let job = Job::whole(&tree.range, &Exact, &tree.limits, (&asked, Seq(19)), &[]).unwrap();
+    assert_eq!(numbers(&job), (vec![11], vec![0, 1]));
+    tree.run(&job);
+    tree.range.check().unwrap();
+}
+
+#[test]
+fn asked_for_everything_takes_young_files_older_than_one_that_joined_the_run() {
+    let mut tree = wide(2, 1);
+    young(&mut tree.range, 12, (20, 29), &[4_000, 4_500]);
+    let asked: Vec<FileNumber> = tree.range.young.iter().map(|r| r.file.number()).collect();
+    young(&mut tree.range, 50, (90, 99), &[5, 1_500]);
+    run(&mut tree.range, 51, (100, 109), &[3_000]);
+    tree.limits.job_bytes_max = u64::MAX;
+    let job = Job::whole(&tree.range, &Exact, &tree.limits, (&asked, Seq(29)), &[]).unwrap();
+    assert_eq!(numbers(&job), (vec![50, 12, 11], vec![0, 1, 51]));
     tree.run(&job);
     tree.range.check().unwrap();
 }
