@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn the_callers_own_errors_pass_as_he_says() {
+    fn errors_of_the_caller_are_retried_as_it_specifies() {
         let policy = RetryPolicy::fixed(9, Duration::ZERO);
         let mut left = [ErrorKind::Io, ErrorKind::Io, ErrorKind::Locked].into_iter();
         let mut rng = Rng::from_seed(1);

@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn what_cannot_be_read_is_named() {
+    fn unreadable_files_are_named() {
         let dir = tempfile::tempdir().unwrap();
         for path in [dir.path().join("none.csv"), dir.path().to_owned()] {
             let path = path.to_str().unwrap();

@@ -174,7 +174,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_shared_ends_before_the_first_byte_that_differs() {
+    fn the_shared_prefix_ends_before_the_first_byte_that_differs() {
         for len in 0..35 {
             let same = vec![b'a'; len];
             assert_eq!(shared_len(&same, &same), len);

@@ -186,7 +186,7 @@ fn groups() {
 }
 
 #[test]
-fn what_is_no_request_is_refused() {
+fn lines_that_are_no_request_are_refused() {
     refused("", "InvalidInput", "not JSON");
     refused("hello", "InvalidInput", "not JSON");
     refused("[]", "InvalidInput", "an object is missing");

@@ -186,7 +186,7 @@ fn keys_must_be_strings() {
 }
 
 #[test]
-fn what_is_not_an_object_is_refused() {
+fn json_that_is_no_object_is_refused() {
     for text in ["", "5", "[]", "null", "{", "{}x", r#"{"PartitionKey":"p","RowKey":"r"},"#] {
         let error = read_entity(text).unwrap_err();
         assert_eq!(error.code(), "InvalidInput", "{text}");

@@ -247,7 +247,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_list_is_told_without_its_keys() {
+    fn errors_in_a_list_of_accounts_do_not_show_its_keys() {
         for (text, problem) in [
             ("[]", "no account"),
             (r#"[{"keys":["c2VjcmV0"]}]"#, "'name' is missing"),

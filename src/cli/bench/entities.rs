@@ -227,7 +227,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_added_is_present() {
+    fn added_keys_are_present() {
         let present = Present::new(130);
         [0, 63, 64, 129, 129].into_iter().for_each(|i| present.add(i));
         assert_eq!(present.count(), 4);

@@ -177,7 +177,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_not_come_back_stays_text() {
+    fn text_that_would_not_round_trip_stays_text() {
         check(&["007"], EdmType::String);
         check(&["+1"], EdmType::String);
         check(&["1", "01"], EdmType::String);

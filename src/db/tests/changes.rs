@@ -157,7 +157,7 @@ fn replaying_the_feed_gives_the_database_at_every_position() {
 }
 
 #[test]
-fn what_is_not_durable_is_not_in_the_feed() {
+fn commits_that_are_not_durable_are_not_in_the_feed() {
     let fs = MemFs::new();
     let db = open(&fs);
     let table = db.create_table("things").unwrap();
@@ -174,7 +174,7 @@ fn what_is_not_durable_is_not_in_the_feed() {
 }
 
 #[test]
-fn what_is_no_longer_kept_is_said_to_be_lost() {
+fn changes_that_are_no_longer_kept_are_reported_as_lost() {
     let fs = MemFs::new();
     let db = open(&fs);
     let table = db.create_table("things").unwrap();

@@ -68,7 +68,7 @@ fn each_copy_is_the_same_database_in_another_incarnation() {
 }
 
 #[test]
-fn where_files_cannot_be_linked_they_are_copied_and_synced() {
+fn files_that_cannot_be_linked_are_copied_and_synced() {
     let memory = MemFs::new();
     let fs = FaultFs::new(Arc::new(memory.clone()));
     let db = filled(options(&memory).fs(Arc::new(fs.clone())));

@@ -109,7 +109,7 @@ fn what_the_target_has_is_a_conflict_or_replaced() {
 }
 
 #[test]
-fn a_row_that_was_written_meanwhile_is_not_deleted() {
+fn a_row_that_was_written_after_its_copy_is_not_deleted() {
     let fs = MemFs::new();
     let db = open(&fs);
     let (source, target) = (flights(&db, 30), db.create_table("other").unwrap());

@@ -309,7 +309,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_split_is_joined_again() {
+    fn split_columns_are_joined_again() {
         let mut rng = Rng::from_seed(5);
         for round in 0..400 {
             let raw = block(&mut rng);

@@ -164,7 +164,7 @@ fn keys_put_together_without_allocation_are_the_same() {
 }
 
 #[test]
-fn what_is_wrong_with_a_key() {
+fn a_malformed_key_is_reported() {
     let problem = |key: &[u8]| decode_user_key(key).unwrap_err().to_string();
     assert_eq!(problem(&[0, 0]), "user key at byte 0: 4 bytes wanted, 2 left");
     assert_eq!(problem(&[0, 0, 0, 1, b'a']), "user key at byte 5: nothing ends the PartitionKey");

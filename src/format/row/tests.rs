@@ -89,7 +89,7 @@ fn check_shape(bytes: &[u8], problem: &str) {
 }
 
 #[test]
-fn what_is_wrong_with_a_shape() {
+fn a_malformed_shape_is_reported() {
     check_shape(&[], "byte 0: 1 bytes wanted, 0 left");
     check_shape(&[0xfd, 1], "byte 2: count 253 is above the limit 252");
     check_shape(

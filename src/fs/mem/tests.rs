@@ -58,7 +58,7 @@ fn check_letters(fs: &MemFs, name: &str, expected: &[&str]) {
 }
 
 #[test]
-fn what_was_synced_with_its_name_is_in_every_image() {
+fn files_synced_with_their_names_are_in_every_image() {
     let fs = MemFs::new();
     fs.create_dir_all(path("db")).unwrap();
     put(&fs, "db/f", b"abc");

@@ -219,7 +219,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_refused_is_not_booked() {
+    fn refused_operations_are_not_booked() {
         let rate_limit = new(10, 1_000);
         let both =
             [Demand { partition: 1, entities: 5 }, Demand { partition: 2 << 32, entities: 10 }];

@@ -251,7 +251,7 @@ fn a_prefix_takes_what_starts_with_it_and_nothing_else() {
 }
 
 #[test]
-fn what_is_nested_too_deeply_is_refused_and_stays_so() {
+fn filters_nested_too_deeply_are_and_remain_refused() {
     let deep = |count: usize| (0..count).fold(term(0), |filter, _| !filter);
     let deepest = deep(DEPTH_MAX - 1);
     deepest.check().unwrap();

@@ -209,7 +209,7 @@ fn the_whole_must_be_boolean() {
 }
 
 #[test]
-fn what_the_service_does_not_implement() {
+fn expressions_that_the_service_does_not_implement() {
     for text in [
         "A eq B",
         "PartitionKey eq RowKey",

@@ -367,7 +367,7 @@ fn clustered_data_is_pruned_to_the_blocks_that_matter() {
 }
 
 #[test]
-fn what_zones_cannot_know_is_unknown() {
+fn conditions_that_zones_cannot_decide_are_unknown() {
     let row = vec![("N".to_owned(), Value::Int32(1))];
     let sst = file(&[(true, Version { seq: Seq(5), row: Some(row) })], 1 << 10);
     let unknown = Masks { maybe_true: 1, maybe_false: 1 };

@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_not_well_formed_is_refused() {
+    fn malformed_xml_is_refused() {
         for text in [
             "x",
             "<",
