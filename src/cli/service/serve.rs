@@ -88,7 +88,7 @@ pub(in crate::cli) struct Serve {
     log: rest::LogLevel,
 }
 
-const SERVE_HELP: &str = r#"The public development account, served on loopback only because its key is public:
+const SERVE_HELP: &str = r#"The development account, on loopback only because its key is public:
   rowstone serve shop
   UseDevelopmentStorage=true, or
   DefaultEndpointsProtocol=http;AccountName=devstoreaccount1;AccountKey=Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==;TableEndpoint=http://127.0.0.1:10002/devstoreaccount1;
