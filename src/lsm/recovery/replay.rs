@@ -96,7 +96,8 @@ pub(in crate::lsm) fn replay(env: &Env, manifest: &Manifest, names: &[String]) -
     if !replay.out.is_clean && !mutant!("forget-ceiling") {
         replay.out.last = replay.out.last.max(replay.seq_reservation);
     }
-    // An open record or an import may have a Seq above all commits. The next commit is above it too.
+    // An open record or an import may have a Seq above all commits. The next commit is above it
+    // too.
     replay.out.last = replay.out.last.max(replay.out.used);
     Ok(replay.out)
 }

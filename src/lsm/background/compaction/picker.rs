@@ -132,9 +132,9 @@ impl Job {
     /// A merge of the young files `young`, and of the run from key `from` on, into the run; limited
     /// to the bytes that a job may read. `None` if there is nothing to merge.
     ///
-    /// `newest` is the largest Seq at the time when `young` was listed. Flushes may have added files
-    /// to both lists since. Those at the end of the run are left out. One between the inputs is
-    /// included, with the young files that are older than it.
+    /// `newest` is the largest Seq at the time when `young` was listed. Flushes may have added
+    /// files to both lists since. Those at the end of the run are left out. One between the inputs
+    /// is included, with the young files that are older than it.
     pub(crate) fn whole<F: RangeFile + Clone>(
         range: &Range<F>,
         facts: &impl Facts<F>,
