@@ -1,6 +1,6 @@
-//! `advise`: problems of a choice of keys, in a database or in a file before it is loaded.
+//! `advise`: reports anti-patterns in the keys of a database, or of a file that is to be loaded.
 //!
-//! Not here: the anti-patterns (`db`), how keys are built from a file's rows (`import`).
+//! Not here: finding the anti-patterns (`db`), building keys from a file's rows (`import`).
 
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
@@ -59,11 +59,11 @@ Examples:
   rowstone advise --sample flights.csv.gz --partition-key '{carrier}-{origin}' \\
       --row-key '{time_hour}-{flight}-{tailnum}'";
 
-/// The advice for a table or a file, and its basis.
+/// The advice for a table or a file, and the data that supports it.
 struct Verdict {
     name: String,
     data: DataShape,
-    /// Rows with the keys of an earlier row, if they were counted.
+    /// The number of rows with the same keys as an earlier row, if they were counted.
     repeated: Option<u64>,
     advice: Vec<Advice>,
     is_sample: bool,
@@ -104,7 +104,7 @@ impl Advise {
     }
 }
 
-/// Advice from the data alone: no queries are known here.
+/// Returns the advice that the data alone supports; queries are not known here.
 fn judge(data: &DataShape) -> Vec<Advice> {
     advise(&Seen { ranges: &[], data, queries: &QueryCounts::default() })
 }
@@ -158,7 +158,7 @@ fn write_verdict(output: &mut Output, verdict: &Verdict) -> io::Result<()> {
     write_wrapped(output, "  ", unknown)
 }
 
-/// Writes `text` in lines: the first one after `lead`, the others indented below it.
+/// Writes `text` wrapped: the first line follows `lead`, the others are indented below it.
 fn write_wrapped(output: &mut Output, lead: &str, text: &str) -> io::Result<()> {
     let indent = lead.chars().count();
     let mut line = lead.to_owned();

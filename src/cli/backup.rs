@@ -22,7 +22,7 @@ use crate::model::check_table_name;
 pub(super) struct Backup {
     /// The database
     db: PathBuf,
-    /// The directory of its backups, created by the first one
+    /// The directory of its backups; the first backup creates it
     dir: PathBuf,
     /// Print JSON
     #[arg(long)]
@@ -67,7 +67,7 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Read everything and verify its checksums
+    /// Read every backup completely and verify its checksums
     Verify {
         /// The directory of backups
         dir: PathBuf,
@@ -75,7 +75,7 @@ enum Verb {
         #[arg(long)]
         json: bool,
     },
-    /// Remove all but the newest backups, and the files that only those used
+    /// Remove all but the newest backups, and the files that only the removed ones used
     Prune {
         /// The directory of backups
         dir: PathBuf,
@@ -254,7 +254,7 @@ impl Restore {
     }
 
     fn restore_table(&self, backups: &Backups, table: &str) -> Outcome {
-        // Checked first, so that no database is created in vain.
+        // Checked first, so that a missing table does not leave a new database behind.
         drop(backups.open_database(self.generation)?.table(table)?);
         let into = self.into.as_deref().unwrap_or(table);
         check_table_name(into)?;

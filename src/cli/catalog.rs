@@ -20,8 +20,8 @@ pub(super) struct CreateTable {
     db: PathBuf,
     /// The table: 3 to 63 letters and digits, starting with a letter; any case
     table: String,
-    /// Rows expire this long after they were written: 90s, 30m, 12h, 7d; an extension of the
-    /// service
+    /// Rows expire this long after they were written: 90s, 30m, 12h, 7d; Azure Table storage has no
+    /// such option
     #[arg(long, value_name = "TIME", value_parser = read_time)]
     ttl: Option<Duration>,
 }
@@ -29,7 +29,7 @@ pub(super) struct CreateTable {
 /// Show or change how long rows of a table live.
 #[derive(Args)]
 #[command(
-    after_long_help = "An extension of the service. Files that hold nothing younger go without being read.\n\n\
+    after_long_help = "Azure Table storage has no such option. Files that hold only expired rows are deleted unread.\n\n\
     Examples:\n  rowstone ttl plant readings\n  rowstone ttl plant readings 7d\n  \
     rowstone ttl plant readings never"
 )]
@@ -38,7 +38,7 @@ pub(super) struct Ttl {
     db: PathBuf,
     /// The table
     table: String,
-    /// 90s, 30m, 12h, 7d; or `never`
+    /// The lifetime: 90s, 30m, 12h, 7d; or `never`
     #[arg(value_parser = read_life)]
     life: Option<Life>,
 }
@@ -116,7 +116,7 @@ fn read_life(text: &str) -> Result<Life, String> {
     if text == "never" { Ok(Life::Ever) } else { read_time(text).map(Life::For) }
 }
 
-/// The time in the largest unit that divides it.
+/// Formats the time in the largest unit that divides it.
 fn time_text(time: Duration) -> String {
     let seconds = time.as_secs();
     let fits = |(_, unit): &&(char, u64)| seconds.is_multiple_of(*unit);

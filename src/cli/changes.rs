@@ -1,7 +1,7 @@
 //! `changes`: the change feed as lines of JSON.
 //!
 //! Invariants
-//! * if another process writes the database, it is only read;
+//! * a database that another process has open for writing is only read;
 //! * a cursor advances only past changes that were written to standard output.
 //!
 //! Not here: which changes there are (`db::changes`), how an entity is written (`wire`).
@@ -28,7 +28,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(100);
 pub(super) struct ChangesCommand {
     /// The database; another process may have it open
     db: PathBuf,
-    /// Only commits after this position from an earlier line [default: the oldest kept]
+    /// Only commits after this position, taken from an earlier line [default: the oldest kept]
     #[arg(long, value_name = "POSITION", conflicts_with = "cursor")]
     since: Option<String>,
     /// Continue at the cursor of this name, and advance it past the printed changes

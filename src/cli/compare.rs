@@ -1,8 +1,8 @@
 //! `compare`: two tables, or all tables of two databases, entity by entity.
 //!
-//! Both are read in key order, each at one snapshot, and joined like two sorted lists, so memory
-//! does not grow with them. Timestamps and ETags are ignored; types count, and so does every bit of
-//! a number.
+//! Both sides are read in key order, each at one snapshot, and merge-joined, so memory does not
+//! grow with their size. Timestamps and ETags are ignored. Types and every bit of a number are
+//! compared.
 
 use std::cmp::Ordering;
 use std::path::PathBuf;
@@ -29,7 +29,7 @@ use crate::table::Table;
 pub(super) struct Compare {
     /// One database
     a: PathBuf,
-    /// The other one, or the same
+    /// The other database; may be the same
     b: PathBuf,
     /// Only this table
     #[arg(long)]
@@ -119,7 +119,7 @@ impl Compare {
 struct Join {
     output: Output,
     progress: Progress,
-    /// Entities of both sides.
+    /// The number of distinct keys that were compared.
     compared: u64,
     differences: u64,
     most: u64,
@@ -130,7 +130,7 @@ struct Join {
 enum Difference<'e> {
     TableOnlyA,
     TableOnlyB,
-    /// Of each side, under one key.
+    /// The entity of each side under one key; `None` if that side lacks it.
     Entities(Option<&'e Entity>, Option<&'e Entity>),
 }
 
@@ -168,8 +168,8 @@ impl Join {
         Ok(())
     }
 
-    /// Reports the entities of a table that the other side lacks. Only for requests: otherwise the
-    /// table counts as a single difference.
+    /// Reports the entities of a table that the other side lacks, if requests are printed.
+    /// Otherwise the whole table counts as a single difference.
     fn missing(&mut self, a: &Table, keys: &KeyArgs) -> Outcome {
         if self.requests {
             for entity in a.scan(keys.range()) {
@@ -209,7 +209,7 @@ impl Difference<'_> {
         }
     }
 
-    /// The request that makes the second side like the first.
+    /// Writes the request that makes the second side like the first.
     fn put_request(&self, object: &mut Object<'_>, table: &str) {
         let op = match self {
             Difference::TableOnlyA => "create_table",
@@ -233,7 +233,7 @@ impl Difference<'_> {
     }
 }
 
-/// The sort key, which orders entities as tables do.
+/// Returns the entity's encoded key; encoded keys have the order of tables.
 fn key(entity: &Entity) -> Vec<u8> {
     user_key(TableId::CATALOG, entity.partition_key(), entity.row_key())
 }

@@ -1,4 +1,4 @@
-//! Commands that follow entities from table to table: `copy`, `check-refs`.
+//! Commands that relate entities of two tables: `copy`, `check-refs`.
 //!
 //! Invariants
 //! * templates and filter are parsed before a database is created;
@@ -26,7 +26,7 @@ use crate::model::{KeyTemplate, check_table_name};
 use crate::query::Filter;
 use crate::table::Table;
 
-/// The most problems that are printed if there is no file for them.
+/// The most problems that are printed if no --rejects file is given.
 const SHOWN_MAX: usize = 10;
 
 /// Copy entities into another table or database, optionally under other keys; or archive them.
@@ -136,7 +136,7 @@ pub(super) fn read_filter(text: &str) -> Outcome<Filter> {
     })
 }
 
-/// The other database: `db` itself if it is the same.
+/// Opens the other database, or returns `db` itself if it is the same.
 pub(super) fn open_other(
     db: &Db,
     path: &Path,
@@ -258,7 +258,7 @@ fn put_problem(object: &mut Object<'_>, problem: &CopyProblem) {
     object.text("message", &problem.message);
 }
 
-/// Writes named counts; tables omit zeros.
+/// Writes named counts; the table format omits zeros.
 fn write_fields(
     output: &mut Output,
     fields: &[(&'static str, u64)],

@@ -14,7 +14,7 @@ use std::io::{self, Read};
 
 use super::window::Window;
 
-/// Enough for an entity of 1 MiB, however it is written.
+/// The longest row in bytes: enough for an entity of 1 MiB with any quoting.
 pub(super) const ROW_BYTES_MAX: usize = 8 << 20;
 
 /// Reads rows.
@@ -43,7 +43,7 @@ pub(super) struct Row<'a> {
 struct Field {
     start: usize,
     end: usize,
-    /// A quoted field that contains doubled quotes.
+    /// Whether the field is quoted and contains doubled quotes.
     doubled: bool,
 }
 
@@ -65,7 +65,7 @@ impl<R: Read> CsvReader<R> {
         Self { window: Window::new(source), delimiter, line: 1, taken: 0, fields: Vec::new() }
     }
 
-    /// The next row that is not an empty line; `None` at the end.
+    /// Returns the next row that is not an empty line; `None` at the end.
     pub(super) fn next(&mut self) -> io::Result<Option<Row<'_>>> {
         loop {
             self.window.consume(self.taken);
@@ -135,7 +135,7 @@ impl<'a> Row<'a> {
         self.fields.len()
     }
 
-    /// The bytes of field `i`; empty if there is no such field.
+    /// Returns the bytes of field `i`; empty if there is no such field.
     #[inline]
     pub(super) fn field(&self, i: usize) -> &'a [u8] {
         self.fields.get(i).and_then(|f| self.bytes.get(f.start..f.end)).unwrap_or_default()
@@ -147,13 +147,13 @@ impl<'a> Row<'a> {
 }
 
 impl Field {
-    /// Empty, and not written as `""`.
+    /// Whether the field is empty and unquoted, and begins its row.
     fn is_plain_empty(&self) -> bool {
         self.start == self.end && self.start == 0
     }
 }
 
-/// Scans the row at the start of `bytes`; `last` if these are the end of the input.
+/// Scans the row at the start of `bytes`; `last` means that the input ends with `bytes`.
 fn scan_row(bytes: &[u8], delimiter: u8, last: bool, fields: &mut Vec<Field>) -> Scan {
     let mut at = 0;
     let mut lines = 1;

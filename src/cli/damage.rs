@@ -299,7 +299,7 @@ impl Salvage {
         if problems.is_empty() { Ok(()) } else { Err(Failure::Problems) }
     }
 
-    /// Refuses to overwrite the damaged database.
+    /// Refuses an output file in the damaged database.
     fn check_out(&self) -> Outcome {
         let Some(dir) = self.out.as_deref().and_then(Path::parent) else { return Ok(()) };
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
@@ -310,7 +310,7 @@ impl Salvage {
         Err(Failure::Usage(problem.into()))
     }
 
-    /// The output, opened on first use.
+    /// Returns the output; opens it on first use.
     fn output<'o>(&self, output: &'o mut Option<Output>) -> Outcome<&'o mut Output> {
         Ok(match output {
             Some(output) => output,

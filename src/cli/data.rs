@@ -16,7 +16,7 @@ use crate::json::odata;
 use crate::options::Durability;
 use crate::table::Operation;
 
-/// Enough for an entity of 1 MiB, however it is written.
+/// The longest JSON text in bytes: enough for an entity of 1 MiB with any escapes.
 const ENTITY_TEXT_MAX: u64 = 16 << 20;
 
 /// Write one entity, given as JSON. Prints its new etag.
@@ -90,7 +90,7 @@ pub(super) struct Get {
 #[derive(Args)]
 #[command(after_long_help = "Examples:\n  rowstone delete shop parts bolts m4x20\n  \
     rowstone delete plant readings --partition sensor-7 --to 2026-01-01\n\n\
-    Spans are an extension of the service: one commit, however many entities.")]
+    One commit deletes a range, however many entities it has. Azure Table storage has no such operation.")]
 pub(super) struct Delete {
     /// The database
     db: PathBuf,

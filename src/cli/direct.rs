@@ -1,4 +1,5 @@
-//! Commands that read untrusted bytes, without files, threads and a terminal: for the fuzz targets.
+//! Entry points for the fuzz targets: commands that read untrusted bytes, without files, threads or
+//! a terminal.
 //!
 //! Invariant: all code between the bytes and the database is that of the commands.
 
@@ -13,7 +14,7 @@ use crate::db::Db;
 /// A row of CSV: its line number, its problem if malformed, its fields.
 pub(crate) type Row = (u64, Option<&'static str>, Vec<Vec<u8>>);
 
-/// The responses to all of `requests`.
+/// Carries out all of `requests`, and returns the responses.
 pub(crate) fn exec(db: &Db, requests: &[u8]) -> Vec<u8> {
     let mut responses = Vec::new();
     let served = serve(db, requests, &mut responses);
@@ -21,7 +22,7 @@ pub(crate) fn exec(db: &Db, requests: &[u8]) -> Vec<u8> {
     responses
 }
 
-/// The rows of `bytes`, read `step` bytes at a time.
+/// Parses the rows of `bytes`, reading `step` bytes at a time.
 pub(crate) fn csv_rows(bytes: &[u8], delimiter: u8, step: usize) -> Vec<Row> {
     let mut reader = CsvReader::new(Steps { bytes, step }, delimiter);
     let mut rows = Vec::new();

@@ -19,7 +19,7 @@ pub(super) struct Export {
     db: PathBuf,
     /// The table
     table: String,
-    /// One JSON object per line with all types, or columns
+    /// One JSON object per line with all types, or comma-separated columns
     #[arg(long, value_enum, default_value_t = ExportFormat::Ndjson)]
     format: ExportFormat,
     /// Omit the types from the JSON

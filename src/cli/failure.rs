@@ -26,7 +26,7 @@ pub(super) enum Failure {
     Closed,
 }
 
-/// Characters of a filter that are shown before an error in it, and after.
+/// The number of characters of a filter that are shown before and after an error in it.
 const POINTER_CHARS: usize = 36;
 
 /// The result of a command.
@@ -40,7 +40,7 @@ pub(super) fn exit_code(outcome: Outcome) -> ExitCode {
 }
 
 impl Failure {
-    /// The exit status, and the message if there is one.
+    /// Returns the exit status, and the message if there is one.
     pub(super) fn message(&self) -> (u8, Option<String>) {
         let (status, text) = match self {
             Failure::Usage(text) => (2, text.clone()),
@@ -59,7 +59,7 @@ impl Failure {
     }
 }
 
-/// A failed write to standard output or to a file of output; a failed read names its input instead.
+/// For writes to standard output or to an output file; a failed read must name its input instead.
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
         match error.kind() {
@@ -90,7 +90,7 @@ fn with_advice(error: &Error) -> String {
     format!("{}{code}{next}", error.chain())
 }
 
-/// The part of `text` around the character `at`, with a mark below it.
+/// Returns the part of `text` around the character `at`, with a mark below that character.
 fn pointer(text: &str, at: usize) -> String {
     let from = at.saturating_sub(POINTER_CHARS);
     let shown = text.chars().skip(from).take(2 * POINTER_CHARS);
@@ -98,7 +98,7 @@ fn pointer(text: &str, at: usize) -> String {
     format!("\n  {shown}\n  {}^", " ".repeat(at - from))
 }
 
-/// Advice for the user, if there is any.
+/// Returns advice for the user, if there is any.
 fn advice(error: &Error) -> Option<&'static str> {
     Some(match (error.kind(), error.code()) {
         (_, "NotImplemented") => {

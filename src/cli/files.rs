@@ -24,7 +24,7 @@ pub(super) struct Input {
     pub(super) reader: Box<dyn Read + Send>,
     /// The first bytes.
     pub(super) head: Vec<u8>,
-    /// Opening it again returns the same bytes, without decompression.
+    /// Whether opening it again yields the same bytes, without decompression.
     pub(super) repeatable: bool,
 }
 
@@ -76,7 +76,7 @@ pub(super) fn open_path(path: &Path) -> io::Result<File> {
     File::open(path)
 }
 
-/// The first bytes, at most `len` of them.
+/// Reads the first bytes, at most `len` of them.
 fn read_head(source: &mut dyn Read, len: usize) -> io::Result<Vec<u8>> {
     let mut head = Vec::new();
     source.take(len as u64).read_to_end(&mut head)?;
@@ -84,7 +84,7 @@ fn read_head(source: &mut dyn Read, len: usize) -> io::Result<Vec<u8>> {
 }
 
 impl Spool {
-    /// An empty spool in the directory for temporary files.
+    /// Creates an empty spool in the directory for temporary files.
     pub(super) fn create() -> Outcome<Spool> {
         let failed = |error| Failure::Other(format!("cannot create a spool {}", in_dir(&error)));
         tempfile::tempfile().map(Spool).map_err(failed)
@@ -97,7 +97,7 @@ impl Spool {
         self.0.write_all(bytes).map_err(named)
     }
 
-    /// The whole content, from the start.
+    /// Moves to the start, so that the whole content is read next.
     pub(super) fn rewind(mut self) -> io::Result<Spool> {
         self.0.rewind()?;
         Ok(self)

@@ -1,7 +1,7 @@
 //! A histogram of latencies in nanoseconds, in bounded memory.
 //!
 //! Invariants
-//! * latencies are rounded by at most a 64th; count, sum and maximum are exact;
+//! * a latency is rounded by at most 1/64; count, sum and maximum are exact;
 //! * the sum of two histograms is the histogram of both.
 
 use std::time::Duration;
@@ -50,23 +50,23 @@ impl Histogram {
         self.counts.len()
     }
 
-    /// The longest latency in nanoseconds.
+    /// Returns the longest latency in nanoseconds.
     pub(super) fn max(&self) -> u64 {
         self.max
     }
 
-    /// The average in nanoseconds; 0 without operations.
+    /// Returns the average in nanoseconds; 0 without operations.
     pub(super) fn mean(&self) -> u64 {
         self.sum.checked_div(u128::from(self.count())).unwrap_or(0) as u64
     }
 
-    /// The nanoseconds within which `percent` of the operations ended, rounded up by at most a
-    /// 64th; 0 without operations.
+    /// Returns the nanoseconds within which `percent` of the operations ended, rounded up by at
+    /// most 1/64; 0 without operations.
     pub(super) fn percentile(&self, percent: f64) -> u64 {
         self.counts.value_at_percentile(percent).min(self.max)
     }
 
-    /// The rows that are not empty, ascending; four rows span a factor of two.
+    /// Returns the rows that are not empty, ascending; four rows span a factor of two.
     pub(super) fn listing(&self) -> Vec<Bucket> {
         let mut rows: Vec<Bucket> = Vec::new();
         for found in self.counts.iter_recorded() {

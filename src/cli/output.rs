@@ -38,7 +38,7 @@ pub(super) struct Output(BufWriter<Box<dyn Write>>);
 
 /// Rows per page of a table.
 const PAGE_ROWS: usize = 500;
-/// Longest value in a table, in characters.
+/// The longest value in a table, in characters.
 const CELL_CHARS_MAX: usize = 48;
 
 impl Output {
@@ -46,7 +46,7 @@ impl Output {
         Self::to(io::stdout())
     }
 
-    /// A new file, or standard output without a path.
+    /// Writes to a new file, or to standard output without a path.
     pub(super) fn to_file(path: Option<&Path>) -> Outcome<Self> {
         Ok(path.map(files::create_output).transpose()?.map_or_else(Self::standard, Self::to))
     }
@@ -60,12 +60,12 @@ impl Output {
         Ok(self.0.flush()?)
     }
 
-    /// A line with one JSON object, whose members `put` writes.
+    /// Writes a line with one JSON object, whose members `put` writes.
     pub(super) fn object(&mut self, put: impl FnOnce(&mut Object<'_>)) -> io::Result<()> {
         writeln!(self, "{}", json::object(put))
     }
 
-    /// Items that are already JSON: one array, or one item per line.
+    /// Writes items that are already JSON: as one array, or one per line.
     pub(super) fn items(&mut self, items: &[String], format: Format) -> io::Result<()> {
         match format {
             Format::Json => writeln!(self, "[\n{}\n]", items.join(",\n")),
@@ -135,7 +135,8 @@ pub(super) fn for_each_json(
     Ok(())
 }
 
-/// CSV whose columns are the keys and then the union of all properties, or the selected ones.
+/// Writes CSV whose columns are the keys and then the union of all properties, or the selected
+/// ones.
 pub(super) fn write_csv<I: Iterator<Item = Result<Entity>>>(
     output: &mut Output,
     entities: impl Fn() -> Result<I>,
@@ -157,7 +158,7 @@ pub(super) fn write_csv<I: Iterator<Item = Result<Entity>>>(
     Ok(())
 }
 
-/// The columns of a table of `entities`: the keys, then all other names.
+/// Returns the columns of a table of `entities`: the keys, then all other names.
 fn columns_of<E: Borrow<Entity>>(entities: impl Iterator<Item = Result<E>>) -> Result<Vec<String>> {
     let mut names = BTreeSet::new();
     for entity in entities {
@@ -170,7 +171,7 @@ fn columns_of<E: Borrow<Entity>>(entities: impl Iterator<Item = Result<E>>) -> R
     Ok(["PartitionKey", "RowKey"].map(str::to_owned).into_iter().chain(names).collect())
 }
 
-/// The text of a member, empty if the entity lacks it.
+/// Returns the text of a member; empty if the entity lacks it.
 fn text_of(entity: &Entity, name: &str) -> Vec<u8> {
     let mut text = Vec::new();
     match name {
@@ -188,7 +189,7 @@ fn text_of(entity: &Entity, name: &str) -> Vec<u8> {
     text
 }
 
-/// An aligned table; pages with different columns get their own header.
+/// Writes an aligned table; pages with different columns get their own header.
 fn write_table(
     output: &mut Output,
     mut entities: impl Iterator<Item = Result<Entity>>,
@@ -244,7 +245,7 @@ struct Layout {
 }
 
 impl Layout {
-    /// Columns that stay the same never get narrower, so that pages align.
+    /// Lays out a page. A column of the previous page never gets narrower, so that pages align.
     fn new(page: &[Entity], columns: Vec<String>, widths: &[usize], header: &[String]) -> Self {
         let cells: Vec<Vec<String>> = page
             .iter()
@@ -255,7 +256,7 @@ impl Layout {
         Self::of(columns, cells, right, widths)
     }
 
-    /// No column is narrower than its width in `widths`.
+    /// Lays out cells; no column is narrower than its width in `widths`.
     fn of(
         columns: Vec<String>,
         cells: Vec<Vec<String>>,
@@ -309,7 +310,7 @@ fn is_numeric(page: &[Entity], name: &str) -> bool {
     !SYSTEM_PROPERTIES.contains(&name) && values.peek().is_some() && values.all(number)
 }
 
-/// A value in a table: control characters escaped, truncated if it is long.
+/// Formats a value for a table: control characters escaped, truncated if it is long.
 fn cell(text: &[u8]) -> String {
     let text = String::from_utf8_lossy(text);
     match text.char_indices().nth(CELL_CHARS_MAX) {
@@ -318,7 +319,7 @@ fn cell(text: &[u8]) -> String {
     }
 }
 
-/// The text with control characters escaped, so that a terminal only displays it.
+/// Escapes control characters, so that a terminal only displays the text.
 pub(super) fn without_control(text: &str) -> String {
     let shown = |c: char| match c.is_control() {
         true => c.escape_default().collect::<Vec<_>>(),
@@ -327,7 +328,7 @@ pub(super) fn without_control(text: &str) -> String {
     text.chars().flat_map(shown).collect()
 }
 
-/// One entity for people: one line per property.
+/// Writes one entity for people, one property per line.
 pub(super) fn write_entity(
     output: &mut Output,
     entity: &Entity,
@@ -361,7 +362,7 @@ pub(super) fn write_entity(
     Ok(())
 }
 
-/// Named counters.
+/// Writes named counters.
 pub(super) fn write_counters(
     output: &mut Output,
     fields: &[(&'static str, u64)],
@@ -382,7 +383,7 @@ pub(super) fn write_counters(
     }
 }
 
-/// The problems of a verification, and their number.
+/// Writes the problems of a verification, and their number.
 pub(super) fn write_problems(output: &mut Output, problems: &[String]) -> io::Result<()> {
     problems.iter().try_for_each(|problem| writeln!(output, "problem: {problem}"))?;
     match problems.len() {
@@ -392,7 +393,7 @@ pub(super) fn write_problems(output: &mut Output, problems: &[String]) -> io::Re
     }
 }
 
-/// `1,000 rows`, `1 row`.
+/// Formats a count with its noun: `1,000 rows`, `1 row`.
 pub(super) fn counted(count: u64, one: &str, many: &str) -> String {
     format!("{} {}", with_thousands(count), if count == 1 { one } else { many })
 }

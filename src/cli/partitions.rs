@@ -1,7 +1,7 @@
-//! `partitions`: the range map of tables, as a table and as bars, and the partitions of the stored
-//! data.
+//! `partitions`: shows the range map of tables, as a table and as bars, and the partitions of the
+//! stored data.
 //!
-//! Not here: the source of the figures (`db`), problems they show (`advise`).
+//! Not here: collecting the figures (`db`), the problems that they show (`advise`).
 
 use std::io::{self, Write};
 use std::path::PathBuf;
@@ -105,7 +105,7 @@ impl Partitions {
     }
 }
 
-/// The shape of the data of each table, or of the named one.
+/// Returns the shape of the data of each table, or of the named one.
 pub(super) fn shapes(
     db: &Db,
     table: Option<&String>,
@@ -224,7 +224,7 @@ pub(super) fn bars(output: &mut Output, rows: &[(String, f64, String)]) -> io::R
     })
 }
 
-/// Eighths of a character distinguish small values from zero.
+/// Draws a bar with a resolution of an eighth of a character, to distinguish small values from 0.
 fn bar(share: f64) -> String {
     const EIGHTHS: [char; 7] = ['▏', '▎', '▍', '▌', '▋', '▊', '▉'];
     let eighths = (share.clamp(0.0, 1.0) * 8.0 * BAR_CHARS as f64).round() as usize;
@@ -279,7 +279,7 @@ fn bound_text(bound: Option<&RangeBound>, none: &str) -> String {
     }
 }
 
-/// A key on a line with other text: control characters escaped, truncated if it is long.
+/// Formats a key for a line of text: control characters escaped, truncated if it is long.
 fn key_text(key: &str) -> String {
     let mut text = without_control(key);
     if text.chars().count() > KEY_CHARS_MAX {
@@ -289,7 +289,7 @@ fn key_text(key: &str) -> String {
     if text.is_empty() { "''".to_owned() } else { text }
 }
 
-/// Bytes in the unit that leaves at most three digits before the point.
+/// Formats bytes in the unit that leaves at most three digits before the point.
 pub(super) fn size_text(bytes: u64) -> String {
     let units = [("GB", 1e9), ("MB", 1e6), ("kB", 1e3)];
     match units.into_iter().find(|(_, unit)| bytes as f64 >= *unit) {

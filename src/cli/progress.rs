@@ -8,7 +8,7 @@ use super::failure::eprint_line;
 pub(super) struct Progress(ProgressBar);
 
 impl Progress {
-    /// `rows`: the number of rows, if it is known.
+    /// Shows progress in rows, of which `rows` are expected if that is known.
     pub(super) fn new(rows: Option<u64>) -> Self {
         Self::of("rows", rows)
     }
@@ -22,7 +22,7 @@ impl Progress {
         Self(bar).styled(&template.replace("THINGS", things))
     }
 
-    /// A line without a bar, in the form of `template`.
+    /// Shows a line without a bar, in the form of `template`.
     #[cfg(feature = "sim")]
     pub(super) fn line(template: &str) -> Self {
         Self(ProgressBar::no_length()).styled(template)

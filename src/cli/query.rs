@@ -152,7 +152,7 @@ impl Query {
         Ok(if self.reverse { query.reverse() } else { query })
     }
 
-    /// The selected names; `None` means all.
+    /// Returns the selected names; `None` means all.
     fn names(&self) -> Option<&[String]> {
         self.select.as_deref().filter(|names| names.iter().all(|name| name != "*"))
     }
@@ -164,7 +164,7 @@ impl Query {
 
     /// Prints a page, and returns the continuation if there is more.
     fn write_page(&self, output: &mut Output, query: query::Query) -> Outcome<Option<String>> {
-        // A person waits for rows, so an empty page is of no use.
+        // No time budget: it may end a page without entities, which is of no use to a person.
         let page = query.time_budget(Duration::MAX).page(PAGE_ENTITIES)?;
         let entities = || Ok(page.entities().iter().cloned().map(Ok));
         write_entities(output, entities, self.names(), self.format)?;
@@ -219,7 +219,7 @@ impl Query {
 
 /// An aggregate of many entities.
 trait Measure: Default {
-    /// Each number with its name.
+    /// Returns each number with its name.
     fn cells(&self) -> Vec<(&'static str, String)>;
     /// Writes the members of a JSON object.
     fn put(&self, object: &mut Object<'_>);
@@ -260,7 +260,7 @@ impl Measure for Aggregate {
     }
 }
 
-/// `text` as one word of a shell command.
+/// Quotes `text` as one word of a shell command.
 fn quoted(text: &str) -> String {
     format!("'{}'", text.replace('\'', "'\\''"))
 }

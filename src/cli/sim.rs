@@ -5,7 +5,7 @@
 //! * the output of replaying a seed depends on the seed alone: no times, no rates;
 //! * a failure is printed with everything needed to reproduce it.
 //!
-//! Not here: the programs of seeds (`sim`).
+//! Not here: generating and running programs (`sim`).
 
 use std::io::{self, Read, Write};
 use std::num::NonZero;
@@ -96,14 +96,14 @@ pub(super) struct Sim {
     mutants: Option<String>,
 }
 
-/// A mutant of the device must be detected within this many lives, each this long.
+/// The device simulation must detect each of its mutants within this many lives of this length.
 const HUNT_LIVES: u64 = 40;
 const HUNT_LIFE: Duration = Duration::from_secs(12 * 3_600);
-/// A longer life of a device is considered a mistake.
+/// The longest life of a device in days; a longer one is considered a mistake.
 const DAYS_MAX: f64 = 3_650.0;
 /// Seeds explored if neither a number nor a time is given.
 const SEEDS: u64 = 1000;
-/// Every other mutant must be detected within this many seeds.
+/// Other mutants must be detected within this many seeds.
 const HUNT_SEEDS: u64 = 10_000;
 
 impl Sim {
@@ -169,7 +169,7 @@ impl Sim {
         })
     }
 
-    /// The first seed with a program that detects `mutant`, or an error text if there is none.
+    /// Returns the first seed whose program detects `mutant`, or an error text if there is none.
     fn hunt_by_programs(&self, mutant: &'static str) -> Result<String, String> {
         let count = self.seeds.unwrap_or(HUNT_SEEDS);
         let explored = quietly(|| {
@@ -183,7 +183,7 @@ impl Sim {
         }
     }
 
-    /// The same for lives of devices.
+    /// Returns the first life of a device that detects `mutant`, or an error text if there is none.
     fn hunt_by_lives(&self, mutant: &'static str) -> Result<String, String> {
         let _active = activate(mutant);
         let life = |seed| Life::new(seed, HUNT_LIFE).run().failure.map(|failure| (seed, failure));
@@ -338,7 +338,7 @@ fn list_mutants(mut tell: impl FnMut(&Mutant) -> String) -> Outcome {
     output.finish()
 }
 
-/// Prints a result; problems end the command with status 1.
+/// Prints a result; the command ends with status 1 unless it `passed`.
 fn conclude(passed: bool, write: impl FnOnce(&mut Output) -> io::Result<()>) -> Outcome {
     print(write)?;
     if passed { Ok(()) } else { Err(Failure::Problems) }

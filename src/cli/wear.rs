@@ -1,7 +1,7 @@
 //! `wear`: the bytes written by a database to its medium since its creation, by cause, and in flash
 //! pages.
 //!
-//! Not here: the figures (`format::edit::wear`), counters since opening (`stats`).
+//! Not here: recording the bytes (`format::edit::wear`), counters since opening (`stats`).
 
 use std::io;
 use std::path::PathBuf;

@@ -108,7 +108,8 @@ impl<R: Read> Lines<R> {
         Self { window, bytes_max, number: 0, searched: 0, taken: 0 }
     }
 
-    /// The next line; `None` at the end. A last line needs no newline; `\r\n` ends a line too.
+    /// Returns the next line; `None` at the end. A last line needs no newline; `\r\n` ends a line
+    /// too.
     pub(super) fn next(&mut self) -> io::Result<Option<Line<'_>>> {
         self.window.consume(self.taken);
         (self.taken, self.searched) = (0, 0);

@@ -1,4 +1,4 @@
-//! Concurrent clients, and the operations of each.
+//! Runs concurrent clients, and counts and times the operations of each.
 //!
 //! Not here: the operations themselves (`workload`).
 
@@ -9,10 +9,10 @@ use crate::cli::histogram::Histogram;
 use crate::cli::progress::Progress;
 use crate::clock::{Clock, SystemClock};
 
-/// The result of a number of operations.
+/// The totals of one client's operations, or of those of several clients.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
-    /// Entities written, found or looked for; the basis of rates.
+    /// Entities written, found or looked up; rates are computed from this number.
     pub(super) operations: u64,
     /// Bytes of the keys and values that were written or read.
     pub(super) bytes: u64,
@@ -20,7 +20,7 @@ pub(super) struct Tally {
     pub(super) found: u64,
     /// One latency per call of the database.
     pub(super) latencies: Histogram,
-    /// From the first operation to the last.
+    /// The time from the start of the first operation to the end of the last.
     pub(super) elapsed: Duration,
 }
 
@@ -32,7 +32,7 @@ pub(super) struct Done {
     pub(super) found: u64,
 }
 
-/// Times one client's calls. The end of one call is the beginning of the next, as in a closed loop.
+/// Times one client's calls in a closed loop: each call begins when the previous one ends.
 pub(super) struct Watch<'r> {
     clock: &'r SystemClock,
     progress: Option<&'r Progress>,
@@ -78,7 +78,7 @@ impl Tally {
 }
 
 impl<'r> Watch<'r> {
-    /// Starts now, for `time` if that is given.
+    /// Starts the time measurement; the run ends after `time`, if that is given.
     pub(super) fn start(
         clock: &'r SystemClock,
         time: Option<Duration>,
@@ -89,12 +89,12 @@ impl<'r> Watch<'r> {
         Self { clock, progress, end, last, shown: 0, tally: Tally::default() }
     }
 
-    /// True if the time is over, or if no time was given.
+    /// Whether the run's time has passed; true if no time was given.
     pub(super) fn is_over(&self) -> bool {
         self.end.is_none_or(|end| self.last >= end)
     }
 
-    /// Excludes the time since the last lap.
+    /// Excludes the time since the last call from the measurement, and extends the run by it.
     pub(super) fn restart(&mut self) {
         let idle = self.split();
         self.end = self.end.map(|end| end + idle);
@@ -106,13 +106,13 @@ impl<'r> Watch<'r> {
         self.count(done, took);
     }
 
-    /// Counts operations since the last lap, without recording their latency.
+    /// Counts operations and the time since the last call, without recording it as a latency.
     pub(super) fn count_untimed(&mut self, done: Done) {
         let took = self.split();
         self.count(done, took);
     }
 
-    /// The time since the last split.
+    /// Returns the time since the last split.
     fn split(&mut self) -> Duration {
         let now = self.clock.monotonic();
         now.saturating_sub(std::mem::replace(&mut self.last, now))
@@ -161,12 +161,12 @@ pub(super) fn run_clients<T: Send>(
                 "cannot start a thread: {error}\n  try: fewer --threads"
             ))),
         });
-        // Every thread is joined, also after a failure.
+        // Joins every thread, even if one has failed.
         ends.collect::<Vec<_>>().into_iter().collect()
     })
 }
 
-/// The part of `count` items for one of `clients`: start and end.
+/// Returns the range (start, end) of `count` items that client `number` of `clients` handles.
 pub(super) fn share(count: u64, clients: u32, number: u32) -> (u64, u64) {
     let at = |number: u32| {
         let (clients, number) = (u128::from(clients.max(1)), u128::from(number));

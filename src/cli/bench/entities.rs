@@ -14,11 +14,11 @@ use crate::model::Entity;
 use crate::rng::Rng;
 use crate::sync::{AtomicU64, Ordering};
 
-/// The number of values of `Number`.
+/// The number of distinct values of the property `Number`.
 pub(super) const NUMBERS: u64 = 1_000_000;
 /// Characters of a key.
 const KEY_CHARS: usize = 10;
-/// Payloads are cut from a text of this length, which exceeds a block and a window of compression.
+/// The length of the text that payloads are cut from; it exceeds a block and a compression window.
 const POOL_BYTES: usize = 1 << 20;
 /// Payloads consist of pieces of this length, as in db_bench.
 const PIECE_BYTES: usize = 100;
@@ -67,7 +67,7 @@ impl Entities {
         Keys { partition: digits(i / rows), row: digits(i % rows) }
     }
 
-    /// The number of the entity with these keys, if it is one of the benchmark's.
+    /// Returns the number of the entity with these keys, if it is one of the benchmark's.
     pub(super) fn number_of(&self, partition_key: &str, row_key: &str) -> Option<u64> {
         let (partition, row) = (partition_key.parse::<u64>().ok()?, row_key.parse::<u64>().ok()?);
         let i = partition.checked_mul(self.shape.partition_rows)?.checked_add(row)?;
@@ -82,7 +82,7 @@ impl Entities {
             .with(Arc::clone(payload), self.payload(i, round))
     }
 
-    /// The value that filters compare; below [`NUMBERS`].
+    /// Returns the value of `Number` in entity `i`; below [`NUMBERS`].
     pub(super) fn number(&self, i: u64) -> i32 {
         (self.mix(i, 0) % NUMBERS) as i32
     }
@@ -143,15 +143,15 @@ impl Present {
     }
 }
 
-/// The failure for a wrong answer of the database.
+/// Returns the failure for a wrong answer of the database.
 pub(super) fn wrong(what: &str) -> Failure {
     Failure::Other(format!(
         "wrong data: {what}\n  try: `rowstone verify DIR`, and keep the directory and the seed for a report"
     ))
 }
 
-/// Printable text of pieces, each of which repeats its random first part; `compression_ratio` is
-/// the relative length of that part.
+/// Returns printable text. It consists of pieces that repeat their random first part, whose share
+/// of a piece is `compression_ratio`.
 fn pool(shape: &Shape) -> String {
     let mut rng = Rng::from_seed(shape.seed);
     let len = POOL_BYTES + shape.value_size as usize;

@@ -42,7 +42,7 @@ pub(super) struct Report<'r> {
     pub(super) output: Output,
 }
 
-/// Nanoseconds as microseconds.
+/// Converts nanoseconds to microseconds.
 pub(super) fn micros(nanos: u64) -> f64 {
     nanos as f64 / 1e3
 }
@@ -193,7 +193,7 @@ fn put_tally(object: &mut Object<'_>, tally: &Tally, listed: bool) {
     }
 }
 
-/// `{"count":2,"mean":1.5,"p50":1.0,…,"max":2.0}`
+/// Returns latencies as JSON: `{"count":2,"mean":1.5,"p50":1.0,…,"max":2.0}`, in microseconds.
 pub(super) fn latencies(times: &Histogram) -> String {
     let shown = PERCENTILES.iter().map(|(percent, name)| (*name, times.percentile(*percent)));
     let shown = [("mean", times.mean())].into_iter().chain(shown).chain([("max", times.max())]);

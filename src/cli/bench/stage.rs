@@ -1,4 +1,4 @@
-//! The database that benchmarks run in: the accepted directories, and the data stored there.
+//! Opens the database that benchmarks run in, and checks that its directory and data fit.
 //!
 //! A benchmark's database has two tables: the entities, and a single entity with their shape, so
 //! that a later run with `--use-existing-db` knows the expected content.
@@ -124,7 +124,7 @@ impl Settings {
         }
     }
 
-    /// The existing shape; an error if the options ask for another one.
+    /// Returns the existing shape `there`, or an error if the options ask for another one.
     fn agree(&self, there: &Shape) -> Outcome<Shape> {
         let asked = [
             ("--num", self.num, there.num),

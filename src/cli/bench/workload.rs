@@ -127,7 +127,7 @@ impl Run<'_> {
         Ok((Tally::sum(&tallies), beside))
     }
 
-    /// Operations of all clients together, if the run is not limited by time.
+    /// Returns the number of operations of all clients, if the run is not limited by time.
     pub(super) fn count(&self) -> u64 {
         let num = self.stage.entities.shape.num;
         match self.kind {
@@ -142,7 +142,7 @@ impl Run<'_> {
         }
     }
 
-    /// The duration of the run, if it is limited by time.
+    /// Returns the duration of the run, if it is limited by time.
     pub(super) fn time(&self) -> Option<Duration> {
         let is_whole = matches!(self.kind, Kind::ReadSeq | Kind::ReadReverse | Kind::Compact);
         let time = self.settings.duration.map(Duration::from_secs);
@@ -196,7 +196,7 @@ impl Run<'_> {
         Ok(watch.end())
     }
 
-    /// The random numbers of one client in one workload.
+    /// Returns the random number generator of one client in one workload.
     fn rng(&self, number: u32) -> Rng {
         let mut rng = Rng::from_seed(self.settings.seed);
         let mixed = rng.next_u64() ^ (u64::from(number) << 32) ^ self.kind as u64;
@@ -217,7 +217,7 @@ impl Run<'_> {
         Done { operations: count, bytes: count * self.stage.entities.entity_bytes(), found: 0 }
     }
 
-    /// A group ends at the end of its partition, because it may not span two.
+    /// Writes groups of entities. A group may not span two partitions, so the end of one ends it.
     fn fill_in_groups(&self, mut watch: Watch<'_>, number: u32) -> Outcome<Tally> {
         let (entities, mut rng) = (&self.stage.entities, self.rng(number));
         let (mut from, to) = share(self.count(), self.settings.threads, number);
@@ -317,12 +317,12 @@ impl Run<'_> {
         Done { bytes, found: done.operations, ..done }
     }
 
-    /// Scans of all clients together.
+    /// Returns the number of scans of all clients together.
     fn scans(&self) -> u64 {
         FILTER_SCANS.max(self.settings.threads.into())
     }
 
-    /// An operation is one examined entity; a latency is that of a whole scan.
+    /// Scans with a filter. An operation is one examined entity; a latency is that of a whole scan.
     fn filter_scans(&self, mut watch: Watch<'_>, number: u32) -> Outcome<Tally> {
         let (entities, present) = (&self.stage.entities, &self.stage.present);
         let limit = (NUMBERS as f64 * self.settings.selectivity / 100.0).round() as i32;

@@ -1,9 +1,8 @@
-//! Mapping the columns of a CSV file: keys by templates, properties by type, and a row to an
-//! entity.
+//! Maps the rows of a CSV file to entities: keys by templates, properties by their column's type.
 //!
 //! Invariants
 //! * properties are sorted by name, as the row of an entity requires;
-//! * a field is absent if it is one of the null texts, or empty in a column that is not text.
+//! * a field is no property if it is one of the null texts, or empty in a column that is not text.
 
 use base64::engine::{Engine as _, general_purpose::STANDARD as BASE64};
 use clap::Args;
@@ -151,7 +150,7 @@ impl Column {
         Ok(Column { index, name: name.to_owned(), edm, candidates })
     }
 
-    /// The value of `field` in this column.
+    /// Converts `field` to a value of this column.
     #[inline]
     fn value<'f>(&self, field: &'f [u8]) -> Result<ValueRef<'f>> {
         infer::value(field, self.edm).ok_or_else(|| self.refusal(field))
@@ -186,7 +185,7 @@ impl<'c> Converter<'c> {
         }
     }
 
-    /// The entity of a row.
+    /// Builds the entity of a row.
     pub(super) fn entity(&mut self, row: &Row<'_>) -> Result<Entity> {
         let columns = self.columns;
         if let Some(problem) = row.problem {
@@ -224,7 +223,7 @@ impl<'c> Converter<'c> {
         self.encoder.entity(pk, rk, &mut properties)
     }
 
-    /// Binary values need separate memory; all others are read in place.
+    /// Decodes the Binary values, which need separate memory; all others are read in place.
     fn decode_binaries(&mut self, row: &Row<'_>) -> Result<()> {
         self.binaries.clear();
         let columns = self.columns;
@@ -272,7 +271,7 @@ pub(super) fn header_names(header: &Row<'_>) -> Outcome<Vec<String>> {
     }
 }
 
-/// `problem` with the list of existing columns.
+/// Returns a usage failure with `problem` and the list of existing columns.
 pub(super) fn usage(problem: String, names: &[String]) -> Failure {
     Failure::Usage(format!("{problem}\n  columns: {}", names.join(", ")))
 }

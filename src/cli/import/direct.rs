@@ -56,7 +56,7 @@ pub(crate) fn ndjson(table: &Table, source: impl Read, given: Given<'_>) -> Resu
     load(table, given, |push| parse_ndjson(source, &mut keys, push)).map(Some)
 }
 
-/// A table as NDJSON.
+/// Exports a table as NDJSON.
 pub(crate) fn export(table: &Table) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     let entities = table.scan(KeyRange::all()).into_iter();

@@ -56,7 +56,7 @@ impl Candidates {
     }
 }
 
-/// The types that can represent `field`, except String.
+/// Returns the types that can represent `field`, except String.
 fn types_of(field: &[u8]) -> u8 {
     let possible = match field.first() {
         Some(b'0'..=b'9' | b'-') => {
@@ -73,7 +73,7 @@ fn types_of(field: &[u8]) -> u8 {
     possible.into_iter().filter(fits).fold(0, |types, edm| types | bit(edm))
 }
 
-/// The value of `field` as type `edm`.
+/// Converts `field` to a value of type `edm`.
 #[inline]
 pub(super) fn value(field: &[u8], edm: EdmType) -> Option<ValueRef<'_>> {
     Some(match edm {
@@ -84,7 +84,7 @@ pub(super) fn value(field: &[u8], edm: EdmType) -> Option<ValueRef<'_>> {
         EdmType::Boolean => ValueRef::Boolean(boolean(field)?),
         EdmType::DateTime => ValueRef::DateTime(date_time(field)?),
         EdmType::Guid => ValueRef::Guid(guid(field)?),
-        // It needs separate memory: see `fields`.
+        // Needs separate memory: see `decode_binaries` in `columns`.
         EdmType::Binary => return None,
     })
 }
@@ -97,7 +97,7 @@ fn boolean(field: &[u8]) -> Option<bool> {
     }
 }
 
-/// A decimal integer in its canonical form: no plus sign, no leading zero, no `-0`.
+/// Parses a decimal integer in its canonical form: no plus sign, no leading zero, no `-0`.
 #[inline]
 fn integer(field: &[u8]) -> Option<i64> {
     let (digits, negative) = match field {

@@ -108,7 +108,7 @@ enum SummaryFormat {
 impl Import {
     pub(super) fn run(self) -> Outcome {
         let clock = SystemClock::new();
-        // The input first: a misspelt name must not create a new database.
+        // Opened first, so that a misspelt name does not create a new database.
         let input = files::open_input(&self.input)?;
         let format = self.input_format.unwrap_or_else(|| format_of(&input.head));
         let mut summary = match format {
@@ -219,7 +219,7 @@ fn report(loader: &mut Loader, rejects: &mut Rejects, progress: &Progress) -> Ou
         .try_for_each(|row| rejects.add(row.line, &row.error, progress))
 }
 
-/// Prints the durable line number; errors are ignored, because the reader may be gone.
+/// Prints the durable line number. Errors are ignored, because the reader may be gone.
 fn acknowledge(line: u64) {
     let mut output = io::stdout().lock();
     drop(writeln!(output, "{line}").and_then(|()| output.flush()));

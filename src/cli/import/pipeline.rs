@@ -1,5 +1,4 @@
-//! Reading and parsing concurrently with loading, on separate threads connected by bounded
-//! channels.
+//! Reads and parses an input while another thread loads it; bounded channels connect the threads.
 //!
 //! ```text
 //! read, unpack, spool → | chunks | → infer types        first reading of a CSV file
@@ -31,7 +30,7 @@ pub(super) struct Batches {
     sender: SyncSender<io::Result<Vec<Parsed>>>,
 }
 
-/// Reads the data that another thread has read.
+/// Reads the chunks that another thread sends.
 struct Chunks {
     receiver: Receiver<io::Result<Vec<u8>>>,
     chunk: Cursor<Vec<u8>>,
@@ -59,7 +58,8 @@ pub(super) fn parse_beside<T>(
     let work = move || {
         let mut batches = Batches { batch: Vec::new(), sender };
         let parsed = parse(&mut batches);
-        // Rows parsed before an error still count; a receiver that has left does not get the error.
+        // Rows parsed before an error are sent first; if the receiver is gone, the error is
+        // dropped.
         let heard = batches.flush();
         if let (true, Err(error)) = (heard, parsed) {
             drop(batches.sender.send(Err(error)));

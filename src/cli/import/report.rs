@@ -12,7 +12,7 @@ use crate::cli::progress::Progress;
 use crate::error::Error;
 use crate::json;
 
-/// The most rejected rows that are printed if there is no file for them.
+/// The most rejected rows that are printed if no --rejects file is given.
 const SHOWN_MAX: u64 = 10;
 
 /// The destination of rejected rows.
@@ -77,7 +77,7 @@ impl Summary {
         if seconds > 0.0 { (self.imported as f64 / seconds) as u64 } else { self.imported }
     }
 
-    /// The text for people.
+    /// Returns the text for people.
     pub(super) fn text(&self) -> String {
         let number = with_thousands;
         let rejected = match self.rejected {
@@ -93,7 +93,7 @@ impl Summary {
         )
     }
 
-    /// The JSON for programs.
+    /// Returns the JSON for programs.
     pub(super) fn json(&self) -> String {
         json::object(|object| {
             object.raw("rows", self.rows);

@@ -23,7 +23,7 @@ pub(super) enum InputFormat {
     Ndjson,
 }
 
-/// NDJSON begins with an object; no sensible CSV header does.
+/// Detects the format: NDJSON begins with a brace, and no sensible CSV header does.
 pub(super) fn format_of(head: &[u8]) -> InputFormat {
     match head.trim_ascii_start().first() {
         Some(b'{') => InputFormat::Ndjson,
@@ -94,7 +94,7 @@ pub(super) fn parse_ndjson(
     Ok(())
 }
 
-/// The sources of the keys of an NDJSON line.
+/// Builds the keys of an NDJSON line from its members.
 pub(super) struct MemberKeys {
     names: Vec<String>,
     partition_key: Option<Template>,

@@ -19,7 +19,7 @@ use crate::model::Template;
 /// The keys found in a file.
 pub(in crate::cli) struct Sample {
     pub(in crate::cli) data: DataShape,
-    /// Rows with the keys of an earlier row; `None` without row keys.
+    /// The number of rows with the same keys as an earlier row; `None` without row keys.
     pub(in crate::cli) repeated: Option<u64>,
 }
 

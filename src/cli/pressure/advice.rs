@@ -1,5 +1,5 @@
-//! A finer PartitionKey for a peak that is too high for one partition: the next property, or a
-//! bucket.
+//! Recommends a finer PartitionKey for a peak that is too high for one partition: it includes
+//! another property, or a bucket number.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -10,20 +10,19 @@ use crate::model::{Entity, ValueRef};
 const TARGET: u32 = 500;
 const USED_PERCENT: u32 = 80;
 
-/// The most rows of a partition from which a property is evaluated.
+/// Limits of the sample from which properties are evaluated.
 pub(super) struct Sample;
 
 impl Sample {
     pub(super) const ROWS_MAX: usize = 100_000;
-    /// A property with more values than this is an id, with which each entity would get its own
-    /// partition.
+    /// A property with more values than this is an id: each entity would get its own partition.
     const VALUES_MAX: usize = 10_000;
 }
 
 /// The recommended change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Advice {
-    /// Add the property: its heaviest value then has `rate` of the peak.
+    /// Add the property. The partition of its most frequent value gets `rate` of the peak.
     Property { partition: String, name: String, values: usize, heaviest: String, rate: u32 },
     /// Add a number, because no property divides the load far enough.
     Bucket { partition: String, buckets: u32 },
@@ -66,7 +65,7 @@ impl fmt::Display for Advice {
     }
 }
 
-/// For each property that all rows have: the number of rows per value.
+/// Counts the rows per value of each property that all rows have and that could divide them.
 fn divisions(rows: &[Entity]) -> BTreeMap<String, BTreeMap<String, usize>> {
     let mut all: BTreeMap<String, BTreeMap<String, usize>> = BTreeMap::new();
     for row in rows {
@@ -93,7 +92,7 @@ fn divisions(rows: &[Entity]) -> BTreeMap<String, BTreeMap<String, usize>> {
     all
 }
 
-/// The value that most rows have.
+/// Returns the value that most rows have.
 fn heaviest(counts: &BTreeMap<String, usize>) -> (&str, usize) {
     let most = counts.iter().max_by_key(|(_, count)| **count);
     most.map_or(("", 0), |(value, count)| (value, *count))

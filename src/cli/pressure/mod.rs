@@ -7,8 +7,8 @@
 //!    this machine.
 //! 4. The mix runs at the application's peak rate against the service's targets, on a simulated
 //!    clock, to count the requests that the service answers with `ServerBusy`.
-//! 5. The verdict for the targets of 2010 (500 entities per second) and of today (2,000), and a
-//!    finer key if needed.
+//! 5. The report says whether the partition meets the targets of 2010 (500 entities per second) and
+//!    of today (2,000), and recommends a finer key if needed.
 //!
 //! Not here: the choice of a finer key (`advice`), latencies of requests (`timing`).
 
@@ -61,7 +61,7 @@ pub(super) struct Pressure {
     /// Entities loaded into each of ten partitions if there is no sample
     #[arg(long, value_name = "N", default_value_t = 1_000)]
     entities: u32,
-    /// Bytes of each of them
+    /// Bytes of each of these entities
     #[arg(long, value_name = "BYTES", default_value_t = 1_024)]
     entity_bytes: u32,
     /// Seconds for which requests run unthrottled
@@ -86,9 +86,9 @@ Example:
   rowstone stress /tmp/peak --partition UA --rate 900 --sample flights --sample-table Flights";
 
 const TABLE: &str = "StressTest";
-/// Other partitions that also exist, as in the application's table.
+/// The number of other partitions, which the application's table has too.
 const OTHERS: u32 = 9;
-/// The most requests against a target: enough to outlast its burst of a second.
+/// The most requests against a target: enough to exhaust its burst of one second.
 const REQUESTS_MAX: u64 = 100_000;
 const TARGET_SECONDS: u64 = 30;
 /// The part of a target that must be unused at the peak for a partition to pass.
@@ -164,7 +164,7 @@ impl Pressure {
         Ok(rows)
     }
 
-    /// Step 2; returns the rows of the tested partition.
+    /// Loads the table (step 2), and returns the rows of the tested partition.
     fn load(&self, table: &Table, partition: &str, sample: &[Entity]) -> Outcome<Vec<Entity>> {
         let payload = "x".repeat(self.entity_bytes as usize);
         let made_up = |partition: &str| -> Vec<Entity> {
@@ -181,7 +181,7 @@ impl Pressure {
         Ok(rows)
     }
 
-    /// Step 3: every client sends its next request when the last one is answered.
+    /// Runs step 3: every client sends its next request when the last one is answered.
     fn press(&self, table: &Table, rows: &[Entity]) -> Outcome<Timing> {
         let clock = SystemClock::new();
         let end = Duration::from_secs(u64::from(self.peak_seconds.max(1)));
@@ -210,7 +210,7 @@ impl Pressure {
         Ok(all)
     }
 
-    /// One request of the mix; true if it was a read.
+    /// Sends one request of the mix; returns whether it was a read.
     fn request(&self, table: &Table, rows: &[Entity], rng: &mut Rng) -> Result<bool> {
         let row = rng.pick(rows);
         let is_read = rng.chance(u64::from(self.reads), 100);
@@ -222,7 +222,7 @@ impl Pressure {
         Ok(is_read)
     }
 
-    /// Step 4, in memory and with a clock that advances from request to request.
+    /// Runs step 4, in memory and with a clock that advances from request to request.
     fn try_target(
         &self,
         name: &'static str,
@@ -270,7 +270,7 @@ struct Report<'p> {
 }
 
 impl Report<'_> {
-    /// The partition does not sustain the peak, in today's service or on this machine.
+    /// Whether the partition fails to sustain the peak, in today's service or on this machine.
     fn fails(&self) -> bool {
         let [_, now] = &self.trials;
         now.verdict == Verdict::Fail || self.is_too_slow()

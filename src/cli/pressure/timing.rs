@@ -34,7 +34,7 @@ impl Timing {
     }
 }
 
-/// The microseconds within which `percent` of the requests ended; 0 without requests.
+/// Returns the microseconds within which `percent` of the requests ended; 0 without requests.
 pub(super) fn micros(side: &Histogram, percent: f64) -> u64 {
     side.percentile(percent).div_ceil(1_000)
 }

@@ -16,7 +16,7 @@ pub(super) fn read_accounts(path: &Path) -> Outcome<Vec<AccountConfig>> {
     read.map_err(|problem| Failure::Usage(format!("{}: {problem}", path.display())))
 }
 
-/// The text of a small file, such as a configuration.
+/// Reads the text of a small file, such as a configuration.
 fn read_text(path: &Path) -> Outcome<String> {
     /// Far above any file written by hand.
     const BYTES_MAX: u64 = 16 << 20;

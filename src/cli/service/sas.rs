@@ -1,4 +1,4 @@
-//! `sas`: tokens that grant some operations for some time, without a key.
+//! `sas`: makes shared access signatures, which grant some operations for some time without a key.
 //!
 //! Not here: the format of tokens and their signature (`rest::protocol::sas`).
 
@@ -20,9 +20,9 @@ use crate::rest::protocol::sas::{AccountSas, KeyBounds, ServiceSas, Terms, is_or
 use crate::rest::protocol::sign::{AccountKey, DEVELOPMENT_ACCOUNT};
 use crate::rest::protocol::time;
 
-/// The environment variable for a key, which must not appear in a list of processes.
+/// The environment variable for the key. An argument would be visible in the list of processes.
 const KEY_VARIABLE: &str = "ROWSTONE_ACCOUNT_KEY";
-/// Permissions on an account; this service ignores some of them.
+/// The letters of permissions on an account; this server ignores some of them.
 const ACCOUNT_LETTERS: &str = "rwdlacuptfxyi";
 /// The default version of tokens.
 const DEFAULT_VERSION: &str = "2019-02-02";
@@ -200,7 +200,7 @@ fn read_time(text: &str) -> Result<DateTime, String> {
     time.ok_or_else(|| format!("'{text}' is not a time such as 2030-01-01T10:00:00Z"))
 }
 
-/// Whether `letters` are some of `known`, each once.
+/// Whether `letters` are letters of `known`, each at most once.
 fn is_of(letters: &str, known: &str) -> bool {
     let is_first = |(i, letter)| known.contains(letter) && letters.find(letter) == Some(i);
     !letters.is_empty() && letters.char_indices().all(is_first)

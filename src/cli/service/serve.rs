@@ -60,8 +60,8 @@ pub(in crate::cli) struct Serve {
     #[arg(long, value_name = "N", default_value_t = Limits::default().requests)]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     requests_max: usize,
-    /// Seconds after which a connection is closed: without a byte, or from the end of a request to
-    /// the end of the next one's head
+    /// Seconds after which a connection is closed if no byte arrives, or if the next request's head
+    /// is not complete
     #[arg(long, value_name = "SECONDS", default_value_t = seconds(|limits| limits.idle_time))]
     #[arg(value_parser = clap::value_parser!(u64).range(SECONDS))]
     idle_time: u64,
@@ -200,7 +200,7 @@ impl Serve {
     }
 }
 
-/// The text of a failure, without exit status and advice.
+/// Returns the text of a failure, without exit status and advice.
 fn text(failure: Failure) -> String {
     match failure {
         Failure::Usage(text) | Failure::Other(text) => text,

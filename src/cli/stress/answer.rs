@@ -1,4 +1,4 @@
-//! Answers of the process: a line of JSON in the oracle's terms.
+//! Parses the answers of the process, each a line of JSON, into the oracle's types.
 //!
 //! Not here: the expected answers (`soak`).
 
@@ -16,7 +16,7 @@ pub(super) struct Answer<'a> {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Refused {
     pub(super) code: String,
-    /// The engine's kind of error, where the service has only one code for all of them.
+    /// The engine's kind of error, which distinguishes errors with the same code.
     pub(super) kind: Option<String>,
     pub(super) index: Option<usize>,
     pub(super) message: String,
@@ -26,14 +26,14 @@ pub(super) struct Refused {
 const MEMBERS_MAX: usize = 64;
 
 impl Refused {
-    /// The storage refused: a full disk, an error, or a consequence of one.
+    /// Whether the storage refused: a full disk, an error, or a consequence of one.
     pub(super) fn is_storage(&self) -> bool {
         let engine = matches!(self.kind.as_deref(), Some("Io" | "Poisoned"));
         self.code == "StorageFull" || engine
     }
 
-    /// The result of a verification when files cannot be opened: errors, but no damage, which would
-    /// have a position.
+    /// Whether a verification failed only because files could not be opened. Damage would have a
+    /// position.
     pub(super) fn is_limit(&self) -> bool {
         self.is_storage() || (self.code.is_empty() && !self.message.contains(" at byte "))
     }
@@ -58,7 +58,7 @@ impl<'a> Answer<'a> {
         Ok(Self { members })
     }
 
-    /// The refusal, if the request was refused.
+    /// Returns the refusal, if the request was refused.
     pub(super) fn refused(&self) -> Result<Option<Refused>, String> {
         match self.scalar("ok")? {
             Some(Scalar::Boolean(true)) => Ok(None),
@@ -84,7 +84,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// The single tag of a commit; 0 if it has none, as for deletes and tables.
+    /// Returns the single tag of a commit; 0 if it has none, as for deletes and tables.
     pub(super) fn tag(&self) -> Result<u64, String> {
         let mut tags = Vec::new();
         if let Some(etag) = self.text("etag")? {
@@ -121,7 +121,7 @@ impl<'a> Answer<'a> {
         list.into_iter().map(|entity| row(entity.get())).collect()
     }
 
-    /// The start of the next page.
+    /// Returns the start of the next page.
     pub(super) fn next(&self) -> Result<Option<(String, String)>, String> {
         let next = self.find("next").filter(|next| *next != "null");
         let Some(next) = next else { return Ok(None) };
@@ -150,7 +150,7 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// The items of a list; empty if it is absent.
+    /// Returns the items of a list; empty if it is absent.
     fn list(&self, name: &str) -> Result<Vec<Scalar<'a>>, String> {
         let Some(list) = self.find(name) else { return Ok(Vec::new()) };
         let items = json::read_array(list, usize::MAX).map_err(|error| error.chain())?;
@@ -159,7 +159,7 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// An entity; its Timestamp must be the time of its tag.
+/// Parses an entity; its Timestamp must be the time of its tag.
 fn row(text: &str) -> Result<Row, String> {
     let entity = odata::read_entity(text).map_err(|error| error.chain())?;
     let members = Answer::read(text.as_bytes())?;

@@ -110,7 +110,7 @@ impl Child {
         drop(self.process.kill());
     }
 
-    /// Waits for the end. Requires: killed, or the requests were ended.
+    /// Ends the requests, and waits for the process to end.
     pub(super) fn wait(&mut self) -> Result<Ended, String> {
         self.requests = None;
         let cannot = |error: io::Error| format!("cannot wait for the program: {error}");
@@ -154,12 +154,12 @@ impl Ended {
         self.status.success()
     }
 
-    /// Exited because an operation failed, and reported the error.
+    /// Whether the process exited because an operation failed, and reported the error.
     pub(super) fn is_refusal(&self) -> bool {
         matches!(self.status.code(), Some(1 | 2)) && self.text.starts_with("error: ")
     }
 
-    /// Ended by the system because a file would have exceeded its size limit.
+    /// Whether the system ended the process because a file would have exceeded its size limit.
     pub(super) fn is_file_limit(&self) -> bool {
         self.status.signal() == Some(SIGXFSZ)
     }

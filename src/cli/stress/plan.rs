@@ -62,7 +62,7 @@ impl Scenario {
 }
 
 impl Plan {
-    /// The next life; `opening` is the time that opening takes.
+    /// Chooses the next life at random; `opening` is the time that opening takes.
     pub(super) fn random(
         rng: &mut Rng,
         scenario: Scenario,
@@ -109,7 +109,7 @@ impl Plan {
         }
     }
 
-    /// The command line of the process.
+    /// Returns the command line of the process.
     pub(super) fn arguments(&self, db: &Path) -> Vec<OsString> {
         let mut arguments: Vec<OsString> = vec!["exec".into(), db.into()];
         arguments.extend(["--durability".into(), durability_name(self.durability).into()]);

@@ -23,7 +23,7 @@ pub(super) struct Session {
     /// Requests that the storage refused.
     pub(super) refused: u64,
     pub(super) poisoned: bool,
-    /// Whether it has answered any request.
+    /// Whether the process has answered any request.
     pub(super) heard: bool,
     pub(super) last_commit: Duration,
     /// When a full disk was enlarged, until the first commit after that.
@@ -79,7 +79,7 @@ impl Session {
         }
     }
 
-    /// The complete visible state of the database.
+    /// Reads the complete visible state of the database.
     pub(super) fn state(&mut self) -> Result<Tables, Halt> {
         let answer = self.ask(&Ask::Tables.line(&Oracle::new()))?;
         let mut tables = Tables::new();

@@ -1,12 +1,12 @@
 //! Consecutive lives of the process, and the check of the state that each finds.
 //!
 //! 1. Start the process; occasionally kill it while it opens the database.
-//! 2. Read the whole state back. It must be the state after all commits acknowledged as durable
-//!    enough, or after more of them, or after all and one unanswered change; then `verify` must
+//! 2. Read the whole state back. It must hold all commits that were acknowledged as durable. It may
+//!    hold later ones in order and, after all of them, one unanswered change. Then `verify` must
 //!    find nothing.
 //! 3. Send requests, several at a time, and compare each answer with the model, in order.
-//! 4. End the process: by signal 9 with requests waiting, during the close, or regularly. Its
-//!    answers up to then count.
+//! 4. End the process: by signal 9 with requests waiting, during the close, or regularly. Answers
+//!    received before the end are compared too.
 //!
 //! Invariants
 //! * a database is written only after its state was compared;
@@ -58,7 +58,7 @@ pub(super) struct Soak {
     tally: Tally,
 }
 
-/// The bytes of waiting requests are less than a pipe holds, so that sending never blocks.
+/// The most bytes of waiting requests: less than a pipe holds, so that sending never blocks.
 const WAITING_BYTES_MAX: usize = 60 << 10;
 /// A life ends after this many refusals by the storage.
 const REFUSED_MAX: u64 = 40;
@@ -209,7 +209,7 @@ impl Soak {
         session.first.extend([Ask::Flush, Ask::Compact]);
     }
 
-    /// Reads the state back and verifies it; from then on the model is the state found.
+    /// Reads the state back and verifies it; the state found becomes the model.
     fn compare(&mut self, session: &mut Session) -> Result<(), Halt> {
         let began = self.clock.monotonic();
         session.ask(&Ask::Stats.line(&self.oracle))?;
@@ -247,7 +247,7 @@ impl Soak {
         Ok(())
     }
 
-    /// The tag of `change` if `state` is the result of all commits and that change.
+    /// Returns the tag of `change` if `state` is the result of all commits and that change.
     fn happened(&self, change: &Change, state: &Tables) -> Option<u64> {
         self.oracle.check(change).ok()?;
         let tag = change.tag_in(state)?;
@@ -386,7 +386,7 @@ impl Soak {
                 }
                 self.oracle.commit(change, tag, session.plan.durability);
                 self.traffic.note(&self.oracle);
-                // No earlier failed change happened, or this one would have been refused.
+                // Earlier failed changes did not happen, or this one would have been refused.
                 self.doubts.clear();
                 self.tally.commits += 1;
                 session.last_commit = self.clock.monotonic();
@@ -462,7 +462,7 @@ impl Soak {
         }
     }
 
-    /// Sends signal 9; answers received before it count.
+    /// Sends signal 9; answers received before it are compared too.
     fn kill(&mut self, session: &mut Session) -> Result<(), String> {
         session.child.kill();
         self.tally.kills += 1;
@@ -473,7 +473,8 @@ impl Soak {
         Ok(())
     }
 
-    /// Handles a process that has ended by itself or will; fails if it was not entitled to.
+    /// Handles the end of a process that was not killed; fails if it had no permitted reason to
+    /// end.
     fn ended(&mut self, session: &mut Session) -> Result<(), String> {
         let told = session.plan.ending == Ending::Close && session.child.is_told();
         let ended = self.last_words(session)?;
@@ -504,7 +505,7 @@ impl Soak {
         Err(format!("the process ended: {}", ended.describe()))
     }
 
-    /// Receives the remaining answers; the first unanswered request may have happened.
+    /// Compares the remaining answers; the first unanswered request may have happened.
     fn last_words(&mut self, session: &mut Session) -> Result<Ended, String> {
         loop {
             match session.child.hear(ANSWER_WITHIN) {
@@ -521,7 +522,7 @@ impl Soak {
     }
 }
 
-/// A model that holds `tables` without their history.
+/// Returns a model that holds `tables` without their history.
 fn model_of(tables: &Tables, etag_max: u64) -> Oracle {
     let mut oracle = Oracle::new();
     for table in tables.values() {
@@ -546,7 +547,8 @@ fn same(found: &Row, due: &Row) -> Result<(), String> {
     if found == due { Ok(()) } else { Err(format!("{due} @{} was due", due.etag)) }
 }
 
-/// A page may end early, but it must contain the first entities, and no continuation means the end.
+/// Checks a page: it may end early, but with the right continuation, and must hold the first
+/// entities.
 fn same_page(due: &[&Rc<Row>], top: usize, answer: &Answer<'_>) -> Result<(), String> {
     let found = answer.entities()?;
     let next = answer.next()?;
@@ -563,7 +565,7 @@ fn same_page(due: &[&Rc<Row>], top: usize, answer: &Answer<'_>) -> Result<(), St
     }
 }
 
-/// A line, truncated for display.
+/// Truncates a line for display.
 fn shown(line: &[u8]) -> String {
     const SHOWN: usize = 2000;
     let text = String::from_utf8_lossy(line);

@@ -15,8 +15,8 @@ fn put(rks: &[&str], number: i64) -> Change {
     Change::Rows { table: "Alpha".to_owned(), writes: rks.iter().map(write).collect() }
 }
 
-/// A table, a synced commit of `a`, one of `b` with `durability`, and an unanswered group of `a`
-/// and `c`.
+/// Returns a soak after these requests: a table, a synced commit of `a`, one of `b` with
+/// `durability`, and an unanswered group of `a` and `c`.
 fn soak(durability: Durability) -> Soak {
     let clock = SystemClock::new();
     let mut soak = Soak::new("db".into(), Scenario::Kills, None, None, 1, clock);
@@ -27,7 +27,7 @@ fn soak(durability: Durability) -> Soak {
     soak
 }
 
-/// The state after these changes, each with its tag.
+/// Returns the state after these changes, each with its tag.
 fn state(changes: &[(&[&str], i64, u64)]) -> Tables {
     let mut oracle = Oracle::new();
     oracle.commit(&Change::Create("Alpha".to_owned()), 0, Durability::Sync);

@@ -8,9 +8,9 @@ use crate::json;
 use crate::named::figures;
 
 figures! {
-    /// Counts of one soak, or of several. Kills while opening: of a process that had not answered
-    /// anything yet; while closing: of one that had been told to end. Commits that may be lost were
-    /// acknowledged with less than was needed.
+    /// Counts of one soak, or of several. A process killed while opening has not answered any
+    /// request; one killed while closing has been told to end. A lost commit was acknowledged at a
+    /// durability below what the kill requires.
     pub(super) struct Tally {
         starts "restarts",
         refused_starts "  refused by a limit",
@@ -34,7 +34,7 @@ figures! {
 pub(super) struct Live(Progress);
 
 impl Tally {
-    /// The text for people: one line per count.
+    /// Returns the text for people: one line per count.
     pub(super) fn text(&self) -> String {
         let counts = self.all().into_iter().map(|(_, name, count)| (name.to_owned(), count));
         let refusals =
@@ -43,7 +43,7 @@ impl Tally {
         counts.chain(refusals).map(line).collect::<Vec<_>>().join("\n")
     }
 
-    /// The JSON for programs: one object.
+    /// Returns the JSON for programs: one object.
     pub(super) fn json(&self) -> String {
         json::object(|object| {
             self.all().iter().for_each(|(name, _, count)| object.raw(name, count));

@@ -1,8 +1,8 @@
 //! Requests to the process, determined by a seed, and their text.
 //!
 //! Invariants
-//! * a condition is a known tag, or any: the meaning of a request does not depend on those in
-//!   flight;
+//! * a condition is a known tag, or any: the meaning of a request does not depend on unanswered
+//!   ones;
 //! * every written entity holds a unique number, so that no two states are equal.
 
 use std::collections::HashMap;
@@ -33,7 +33,7 @@ pub(super) struct Traffic {
     rng: Rng,
     /// The number of entities written.
     written: i64,
-    /// Commits by their tags, as the oracle numbers them.
+    /// The number that the oracle gave to each commit, by the commit's tag.
     numbers: HashMap<u64, usize>,
     /// Bytes of the larger values, and the percentage of large values.
     pub(super) large: (usize, u64),
@@ -66,7 +66,7 @@ impl Traffic {
         }
     }
 
-    /// The next request, given the known commits.
+    /// Returns the next request, given the known commits.
     pub(super) fn next(&mut self, oracle: &Oracle) -> Ask {
         let table = self.table();
         match self.rng.index(100) {
@@ -177,7 +177,7 @@ impl Traffic {
 }
 
 impl Ask {
-    /// The line, including its end; tags of conditions are looked up in `oracle`.
+    /// Returns the line, including its end; tags of conditions are looked up in `oracle`.
     pub(super) fn line(&self, oracle: &Oracle) -> Vec<u8> {
         line(|object| match self {
             Ask::Change(change) => put_change(object, change, oracle),
@@ -203,7 +203,7 @@ impl Ask {
     }
 }
 
-/// A query for a whole table, from the key on at which a page ended.
+/// Returns a query for a whole table, or from the key at which a page ended.
 pub(super) fn rest_of_table(table: &str, from: Option<(&str, &str)>) -> Vec<u8> {
     line(|object| {
         put_op(object, "query", table);
@@ -246,7 +246,7 @@ fn put_change(object: &mut Object<'_>, change: &Change, oracle: &Oracle) {
     }
 }
 
-/// One write; without a tag the condition is that the entity exists.
+/// Writes the members of one write; without a tag the condition is that the entity exists.
 fn put_write(object: &mut Object<'_>, write: &Write, etag: Option<u64>) {
     let op = match write.verb {
         Verb::Insert => "insert",
