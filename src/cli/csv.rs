@@ -7,8 +7,7 @@
 //!
 //! Invariants
 //! * a row is at most [`ROW_BYTES_MAX`] long, so memory is bounded whatever the input;
-//! * fields are returned as raw bytes; a quoted field without its quotes, with doubled quotes made
-//!   single.
+//! * fields are raw bytes; a quoted field loses its quotes, and doubled quotes become single.
 
 use std::io::{self, Read};
 

@@ -1,10 +1,7 @@
 //! The binary: arguments, progress, tables for people, JSON for programs.
 //!
-//! `open` opens the database that a command is given. One file per group of commands: `advise`,
-//! `backup`, `bench`, `catalog` (tables), `changes`, `compare`, `copy` (and `check-refs`),
-//! `damage`, `data` (entities), `exec`, `import`, `inspect`, `export`, `maintain`, `moving`,
-//! `partitions`, `pressure` and `stress` (both `stress`), `query`, `service` (`serve` and `sas`),
-//! `sim`, `stats`, `wear`.
+//! Each file has one command or a few related ones: `catalog` tables, `data` single entities,
+//! `damage` repairs, `moving` key ranges, `service` the server. `open` opens databases.
 //!
 //! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows
 //! were rejected.

@@ -31,7 +31,7 @@ pub(crate) struct Account {
     /// As configured at the start.
     database: Option<PathBuf>,
     keys: ArcSwap<Vec<AccountKey>>,
-    /// The properties as last read, with their text: every request reads them.
+    /// The properties last read, and the text that they were parsed from. Every request needs them.
     pub(super) properties: Mutex<Option<(Arc<str>, Arc<Properties>)>>,
     is_public: AtomicBool,
 }
@@ -65,12 +65,13 @@ pub(crate) struct Rotated {
 
 /// The note that holds a table's policies.
 pub(super) const POLICIES: &str = "policies";
-/// Both are always valid, so that one can be replaced while clients still use the other.
+/// The most keys of an account. All are valid, so that one can be replaced while clients use
+/// another.
 const KEYS_MAX: usize = 2;
 const ACCOUNTS_MAX: usize = 10_000;
 
 impl Account {
-    /// The policies of a table.
+    /// Returns the policies of a table.
     ///
     /// # Errors
     /// `TableNotFound`.
@@ -81,7 +82,7 @@ impl Account {
         }
     }
 
-    /// The keys, in the order in which they are tried.
+    /// Returns the keys, in the order in which they are tried.
     pub(crate) fn keys(&self) -> Arc<Vec<AccountKey>> {
         self.keys.load_full()
     }
@@ -92,14 +93,14 @@ impl Account {
     }
 }
 
-/// The error for a note of this server that it cannot read back.
+/// Returns the error for a note of this server that it cannot read back.
 pub(super) fn unreadable(note: &str) -> Fault {
     tracing::error!(note, "a setting in the catalog cannot be read");
     Code::InternalError.into()
 }
 
 impl AccountConfig {
-    /// The public development account.
+    /// Returns the public development account.
     pub(crate) fn development() -> Self {
         let keys = AccountKey::read(DEVELOPMENT_KEY).into_iter().collect();
         Self { name: DEVELOPMENT_ACCOUNT.to_owned(), keys, database: None }
@@ -207,8 +208,8 @@ impl Accounts {
         self.by_name.values()
     }
 
-    /// Replaces the keys of the served accounts by those in `configs`. Accounts missing there lose
-    /// their keys.
+    /// Replaces the keys of the served accounts by those in `configs`. Accounts missing in
+    /// `configs` lose their keys.
     pub(crate) fn rotate(&self, configs: Vec<AccountConfig>) -> Rotated {
         let mut rotated = Rotated::default();
         let mut gone: BTreeMap<_, _> = self.by_name.iter().collect();

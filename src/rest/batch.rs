@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! * a batch is parsed completely before its operations are carried out, by one commit;
-//! * by then the memory for its answer is reserved, so a commit is always reported.
+//! * memory for the answer is reserved before the commit, so a commit is always reported.
 //!
 //! Not here: multipart bodies (`protocol::batch`), the limits of a group (`table`).
 
@@ -46,20 +46,20 @@ struct Done<'p> {
     items: Vec<Item<'p>>,
     group: EntityGroup,
     etags: Vec<Option<ETag>>,
-    /// The share of the answer, and the upper bound of its bytes.
+    /// The answer's share of the memory budget, and an upper bound of the answer's bytes.
     share: Share,
     at_most: usize,
 }
 
-/// Parses the operations of a changeset, which have much in common.
+/// Parses the operations of a changeset, reusing what an operation has in common with the previous.
 #[derive(Default)]
 struct Reader<'p> {
     encoder: EntityEncoder,
     /// The address of the previous operation, and its parsed form.
     target: Option<(&'p str, Target)>,
-    /// The same for its method and headers.
+    /// The method and headers of the previous operation, and their parsed form.
     meaning: Option<(&'p str, Fields<'p>, Meaning)>,
-    /// The level of an insert with that address and those headers.
+    /// The metadata level of an insert with the address and headers of the previous operation.
     level: Option<Level>,
     table: Option<String>,
 }
@@ -107,7 +107,7 @@ pub(super) fn answer(
     Ok(Reply { share, ..reply })
 }
 
-/// Whether the server failed, and not an operation: then the request fails as a whole.
+/// Whether the server failed, rather than an operation: then the request fails as a whole.
 fn is_of_server(fault: &Fault) -> bool {
     matches!(fault.status, 500 | 503 | 507)
 }
@@ -156,7 +156,7 @@ fn write<'p>(context: &RequestContext<'_>, parts: &[Part<'p>]) -> Result<Done<'p
     Ok(Done { table: name, items, group, etags, share, at_most })
 }
 
-/// An upper bound of the bytes of the answer.
+/// Returns an upper bound of the bytes of the answer.
 fn written_at_most(
     context: &RequestContext<'_>,
     table: &str,
@@ -185,7 +185,7 @@ impl<'p> Reader<'p> {
     ) -> Result<(Item<'p>, Operation), Fault> {
         let (headers, level) = (&part.headers, self.level.take());
         let known = self.meaning.take().filter(|(method, known, _)| {
-            // Byte-identical headers.
+            // Parts share headers only if these are byte-identical.
             *method == part.method && Arc::ptr_eq(known, headers)
         });
         let are_known = known.is_some();

@@ -60,8 +60,8 @@ impl RequestContext<'_> {
         }
     }
 
-    /// Reserves a share for the answer to a write, of `bytes` at most: a write that was carried out
-    /// is always answered.
+    /// Reserves a share for an answer of at most `bytes` to a write, so that a write that was
+    /// carried out is always answered.
     ///
     /// # Errors
     /// `ServerBusy`.
@@ -75,7 +75,7 @@ impl RequestContext<'_> {
         Ok(share)
     }
 
-    /// The requested level of metadata.
+    /// Returns the requested level of metadata.
     ///
     /// # Errors
     /// 415, see [`Level::of`].

@@ -26,8 +26,8 @@ use super::reply::{DATA_SERVICE_ID, PREFERENCE_APPLIED, Reply, name};
 
 /// The default number of entities of a page.
 const PAGE_ENTITIES: usize = 1_000;
-/// A limit on a group's size that no body of 4 MiB reaches, and with which the group fits into a
-/// log record: an ASCII byte counts twice, and a short property adds a little more.
+/// The largest size of a group by the size formula. No body of 4 MiB reaches it, because an ASCII
+/// byte counts twice and a short property adds little; and such a group fits into a log record.
 pub(super) const REQUEST_SIZE_MAX: usize = 12 << 20;
 /// The longest time of a query in seconds, after which its page ends.
 const QUERY_SECONDS_MAX: u64 = 5;
@@ -40,8 +40,7 @@ pub(super) struct Write<'t> {
     pub(super) preference: Option<Preference>,
 }
 
-/// The meaning of a write's headers, as far as it was needed. Operations of a batch mostly have the
-/// same headers.
+/// The headers of a write, parsed as far as needed. Operations of a batch mostly share them.
 pub(super) struct Meaning {
     pub(super) method: Method,
     version: Version,
@@ -92,7 +91,7 @@ pub(super) fn query(context: &RequestContext<'_>, table: &str) -> Result<Reply, 
     Ok(Reply { share, ..reply.with_body(level.content_type(), body) })
 }
 
-/// The filter of a query.
+/// Returns the filter of a query.
 pub(super) fn filter(parameters: &Parameters) -> Result<Filter, Fault> {
     Ok(match parameters.filter() {
         Some(text) => text.parse()?,
@@ -110,7 +109,7 @@ pub(super) fn get(context: &RequestContext<'_>, table: &str, key: &Key) -> Resul
     if let Some(etag) = found.entity.etag() {
         reply = reply.with_etag(etag);
     }
-    // Most texts are shorter than the size, which counts two bytes per character.
+    // The size suffices for most texts, because it counts two bytes per character.
     let body = found.body(context, level, size);
     Ok(reply.with_body(level.content_type(), body))
 }
@@ -146,14 +145,14 @@ pub(super) fn find(
 }
 
 impl Found {
-    /// The body, with an initial capacity of `room` bytes.
+    /// Returns the body, with an initial capacity of `room` bytes.
     pub(super) fn body(&self, context: &RequestContext<'_>, level: Level, room: usize) -> Vec<u8> {
         let mut body = Vec::with_capacity(room);
         self.scope(context, level).put_single(&mut body, &self.entity);
         body
     }
 
-    /// An upper bound of its bytes.
+    /// Returns an upper bound of the body's bytes.
     pub(super) fn body_at_most(&self, context: &RequestContext<'_>, level: Level) -> usize {
         self.scope(context, level).single_at_most(&self.entity)
     }
@@ -189,12 +188,12 @@ pub(super) fn write(context: &RequestContext<'_>) -> Result<Reply, Fault> {
     Ok(Reply { share, ..reply })
 }
 
-/// An error in the only operation of a group is one of the request.
+/// Converts an error of a group with one operation into an error of the request.
 fn single(error: Error) -> Fault {
     Fault { index: None, ..Fault::from(error) }
 }
 
-/// The entity that a successful operation sends back.
+/// Returns the entity that a successful operation sends back.
 pub(super) fn sent_back(
     operation: &Operation,
     preference: Option<Preference>,
@@ -207,7 +206,7 @@ pub(super) fn sent_back(
     }
 }
 
-/// An upper bound of its bytes; 0 if nothing is sent back.
+/// Returns an upper bound of the bytes of the entity that is sent back; 0 if there is none.
 pub(super) fn sent_back_at_most(
     context: &RequestContext<'_>,
     table: &str,
@@ -222,7 +221,7 @@ pub(super) fn sent_back_at_most(
     }
 }
 
-/// The response to a write that succeeded; a delete has no ETag.
+/// Returns the response to a write that succeeded; a delete has no ETag.
 fn written(
     context: &RequestContext<'_>,
     (table, operation, preference): (&str, &Operation, Option<Preference>),
@@ -263,7 +262,7 @@ pub(super) fn put_location(
     put_entity_path(out, table, pk, rk);
 }
 
-/// The bytes of that address.
+/// Returns the number of bytes that [`put_location`] appends.
 pub(super) fn location_len(
     context: &RequestContext<'_>,
     table: &str,
@@ -325,7 +324,7 @@ pub(super) fn read_write<'t, 'b, H: Headers + ?Sized>(
 }
 
 impl Meaning {
-    /// The meaning of headers that are not parsed yet, and their method.
+    /// Stores the method of a write whose headers are not parsed yet.
     pub(super) fn of(method: Method, version: Version) -> Self {
         Meaning { method, version, condition: None, has_json: false, preference: None }
     }
@@ -358,7 +357,7 @@ fn etag(condition: Condition) -> Option<ETag> {
     }
 }
 
-/// The right that an operation requires.
+/// Returns the right that an operation requires.
 pub(super) fn action(operation: &Operation) -> Action {
     match operation {
         Operation::Insert(_) => Action::Insert,

@@ -1,5 +1,4 @@
-//! Access to accounts with a publicly known key. They are served on loopback, to local clients
-//! only.
+//! Protects accounts with a publicly known key. They are served to local clients only, on loopback.
 //!
 //! Any page in a browser may send requests to loopback, sign them with the public key, and read the
 //! answers through a name that resolves to loopback.

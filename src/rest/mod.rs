@@ -1,14 +1,10 @@
-//! The Table service over HTTP: translates requests to calls of the library, with no semantics of
-//! its own.
+//! The Table service over HTTP: translates requests to calls of the library.
 //!
-//! A request passes through three layers, none of which imports a higher one:
-//! 1. `http` accepts connections and reads a request into a [`service::Request`];
-//! 2. `service` authenticates it (`auth`), resolves its target (`protocol::address`), and
-//!    dispatches it to `tables`, `entities`, `batch` or `settings`, which call the library and
-//!    build a [`reply::Reply`];
+//! Three layers, none of which imports a higher one:
+//! 1. `http` accepts connections and reads requests; only it knows sockets and async;
+//! 2. `service` authenticates a request (`auth`) and dispatches it to `tables`, `entities`, `batch`
+//!    or `settings`, which call the library and build a [`reply::Reply`];
 //! 3. `protocol` parses and writes addresses, headers, bodies, tokens and signatures.
-//!
-//! Only `http` knows sockets and async; the rest is plain functions.
 //!
 //! Not here: JSON of entities (`crate::json`), the operations (`table`, `query`), arguments
 //! (`cli::serve`).

@@ -1,4 +1,4 @@
-//! The web page at `/`, and its requests beyond the service: statistics, the range map,
+//! The web page at `/`, and the requests that only this page makes: statistics, the range map,
 //! explanations.
 //!
 //! The page is one embedded file without external resources. It has no rights of its own: it signs
@@ -25,7 +25,7 @@ const JSON: &str = "application/json; charset=utf-8";
 /// No external resources and no framing, because the page holds a key.
 const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 'unsafe-inline'; img-src data:; \
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
-/// The path under the account for requests beyond the service.
+/// The path, under the account, of the requests that only the page makes.
 const INSIDE: &str = "$rowstone/";
 /// The number of entities that an explanation looks for.
 const EXPLAINED: usize = 100;
@@ -33,13 +33,13 @@ const EXPLAINED: usize = 100;
 /// Settings common to all requests.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Settings {
-    /// The page may change entities.
+    /// Whether the page may change entities.
     pub(crate) allow_edit: bool,
-    /// Requests beyond the scalability targets are refused; shown on the page.
+    /// Whether requests beyond the scalability targets are refused; shown on the page.
     pub(crate) is_throttled: bool,
 }
 
-/// The page, if the request is for it.
+/// Answers the request with the page, if the page is requested.
 pub(super) fn answer(request: &Request) -> Option<Reply> {
     if !matches!(request.method.as_str(), "GET" | "HEAD") || !request.query.is_empty() {
         return None;
@@ -54,7 +54,7 @@ pub(super) fn answer(request: &Request) -> Option<Reply> {
     }
 }
 
-/// Answers a request of the page beyond the service.
+/// Answers a request that only the page makes.
 pub(super) fn inside(
     settings: Settings,
     context: &RequestContext<'_>,

@@ -48,7 +48,7 @@ impl Reply {
         Reply { status, headers: Vec::with_capacity(12), body: Vec::new(), share: Share::default() }
     }
 
-    /// A response about tables or entities, which no cache may keep.
+    /// Returns a response about tables or entities, which no cache may keep.
     pub(crate) fn uncached(status: u16) -> Self {
         Reply::new(status).with(header::CACHE_CONTROL, "no-cache")
     }
@@ -99,14 +99,14 @@ impl Reply {
         self.headers.iter().find(|(given, _)| given == name).map(|(_, value)| &**value)
     }
 
-    /// The response to a request that ended in a panic.
+    /// Returns the response to a request that ended in a panic.
     pub(crate) fn broken(request_id: &str) -> Self {
         let code = crate::error::Code::InternalError;
         Reply::new(code.status()).with(ERROR_CODE, code.as_str()).signed(request_id, None, None)
     }
 }
 
-/// The name of one of the server's own headers, which is valid.
+/// Returns the name of one of the server's own headers, which is valid.
 pub(super) fn name(name: &str) -> HeaderName {
     HeaderName::try_from(name).unwrap_or(ERROR_CODE)
 }

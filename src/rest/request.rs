@@ -82,8 +82,8 @@ impl Request {
         self.response_budget.as_ref().map_or(Ok(()), |budget| budget.grow(share, bytes))
     }
 
-    /// A buffer for an answer, counted in `share`. A new buffer if the budget cannot cover it,
-    /// because the answer may be small.
+    /// Returns a reused buffer for an answer, counted in `share`; a new one if the budget cannot
+    /// cover that, because the answer may be small.
     pub(super) fn spare(&self, share: &mut Share) -> Vec<u8> {
         let spare = self.response_budget.as_ref().map(Budget::spare).unwrap_or_default();
         if self.grow(share, spare.capacity()).is_ok() { spare } else { Vec::new() }
@@ -104,7 +104,7 @@ impl Request {
         if self.is_encrypted { "https" } else { "http" }
     }
 
-    /// The body as text.
+    /// Returns the body as text.
     ///
     /// # Errors
     /// `InvalidInput`.

@@ -1,4 +1,4 @@
-//! Requests to responses: authentication, routing, and the headers common to all responses.
+//! Turns requests into responses: authentication, routing, and the headers of all responses.
 //!
 //! Invariants
 //! * every request is answered, counted and logged once, whatever its result;
@@ -82,7 +82,7 @@ impl Service {
         DateTime::from_ticks(self.clock.now()).unwrap_or(DateTime::MAX)
     }
 
-    /// A new id of a request or of a part of a response.
+    /// Creates an id of a request or of a part of a response.
     pub(crate) fn new_id(&self) -> String {
         let mut ids = self.ids.lock();
         let words = [ids.next_u64(), ids.next_u64()];
@@ -95,7 +95,7 @@ impl Service {
         Guid::from_bytes(bytes).to_string()
     }
 
-    /// The answer to a request. Blocks until its commit is durable.
+    /// Answers a request. Blocks until its commit is durable.
     pub(crate) fn answer(&self, request: &Request) -> Reply {
         let mut begun = self.begin(request);
         let committed = begun.ticket.take().map_or(Ok(()), |ticket| ticket.wait().map(drop));
@@ -114,7 +114,7 @@ impl Service {
         Begun { reply, version, ticket, start }
     }
 
-    /// The answer to a request that was begun, with the result of its commit.
+    /// Completes a request that was begun, with the result of its commit.
     pub(super) fn end(&self, request: &Request, begun: Begun, settled: Result<(), Error>) -> Reply {
         let reply = match settled {
             Ok(()) => begun.reply,
@@ -123,7 +123,7 @@ impl Service {
         self.finish(request, reply, begun.version, begun.start)
     }
 
-    /// The answer, and its protocol version.
+    /// Answers a request; also returns the protocol version of the answer.
     fn reply(&self, request: &Request, commits: &Commits) -> (Reply, Version) {
         let mut version = None;
         let reply = self.route(request, commits, &mut version);
@@ -131,12 +131,12 @@ impl Service {
         (reply, version.unwrap_or_else(|| request.version()))
     }
 
-    /// The answer to a request that is refused with `fault`.
+    /// Answers a request that is refused with `fault`.
     pub(crate) fn refuse(&self, request: &Request, fault: Fault) -> Reply {
         self.finish(request, self.fault(request, &fault), request.version(), self.clock.monotonic())
     }
 
-    /// Authenticates a request by its head alone: neither scheme nor any token signs a body.
+    /// Authenticates a request by its head alone: no signature covers a body.
     ///
     /// # Errors
     /// The fault with which the request would be answered.
@@ -259,7 +259,7 @@ impl Service {
         }
     }
 
-    /// The response to a request that failed.
+    /// Builds the response to a request that failed.
     fn fault(&self, request: &Request, fault: &Fault) -> Reply {
         if let Some(cause) = &fault.cause {
             tracing::error!(request = %request.request_id, code = %fault.code, cause, "a request failed");
@@ -331,8 +331,8 @@ impl Service {
 }
 
 impl Request {
-    /// Refuses known headers with values that are not text: without its condition, a write would be
-    /// a different one.
+    /// Refuses known headers with values that are not text: ignoring such a condition would turn a
+    /// write into a different one.
     fn check_headers(&self) -> Result<(), Fault> {
         const MEANT: [&str; 8] = [
             "Accept",
@@ -386,7 +386,7 @@ impl Request {
         Ok(())
     }
 
-    /// The version that the response reports.
+    /// Returns the version that the response reports.
     fn version(&self) -> Version {
         self.version_of(&address::Parameters::read(&self.query).unwrap_or_default())
     }
@@ -395,7 +395,8 @@ impl Request {
         Version::of(self, query).ok().flatten().unwrap_or(Version::DEFAULT)
     }
 
-    /// Policies, settings and statistics have XML bodies, and so do their errors.
+    /// Whether errors have XML bodies, like the settings, policies and statistics that were
+    /// requested.
     fn has_xml_errors(&self) -> bool {
         let query = address::Parameters::read(&self.query).unwrap_or_default();
         query.get(Parameter::Comp).is_some() || self.method == "OPTIONS"

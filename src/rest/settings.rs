@@ -25,13 +25,13 @@ use super::request::Request;
 /// The note that holds the properties of the service.
 const PROPERTIES: &str = "service-properties";
 
-/// The properties of the service, with defaults for those never set.
+/// Returns the properties of the service, with defaults for those never set.
 fn properties(account: &Account) -> Result<Properties, Fault> {
     Ok(stored(account)?.map_or_else(Properties::default, |stored| (*stored).clone()))
 }
 
-/// The same; `None` if none was ever set. Every request calls it, so each text is parsed once: a
-/// changed note has a new text.
+/// Returns the stored properties; `None` if none was ever set. Every request calls this, so the
+/// result is cached until the note has a new text.
 fn stored(account: &Account) -> Result<Option<Arc<Properties>>, Fault> {
     let Some(text) = account.db.catalog.note(None, PROPERTIES)? else { return Ok(None) };
     let mut known = account.properties.lock();
@@ -96,7 +96,7 @@ pub(super) fn statistics(context: &RequestContext<'_>) -> Result<Reply, Fault> {
     Ok(Reply::new(200).with_xml(body))
 }
 
-/// Settings of the service are addressed with `restype=service`.
+/// Refuses a request for settings of the service without `restype=service`.
 fn check_service(context: &RequestContext<'_>) -> Result<(), Fault> {
     const RESTYPE: &str = "restype";
     match context.target.query.get(Parameter::Restype) {

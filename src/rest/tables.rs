@@ -46,7 +46,7 @@ pub(super) fn list(context: &RequestContext<'_>) -> Result<Reply, Fault> {
     Ok(reply.with_body(level.content_type(), body))
 }
 
-/// A filter on names of tables, the only property they have.
+/// Parses a filter on names of tables, their only property.
 fn read_filter(parameters: &Parameters) -> Result<Filter, Fault> {
     let filter = filter(parameters)?;
     if is_about_name(filter.node()) { Ok(filter) } else { Err(Code::InvalidInput.into()) }

@@ -37,7 +37,7 @@ pub(crate) fn read_response<'a>(body: &'a [u8], content_type: &str) -> Option<Ve
 }
 
 impl<'a> Answer<'a> {
-    /// The error, if the operation failed.
+    /// Returns the error, if the operation failed.
     pub(crate) fn fault(&self) -> Option<Fault> {
         let failed = self.status >= 400;
         let unreadable = || Fault::unreadable(self.status, self.body);
@@ -85,7 +85,7 @@ fn read_fault(code: String, status: u16, message: &str) -> Fault {
     Fault { index, ..Fault::build(code.into(), status, text.to_owned()) }
 }
 
-/// The text of a member's value.
+/// Returns the text of a member's value.
 fn member<'t>(text: &'t str, name: &str) -> Option<&'t str> {
     let members = json::read_object(text, 16).ok()?;
     members.into_iter().find(|(member, _)| member == name).map(|(_, value)| value.get())

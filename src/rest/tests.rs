@@ -44,7 +44,7 @@ mod writes;
 const BASE: &str = "http://127.0.0.1:10002/devstoreaccount1/";
 /// The time at which the first entity is written, unless a test sets another one.
 const NOW: &str = "2024-02-03T04:05:06.1234567Z";
-/// The same, as an ETag.
+/// `NOW` as an ETag.
 const NOW_ETAG: &str = "W/\"datetime'2024-02-03T04%3A05%3A06.1234567Z'\"";
 const MINIMAL: &str = "application/json;odata=minimalmetadata;streaming=true;charset=utf-8";
 /// A second account next to the development account, with two keys.
@@ -94,7 +94,7 @@ impl Site {
         Self::with(clock, databases)
     }
 
-    /// With a separate clock for the databases.
+    /// Creates a site with a separate clock for the databases.
     fn with(clock: Arc<ManualClock>, databases: Arc<dyn Clock>) -> Self {
         let acme = AccountConfig {
             name: ACME.to_owned(),
@@ -114,7 +114,7 @@ impl Site {
         Self { service, clock }
     }
 
-    /// With a table `people`; the next write happens at `NOW`.
+    /// Creates a site with a table `people`; the next write happens at `NOW`.
     fn people() -> Self {
         let site = Self::new();
         site.post("Tables", r#"{"TableName":"people"}"#).send().done(201);
@@ -132,12 +132,12 @@ impl Site {
         self.service.accounts().get(DEVELOPMENT_ACCOUNT).unwrap()
     }
 
-    /// A request for `address`, relative to the development account.
+    /// Returns a request for `address`, relative to the development account.
     fn ask(&self, method: &str, address: &str) -> Ask<'_> {
         self.ask_path(method, &format!("/{DEVELOPMENT_ACCOUNT}/{address}"))
     }
 
-    /// A request for a raw path and query string.
+    /// Returns a request for a raw path and query string.
     fn ask_path(&self, method: &str, address: &str) -> Ask<'_> {
         let (path, query) = address.split_once('?').unwrap_or((address, ""));
         let request = Request {
@@ -180,19 +180,19 @@ impl Site {
         self.ask("DELETE", address)
     }
 
-    /// A read with parameters, which are escaped.
+    /// Returns a read with parameters, which are escaped.
     fn get_with(&self, path: &str, parameters: &[(&str, &str)]) -> Ask<'_> {
         let mut address = path.to_owned();
         put_query(&mut address, parameters.iter().copied());
         self.get(&address)
     }
 
-    /// A query of `people` with a filter.
+    /// Returns a query of `people` with a filter.
     fn filter(&self, filter: &str) -> Ask<'_> {
         self.get_with("people()", &[("$filter", filter)])
     }
 
-    /// The RowKeys of the entities that match a filter, in order.
+    /// Returns the RowKeys of the entities that match a filter, in order.
     #[track_caller]
     fn rows(&self, filter: &str) -> String {
         let got = self.filter(filter).header("Accept", "application/json;odata=nometadata").send();
@@ -209,7 +209,7 @@ impl Site {
         got.done(204)
     }
 
-    /// The entity of `people` with PartitionKey `p`, without metadata.
+    /// Gets the entity of `people` with PartitionKey `p`, without metadata.
     fn bare(&self, rk: &str) -> Got {
         let ask = self.get(&format!("people(PartitionKey='p',RowKey='{rk}')"));
         ask.header("Accept", "application/json;odata=nometadata").send()
@@ -299,7 +299,7 @@ impl Ask<'_> {
         }
     }
 
-    /// The same, but returns the reply, which holds its share of the budget.
+    /// Signs and sends the request; returns the reply, which holds its share of the budget.
     fn reply(mut self) -> (Request, Reply) {
         if let Some((account, key)) = &self.signer {
             let query = Parameters::read(&self.request.query).unwrap_or_default();
@@ -403,13 +403,13 @@ impl Got {
         self
     }
 
-    /// The texts of all members of that name, at any depth.
+    /// Returns the texts of all members of that name, at any depth.
     fn values(&self, name: &str) -> Vec<&str> {
         let mark = format!("\"{name}\":\"");
         self.body.split(&mark).skip(1).map(|rest| rest.split('"').next().unwrap()).collect()
     }
 
-    /// The JSON text of the member `name` with its annotation, in a body with one entity.
+    /// Returns the JSON text of the member `name` with its annotation, in a body with one entity.
     fn member(&self, name: &str) -> Option<String> {
         let found = self.body.find(&format!("\"{name}\":"))?;
         let rest = &self.body[found..];
@@ -424,12 +424,12 @@ impl Got {
     }
 }
 
-/// `text` inside a JSON string.
+/// Escapes `text` for a JSON string.
 fn in_json(text: &str) -> String {
     text.replace('\\', "\\\\").replace('"', "\\\"")
 }
 
-/// The address of an entity of `people` with PartitionKey `p`.
+/// Returns the address of an entity of `people` with PartitionKey `p`.
 fn person(rk: &str) -> String {
     format!("people(PartitionKey='p',RowKey='{rk}')")
 }

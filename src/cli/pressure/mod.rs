@@ -1,14 +1,10 @@
-//! `stress --partition`: the service's partition stress test. Can one partition sustain the
-//! application's peak?
+//! `stress --partition`: can one partition sustain the application's peak?
 //!
-//! 1. A test table is created in a new database.
-//! 2. It is loaded with entities, in the tested partition and others, from a sample or generated.
-//! 3. The application's mix of reads and writes runs on that one partition, unthrottled, to measure
-//!    this machine.
-//! 4. The mix runs at the application's peak rate against the service's targets, on a simulated
-//!    clock, to count the requests that the service answers with `ServerBusy`.
-//! 5. The report says whether the partition meets the targets of 2010 (500 entities per second) and
-//!    of today (2,000), and recommends a finer key if needed.
+//! 1. Load a new table with entities, in the tested partition and others.
+//! 2. Run the application's mix on that partition, unthrottled, to measure this machine.
+//! 3. Run the mix at the peak rate on a simulated clock, and count the requests that the service's
+//!    targets of 2010 and of today (500 and 2,000 entities per second) refuse.
+//! 4. Report the verdicts, and recommend a finer key if needed.
 //!
 //! Not here: the choice of a finer key (`advice`), latencies of requests (`timing`).
 
@@ -164,7 +160,7 @@ impl Pressure {
         Ok(rows)
     }
 
-    /// Loads the table (step 2), and returns the rows of the tested partition.
+    /// Loads the table, and returns the rows of the tested partition.
     fn load(&self, table: &Table, partition: &str, sample: &[Entity]) -> Outcome<Vec<Entity>> {
         let payload = "x".repeat(self.entity_bytes as usize);
         let made_up = |partition: &str| -> Vec<Entity> {
@@ -181,7 +177,7 @@ impl Pressure {
         Ok(rows)
     }
 
-    /// Runs step 3: every client sends its next request when the last one is answered.
+    /// Runs the mix unthrottled: every client sends its next request when the last one is answered.
     fn press(&self, table: &Table, rows: &[Entity]) -> Outcome<Timing> {
         let clock = SystemClock::new();
         let end = Duration::from_secs(u64::from(self.peak_seconds.max(1)));
@@ -222,7 +218,7 @@ impl Pressure {
         Ok(is_read)
     }
 
-    /// Runs step 4, in memory and with a clock that advances from request to request.
+    /// Runs the mix against a target, in memory and with a clock that advances from request to request.
     fn try_target(
         &self,
         name: &'static str,

@@ -1,13 +1,11 @@
 //! `stress`: kills this program at random moments, and compares the remaining data with a model.
 //!
 //! The parent is the model; the child is the same executable as `exec`. A seed determines requests,
-//! options and plans; the exact moment of a kill, and the system's reaction to a limit, are real
-//! and cannot be replayed.
+//! options and plans; kills and the system's reaction to limits are real and cannot be replayed.
 //!
-//! Files: `soak` (lives of the process and their expected state), `plan` (the parameters of a
-//! life), `traffic` (requests), `answer`, `session` and `child` (the process), `disk` (a small file
-//! system), `tally` (counts).
-//!
+//! Files: `soak` (lives of the process and their checks), `plan` (the parameters of a life),
+//! `traffic` (requests), `answer`, `session`, `child` (the process), `disk` (a small file system),
+//! `tally`.
 //! Not here: the model itself (`sim::oracle`).
 
 mod answer;

@@ -1,19 +1,12 @@
 //! Consecutive lives of the process, and the check of the state that each finds.
 //!
 //! 1. Start the process; occasionally kill it while it opens the database.
-//! 2. Read the whole state back. It must hold all commits that were acknowledged as durable. It may
-//!    hold later ones in order and, after all of them, one unanswered change. Then `verify` must
-//!    find nothing.
+//! 2. Compare the whole state, then `verify`. All commits acknowledged as durable must be there;
+//!    later ones in order may be, and after all of them one unanswered change.
 //! 3. Send requests, several at a time, and compare each answer with the model, in order.
-//! 4. End the process: by signal 9 with requests waiting, during the close, or regularly. Answers
-//!    received before the end are compared too.
+//! 4. End the process: by signal 9 with requests waiting, during the close, or regularly.
 //!
-//! Invariants
-//! * a database is written only after its state was compared;
-//! * `exec` carries out one request at a time: of the unanswered ones only the first may have
-//!   happened;
-//! * without a limit, requests are refused only for reasons of the model, and no process ends by
-//!   itself.
+//! Invariant: without a limit, requests are refused only for reasons of the model.
 
 use std::path::PathBuf;
 use std::rc::Rc;

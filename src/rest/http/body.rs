@@ -1,15 +1,10 @@
-//! Bodies of requests, read whole, and bodies of responses until they are sent, both within a
-//! budget.
+//! Memory of request bodies, which are read whole, and of unsent response bodies, within budgets.
 //!
 //! Invariants
-//! * memory is counted before it is used: a client that announces much and sends little holds
-//!   little;
+//! * memory is counted before it is used, not when a length is announced;
 //! * an unauthenticated client uses no budget: more than a small body is read only after `admit`;
-//! * a body uses memory in proportion to its bytes, however small its pieces are, and a large body
-//!   returns all of it to the system;
-//! * the count is returned along with the memory, also if the client disconnects early;
-//! * buffers kept for later bodies are bounded separately; a new body overwrites their old content
-//!   as far as it reaches, and the remainder is never exposed.
+//! * a body uses memory in proportion to its bytes, and returns all of it when it is dropped;
+//! * a reused buffer never exposes its old content.
 //!
 //! Not here: the content of bodies (`protocol`), time limits (`server`).
 
@@ -38,8 +33,8 @@ pub(crate) struct Budget(Arc<Bodies>);
 #[derive(Debug)]
 struct Bodies {
     left: Arc<Semaphore>,
-    /// Buffers of bodies that were sent, kept for later ones: with new memory the system has to
-    /// clear every page, on each use. They are not counted until they are used; at most 8 MiB.
+    /// Buffers of sent bodies, reused because the system has to clear every page of new memory.
+    /// They are not counted until they are reused; at most 8 MiB.
     spare: Mutex<Vec<Vec<u8>>>,
 }
 
@@ -55,10 +50,9 @@ const SPARE_BYTES: usize = 512 << 10;
 /// The step, in bytes, in which a body that is not small is counted before the memory is touched.
 const PART_BYTES: usize = SMALL_BYTES;
 
-/// A body that is being read. A small one is in the heap. A larger one is in a mapping with room
-/// for the largest possible length: the system backs it with memory as it is written, and gets all
-/// of it back with the body, whichever thread drops it. In the heap, bodies that end early would
-/// fragment the arena of each thread.
+/// A body that is being read. A small one is on the heap. A larger one is in a mapping of the
+/// largest possible length: the system backs it with memory as it is written, and gets all memory
+/// back when the body is dropped. On the heap, such bodies would fragment the arena of each thread.
 struct Growing {
     small: Vec<u8>,
     large: Option<MmapMut>,
@@ -74,7 +68,8 @@ impl Budget {
         Budget(Arc::new(Bodies { left: Arc::new(left), spare: Mutex::default() }))
     }
 
-    /// A buffer for a body, not counted yet. Its old content must be overwritten or cut off.
+    /// Returns a buffer for a body, not counted yet; its old content must be overwritten or
+    /// truncated.
     pub(in crate::rest) fn spare(&self) -> Vec<u8> {
         self.0.spare.lock().pop().unwrap_or_default()
     }
@@ -117,13 +112,13 @@ impl Share {
         }
     }
 
-    /// A body that holds this share until its last byte is sent.
+    /// Returns a body that holds this share until its last byte is sent.
     pub(in crate::rest) fn hold(self, body: Vec<u8>) -> Bytes {
         match self.0 {
             Some((held, budget)) if body.len() > body.capacity().min(2 * SMALL_BYTES) / 2 => {
                 Bytes::from_owner(Held { body, budget, _held: held })
             }
-            // A small body is copied out, and its larger buffer is kept for another one.
+            // A small body is copied out, and its larger buffer is kept for a later one.
             Some((_, budget)) => {
                 let bytes = Bytes::copy_from_slice(&body);
                 budget.keep(body);
@@ -134,9 +129,8 @@ impl Share {
     }
 }
 
-/// Reads a body to its end. More than a small body is read only after `admit` succeeded. A small
-/// body that is incomplete when `late` completes is awaited further only after `admit` succeeded,
-/// too.
+/// Reads a body to its end. `admit` must succeed before more than a small body is read, and before
+/// a small body is awaited after `late` completes.
 ///
 /// # Errors
 /// `RequestBodyTooLarge`, `ServerBusy`, the errors of `admit`; `InvalidInput` if the connection
@@ -214,7 +208,7 @@ impl Growing {
         Ok(())
     }
 
-    /// The mapping, into which a small body is moved on first use.
+    /// Returns the mapping; the first call moves the small body into it.
     fn large(&mut self) -> Result<&mut MmapMut, Fault> {
         if self.large.is_none() {
             let mut large = MmapMut::map_anon(self.most).map_err(|_| Code::ServerBusy)?;
@@ -239,8 +233,8 @@ impl Growing {
 }
 
 /// Reads and discards the rest of a body that is refused: closing with unread input resets the
-/// connection, and the client may lose the answer. Returns false if not all of it was read, for at
-/// most `DRAINED_BYTES_MAX` are.
+/// connection, and the client may lose the answer. Reads at most `DRAINED_BYTES_MAX`; returns false
+/// if more is left.
 pub(in crate::rest) async fn drain<B>(body: &mut B) -> bool
 where
     B: Body<Data = Bytes> + Unpin,
@@ -259,8 +253,8 @@ where
 
 /// The body of a response.
 ///
-/// HTTP libraries omit the length of a response without a body where it can only be 0; the service
-/// does not. So an empty body does not report its end before it is polled.
+/// The HTTP library omits the length of an empty response where it can only be 0, but the service
+/// sends it. So an empty body does not report its end before it is polled.
 pub(in crate::rest) struct Sent(Option<Bytes>);
 
 impl Sent {
@@ -462,7 +456,7 @@ mod tests {
             assert_eq!((&*fault.code, body.pieces.len()), ("ResourceNotFound", unread));
             assert_eq!(left(&budget), 64 << 20);
         }
-        // While authentication is pending, nothing is held either.
+        // No budget is used while authentication is pending.
         let mut body = pieces(large(), None);
         let mut reading = Box::pin(read(&mut body, &budget, pending(), pending()));
         let waker = std::task::Waker::noop();
@@ -477,7 +471,7 @@ mod tests {
         drop(reading);
         let mut reading = Box::pin(read(&mut silent, &budget, ready(Ok(())), ready(())));
         assert!(reading.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
-        // A small body is read; refusing it is left to the request.
+        // A small body is read without `admit`; the request itself is authenticated later.
         let mut small = pieces([vec![0; SMALL_BYTES]], Some(SMALL_BYTES as u64));
         assert!(run(read(&mut small, &budget, stranger(), pending())).is_ok());
     }

@@ -1,15 +1,11 @@
-//! Connection slots: assigning them, choosing the victim when none is left or the server stops, and
-//! the lingering close.
+//! Connection slots: assigning them, choosing a victim when none is free, and the lingering close.
 //!
 //! Invariants
 //! * there are no more connections than slots, apart from a few that are being closed;
-//! * when all slots are taken, the oldest unauthenticated connection without a request in work
-//!   gives up its slot: silent or slow connections, however many, shut out no other client, and no
-//!   authenticated client is cut off for another;
-//! * lingering close: closing with unread input resets the connection and may lose the answer, so
-//!   writing is shut down first and input is drained for a bounded time;
-//! * a connection is not cut off while it has a request whose head is complete, or an answer that
-//!   is not sent, unless that exceeds its time limit.
+//! * when no slot is free, the oldest unauthenticated connection without a complete request is
+//!   closed, so silent or slow clients shut out no others;
+//! * requests in work and unsent answers are cut off only at a time limit;
+//! * a close drains unread input for a bounded time, because a reset may lose the answer.
 //!
 //! Not here: time limits (`server`), authentication (`auth`).
 
@@ -42,7 +38,7 @@ pub(in crate::rest) struct ConnectionSlots {
 #[derive(Debug, Default)]
 struct Taken {
     next: u64,
-    /// By arrival.
+    /// Keyed by arrival number, so the oldest is first.
     slots: BTreeMap<u64, Arc<ConnectionSlot>>,
 }
 
@@ -51,7 +47,7 @@ struct Taken {
 pub(crate) struct ConnectionSlot {
     state: Mutex<State>,
     leave: Notify,
-    /// The current answer is the last one, and the client may still be sending after it.
+    /// Whether the current answer is the last one and the client may still be sending after it.
     may_leave_input_unread: AtomicBool,
     answer: watch::Sender<Answer>,
 }
@@ -127,8 +123,8 @@ impl ConnectionSlots {
         })
     }
 
-    /// A free slot, or the slot of the oldest connection that may be closed; `None` if there is
-    /// neither.
+    /// Takes a free slot, or the slot of the oldest connection that may be closed; `None` if there
+    /// is neither.
     pub(in crate::rest) fn take(self: &Arc<Self>) -> Option<HeldSlot> {
         let mut taken = self.taken.lock();
         let place = match Arc::clone(&self.free).try_acquire_owned() {
@@ -170,7 +166,7 @@ impl ConnectionSlots {
 }
 
 impl ConnectionSlot {
-    /// The slot of a new connection. It holds `place`, which counts against the limit on
+    /// Creates the slot of a new connection. It holds `place`, which counts against the limit on
     /// connections.
     pub(in crate::rest) fn new(place: OwnedSemaphorePermit) -> Self {
         ConnectionSlot {
@@ -210,7 +206,7 @@ impl ConnectionSlot {
         Bytes::from_owner(WatchedBody { body, id, slot: Arc::clone(self) })
     }
 
-    /// The answer that is being sent, or the next one.
+    /// Returns the answer that is being sent, or waits for the next one.
     pub(in crate::rest) async fn next_answer(&self) -> Answer {
         self.find(|answer| answer.bytes > 0).await
     }
@@ -462,7 +458,7 @@ mod tests {
         assert!(is_done(busy.slot.begin()));
         slots.clear();
         assert!(is_done(silent.slot.left()) && !is_done(busy.slot.left()));
-        // An unsent answer counts.
+        // A connection with an unsent answer is kept.
         busy.slot.answered();
         let runtime = tokio::runtime::Builder::new_current_thread().build().unwrap();
         runtime.block_on(async {

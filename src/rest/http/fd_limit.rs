@@ -1,4 +1,4 @@
-//! File descriptors: connections must leave those that databases need.
+//! Limits connections so that databases have enough file descriptors.
 //!
 //! Not here: connection slots (`connection_slots`).
 
@@ -10,7 +10,7 @@ const RESERVED: u64 = 256;
 /// `wanted` connections it may have.
 ///
 /// # Errors
-/// The reason why there can be none.
+/// The reason why no connection is possible.
 pub(in crate::rest) fn connections(wanted: usize) -> Result<usize, String> {
     match limit() {
         None => Ok(wanted),
@@ -31,7 +31,7 @@ fn share(limit: u64, wanted: usize) -> Result<usize, String> {
     Ok(wanted.min(left))
 }
 
-/// The soft limit, raised to the hard one; `None` if there is no limit.
+/// Returns the soft limit, raised to the hard one; `None` if there is no limit.
 #[cfg(unix)]
 fn limit() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

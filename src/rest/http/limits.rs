@@ -15,9 +15,9 @@ pub(crate) struct Limits {
     pub(crate) body_bytes: usize,
     /// Total bytes of response bodies that are not yet sent; small ones are not counted.
     pub(crate) response_bytes: usize,
-    /// From the opening of a connection to the end of its first head.
+    /// Time from the opening of a connection to the end of its first head.
     pub(crate) header_time: Duration,
-    /// From the end of the head to the end of the body.
+    /// Time from the end of the head to the end of the body.
     pub(crate) body_time: Duration,
     /// Time to send an answer that is not small, plus the time for its bytes at
     /// `send_bytes_per_second`. A slower client is cut off, because unsent answers use the memory
@@ -33,8 +33,8 @@ pub(crate) struct Limits {
 
 /// The largest body of any request, in bytes.
 pub(crate) const BODY_BYTES_MAX: usize = 4 << 20;
-/// The request line and all headers, in bytes. The address in the line is at most 64 KiB, the HTTP
-/// library's own bound: room for a filter of some 20,000 characters, all of them percent-encoded.
+/// The most bytes of the request line and all headers. The HTTP library limits the address in the
+/// line to 64 KiB: room for a filter of some 20,000 characters, all of them percent-encoded.
 pub(crate) const HEAD_BYTES_MAX: usize = 128 << 10;
 /// Bytes of a refused body that are read and discarded, so that the client receives the answer.
 pub(crate) const DRAINED_BYTES_MAX: u64 = 16 << 20;
@@ -46,7 +46,7 @@ pub(crate) const SMALL_BYTES: usize = 64 << 10;
 pub(crate) const REFUSALS_MAX: usize = 64;
 
 impl Limits {
-    /// How long sending an answer of `bytes` may take.
+    /// Returns the time limit for sending an answer of `bytes`.
     pub(in crate::rest) fn sending(&self, bytes: usize) -> Duration {
         let seconds = bytes / self.send_bytes_per_second.max(1);
         self.send_time + Duration::from_secs(seconds as u64)

@@ -53,9 +53,9 @@ struct Counts {
 struct Sink<W> {
     out: W,
     counts: Arc<Counts>,
-    /// The last line was cut off by an error.
+    /// Whether an error cut off the last line.
     is_torn: bool,
-    /// The number of lost lines that the log itself has reported.
+    /// The number of lost lines that have been reported in the log.
     reported: u64,
 }
 
@@ -115,7 +115,7 @@ impl LogWriter {
         self.push(format!("{line}\n").as_bytes());
     }
 
-    /// The number of lost lines.
+    /// Returns the number of lost lines.
     pub(crate) fn lost_lines(&self) -> u64 {
         self.counts.lost_lines.load(Ordering::Relaxed)
     }
@@ -254,7 +254,7 @@ mod tests {
             log.write_all(&line).unwrap();
         }
         assert_eq!(log.lost_lines(), 0);
-        // However short it is.
+        // Now even a short line is lost.
         log.write_all(b"\n").unwrap();
         assert_eq!(log.lost_lines(), 1);
         barrier.wait();

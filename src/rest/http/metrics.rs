@@ -32,7 +32,7 @@ pub(crate) struct Shown {
     pub(crate) log: LogWriter,
 }
 
-/// All counters of a server and of its databases, and the lines lost by its log.
+/// Writes all counters of a server and of its databases, and the lines lost by its log.
 pub(in crate::rest) fn text(service: &Service, lost_lines: u64) -> String {
     let mut out = Exposition::new();
     service.metrics().put(&mut out);
@@ -82,7 +82,7 @@ async fn scrape(shown: Shown, mut stream: TcpStream) -> std::io::Result<()> {
         }
     }
     let response = if head.starts_with(b"GET /metrics ") || head.starts_with(b"GET /metrics?") {
-        // It reads counters of databases, which may wait for a disk.
+        // Reading the counters of databases may wait for a disk.
         let body = spawn_blocking(move || text(&shown.service, shown.log.lost_lines())).await?;
         format!(
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n\

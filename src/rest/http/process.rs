@@ -94,7 +94,7 @@ impl Ready {
         let metrics = metrics.map(|listener| (listener, site.log));
         let rotate = || rotate(&service, &site.listen, &reread);
         pool.run(async {
-            // Before the greeting: an earlier signal would end the process.
+            // Installed before the greeting: until then, a signal would end the process.
             let signals = signals().map_err(|error| format!("no signals: {error}"))?;
             greet(at, metrics_at);
             run(server, &pool, (listener, metrics), signals, rotate).await;
@@ -110,7 +110,7 @@ fn cannot_listen(error: std::io::Error) -> String {
     format!("cannot listen on {error}")
 }
 
-/// Two signals that stop the server, and SIGHUP, which makes it read its keys again.
+/// Returns two signals that stop the server, and SIGHUP, which makes it read its keys again.
 fn signals() -> std::io::Result<[Signal; 3]> {
     Ok([
         signal(SignalKind::interrupt())?,

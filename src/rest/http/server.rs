@@ -1,13 +1,10 @@
-//! Connections: accepting them, reading requests, writing responses, and stopping without cutting
-//! off a request.
+//! Connections: accepting them, reading requests, writing responses, and a graceful stop.
 //!
 //! Invariants
-//! * what clients can use is bounded (`limits`): connections, memory for bodies, time without
-//!   progress, and time to take an answer;
+//! * clients' use of connections, memory and time is bounded (`limits`);
 //! * from an unauthenticated client, at most the request head and a small body are read;
 //! * a request that waits for a disk blocks no other connection (`worker_pool`);
-//! * after a stop no connection is accepted, and open connections end with their current request,
-//!   if any.
+//! * after a stop no connection is accepted, and open ones end with their current request, if any.
 //!
 //! Not here: the answers (`service`), memory for bodies (`body`), connection slots
 //! (`connection_slots`), addresses that the server may listen on (`check_exposure`).
@@ -121,7 +118,7 @@ impl Server {
             pool.serve(serve(stream, peer, tls.clone(), Arc::clone(&shared), &open, held_slot));
         }
         drop(listener);
-        // `shutdown` ends connections between two requests, `clear` those within a head.
+        // `shutdown` ends connections between two requests, `clear` those that receive a head.
         let permits = u32::try_from(limits.requests).unwrap_or(u32::MAX);
         let ended = async {
             tokio::join!(open.shutdown(), async { slots.clear() });
@@ -297,7 +294,8 @@ async fn answer(
     response
 }
 
-/// The bytes of the request line and all headers, assuming a single space where more are allowed.
+/// Returns the bytes of the request line and all headers, assuming a single space where more are
+/// allowed.
 fn head_bytes(head: &Parts) -> usize {
     const LINE: usize = "  HTTP/1.1\r\n\r\n".len();
     const FIELD: usize = ": \r\n".len();
@@ -328,8 +326,7 @@ async fn receive(
     if request.needs_length() {
         return Err(Known::MissingContentLengthHeader.into());
     }
-    // The error is known before all of a body has arrived, and a timeout while draining does not
-    // replace it.
+    // The error of the body. A timeout while draining does not replace it.
     let mut known = None;
     let read = async {
         let admitted = async { shared.service.admit(request) };
@@ -397,7 +394,7 @@ async fn carry_out(shared: &Shared, accepted: Accepted) -> (Reply, Share) {
     answered.unwrap_or_else(|| (broken(&id), Share::default()))
 }
 
-/// The answer to a request that ended in a panic.
+/// Returns the answer to a request that ended in a panic.
 fn broken(id: &str) -> Reply {
     tracing::error!(request = %id, "a request ended in a panic");
     Reply::broken(id)
@@ -465,7 +462,7 @@ mod tests {
         Arc::new(Service::new(opened.unwrap(), Settings::default()))
     }
 
-    /// A signed request for a path.
+    /// Returns a signed request for a path.
     fn get(service: &Service, path: &str) -> String {
         let date = time::http(service.now());
         let head =

@@ -23,7 +23,7 @@ const RUNNING: usize = 2;
 const WOKEN: usize = 3;
 
 impl Stage {
-    /// The state of a connection that is put into the queue.
+    /// Creates the state of a connection that is put into the queue.
     pub(crate) fn new() -> Self {
         Stage(AtomicUsize::new(QUEUED))
     }

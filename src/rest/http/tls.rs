@@ -16,7 +16,7 @@ pub(crate) struct TlsFiles {
     pub(crate) key: PathBuf,
 }
 
-/// The acceptor of TLS connections.
+/// Creates the acceptor of TLS connections.
 ///
 /// # Errors
 /// The file that is wrong, and the reason.

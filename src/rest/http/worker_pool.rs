@@ -1,35 +1,11 @@
-//! The server's threads. There is one per processor, and more only while some of them are blocked.
-//!
-//! A connection does all of its work in such a thread: a database call may wait for a disk there,
-//! and the thread that computed an answer also sends it, from memory that it has just written. No
-//! other thread is woken in between.
-//!
-//! One of the idle threads *listens*: it drives the runtime and learns from the system which
-//! connections are ready. Before it serves one, it passes the runtime on to the next idle thread. A
-//! thread that serves a connection therefore holds nothing that other threads need: no system
-//! events, no timer, no task of the runtime. No connection waits in a queue of a single thread. A
-//! thread that ends a turn continues with the connection that has waited longest, without being
-//! woken for it.
-//!
-//! A *guard* handles the case that all threads are blocked. It samples the threads every
-//! [`PATIENCE`]. A thread seen twice in the same turn counts as held up. If no thread is idle, the
-//! guard starts another one in its place. When the blocked turn ends, the surplus thread exits.
+//! The server's threads: one per processor, and more only while some of them are blocked.
 //!
 //! Invariants
 //! * a connection is in one thread at a time, and every wake-up is followed by another poll;
 //! * no thread is idle while a connection is ready;
-//! * when threads block, other connections are served after two samples of the guard;
-//! * the threads that are not held up number at most one per processor, and the held-up threads are
-//!   bounded too;
+//! * at most one thread per processor is not held up, and the held-up threads are bounded;
 //! * after the pool is dropped no connection runs, and everything that connections held is
 //!   released.
-//!
-//! Compared with tokio's multi-thread runtime, which calls `block_in_place` for each request: at 32
-//! connections the latter reaches 0.75 of the point reads, 0.64 of the inserts, 0.90 of the pages
-//! and 0.91 of the groups of 100 per second (`benches/serve`, durability `os`, both servers in one
-//! run, medians of three). Without `block_in_place` (0.95, 0.75, 0.97, 0.95) one request that waits
-//! for a disk blocks all events of the runtime, because a worker that the driver woke does not hand
-//! the driver on.
 //!
 //! Not here: the bound on concurrent requests (`server`).
 
@@ -51,6 +27,23 @@ use crate::sync::{AtomicBool, AtomicUsize, Condvar, Mutex, Ordering};
 use super::stage::Stage;
 
 /// The threads of a server, and the connections that they serve.
+///
+/// A connection does all of its work in one of these threads at a time, including database calls
+/// that wait for a disk. The thread that computed an answer also sends it, so no other thread is
+/// woken.
+///
+/// One idle thread *listens*: it drives the runtime, and passes it on to the next idle thread
+/// before it serves a connection. So a thread that serves a connection holds nothing that other
+/// threads need: no system events, no timer, no task of the runtime. After a turn it continues with
+/// the connection that has waited longest.
+///
+/// A *guard* samples the threads every [`PATIENCE`]. A thread seen twice in the same turn counts as
+/// held up. If no thread is idle, the guard starts another one in its place. When the blocked turn
+/// ends, the surplus thread exits.
+///
+/// Tokio's multi-thread runtime with `block_in_place` reaches 0.64 to 0.91 of this throughput
+/// (`benches/serve`). Without `block_in_place` one request that waits for a disk blocks all events
+/// of that runtime, because a worker that the driver woke does not hand the driver on.
 pub(in crate::rest) struct WorkerPool {
     shared: Arc<Shared>,
     /// Dropped last: all threads release it first, because its drop waits for them.
@@ -111,7 +104,8 @@ const PATIENCE: Duration = Duration::from_millis(5);
 const TURNS_MAX: usize = 8;
 
 impl WorkerPool {
-    /// One thread per processor, and at most `held_up` more. As many again may block elsewhere.
+    /// Creates one thread per processor, and at most `held_up` more while threads are blocked. As
+    /// many threads again may run blocking tasks of the runtime.
     ///
     /// # Errors
     /// The error of the system.
@@ -158,7 +152,7 @@ impl Drop for WorkerPool {
         free.into_iter().for_each(|(_, thread)| thread.wake());
         self.shared.guard_called.notify_one();
         drop(ready);
-        // A connection that is in a thread is ended by that thread.
+        // A connection that a thread is running is ended by that thread.
         open.values().for_each(|connection| connection.end());
         let mut state = self.shared.state.lock();
         while state.running > 0 {
@@ -255,15 +249,16 @@ impl Shared {
         }
     }
 
-    /// The next connection of a thread: the longest waiting one, with `same` queued last. `None`
-    /// once the pool is closed.
+    /// Returns the next connection of a thread: the longest waiting one, with `same` queued last.
+    /// `None` once the pool is closed.
     fn next(&self, same: Option<Arc<Connection>>, runtime: &Runtime) -> Option<Arc<Connection>> {
         {
             let mut state = self.state.lock();
             if state.is_closed {
                 return None;
             }
-            // No thread is woken for it: if more were ready, no thread would be idle.
+            // Wakes no thread: this one takes a connection itself, and no thread is idle while
+            // others wait.
             state.ready.extend(same);
             if let Some(connection) = state.ready.pop_front() {
                 return Some(connection);
@@ -272,7 +267,7 @@ impl Shared {
         runtime.block_on(poll_fn(|context| self.poll_next(context)))
     }
 
-    /// The same for an idle thread, which listens if no other thread does.
+    /// Returns the next connection of an idle thread, which listens if no other thread does.
     fn poll_next(&self, context: &Context<'_>) -> Poll<Option<Arc<Connection>>> {
         let this = current().id();
         let mut state = self.state.lock();
@@ -390,7 +385,7 @@ impl Connection {
         self.stage.end()
     }
 
-    /// Drops the connection's future, unless it is in a thread.
+    /// Drops the connection's future, unless a thread is running it.
     fn end(&self) {
         let rest = self.rest.try_lock().and_then(|mut rest| rest.take());
         drop(catch_unwind(AssertUnwindSafe(|| drop(rest))));
@@ -430,7 +425,7 @@ mod tests {
         WorkerPool::of(lanes, 100).unwrap()
     }
 
-    /// The result of `work` in a thread of the pool; `None` if it panicked.
+    /// Returns the result of `work` in a thread of the pool; `None` if it panicked.
     fn carry_out<T: Send + 'static>(
         lanes: &WorkerPool,
         work: impl FnOnce() -> T + Send + 'static,
@@ -447,7 +442,7 @@ mod tests {
         answer.recv().ok()
     }
 
-    /// A connection that blocks a thread until the sender is dropped; then it sends to the
+    /// Serves a connection that blocks a thread until the sender is dropped, and then sends to the
     /// receiver.
     fn hold_up(lanes: &WorkerPool) -> (mpsc::Sender<()>, mpsc::Receiver<()>) {
         let (go, gone) = mpsc::channel();

@@ -49,7 +49,7 @@ pub(crate) struct Key {
 /// A parsed address of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// Without `-secondary`; empty if the path has none.
+    /// Without `-secondary`; empty if the path names no account.
     pub(crate) account: String,
     pub(crate) secondary: bool,
     /// The path before the resource: empty, or `/devstoreaccount1`.
@@ -72,8 +72,8 @@ const SECONDARY: &str = "-secondary";
 const SERVICE_LABEL: &str = "table";
 
 impl Key {
-    /// Refuses characters that no key can contain, as the service refuses them in an address: if
-    /// `reads`, the entity is reported as not found.
+    /// Refuses characters that no key can contain. Like the service, it reports the entity as not
+    /// found if the request `reads`.
     pub(crate) fn check(&self, reads: bool) -> Result<(), Fault> {
         let chars = || self.partition_key.chars().chain(self.row_key.chars());
         let is_odd = |c| matches!(c, '/' | '\\' | '#' | '?' | '\0'..='\x1f' | '\x7f'..='\u{9f}');
@@ -156,14 +156,14 @@ impl Target {
         })
     }
 
-    /// The account's address with a trailing slash, as in answers.
+    /// Returns the account's address with a trailing slash, as in answers.
     pub(crate) fn base(&self, scheme: &str, host: &str) -> String {
         [scheme, "://", host, &self.root, "/"].concat()
     }
 }
 
-/// `people(PartitionKey='p',RowKey='r')`, escaped as the service does: quotes are doubled but not
-/// percent-encoded.
+/// Returns `people(PartitionKey='p',RowKey='r')`, escaped as the service does: quotes are doubled
+/// but not percent-encoded.
 pub(crate) fn entity_path(table: &str, partition_key: &str, row_key: &str) -> String {
     let keys = partition_key.len() + row_key.len();
     let mut out = String::with_capacity(table.len() + keys + 32);
@@ -171,7 +171,7 @@ pub(crate) fn entity_path(table: &str, partition_key: &str, row_key: &str) -> St
     out
 }
 
-/// Appends the same.
+/// Appends the path that [`entity_path`] returns.
 pub(crate) fn put_entity_path(out: &mut String, table: &str, partition_key: &str, row_key: &str) {
     out.push_str(table);
     out.push_str("(PartitionKey='");
@@ -181,7 +181,7 @@ pub(crate) fn put_entity_path(out: &mut String, table: &str, partition_key: &str
     out.push_str("')");
 }
 
-/// Bytes that [`put_entity_path`] appends.
+/// Returns the number of bytes that [`put_entity_path`] appends.
 pub(crate) fn entity_path_len(table: &str, partition_key: &str, row_key: &str) -> usize {
     const AROUND: usize = "(PartitionKey='',RowKey='')".len();
     let len = |byte| match byte {
@@ -193,7 +193,7 @@ pub(crate) fn entity_path_len(table: &str, partition_key: &str, row_key: &str) -
     table.len() + AROUND + literals.sum::<usize>()
 }
 
-/// `Tables('people')`.
+/// Returns `Tables('people')`.
 pub(crate) fn table_path(name: &str) -> String {
     let mut out = String::from("Tables('");
     put_literal(&mut out, name);
@@ -201,7 +201,7 @@ pub(crate) fn table_path(name: &str) -> String {
     out
 }
 
-/// A host without its port.
+/// Returns a host without its port.
 fn host_name(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

@@ -11,11 +11,10 @@ pub(super) fn is_plain_ascii(bytes: &[u8]) -> bool {
     !any(bytes, |word| (odd_or_high(word) | word) & HIGH)
 }
 
-/// Like `copy_from_slice`, but for mostly short texts: it needs a third of the time of a call.
-/// Requires equal lengths.
+/// Like `copy_from_slice`, but in a third of the time for short texts. Requires equal lengths.
 #[inline(always)]
 pub(super) fn copy_short(to: &mut [u8], from: &[u8]) {
-    // Two pieces, which may overlap, cover any length from one to two times theirs.
+    // Two pieces of equal length, which may overlap, cover any length up to their sum.
     let is_copied = match from.len() {
         65.. => false,
         32.. => copy_ends::<32>(to, from),

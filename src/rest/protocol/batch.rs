@@ -7,8 +7,7 @@
 //! * a fault with an index is the answer to an operation, and one without is the answer to the
 //!   whole request.
 //!
-//! Not here: carrying operations out; the checks that a group has one partition, one table, and
-//! each row once (`table`).
+//! Not here: carrying operations out, and checking that they fit into one group (`table`).
 
 mod write;
 
@@ -51,8 +50,8 @@ pub(crate) type Fields<'a> = Arc<[(&'a str, &'a str)]>;
 /// Headers while they are read.
 type List<'a> = SmallVec<[(&'a str, &'a str); FIELDS_ROOM]>;
 
-/// The headers read last, before a message in a part and within it: the next part mostly has the
-/// same.
+/// The headers read last: those of a part, and those of the HTTP message in it. The next part
+/// mostly has the same.
 #[derive(Default)]
 pub(in crate::rest) struct Recent<'a> {
     outer: Option<Block<'a>>,
@@ -63,21 +62,21 @@ pub(in crate::rest) struct Recent<'a> {
 struct Block<'a> {
     /// The raw text, including that line.
     text: &'a str,
-    /// The empty line is complete: whatever follows the same text, no more of it would be read.
+    /// Whether the empty line is complete, so that the same text always has these headers.
     has_end: bool,
     fields: Fields<'a>,
     content_id: Option<&'a str>,
-    /// The content type is absent or an HTTP message.
+    /// Whether the content type is absent or an HTTP message.
     is_http: bool,
 }
 
-/// Clients send no more than this with an operation.
+/// The most headers that clients send with an operation; more need an allocation.
 const FIELDS_ROOM: usize = 8;
 /// The most headers of a part, of either kind.
 const HEADERS_MAX: usize = 64;
 /// The most characters of a boundary; the standard allows 70.
 const BOUNDARY_MAX: usize = 200;
-/// Parts read of the outer body: one is used, and the rest only show that there are more.
+/// Parts read of the outer body: one is used, and the others only show that there are more.
 pub(in crate::rest) const OUTER_MAX: usize = 4;
 
 /// Reads the body of a batch.
@@ -112,12 +111,12 @@ pub(crate) fn read<'a>(body: &'a [u8], content_type: &str) -> Result<Envelope<'a
 }
 
 impl<'a> Part<'a> {
-    /// The method, tunnelled or not.
+    /// Returns the method, tunnelled or not.
     pub(crate) fn method(&self) -> Result<Method, Fault> {
         Method::of(self.method, &*self.headers)
     }
 
-    /// The target of the operation, in a batch sent to `outer`.
+    /// Returns the target of the operation, in a batch sent to `outer`.
     pub(crate) fn target(&self, outer: &Target) -> Result<Target, Fault> {
         // Inside a batch there is no front end that could answer with a page.
         let plain = |fault: Fault| if fault.is_html() { Fault::query_syntax() } else { fault };
@@ -133,7 +132,7 @@ impl<'a> Part<'a> {
     }
 }
 
-/// An HTTP message in a part, after the part's own headers.
+/// An HTTP message in a part, without the part's own headers.
 pub(in crate::rest) struct Message<'a> {
     pub(in crate::rest) first: &'a str,
     pub(in crate::rest) headers: Fields<'a>,
@@ -160,8 +159,8 @@ impl<'a> Message<'a> {
 }
 
 impl<'a> Block<'a> {
-    /// Reads headers, reusing `recent` if `text` begins with the same ones; also returns the rest
-    /// of the text.
+    /// Reads headers, reusing `recent` if `text` begins with the same text; also returns the rest
+    /// of `text`.
     fn read<'r>(
         text: &'a str,
         recent: &'r mut Option<Block<'a>>,
@@ -189,16 +188,16 @@ impl<'a> Block<'a> {
     }
 }
 
-/// The boundary in a `Content-Type`, if that is `multipart/mixed`.
+/// Returns the boundary in a `Content-Type`, if that is `multipart/mixed`.
 pub(in crate::rest) fn boundary(content_type: &str) -> Option<&str> {
     let media = Media::new(content_type);
     let boundary = media.parameter("boundary").filter(|_| media.is("multipart/mixed"))?;
     (!boundary.is_empty() && boundary.len() <= BOUNDARY_MAX).then_some(boundary)
 }
 
-/// The parts between the lines `--boundary`, up to `most` of them; `None` without such a line or
-/// without a last one. The last one may lack its two trailing dashes if nothing follows it, because
-/// some clients omit them.
+/// Returns the parts between the lines `--boundary`, up to `most` of them; `None` without such a
+/// line or without a last one. The last one may lack its two trailing dashes if nothing follows it,
+/// because some clients omit them.
 pub(in crate::rest) fn split<'a>(
     text: &'a str,
     boundary: &str,
@@ -220,7 +219,7 @@ pub(in crate::rest) fn split<'a>(
         let is_last = match content.get(delimiter.len()..).map(str::trim_end) {
             Some("") => false,
             Some("--") => true,
-            // Another boundary with this one as its prefix.
+            // The delimiter of another boundary that begins with this one.
             _ => {
                 from = next;
                 continue;
@@ -266,13 +265,13 @@ pub(in crate::rest) fn read_headers(text: &str) -> Option<(List<'_>, &str)> {
     Some((headers, rest))
 }
 
-/// True if the last line of the headers is empty and terminated.
+/// Whether the last line of the headers is empty and terminated.
 fn has_end(text: &str) -> bool {
     let last = text.strip_suffix('\n').and_then(|lines| lines.rsplit('\n').next());
     last.is_some_and(|last| trimmed(last).is_empty())
 }
 
-/// The first line without its end, and the rest of the text.
+/// Returns the first line without its end, and the rest of the text.
 fn line(text: &str) -> (&str, &str) {
     let (line, rest) = match memchr(b'\n', text.as_bytes()) {
         Some(at) => (text.get(..at).unwrap_or_default(), text.get(at + 1..).unwrap_or_default()),

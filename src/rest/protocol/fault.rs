@@ -16,7 +16,7 @@ use crate::model::DateTime;
 /// The answer to a failed request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Fault {
-    /// Empty where the answer has no code; see [`is_html`](Self::is_html).
+    /// Empty if the answer has no code; see [`is_html`](Self::is_html).
     pub(crate) code: Cow<'static, str>,
     pub(crate) status: u16,
     pub(crate) message: String,
@@ -122,8 +122,8 @@ impl From<Code> for Fault {
 impl From<Error> for Fault {
     fn from(error: Error) -> Self {
         let (code, status) = (error.code(), error.status());
-        // The service's texts begin with a capital letter and are meant for clients; the engine's
-        // do neither.
+        // The service's texts are meant for clients and begin with a capital letter; the engine's
+        // texts do not.
         let is_own =
             status >= 500 && !error.message().starts_with(|c: char| c.is_ascii_uppercase());
         let message = match error_code(code).filter(|_| is_own) {
@@ -142,47 +142,47 @@ impl Fault {
         Fault { code, status, message, index: None, details: Vec::new(), cause: None }
     }
 
-    /// `InvalidInput` with a different text.
+    /// Returns `InvalidInput` with a different text.
     pub(crate) fn invalid(message: impl Into<String>) -> Self {
         Fault::from(Code::InvalidInput).with_message(message)
     }
 
-    /// A malformed path or query string, or a malformed key in it.
+    /// Returns the fault for a malformed path or query string, or a malformed key in it.
     pub(crate) fn query_syntax() -> Self {
         Fault::invalid(QUERY_SYNTAX)
     }
 
-    /// The answer of the service's front end to characters that no address may contain: a page,
-    /// without a code.
+    /// Returns the answer of the service's front end to characters that no address may contain: a
+    /// page, without a code.
     pub(crate) fn invalid_url() -> Self {
         Fault::build("".into(), 400, "Invalid URL".to_owned())
     }
 
-    /// An answer that a client cannot parse.
+    /// Returns a fault for an answer that a client cannot parse.
     #[cfg(any(test, fuzzing, feature = "fuzzing"))]
     pub(crate) fn unreadable(status: u16, body: &str) -> Self {
         Fault::build("".into(), status, body.to_owned())
     }
 
-    /// `InvalidHeaderValue`, naming the header.
+    /// Returns `InvalidHeaderValue`, naming the header.
     pub(crate) fn header(name: &str, value: &str) -> Self {
         let fault = Fault::from(Known::InvalidHeaderValue);
         fault.with_detail("HeaderName", name).with_detail("HeaderValue", value)
     }
 
-    /// `MissingRequiredHeader`, naming the header.
+    /// Returns `MissingRequiredHeader`, naming the header.
     pub(crate) fn no_header(name: &str) -> Self {
         Fault::from(Known::MissingRequiredHeader).with_detail("HeaderName", name)
     }
 
-    /// `InvalidQueryParameterValue`, naming the parameter.
+    /// Returns `InvalidQueryParameterValue`, naming the parameter.
     pub(crate) fn parameter(name: &str, value: &str, reason: &str) -> Self {
         let fault = Fault::from(Known::InvalidQueryParameterValue);
         let fault = fault.with_detail("QueryParameterName", name);
         fault.with_detail("QueryParameterValue", value).with_detail("Reason", reason)
     }
 
-    /// `AuthenticationFailed`, with the reason that only the XML shape shows.
+    /// Returns `AuthenticationFailed`, with the reason that only the XML shape shows.
     pub(crate) fn unauthenticated(detail: &str) -> Self {
         Fault::from(Known::AuthenticationFailed).with_detail("AuthenticationErrorDetail", detail)
     }
@@ -196,7 +196,7 @@ impl Fault {
         self
     }
 
-    /// The same failure, of operation `index` of a batch.
+    /// Returns the same failure, of operation `index` of a batch.
     pub(crate) fn at_index(self, index: usize) -> Self {
         Fault { index: Some(index), ..self }
     }
@@ -247,7 +247,7 @@ impl Fault {
         }
     }
 
-    /// The complete message: index, text, request, time.
+    /// Returns the complete message: index, text, request, time.
     fn text(&self, occasion: Occasion<'_>) -> String {
         let Occasion { request_id, time } = occasion;
         let time = time::seven_digits(time);
@@ -256,7 +256,7 @@ impl Fault {
     }
 }
 
-/// The library's code of that name.
+/// Returns the library's code of that name.
 fn error_code(name: &str) -> Option<Code> {
     let own = [Code::InternalError, Code::OperationTimedOut, Code::ServerBusy, Code::StorageFull];
     own.into_iter().find(|code| code.as_str() == name)

@@ -16,10 +16,10 @@ use crate::named::named;
 
 /// A collection of headers.
 pub(crate) trait Headers {
-    /// The value of the `index`-th header of that name, in any case.
+    /// Returns the value of the `index`-th header of that name, in any case.
     fn nth(&self, name: &str, index: usize) -> Option<&str>;
 
-    /// The value of the first header of that name, without surrounding white space.
+    /// Returns the value of the first header of that name, without surrounding white space.
     fn value(&self, name: &str) -> Option<&str> {
         self.nth(name, 0).map(trimmed)
     }
@@ -33,8 +33,8 @@ impl<N: AsRef<str>, V: AsRef<str>> Headers for [(N, V)] {
     }
 }
 
-/// `text` without surrounding white space; the common case without any is recognized by its first
-/// and last bytes.
+/// Returns `text` without surrounding white space. The first and last bytes reveal the common case
+/// that there is none.
 #[inline]
 pub(super) fn trimmed(text: &str) -> &str {
     let bare = text.strip_prefix(' ').unwrap_or(text);
@@ -69,7 +69,7 @@ named! {
         NoContent "return-no-content",
     }
 
-    /// As it is written in a header.
+    /// Returns the preference as written in a header.
     pub(crate) fn as_str;
     pub(super) const ALL;
 }
@@ -108,7 +108,7 @@ const CLIENT_REQUEST_ID_MAX: usize = 1024;
 
 const MD5_BYTES: usize = 16;
 
-/// Every version since the first, in order.
+/// Every version since the first, ascending.
 const VERSIONS: &[&str] = &[
     "2009-04-14",
     "2009-07-17",
@@ -164,26 +164,26 @@ const VERSIONS: &[&str] = &[
 impl Version {
     /// The default version of requests, which the Table clients send.
     pub(crate) const DEFAULT: Version = Version("2019-02-02");
-    /// Upserts and `$select`.
+    /// The first version with upserts and `$select`.
     pub(crate) const UPSERTS: Version = Version("2011-08-18");
-    /// Tokens that sign their version.
+    /// The first version whose tokens sign their version.
     pub(crate) const SIGNED_VERSION: Version = Version("2012-02-12");
-    /// JSON, `Prefer`, CORS.
+    /// The first version with JSON, `Prefer` and CORS.
     pub(crate) const JSON: Version = Version("2013-08-15");
-    /// Tokens name the table as `/table/…`.
+    /// The first version whose tokens name the table as `/table/…`.
     pub(crate) const TABLE_RESOURCE: Version = Version("2015-02-21");
-    /// Account tokens, addresses and protocols in tokens.
+    /// The first version with account tokens, and with addresses and protocols in tokens.
     pub(crate) const ACCOUNT_SAS: Version = Version("2015-04-05");
-    /// Encryption scopes in account tokens.
+    /// The first version with encryption scopes in account tokens.
     pub(crate) const ENCRYPTION_SCOPE: Version = Version("2020-12-06");
 
-    /// The version of that name.
+    /// Looks up the version of that name.
     pub(crate) fn known(text: &str) -> Option<Version> {
         VERSIONS.iter().find(|version| **version == text).map(|version| Version(version))
     }
 
-    /// The version of a request: `api-version`, else `x-ms-version`, else the version of its token;
-    /// `None` if none is given.
+    /// Returns the version of a request: `api-version`, else `x-ms-version`, else the version of
+    /// its token; `None` if none is given.
     pub(crate) fn of<H: Headers + ?Sized>(
         headers: &H,
         query: &Parameters,
@@ -205,7 +205,7 @@ impl Version {
     }
 }
 
-/// The major numbers of `DataServiceVersion` and `MaxDataServiceVersion`, 1 to 3, if given.
+/// Returns the major numbers of `DataServiceVersion` and `MaxDataServiceVersion`, 1 to 3, if given.
 ///
 /// # Errors
 /// `InvalidHeaderValue`.
@@ -228,7 +228,7 @@ pub(crate) fn data_service_versions<H: Headers + ?Sized>(
 impl Level {
     const ALL: [Level; 3] = [Level::None, Level::Minimal, Level::Full];
 
-    /// The level of an answer: `$format` decides, else `Accept`.
+    /// Returns the level of an answer: `$format` decides, else `Accept`.
     ///
     /// # Errors
     /// 415 with `AtomFormatNotSupported`, `JsonVerboseFormatNotSupported`, `JsonFormatNotSupported`
@@ -258,7 +258,7 @@ impl Level {
         Ok(level)
     }
 
-    /// The first supported level of a list; if there is none, the error of the first entry.
+    /// Returns the first supported level of a list; if there is none, the error of the first entry.
     fn of_accept(accept: &str) -> Result<Level, Fault> {
         let mut refused = None;
         for text in accept.split(',') {
@@ -293,12 +293,12 @@ impl Level {
         self.accept().strip_prefix("application/json;odata=").unwrap_or_default()
     }
 
-    /// The `Accept` header of a client that requests this level.
+    /// Returns the `Accept` header of a client that requests this level.
     pub(crate) fn accept(self) -> &'static str {
         self.content_type().strip_suffix(";streaming=true;charset=utf-8").unwrap_or_default()
     }
 
-    /// `Content-Type` of an answer.
+    /// Returns the `Content-Type` of an answer.
     pub(crate) fn content_type(self) -> &'static str {
         match self {
             Level::None => "application/json;odata=nometadata;streaming=true;charset=utf-8",
@@ -339,8 +339,8 @@ pub(crate) fn check_md5<H: Headers + ?Sized>(headers: &H, body: &[u8]) -> Result
 }
 
 impl Preference {
-    /// The value of `Prefer`; `None` if it is absent or unknown, or if the version of the request
-    /// lacks it.
+    /// Returns the value of `Prefer`; `None` if it is absent or unknown, or if the version of the
+    /// request lacks it.
     pub(crate) fn of<H: Headers + ?Sized>(headers: &H) -> Option<Preference> {
         let [version, _] = data_service_versions(headers).ok()?;
         if version.is_some_and(|version| version < 3) {
@@ -353,7 +353,7 @@ impl Preference {
 }
 
 impl Condition {
-    /// The condition of a write of an entity.
+    /// Returns the condition of a write of an entity.
     ///
     /// # Errors
     /// `InvalidInput`: both headers, `If-None-Match`, or no ETag; `MissingRequiredHeader` in
@@ -405,7 +405,7 @@ impl Condition {
 }
 
 impl Method {
-    /// The method of a request line, or the method tunnelled through it.
+    /// Returns the method of a request line, or the method tunnelled through it.
     ///
     /// # Errors
     /// `MethodNotAllowed`, `XMethodNotUsingPost`, `XMethodIncorrectCount`, `XMethodIncorrectValue`.
@@ -455,7 +455,7 @@ impl<'a> Media<'a> {
         essence.trim().eq_ignore_ascii_case(name)
     }
 
-    /// The value of a parameter, without quotes.
+    /// Returns the value of a parameter, without quotes.
     pub(crate) fn parameter(self, name: &str) -> Option<&'a str> {
         self.text.split(';').skip(1).find_map(|parameter| {
             let (given, value) = parameter.split_once('=')?;
@@ -466,7 +466,7 @@ impl<'a> Media<'a> {
     }
 }
 
-/// The client's id of its request, if that is short enough to be echoed.
+/// Returns the client's id of its request, if that is short enough to be echoed.
 pub(crate) fn client_request_id<H: Headers + ?Sized>(headers: &H) -> Option<&str> {
     let id = headers.value("x-ms-client-request-id")?;
     let is_short = id.len() <= CLIENT_REQUEST_ID_MAX || id.chars().count() <= CLIENT_REQUEST_ID_MAX;

@@ -25,7 +25,7 @@ const ENCODED_MAX: usize = 8192;
 /// Separates a table's name from a suffix private to the server.
 const SUFFIX: char = '\u{1}';
 
-/// `Smith` as `1!8!U21pdGg-`.
+/// Encodes text as a token: `Smith` as `1!8!U21pdGg-`.
 pub(crate) fn encode(text: &str) -> String {
     let mut encoded = BASE64.encode(text);
     // Each replacement is one byte, so the length stays the same.
@@ -33,7 +33,7 @@ pub(crate) fn encode(text: &str) -> String {
     format!("1!{}!{encoded}", encoded.len())
 }
 
-/// The text that a token carries; `None` if it is malformed.
+/// Decodes a token; `None` if it is malformed.
 pub(crate) fn decode(token: &str) -> Option<String> {
     let (length, encoded) = token.strip_prefix("1!")?.split_once('!')?;
     let is_number = !length.is_empty() && length.bytes().all(|byte| byte.is_ascii_digit());
@@ -45,7 +45,7 @@ pub(crate) fn decode(token: &str) -> Option<String> {
     String::from_utf8(BASE64.decode(encoded).ok()?).ok()
 }
 
-/// The position at which a query of entities continues.
+/// Reads the position at which a query of entities continues.
 ///
 /// # Errors
 /// `InvalidInput`. An empty `NextRowKey` counts as absent, because some clients send one.
@@ -59,12 +59,12 @@ pub(crate) fn read_entities(query: &Parameters) -> Result<Option<Token>, Fault> 
     Ok(Some(Token { partition_key, row_key }))
 }
 
-/// The values of [`NEXT_PARTITION_KEY`] and [`NEXT_ROW_KEY`].
+/// Returns the values of [`NEXT_PARTITION_KEY`] and [`NEXT_ROW_KEY`].
 pub(crate) fn entities(token: &Token) -> [String; 2] {
     [encode(&token.partition_key), encode(&token.row_key)]
 }
 
-/// The lower-case name of the table at which a listing continues.
+/// Reads the lower-case name of the table at which a listing continues.
 ///
 /// # Errors
 /// `InvalidInput`.
@@ -75,7 +75,7 @@ pub(crate) fn read_tables(query: &Parameters) -> Result<Option<String>, Fault> {
     Ok(Some(name.to_ascii_lowercase()))
 }
 
-/// The value of [`NEXT_TABLE_NAME`].
+/// Returns the value of [`NEXT_TABLE_NAME`].
 pub(crate) fn tables(name: &str) -> String {
     encode(&format!("{}{SUFFIX}0", name.to_ascii_lowercase()))
 }
@@ -90,7 +90,8 @@ mod tests {
     use crate::rest::protocol::address::put_query;
     use crate::rng::Rng;
 
-    /// The parameters with which a client requests the next page, from the headers of a page.
+    /// Returns the parameters with which a client requests the next page, from the headers of a
+    /// page.
     fn follow<'h>(header: impl Fn(&str) -> Option<&'h str>) -> Vec<(&'static str, &'h str)> {
         let pairs = [
             (Parameter::NextPartitionKey, NEXT_PARTITION_KEY),

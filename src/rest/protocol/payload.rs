@@ -39,7 +39,7 @@ impl Scope<'_> {
         self.put(out, entity, context.as_deref());
     }
 
-    /// An upper bound of the bytes that [`put_single`](Self::put_single) appends.
+    /// Returns an upper bound of the bytes that [`put_single`](Self::put_single) appends.
     pub(crate) fn single_at_most(&self, entity: &Entity) -> usize {
         /// Names of members, the ETag and the Timestamp, with quotes, colons and commas.
         const AROUND: usize = 512;
@@ -74,7 +74,7 @@ impl Scope<'_> {
         out.push(b'}');
     }
 
-    /// `…$metadata#people/@Element&$select=A,B`.
+    /// Returns `…$metadata#people/@Element&$select=A,B`.
     pub(super) fn context(&self, element: &str) -> String {
         let Self { base, table, .. } = self;
         match self.select {
@@ -177,7 +177,7 @@ pub(crate) fn read_update(
     members.entity(&key.partition_key, &key.row_key, encoder).map_err(refused)
 }
 
-/// The service does not report which part it could not read.
+/// Drops the error's details: the service does not report which part of a body it could not read.
 fn refused(error: Error) -> Fault {
     let fault = Fault::from(error);
     if fault.code == Code::InvalidInput.as_str() { fault.with_message(UNREADABLE) } else { fault }
@@ -223,7 +223,7 @@ fn put_table_members(
     });
 }
 
-/// An upper bound of the bytes of a property with its annotation.
+/// Returns an upper bound of the bytes of a property with its annotation.
 fn property_at_most(name: &str, value: ValueRef<'_>) -> usize {
     /// Quotes, colons and commas, the annotation, and a value that is neither text nor bytes.
     const AROUND: usize = 96;
@@ -235,7 +235,7 @@ fn property_at_most(name: &str, value: ValueRef<'_>) -> usize {
     AROUND + 2 * string_at_most(name) + value
 }
 
-/// An upper bound of the bytes that [`json::put_string`] appends.
+/// Returns an upper bound of the bytes that [`json::put_string`] appends.
 fn string_at_most(text: &str) -> usize {
     let longest = if json::plain::is_plain(text.as_bytes()) { 1 } else { "\\u0000".len() };
     2 + longest * text.len()

@@ -7,8 +7,7 @@
 //! * an entity is written into existing room; if that is too small, it is written again from
 //!   scratch into more.
 //!
-//! Not here: the members' order and the levels of metadata (`payload`, `odata`), single entities
-//! (`payload`).
+//! Not here: the members' order, the levels of metadata, and single entities (`payload`, `odata`).
 
 use std::sync::Arc;
 
@@ -78,7 +77,7 @@ trait Line: Sized {
 /// Writes into existing room: the part that is left.
 struct Room<'r>(&'r mut [u8]);
 
-/// Writes nothing: counts bytes, downwards.
+/// Writes nothing: counts down by the bytes that it would write.
 struct Count(usize);
 
 /// The reason why an entity was not written.
@@ -96,8 +95,8 @@ struct Partition {
     /// The common prefix of the keys; empty before the first entity.
     prefix: Vec<u8>,
     is_ascii: bool,
-    /// The member of the PartitionKey, the name of the next member and a quote, as far as they are
-    /// written.
+    /// The selected text before the value of the RowKey: the member of the PartitionKey, and the
+    /// name and opening quote of the next member.
     before: Piece<KEYS_BYTES>,
 }
 
@@ -114,9 +113,9 @@ pub(crate) struct Written {
 #[derive(Default)]
 struct Commit {
     seq: Option<Seq>,
-    /// The member of metadata, if it is written.
+    /// The metadata member; empty if it is not written.
     etag: Vec<u8>,
-    /// The quote after the RowKey and the Timestamp, as far as they are written.
+    /// The closing quote of the RowKey, and the Timestamp, as far as they are selected.
     timestamp: Piece<KEYS_BYTES>,
     times: TimeTexts,
 }
@@ -142,7 +141,7 @@ struct Column {
     /// The text before the value: a comma, the annotation of the type if any, the name, and an
     /// opening quote if the value is quoted. For a null, the whole text.
     before: Piece<NAME_BYTES>,
-    /// The same for a Double that JSON cannot write as a number.
+    /// The text before a Double that JSON cannot write as a number.
     before_infinite: Box<[u8]>,
 }
 
@@ -225,7 +224,7 @@ impl<'s, 'o> RowSet<'s, 'o> {
         }
     }
 
-    /// The same, with too little room.
+    /// Makes room for the entity of a row, and writes it again.
     #[cold]
     #[inline(never)]
     fn put_into_more(
@@ -300,7 +299,7 @@ impl<'s> Members<'s> {
         (line, is_ascii) = self.put_head(line, row)?;
         let (shape, body) = row.stored();
         let fields = shape.fields(body);
-        // If all texts together are plain, each of them is.
+        // If all texts together are plain, each one is.
         let are_plain = is_plain_ascii(fields.variables());
         line = self.put_properties(line, row, fields, are_plain)?;
         let end: &[u8] = if line.left() == start { b"{}" } else { b"}" };
@@ -421,15 +420,15 @@ impl<'s> Members<'s> {
     }
 }
 
-/// The rest of the row's key, if the key begins with `prefix`.
+/// Returns the rest of the row's key, if the key begins with `prefix`.
 #[inline(always)]
 fn key_behind<'r>(row: &RowView<'r>, prefix: &[u8]) -> Option<&'r [u8]> {
     let (start, rest) = row.key().split_at_checked(prefix.len())?;
     same_short(start, prefix).then_some(rest)
 }
 
-/// [`RowView::size`] of a row whose keys and values of variable width are ASCII: a sum for most
-/// rows. Values are not checked.
+/// Returns [`RowView::size`] of a row whose keys and values of variable width are ASCII: a mere sum
+/// for most rows. Values are not checked.
 #[inline(always)]
 fn ascii_size(row: &RowView<'_>, fields: Fields<'_>) -> Option<usize> {
     let (shape, _) = row.stored();
@@ -439,7 +438,7 @@ fn ascii_size(row: &RowView<'_>, fields: Fields<'_>) -> Option<usize> {
     (!shape.has_binary()).then(|| 4 + 2 * units + shape.size_base())
 }
 
-/// The error of the damaged property `index`.
+/// Returns the error of the damaged property `index`.
 #[cold]
 fn damage(row: &RowView<'_>, index: usize) -> Error {
     let (shape, body) = row.stored();
@@ -530,7 +529,7 @@ impl Column {
     }
 }
 
-/// The text before a value, annotated with `edm` if given.
+/// Returns the text before a value, annotated with `edm` if given.
 fn before(name: &str, edm: Option<EdmType>, is_quoted: bool) -> Vec<u8> {
     let mut before = Vec::new();
     if let Some(edm) = edm {
@@ -673,7 +672,7 @@ impl Line for Count {
 /// Writes the values of a row.
 struct Values<'m, 'r> {
     fields: Fields<'r>,
-    /// No text of the row needs an escape, and all are ASCII.
+    /// Whether all texts of the row are ASCII without escapes.
     are_plain: bool,
     times: &'m mut TimeTexts,
     scratch: &'m mut Vec<u8>,
@@ -739,7 +738,7 @@ impl Values<'_, '_> {
         }
     }
 
-    /// The text of a value, followed by a quote if the value is quoted.
+    /// Returns the text of a value, followed by a quote if the value is quoted.
     #[inline(never)]
     fn text_of(&mut self, value: ValueRef<'_>) -> &[u8] {
         self.scratch.clear();
@@ -760,7 +759,7 @@ fn is_quoted(edm: EdmType) -> bool {
     !matches!(edm, EdmType::Boolean | EdmType::Int32 | EdmType::Double)
 }
 
-/// The content between the quotes of a string.
+/// Returns `text` escaped, without the quotes around it.
 #[inline(never)]
 fn inside_of_string<'t>(text: &str, scratch: &'t mut Vec<u8>) -> &'t [u8] {
     scratch.clear();

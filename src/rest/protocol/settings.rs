@@ -151,7 +151,7 @@ pub(crate) fn put_policies(out: &mut Vec<u8>, policies: &[Policy]) {
 }
 
 impl Properties {
-    /// The properties after `change`.
+    /// Returns the properties after `change`.
     pub(crate) fn with(self, change: Change) -> Properties {
         Properties {
             logging: change.logging.unwrap_or(self.logging),

@@ -74,7 +74,7 @@ impl AccountKey {
         (!key.is_empty()).then_some(AccountKey(key))
     }
 
-    /// The signature of `text`, in Base64.
+    /// Returns the signature of `text`, in Base64.
     pub(crate) fn sign(&self, text: &str) -> String {
         self.mac(text).map(|mac| BASE64.encode(mac.finalize().into_bytes())).unwrap_or_default()
     }
@@ -161,7 +161,7 @@ impl fmt::Display for Authorization<'_> {
 }
 
 impl<'a> SignedParts<'a> {
-    /// The signed parts of a request with these headers.
+    /// Returns the signed parts of a request with these headers.
     pub(crate) fn of<H: Headers + ?Sized>(
         method: &'a str,
         path: &'a str,
@@ -179,7 +179,7 @@ impl<'a> SignedParts<'a> {
         }
     }
 
-    /// The header's value that signs the request, as a client computes it.
+    /// Returns the header's value that signs the request, as a client computes it.
     #[cfg(any(test, fuzzing, feature = "fuzzing"))]
     pub(crate) fn sign(&self, scheme: Scheme, account: &str, key: &AccountKey) -> String {
         let signature = key.sign(&string_to_sign(scheme, account, self));
@@ -220,8 +220,8 @@ fn string_to_sign(scheme: Scheme, account: &str, request: &SignedParts<'_>) -> S
     }
 }
 
-/// The same path at the other location of the account: for the secondary, clients sign either of
-/// them.
+/// Returns the same path at the other location of the account, primary or secondary: for the
+/// secondary, clients sign either of them.
 fn other_location(path: &str, account: &str) -> Option<String> {
     let rest = path.strip_prefix('/')?.strip_prefix(account)?;
     let (rest, suffix) = rest.strip_prefix(SECONDARY).map_or((rest, SECONDARY), |rest| (rest, ""));

@@ -14,8 +14,8 @@ pub(crate) fn read_http(text: &str) -> Option<DateTime> {
     DateTime::from_ticks(ticks.checked_add(TICKS_TO_UNIX_EPOCH)?)
 }
 
-/// `Mon, 02 Jan 2023 03:04:05 GMT`; the fraction of a second is dropped, and times before 1970
-/// become 1970.
+/// Formats as `Mon, 02 Jan 2023 03:04:05 GMT`. The fraction of a second is dropped, and times
+/// before 1970 become 1970.
 pub(crate) fn http(time: DateTime) -> String {
     let ticks = time.ticks().saturating_sub(TICKS_TO_UNIX_EPOCH);
     httpdate::fmt_http_date(UNIX_EPOCH + Duration::from_secs(ticks / TICKS_PER_SECOND))
@@ -30,7 +30,7 @@ pub(crate) fn read_iso(text: &str) -> Option<DateTime> {
     DateTime::parse(text).ok()
 }
 
-/// `2024-02-03T04:05:06.1234567Z`, always with seven digits.
+/// Formats as `2024-02-03T04:05:06.1234567Z`, always with seven digits.
 pub(crate) fn seven_digits(time: DateTime) -> String {
     let text = time.to_string();
     let text = text.trim_end_matches('Z');

@@ -25,7 +25,7 @@ const DEPTH_MAX: usize = 16;
 pub(crate) struct Element {
     /// Without a prefix.
     pub(crate) name: String,
-    /// The text directly in it, without surrounding white space.
+    /// The text directly in the element, without surrounding white space.
     pub(crate) text: String,
     pub(crate) children: Vec<Element>,
 }
@@ -35,7 +35,7 @@ pub(crate) struct Element {
 pub(crate) struct Malformed;
 
 impl Element {
-    /// The first child of that name.
+    /// Returns the first child of that name.
     pub(crate) fn child(&self, name: &str) -> Option<&Element> {
         self.children.iter().find(|child| child.name == name)
     }
@@ -156,7 +156,7 @@ impl Tree {
 mod tests {
     use super::*;
 
-    /// The tree in a short form: `a(b[text],c)`.
+    /// Returns the tree in a short form: `a(b[text],c)`.
     fn shown(element: &Element) -> String {
         let text = match element.text.as_str() {
             "" => String::new(),

@@ -35,8 +35,8 @@ const TOKEN_NAMES: [&str; 16] = [
 /// Requests in one input, separated by a zero byte.
 const REQUESTS_MAX: usize = 8;
 
-/// Requests as on a connection. Each is sent as it is, with a valid signature for its token if it
-/// has one, and signed itself.
+/// Answers requests as on a connection. Each is sent three times: as it is, with a valid signature
+/// for its token if it has one, and signed itself.
 ///
 /// Every answer must be a documented one. A request with neither key nor token must change and
 /// reveal nothing. A token without the letter for an operation must change nothing.
@@ -73,7 +73,7 @@ pub fn rest(data: &[u8]) {
     commands::sound(&db);
 }
 
-/// Some entities to find, replace and delete.
+/// Inserts some entities to find, replace and delete.
 fn fill(db: &Db) {
     let table = commands::table(db, "people");
     for (pk, rk) in [("p", "a"), ("p", "b"), ("q", "")] {
@@ -140,8 +140,8 @@ fn sign(request: &mut Request, now: DateTime) {
     }
 }
 
-/// The query string with the correct signature for its token, and the letters of the token's
-/// permissions, if it contains them.
+/// Returns the query string with the correct signature for its token, and the letters of the
+/// token's permissions, if it contains them.
 fn with_token(query: &str) -> Option<(String, Option<String>)> {
     let sas = Sas::read(&Parameters::read(query).ok()?).ok()??;
     let key = AccountKey::read(DEVELOPMENT_KEY)?;
@@ -209,7 +209,7 @@ fn is_documented(code: &str, status: u16) -> bool {
     known.chain(own).any(|(name, own, _)| (name, own) == (code, status))
 }
 
-/// The initial corpus: every operation, with every kind of authorization.
+/// Returns the initial corpus: every operation, with every kind of authorization.
 pub fn seeds() -> Vec<Vec<u8>> {
     let texts = SEEDS.iter().map(|text| text.replace("~", "\0").replace('\n', "\r\n").into_bytes());
     texts.collect()

@@ -135,7 +135,7 @@ fn f39_account_sas_that_is_not_for_this() {
     let mut sas = account("c", "l");
     sas.terms.protocols = some("https");
     get(sas).fails(403, "AuthorizationProtocolMismatch");
-    // A policy has no effect on it.
+    // A policy has no effect on an account token.
     let token = format!("{}&si=p1", signed_account(account("c", "l")));
     site.with_token("GET", "Tables", &token).send().done(200);
     // The secondary can be read, but not written.

@@ -6,7 +6,7 @@ use super::*;
 const CONTENT_TYPE: &str = "multipart/mixed; boundary=batch_B";
 const JSON: &str = "Content-Type: application/json";
 
-/// An operation of a changeset: request line, headers, body.
+/// Returns an operation of a changeset: request line, headers, body.
 fn operation(line: &str, headers: &[&str], body: &str) -> String {
     let headers: String = headers.iter().map(|header| format!("{header}\r\n")).collect();
     format!(
@@ -15,7 +15,7 @@ fn operation(line: &str, headers: &[&str], body: &str) -> String {
     )
 }
 
-/// A batch with one changeset of these operations.
+/// Returns a batch with one changeset of these operations.
 fn changeset(operations: &[String]) -> String {
     let inner: String =
         operations.iter().map(|operation| format!("--changeset_C\r\n{operation}\r\n")).collect();
@@ -55,7 +55,7 @@ impl Site {
         got
     }
 
-    /// A changeset that fails and changes nothing.
+    /// Sends a changeset that must fail and change nothing.
     #[track_caller]
     fn fail(&self, operations: &[String]) -> Failure {
         let before = self.get("people()").send().body;
@@ -66,7 +66,7 @@ impl Site {
 }
 
 impl Got {
-    /// The boundaries of a response, which are GUIDs.
+    /// Returns the boundaries of a response, which are GUIDs.
     fn boundaries(&self) -> [&str; 2] {
         let (_, batch) =
             self.header("Content-Type").unwrap().split_once("boundary=batchresponse_").unwrap();
@@ -78,7 +78,7 @@ impl Got {
         [batch, changeset]
     }
 
-    /// The only part of a response that reports a failure, after a check of all its bytes.
+    /// Checks all bytes of a response that reports a failure, and returns its only part.
     #[track_caller]
     fn failure(&self) -> Failure {
         let [batch, changeset] = self.boundaries();
@@ -289,7 +289,7 @@ fn f32_batch_takes_effect_whole_or_not() {
         ["a", "b", "c", "d", "f"].map(shown),
         [[false, true], [true, true], [false, true], [true, true], [false, true]]
     );
-    // One commit.
+    // All were written by one commit.
     let list = site.get("people()").send();
     let mut times = list.values("Timestamp");
     times.dedup();

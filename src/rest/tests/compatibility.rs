@@ -3,7 +3,7 @@
 
 use super::*;
 
-/// The headers that all clients send with every request.
+/// Adds the headers that all clients send with every request.
 fn as_client(ask: Ask<'_>) -> Ask<'_> {
     let ask =
         ask.accept("application/json;odata=minimalmetadata").header("DataServiceVersion", "3.0");
@@ -17,7 +17,7 @@ fn f49_clients_in_python_sign_with_the_full_form() {
     let got =
         as_client(ask).header("Content-Type", "application/json;odata=nometadata").send().done(201);
     assert_eq!(got.values("TableName"), ["people"]);
-    // It adds types to the values that need them, and reads them back.
+    // The client adds types to the values that need them, and reads them back.
     let entity = "{\"PartitionKey\": \"p\", \"PartitionKey@odata.type\": \"Edm.String\", \"RowKey\": \"r\", \
                   \"RowKey@odata.type\": \"Edm.String\", \"price\": 4.99, \"price@odata.type\": \"Edm.Double\", \
                   \"big\": \"1152921504606846976\", \"big@odata.type\": \"Edm.Int64\", \"ready\": true, \
@@ -52,7 +52,7 @@ fn f49_clients_in_javascript_and_net_sign_with_the_lite_form() {
     let etag = upsert.send().empty(204).etag().to_owned();
     let update = as_client(site.put(path, r#"{"PartitionKey":"p","RowKey":"r","B":2}"#)).lite();
     update.matching(&etag).send().empty(204);
-    // They find the code in the body or in a header.
+    // Clients find the code in the body or in a header.
     let stale = as_client(site.put(path, "{}")).lite().matching(&etag).send();
     let got = stale.fails(412, "UpdateConditionNotSatisfied");
     assert!(got.has("{\"odata.error\":{\"code\":\"UpdateConditionNotSatisfied\""));
@@ -64,7 +64,7 @@ fn f49_clients_in_javascript_and_net_sign_with_the_lite_form() {
 #[test]
 fn f49_clients_in_javascript_find_their_way_in_batches() {
     let site = Site::people();
-    // With the empty lines that it adds after headers, and without a final line end.
+    // The client adds empty lines after headers, and omits the final line end.
     let body = format!(
         "--batch_3a9c1f5c\r\ncontent-type: multipart/mixed; boundary=changeset_3a9c1f5c\r\n\r\n\r\n\
          --changeset_3a9c1f5c\r\ncontent-type: application/http\r\ncontent-transfer-encoding: binary\r\n\r\n\
@@ -78,7 +78,7 @@ fn f49_clients_in_javascript_find_their_way_in_batches() {
     );
     let ask = as_client(site.ask("POST", "$batch")).lite();
     let got = ask.body("multipart/mixed; boundary=batch_3a9c1f5c", &body).send().done(202);
-    // It reads status, ETag and RowKey of each part.
+    // The client reads status, ETag and RowKey of each part.
     let parts: Vec<_> = got.body.split("--changesetresponse_").skip(1).collect();
     assert_eq!(parts.len(), 3);
     for part in &parts[..2] {
@@ -96,7 +96,7 @@ fn f49_clients_in_javascript_find_their_way_in_batches() {
 #[test]
 fn f49_clients_escape_keys_in_two_ways() {
     let site = Site::people();
-    // The doubled quote unescaped, or escaped.
+    // Clients escape the doubled quote or leave it unescaped.
     let plain = "people(PartitionKey='O''Hara%20x',RowKey='1%2B1')";
     let escaped = "people(PartitionKey=%27O%27%27Hara%20x%27,RowKey=%271%2B1%27)";
     for [write, read] in [[plain, escaped], [escaped, plain]] {

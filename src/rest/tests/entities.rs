@@ -5,12 +5,12 @@ use super::*;
 const TOO_LARGE: &str = "The property value exceeds the maximum allowed size (64KB). If the property value is a string, \
                          it is UTF-16 encoded and the maximum number of characters should be 32K or less.";
 
-/// An entity with this PartitionKey and RowKey as JSON.
+/// Returns an entity with this PartitionKey and RowKey as JSON.
 fn keys(pk: &str, rk: &str) -> String {
     format!("{{\"PartitionKey\":{pk},\"RowKey\":{rk}}}")
 }
 
-/// An entity with keys `p` and `r` and these properties.
+/// Returns an entity with keys `p` and `r` and these properties.
 fn with(properties: &str) -> String {
     format!("{{\"PartitionKey\":\"p\",\"RowKey\":\"r\",{properties}}}")
 }
@@ -55,7 +55,7 @@ fn f02_keys_may_be_empty_and_hold_what_urls_escape() {
 #[test]
 fn f02_keys_have_at_most_1024_units() {
     let site = Site::people();
-    // Two units each.
+    // Each character takes two units.
     let (full, over) = ("😀".repeat(512), format!("{}a", "😀".repeat(512)));
     let plain = "k".repeat(1024);
     for (pk, rk) in [(&full, &plain), (&plain, &full)] {
@@ -195,10 +195,10 @@ fn f03_property_names_252_at_most() {
     };
     let shown = format!(",{}", many(0, 252));
     stored(&many(0, 252), &shown);
-    // Three more that do not count.
+    // The Timestamp and null properties do not count.
     stored(&format!("{},\"Timestamp\":\"x\",\"N\":null", many(0, 252)), &shown);
     refused(&many(0, 253), 400, "TooManyProperties", text);
-    // The merged entity counts.
+    // The limit applies to the merged entity.
     let site = Site::people();
     site.insert("p", "r", &many(0, 200));
     let ask = site.patch(&person("r"), &format!("{{{}}}", many(200, 253)));
@@ -237,7 +237,7 @@ fn f04_entities_of_1_mib() {
     let site = Site::people();
     site.post("people", &with(&format!("{full},{}", rest(32_636)))).send().done(201);
     refused(&format!("{full},{}", rest(32_637)), 400, "EntityTooLarge", text);
-    // The merged entity counts.
+    // The limit applies to the merged entity.
     site.patch(&person("r"), &format!("{{{}}}", rest(32_637))).send().refused(
         400,
         "EntityTooLarge",
@@ -327,7 +327,7 @@ fn f05_timestamps_of_clients_do_not_count() {
         site.put(&person("r"), &format!("{{\"Timestamp\":{timestamp}}}")).send().empty(204);
         site.delete(&person("r")).matching("*").send().empty(204);
     }
-    // They can be used in filters.
+    // Timestamps can be used in filters.
     site.at("2024-02-04T00:00:00Z").insert("p", "r", "");
     assert_eq!(site.rows("Timestamp ge datetime'2024-02-04T00:00:00Z'"), "r");
     assert_eq!(site.rows("Timestamp gt datetime'2024-02-04T00:00:00Z'"), "");
@@ -445,7 +445,7 @@ fn f06_types_that_values_are_not_of() {
         site.post("people", body).send().fails(400, "InvalidInput");
         site.put(&person("r"), body).send().fails(400, "InvalidInput");
     }
-    // Of any depth.
+    // Nested arrays are refused at any depth.
     let deep = format!("{{\"A\":{}1{}}}", "[".repeat(10_000), "]".repeat(10_000));
     site.put(&person("r"), &deep).send().refused(400, "InvalidInput", text);
 }
@@ -499,7 +499,7 @@ fn f07_order_is_that_of_utf_16_units() {
     assert_eq!(got.values("PartitionKey"), keys);
     let got = site.filter("PartitionKey eq 'p'").send().done(200);
     assert_eq!(got.values("RowKey"), keys);
-    // PartitionKey first.
+    // Entities are ordered by PartitionKey first.
     site.insert("o", "zzz", "");
     let got = site
         .filter("PartitionKey ge 'o' and PartitionKey lt 'q' and RowKey ge '～'")

@@ -42,7 +42,7 @@ impl Gate {
     }
 }
 
-/// Returns after [`LOOKS_MAX`] iterations in any case.
+/// Waits until `is_so`, for at most [`LOOKS_MAX`] iterations.
 fn wait_until(is_so: impl Fn() -> bool) {
     for _ in 0..LOOKS_MAX {
         if is_so() {
@@ -56,7 +56,7 @@ fn counter(db: &Db, name: &str) -> u64 {
     db.stats().get(name).unwrap()
 }
 
-/// A signed request for a path under the account.
+/// Returns a signed request for a path under the account.
 fn request(method: &str, path: &str, body: &str) -> Vec<u8> {
     let path = format!("/{DEVELOPMENT_ACCOUNT}/{path}");
     let date = time::http(DateTime::from_ticks(SystemClock::new().now()).unwrap());
@@ -73,7 +73,7 @@ fn request(method: &str, path: &str, body: &str) -> Vec<u8> {
     request.into_bytes()
 }
 
-/// An insert of an entity with this key.
+/// Returns an insert of an entity with this key.
 fn insert(partition_key: u64, row_key: u64) -> Vec<u8> {
     let body = format!(r#"{{"PartitionKey":"{partition_key}","RowKey":"{row_key}"}}"#);
     request("POST", "people", &body)
@@ -92,7 +92,7 @@ fn ask(stream: &mut TcpStream, request: &[u8]) -> String {
     String::from_utf8(answer).unwrap()
 }
 
-/// One insert per turn; a turn begins when the previous one has ended for all clients.
+/// Runs a client: one insert per turn; a turn begins when all clients have ended the previous one.
 fn client(at: SocketAddr, number: u64, turns: &Barrier) {
     let mut stream = TcpStream::connect(at).unwrap();
     for turn in 0..ROUNDS {

@@ -7,14 +7,14 @@ const FAILED: &str = "Server failed to authenticate the request. Make sure the v
 const DATE: &str = "Mon, 02 Jan 2023 03:04:05 GMT";
 
 impl Ask<'_> {
-    /// With a given signature, dated `DATE`.
+    /// Sets a given signature and the date `DATE`.
     fn authorized(self, authorization: &str) -> Self {
         let ask = self.unsigned().header("x-ms-date", DATE);
         ask.header("Authorization", authorization)
     }
 }
 
-/// A site at the time of the published signatures.
+/// Returns a site at the time of the published signatures.
 fn dated() -> Site {
     let site = Site::people();
     site.at("2023-01-02T03:04:05Z");
@@ -224,7 +224,7 @@ fn f40_development_account() {
     ] {
         ask.send().done(200);
     }
-    // It is for this machine only.
+    // The development account may be served on loopback only.
     let accounts = [AccountConfig::development()];
     for (listen, is_fine) in [
         ("127.0.0.1:10002", true),
@@ -238,7 +238,7 @@ fn f40_development_account() {
     }
     let own = AccountConfig { name: ACME.into(), keys: vec![key(ACME_KEYS[0])], database: None };
     assert!(crate::rest::check_exposure(&"0.0.0.0:80".parse().unwrap(), &[own]).is_ok());
-    // The name may have another key, but the key may not have another name.
+    // The account's name may have another key, but its public key may not have another name.
     let other = AccountConfig { name: ACME.into(), keys: vec![development_key()], database: None };
     assert!(crate::rest::check_exposure(&"0.0.0.0:80".parse().unwrap(), &[other]).is_err());
 }

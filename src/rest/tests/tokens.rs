@@ -23,12 +23,12 @@ pub(super) fn terms(permissions: &str) -> Terms {
     }
 }
 
-/// A token for `people`.
+/// Returns a token for `people`.
 fn service(permissions: &str) -> ServiceSas {
     ServiceSas { terms: terms(permissions), table: "people".into(), ..ServiceSas::default() }
 }
 
-/// A token that only names its policy.
+/// Returns a token that only names its policy.
 fn of_policy(id: &str) -> ServiceSas {
     let terms = Terms { version: Version::known("2019-02-02"), ..Terms::default() };
     ServiceSas { terms, table: "people".into(), policy: some(id), ..ServiceSas::default() }
@@ -52,14 +52,14 @@ const OPERATIONS: [(&str, &str); 9] = [
 ];
 
 impl Site {
-    /// A request that is authorised by a token alone.
+    /// Returns a request that is authorised by a token alone.
     pub(super) fn with_token(&self, method: &str, address: &str, token: &str) -> Ask<'_> {
         let separator = if address.contains('?') { '&' } else { '?' };
         let ask = self.ask(method, &format!("{address}{separator}{token}"));
         ask.unsigned().without("x-ms-date").without("x-ms-version")
     }
 
-    /// One of `OPERATIONS` on the entity with this RowKey.
+    /// Carries out one of `OPERATIONS` on the entity with this RowKey.
     fn operate(&self, operation: &str, rk: &str, token: &str) -> Got {
         let path = person(rk);
         let insert = format!("{{\"PartitionKey\":\"p\",\"RowKey\":\"{rk}-new\"}}");
@@ -306,7 +306,7 @@ fn f38_service_sas_policies() {
     };
     site.set_policy(&access("r", 2030));
     ask().done(200);
-    // The current policy counts.
+    // The current version of the policy applies.
     site.set_policy(&access("aud", 2030));
     ask().refused(403, "AuthorizationPermissionMismatch", NO_PERMISSION);
     site.set_policy(&access("r", 2024));
@@ -448,7 +448,7 @@ fn f38_service_sas_of_old_versions() {
     for version in ["2012-02-12", "2013-08-15", "2015-02-21", "2015-04-05", "2020-12-06"] {
         of(version, "2030-01-01", "r").done(200);
     }
-    // Without a version, valid for at most an hour.
+    // A token without a version is valid for at most an hour.
     of("", "2024-02-03T05:00:00Z", "r").done(200);
     of("", "2024-02-03T05:06:00Z", "r").refused(403, "AuthenticationFailed", FAILED);
     // Old versions report a forbidden operation as a missing resource.

@@ -8,14 +8,14 @@ const NOT_FOUND: &str = "The specified resource does not exist.";
 const OTHER: &str = "W/\"datetime'2020-01-01T00%3A00%3A00Z'\"";
 const KEYS: &str = r#"{"PartitionKey":"p","RowKey":"r"}"#;
 
-/// A site with one entity, written at `NOW`.
+/// Returns a site with one entity, written at `NOW`.
 fn stocked() -> Site {
     let site = Site::people();
     site.insert("p", "r", "\"A\":1,\"B\":2");
     site
 }
 
-/// The properties of the entity with RowKey `rk`; `None` if it does not exist.
+/// Returns the properties of the entity with RowKey `rk`; `None` if it does not exist.
 fn properties(site: &Site, rk: &str) -> Option<String> {
     let got = site.bare(rk);
     let (_, rest) =
@@ -40,7 +40,7 @@ fn f19_insert_echoes() {
     let location = format!("{BASE}people(PartitionKey='p',RowKey='it''s')");
     assert_eq!(got.header("Location"), Some(&*location));
     assert_eq!((got.header("Preference-Applied"), got.header("DataServiceId")), (None, None));
-    // The echo is the stored entity.
+    // The response contains the stored entity.
     let read = site.get("people(PartitionKey='p',RowKey='it''s')").send().done(200);
     assert_eq!(read.body, got.body);
 

@@ -21,7 +21,7 @@ pub(super) fn is_plain(byte: u8) -> bool {
     byte.is_ascii_alphanumeric() || matches!(byte, b'-' | b'_' | b'.' | b'~')
 }
 
-/// Resolves escapes such as `%41`, and in a query string `+`.
+/// Resolves escapes such as `%41`, and in a query string `+`, which means a space.
 pub(super) fn decode(text: &str, is_query: bool) -> Result<String, Fault> {
     let has_escapes = text.contains('%') || is_query && text.contains('+');
     if !has_escapes {

@@ -95,17 +95,17 @@ impl Parameters {
         Ok(parameters)
     }
 
-    /// The parameter as given, with its escapes resolved.
+    /// Returns the parameter as given, with its escapes resolved.
     pub(crate) fn get(&self, name: Parameter) -> Option<&str> {
         self.given.iter().find(|(given, _)| *given == name).map(|(_, value)| value.as_str())
     }
 
-    /// `$filter`, unless it is empty.
+    /// Returns `$filter`, unless it is empty.
     pub(crate) fn filter(&self) -> Option<&str> {
         self.get(Parameter::Filter).filter(|filter| !filter.trim().is_empty())
     }
 
-    /// The names that `$select` lists; `None` means all.
+    /// Returns the names that `$select` lists; `None` means all.
     pub(crate) fn select(&self) -> Result<Option<Vec<String>>, Fault> {
         let Some(select) = self.get(Parameter::Select).filter(|select| !select.trim().is_empty())
         else {
@@ -124,7 +124,7 @@ impl Parameters {
         Ok(Some(names.map(str::to_owned).collect()))
     }
 
-    /// `$top`, from 0 to 1,000.
+    /// Returns `$top`, from 0 to 1,000.
     pub(crate) fn top(&self) -> Result<Option<usize>, Fault> {
         let Some(top) = self.get(Parameter::Top) else { return Ok(None) };
         let is_number = !top.is_empty() && top.bytes().all(|byte| byte.is_ascii_digit());
@@ -132,7 +132,7 @@ impl Parameters {
         top.map(Some).ok_or_else(|| Code::InvalidInput.into())
     }
 
-    /// `timeout` in seconds, at most 30, which is also the default.
+    /// Returns `timeout` in seconds, at most 30, which is also the default.
     pub(crate) fn timeout(&self) -> Result<u64, Fault> {
         let Some(text) = self.get(Parameter::Timeout) else { return Ok(TIMEOUT_MAX) };
         let is_number = !text.is_empty() && text.bytes().all(|byte| byte.is_ascii_digit());

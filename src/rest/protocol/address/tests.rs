@@ -5,7 +5,7 @@ use crate::rng::Rng;
 
 const LOCAL: &str = "127.0.0.1:10002";
 
-/// The resource and account that a path-style address names, in a short form.
+/// Returns the resource and account that a path-style address names, in a short form.
 fn path(path: &str) -> Result<String, String> {
     shown(read(path, "", LOCAL, Style::ByHost))
 }

@@ -12,7 +12,7 @@ use crate::rng::Rng;
 
 const OUTER: &str = "multipart/mixed; boundary=batch_B";
 
-/// The request of the service's reference, with lines that end with CR LF.
+/// Returns the request of the service's reference, with lines that end with CR LF.
 fn recorded() -> String {
     let text = r#"--batch_B
 Content-Type: multipart/mixed; boundary=changeset_C

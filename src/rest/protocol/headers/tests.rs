@@ -132,7 +132,7 @@ fn the_format_parameter_wins() {
     assert_eq!(code(of("atom")), "415 AtomFormatNotSupported");
     assert_eq!(code(of("verbosejson")), "415 JsonVerboseFormatNotSupported");
     assert_eq!(code(of("xml")), "415 MediaTypeNotSupported");
-    // An empty one counts as unknown.
+    // An empty `$format` is ignored, so that `Accept` decides.
     assert_eq!(code(of("")), "415 AtomFormatNotSupported");
 }
 

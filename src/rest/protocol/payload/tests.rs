@@ -56,7 +56,7 @@ fn items(text: &str) -> Result<Vec<&str>, Error> {
 
 const BASE: &str = "https://acme.table.core.windows.net/";
 
-/// The entity in the examples of the service's reference.
+/// Returns the entity in the examples of the service's reference.
 fn pump() -> Entity {
     let time: DateTime = "2024-02-03T04:05:06.1234567Z".parse().unwrap();
     let built: DateTime = "2023-11-05T08:30:00Z".parse().unwrap();

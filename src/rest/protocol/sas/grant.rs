@@ -67,8 +67,8 @@ const PERMISSIONS: &str = "raud";
 const OLD_LIFE_TICKS: u64 = 3600 * TICKS_PER_SECOND;
 
 impl Sas {
-    /// The current rights of the token. Requires: its signature is verified. `policy` is the policy
-    /// that it names, if that exists.
+    /// Returns the current rights of the token, whose signature must have been verified. `policy`
+    /// is the policy that the token names, if that exists.
     ///
     /// # Errors
     /// `AuthenticationFailed`, `InvalidQueryParameterValue`, `AuthorizationSourceIPMismatch`,
@@ -249,7 +249,7 @@ impl KeyBounds {
             && side(&self.end_partition, &self.end_row, Ordering::Less)
     }
 
-    /// The same as a filter, which a plan turns into key ranges; `None` for all entities.
+    /// Returns the bounds as a filter, which a plan turns into key ranges; `None` for all entities.
     pub(crate) fn filter(&self) -> Option<Filter> {
         let start = self.start_partition.as_ref().map(|partition| match &self.start_row {
             None => prop("PartitionKey").ge(partition.as_str()),
@@ -270,7 +270,7 @@ impl KeyBounds {
     }
 }
 
-/// A field that either the token or the policy must have, but not both.
+/// Returns a field that either the token or the policy must have, but not both.
 fn one<T>(given: Option<T>, stored: Option<T>, field: &str) -> Result<Option<T>, Fault> {
     match (given, stored) {
         (Some(_), Some(_)) => {

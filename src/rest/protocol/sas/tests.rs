@@ -176,8 +176,8 @@ fn tokens_that_are_malformed() {
 
 #[test]
 fn an_empty_bound_is_none() {
-    // Both have the same signature: if one granted more, its holder could rewrite the other into
-    // it.
+    // An empty bound and a missing one have the same signature: if one granted more, its holder
+    // could rewrite the other into it.
     let sas = service("2019-02-02", "r").sign(DEVELOPMENT_ACCOUNT, &key());
     let bare = sas.token();
     for empty in ["&epk=", "&epk=&erk=", "&spk=&srk=&epk=&erk=", "&si="] {
@@ -211,7 +211,7 @@ fn granted(
     sas.grant(policy, circumstances).map_err(|fault| format!("{} {}", fault.status, fault.code))
 }
 
-/// The grant of a token with these changed terms.
+/// Returns the grant of a token with these changed terms.
 fn with(change: impl FnOnce(&mut Terms)) -> Result<Grant, String> {
     let mut sas = service("2019-02-02", "r");
     change(&mut sas.terms);

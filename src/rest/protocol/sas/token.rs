@@ -24,7 +24,7 @@ pub(crate) enum Sas {
 /// The fields common to both kinds, as in the token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Terms {
-    /// `None` is a version from before tokens named one.
+    /// `None` for old tokens, which name no version.
     pub(crate) version: Option<Version>,
     pub(crate) permissions: Option<String>,
     pub(crate) start: Option<String>,
@@ -141,7 +141,7 @@ impl Terms {
         self.version.map(Version::as_str).unwrap_or_default()
     }
 
-    /// The token with the fields `own`, followed by the common fields in their usual order.
+    /// Returns the token with the fields `own`, followed by the common fields in their usual order.
     fn token(&self, own: &[(Parameter, Option<&str>)]) -> String {
         let common = [
             (Parameter::SasVersion, self.version.map(Version::as_str)),
@@ -161,13 +161,13 @@ impl Terms {
 }
 
 impl ServiceSas {
-    /// The same token, signed.
+    /// Returns the same token, signed.
     pub(crate) fn sign(mut self, account: &str, key: &AccountKey) -> Self {
         self.terms.signature = key.sign(&self.string_to_sign(account));
         self
     }
 
-    /// The token as a query string, without a question mark.
+    /// Returns the token as a query string, without a question mark.
     pub(crate) fn token(&self) -> String {
         let bounds = &self.bounds;
         self.terms.token(&[
@@ -218,13 +218,13 @@ impl ServiceSas {
 }
 
 impl AccountSas {
-    /// The same token, signed.
+    /// Returns the same token, signed.
     pub(crate) fn sign(mut self, account: &str, key: &AccountKey) -> Self {
         self.terms.signature = key.sign(&self.string_to_sign(account));
         self
     }
 
-    /// The token as a query string, without a question mark.
+    /// Returns the token as a query string, without a question mark.
     pub(crate) fn token(&self) -> String {
         self.terms.token(&[
             (Parameter::SasServices, Some(self.services.as_str())),

@@ -34,11 +34,11 @@ const ENTRY_MAX: usize = 256;
 const ALLOW_ORIGIN: &str = "Access-Control-Allow-Origin";
 const ALLOW_CREDENTIALS: &str = "Access-Control-Allow-Credentials";
 
-/// The answer to a browser that asks whether it may make a request.
+/// Returns the answer to a browser that asks whether it may make a request.
 ///
 /// # Errors
-/// `InvalidHeaderValue` if it does not name its origin and method, `CorsPreflightFailure` if no
-/// rule allows the request.
+/// `InvalidHeaderValue` if the browser does not name its origin and method, `CorsPreflightFailure`
+/// if no rule allows the request.
 pub(crate) fn preflight<H: Headers + ?Sized>(
     rules: &[CorsRule],
     headers: &H,
@@ -67,8 +67,8 @@ pub(crate) fn preflight<H: Headers + ?Sized>(
     Ok(answer)
 }
 
-/// The headers added to the answer to any other request; `names` are the headers it already has.
-/// Empty if no rule matches.
+/// Returns the headers to add to the answer to a request that is not a preflight; `names` are the
+/// headers that the answer already has. Empty if no rule matches.
 pub(crate) fn actual(
     rules: &[CorsRule],
     method: &str,
@@ -78,7 +78,7 @@ pub(crate) fn actual(
     let origin = origin.map(str::trim).filter(|origin| !origin.is_empty());
     let matching = match origin {
         Some(origin) => rules.iter().find(|rule| rule.matches(origin, method)),
-        // The service answers reads without an origin this way, for the benefit of caches.
+        // To help caches, the service answers reads without an origin this way.
         None if method == "GET" => rules.iter().find(|rule| rule.is_open() && rule.allows(method)),
         None => None,
     };
@@ -149,8 +149,8 @@ impl CorsRule {
         if self.is_open() { "*".to_owned() } else { origin.to_owned() }
     }
 
-    /// The names to expose: the literal ones of the rule, and the names of the answer that match
-    /// its patterns.
+    /// Returns the names to expose: the literal ones of the rule, and the names of the answer that
+    /// match its patterns.
     fn exposed_of(&self, names: &[&str]) -> String {
         let literal = |entry: &&String| !entry.ends_with('*');
         let mut exposed: Vec<&str> = self.exposed.iter().filter(literal).map(|e| &**e).collect();
