@@ -13,7 +13,7 @@ pub use libfuzzer_sys;
 
 use std::time::{Duration, Instant};
 
-/// Replays one target for about `time` and prints the counts.
+/// Replays one target for about `time`, and prints the counts.
 pub fn run(name: &str, target: rowstone::fuzzing::Target, time: Duration) {
     let start = Instant::now();
     let bounded = |data: &[u8]| memory::bounded(name, target, data);
@@ -21,7 +21,7 @@ pub fn run(name: &str, target: rowstone::fuzzing::Target, time: Duration) {
     println!("{name}: {} stored inputs, {} mutations", done.stored, done.mutated);
 }
 
-/// The name of a target, from the path of its function.
+/// Returns the name of a target, from the path of its function.
 pub fn name(path: &str) -> &str {
     path.rsplit("::").next().unwrap_or_default().trim()
 }

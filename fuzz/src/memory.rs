@@ -14,7 +14,7 @@
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::cell::Cell;
 
-/// Targets that hold a database, a table or programs rather than one structure, with their limits.
+/// Targets that hold a database, a table or programs instead of one structure, with their limits.
 const ROOMY: &[(&str, usize)] = &[
     ("csv", 32 << 20),
     ("directory", 32 << 20),
@@ -31,7 +31,7 @@ const BASE_BYTES: usize = 256 << 10;
 /// encoding in memory.
 const BYTES_PER_BYTE: usize = 128;
 
-/// The maximum that the target `name` may hold at a time for an input of `len` bytes.
+/// Returns the maximum that the target `name` may hold at a time for an input of `len` bytes.
 pub fn limit(name: &str, len: usize) -> usize {
     let roomy = ROOMY.iter().find(|(roomy, _)| *roomy == name);
     roomy.map_or(BASE_BYTES, |(_, bytes)| *bytes) + len * BYTES_PER_BYTE

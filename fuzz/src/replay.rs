@@ -43,9 +43,9 @@ fn run_one(name: &str, target: impl Fn(&[u8]), seed: u64, input: &[u8]) {
     }
 }
 
-/// The inputs in `fuzz/corpus/<name>`, by file name.
+/// Returns the inputs in `fuzz/corpus/<name>`, by file name.
 fn corpus(name: &str) -> Vec<Vec<u8>> {
-    // Compiled both into the fuzz package and into the library's tests.
+    // This file is compiled both into the fuzz package and into the library's tests.
     let root = Path::new(env!("CARGO_MANIFEST_DIR"));
     let local = root.join("corpus");
     let root = if local.is_dir() { root.to_owned() } else { root.join("fuzz") };

@@ -7,8 +7,8 @@
 
 use crate::json::{self, NUMBER_BYTES};
 
-/// The finite number spelled by `text` in JSON's grammar; `None` if there is none or it exceeds
-/// f64.
+/// Parses the finite number that `text` spells in JSON's grammar; `None` if it spells none, or one
+/// beyond f64.
 pub(crate) fn parse_finite(text: &str) -> Option<f64> {
     if text.is_empty() || number_len(text.as_bytes()) != text.len() {
         return None;
@@ -16,7 +16,7 @@ pub(crate) fn parse_finite(text: &str) -> Option<f64> {
     text.parse().ok().filter(|value: &f64| value.is_finite())
 }
 
-/// Like [`parse_finite`], and accepts `NaN`, `Infinity`, `-Infinity`.
+/// Like [`parse_finite`], but also accepts `NaN`, `Infinity`, `-Infinity`.
 pub(crate) fn parse(text: &str) -> Option<f64> {
     match text {
         "NaN" => Some(f64::NAN),
@@ -26,7 +26,7 @@ pub(crate) fn parse(text: &str) -> Option<f64> {
     }
 }
 
-/// The length of the JSON number at the start of `bytes`; 0 if there is none.
+/// Returns the length of the JSON number at the start of `bytes`; 0 if there is none.
 pub(crate) fn number_len(bytes: &[u8]) -> usize {
     let digits = |from: usize| {
         bytes.get(from..).unwrap_or_default().iter().take_while(|b| b.is_ascii_digit()).count()
@@ -53,7 +53,7 @@ pub(crate) fn number_len(bytes: &[u8]) -> usize {
     len
 }
 
-/// 15 digits and a point: up to this length, no other number of so few digits is the same Double.
+/// The length of 15 digits and a point. Different decimals up to this length are different Doubles.
 const CERTAIN_LEN: usize = 16;
 
 /// One more than the largest number of 15 digits.
@@ -78,8 +78,9 @@ static FRACTIONS: [([u8; 4], u8); 1000] = {
     fractions
 };
 
-/// True if a number of at least 0.0001 may be halfway between two shortest decimals. It then has at
-/// most 18 digits, and so few binary digits after the point. The choice between the two is Rust's.
+/// Whether a number of at least 0.0001 may be halfway between two shortest decimals. It then has at
+/// most 18 digits, and so few binary digits after the point. Rust's own formatting chooses between
+/// the two decimals.
 fn may_be_halfway(value: f64) -> bool {
     (value * f64::from(1 << 24)).fract() == 0.0
 }

@@ -201,7 +201,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// True or false; false if absent.
+    /// Reads a Boolean; false if the member is absent.
     fn flag(&mut self, name: &str) -> Result<bool> {
         let Some(value) = self.take(name) else { return Ok(false) };
         match Scalar::read(value)? {
@@ -210,7 +210,7 @@ impl<'a> Fields<'a> {
         }
     }
 
-    /// The filter; an absent or blank one matches all entities.
+    /// Reads the filter; an absent or blank one matches all entities.
     fn filter(&mut self) -> Result<Filter> {
         self.string("filter")?.unwrap_or_default().parse()
     }
@@ -278,7 +278,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// An ETag from its text; `*` is `None`, which matches any.
+/// Parses an ETag; `*` is `None`, which matches any.
 pub(crate) fn read_etag(etag: &str) -> Result<Option<ETag>> {
     if etag == "*" {
         return Ok(None);
@@ -295,12 +295,12 @@ fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
 pub(crate) struct Response(Vec<u8>);
 
 impl Response {
-    /// `{"ok":true}`: the start of a response, to which members are added.
+    /// Starts the response `{"ok":true}`, to which members are added.
     pub(crate) fn ok() -> Self {
         Self(b"{\"ok\":true".to_vec())
     }
 
-    /// The response to a request that failed.
+    /// Builds the response to a request that failed.
     pub(crate) fn error(error: &Error) -> Self {
         let mut out = b"{\"ok\":false,\"error\":".to_vec();
         json::put_object(&mut out, |object| {
@@ -322,7 +322,7 @@ impl Response {
         self
     }
 
-    /// The ETags of a group; null for a delete.
+    /// Adds the ETags of a group; null for a delete.
     pub(crate) fn etags(mut self, etags: &[Option<ETag>]) -> Self {
         put_array(self.member("etags"), etags, |out, etag| match etag {
             Some(etag) => json::put_string(out, &etag.to_string()),
@@ -336,7 +336,7 @@ impl Response {
         self
     }
 
-    /// A page of a query, and the start of the next one.
+    /// Adds a page of a query, and the start of the next one.
     pub(crate) fn page(
         mut self,
         entities: &[Entity],
@@ -357,19 +357,19 @@ impl Response {
         self
     }
 
-    /// The explanation of a query.
+    /// Adds the explanation of a query.
     pub(crate) fn explain(mut self, explain: &Explain) -> Self {
         json::put_object(self.member("explain"), |object| put_explain(object, explain));
         self
     }
 
-    /// The slow-query log.
+    /// Adds the slow-query log.
     pub(crate) fn slow_queries(mut self, queries: &[SlowQuery]) -> Self {
         put_objects(self.member("queries"), queries, put_slow);
         self
     }
 
-    /// Counts by partition.
+    /// Adds counts by partition.
     pub(crate) fn counts(mut self, counts: &[(String, u64)]) -> Self {
         put_objects(self.member("counts"), counts, |object, (pk, count)| {
             object.text("pk", pk);
@@ -383,7 +383,7 @@ impl Response {
         self
     }
 
-    /// Aggregates by partition.
+    /// Adds aggregates by partition.
     pub(crate) fn aggregates(mut self, aggregates: &[(String, Aggregate)]) -> Self {
         put_objects(self.member("aggregates"), aggregates, |object, (pk, aggregate)| {
             object.text("pk", pk);
@@ -397,7 +397,7 @@ impl Response {
         self
     }
 
-    /// Counters, one member each.
+    /// Adds counters, one member each.
     pub(crate) fn counters<'n>(mut self, fields: impl IntoIterator<Item = (&'n str, u64)>) -> Self {
         for (name, value) in fields {
             self.member(name).extend_from_slice(value.to_string().as_bytes());
@@ -405,7 +405,8 @@ impl Response {
         self
     }
 
-    /// The counts and problems of a verification; not ok if there are problems.
+    /// Builds the response with the counts and problems of a verification; not ok if there are
+    /// problems.
     pub(crate) fn verified(checked: &[(&'static str, u64)], problems: &[String]) -> Self {
         let mut response = match problems.is_empty() {
             true => Self::ok(),
@@ -418,7 +419,7 @@ impl Response {
         response
     }
 
-    /// The line, with its line break.
+    /// Returns the line, with its line break.
     pub(crate) fn into_line(mut self) -> Vec<u8> {
         self.0.extend_from_slice(b"}\n");
         self.0

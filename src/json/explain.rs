@@ -75,7 +75,7 @@ fn micros(time: Duration) -> u64 {
     u64::try_from(time.as_micros()).unwrap_or(u64::MAX)
 }
 
-/// The counts of an aggregate, by name.
+/// Returns the counts of an aggregate, by name.
 pub(crate) fn counts(aggregate: &Aggregate) -> [(&'static str, u64); 6] {
     [
         ("rows", aggregate.rows()),
@@ -87,7 +87,7 @@ pub(crate) fn counts(aggregate: &Aggregate) -> [(&'static str, u64); 6] {
     ]
 }
 
-/// The results of an aggregate, by name.
+/// Returns the results of an aggregate, by name.
 pub(crate) fn numbers(aggregate: &Aggregate) -> [(&'static str, Option<Number>); 4] {
     [
         ("min", aggregate.min()),
@@ -97,7 +97,7 @@ pub(crate) fn numbers(aggregate: &Aggregate) -> [(&'static str, Option<Number>);
     ]
 }
 
-/// A number in the notation of entities.
+/// Formats a number in the notation of entities.
 pub(crate) fn number_text(number: Number) -> String {
     match number {
         Number::Integer(value) => value.to_string(),

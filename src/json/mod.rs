@@ -7,10 +7,7 @@
 //! * every returned or skipped value is well-formed, whatever its depth;
 //! * the caller bounds the number of members or items read, and nesting uses no stack.
 //!
-//! In the other files of this module: numbers (`double`), a fast reader of flat objects (`scan`),
-//! entities (`odata`), requests and responses of `exec`, explanations of queries (`explain`).
-//!
-//! Not here: the execution of requests (`cli::exec`), the requests of the Table service
+//! Not here: executing requests (`cli::exec`), the requests of the Table service
 //! (`rest::protocol`).
 
 pub(crate) mod double;
@@ -44,7 +41,7 @@ pub(crate) enum Scalar<'a> {
     Nested,
 }
 
-/// The first `most` members of the object in `text`; later members are checked and dropped.
+/// Reads the first `most` members of the object in `text`; later members are checked and dropped.
 pub(crate) fn read_object(text: &str, most: usize) -> Result<Members<'_>> {
     let mut json = serde_json::Deserializer::from_str(text);
     let members = json.deserialize_map(ObjectVisitor { most });
@@ -52,7 +49,7 @@ pub(crate) fn read_object(text: &str, most: usize) -> Result<Members<'_>> {
     members.map_err(|error| refused(&error, "an object"))
 }
 
-/// The first `most` items of the array in `text`; later items are checked and dropped.
+/// Reads the first `most` items of the array in `text`; later items are checked and dropped.
 pub(crate) fn read_array(text: &str, most: usize) -> Result<Vec<&RawValue>> {
     let mut json = serde_json::Deserializer::from_str(text);
     let items = json.deserialize_seq(ArrayVisitor { most });
@@ -100,8 +97,7 @@ fn put_escaped(out: &mut Vec<u8>, text: &str) {
     debug_assert!(written.is_ok(), "any text is a JSON string, and a vector takes any bytes");
 }
 
-/// Room for any integer, and for the decimals that
-/// `double::put_decimal` writes.
+/// Room for any integer, and for the decimals that `double::put_decimal` writes.
 pub(crate) const NUMBER_BYTES: usize = 24;
 
 /// Appends `value` in decimal.
@@ -120,7 +116,7 @@ pub(crate) fn put_number(text: &mut [u8; NUMBER_BYTES], value: i64) -> usize {
     sign + put_digits(text.get_mut(sign..).unwrap_or_default(), value.unsigned_abs())
 }
 
-/// The digits of each number below 100.
+/// The two digits of each number below 100.
 static PAIRS: [[u8; 2]; 100] = {
     let (mut pairs, mut number) = ([[b'0'; 2]; 100], 0);
     while number < 100 {
@@ -162,7 +158,7 @@ pub(crate) struct Object<'o> {
     is_empty: bool,
 }
 
-/// An object as text, with the members that `put` adds.
+/// Builds an object as text, with the members that `put` adds.
 pub(crate) fn object(put: impl FnOnce(&mut Object<'_>)) -> String {
     let mut text = Vec::new();
     put_object(&mut text, put);
@@ -192,7 +188,7 @@ pub(crate) fn put_array<T>(
     out.push(b']');
 }
 
-/// An array as text, of items that are already JSON.
+/// Builds an array as text, of items that are already JSON.
 pub(crate) fn array(items: impl IntoIterator<Item = impl Display>) -> String {
     let items: Vec<_> = items.into_iter().map(|item| item.to_string()).collect();
     format!("[{}]", items.join(","))
@@ -212,7 +208,7 @@ impl Object<'_> {
         put_array(self.name(name), texts, |out, text| put_string(out, text));
     }
 
-    /// An array of objects, each with the members that `put` adds.
+    /// Adds an array of objects, each with the members that `put` adds.
     pub(crate) fn objects<T>(
         &mut self,
         name: &str,
@@ -325,7 +321,7 @@ impl<'de> Visitor<'de> for TextVisitor {
 mod tests {
     use super::*;
 
-    /// The one item of `[text]`.
+    /// Returns the only item of `[text]`.
     fn read(text: &str) -> Result<String> {
         let array = format!("[{text}]");
         let items = read_array(&array, 2)?;

@@ -25,11 +25,11 @@ use crate::model::{
 /// The maximum number of members of an object, including annotations and nulls; far above the
 /// properties of an entity.
 const MEMBERS_MAX: usize = 4096;
-/// Up to this number of names all pairs are compared; larger sets are sorted.
+/// Up to this number of names, duplicates are found by comparing all pairs; larger sets are sorted.
 const SMALL: usize = 24;
-/// The number of members, without annotations, that an entity of common size has at most.
+/// The most members, without annotations, of an entity of common size.
 const VALUES_ROOM: usize = 10;
-/// The number of annotations that an entity of common size has at most.
+/// The most annotations of an entity of common size.
 const TYPES_ROOM: usize = 4;
 const TYPE_SUFFIX: &str = "@odata.type";
 
@@ -74,7 +74,7 @@ pub(crate) fn read_entity(text: &str) -> Result<Entity> {
     encode_entity(text, &mut EntityEncoder::default())
 }
 
-/// The same with an encoder that may know the shape.
+/// Like [`read_entity`], with an encoder that may already know the shape.
 pub(crate) fn encode_entity(text: &str, encoder: &mut EntityEncoder) -> Result<Entity> {
     let members = Members::read(text)?;
     let partition_key = members.key(KeyPart::PartitionKey)?;
@@ -141,7 +141,7 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// A key, which the object must contain.
+    /// Returns the key `part`, which the object must contain.
     pub(crate) fn key(&self, part: KeyPart) -> Result<&str> {
         match self.find(part.name()) {
             Some(Scalar::String(key)) => match self.type_of(part.name())? {
@@ -153,8 +153,8 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// The text of a member as written in the JSON, a string without its quotes; for templates of
-    /// keys.
+    /// Returns the text of a member as written in the JSON, a string without its quotes; for
+    /// templates of keys.
     pub(crate) fn raw(&self, name: &str) -> Option<&str> {
         match self.find(name)? {
             Scalar::String(text) => Some(text),
@@ -165,8 +165,8 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// The entity with these keys and the object's other members. The data model's limits are
-    /// checked by the write.
+    /// Returns the entity with these keys and the object's other members. The data model's limits
+    /// are checked by the write.
     pub(crate) fn entity(
         &self,
         partition_key: &str,
@@ -229,7 +229,8 @@ impl Typed<'_> {
     }
 }
 
-/// The value of property `name`, of the annotated type or else of the type that its JSON implies.
+/// Converts the value of property `name` to the annotated type, or else to the type that its JSON
+/// implies.
 fn interpret<'v>(
     name: &str,
     value: &'v Scalar<'_>,
@@ -385,8 +386,7 @@ fn needs_type(value: ValueRef<'_>) -> bool {
     }
 }
 
-/// True if JSON alone determines the type of no value; it does for a Double if the number is
-/// finite.
+/// True if JSON alone does not determine this type. For a Double it does if the number is finite.
 pub(crate) fn is_annotated(edm: EdmType) -> bool {
     match edm {
         EdmType::String | EdmType::Boolean | EdmType::Int32 | EdmType::Double => false,

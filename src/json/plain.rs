@@ -11,8 +11,8 @@ pub(crate) fn is_plain(bytes: &[u8]) -> bool {
     !any(bytes, odd)
 }
 
-/// The number of bytes from the first on that need no escape in a JSON string: up to a quote, a
-/// backslash or a byte below 0x20.
+/// Counts the leading bytes that need no escape in a JSON string: up to a quote, a backslash or a
+/// byte below 0x20.
 #[inline]
 pub(super) fn plain_len(bytes: &[u8]) -> usize {
     let (words, rest) = bytes.as_chunks::<8>();
@@ -33,7 +33,8 @@ fn odd(word: u64) -> u64 {
     odd_or_high(word) & !word & HIGH
 }
 
-/// The same in the high bits, except that bytes above 0x7F may be marked or not.
+/// Marks the same bytes, in their high bits; bytes above 0x7F may be marked too, and the other bits
+/// have no meaning.
 #[inline]
 pub(crate) fn odd_or_high(word: u64) -> u64 {
     // With its second bit flipped a quote becomes 0x20, and all bytes below 0x20 remain below it,

@@ -14,7 +14,7 @@ use super::plain::plain_len;
 use crate::json::{self, Scalar};
 
 /// Passes the members of the object in `text` to `member`, in order, including repeated names.
-/// `None` leaves the object to `json`, and the members passed before do not count.
+/// `None` means that `json` must read the object, and that the members passed so far are invalid.
 pub(crate) fn read_object<'a>(
     text: &'a str,
     most: usize,
@@ -115,7 +115,7 @@ mod tests {
     use super::*;
     use crate::rng::Rng;
 
-    /// The members that `json` reads, if it reads all of them and none is nested.
+    /// Returns the members that `json` reads, if it reads all of them and none is nested.
     fn slowly(text: &str, most: usize) -> Option<Vec<(String, Scalar<'_>)>> {
         let members = json::read_object(text, most + 1).ok()?;
         if members.len() > most {
