@@ -2,17 +2,11 @@
 //!
 //! `cargo bench --bench engine` prints the file system that it runs on and refuses one in memory.
 //! The flights are the sample of `examples/data`, or the file that `FLIGHTS` names. `-- quick`
-//! skips criterion's part.
+//! skips criterion's part. README.md has the figures of a run over the full year.
 //!
-//! Measurements
-//! * import: the whole binary as one process: gunzip, inference, parsing and loading, durability
-//!   `os`;
-//! * reads: of random flights in one compacted table, warm, on one thread;
-//! * durable commits: single inserts with durability `sync` from threads and with tickets, and
-//!   commits per sync;
-//! * written: bytes written to logs and table files, and bytes of keys and rows as encoded.
-//!
-//! README.md has the figures of a run over the full year.
+//! Reads are of random flights in one compacted table, warm, on one thread. Durable commits are
+//! single inserts with durability `sync`, from threads and with tickets. Bytes written are those of
+//! logs and table files, next to the bytes of keys and rows as encoded.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock and the data")]
 
@@ -52,7 +46,8 @@ fn main() {
     ascending_load(&dir.join("ascending"));
 }
 
-/// Imports the flights a few times; returns the last database.
+/// Imports the flights a few times, each in a process of the whole binary, with durability `os`;
+/// returns the last database.
 fn import(dir: &Path) -> PathBuf {
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/data/flights.csv.gz");
     let data = std::env::var_os("FLIGHTS").map_or(sample, PathBuf::from);

@@ -1,19 +1,12 @@
 //! Instruction counts of the hot paths, measured by callgrind: a busy machine does not change them.
 //!
-//! * `cargo bench --bench instructions` prints them next to the figures of
-//!   `benches/instructions.txt`; words after `--` select cases by parts of their names;
-//! * `-- --check` fails if a case takes over 5 % more than its figure;
-//! * `-- --write` rewrites the figures.
+//! `cargo bench --bench instructions` prints them next to the figures of `instructions.txt`; words
+//! after `--` select cases by name. `-- --check` fails if a case takes over 5 % more than its
+//! figure, and `-- --write` rewrites the figures. Nothing is compared if the compiler, target,
+//! valgrind, C library or processor features differ.
 //!
-//! Each case is a separate process under valgrind, which counts only inside [`measured_part`]. A
-//! case uses one thread, no background work, fixed seeds and clock, and a database on disk.
-//! Instructions of the kernel and waiting are not counted; memory, branches and disks are for the
-//! other benchmarks.
-//!
-//! Figures depend on the compiler, target, valgrind, C library and processor features. If one of
-//! them differs, nothing is compared; the check reports this and passes.
-//!
-//! Not here: the cases (`instructions/cases.rs`).
+//! A case uses one thread, no background work, fixed seeds and clock, and a database on disk.
+//! Waiting and instructions of the kernel are not counted. Not here: the cases (`cases.rs`).
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark makes files of its own")]
 
@@ -139,7 +132,7 @@ fn first_line(program: &str, arguments: &[&str]) -> Option<String> {
     String::from_utf8(done.stdout).ok()?.lines().next().map(str::to_owned)
 }
 
-/// The versions that the counts depend on, apart from the source.
+/// Returns the versions that the counts depend on, apart from the source.
 fn versions(valgrind: &str) -> String {
     let rustc = Command::new("rustc").arg("-vV").output().expect("cargo needs a compiler");
     let rustc = String::from_utf8_lossy(&rustc.stdout).into_owned();
@@ -157,8 +150,8 @@ fn versions(valgrind: &str) -> String {
     parts.join(", ")
 }
 
-/// The processor features by which checksums and the C library select code; valgrind knows no newer
-/// ones.
+/// Returns the processor features by which checksums and the C library select code; valgrind knows
+/// no newer ones.
 fn processor() -> String {
     #[cfg(target_arch = "x86_64")]
     {

@@ -6,27 +6,8 @@
 //! highest; on a busy machine only this is comparable. Two more words select contenders and cases
 //! by name.
 //!
-//! One paired run of five rounds on a mostly idle virtual machine with two x86-64 cores (load 2).
-//! Nanoseconds per operation, median (lowest). Keys have 36 bytes, with a shared prefix and
-//! zero-padded numbers; rows have 100 bytes:
-//!
-//! | | memtable | crossbeam-skiplist | `RwLock<BTreeMap>` |
-//! | --- | --- | --- | --- |
-//! | insert, random | 125 (114) | 1,499 (1,474) | 1,212 (1,117) |
-//! | insert, ascending | 137 (128) | 195 (190) | 415 (409) |
-//! | insert, random, with background steps | 371 (366) | 1,636 (1,595) | 1,251 (1,227) |
-//! | get, hit | 133 (123) | 2,203 (2,136) | 962 (935) |
-//! | get, miss | 42 (39) | 2,145 (2,068) | 856 (816) |
-//! | get, hit, during inserts | 225 (204) | 3,690 (3,494) | 2,062 (2,035) |
-//! | first scan of 100, nothing sorted before | 64.8 ms (60.6 ms) | 16,784 (15,696) | 5,573 (5,358) |
-//! | first scan of 100, background steps before | 355,707 (313,282) | 17,685 (16,705) | 5,656 (5,485) |
-//! | later scan of 100 | 13,158 (12,109) | 18,617 (17,044) | 3,340 (3,279) |
-//! | all in order, an entry | 37 (36) | 138 (125) | 21 (20) |
-//!
-//! An entry takes 226 bytes, runs included, for 136 bytes of key and row.
-//!
 //! The memtable is fastest at point operations. A B-tree is faster at scans, and the first scan
-//! pays for sorting the whole tail.
+//! pays for sorting the whole tail: see `paired`.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -159,8 +140,7 @@ fn gets(map: &dyn Contender, keys: &[Vec<u8>]) -> Duration {
     start.elapsed()
 }
 
-/// Half of the keys is present; a second thread inserts the rest while keys of the first half are
-/// read repeatedly.
+/// Measures gets of the first half of the keys, while a second thread inserts the other half.
 fn gets_during_inserts(make: Make, load: &Load) -> Duration {
     let map = make();
     let (before, during) = load.random.split_at(ENTRIES / 2);
@@ -358,6 +338,23 @@ fn main() {
 
 /// Runs every case with every contender in turn, `rounds` times, or those with names that contain
 /// `contender` and `case`. Prints median, lowest and highest, in ns per operation.
+///
+/// Results of five rounds on a mostly idle virtual machine with two x86-64 cores (load 2): median
+/// (lowest). Keys have 36 bytes, with a shared prefix and zero-padded numbers; rows have 100 bytes.
+/// An entry takes 226 bytes, runs included. "Steps" are the engine's background steps.
+///
+/// | | memtable | crossbeam-skiplist | `RwLock<BTreeMap>` |
+/// | --- | --- | --- | --- |
+/// | insert, random | 125 (114) | 1,499 (1,474) | 1,212 (1,117) |
+/// | insert, ascending | 137 (128) | 195 (190) | 415 (409) |
+/// | insert, random, with background steps | 371 (366) | 1,636 (1,595) | 1,251 (1,227) |
+/// | get, hit | 133 (123) | 2,203 (2,136) | 962 (935) |
+/// | get, miss | 42 (39) | 2,145 (2,068) | 856 (816) |
+/// | get, hit, during inserts | 225 (204) | 3,690 (3,494) | 2,062 (2,035) |
+/// | first scan of 100, unsorted | 64.8 ms (60.6 ms) | 16,784 (15,696) | 5,573 (5,358) |
+/// | first scan of 100, after steps | 355,707 (313,282) | 17,685 (16,705) | 5,656 (5,485) |
+/// | later scan of 100 | 13,158 (12,109) | 18,617 (17,044) | 3,340 (3,279) |
+/// | all in order, an entry | 37 (36) | 138 (125) | 21 (20) |
 fn paired(load: &Load, rounds: usize, contender: &str, case: &str) {
     let makes = CONTENDERS.iter().filter(|(name, _)| name.contains(contender));
     let maps: Vec<_> = makes.map(|(name, make)| (name, make, filled(*make, load))).collect();

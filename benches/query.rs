@@ -5,16 +5,6 @@
 //! criterion measures. One more word selects the measurements with that word in their name. The
 //! files are mapped, compacted, uncompressed and warm; one thread reads them all.
 //!
-//! The data: ten partitions of 100,000 rows, ten typed properties. `Sequence` and `Recorded` follow
-//! the RowKey; all others are random, so that every block holds nearly all of their values.
-//!
-//! Measurements
-//! * "tail": a random property at the end of its values (`Load lt 1`). Zones skip the blocks
-//!   without such a row: some at 1 %, most at 0.1 %;
-//! * "middle": a value in the middle of the values of every block (`Load eq 500`). Zones can skip
-//!   no block, so this is the rate of evaluation alone;
-//! * "clustered": a property that follows the key, so that zones skip nearly all blocks.
-//!
 //! Rates are in rows covered, whether a block was read or skipped; the counts next to them show
 //! which. The `BTreeMap` decodes into a struct with known fields and borrows its texts, which an
 //! entity cannot do: it is the most favourable comparison.
@@ -147,7 +137,9 @@ fn row_key(row: u64) -> String {
     format!("{row:09}")
 }
 
-/// Calls `with` with the keys and the reading of each row.
+/// Calls `with` with the keys and the reading of each row: ten partitions of 100,000 rows, ten
+/// typed properties. `Sequence` and `Recorded` ascend with the RowKey; all others are random, so
+/// that every block holds nearly all of their values.
 fn each_reading(mut with: impl FnMut(String, String, &Reading<'_>)) {
     let mut rng = Rng::from_seed(4);
     for partition in 0..PARTITIONS {
@@ -218,7 +210,7 @@ fn views(query: Query) -> u64 {
     rows
 }
 
-/// The effort of a query as a short text.
+/// Describes the effort of a query in a short text.
 fn took(query: Query) -> String {
     let explain = query.explain().expect("a sound database");
     format!(
@@ -230,6 +222,11 @@ fn took(query: Query) -> String {
 }
 
 /// Kind, share of rows, and the filter besides the partition.
+/// * "tail": a random property at the end of its values. Zones skip the blocks without such a row:
+///   some at 1 %, most at 0.1 %;
+/// * "middle": a value in the middle of the values of every block. Zones can skip no block, so this
+///   is the rate of evaluation alone;
+/// * "clustered": a property that ascends with the key, so that zones skip nearly all blocks.
 const SCANS: [(&str, &str, &str); 9] = [
     ("tail", "0.1 %", "Load lt 1"),
     ("tail", "1 %", "Bucket lt 1"),
@@ -242,7 +239,8 @@ const SCANS: [(&str, &str, &str); 9] = [
     ("clustered", "1 %", "Recorded ge datetime'2024-01-01T13:53:20Z' and Sequence lt 51000"),
 ];
 
-/// One partition repeatedly, and the ten in turn, which together exceed the processor's caches.
+/// Scans one partition repeatedly, and the ten in turn, which together exceed the processor's
+/// caches.
 fn partition_scans(bench: &mut Bench, table: &Table) {
     for (kind, share, filter) in SCANS {
         let text =
@@ -396,7 +394,7 @@ fn newest(bench: &mut Bench, table: &Table) {
     });
 }
 
-/// The same rows in a map, encoded one by one.
+/// Measures the same rows in a map, encoded one by one.
 fn maps(bench: &mut Bench, name: &str, encode: impl Fn(&Reading<'_>) -> Vec<u8>, decode: Decode) {
     let mut map = Rows::new();
     each_reading(|pk, rk, reading| drop(map.insert((pk, rk), encode(reading))));
@@ -421,7 +419,7 @@ fn maps(bench: &mut Bench, name: &str, encode: impl Fn(&Reading<'_>) -> Vec<u8>,
     });
 }
 
-/// The flights of `examples/data`, or those of the file that `FLIGHTS` names.
+/// Measures the flights of `examples/data`, or those of the file that `FLIGHTS` names.
 fn flights(bench: &mut Bench, dir: &Path) {
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/data/flights.csv.gz");
     let data = std::env::var_os("FLIGHTS").map_or(sample, PathBuf::from);

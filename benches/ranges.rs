@@ -5,22 +5,8 @@
 //! the measurements with that word in their name. The file system is printed, and one in memory is
 //! refused. All reads are warm.
 //!
-//! Measurements
-//! * `write-amplification`: single upserts of ten memtables of 16 MiB (`TIMES` sets another number)
-//!   of raw bytes into an empty table, in rows of about 120 bytes. The keys are ascending (also
-//!   with the bulk loader), or uniform or zipfian (theta 0.99, hot keys scattered) over half as
-//!   many keys as upserts. The result is bytes written until background work is at rest, by the
-//!   database's and by the system's counters, divided by raw bytes: keys and rows as encoded, each
-//!   upsert counted;
-//! * `commits-during-compaction`: durable inserts by one and by four threads while another table is
-//!   overwritten at random, paced and at full speed, in turns with appending and syncing 4 KiB of a
-//!   file in the same directory;
-//! * `sustained`: single upserts of distinct small rows in random order, 20 million (quick: 2
-//!   million), then reads, compared with a twentieth of the rows; best of three rounds, at rest and
-//!   not compacted further;
-//! * `drop`: dropping a partition with a tenth of a table, then the table: the time of the call,
-//!   and until the space is reclaimed;
-//! * `queue`: inserts at the end and deletes at the head, and the time of reading the head.
+//! Not here: write amplification (`amplification`), commits during compaction (`commits`), drops
+//! and queues (`space`).
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock and pauses")]
 
@@ -75,6 +61,10 @@ fn main() {
     drop(std::fs::remove_dir_all(&dir));
 }
 
+/// Single upserts of ten memtables of 16 MiB (`TIMES` sets another number) of raw bytes into an
+/// empty table. The keys are ascending (also with the bulk loader), or uniform or zipfian over half
+/// as many keys as upserts. The result is bytes written until background work is at rest, by the
+/// database's and by the system's counters, divided by raw bytes: keys and rows as encoded.
 fn write_amplification(dir: &Path, _quick: bool) {
     let times = std::env::var("TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(10);
     let row_bytes = row_bytes();
@@ -98,6 +88,8 @@ struct Costs {
     scan: f64,
 }
 
+/// Single upserts of small rows in random order, 20 million (quick: 2 million), then reads, compared
+/// with a twentieth of the rows. The tables are at rest, and not compacted further.
 fn sustained(dir: &Path, quick: bool) {
     let (rows, time) = if quick { (2_000_000, 60) } else { (20_000_000, 1_200) };
     let few = loaded_costs(dir, rows / 20, Duration::from_secs(time));
@@ -208,7 +200,7 @@ fn load_shuffled(table: &Table, rows: u64, time: Duration) -> u64 {
     rows
 }
 
-/// The numbers below `count` in random order, equal in each call.
+/// Returns the numbers below `count` in random order, equal in each call.
 fn shuffled(count: u64) -> Vec<u32> {
     let mut numbers: Vec<u32> = (0..u32::try_from(count).expect("below four billion")).collect();
     let mut rng = Rng::from_seed(4);
@@ -218,7 +210,7 @@ fn shuffled(count: u64) -> Vec<u32> {
     numbers
 }
 
-/// The key of a number below `rows`, in one of ten partitions.
+/// Returns the key of a number below `rows`, in one of ten partitions.
 fn key(rows: u64, number: u32) -> (String, String) {
     let each = rows / PARTITIONS;
     (partition_key(u64::from(number) / each), row_key(u64::from(number) % each))

@@ -3,17 +3,6 @@
 //!
 //! `cargo bench --bench sst` measures with criterion. `cargo bench --bench sst -- best` prints the
 //! fastest of many short rounds; on a busy machine only this is comparable.
-//!
-//! Results on a mostly idle 2-core x86-64 virtual machine: the fastest of many short rounds, files
-//! in memory.
-//!
-//! | case | mapped | read, all cached |
-//! | --- | --- | --- |
-//! | get, hit | 361 ns | 509 ns |
-//! | get, miss | 33 ns | 63 ns |
-//! | scan, an entry | 13 ns | 13 ns |
-//! | seek | 969 ns | 1,273 ns |
-//! | build, a row | 304 ns, with zstd 367 ns | |
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -27,7 +16,7 @@ const ROWS: u64 = 340_000;
 const ROW_BYTES: usize = 100;
 const SEEKS: usize = 1_000;
 
-/// Keys of a telemetry table: a thousand devices, each with its readings in order of time.
+/// Writes a key of a telemetry table: a thousand devices, each with its readings in order of time.
 fn key(i: u64, out: &mut Vec<u8>) {
     use std::io::Write;
     out.clear();
@@ -36,13 +25,13 @@ fn key(i: u64, out: &mut Vec<u8>) {
     written.expect("writing to memory");
 }
 
-/// A key between two keys of the file, which is absent.
+/// Writes a key between two keys of the file, which is absent.
 fn absent(i: u64, out: &mut Vec<u8>) {
     key(i, out);
     out.push(b'x');
 }
 
-/// All keys, in order.
+/// Returns all keys, in order.
 fn keys(make: fn(u64, &mut Vec<u8>)) -> Vec<Vec<u8>> {
     let make = |i| {
         let mut out = Vec::new();
@@ -52,7 +41,7 @@ fn keys(make: fn(u64, &mut Vec<u8>)) -> Vec<Vec<u8>> {
     (0..ROWS).map(make).collect()
 }
 
-/// All keys, in an order that processor caches do not predict.
+/// Returns all keys, in an order that processor caches do not predict.
 fn shuffled(make: fn(u64, &mut Vec<u8>)) -> Vec<Vec<u8>> {
     // A step without a common factor with ROWS visits every key once.
     let keys = keys(make);
@@ -115,6 +104,16 @@ fn builds(criterion: &mut Criterion) {
 
 /// Reports the fastest of many rounds. They are short enough that some are not interrupted by other
 /// processes.
+///
+/// Results on a mostly idle 2-core x86-64 virtual machine, files in memory:
+///
+/// | case | mapped | read, all cached |
+/// | --- | --- | --- |
+/// | get, hit | 361 ns | 509 ns |
+/// | get, miss | 33 ns | 63 ns |
+/// | scan, an entry | 13 ns | 13 ns |
+/// | seek | 969 ns | 1,273 ns |
+/// | build, a row | 304 ns, with zstd 367 ns | |
 fn best(name: &str, operations: usize, rounds: usize, mut round: impl FnMut()) {
     let mut fastest = Duration::MAX;
     for _ in 0..rounds {

@@ -41,7 +41,7 @@ fn main() {
     criterion.final_summary();
 }
 
-/// An entity of ten properties.
+/// Returns an entity of ten properties.
 fn reading(i: u64) -> Entity {
     let mixed = i.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     Entity::new(format!("device-{:02}", i / 1_000), format!("{:012}", i % 1_000))
@@ -64,7 +64,7 @@ fn records(group: &mut Group<'_>, rows: usize) {
     group.bench_function(format!("decode/{rows}"), |bencher| bencher.iter(|| record.decode()));
 }
 
-/// `name` is the number of properties of the entity.
+/// Measures rows; `name` is the number of properties of the entity.
 fn rows(group: &mut Group<'_>, name: &str, entity: &Entity, patch: &Entity) {
     let row = RowPath::new(entity.clone(), patch);
     let last = entity.properties().last().expect("properties").0;
@@ -117,7 +117,7 @@ fn filters(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// The rows of one table, distributed over several sorted sources one by one.
+/// Merges the rows of one table, distributed over several sorted sources one by one.
 fn scans(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("merge of sources");
     group.throughput(Throughput::Elements(ROWS));
@@ -145,7 +145,7 @@ fn scans(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Commits with the log in memory: the cost of a commit without the disk.
+/// Commits with the log in memory: measures the cost of a commit without the disk.
 fn commits(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("commit in memory");
     for rows in [1, 100] {

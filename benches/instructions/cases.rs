@@ -122,7 +122,7 @@ fn file() -> Ground {
     ground
 }
 
-/// One compressed file; its blocks are in the cache after they were read once.
+/// Creates one compressed file; its blocks are in the cache after they were read once.
 fn compressed() -> Ground {
     let ground = opened(options().codec(Codec::Zstd));
     // Merged files are compressed; a file that was only flushed is not.
@@ -133,7 +133,7 @@ fn compressed() -> Ground {
     ground
 }
 
-/// Every fifth row in each of four files, and in the memtable.
+/// Creates four files and a memtable, each with every fifth row.
 fn layers() -> Ground {
     let ground = empty();
     for layer in 0..5 {
@@ -155,7 +155,7 @@ impl Ground {
     }
 }
 
-/// A permutation of the row numbers without a visible order.
+/// Permutes the row numbers without a visible order.
 fn mixed(i: u64) -> u64 {
     i * 7_919 % ROWS
 }

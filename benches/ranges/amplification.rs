@@ -15,7 +15,7 @@ pub const MEMTABLE_BYTES: usize = 16 << 20;
 const PARTITION_ROWS: u64 = 1_000;
 /// With keys and the other properties a row has about 120 bytes, encoded.
 pub const NOTE_BYTES: usize = 72;
-/// The same as in YCSB.
+/// The skew of the zipfian keys, as in YCSB.
 const THETA: f64 = 0.99;
 /// Background work is at rest when nothing has changed for this time.
 const QUIET: Duration = Duration::from_secs(2);
@@ -52,7 +52,7 @@ pub struct Written {
 }
 
 impl Load {
-    /// The three loads of about `bytes` raw bytes each, with rows of `row_bytes`.
+    /// Returns the three loads of about `bytes` raw bytes each, with rows of `row_bytes`.
     pub fn all(bytes: u64, row_bytes: u64) -> [Self; 3] {
         let writes = bytes / row_bytes;
         let keys = writes / 2;
@@ -109,7 +109,7 @@ pub fn key(number: u64) -> (String, String) {
     (format!("device-{:05}", number / PARTITION_ROWS), format!("{:09}", number % PARTITION_ROWS))
 }
 
-/// The row of a key.
+/// Builds the entity of a key.
 pub fn entity(number: u64, note: &[u8; NOTE_BYTES]) -> Entity {
     let (partition, row) = key(number);
     Entity::new(partition, row)
@@ -118,7 +118,7 @@ pub fn entity(number: u64, note: &[u8; NOTE_BYTES]) -> Entity {
         .with("Note", Binary(note.to_vec()))
 }
 
-/// The encoded bytes of an entity's key and row.
+/// Returns the encoded bytes of an entity's key and row.
 pub fn row_bytes() -> u64 {
     let db = Db::open_in_memory().expect("memory");
     let table = db.create_table("Sized").expect("a new database");

@@ -48,6 +48,8 @@ struct Bench {
     inserted: u64,
 }
 
+/// Durable inserts by one and by four threads while another table is overwritten at random, paced
+/// and at full speed.
 pub fn run(dir: &Path, quick: bool) {
     let options = Db::options().memtable_bytes(MEMTABLE_BYTES);
     let db = options.open(dir.join("commits")).expect("room on the disk");
@@ -77,8 +79,8 @@ pub fn run(dir: &Path, quick: bool) {
 }
 
 impl Bench {
-    /// Alternating slices of inserts by `threads` threads and of syncs of the device, during a load
-    /// of `pace` upserts per second.
+    /// Measures alternating slices of inserts by `threads` threads and of syncs of the device,
+    /// during a load of `pace` upserts per second.
     fn measure(&mut self, threads: u64, pace: Option<u64>, time: Duration) -> Phase {
         let mut device = Device::new(&self.device);
         let (mut inserts, mut syncs) = (Vec::new(), Vec::new());
@@ -135,7 +137,7 @@ fn upsert(table: &Table, key: u64, seed: u64) {
     table.upsert(entity(key, &note)).expect("room on the disk");
 }
 
-/// Single durable inserts, one after the other.
+/// Runs single durable inserts, one after the other.
 fn insert_slice(table: &Table, first: u64, thread: u64) -> Vec<Duration> {
     let (start, mut latencies) = (Instant::now(), Vec::new());
     while start.elapsed() < INSERT_SLICE {
@@ -192,7 +194,7 @@ impl Latencies {
 }
 
 impl Phase {
-    /// `alone`: the p99 latency of the device without any load.
+    /// Prints the results; `alone` is the p99 latency of the device without any load.
     fn print(&self, name: &str, alone: Duration) {
         let times = |device: Duration| {
             self.inserts.at(99.9).as_secs_f64() / device.as_secs_f64().max(f64::EPSILON)

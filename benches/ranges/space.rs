@@ -24,6 +24,8 @@ struct Called {
     most: Duration,
 }
 
+/// Drops a partition with a tenth of a table, then the table; prints the time of the call, and until
+/// the space is reclaimed.
 pub fn drops(dir: &Path, quick: bool) {
     let rows = if quick { 500_000 } else { 5_000_000 };
     let path = dir.join("drop");
@@ -92,6 +94,7 @@ fn table_bytes(path: &Path) -> u64 {
     tables.filter_map(|entry| Some(entry.metadata().ok()?.len())).sum()
 }
 
+/// Inserts at the end and deletes at the head of a queue, and times reading the head.
 pub fn queues(dir: &Path, quick: bool) {
     let rows = if quick { 300_000 } else { 1_000_000 };
     let default = Db::options();

@@ -7,8 +7,7 @@
 //! * every returned or skipped value is well-formed, whatever its depth;
 //! * the caller bounds the number of members or items read, and nesting uses no stack.
 //!
-//! Not here: executing requests (`cli::exec`), the requests of the Table service
-//! (`rest::protocol`).
+//! Not here: executing requests (`cli::exec`), the service's requests (`rest::protocol`).
 
 pub(crate) mod double;
 pub(crate) mod exec;

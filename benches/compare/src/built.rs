@@ -21,7 +21,7 @@ pub struct Built {
 }
 
 impl Built {
-    /// This build, if its repository still exists unchanged.
+    /// Describes this build. The commit is the repository's current one.
     pub fn now() -> Self {
         let is_peer = |engine: &Engine| *engine != Engine::Rowstone && engine.is_built();
         let version = |engine: Engine| {
@@ -42,7 +42,7 @@ impl Built {
     }
 }
 
-/// The output line of a program, run in the directory of the harness.
+/// Runs a program in the directory of the harness, and returns its output.
 fn asked(program: &str, arguments: &[&str]) -> String {
     let mut command = Command::new(program);
     let output = command.args(arguments).current_dir(env!("CARGO_MANIFEST_DIR")).output();

@@ -7,14 +7,14 @@ use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// Removed on drop; no process may be in it by then.
+/// A control group, removed on drop. No process may be in it by then.
 pub struct Group {
     dir: PathBuf,
 }
 
 impl Group {
-    /// A group with a limit of `bytes`. An error means that this machine, or this user, cannot
-    /// create one.
+    /// Creates a group with a limit of `bytes`. An error means that this machine, or this user,
+    /// cannot create one.
     pub fn new(name: &str, bytes: u64) -> io::Result<Self> {
         let root = Path::new("/sys/fs/cgroup");
         if root.join("memory/memory.limit_in_bytes").exists() {

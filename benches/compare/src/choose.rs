@@ -1,10 +1,10 @@
-//! The entities of operations: permutations, uniform and zipfian choices, all from a seed.
+//! Chooses the entities of operations: permutations, uniform and zipfian choices, all from a seed.
 //!
 //! Not here: the operations (`workloads/`).
 
 use rowstone::Rng;
 
-/// As in YCSB.
+/// The skew of the zipfian distribution, as in YCSB.
 const THETA: f64 = 0.99;
 
 /// Every number below `count` once, in an order that looks random: a Feistel network over the next
@@ -22,10 +22,10 @@ impl Permutation {
         Self { count, half_bits: bits.div_ceil(2).max(1), keys: [(); 4].map(|()| rng.next_u64()) }
     }
 
-    /// The number at `place`. Requires that `place` is below the count.
+    /// Returns the number at `place`, which must be below the count.
     pub fn at(&self, place: u64) -> u64 {
         let mut number = self.step(place);
-        // Outside of the count, further steps follow the cycle until it is inside again.
+        // Steps from a number beyond the count follow the cycle until it is below the count again.
         while number >= self.count {
             number = self.step(number);
         }
@@ -59,7 +59,7 @@ impl Zipfian {
         Self { count, zeta, alpha: 1.0 / (1.0 - THETA), eta }
     }
 
-    /// 0 is the most frequent.
+    /// Draws a rank; 0 is the most frequent.
     pub fn rank(&self, rng: &mut Rng) -> u64 {
         let chance = (rng.next_u64() >> 11) as f64 / (1_u64 << 53) as f64;
         let scaled = chance * self.zeta;

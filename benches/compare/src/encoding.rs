@@ -1,12 +1,11 @@
-//! Encoding of an entity in a key-value store: the version, then the properties as JSON or
-//! postcard.
+//! Encodes an entity for a key-value store: the version, then the properties as JSON or postcard.
 //!
-//! Owns: keys and values as bytes, both ways. Decoders borrow texts from the value if the caller
-//! allows it, so that an engine is not charged for copies that its user would avoid.
+//! Decoders borrow texts from the value if the caller allows it, so that an engine is not charged
+//! for copies that its user would avoid.
+//!
 //! Invariants
 //! * keys as bytes are in the order of (PartitionKey, RowKey): partition, a zero, row;
-//! * the version is eight bytes, little-endian, in front of the value, and is not decoded with the
-//!   rest.
+//! * the first eight bytes of a value are its version, little-endian, and are decoded separately.
 //!
 //! Not here: rows of rowstone and columns of SQLite (`engines/`).
 
@@ -25,15 +24,15 @@ struct Temperature {
     temperature: f64,
 }
 
-/// Only for [`Encoding::Json`] and [`Encoding::Binary`]; a store with rows of its own needs none of
-/// this.
+/// Only for [`Encoding::Json`] and [`Encoding::Binary`]; a store with its own rows needs no
+/// encoding.
 impl Encoding {
-    /// Makes `into` the value of `reading` with `version`.
+    /// Replaces the content of `into` by the value of `reading` with `version`.
     pub fn encode(self, reading: &Reading, version: u64, into: &mut Vec<u8>) {
         self.encode_properties(&reading.properties(), version, into);
     }
 
-    /// As `encode`, of properties.
+    /// Like [`encode`](Self::encode), for properties.
     pub fn encode_properties(self, properties: &impl Serialize, version: u64, into: &mut Vec<u8>) {
         into.clear();
         into.extend_from_slice(&version.to_le_bytes());
@@ -48,7 +47,7 @@ impl Encoding {
         }
     }
 
-    /// All properties in `value`, their texts borrowed.
+    /// Decodes all properties in `value`, borrowing their texts.
     pub fn decode(self, value: &[u8]) -> Properties<'_> {
         let bytes = &value[VERSION_BYTES..];
         match self {
@@ -58,7 +57,7 @@ impl Encoding {
         }
     }
 
-    /// All properties in `value`, owned.
+    /// Decodes all properties in `value` into owned ones.
     pub fn decode_owned(self, value: &[u8]) -> OwnedProperties {
         let bytes = &value[VERSION_BYTES..];
         match self {
@@ -68,7 +67,7 @@ impl Encoding {
         }
     }
 
-    /// The property that filters test, decoded in the cheapest way.
+    /// Decodes the property that filters test, in the cheapest way.
     pub fn temperature(self, value: &[u8]) -> f64 {
         match self {
             Encoding::Json => {
@@ -81,7 +80,7 @@ impl Encoding {
         }
     }
 
-    /// Makes `into` the value in `value` with one property changed, and `version`.
+    /// Replaces the content of `into` by `value` with one property changed, and `version`.
     pub fn merge(self, value: &[u8], change: Change, version: u64, into: &mut Vec<u8>) {
         match change {
             Change::Temperature(temperature) => {
@@ -96,7 +95,7 @@ impl Encoding {
         }
     }
 
-    /// Makes `into` the value of `sheet` with `version`.
+    /// Replaces the content of `into` by the value of `sheet` with `version`.
     pub fn encode_sheet(self, sheet: &Sheet, version: u64, into: &mut Vec<u8>) {
         self.encode_items(sheet.kind, sheet.items(), version, into);
     }
@@ -125,19 +124,19 @@ impl Encoding {
         }
     }
 
-    /// The sheet in `value`.
+    /// Returns the digest of the sheet in `value`.
     pub fn sheet_digest(self, value: &[u8]) -> Digest {
         sheet::digest(self.decode_items(value).into_iter())
     }
 }
 
-/// The version in front of `value`.
+/// Returns the version in front of `value`.
 pub fn version(value: &[u8]) -> u64 {
     let bytes = value[..VERSION_BYTES].try_into().expect("eight bytes");
     u64::from_le_bytes(bytes)
 }
 
-/// The key as bytes.
+/// Returns the key as bytes.
 pub fn key_bytes(key: &Key) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(key.partition.len() + 1 + key.row.len());
     bytes.extend_from_slice(key.partition.as_bytes());
@@ -146,21 +145,22 @@ pub fn key_bytes(key: &Key) -> Vec<u8> {
     bytes
 }
 
-/// Keys of the partition of `device` start here and are below [`partition_end`].
+/// Returns the lower bound of the keys of the partition of `device`; all are below
+/// [`partition_end`].
 pub fn partition_start(device: u32) -> Vec<u8> {
     let mut bytes = partition_of(device).into_bytes();
     bytes.push(0);
     bytes
 }
 
-/// The first key after the partition of `device`.
+/// Returns the first key after the partition of `device`.
 pub fn partition_end(device: u32) -> Vec<u8> {
     let mut bytes = partition_of(device).into_bytes();
     bytes.push(1);
     bytes
 }
 
-/// The key prefix shared by a partition, including the zero byte.
+/// Returns the key prefix shared by a partition, including the zero byte.
 pub fn partition_prefix(key: &[u8]) -> &[u8] {
     let zero =
         key.iter().position(|byte| *byte == 0).expect("keys have a zero behind the partition");

@@ -1,16 +1,5 @@
 //! Real data: rows of nycflights13 as readings, ten of their columns in the places of a reading's
-//! properties.
-//!
-//! | property | column | | property | column |
-//! | --- | --- | --- | --- | --- |
-//! | keys | carrier-origin, time_hour-flight-tailnum | | note | dest |
-//! | at | time_hour | | online | `dep_delay` is not above 0 |
-//! | battery | distance | | pressure | arr_delay |
-//! | counter | flight | | site | origin |
-//! | firmware | tailnum | | temperature | dep_delay |
-//! | humidity | air_time | | | |
-//!
-//! A missing value (`NA` or empty) counts as 0, or as an empty text.
+//! properties. A missing value (`NA` or empty) counts as 0, or as an empty text.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};
@@ -19,6 +8,15 @@ use std::path::Path;
 use crate::reading::{Key, Reading};
 
 /// Reads a CSV with the sample's columns, gzipped if its name says so.
+///
+/// | property | column | | property | column |
+/// | --- | --- | --- | --- | --- |
+/// | keys | carrier-origin, time_hour-flight-tailnum | | note | dest |
+/// | at | time_hour | | online | `dep_delay` is not above 0 |
+/// | battery | distance | | pressure | arr_delay |
+/// | counter | flight | | site | origin |
+/// | firmware | tailnum | | temperature | dep_delay |
+/// | humidity | air_time | | | |
 pub fn read(path: &Path) -> io::Result<Vec<Reading>> {
     let named =
         |error: io::Error| io::Error::new(error.kind(), format!("{}: {error}", path.display()));
@@ -48,7 +46,7 @@ fn reading<'a>(of: impl Fn(&str) -> io::Result<&'a str>) -> io::Result<Reading> 
     let number = |name: &str| of(name).map(|field| field.parse::<f64>().unwrap_or(0.0));
     let (carrier, origin, hour) = (of("carrier")?, of("origin")?, of("time_hour")?);
     let (flight, tail, delay) = (of("flight")?, of("tailnum")?, number("dep_delay")?);
-    // Other copies of the data set have a blank there, and no time zone.
+    // Some copies of the data set separate date and time by a blank, and have no time zone.
     let time = hour.trim_end_matches('Z').replace(' ', "T") + "Z";
     let at: rowstone::DateTime = time.parse().map_err(|_| invalid("time_hour"))?;
     Ok(Reading {

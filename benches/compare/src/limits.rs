@@ -36,11 +36,11 @@ pub struct Limits {
     pub memory_copy_bytes: f64,
     /// Dependent accesses by one thread: each line names the next one.
     pub memory_accesses: f64,
-    /// The same over 4 GiB, where most accesses also miss the TLB.
+    /// Dependent accesses over 4 GiB, where most also miss the TLB.
     #[serde(default)]
     pub far_accesses: f64,
-    /// The same over the raw bytes of a number of entities; `None` if the available memory was
-    /// smaller.
+    /// Dependent accesses over the raw bytes of a number of entities; `None` if the available
+    /// memory was smaller.
     #[serde(default, deserialize_with = "by_entities")]
     pub sized_accesses: BTreeMap<u64, Option<f64>>,
     /// Sequential write of a new file, synced at its end.
@@ -65,7 +65,7 @@ pub struct Limits {
     pub zstd_decompress_bytes: f64,
     /// Bytes of an entity if 10,000 entities are compressed by zstd as one piece of JSON.
     pub zstd_entity_bytes: f64,
-    /// The same of flights; 0 without flights.
+    /// Bytes of a flight, compressed in the same way; 0 without flights.
     #[serde(default)]
     pub zstd_flight_bytes: f64,
 }
@@ -74,7 +74,7 @@ pub struct Limits {
 /// another level would not apply to them.
 const ZSTD_LEVEL: i32 = 6;
 
-/// The level of lines without a level.
+/// Returns the level for lines that record none.
 fn level_before() -> i32 {
     3
 }
@@ -128,13 +128,13 @@ pub fn measure(dir: &Path, time: Duration, flights: &Path) -> io::Result<Limits>
 }
 
 impl Limits {
-    /// Dependent accesses over the raw bytes of `entities`, if measured.
+    /// Returns the dependent accesses over the raw bytes of `entities`, if measured.
     pub fn accesses_over(&self, entities: u64) -> Option<f64> {
         self.sized_accesses.get(&entities).copied().flatten()
     }
 
-    /// Measures accesses over the raw bytes of each missing size of `sizes`; returns if one was
-    /// missing.
+    /// Measures accesses over the raw bytes of each missing size of `sizes`; returns whether one
+    /// was missing.
     pub fn add_sizes(&mut self, sizes: &[u64], time: Duration) -> bool {
         let before = self.sized_accesses.len();
         for entities in sizes.iter().copied() {
@@ -156,7 +156,8 @@ impl Limits {
     }
 }
 
-/// Keys of a map are texts, which an internally tagged line does not convert to numbers.
+/// Reads a map with numbers as keys: JSON keys are texts, which an internally tagged line does not
+/// convert.
 fn by_entities<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<u64, Option<f64>>, D::Error> {
@@ -172,7 +173,7 @@ const PAGE_BYTES: u64 = 4096;
 const FILE_BYTES: u64 = 256 << 20;
 const SYNCED_BYTES: u64 = 4 << 20;
 
-/// The machine in one line.
+/// Describes the machine in one line.
 fn machine(dir: &Path) -> String {
     let field = |path: &str, name: &str| {
         let text = std::fs::read_to_string(path).unwrap_or_default();
@@ -190,7 +191,7 @@ fn machine(dir: &Path) -> String {
     )
 }
 
-/// Raw entities, concatenated.
+/// Returns entities as JSON, concatenated.
 fn json(readings: impl Iterator<Item = Reading>) -> Vec<u8> {
     let mut json = Vec::new();
     for reading in readings {
@@ -201,7 +202,7 @@ fn json(readings: impl Iterator<Item = Reading>) -> Vec<u8> {
     json
 }
 
-/// Bytes of a flight, as `zstd_flight_bytes`.
+/// Returns the bytes of a flight, as `zstd_flight_bytes`.
 fn flight_bytes(csv: &Path) -> io::Result<f64> {
     if !csv.exists() {
         return Ok(0.0);
@@ -211,7 +212,7 @@ fn flight_bytes(csv: &Path) -> io::Result<f64> {
     Ok(zstd::bulk::compress(&json(flights.into_iter()), ZSTD_LEVEL)?.len() as f64 / count)
 }
 
-/// `amount` times the rounds per second.
+/// Returns `amount` times the rounds per second.
 fn rate(time: Duration, amount: f64, mut round: impl FnMut()) -> f64 {
     round();
     let (start, mut rounds) = (Instant::now(), 0);
@@ -242,12 +243,12 @@ fn compression(json: &[u8], lz4: &[u8], zstd: &[u8], time: Duration) -> [f64; 4]
     ]
 }
 
-/// Follows a cycle through 256 MiB, a line at a time.
+/// Follows a cycle through 256 MiB, a line at a time; returns the accesses per second.
 fn accesses(time: Duration) -> f64 {
     const LINES: usize = 4 << 20;
     let mut order: Vec<u32> = (0..LINES as u32).collect();
     let mut rng = Rng::from_seed(1);
-    // Sattolo: one cycle through all.
+    // Sattolo's algorithm: one cycle through all lines.
     for last in (1..LINES).rev() {
         order.swap(last, rng.index(last));
     }
@@ -264,7 +265,7 @@ fn accesses(time: Duration) -> f64 {
     })
 }
 
-/// Follows a cycle through `bytes`, a line at a time.
+/// Follows a cycle through `bytes`, a line at a time; returns the accesses per second.
 fn accesses_over(bytes: u64, time: Duration) -> f64 {
     let count = bytes / size_of::<Line>() as u64;
     // Zeroed memory of the system: pages are first touched when their lines are written, in order,
@@ -284,8 +285,9 @@ fn accesses_over(bytes: u64, time: Duration) -> f64 {
 
 type Line = [u64; 8];
 
-/// The next line, mostly distant: the successors of any line are all `count` lines before it
-/// repeats. It is a generator of full period over a power of two that skips the numbers outside.
+/// Returns the line after `line`, mostly a distant one. The sequence visits all `count` lines
+/// before it repeats: a generator of full period over a power of two, which skips the numbers from
+/// `count` on.
 fn after(line: u64, count: u64) -> u64 {
     const FACTOR: u64 = 6_364_136_223_846_793_005;
     let period = count.next_power_of_two();

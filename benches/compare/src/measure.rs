@@ -18,7 +18,7 @@ use serde::{Deserialize, Serialize};
 use crate::process::{RunQueue, cpu_seconds};
 use crate::store::Found;
 
-/// The end of a workload: the first of these limits.
+/// Limits of a workload, which ends at the first that is reached.
 #[derive(Clone, Copy, Debug)]
 pub struct Budget {
     pub ops: u64,
@@ -51,7 +51,7 @@ pub struct Latency {
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Timing {
     pub ops: u64,
-    /// Digest of the entities found or written.
+    /// The number of entities found or written.
     pub entities: u64,
     pub seconds: f64,
     /// Processor time of all threads, including the engine's, in the measured time.
@@ -93,7 +93,7 @@ impl Latency {
     }
 }
 
-/// From latencies taken by the caller.
+/// Summarizes latencies that the caller took.
 pub fn latency_of(nanos: &[u64]) -> Latency {
     let mut latencies = histogram();
     nanos.iter().for_each(|nanos| latencies.saturating_record(*nanos));
@@ -172,7 +172,7 @@ pub fn run_threads<T: Send>(hands: Vec<Hand<'_, T>>, pace: Pace, budget: Budget)
     }
 }
 
-/// The chunks of one of several threads.
+/// Runs the chunks of one of several threads.
 fn work<T>(
     mut hand: Hand<'_, T>,
     pace: Pace,

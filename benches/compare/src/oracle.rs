@@ -24,7 +24,7 @@ pub struct Oracle {
 #[derive(Clone, Copy, Default)]
 struct Change {
     revision: u32,
-    /// Digests of entities whose temperature was set since.
+    /// The revision of the temperature, if it was set after `revision` was written.
     temperature: Option<u32>,
     is_gone: bool,
 }
@@ -39,7 +39,7 @@ impl Oracle {
         Self { data: data.clone(), count, ready, changed: HashMap::new() }
     }
 
-    /// `None` after a deletion.
+    /// Returns the digest of an entity; `None` after a deletion.
     pub fn digest(&self, number: u64) -> Option<Digest> {
         if let Some(digest) = self.ready.get(number as usize)
             && (self.changed.is_empty() || !self.changed.contains_key(&number))
@@ -50,7 +50,7 @@ impl Oracle {
         (!change.is_gone).then(|| self.current(number).digest())
     }
 
-    /// The current entity. Requires that it was not deleted.
+    /// Returns the current entity, which must not be deleted.
     pub fn current(&self, number: u64) -> Reading {
         let change = self.changed.get(&number).copied().unwrap_or_default();
         let mut reading = self.data.revised(number, change.revision);
@@ -60,7 +60,7 @@ impl Oracle {
         reading
     }
 
-    /// A lower bound of the writes of the entity; the next revision is one more.
+    /// Returns a lower bound of the writes of the entity; the next revision is one more.
     pub fn revision(&self, number: u64) -> u32 {
         let change = self.changed.get(&number).copied().unwrap_or_default();
         change.revision.max(change.temperature.unwrap_or(0))
@@ -78,7 +78,7 @@ impl Oracle {
         self.changed.entry(number).or_default().is_gone = true;
     }
 
-    /// The next entity, after all others.
+    /// Records that the next entity, after all others, was inserted.
     pub fn inserted(&mut self) {
         if self.ready.len() as u64 == self.count {
             self.ready.push(self.data.reading(self.count).digest());
@@ -86,7 +86,7 @@ impl Oracle {
         self.count += 1;
     }
 
-    /// Up to `limit` entities of the partition of `number`, starting there.
+    /// Returns up to `limit` entities of the partition of `number`, starting at that entity.
     pub fn range(&self, number: u64, limit: u64) -> Found {
         let end = match self.data.rows() {
             Some(_) => {
@@ -103,7 +103,7 @@ impl Oracle {
         self.sum(0..self.count)
     }
 
-    /// All whose temperature is below `limit`.
+    /// Returns all entities whose temperature is below `limit`.
     pub fn below(&self, limit: f64) -> Found {
         let mut found = Found::default();
         for number in 0..self.count {

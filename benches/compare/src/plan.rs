@@ -1,9 +1,9 @@
 //! Sizes: the forms of a run, and the parameters of each child.
 //!
 //! Memory is the same for all engines. Caches hold all data twice if rows are read in memory, and a
-//! twentieth of it if the whole process may use a tenth. Write buffers are a quarter of the data,
-//! 16 to 192 MiB. Where writes are counted they are a sixteenth; with fewer flushes the count would
-//! depend on the moment in which the fill ends.
+//! twentieth of the data if the whole process may use a tenth. Write buffers are a quarter of the
+//! data, 16 to 192 MiB. Where writes are counted they are a sixteenth; with fewer flushes the count
+//! would depend on the moment in which the fill ends.
 //! Not here: starting children (`run.rs`).
 
 use std::path::{Path, PathBuf};
@@ -67,7 +67,7 @@ pub struct Sizes {
 }
 
 impl Form {
-    /// The whole table in about ten minutes on two processors.
+    /// Returns the form that measures the whole table in about ten minutes on two processors.
     pub fn quick() -> Self {
         Self {
             name: "quick",
@@ -98,7 +98,7 @@ impl Form {
         }
     }
 
-    /// So small that every row takes a moment: tests the harness, not the engines.
+    /// Returns a form so small that every row takes a moment: tests the harness, not the engines.
     #[cfg(test)]
     pub fn tiny() -> Self {
         Self {
@@ -138,7 +138,7 @@ const SESSIONS: [Session; 9] = [
     Session::Growth,
 ];
 
-/// The children of a run in order: engines take turns in each session of each repetition.
+/// Returns the children of a run in order: engines take turns in each session of each repetition.
 pub fn steps(form: &Form, selection: &Selection, dir: &Path, results: &Results) -> Vec<Step> {
     let mut steps = Vec::new();
     for repetition in 0..form.repetitions {
@@ -166,7 +166,7 @@ pub fn steps(form: &Form, selection: &Selection, dir: &Path, results: &Results) 
     steps
 }
 
-/// The child for the missing rows of a session, if any.
+/// Returns the child for the missing rows of a session, if any.
 fn step(
     form: &Form,
     selection: &Selection,
@@ -211,7 +211,7 @@ fn step(
     Some(Step { spec, limit_bytes })
 }
 
-/// The memory of a session with `entities`, the same for every engine.
+/// Returns the memory of a session with `entities`, the same for every engine.
 pub fn sizes(session: Session, entities: u64) -> Sizes {
     let each = if session == Session::Amplification { PAYLOAD_RAW_BYTES } else { RAW_BYTES };
     let raw = entities * each;
@@ -234,14 +234,14 @@ pub fn sizes(session: Session, entities: u64) -> Sizes {
     }
 }
 
-/// The child that creates the database which `spec` reads under a memory limit.
+/// Returns the child that creates the database which `spec` reads under a memory limit.
 pub fn load_before(spec: &Spec) -> Spec {
     let session = Session::ColdLoad;
     let Sizes { cache_bytes, write_buffer_bytes, .. } = sizes(session, spec.entities);
     Spec { session, rows: Vec::new(), cache_bytes, write_buffer_bytes, ..spec.clone() }
 }
 
-/// The name of an encoding in the table.
+/// Returns the name of an encoding in the table.
 pub fn encoding_name(encoding: Encoding) -> &'static str {
     match encoding {
         Encoding::Native => "native",

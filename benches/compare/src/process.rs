@@ -53,7 +53,7 @@ pub fn disk_bytes(dir: &Path) -> u64 {
     let sizes = entries.flatten().map(|entry| match entry.metadata() {
         Ok(metadata) if metadata.is_dir() => disk_bytes(&entry.path()),
         Ok(metadata) => metadata.blocks() * 512,
-        // Removed in between.
+        // The file was removed in between.
         Err(_) => 0,
     });
     sizes.sum()
@@ -73,7 +73,7 @@ pub fn drop_cached(dir: &Path) {
     }
 }
 
-/// The name of the file system of `dir` if it is in memory.
+/// Returns the name of the file system of `dir` if it is in memory.
 pub fn in_memory(dir: &Path) -> Option<&'static str> {
     match rustix::fs::statfs(dir).ok()?.f_type as u64 & 0xffff_ffff {
         0x0102_1994 => Some("tmpfs"),
@@ -86,7 +86,7 @@ pub fn in_memory(dir: &Path) -> Option<&'static str> {
 pub struct RunQueue(fs::File);
 
 impl RunQueue {
-    /// For the calling thread only.
+    /// Opens the counters of the calling thread.
     pub fn of_this_thread() -> Option<Self> {
         fs::File::open("/proc/thread-self/schedstat").ok().map(Self)
     }

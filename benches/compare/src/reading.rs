@@ -1,12 +1,10 @@
 //! The entity of all workloads: a telemetry reading of ten properties of six types, generated from
-//! its number.
+//! its number, and the digest that checks answers.
 //!
-//! Owns: [`Key`], [`Reading`], [`Data`] (generated equally for every engine, from a seed), and the
-//! digest that checks answers.
 //! Invariants
 //! * the same seed, number and revision give the same reading, on every machine;
 //! * keys ascend with numbers;
-//! * a digest is the sum of one term for each property, so that one property can be replaced in it.
+//! * a digest is the sum of a term for each property, so that one property's term can be replaced.
 //!
 //! Not here: encodings (`encoding.rs`), flights (`flights.rs`), expected answers (`oracle.rs`).
 
@@ -19,7 +17,7 @@ use serde::{Deserialize, Serialize};
 /// A sum over all properties of an entity; equal entities have equal digests in every engine.
 pub type Digest = u64;
 
-/// A partition has this many consecutive readings of one device, a thousandth of a million.
+/// The number of readings in a partition, which has consecutive readings of one device.
 pub const READINGS_PER_DEVICE: u64 = 1_000;
 
 /// 2024-01-01 in ticks of 100 ns since 1601.
@@ -79,7 +77,7 @@ pub struct Properties<'a> {
     pub temperature: f64,
 }
 
-/// The same, owned: the form that an application keeps.
+/// Owned properties: the form that an application keeps.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct OwnedProperties {
     pub at: i64,
@@ -110,7 +108,8 @@ enum Kind {
     Real(Arc<Vec<Reading>>),
 }
 
-/// One term of a digest. `place` is the position of the property among the ten, by name, from 0.
+/// Returns the term of a number in a digest. `place` is the position of the property among the ten,
+/// by name, from 0.
 #[inline]
 pub fn number(place: u64, value: u64) -> Digest {
     // Odd factors: each is a bijection, so that no change of one value is lost.
@@ -119,14 +118,14 @@ pub fn number(place: u64, value: u64) -> Digest {
     mixed ^ (mixed >> 29)
 }
 
-/// One term of a digest, of a text. Eight bytes at a time, the last ones overlapping: a check
-/// should be much cheaper than the read that it checks.
+/// Returns the term of a text in a digest. It reads eight bytes at a time, the last ones
+/// overlapping: a check should be much cheaper than the read that it checks.
 #[inline]
 pub fn text(place: u64, value: &str) -> Digest {
     bytes(place, value.as_bytes())
 }
 
-/// The same of bytes.
+/// Returns the term of bytes in a digest.
 #[inline]
 pub fn bytes(place: u64, bytes: &[u8]) -> Digest {
     let mut sum = bytes.len() as u64;
@@ -166,8 +165,8 @@ impl Reading {
         self.properties().digest()
     }
 
-    /// Bytes of the two keys and of the properties as JSON: the raw size, to which amplifications
-    /// refer.
+    /// Returns the raw size, to which amplifications refer: bytes of the two keys and of the
+    /// properties as JSON.
     pub fn raw_bytes(&self) -> u64 {
         let json = serde_json::to_string(&self.properties()).expect("writing to memory");
         (self.key.partition.len() + self.key.row.len() + json.len()) as u64
@@ -216,19 +215,19 @@ impl Data {
         Self { seed, kind: Kind::Telemetry }
     }
 
-    /// Telemetry with a note of 1 KiB in each reading.
+    /// Generates telemetry with a note of 1 KiB in each reading.
     pub fn payload(seed: u64) -> Self {
         Self { seed, kind: Kind::Payload }
     }
 
-    /// `rows`, sorted by their keys.
+    /// Serves `rows`, sorted by their keys.
     pub fn real(seed: u64, mut rows: Vec<Reading>) -> Self {
         rows.sort_by(|a, b| (&a.key.partition, &a.key.row).cmp(&(&b.key.partition, &b.key.row)));
         rows.dedup_by(|a, b| a.key.partition == b.key.partition && a.key.row == b.key.row);
         Self { seed, kind: Kind::Real(Arc::new(rows)) }
     }
 
-    /// The number of entities, if the data are real.
+    /// Returns the number of entities, if the data are real.
     pub fn rows(&self) -> Option<u64> {
         match &self.kind {
             Kind::Real(rows) => Some(rows.len() as u64),
@@ -236,13 +235,13 @@ impl Data {
         }
     }
 
-    /// The first version of the reading of this number.
+    /// Returns the first revision of the reading of this number.
     pub fn reading(&self, number: u64) -> Reading {
         self.revised(number, 0)
     }
 
-    /// The reading of this number after `revision` replacements. Real rows change only their
-    /// temperature.
+    /// Returns the reading of this number after `revision` replacements. Real rows change only
+    /// their temperature.
     pub fn revised(&self, number: u64, revision: u32) -> Reading {
         match &self.kind {
             Kind::Real(rows) => {
@@ -269,7 +268,7 @@ impl Data {
         }
     }
 
-    /// A key without an entity, between two existing keys.
+    /// Returns a key without an entity, between two existing keys.
     pub fn missing_key(&self, number: u64) -> Key {
         let mut key = self.key(number);
         match &self.kind {
@@ -283,23 +282,23 @@ impl Data {
         key
     }
 
-    /// Entry `number` of a queue: its own partition, rows ascending without end.
+    /// Returns entry `number` of a queue: its own partition, rows ascending without end.
     pub fn queued(&self, queue: u32, number: u64) -> Reading {
         self.made(key_of(QUEUE_DEVICE + queue, ticks(number)), number ^ (1 << 60), 0)
     }
 
-    /// The partition of a queue.
+    /// Returns the partition of a queue.
     pub fn queue_device(queue: u32) -> u32 {
         QUEUE_DEVICE + queue
     }
 
-    /// The temperature of a revision: uniform in hundredths of a degree.
+    /// Returns the temperature of a revision: uniform in hundredths of a degree.
     pub fn temperature(&self, number: u64, revision: u32) -> f64 {
         let mut rng = self.rng(number, revision);
         hundredths(rng.below(TEMPERATURES), -4_000)
     }
 
-    /// The bound below which this share of temperatures is, in thousandths.
+    /// Returns the value below which this many thousandths of all temperatures are.
     pub fn temperature_below(&self, thousandths: u64) -> f64 {
         if let Kind::Real(rows) = &self.kind {
             let mut all: Vec<f64> = rows.iter().map(|row| row.temperature).collect();
@@ -351,7 +350,7 @@ const NOTES: [&str; 8] = [
     "ok, noisy",
 ];
 
-/// The name of a device's partition.
+/// Returns the name of a device's partition.
 pub fn partition_of(device: u32) -> String {
     format!("device-{device:08}")
 }
@@ -366,17 +365,17 @@ fn key_of(device: u32, tick: i64) -> Key {
     Key { device, partition: partition_of(device), row }
 }
 
-/// Two decimals: short as text, and exact after parsing.
+/// Returns a number of two decimals: short as text, and exact after parsing.
 fn hundredths(count: u64, from: i64) -> f64 {
     (from + count as i64) as f64 / 100.0
 }
 
-/// The key of a sheet, in a partition for each hundred of its kind.
+/// Returns the key of a sheet, in a partition for each hundred of its kind.
 pub fn sheet_key(kind: u32, number: u64) -> Key {
     key_of(SHEET_DEVICE + 100_000 * kind + (number / 100) as u32, ticks(number % 100))
 }
 
-/// Six random bits a character: hardly compressible text.
+/// Returns random letters of six bits each: hardly compressible text.
 pub fn letters(rng: &mut Rng, count: usize) -> String {
     const LETTERS: &[u8; 64] = b"ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_";
     let mut text = String::with_capacity(count);

@@ -41,9 +41,9 @@ pub struct Figures {
     pub entities: u64,
     pub seconds: f64,
     pub latency: Option<Latency>,
-    /// Of the process, in the measured time.
+    /// Processor time of the process in the measured time.
     pub cpu_seconds: f64,
-    /// From the row's beginning until all was synced and background work had ended.
+    /// Bytes from the beginning of the row until all was synced and background work had ended.
     pub written_bytes: u64,
     pub memory: Memory,
     pub disk_bytes: Option<u64>,
@@ -81,7 +81,7 @@ pub struct Results {
     pub figures: BTreeMap<Key, Figures>,
     pub unsupported: Vec<Key>,
     pub failed: BTreeMap<Key, String>,
-    /// The last measured of each form.
+    /// The limits of each form that were measured last.
     pub limits: BTreeMap<String, Limits>,
 }
 
@@ -119,7 +119,7 @@ impl Results {
         }
     }
 
-    /// True if a run need not measure it again.
+    /// True if a run need not measure the figure again.
     pub fn has(&self, key: &Key) -> bool {
         self.figures.contains_key(key) || self.unsupported.contains(key)
     }

@@ -78,7 +78,7 @@ pub enum Bound {
     Once,
     /// Raw bytes of an entity through zstd, all at once.
     Entropy,
-    /// The same of a flight.
+    /// Raw bytes of a flight through zstd, all at once.
     FlightEntropy,
 }
 
@@ -91,12 +91,12 @@ pub struct Row {
     pub bound: Bound,
     /// Measured for each encoding of a peer; otherwise only for the faster one.
     pub all_encodings: bool,
-    /// Peers have no such interface: compared with the best peer of this row.
+    /// The row whose best peer is compared with this row, if peers have no such interface.
     pub peer_row: Option<&'static str>,
 }
 
 impl Session {
-    /// Its name in reports.
+    /// Returns the name in reports.
     pub fn text(self) -> &'static str {
         match self {
             Session::Load => "loads",
@@ -149,7 +149,7 @@ const fn against(row: Row, name: &'static str) -> Row {
     Row { peer_row: Some(name), ..row }
 }
 
-/// The row of this name.
+/// Returns the row of this name.
 pub fn find(name: &str) -> Option<&'static Row> {
     ROWS.iter().find(|row| row.name == name)
 }

@@ -77,7 +77,7 @@ pub fn run(form: &Form, selection: &Selection, dir: &Path) -> io::Result<Results
     Ok(results)
 }
 
-/// The limits including newly measured ones, and this build; `None` if nothing was missing.
+/// Returns the limits including newly measured ones, and this build; `None` if nothing was missing.
 fn missing_limits(
     form: &Form,
     selection: &Selection,
@@ -101,7 +101,7 @@ fn missing_limits(
     Ok((is_new || is_larger || is_another).then_some(limits))
 }
 
-/// Runs the children of a step. The inner error is the child's, the outer one is of this process.
+/// Runs the children of a step. The inner error is the child's, the outer one is this process's.
 fn carry_out(
     step: &Step,
     time: Duration,
@@ -154,7 +154,7 @@ fn child(
     Ok(if status.success() { Ok(()) } else { Err(format!("the child ended with {status}")) })
 }
 
-/// The lines of the child's output as they arrive; the channel ends with the child.
+/// Returns the lines of the child's output as they arrive; the channel ends with the child.
 fn lines_of(child: &mut Child) -> mpsc::Receiver<String> {
     let (sender, receiver) = mpsc::channel();
     let output = child.stdout.take().expect("it is piped");

@@ -49,7 +49,7 @@ pub enum OwnedItem {
     Bytes(Vec<u8>),
 }
 
-/// The same, borrowed from a value of a store.
+/// The value of a property, borrowed from a value of a store.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize, Deserialize)]
 pub enum Item<'a> {
     Whole(i64),
@@ -72,7 +72,7 @@ static NAMES: LazyLock<[Vec<String>; 2]> = LazyLock::new(|| {
 });
 
 impl Kind {
-    /// The names of the properties, in order.
+    /// Returns the names of the properties, in order.
     pub fn names(self) -> &'static [String] {
         match self {
             Kind::Wide => &NAMES[0],
@@ -80,7 +80,7 @@ impl Kind {
         }
     }
 
-    /// The position of the property that merges set, an integer.
+    /// Returns the position of the property that merges set, an integer.
     pub fn counter(self) -> usize {
         match self {
             Kind::Wide => 100,
@@ -88,7 +88,7 @@ impl Kind {
         }
     }
 
-    /// The key of the sheet of this number.
+    /// Returns the key of the sheet of this number.
     pub fn key(self, number: u64) -> Key {
         sheet_key(self as u32, number)
     }
@@ -117,7 +117,7 @@ impl Sheet {
         digest(self.items.iter().map(OwnedItem::borrowed))
     }
 
-    /// Bytes of the two keys and of the properties as JSON.
+    /// Returns the bytes of the two keys and of the properties as JSON.
     pub fn raw_bytes(&self) -> u64 {
         let json = serde_json::to_string(&Json(self.kind, self.items())).expect("to memory");
         (self.key.partition.len() + self.key.row.len() + json.len()) as u64
@@ -135,7 +135,7 @@ impl OwnedItem {
     }
 }
 
-/// A sum over all items, equal for equal items; a text counts as its bytes.
+/// Returns a sum over all items, equal for equal items; a text counts as its bytes.
 pub fn digest<'a>(items: impl Iterator<Item = Item<'a>>) -> Digest {
     let term = |(place, item): (u64, Item<'_>)| match item {
         Item::Whole(value) => number(place, value as u64),

@@ -51,7 +51,7 @@ pub struct Setup<'a> {
     pub compress: bool,
 }
 
-/// The target of a merge.
+/// The property that a merge sets, and its new value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Change {
     /// `Temperature` of a reading.
@@ -83,7 +83,7 @@ impl Found {
         self.digest = self.digest.wrapping_add(other.digest);
     }
 
-    /// The digest of one entity, if it exists.
+    /// Returns the digest of one entity, if it exists.
     pub fn one(digest: Option<Digest>) -> Self {
         digest.map_or_else(Self::default, |digest| Self { entities: 1, digest })
     }
@@ -97,16 +97,16 @@ pub trait Store: Send + Sync {
     /// Writes the entity unconditionally.
     fn put(&self, reading: &Reading, durability: Durability);
 
-    /// Writes all of them or none, unconditionally; all are of one partition, at most 100.
+    /// Writes all readings or none, unconditionally: at most 100, all of one partition.
     fn put_group(&self, readings: &[Reading], durability: Durability);
 
-    /// Loads many in the given order, by the engine's fastest method that provides `durability` at
-    /// its end.
+    /// Loads readings in the given order, by the engine's fastest method that provides `durability`
+    /// at its end.
     fn load(&self, readings: &mut dyn Iterator<Item = Reading>, durability: Durability);
 
-    /// Commits each by itself, with up to `in_flight` waiting for the disk on this one thread.
-    /// `each` gets the number of every durable commit, in order. `false` if the engine has no such
-    /// interface.
+    /// Commits each reading by itself; up to `in_flight` commits of this one thread wait for the
+    /// disk at a time. `each` gets the number of every durable commit, in order. Returns `false` if
+    /// the engine has no such interface.
     fn put_in_flight(
         &self,
         readings: &mut dyn Iterator<Item = Reading>,
@@ -118,47 +118,48 @@ pub trait Store: Send + Sync {
     /// succeed.
     fn insert(&self, reading: &Reading, durability: Durability) -> bool;
 
-    /// Inserts all or none, and returns whether all keys were free.
+    /// Inserts all readings or none, and returns whether all keys were free.
     fn insert_group(&self, readings: &[Reading], durability: Durability) -> bool;
 
-    /// The version of the entity at `key`: its ETag, or the version stored with the value.
+    /// Returns the version of the entity at `key`: its ETag, or the version stored with the value.
     fn version(&self, key: &Key) -> Option<Version>;
 
     /// Replaces the entity if its version is still `version`, and returns whether it was; the
     /// version changes.
     fn replace_if(&self, reading: &Reading, version: Version, durability: Durability) -> bool;
 
-    /// Sets one property of the entity at `key`, and keeps the rest; `false` if there is none.
-    /// Atomic.
+    /// Sets one property of the entity at `key` atomically, and keeps the rest; `false` if there is
+    /// no such entity.
     fn merge(&self, key: &Key, change: Change, durability: Durability) -> bool;
 
     /// Writes an entity other than a reading, unconditionally.
     fn put_sheet(&self, sheet: &Sheet, durability: Durability);
 
-    /// The sheet at `key`.
+    /// Returns the digest of the sheet at `key`.
     fn get_sheet(&self, kind: Kind, key: &Key) -> Option<Digest>;
 
-    /// All properties of the entity at `key`, decoded and owned.
+    /// Decodes all properties of the entity at `key` into owned ones.
     fn get(&self, key: &Key) -> Option<Digest>;
 
-    /// As `get`, with the engine's method of reading in place, if it has one. Default: `get`.
+    /// Like `get`, with the engine's method of reading in place, if it has one. Default: `get`.
     fn get_view(&self, key: &Key) -> Option<Digest> {
         self.get(key)
     }
 
-    /// Up to `limit` entities of the partition, starting at `key`, all properties decoded.
+    /// Reads up to `limit` entities of the partition, starting at `key`, all properties decoded.
     fn range(&self, key: &Key, limit: usize) -> Found;
 
-    /// All entities in the order of keys, all properties decoded.
+    /// Reads all entities in the order of keys, all properties decoded.
     fn scan(&self) -> Found;
 
-    /// All entities whose `Temperature` is below `limit`, decoded; the others need not be.
+    /// Reads all entities whose `Temperature` is below `limit`, decoded; the others need not be
+    /// decoded.
     fn filter(&self, limit: f64) -> Found;
 
     /// Deletes the entity at `key`, if it exists.
     fn delete(&self, key: &Key, durability: Durability);
 
-    /// Removes the first entity of a partition, the head of a queue. Atomic among threads.
+    /// Removes the first entity of a partition, the head of a queue, atomically among threads.
     fn take_first(&self, partition: u32, durability: Durability) -> Option<Digest>;
 
     /// Deletes all entities of a partition, by the engine's fastest method.
@@ -178,7 +179,7 @@ pub trait Store: Send + Sync {
     /// may continue meanwhile, so that a measured time covers only the compaction.
     fn compact(&self);
 
-    /// The codec of `compact`, if the engine compresses. Default: none.
+    /// Returns the codec of `compact`, if the engine compresses. Default: none.
     fn packs_with(&self) -> Option<&'static str> {
         None
     }

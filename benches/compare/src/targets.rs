@@ -5,7 +5,7 @@
 use crate::engines::Engine;
 use crate::store::Encoding;
 
-/// The peers of a target: the best of them counts.
+/// The peers of a target; rowstone is compared with the best of them.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Among {
     All,
@@ -19,7 +19,7 @@ pub enum Among {
     Binary,
 }
 
-/// At least this many times better.
+/// A target: rowstone is at least this many times better than the peers.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Target {
     pub row: &'static str,

@@ -28,7 +28,7 @@ fn every_row(engine: Engine, encoding: Encoding) {
         if spec.encoding != encoding {
             continue;
         }
-        // It starts this program again, and a test has another `main`.
+        // `open-killed` starts this program again, which in a test has another `main`.
         spec.rows.retain(|row| row != "open-killed");
         drop(std::fs::remove_dir_all(&dir));
         if spec.session == Session::Cold {

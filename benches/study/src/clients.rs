@@ -17,7 +17,7 @@ pub(crate) struct Tally {
     pub(crate) operations: u64,
     /// One latency for each call.
     pub(crate) latencies: Latencies,
-    /// From the first call to the last.
+    /// From the start of the first call to the end of the last.
     pub(crate) elapsed: Duration,
 }
 
@@ -68,7 +68,7 @@ impl Tally {
 }
 
 impl Watch {
-    /// From now, for `time`.
+    /// Starts the clock; the client runs for `time`.
     pub(crate) fn start(time: Duration) -> Self {
         Self { time, started: Instant::now(), tally: Tally::default() }
     }
@@ -90,8 +90,8 @@ impl Watch {
     }
 }
 
-/// Runs `client` on `count` threads, waits for all of them and adds up; the first failure is the
-/// outcome.
+/// Runs `client` on `count` threads, waits for all of them, and adds up their figures; the first
+/// failure is the outcome.
 pub(crate) fn run_clients(
     count: u32,
     client: impl Fn(u32) -> Outcome<Tally> + Sync,

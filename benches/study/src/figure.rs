@@ -34,7 +34,7 @@ pub(crate) struct Grid {
 const CURVE_POINTS: u32 = 400;
 
 impl Grid {
-    /// A row for each x, a column for each series.
+    /// Returns a grid with a row for each x and a column for each series.
     pub(crate) fn of(x: &str, series: &[Series]) -> Self {
         let mut places: Vec<f64> =
             series.iter().flat_map(|series| series.points.iter().map(|(x, _)| *x)).collect();
@@ -49,7 +49,7 @@ impl Grid {
         Self { columns, rows: places.iter().map(row).collect() }
     }
 
-    /// A row for each distribution, in milliseconds.
+    /// Returns a grid with a row for each distribution, in milliseconds.
     pub(crate) fn of_times(times: &[(&str, &Latencies)]) -> Self {
         let percents = [50.0, 75.0, 99.0, 99.9, 100.0];
         let names = ["milliseconds", "p50", "p75", "p99", "p99.9", "max", "calls"];
@@ -62,14 +62,14 @@ impl Grid {
         Self { columns: names.map(str::to_owned).to_vec(), rows: times.iter().map(row).collect() }
     }
 
-    /// The texts of a row.
+    /// Returns the texts of a row.
     pub(crate) fn cells(row: &(String, Vec<f64>)) -> Vec<String> {
         std::iter::once(row.0.clone()).chain(row.1.iter().map(|number| exact(*number))).collect()
     }
 }
 
 impl Figure {
-    /// The table, under its title and above the two findings.
+    /// Prints the table, under its title and above the two findings.
     pub(crate) fn print(&self, output: &mut dyn Write) -> io::Result<()> {
         writeln!(output, "\nFigure {}: {}", self.number, self.title)?;
         let Grid { columns, rows } = &self.grid;
@@ -87,7 +87,7 @@ impl Figure {
         writeln!(output, "2010: {}\nhere: {}", self.study, self.here)
     }
 
-    /// NaN becomes null.
+    /// Returns the figure as JSON; NaN becomes null.
     pub(crate) fn json(&self) -> Value {
         let rows = self.grid.rows.iter().map(|(name, cells)| {
             let cells = cells.iter().map(|cell| Value::from(*cell));
@@ -104,7 +104,7 @@ impl Figure {
     }
 }
 
-/// Points joined by a line.
+/// Returns points joined by a line.
 pub(crate) fn line(name: &str, points: Vec<(f64, f64)>) -> Series {
     Series { name: name.to_owned(), points, form: Form::Line, is_study: false }
 }
@@ -113,13 +113,13 @@ pub(crate) fn bars(name: &str, points: Vec<(f64, f64)>) -> Series {
     Series { name: name.to_owned(), points, form: Form::Bars, is_study: false }
 }
 
-/// Numbers of the study.
+/// Returns a series with numbers of the study.
 pub(crate) fn then(name: &str, points: &[(f64, f64)]) -> Series {
     let name = format!("2010: {name}");
     Series { name, points: points.to_vec(), form: Form::Points, is_study: true }
 }
 
-/// The cumulative distribution: milliseconds and the percentage of calls within them.
+/// Returns the cumulative distribution: milliseconds and the percentage of calls within them.
 pub(crate) fn distribution(name: &str, times: &Latencies) -> Series {
     let mut points: Vec<(f64, f64)> = (1..=CURVE_POINTS)
         .map(|step| f64::from(step) * 100.0 / f64::from(CURVE_POINTS))
@@ -133,7 +133,7 @@ pub(crate) fn millis(nanos: u64) -> f64 {
     nanos as f64 / 1e6
 }
 
-/// A chart of `series` without marks.
+/// Returns a chart of `series` without marks.
 pub(crate) fn chart(x: (&str, Scale), y: (&str, Scale), series: Vec<Series>) -> Chart {
     let marks = Vec::new();
     Chart { x: Axis::new(x.0, x.1), y: Axis::new(y.0, y.1), series, marks }

@@ -174,7 +174,7 @@ impl Figures<'_> {
             self.ground.insert(&self.ground.table()?, threads, 1, Spread::Many)
         })?;
         let here = spread_sentence("inserts", &one, &many);
-        // 15 threads a VM: 2, 5 VMs.
+        // The study's points: two and five VMs with 15 threads each.
         let then = then("one partition", &[(30.0, 600.0), (75.0, 1_000.0)]);
         let series = vec![line("one partition", one), line("a partition each", many), then];
         Ok(Figure {
@@ -323,7 +323,7 @@ impl Figures<'_> {
         })
     }
 
-    /// A point for each size of a batch.
+    /// Returns a point for each size of a batch.
     fn sizes(
         &self,
         threads: u32,
@@ -337,7 +337,7 @@ impl Figures<'_> {
         SIZES.iter().map(point).collect()
     }
 
-    /// Entities per second for each number of threads.
+    /// Returns the entities per second for each number of threads.
     fn threads(&self, threads: &[u32], run: impl Fn(u32) -> Outcome<Tally>) -> Outcome<Points> {
         threads.iter().map(|count| Ok((f64::from(*count), run(*count)?.per_second()))).collect()
     }
@@ -357,7 +357,7 @@ impl Figures<'_> {
     }
 }
 
-/// A chart and its table.
+/// Returns a chart and its table.
 fn plain(x: (&str, Scale), y: (&str, Scale), series: Vec<Series>) -> Figure {
     let grid = Grid::of(&format!("{} \\ {}", x.0, y.0), &series);
     let charts = vec![chart(x, y, series)];

@@ -25,7 +25,7 @@ const TABLE: &str = "RowstoneBenchStudy";
 /// The size of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scope {
-    /// Of a point.
+    /// The time of a point.
     pub(crate) time: Duration,
     /// Most entities that a point inserts.
     pub(crate) inserts_max: u64,
@@ -39,7 +39,7 @@ pub(crate) struct Scope {
 pub(crate) enum Spread {
     /// All clients share a partition.
     One,
-    /// Each has its own.
+    /// Each client has its own partition.
     Many,
 }
 
@@ -65,7 +65,7 @@ impl Ground {
         Self { db, scope, payloads, payload_chars, jobs: AtomicU32::new(0) }
     }
 
-    /// An empty table.
+    /// Returns an empty table.
     pub(crate) fn table(&self) -> Outcome<Table> {
         if self.db.tables()?.iter().any(|name| name == TABLE) {
             self.db.delete_table(TABLE)?;
@@ -126,7 +126,7 @@ impl Ground {
         Ok(job)
     }
 
-    /// Clients that get the entities of `job` in order, again and again.
+    /// Runs clients that get the entities of `job` in order, again and again.
     pub(crate) fn get(
         &self,
         table: &Table,
@@ -198,7 +198,7 @@ impl Worker {
     }
 }
 
-/// A random GUID's text.
+/// Returns a random GUID's text.
 fn guid(rng: &mut Rng) -> String {
     let (a, b) = (rng.next_u64(), rng.next_u64());
     let (c, d) = (a >> 16 & 0xffff, a & 0xfff);
@@ -206,7 +206,7 @@ fn guid(rng: &mut Rng) -> String {
     format!("{:08x}-{c:04x}-4{d:03x}-{e:04x}-{f:012x}", a >> 32)
 }
 
-/// Text to cut payloads from, and the length of a payload in characters.
+/// Returns the text to cut payloads from, and the length of a payload in characters.
 fn payloads(seed: u64) -> (String, usize) {
     let worker = Worker { partition: guid(&mut Rng::from_seed(seed)), job: 0, number: 0 };
     let empty = Entity::new(&*worker.partition, worker.row_key(0)).with("Payload", "");

@@ -165,7 +165,7 @@ impl Study {
         }
     }
 
-    /// Names and values about the run.
+    /// Returns names and values about the run.
     fn facts(&self) -> Vec<(&'static str, String)> {
         let processors = std::thread::available_parallelism().map_or(1, usize::from);
         let scope = self.scope();
@@ -195,8 +195,8 @@ impl From<DurabilityName> for Durability {
     }
 }
 
-/// An error unless `dir` is missing, empty, or marked; the database is opened without background
-/// work and not changed.
+/// Fails unless `dir` is missing, empty, or marked. The database is opened without background work
+/// and not changed.
 fn refuse_others(dir: &Path) -> Outcome {
     let shown = dir.display();
     match std::fs::read_dir(dir).map(|mut entries| entries.next().is_none()) {

@@ -319,7 +319,7 @@ impl Place {
     }
 }
 
-/// Text in XML, also in an attribute.
+/// Escapes text for XML, also in an attribute.
 pub(crate) fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for c in text.chars() {
@@ -334,7 +334,7 @@ pub(crate) fn escape(text: &str) -> String {
     escaped
 }
 
-/// A number with three significant digits: `0.0123`, `45.6`; integers from 100 on in full,
+/// Formats a number with three significant digits: `0.0123`, `45.6`; integers from 100 on in full,
 /// `12,300`.
 pub(crate) fn exact(number: f64) -> String {
     let digits = if number == 0.0 { 0 } else { number.abs().log10().floor() as i32 };
@@ -361,7 +361,7 @@ fn with_thousands(value: u64) -> String {
     text
 }
 
-/// A number at an axis: `20k`.
+/// Formats a number at an axis: `20k`.
 fn short(number: f64) -> String {
     let (scaled, unit) = match number {
         1e9.. => (number / 1e9, "G"),
@@ -373,7 +373,7 @@ fn short(number: f64) -> String {
     format!("{}{unit}", (scaled * 1e6).round() / 1e6)
 }
 
-/// The next of 1, 2, 5, 10, 20 …
+/// Rounds up to the next of 1, 2, 5, 10, 20 …
 fn round_up(number: f64) -> f64 {
     let power = 10f64.powf(number.log10().floor());
     let factors = [1.0, 2.0, 5.0, 10.0];

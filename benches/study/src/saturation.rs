@@ -25,7 +25,7 @@ pub(crate) const LATENCY: Duration = Duration::from_millis(870);
 /// The latency of a refusal, and the study's pause after it.
 const REFUSAL: Duration = Duration::from_millis(50);
 const PAUSE: Duration = Duration::from_secs(3);
-/// Until initial bursts are over.
+/// The time until initial bursts are over.
 const WARM_UP: Duration = Duration::from_secs(10);
 
 /// Rates of `threads` clients.
@@ -89,7 +89,7 @@ fn send(table: &Table) -> Outcome<bool> {
     }
 }
 
-/// `time`, give or take a fifth.
+/// Returns `time`, give or take a fifth.
 fn scattered(time: Duration, rng: &mut Rng) -> Duration {
     time.mul_f64(0.8 + rng.below(400) as f64 / 1_000.0)
 }

@@ -11,7 +11,7 @@ use crate::{Outcome, Study};
 
 const TINY: &str = "--quick --point-millis 5 --inserts-max 300 --rows 20 --durability os";
 
-/// Runs the program with `arguments`, in which DIR stands for `dir`, and gives what it printed.
+/// Runs the program with `arguments`, where DIR means `dir`, and returns its output.
 fn run(dir: &Path, arguments: &str) -> Outcome<String> {
     let dir = dir.to_str().expect("a path in UTF-8");
     let line = format!("study {arguments} {TINY}").replace("DIR", dir);

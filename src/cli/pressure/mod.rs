@@ -218,7 +218,7 @@ impl Pressure {
         Ok(is_read)
     }
 
-    /// Runs the mix against a target, in memory and with a clock that advances from request to request.
+    /// Runs the mix against a target, in memory; its clock advances from request to request.
     fn try_target(
         &self,
         name: &'static str,

@@ -1,16 +1,11 @@
-//! A device day: ten sensors, a row a second each, seven days kept. Measures the bytes written to
-//! flash.
+//! A device day: ten sensors write a row per second, a week is kept. Measures bytes to flash.
 //!
-//! Time is simulated: a second ends when its rows are written and its due work is done. Each store
-//! is filled with the days that it keeps, unmeasured, and is then measured for some hours in each
-//! window:
-//! * `minute`: the rows of a minute are durable at its end, so that a power cut loses at most a
-//!   minute;
-//! * `second`: each second is durable before the next.
+//! Time is simulated. Each store is filled with the kept days, unmeasured, and then measured for
+//! some hours in each window: a power cut loses at most a second, or at most a minute.
 //!
 //! Invariants
-//! * each store runs in a process of its own, which measures itself;
-//! * at the end the rows of all kept days exist; they are counted one by one.
+//! * each store runs in its own process, which measures itself;
+//! * at the end the rows of all kept days are counted one by one.
 //!
 //! Not here: the stores (`stores`), how syncs are counted (`syncs`).
 
@@ -33,7 +28,7 @@ const HOUR: u64 = 3_600;
 const DAY: u64 = 24 * HOUR;
 /// The interval of deletions of expired rows, in stores without expiry.
 const FORGET_EVERY: u64 = HOUR;
-/// Rows expire late: rowstone's by a 64th of their time to live and a second.
+/// The most seconds that a row outlives its time; rowstone's by 1/64 of the time to live.
 const LATE: u64 = 7 * DAY / 64 + FORGET_EVERY + 60;
 
 /// A store with its options.
@@ -46,7 +41,7 @@ pub enum Kind {
     Lmdb,
 }
 
-/// The most that a power cut may lose.
+/// The most that a power cut may lose: the rows of a minute, or of a second.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Window {
@@ -80,7 +75,7 @@ struct Figures {
     /// The peak size of the directory, sampled hourly, and its size at the end.
     disk_peak_bytes: u64,
     disk_bytes: u64,
-    /// Real time.
+    /// Real time, not simulated time.
     seconds: f64,
     rows: u64,
     /// rowstone's own counters for the same hours.
@@ -164,7 +159,7 @@ fn child(task: &Task) -> io::Result<Vec<Figures>> {
     Ok(serde_json::from_slice(&output.stdout)?)
 }
 
-/// Runs a child, which prints its figures.
+/// Runs as a child: measures a store, and prints the figures.
 pub fn child_main(task: &str) -> io::Result<()> {
     let task: Task = serde_json::from_str(task)?;
     let store = stores::open(task.kind, &task.dir, task.days_kept);
@@ -186,7 +181,7 @@ pub fn child_main(task: &str) -> io::Result<()> {
 struct DeviceDay {
     store: Box<dyn Store>,
     task: Task,
-    /// Seconds since the first one.
+    /// Simulated seconds since the start.
     now: u64,
 }
 

@@ -17,13 +17,13 @@ use super::{Kind, SENSORS, Window};
 pub trait Store {
     /// Writes the rows of one second.
     fn write(&mut self, second: u64);
-    /// Ends a second; `is_due`: all writes so far must become durable, by the rules of `window`.
+    /// Ends a second. If `is_due`, all writes so far must become durable, as `window` demands.
     fn passed(&mut self, is_due: bool, window: Window);
-    /// Rows older than `second` are no longer needed.
+    /// Called when rows older than `second` are no longer needed.
     fn forget(&mut self, second: u64);
-    /// The number of rows.
+    /// Counts the rows.
     fn count(&self) -> u64;
-    /// The bytes written by the store's own counters.
+    /// Returns the bytes written, by the store's own counters.
     fn wear(&self) -> Option<Wear>;
     fn close(self: Box<Self>);
 }
@@ -49,7 +49,7 @@ pub fn open(kind: Kind, dir: &Path, days_kept: u64) -> Box<dyn Store> {
     }
 }
 
-/// The readings of a sensor: a slow wave with some noise, two decimals.
+/// Returns the readings of a sensor: a slow wave with some noise, two decimals.
 fn reading(sensor: u64, second: u64) -> (f64, f64, i32) {
     let mixed = (second * SENSORS + sensor).wrapping_mul(0x9e37_79b9_7f4a_7c15);
     let noise = mixed >> 56;
@@ -70,7 +70,8 @@ struct Rowstone {
 }
 
 impl Rowstone {
-    /// No background threads: time is simulated. Commits are grouped for up to a minute.
+    /// Opens without background threads, because time is simulated. Commits are grouped for up to a
+    /// minute.
     fn open(options: Options, dir: &Path, days_kept: u64) -> Self {
         let clock = Arc::new(ManualClock::new(START));
         let db = options
@@ -113,7 +114,7 @@ impl Store for Rowstone {
         while self.db.step(Duration::ZERO) {}
     }
 
-    /// The table's time to live deletes them.
+    /// Does nothing: the table's time to live deletes the rows.
     fn forget(&mut self, _: u64) {}
 
     fn count(&self) -> u64 {
@@ -225,7 +226,7 @@ mod lmdb {
         forget: Option<u64>,
     }
 
-    /// More than it needs; the file grows as it is filled.
+    /// The size of the map: more than needed, because the file grows as it is filled.
     const MAP_BYTES: usize = 4 << 30;
 
     fn key(sensor: u64, second: u64) -> [u8; 10] {

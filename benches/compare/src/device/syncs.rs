@@ -7,7 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 static COUNT: AtomicU64 = AtomicU64::new(0);
 
-/// Syncs so far.
+/// Returns the number of syncs so far.
 pub fn count() -> u64 {
     COUNT.load(Ordering::Relaxed)
 }

@@ -1,5 +1,5 @@
-//! Every engine answers as a sorted map does: programs of all operations in all encodings, with
-//! reopens.
+//! Checks that every engine answers like a sorted map: programs of all operations in all encodings,
+//! with reopens.
 //!
 //! Owns: the oracle, the programs and the comparison: each answer, and occasionally all entities.
 //! Not here: durability, which needs power cuts; speed.
@@ -120,7 +120,7 @@ impl Program<'_> {
         self.data.revised(number, self.revision)
     }
 
-    /// Of one partition, each key once, in any order.
+    /// Returns readings of one partition, each key once, in any order.
     fn group(&mut self) -> Vec<Reading> {
         let partition = self.rng.below(PARTITIONS) * 1_000;
         let mut readings = BTreeMap::new();
@@ -177,7 +177,7 @@ impl Program<'_> {
         }
     }
 
-    /// With the current version, an outdated one, and one of a deleted entity.
+    /// Replaces with the current version, with an outdated one, and with one of a deleted entity.
     fn replace(&mut self, durability: Durability) {
         let reading = self.reading();
         let version = self.store().version(&reading.key);
@@ -233,7 +233,7 @@ impl Program<'_> {
         assert_eq!(self.store().range(&key, limit), self.oracle.range(&key, limit));
     }
 
-    /// In order, for the engine's fast path, or not.
+    /// Loads readings in order, for the engine's fast path, or out of order.
     fn load(&mut self) {
         let durability = self.durability();
         let (mut readings, ordered) = (BTreeMap::new(), self.rng.chance(1, 2));
@@ -264,7 +264,7 @@ impl Program<'_> {
         }
     }
 
-    /// Closed, or dropped as at the end of a process.
+    /// Closes the store, or drops it as at the end of a process, and opens it again.
     fn reopen(&mut self) {
         let store = self.store.take().unwrap();
         if self.rng.chance(1, 2) {
@@ -323,7 +323,7 @@ fn check(engine: Engine) {
     check_threads(engine);
 }
 
-/// Sheets of both kinds, before and after merges and a reopen.
+/// Checks sheets of both kinds, before and after merges and a reopen.
 fn check_sheets(engine: Engine) {
     for &encoding in engine.encodings() {
         let dir = Dir::new(&format!("{}-{encoding:?}-sheets", engine.name()));
@@ -359,7 +359,8 @@ fn check_sheets(engine: Engine) {
     }
 }
 
-/// Inserts, replacements, merges and takes of four threads: one succeeds for each key and version.
+/// Checks inserts, replacements, merges and takes by four threads: one succeeds for each key and
+/// version.
 fn check_threads(engine: Engine) {
     const THREADS: u64 = 4;
     const KEYS: u64 = 300;
@@ -424,7 +425,8 @@ fn check_threads(engine: Engine) {
     store.close();
 }
 
-/// Sixteen threads that commit durably at once may share syncs; all commits complete.
+/// Checks that all commits complete when sixteen threads commit durably at once and may share
+/// syncs.
 fn check_syncs(store: &dyn Store, data: &Data) {
     std::thread::scope(|scope| {
         for thread in 0..16 {

@@ -1,17 +1,6 @@
-//! fjall.
+//! fjall: its configuration, which [`ABOUT`] describes in reports, and the mapping of operations.
 //!
-//! Owns: the configuration ([`ABOUT`] describes it in reports) and the mapping of operations.
-//! * fjall's journal has a mutex, which a synchronous commit holds during the sync. Here commits
-//!   write to the journal and then wait for a shared sync, which `Database::persist` allows:
-//!   sixteen threads pay for about two syncs.
-//! * Conditional writes hold one of 1024 locks of the application during a plain get and insert.
-//!   fjall's transactions are slower: the single-writer form holds one lock during the sync, and
-//!   the optimistic form also keeps sets of reads and writes.
-//! * A queue remembers its last head, so that a take does not scan all earlier tombstones.
-//! * fjall has no range deletion: a partition is dropped key by key, in one batch.
-//!
-//! Invariants
-//! * `Durability::Sync` syncs the journal, `Durability::Os` writes it: the requested guarantee.
+//! Invariant: `Durability::Sync` syncs the journal, `Durability::Os` writes it.
 //!
 //! Not here: bytes of keys and values (`encoding.rs`), locks and versions (`shared.rs`).
 
@@ -62,6 +51,14 @@ const PIECE: usize = 1_000;
 const QUIET: Duration = Duration::from_millis(300);
 
 /// An open fjall with all readings in one keyspace.
+/// * fjall's journal has a mutex, which a synchronous commit holds during the sync. Here commits
+///   write to the journal and then wait for a shared sync, which `Database::persist` allows:
+///   sixteen threads pay for about two syncs.
+/// * Conditional writes hold one of 1024 locks of the application during a plain get and insert.
+///   fjall's transactions are slower: the single-writer form holds one lock during the sync, and
+///   the optimistic form also keeps sets of reads and writes.
+/// * A queue remembers its last head, so that a take does not scan all earlier tombstones.
+/// * fjall has no range deletion: a partition is dropped key by key, in one batch.
 struct Fjall {
     db: Database,
     readings: Keyspace,
@@ -145,7 +142,7 @@ impl Fjall {
         }
     }
 
-    /// Loads while keys ascend, and returns the first reading that does not.
+    /// Loads while keys ascend, and returns the first reading whose key does not.
     fn ingest(&self, readings: &mut dyn Iterator<Item = Reading>) -> Option<Reading> {
         let mut ingestion = self.readings.start_ingestion().expect("fjall ingests");
         let mut last = Vec::new();
@@ -357,7 +354,7 @@ impl Store for Fjall {
         self.db.persist(PersistMode::SyncAll).expect("fjall syncs");
     }
 
-    /// fjall waits for running compactions, which exclude this one.
+    /// fjall waits for running compactions, because only one can run.
     fn compact(&self) {
         self.readings.rotate_memtable_and_wait().expect("fjall flushes");
         self.readings.major_compact().expect("fjall compacts");

@@ -1,17 +1,8 @@
-//! LMDB, by heed.
+//! LMDB, by heed: its configuration, which [`ABOUT`] describes in reports, and the mapping of
+//! operations.
 //!
-//! Owns: the configuration ([`ABOUT`] describes it in reports) and the mapping of operations.
-//! * There is one writer at a time, until its commit ends. Each commit syncs by itself, whatever
-//!   the number of waiting threads. In return a read before a write is atomic without further
-//!   locks.
-//! * A flag of the environment decides if a commit syncs. Only the writer changes it, between its
-//!   last write and its commit.
-//! * At rest means rewritten in key order into full pages, as by `mdb_dump | mdb_load -a`. The old
-//!   file's database is closed with the store.
-//!
-//! Invariants
-//! * only the holder of the writer lock of the file at `current` changes that file; a store never
-//!   returns to an earlier file.
+//! Invariant: only the holder of the writer lock of the file at `current` changes that file; a
+//! store never returns to an earlier file.
 //!
 //! Not here: bytes of keys and values (`encoding.rs`), versions (`shared.rs`).
 
@@ -70,7 +61,14 @@ struct File {
     lazy: AtomicBool,
 }
 
-/// An open LMDB. All `files` but the current one were rewritten into the next.
+/// An open LMDB. Each of `files` before the current one was rewritten into the next.
+/// * There is one writer at a time, until its commit ends. Each commit syncs by itself, whatever
+///   the number of waiting threads. In return a read before a write is atomic without further
+///   locks.
+/// * A flag of the environment decides if a commit syncs. Only the writer changes it, between its
+///   last write and its commit.
+/// * At rest means rewritten in key order into full pages, as by `mdb_dump | mdb_load -a`. The old
+///   file's database is closed with the store.
 struct Lmdb {
     files: [OnceLock<File>; FILES],
     current: AtomicUsize,
@@ -97,8 +95,8 @@ fn path_of(dir: &Path, number: usize) -> PathBuf {
     dir.join(format!("readings-{number:04}.mdb"))
 }
 
-/// The number of the current file, 1 in a new database. A file is removed when the next one is
-/// complete. A file with a predecessor is therefore incomplete, and is removed here.
+/// Returns the number of the current file, 1 in a new database. A file is removed when the next one
+/// is complete. A file with a predecessor is therefore incomplete, and is removed here.
 fn first_of(dir: &Path) -> usize {
     let names = std::fs::read_dir(dir).expect("a directory").map(|entry| {
         entry.expect("an entry of it").file_name().into_string().expect("a name of ours")
@@ -113,7 +111,7 @@ fn first_of(dir: &Path) -> usize {
     numbers.first().copied().unwrap_or(1)
 }
 
-/// The paths of the file and of its lock file.
+/// Removes the file and its lock file.
 fn remove(path: &Path) {
     let mut lock = path.as_os_str().to_owned();
     lock.push("-lock");
@@ -190,7 +188,7 @@ impl Lmdb {
         self.files[self.current.load(Ordering::Acquire)].get().expect("the current one is open")
     }
 
-    /// Writes in one transaction; `false` aborts it.
+    /// Runs `write` in one transaction; if it returns `false`, the transaction is aborted.
     fn write(
         &self,
         durability: Durability,

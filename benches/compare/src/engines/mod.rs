@@ -61,7 +61,8 @@ impl Engine {
         Engine::Sqlite,
     ];
 
-    /// The encodings of its entities; the first is the fastest, the natural choice of its users.
+    /// Returns the encodings of the engine's entities; the first is the fastest, the natural choice
+    /// of its users.
     pub fn encodings(self) -> &'static [Encoding] {
         match self {
             Engine::Rowstone => &[Encoding::Native],
@@ -70,7 +71,7 @@ impl Engine {
         }
     }
 
-    /// True if this build includes it.
+    /// True if this build includes the engine.
     pub fn is_built(self) -> bool {
         match self {
             Engine::Rowstone => true,

@@ -1,12 +1,4 @@
-//! redb.
-//!
-//! Owns: the configuration ([`ABOUT`] describes it in reports) and the mapping of operations.
-//! * `Durability::None` keeps a commit in process memory until a later one is durable, which is
-//!   weaker than `Os`. So commits are always `Durability::Immediate`, and for `Os` the writer turns
-//!   off the sync of the file. A user of redb has to do the same for this durability.
-//! * There is one writer at a time, until its commit ends. Each commit syncs by itself, whatever
-//!   the number of waiting threads. In return a read before a write is atomic without further
-//!   locks.
+//! redb: its configuration, which [`ABOUT`] describes in reports, and the mapping of operations.
 //!
 //! Not here: bytes of keys and values (`encoding.rs`), versions (`shared.rs`).
 
@@ -58,6 +50,12 @@ struct Lazy {
 }
 
 /// An open redb. The lock exists because compaction needs exclusive access to the database.
+/// * `Durability::None` keeps a commit in process memory until a later one is durable, which is
+///   weaker than `Os`. So commits are always `Durability::Immediate`, and for `Os` the writer turns
+///   off the sync of the file. A user of redb has to do the same for this durability.
+/// * There is one writer at a time, until its commit ends. Each commit syncs by itself, whatever
+///   the number of waiting threads. In return a read before a write is atomic without further
+///   locks.
 struct Redb {
     db: RwLock<Database>,
     lazy: Arc<AtomicBool>,
@@ -158,7 +156,7 @@ impl Redb {
         self.reading().get(key).expect("redb reads").map(|value| with(value.value()))
     }
 
-    /// Writes in one transaction; `false` aborts it.
+    /// Runs `write` in one transaction; if it returns `false`, the transaction is aborted.
     fn write(&self, durability: Durability, write: impl FnOnce(&mut Writable<'_>) -> bool) -> bool {
         let db = self.db();
         // One transaction at a time: until the commit ends nothing else changes the switch.
@@ -374,7 +372,7 @@ impl Store for Redb {
     }
 
     fn sync(&self) {
-        // The calls that write pages and the header.
+        // All pages and the header are written to this file.
         self.file.sync_data().expect("redb syncs");
     }
 

@@ -1,16 +1,6 @@
-//! RocksDB.
+//! RocksDB: its configuration, which [`ABOUT`] describes in reports, and the mapping of operations.
 //!
-//! Owns: the configuration ([`ABOUT`] describes it in reports) and the mapping of operations.
-//! * Conditional writes hold one of 1024 locks of the application during a plain get and put.
-//!   RocksDB's transactions (pessimistic or optimistic) do more and are slower: they index their
-//!   writes and look each key up again at the commit.
-//! * A queue remembers its last head, so that a take does not scan all earlier tombstones.
-//! * A load sorts as many readings as the write buffers hold and ingests them as a table file,
-//!   without log and memtable. Ascending input goes directly to the last level.
-//! * Scans use one thread, as in all engines here.
-//!
-//! Invariants
-//! * `Durability::Sync` syncs the log, `Durability::Os` writes it: the requested guarantee.
+//! Invariant: `Durability::Sync` syncs the log, `Durability::Os` writes it.
 //!
 //! Not here: bytes of keys and values (`encoding.rs`), locks and versions (`shared.rs`).
 
@@ -66,6 +56,13 @@ const LEVEL_0_FILES: u64 = 20;
 const LOADED_BYTES: u64 = 320;
 
 /// An open RocksDB with readings in its default column family.
+/// * Conditional writes hold one of 1024 locks of the application during a plain get and put.
+///   RocksDB's transactions (pessimistic or optimistic) do more and are slower: they index their
+///   writes and look each key up again at the commit.
+/// * A queue remembers its last head, so that a take does not scan all earlier tombstones.
+/// * A load sorts as many readings as the write buffers hold and ingests them as a table file,
+///   without log and memtable. Ascending input goes directly to the last level.
+/// * Scans use one thread, as in all engines here.
 struct Rocks {
     db: DB,
     codec: Codec,
@@ -77,7 +74,7 @@ struct Rocks {
     written: WriteOptions,
     cache_bytes: u64,
     compresses: bool,
-    /// Readings sorted at a time.
+    /// The number of readings sorted at a time.
     piece: usize,
     dir: PathBuf,
 }
@@ -159,7 +156,7 @@ impl Rocks {
         self.db.write_opt(batch, writing).expect("RocksDB writes");
     }
 
-    /// From `start` to below `end`, if given.
+    /// Iterates from `start` to below `end`, if given.
     fn iterate(
         &self,
         start: &[u8],
@@ -181,7 +178,7 @@ impl Rocks {
         iterator.status().expect("RocksDB iterates");
     }
 
-    /// Over all keys.
+    /// Iterates over all keys.
     fn iterate_all(&self, mut each: impl FnMut(&[u8])) {
         let mut reading = ReadOptions::default();
         reading.set_readahead_size(READAHEAD_BYTES);
@@ -211,7 +208,7 @@ impl Rocks {
         }
     }
 
-    /// A numeric property of RocksDB.
+    /// Returns a numeric property of RocksDB.
     fn number(&self, name: &str) -> u64 {
         let number = self.db.property_int_value(name).expect("RocksDB has this property");
         number.unwrap_or(0)

@@ -51,9 +51,9 @@ const NAMES: [&str; 10] = [
 ];
 
 thread_local! {
-    /// Remembers the kind of entity, as a program does that writes many of one kind.
+    /// Reuses the shape of entities, as a program does that writes many of one kind.
     static ENCODER: RefCell<EntityEncoder> = RefCell::default();
-    /// The same for a program that reads many of one kind.
+    /// Reuses the shape of rows, as a program does that reads many of one kind.
     static DECODER: RefCell<RowDecoder<10>> = RefCell::new(RowDecoder::new(NAMES));
 }
 
@@ -82,7 +82,8 @@ pub fn open(setup: &Setup<'_>) -> Box<dyn Store> {
     Box::new(Rowstone { db, sync, os, compresses: setup.compress })
 }
 
-/// Two threads that fault pages of a map in and out of little memory are slower than two that read.
+/// Selects reads instead of a map for data larger than memory: page faults of two threads are
+/// slower.
 fn io_mode(dir: &Path) -> IoMode {
     let is_larger = disk_bytes(dir) > available_memory();
     if is_larger { IoMode::Pread } else { IoMode::Mmap }
@@ -298,7 +299,8 @@ fn wait(tickets: &mut VecDeque<rowstone::Ticket>, done: &mut u64, each: &mut dyn
     *done += 1;
 }
 
-/// The result of a condition: `kind` means that it did not hold; any other error ends the run.
+/// Returns whether a condition held; `kind` is the error if it did not. Any other error ends the
+/// run.
 fn met<T>(result: rowstone::Result<T>, kind: ErrorKind) -> bool {
     match result {
         Ok(_) => true,
@@ -348,8 +350,8 @@ fn digest_of(entity: &Entity) -> Digest {
     terms.fold(0, Digest::wrapping_add)
 }
 
-/// All ten properties, decoded to the types that the entities of the table have; peers know these
-/// types, too.
+/// Returns all ten properties, decoded to the types that the entities of the table have; peers know
+/// these types, too.
 #[inline]
 fn properties_of<'r>(
     decoder: &mut RowDecoder<10>,

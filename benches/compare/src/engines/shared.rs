@@ -19,7 +19,8 @@ use crate::reading::{Digest, Reading};
 use crate::sheet::Sheet;
 use crate::store::{Change, Encoding, Found, Version};
 
-/// Enough that threads rarely collide by accident, few enough that a drop can lock them all.
+/// The number of locks: enough that threads rarely collide by accident, and few enough that a drop
+/// can lock them all.
 const STRIPES: usize = 1024;
 
 thread_local! {
@@ -61,7 +62,7 @@ impl Codec {
         })
     }
 
-    /// The same of a sheet.
+    /// Passes the value of `sheet`, with a new version, to `with`.
     pub fn sheet<R>(&self, sheet: &Sheet, with: impl FnOnce(&[u8]) -> R) -> R {
         VALUE.with_borrow_mut(|value| {
             self.encoding.encode_sheet(sheet, self.versions.next(), value);
@@ -77,7 +78,7 @@ impl Codec {
         })
     }
 
-    /// Key and value of `reading`, with a new version, owned.
+    /// Returns key and value of `reading`, with a new version, owned.
     pub fn pair(&self, reading: &Reading) -> (Vec<u8>, Vec<u8>) {
         let mut value = Vec::with_capacity(256);
         self.encoding.encode(reading, self.versions.next(), &mut value);
@@ -98,7 +99,7 @@ impl Stripes {
         self.at(stripe(key))
     }
 
-    /// Those of all `keys`, each once.
+    /// Locks the stripes of all `keys`, each once.
     pub fn many(&self, keys: &[Vec<u8>]) -> Vec<MutexGuard<'_, ()>> {
         let mut stripes: Vec<usize> = keys.iter().map(|key| stripe(key)).collect();
         stripes.sort_unstable();
@@ -115,7 +116,8 @@ impl Stripes {
     }
 }
 
-/// A multiplication for each eight bytes; keys differ in their last ones.
+/// Returns the stripe of a key: a multiplication for each eight bytes, since keys differ in their
+/// last ones.
 fn stripe(key: &[u8]) -> usize {
     let mut hash = 0_u64;
     for chunk in key.chunks(8) {
@@ -134,7 +136,8 @@ fn stripe(key: &[u8]) -> usize {
 pub struct Heads {
     any: AtomicBool,
     heads: Mutex<HashMap<Vec<u8>, Head>>,
-    /// One take of a partition at a time; the lock on the heads is held only to read them.
+    /// One lock per group of partitions, so that a partition has one take at a time; the lock on
+    /// the heads is held only to read them.
     turns: Box<[Mutex<()>]>,
 }
 
@@ -163,7 +166,7 @@ impl Heads {
         let (start, end) = (partition_start(partition), partition_end(partition));
         let turn = &self.turns[partition as usize % STRIPES];
         let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
-        // A writer that did not see this wrote before the search that follows.
+        // A writer that did not see the flag wrote before the following search.
         self.any.store(true, Ordering::SeqCst);
         let from = {
             let mut heads = self.lock();
@@ -180,12 +183,12 @@ impl Heads {
         Some(found)
     }
 
-    /// Must be called after many keys were written.
+    /// Clears all heads. Must be called after many keys were written.
     pub fn forget(&self) {
         self.lock().clear();
     }
 
-    /// Must be called after a possibly new key was written.
+    /// Lowers the head of the partition. Must be called after a possibly new key was written.
     pub fn written(&self, key: &[u8]) {
         if !self.any.load(Ordering::SeqCst) {
             return;
@@ -205,7 +208,7 @@ impl Heads {
     }
 }
 
-/// One sync for all threads that wait for one; commits to a log behind a mutex need it to share
+/// One sync for all threads that wait for one. Engines with a log behind a mutex need it to share
 /// syncs.
 pub struct SharedSync {
     written: AtomicU64,
@@ -230,7 +233,7 @@ impl SharedSync {
     }
 }
 
-/// The version in front of `value`.
+/// Returns the version in front of `value`.
 pub fn version(value: &[u8]) -> Version {
     Version::Number(encoding::version(value))
 }
@@ -242,14 +245,15 @@ impl Found {
     }
 }
 
-/// The end of the partition of `key`.
+/// Returns the end of the partition of `key`.
 pub fn end_of(key: &[u8]) -> Vec<u8> {
     let mut end = partition_prefix(key).to_vec();
     *end.last_mut().expect("it ends with a zero") = 1;
     end
 }
 
-/// The memory available to this process: that of the machine, or the limit of its control group.
+/// Returns the memory available to this process: that of the machine, or the limit of its control
+/// group.
 pub fn available_memory() -> u64 {
     let read = |path: &str| std::fs::read_to_string(path).unwrap_or_default();
     let machine = read("/proc/meminfo").lines().find_map(|line| {
@@ -270,7 +274,7 @@ pub fn available_memory() -> u64 {
     limits.chain(machine).min().unwrap_or(u64::MAX)
 }
 
-/// Pieces of at most `max` readings, in the order given.
+/// Splits readings into pieces of at most `max`, in the order given.
 pub fn pieces(
     readings: &mut dyn Iterator<Item = Reading>,
     max: usize,
@@ -285,7 +289,7 @@ pub fn pieces(
     }
 }
 
-/// In the order of keys, each once.
+/// Sorts pairs by key, and keeps one per key.
 pub fn sorted(mut pairs: Vec<(Vec<u8>, Vec<u8>)>) -> Vec<(Vec<u8>, Vec<u8>)> {
     // Stable: of two entries with the same key, the later one wins.
     pairs.sort_by(|a, b| a.0.cmp(&b.0));

@@ -1,17 +1,9 @@
-//! SQLite, by rusqlite.
+//! SQLite, by rusqlite: its configuration, which [`ABOUT`] describes in reports, and the mapping of
+//! operations.
 //!
-//! Owns: the configuration ([`ABOUT`] describes it in reports) and the mapping of operations.
-//! * One connection writes, behind a lock of the application. SQLite has one writer at a time
-//!   anyway, and threads that wait for its file lock sleep in steps. Readers have a connection
-//!   each, from a pool.
-//! * The native form has a column for each property, conditions in the statements and filters in
-//!   SQL. The JSON and binary forms have one value, and conditions are checked between BEGIN
-//!   IMMEDIATE and COMMIT.
-//!
-//! Invariants
-//! * the writer has synchronous=FULL for `Durability::Sync`, and NORMAL for `Durability::Os`:
-//!   commits are then written to the log, and checkpoints still sync, so that the file survives a
-//!   power cut.
+//! Invariant: the writer has synchronous=FULL for `Durability::Sync`, and NORMAL for
+//! `Durability::Os`: commits are then written to the log, and checkpoints still sync, so that the
+//! file survives a power cut.
 //!
 //! Not here: bytes of values (`encoding.rs`), versions (`shared.rs`).
 
@@ -54,7 +46,7 @@ pub const ABOUT: About = About {
 
 const PIECE: usize = 50_000;
 const PAGE_BYTES: u64 = 4 << 10;
-/// More than SQLite maps: it uses its compiled limit.
+/// The requested size of the map, which SQLite reduces to its compiled limit.
 const MAP_BYTES: i64 = 1 << 40;
 const STATEMENTS: usize = 32;
 
@@ -162,6 +154,12 @@ struct Writer {
 }
 
 /// An open SQLite. The writer closes last, which empties the log.
+/// * One connection writes, behind a lock of the application. SQLite has one writer at a time
+///   anyway, and threads that wait for its file lock sleep in steps. Readers have a connection
+///   each, from a pool.
+/// * The native form has a column for each property, conditions in the statements and filters in
+///   SQL. The JSON and binary forms have one value, and conditions are checked between BEGIN
+///   IMMEDIATE and COMMIT.
 struct Sqlite {
     readers: Mutex<Vec<Connection>>,
     writer: Mutex<Writer>,
@@ -196,7 +194,7 @@ fn connect(path: &PathBuf, cache_kib: u64, log_pages: u64) -> Connection {
     let connection = Connection::open(path).expect("SQLite opens");
     connection.busy_timeout(Duration::from_secs(60)).expect("SQLite waits");
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
-    // Page faults of a map also read neighbouring pages.
+    // Not mapped if it exceeds memory, because page faults of a map also read neighbouring pages.
     let bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
     let map_bytes = if bytes > available_memory() { 0 } else { MAP_BYTES };
     let settings = format!(
@@ -232,14 +230,14 @@ impl Sqlite {
         writer
     }
 
-    /// How many rows one statement changed, a transaction of its own.
+    /// Runs one statement in its own transaction; returns the number of changed rows.
     fn write(&self, durability: Durability, sql: &str, params: impl Params) -> usize {
         let writer = self.writer(durability);
         let mut statement = writer.connection.prepare_cached(sql).expect("SQL");
         statement.execute(params).expect("SQLite writes")
     }
 
-    /// Several statements in one transaction; `false` aborts it.
+    /// Runs several statements in one transaction; `false` aborts it.
     fn transact(
         &self,
         durability: Durability,
@@ -336,7 +334,7 @@ impl Sqlite {
         found
     }
 
-    /// The number in front of a value.
+    /// Returns the number in front of a value.
     fn version_in(&self, connection: &Connection, key: &Key) -> rusqlite::Result<Option<u64>> {
         if self.encoding == Encoding::Native {
             let found = self.find(connection, VERSION, key, |row| row.get::<_, i64>(0))?;
@@ -347,7 +345,7 @@ impl Sqlite {
     }
 }
 
-/// A column of a sheet.
+/// Converts a column of a sheet.
 fn item_of(value: ValueRef<'_>) -> Item<'_> {
     match value {
         ValueRef::Integer(value) => Item::Whole(value),
@@ -357,7 +355,7 @@ fn item_of(value: ValueRef<'_>) -> Item<'_> {
     }
 }
 
-/// A row of the native table, its texts borrowed.
+/// Reads a row of the native table, borrowing its texts.
 fn properties<'row>(row: &'row Row<'_>) -> rusqlite::Result<Properties<'row>> {
     let real = |at: usize| -> rusqlite::Result<f64> {
         match row.get_ref(at)? {

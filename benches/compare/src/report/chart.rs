@@ -11,7 +11,8 @@ const WIDTH: f64 = 720.0;
 const VALUE: f64 = 110.0;
 const WRITING: &str = "writing to memory";
 
-/// The bars of a row, the longest first if more is better; a line across each for the spread.
+/// Draws the bars of a row, the longest first if more is better, with a line across each for the
+/// spread.
 pub fn bars(entry: &Entry) -> String {
     let mut cells: Vec<&Cell> = entry.cells.iter().collect();
     cells.sort_by(|a, b| b.value.total_cmp(&a.value));

@@ -23,14 +23,14 @@ pub struct Growth {
     /// The factor by which an operation takes longer than at the smallest size.
     pub slowdown: f64,
     pub caches: Caches,
-    /// The target applies to this size.
+    /// Whether the target applies to this size.
     pub is_largest: bool,
 }
 
 /// The effect of processor caches.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Caches {
-    /// None: a load accesses memory sequentially.
+    /// No effect: a load accesses memory sequentially.
     NoMatter,
     /// The factor by which dependent accesses over the bytes of the size take longer.
     Explain(f64),
@@ -56,7 +56,7 @@ pub fn compare_sizes(entries: &mut [Entry], limits: Option<&Limits>) {
     }
 }
 
-/// Sizes of a row ascend, and each was measured.
+/// Compares an entry with the smallest size of its row; `None` if either was not measured.
 fn growth(
     smallest: &Entry,
     entry: &Entry,
@@ -78,7 +78,7 @@ fn is_load(entry: &Entry) -> bool {
 }
 
 impl Growth {
-    /// The value that the target limits, if it is known.
+    /// Returns the value that the target limits, if it is known.
     fn beyond_caches(&self) -> Option<f64> {
         match self.caches {
             Caches::NoMatter => Some(self.slowdown),

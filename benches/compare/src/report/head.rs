@@ -12,7 +12,7 @@ use crate::plan::{self, Sizes};
 use crate::results::Results;
 use crate::rows::Session;
 
-/// In the order of the document.
+/// Returns the blocks of text, in the order of the document.
 pub fn blocks(form: &str, entries: &[Entry], results: &Results) -> Vec<String> {
     let mut blocks = vec![form_of(form, entries)];
     if let Some(limits) = results.limits.get(form) {
@@ -39,7 +39,7 @@ fn form_of(form: &str, entries: &[Entry]) -> String {
     format!("The {form} form, {at_most}{most} {repetitions}.")
 }
 
-/// A line for each session and size that was measured, in the order of the table.
+/// Returns a line for each session and size that was measured, in the order of the table.
 fn memory(entries: &[Entry]) -> Vec<Vec<String>> {
     let mut seen = BTreeSet::new();
     let sessions = entries.iter().map(|entry| (entry.row.session, entry.entities));

@@ -24,7 +24,7 @@ svg{max-width:100%;height:auto}svg text{fill:var(--text);font:11px system-ui,san
 .ours{fill:var(--ours)}.peer{fill:var(--peer)}.spread{stroke:var(--text);fill:none}\
 details{margin:.6em 0}summary{cursor:pointer}.wide{overflow-x:auto}";
 
-/// The whole page.
+/// Returns the whole page.
 pub fn page(tables: &[(&str, Vec<Entry>)], results: &Results) -> String {
     let mut page = format!(
         "<!doctype html><html lang=\"en\"><meta charset=\"utf-8\">\
@@ -62,7 +62,7 @@ measured time. Once a call returns, <i>sync</i> survives a power cut and <i>os</
 repetitions; the line across a bar is their spread. The ratio is to the best peer with its best encoding, and above 1 where \
 rowstone is ahead.</p>";
 
-/// Text escaped for HTML.
+/// Escapes text for HTML.
 pub fn escaped(text: &str) -> String {
     text.replace('&', "&amp;").replace('<', "&lt;").replace('>', "&gt;").replace('"', "&quot;")
 }

@@ -6,7 +6,7 @@ use super::summary::Cell;
 use crate::limits::Limits;
 use crate::rows::{Bound, Row, Unit};
 
-/// The bound of a row, if each operation really does the work that it names.
+/// The bound of a row, if each operation really does the work that the limit names.
 pub struct Limit {
     pub what: String,
     /// In the unit of the row.
@@ -15,7 +15,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// The limit of a row over `size` entities.
+    /// Returns the limit of a row over `size` entities.
     pub fn of(row: &Row, size: u64, limits: &Limits, ours: &Cell) -> Option<Self> {
         let entities = |bytes: f64| bytes / ours.raw_bytes_each;
         let (what, value) = match row.bound {

@@ -22,7 +22,7 @@ parentheses. The ratio compares rowstone with the best peer of the row: above 1,
 ratios below 1 are bold. Where a peer was measured with several encodings, the row has its best one;
 a table after all groups has each of them.";
 
-/// All forms, a table for each group of rows; an empty line separates blocks of text.
+/// Returns all forms, a table for each group of rows; an empty line separates blocks of text.
 pub fn document(tables: &[(&str, Vec<Entry>)], results: &Results) -> String {
     let mut blocks = vec![TITLE.to_owned(), INTRODUCTION.to_owned()];
     for (form, entries) in tables {
@@ -44,7 +44,7 @@ pub fn document(tables: &[(&str, Vec<Entry>)], results: &Results) -> String {
     blocks.join("\n\n") + "\n"
 }
 
-/// A table of these columns.
+/// Returns a table of these columns.
 pub fn table(head: &[String], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let line = |fields: &[String]| format!("| {} |", fields.join(" | "));
     let mut lines = vec![line(head), format!("|{}", " --- |".repeat(head.len()))];
@@ -52,7 +52,7 @@ pub fn table(head: &[String], rows: impl IntoIterator<Item = Vec<String>>) -> St
     lines.join("\n")
 }
 
-/// The columns `before`, one for each of `names`, and the columns `after`.
+/// Returns the columns `before`, one for each of `names`, and the columns `after`.
 fn columns(before: &[&str], names: impl Iterator<Item = String>, after: &[&str]) -> Vec<String> {
     let own = |texts: &[&str]| texts.iter().map(|text| (*text).to_owned()).collect::<Vec<_>>();
     own(before).into_iter().chain(names).chain(own(after)).collect()
@@ -73,7 +73,7 @@ fn group(blocks: &mut Vec<String>, entries: &[Entry], all: &[Entry]) {
     costs(blocks, entries);
 }
 
-/// A row: the better encoding of each engine.
+/// Returns the cells of a row: the better encoding of each engine.
 fn figures(entry: &Entry, engines: &[Engine]) -> Vec<String> {
     let cells = engines.iter().map(|engine| {
         let Some(cell) = entry.of_engine(*engine) else {
@@ -99,7 +99,7 @@ fn figures(entry: &Entry, engines: &[Engine]) -> Vec<String> {
     front.into_iter().chain(cells).chain([ratio, limit]).collect()
 }
 
-/// Latencies, processor time, memory and writes of rowstone and of the best peer.
+/// Appends latencies, processor time, memory and writes of rowstone and of the best peer.
 fn costs(blocks: &mut Vec<String>, entries: &[Entry]) {
     let pairs = entries.iter().flat_map(|entry| {
         [&entry.ours, &entry.best].map(|cell| cell.as_ref().map(|cell| (entry, cell)))
@@ -125,7 +125,7 @@ fn cost(entry: &Entry, cell: &Cell) -> Vec<String> {
     front.into_iter().chain(latencies).chain(behind).collect()
 }
 
-/// The rows measured with every encoding, with the figure of each.
+/// Appends the rows measured with every encoding, with the figure of each.
 fn encodings(blocks: &mut Vec<String>, which: &str, entries: &[Entry]) {
     let entries: Vec<&Entry> = entries.iter().filter(|entry| entry.row.all_encodings).collect();
     let mut sides: Vec<Side> =
@@ -152,7 +152,7 @@ fn encodings(blocks: &mut Vec<String>, which: &str, entries: &[Entry]) {
     blocks.push(table(&head, entries.iter().map(row)));
 }
 
-/// The settings of all engines with figures, as far as this build includes them.
+/// Appends the settings of all engines with figures, as far as this build includes them.
 fn setups(blocks: &mut Vec<String>, tables: &[(&str, Vec<Entry>)]) {
     let measured: Vec<Engine> = tables.iter().flat_map(|(_, entries)| engines(entries)).collect();
     let is_known = |engine: &Engine| engine.is_built() && measured.contains(engine);

@@ -45,7 +45,7 @@ pub fn write(results: &Results, dir: &Path) -> io::Result<()> {
     )
 }
 
-/// JSON lines: the limits of each form, then a line for each row.
+/// Returns JSON lines: the limits of each form, then a line for each row.
 fn data(tables: &[(&str, Vec<Entry>)], results: &Results) -> String {
     let limits = results
         .limits
@@ -91,7 +91,7 @@ fn data(tables: &[(&str, Vec<Entry>)], results: &Results) -> String {
     limits.chain(rows).map(|line| format!("{line}\n")).collect()
 }
 
-/// The engines with any figure, in their order.
+/// Returns the engines with any figure, in their order.
 fn engines(entries: &[Entry]) -> Vec<Engine> {
     let is_there = |engine: &Engine| entries.iter().any(|entry| entry.of_engine(*engine).is_some());
     Engine::ALL.into_iter().filter(is_there).collect()

@@ -64,7 +64,7 @@ pub struct Entry {
     pub failed: Vec<(Side, String)>,
 }
 
-/// The rows of one form, in the order of the table.
+/// Returns the rows of one form, in the order of the table.
 pub fn entries(results: &Results, form: &str) -> Vec<Entry> {
     let mut groups: BTreeMap<(&str, u64), BTreeMap<Side, Vec<&Figures>>> = BTreeMap::new();
     for (key, figures) in results.figures.iter().filter(|(key, _)| key.form == form) {
@@ -102,8 +102,8 @@ fn side(key: &Key) -> Side {
     Side { engine: key.engine, encoding: key.encoding }
 }
 
-/// The middle value; of an even number of values, the mean of the two in the middle. Requires at
-/// least one.
+/// Returns the middle value; of an even number of values, the mean of the two in the middle.
+/// Requires at least one.
 pub fn median(values: impl IntoIterator<Item = f64>) -> f64 {
     let mut values: Vec<f64> = values.into_iter().collect();
     values.sort_by(f64::total_cmp);
@@ -178,7 +178,7 @@ impl Entry {
         self.ratio.is_some_and(|ratio| ratio < 1.0)
     }
 
-    /// Includes the size in growth rows.
+    /// Returns the title, which includes the size in growth rows.
     pub fn title(&self) -> String {
         if self.row.session == rows::Session::Growth {
             format!("{}, {} entities", self.row.title, count(self.entities as f64))
@@ -187,7 +187,7 @@ impl Entry {
         }
     }
 
-    /// The remarks below the figures of the row.
+    /// Returns the remarks below the figures of the row.
     pub fn remarks(&self) -> Vec<String> {
         let targets = self.targets.iter().map(|(target, reached)| {
             let met = if *reached >= target.times { "met" } else { "MISSED" };
@@ -202,7 +202,7 @@ impl Entry {
         targets.chain(growth).chain(failed).chain(notes).collect()
     }
 
-    /// The best encoding of an engine.
+    /// Returns the best encoding of an engine.
     pub fn of_engine(&self, engine: Engine) -> Option<&Cell> {
         let cells = self.cells.iter().filter(|cell| cell.side.engine == engine);
         if self.row.unit.higher_is_better() {
@@ -213,7 +213,7 @@ impl Entry {
     }
 }
 
-/// The best peer of those in `among`.
+/// Returns the best peer of those in `among`.
 fn best_of(unit: Unit, peers: &[Cell], among: Among) -> Option<&Cell> {
     let order = |a: &&Cell, b: &&Cell| {
         let ascending = a.value.total_cmp(&b.value);
@@ -222,7 +222,7 @@ fn best_of(unit: Unit, peers: &[Cell], among: Among) -> Option<&Cell> {
     peers.iter().filter(|cell| among.has(cell.side.engine, cell.side.encoding)).max_by(order)
 }
 
-/// How many times better `ours` is.
+/// Returns how many times better `ours` is than `other`.
 fn times(unit: Unit, ours: &Cell, other: &Cell) -> f64 {
     if unit.higher_is_better() { ours.value / other.value } else { other.value / ours.value }
 }
@@ -236,7 +236,7 @@ impl Side {
     }
 }
 
-/// A readable number: three significant digits at least, with separators.
+/// Formats a number with at least three significant digits, and with separators.
 pub fn count(value: f64) -> String {
     let decimals = match value.abs() {
         v if v >= 100.0 => 0,
@@ -258,12 +258,12 @@ pub fn count(value: f64) -> String {
     format!("{sign}{grouped}{dot}{fraction}")
 }
 
-/// A figure in its unit.
+/// Formats a figure in its unit.
 pub fn with_unit(value: f64, unit: Unit) -> String {
     format!("{} {}", count(value), unit.text())
 }
 
-/// Readable nanoseconds.
+/// Formats nanoseconds for people.
 pub fn time(nanos: u64) -> String {
     match nanos {
         0..1_000 => format!("{nanos} ns"),
@@ -273,7 +273,7 @@ pub fn time(nanos: u64) -> String {
     }
 }
 
-/// Readable bytes.
+/// Formats bytes for people.
 pub fn bytes(bytes: f64) -> String {
     match bytes {
         b if b >= 1e9 => format!("{} GB", count(b / 1e9)),

@@ -7,7 +7,7 @@ use crate::limits::Limits;
 
 const WRITING: &str = "writing to memory";
 
-/// The table of one form.
+/// Returns the table of one form.
 pub fn table(form: &str, entries: &[Entry], limits: Option<&Limits>) -> String {
     let mut text = format!("\n{form}\n");
     if let Some(limits) = limits {
@@ -57,7 +57,7 @@ fn line(text: &mut String, entry: &Entry) {
     }
 }
 
-/// The limits in words.
+/// Describes the limits in words.
 pub fn of_machine(limits: &Limits) -> String {
     let zstd = |what: &str| format!("zstd {what} (level {})", limits.zstd_level);
     let rates = [

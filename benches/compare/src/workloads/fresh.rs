@@ -23,10 +23,10 @@ const GROUP: u64 = 100;
 const COMMIT_SPACE: u64 = 1 << 24;
 /// Entries of a queue.
 const QUEUE_DEPTH: u64 = 1_000;
-/// Prepared for commits by tickets.
+/// The most readings prepared for commits by tickets.
 const TICKETS_MAX: u64 = 300_000;
 
-/// Runs one row on its own database. The entities that it returns must then be in it.
+/// Runs one row on its own database. `work` returns what the database must contain afterwards.
 fn fresh(
     bench: &mut Bench<'_>,
     row: &str,
@@ -90,7 +90,7 @@ pub fn loads(bench: &mut Bench<'_>) {
     });
 }
 
-/// The expected contents after all loads.
+/// Returns the expected contents after all loads.
 fn written(bench: &Bench<'_>, count: u64) -> Found {
     let mut found = Found::default();
     for number in 0..count {
@@ -162,7 +162,7 @@ fn write<T>(
         act: Box::new(|item| Found { entities: act(item), digest: 0 }),
         check: Box::new(|items, _| items.iter().for_each(|item| all.add(sum(item)))),
     };
-    // With a sync for each write, a load has the time of a row, not of a whole load.
+    // With a sync for each write, a load gets the time of a row, not that of a whole load.
     let time = if durability == Sync { bench.spec.time } else { bench.spec.load_time };
     let timing = run(hand, Pace { chunk: 512, ..Pace::USUAL }, Budget { ops: count, time });
     (timing, all)
@@ -223,7 +223,7 @@ fn tickets(bench: &mut Bench<'_>, row: &str, in_flight: usize) {
     let (mut place, time) = (0, bench.spec.time);
     let mut next = || {
         let now = Instant::now();
-        // At least one, however slow the machine is.
+        // Prepares at least one reading, however slow the machine is.
         let is_time_left = place == 0 || now - start < time;
         let reading = is_time_left.then(|| readings.get(place)).flatten()?;
         place += 1;
@@ -254,7 +254,7 @@ fn tickets(bench: &mut Bench<'_>, row: &str, in_flight: usize) {
     drop(std::fs::remove_dir_all(bench.spec.dir.join(row)));
 }
 
-/// Insert at the end, take the head: until the time ends, with a queue of constant length.
+/// Inserts at the end and takes the head until the time ends, with a queue of constant length.
 pub fn queue(bench: &mut Bench<'_>) {
     fresh(bench, "queue", |bench, store| {
         let data = &bench.data;

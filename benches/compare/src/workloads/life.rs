@@ -50,7 +50,7 @@ pub fn open_again(bench: &mut Bench<'_>, name: &str, store: Box<dyn Store>, orac
     }
 }
 
-/// Opens the database and reads the last entity of all.
+/// Opens the database and reads its last entity.
 fn reopen(
     bench: &mut Bench<'_>,
     row: &str,

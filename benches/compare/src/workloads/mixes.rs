@@ -42,7 +42,7 @@ enum Op {
         revision: u32,
         reading: Reading,
     },
-    /// Read, change, write.
+    /// Reads, changes and writes an entity.
     Modify {
         number: u64,
         revision: u32,
@@ -154,7 +154,7 @@ fn act(store: &dyn Store, op: &Op) -> Found {
     }
 }
 
-/// The expected results of the operations, in order.
+/// Returns the expected results of the operations, in order.
 fn expected(oracle: &mut Oracle, ops: &[Op]) -> Found {
     let mut expected = Found::default();
     for op in ops {

@@ -49,7 +49,8 @@ pub struct Spec {
     pub time: Duration,
     /// Time of each load that is a row.
     pub load_time: Duration,
-    /// Time of the load that other rows read: it completes, or there are no such rows.
+    /// Time limit of the load that other rows read. If the load does not complete, these rows are
+    /// not measured.
     pub base_time: Duration,
     pub cache_bytes: u64,
     pub write_buffer_bytes: u64,
@@ -112,7 +113,7 @@ impl<'a> Bench<'a> {
         self.spec.rows.iter().any(|wanted| wanted == row)
     }
 
-    /// Excludes the current memory of the harness.
+    /// Excludes the current memory of the harness from the figures.
     fn begin(&mut self) {
         self.own_bytes = Memory::now().anonymous_bytes;
     }
@@ -135,7 +136,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// As `row`, with a note for the reader.
+    /// Like [`row`](Self::row), with a note for the reader.
     fn measured(
         &self,
         row: &str,
@@ -155,7 +156,7 @@ impl<'a> Bench<'a> {
         figures
     }
 
-    /// The figures of a row that is a rate, with the current memory.
+    /// Returns the figures of a row that is a rate, with the current memory.
     fn figures(&self, row: &str, timing: &Timing) -> Figures {
         let unit = rows::find(row).expect("a known row").unit;
         let count = if unit == Unit::OpsPerSecond { timing.ops } else { timing.entities };
@@ -200,14 +201,14 @@ struct Feed<F> {
 }
 
 impl<F: FnMut(u64) -> Reading> Feed<F> {
-    /// `make` returns the reading at a position below `count`.
+    /// Creates a feed; `make` returns the reading at a position below `count`.
     fn new(count: u64, time: Duration, make: F) -> Self {
         let ready = Vec::new().into_iter();
         let deadline = Instant::now() + time;
         Self { make, next: 0, count, ready, making: Duration::ZERO, deadline }
     }
 
-    /// Readings handed out so far.
+    /// Returns the number of readings handed out so far.
     fn given(&self) -> u64 {
         self.next - self.ready.len() as u64
     }

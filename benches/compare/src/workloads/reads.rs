@@ -24,7 +24,7 @@ pub enum Keys {
     Miss,
 }
 
-/// Random points by `threads` threads, each entity equally likely.
+/// Reads random points by `threads` threads, each entity equally likely.
 pub fn points(
     bench: &mut Bench<'_>,
     row: &str,
@@ -38,7 +38,7 @@ pub fn points(
     });
 }
 
-/// Points read in place, if the engine can.
+/// Reads points in place, if the engine can.
 pub fn views(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle) {
     bench.row(row, store, false, |bench| {
         read_points(bench, store, oracle, Keys::Hit, 1, |s, k| s.get_view(k))
@@ -87,7 +87,7 @@ fn read_points(
     }
 }
 
-/// Ranges of 100 rows from random keys; near the end of a partition they are shorter.
+/// Reads ranges of 100 rows from random keys; near the end of a partition they are shorter.
 pub fn ranges(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle) {
     bench.row(row, store, false, |bench| {
         let mut rng = Rng::from_seed(bench.spec.seed ^ 0x72);
@@ -107,7 +107,7 @@ pub fn ranges(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Orac
     });
 }
 
-/// Full scans in sequence.
+/// Runs full scans in sequence.
 pub fn scans(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle) {
     bench.row(row, store, false, |bench| {
         let expected = oracle.all();
@@ -115,7 +115,7 @@ pub fn scans(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracl
     });
 }
 
-/// One full scan of a database that was just opened: the cost of first accesses to blocks is
+/// Runs one full scan of a database that was just opened: the cost of first accesses to blocks is
 /// included.
 pub fn first_scan(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle) {
     let expected = oracle.all();
@@ -129,7 +129,7 @@ pub fn first_scan(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &
     });
 }
 
-/// Filters over all entities that match a number of thousandths. The rate is of entities filtered.
+/// Filters all entities, of which the given thousandths match. The rate counts all of them.
 pub fn filters(
     bench: &mut Bench<'_>,
     row: &str,
@@ -146,14 +146,14 @@ pub fn filters(
 }
 
 fn repeated(bench: &Bench<'_>, expected: Found, act: impl Fn() -> Found + Send + Sync) -> Timing {
-    // Once unmeasured, to fill caches.
+    // The first filter is unmeasured: it fills caches.
     if bench.spec.session != Session::Cold {
         assert_eq!(act(), expected, "a scan");
     }
     run(whole(expected, act), Pace::SLOW, bench.budget())
 }
 
-/// Operations that each visit all entities and have the same result.
+/// Returns operations that each visit all entities and have the same result.
 fn whole<'a>(expected: Found, act: impl Fn() -> Found + Send + 'a) -> Hand<'a, ()> {
     Hand {
         make: Box::new(|_| vec![()]),

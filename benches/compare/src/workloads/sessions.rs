@@ -51,7 +51,7 @@ pub fn run(spec: &Spec, emit: &mut Emit<'_>) {
     }
 }
 
-/// A database with all entities, loaded in random order, and its expected contents.
+/// Loads a database with all entities in random order; also returns its expected contents.
 fn loaded(bench: &mut Bench<'_>, row: Option<&str>) -> (Box<dyn Store>, Oracle) {
     let oracle = Oracle::new(&bench.data, bench.spec.entities);
     bench.begin();
@@ -95,8 +95,8 @@ fn serve(bench: &mut Bench<'_>) {
     life::open_again(bench, BASE, owned, &mut oracle);
 }
 
-/// Compacts and closes the database, twice: preallocated space, and files removed only at an
-/// opening, do not count as data at rest. Then opens it for the following rows.
+/// Compacts and closes the database, twice: preallocated space, and files that only an opening
+/// removes, do not count as data at rest. Then opens it for the following rows.
 fn at_rest(
     bench: &mut Bench<'_>,
     row: &str,
@@ -112,7 +112,7 @@ fn at_rest(
         disk(bench, row);
     }
     let store = bench.spec.open(BASE);
-    // Also if unselected: it checks the contents after the compaction.
+    // Runs even if unselected, because it checks the contents after the compaction.
     reads::first_scan(bench, "scan-first", &*store, oracle);
     store
 }
@@ -172,7 +172,7 @@ fn compressed(bench: &mut Bench<'_>) {
     store.close();
 }
 
-/// Another process loaded the database, and its page cache was dropped.
+/// Measures reads of a database that another process loaded, after its page cache was dropped.
 fn cold(bench: &mut Bench<'_>) {
     let oracle = Oracle::new(&bench.data, bench.spec.entities);
     bench.begin();
@@ -198,8 +198,8 @@ fn growth(bench: &mut Bench<'_>) {
     store.close();
 }
 
-/// Points after a scan has read every block: before it, most gets of a large database are the first
-/// access to their block.
+/// Measures points after a scan has read every block: before the scan, most gets of a large
+/// database are the first access to their block.
 fn touched(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle) {
     if bench.wants(row) {
         assert_eq!(store.scan(), oracle.all(), "what was loaded is not what is there");
@@ -207,8 +207,8 @@ fn touched(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle)
     }
 }
 
-/// Entities of 252 properties, and some near 1 MiB: fewer, so that all are in memory and no row
-/// takes long.
+/// Measures entities of 252 properties, and some near 1 MiB: fewer, so that all are in memory and
+/// no row takes long.
 fn sheets(bench: &mut Bench<'_>) {
     let entities = bench.spec.entities;
     updates::sheet_merges(bench, "merge-wide", Kind::Wide, (entities / 100).clamp(10, 2_000));

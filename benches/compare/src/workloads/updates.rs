@@ -28,7 +28,7 @@ struct Merge {
     temperature: f64,
 }
 
-/// Inserts of existing keys: all are refused, and nothing changes.
+/// Inserts existing keys: all are refused, and nothing changes.
 pub fn refused(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle) {
     bench.row(row, store, true, |bench| {
         let mut rng = Rng::from_seed(bench.spec.seed ^ 0x69);
@@ -214,7 +214,7 @@ pub fn deletes(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &mut
     });
 }
 
-/// Distinct random numbers, so that each write of a chunk has its own revision.
+/// Returns distinct random numbers, so that each write of a chunk has its own revision.
 fn distinct(rng: &mut Rng, count: u64, wanted: usize) -> impl Iterator<Item = u64> {
     let mut seen = std::collections::HashSet::new();
     let wanted = wanted.min(count as usize / 2);
