@@ -82,7 +82,7 @@ fn path() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("benches/instructions.txt")
 }
 
-/// Instructions per operation of each case; as many cases run in parallel as there are processors.
+/// Counts instructions per operation of each case; one case per processor runs in parallel.
 fn count_all(cases: &[&Case]) -> Vec<(String, u64)> {
     let dir = PathBuf::from(env!("CARGO_TARGET_TMPDIR")).join("instructions");
     drop(std::fs::remove_dir_all(&dir));

@@ -61,7 +61,7 @@ fn main() {
     drop(std::fs::remove_dir_all(&dir));
 }
 
-/// Single upserts of ten memtables of 16 MiB (`TIMES` sets another number) of raw bytes into an
+/// Upserts ten memtables of 16 MiB (`TIMES` sets another number) of raw bytes into an
 /// empty table. The keys are ascending (also with the bulk loader), or uniform or zipfian over half
 /// as many keys as upserts. The result is bytes written until background work is at rest, by the
 /// database's and by the system's counters, divided by raw bytes: keys and rows as encoded.
@@ -88,8 +88,8 @@ struct Costs {
     scan: f64,
 }
 
-/// Single upserts of small rows in random order, 20 million (quick: 2 million), then reads, compared
-/// with a twentieth of the rows. The tables are at rest, and not compacted further.
+/// Upserts 20 million (quick: 2 million) small rows in random order, then reads; compares the costs
+/// with those of a twentieth of the rows. The tables are at rest, and not compacted further.
 fn sustained(dir: &Path, quick: bool) {
     let (rows, time) = if quick { (2_000_000, 60) } else { (20_000_000, 1_200) };
     let few = loaded_costs(dir, rows / 20, Duration::from_secs(time));

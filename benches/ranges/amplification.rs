@@ -47,7 +47,7 @@ pub struct Written {
     pub process: Option<u64>,
     /// Time until the last write returned.
     pub loading: Duration,
-    /// Time from then until background work was at rest.
+    /// Time from the last write until background work was at rest.
     pub resting: Duration,
 }
 

@@ -48,7 +48,7 @@ struct Bench {
     inserted: u64,
 }
 
-/// Durable inserts by one and by four threads while another table is overwritten at random, paced
+/// Measures durable inserts by one and by four threads while another table is overwritten at random, paced
 /// and at full speed.
 pub fn run(dir: &Path, quick: bool) {
     let options = Db::options().memtable_bytes(MEMTABLE_BYTES);

@@ -24,8 +24,8 @@ struct Called {
     most: Duration,
 }
 
-/// Drops a partition with a tenth of a table, then the table; prints the time of the call, and until
-/// the space is reclaimed.
+/// Drops a partition with a tenth of a table, then the table. Prints the time of the call and the
+/// time until the space is reclaimed.
 pub fn drops(dir: &Path, quick: bool) {
     let rows = if quick { 500_000 } else { 5_000_000 };
     let path = dir.join("drop");

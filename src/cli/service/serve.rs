@@ -52,11 +52,11 @@ pub(in crate::cli) struct Serve {
     /// Let the web page change entities
     #[arg(long)]
     allow_edit: bool,
-    /// Concurrent connections; one more is answered 503
+    /// The most concurrent connections; further ones are answered 503
     #[arg(long, value_name = "N", default_value_t = Limits::default().connections)]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     connections_max: usize,
-    /// Requests carried out at the same time; one more is answered 503
+    /// The most requests carried out at the same time; further ones are answered 503
     #[arg(long, value_name = "N", default_value_t = Limits::default().requests)]
     #[arg(value_parser = RangedU64ValueParser::<usize>::new().range(1..))]
     requests_max: usize,

@@ -7,9 +7,9 @@ use std::time::Duration;
 /// Bounds of a server.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// Concurrent connections; one more is answered `ServerBusy` and closed.
+    /// The most concurrent connections; further ones are answered `ServerBusy` and closed.
     pub(crate) connections: usize,
-    /// Requests carried out at the same time; one more is answered `ServerBusy`.
+    /// The most requests carried out at the same time; further ones are answered `ServerBusy`.
     pub(crate) requests: usize,
     /// Total bytes of request bodies that are being read or worked on; small ones are not counted.
     pub(crate) body_bytes: usize,

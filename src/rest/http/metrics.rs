@@ -20,7 +20,7 @@ use crate::rest::service::Service;
 
 /// The time limit of a connection.
 const SCRAPE_TIME: Duration = Duration::from_secs(5);
-/// Concurrent connections; one more is closed.
+/// The most concurrent connections; further ones are closed.
 const SCRAPES_MAX: usize = 64;
 /// The most bytes read of a request.
 const HEAD_BYTES: usize = 4096;

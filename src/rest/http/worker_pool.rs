@@ -3,7 +3,7 @@
 //! Invariants
 //! * a connection is in one thread at a time, and every wake-up is followed by another poll;
 //! * no thread is idle while a connection is ready;
-//! * at most one thread per processor is not held up, and the held-up threads are bounded;
+//! * at most one thread per processor is not blocked, and the number of blocked ones is bounded;
 //! * after the pool is dropped no connection runs, and everything that connections held is
 //!   released.
 //!

@@ -50,7 +50,7 @@ struct Members<'s> {
     forms: Forms,
     /// Texts of DateTime properties: neighbours often have the same time, or the same day.
     times: TimeTexts,
-    /// Text of other writers, before it is copied to its place.
+    /// Buffer for text that other functions append, before it is copied into the page.
     scratch: Vec<u8>,
 }
 
