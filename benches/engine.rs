@@ -86,7 +86,7 @@ fn import(dir: &Path) -> PathBuf {
     path
 }
 
-/// Keys of flights in random order.
+/// Returns keys of flights in random order.
 fn random_keys(table: &Table, count: usize) -> Vec<(String, String)> {
     let mut keys = Vec::new();
     table

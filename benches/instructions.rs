@@ -70,7 +70,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(check && dearer > 0))
 }
 
-/// Everything inside this function is counted, and nothing else.
+/// Runs the part of a case that is counted; nothing else is.
 #[inline(never)]
 pub fn measured_part(run: &mut dyn FnMut()) {
     run();

@@ -278,7 +278,7 @@ fn table_scans(bench: &mut Bench, table: &Table) {
     });
 }
 
-/// Keys in random order.
+/// Returns keys in random order.
 fn random_keys(count: usize) -> Vec<(String, String)> {
     let mut rng = Rng::from_seed(5);
     (0..count).map(|_| (partition_key(rng.below(PARTITIONS)), row_key(rng.below(ROWS)))).collect()

@@ -61,9 +61,9 @@ fn main() {
     drop(std::fs::remove_dir_all(&dir));
 }
 
-/// Upserts ten memtables of 16 MiB (`TIMES` sets another number) of raw bytes into an
-/// empty table. The keys are ascending (also with the bulk loader), or uniform or zipfian over half
-/// as many keys as upserts. The result is bytes written until background work is at rest, by the
+/// Upserts ten memtables of 16 MiB (`TIMES` sets another number) of raw bytes into an empty table.
+/// The keys are ascending (also with the bulk loader), or uniform or zipfian over half as many keys
+/// as upserts. The result is bytes written until background work is at rest, by the
 /// database's and by the system's counters, divided by raw bytes: keys and rows as encoded.
 fn write_amplification(dir: &Path, _quick: bool) {
     let times = std::env::var("TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(10);
@@ -174,7 +174,7 @@ fn views(table: &Table, range: KeyRange) -> u64 {
     rows
 }
 
-/// Seconds per operation of `count`, in the best of some rounds.
+/// Returns the seconds per operation of `count`, in the best of some rounds.
 fn best(count: usize, mut round: impl FnMut()) -> f64 {
     round();
     let rounds = (0..ROUNDS).map(|_| {

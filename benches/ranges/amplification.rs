@@ -83,7 +83,7 @@ impl Load {
 }
 
 impl Written {
-    /// One line of the report.
+    /// Prints one line of the report.
     pub fn print(&self, side: &str, load: &Load, raw: u64) {
         let of = |bytes: u64| bytes as f64 / raw as f64;
         let process = self.process.map_or(String::new(), |bytes| {
@@ -104,7 +104,7 @@ impl Written {
     }
 }
 
-/// Partition and row of a key.
+/// Returns partition and row of a key.
 pub fn key(number: u64) -> (String, String) {
     (format!("device-{:05}", number / PARTITION_ROWS), format!("{:09}", number % PARTITION_ROWS))
 }
@@ -195,7 +195,7 @@ pub fn rest(db: &Db) -> Duration {
     since - start
 }
 
-/// Bytes that this process has written so far.
+/// Returns the bytes that this process has written so far.
 pub fn process_written() -> Option<u64> {
     let text = std::fs::read_to_string("/proc/self/io").ok()?;
     text.lines().find_map(|line| line.strip_prefix("wchar: ")?.parse().ok())

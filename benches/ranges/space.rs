@@ -87,7 +87,7 @@ fn reclaimed(db: &Db, path: &Path, what: &str, called: &Called, enough: u64) {
     );
 }
 
-/// Bytes of the table files in a directory.
+/// Returns the bytes of the table files in a directory.
 fn table_bytes(path: &Path) -> u64 {
     let entries = std::fs::read_dir(path).expect("it is there").filter_map(Result::ok);
     let tables = entries.filter(|entry| entry.path().extension().is_some_and(|end| end == "sst"));

@@ -55,8 +55,8 @@ fn corpus(name: &str) -> Vec<Vec<u8>> {
     paths.iter().map(|path| std::fs::read(path).unwrap()).collect()
 }
 
-/// One stored input with a few bytes flipped, set, inserted, removed, cut off, copied or spliced
-/// in.
+/// Returns one stored input with a few bytes flipped, set, inserted, removed, cut off, copied or
+/// spliced in.
 fn mutate(rng: &mut Rng, corpus: &[Vec<u8>]) -> Vec<u8> {
     let mut input = corpus[rng.below(corpus.len())].clone();
     for _ in 0..=rng.below(4) {

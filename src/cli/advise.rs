@@ -17,7 +17,7 @@ use crate::db::{Advice, DataShape};
 use crate::json;
 use crate::table::QueryCounts;
 
-/// Longest line of text, in characters.
+/// The longest line of printed text, in characters.
 const LINE_CHARS: usize = 92;
 
 /// Report anti-patterns of key design in tables or in a file, with evidence and remedy.

@@ -223,7 +223,7 @@ trait Measure: Default {
     fn cells(&self) -> Vec<(&'static str, String)>;
     /// Writes the members of a JSON object.
     fn put(&self, object: &mut Object<'_>);
-    /// Lines of text.
+    /// Returns the result as lines of text.
     fn for_people(&self) -> String;
 }
 

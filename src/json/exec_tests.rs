@@ -5,7 +5,7 @@ use crate::model::Seq;
 
 const ETAG: &str = r#"W/\"datetime'2022-02-01T20%3A52%3A48.011206Z'\""#;
 
-/// `text` is the debug output of the request.
+/// Checks a request against `text`, its debug output.
 #[track_caller]
 fn check(line: &str, text: &str) {
     let request = read_request(line.as_bytes()).unwrap_or_else(|error| panic!("{line}: {error:?}"));

@@ -96,7 +96,7 @@ pub(crate) fn put_entity(
     });
 }
 
-/// `entity` as a JSON object, with all its members.
+/// Returns `entity` as a JSON object, with all its members.
 pub(crate) fn entity_text(entity: &Entity, metadata: Metadata) -> String {
     let mut json = Vec::new();
     put_entity(&mut json, entity, None, metadata);
@@ -179,7 +179,7 @@ impl<'a> Members<'a> {
         Ok(encoder.unchecked(partition_key, row_key, &mut properties))
     }
 
-    /// Names and values of the members that become properties.
+    /// Returns names and values of the members that become properties.
     fn properties(&self) -> impl Iterator<Item = Result<(&str, Typed<'_>)>> {
         let is_property =
             |(name, _): &&(Cow<'a, str>, Scalar<'a>)| !SYSTEM_PROPERTIES.contains(&&**name);
@@ -283,7 +283,7 @@ fn is_integer(number: &str) -> bool {
     !number.contains(['.', 'e', 'E'])
 }
 
-/// `text` unless it has a plus sign, which Rust's parser accepts and JSON does not.
+/// Returns `text` unless it has a plus sign, which Rust's parser accepts and JSON does not.
 fn integer(text: &str) -> Option<&str> {
     (!text.starts_with('+')).then_some(text)
 }

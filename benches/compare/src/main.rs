@@ -183,7 +183,7 @@ fn child(spec: &str) -> io::Result<()> {
     Ok(())
 }
 
-/// `50m`, `200k` or a plain number.
+/// Parses `50m`, `200k` or a plain number.
 fn size(text: &str) -> Result<u64, String> {
     let (digits, times) = match text.strip_suffix(['m', 'M']) {
         Some(digits) => (digits, 1_000_000),

@@ -31,23 +31,24 @@ impl Memory {
     }
 }
 
-/// Processor time of all threads of this process so far.
+/// Returns the processor time of all threads of this process so far.
 pub fn cpu_seconds() -> f64 {
     let time = clock_gettime(ClockId::ProcessCPUTime);
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Bytes sent to storage so far, as counted by the system: whole pages, when they become dirty.
+/// Returns the bytes sent to storage so far, as counted by the system: whole pages, when they
+/// become dirty.
 pub fn written_bytes() -> u64 {
     field("/proc/self/io", "write_bytes:").unwrap_or(0)
 }
 
-/// Bytes still available to programs.
+/// Returns the bytes still available to programs.
 pub fn available_bytes() -> u64 {
     field("/proc/meminfo", "MemAvailable:").unwrap_or(0) * 1024
 }
 
-/// Bytes of the disk blocks of files in `dir`, without holes.
+/// Returns the bytes of the disk blocks of files in `dir`, without holes.
 pub fn disk_bytes(dir: &Path) -> u64 {
     let Ok(entries) = fs::read_dir(dir) else { return 0 };
     let sizes = entries.flatten().map(|entry| match entry.metadata() {

@@ -40,12 +40,12 @@ impl Latencies {
         self.0.record(took.as_nanos() as u64).expect("the histogram grows by itself");
     }
 
-    /// Nanoseconds within which `percent` of the calls ended; 0 without calls.
+    /// Returns the nanoseconds within which `percent` of the calls ended; 0 without calls.
     pub(crate) fn percentile(&self, percent: f64) -> u64 {
         self.0.value_at_percentile(percent)
     }
 
-    /// Nanoseconds on average; 0 without calls.
+    /// Returns the nanoseconds of an average call; 0 without calls.
     pub(crate) fn mean(&self) -> u64 {
         self.0.mean() as u64
     }

@@ -403,7 +403,7 @@ pub(crate) mod tests {
         }
     }
 
-    /// Every element that is opened is closed, in order.
+    /// Asserts that every element that is opened is closed, in order.
     #[track_caller]
     pub(crate) fn check_nesting(text: &str) {
         let mut open = Vec::new();

@@ -66,12 +66,12 @@ impl Tally {
         self.operations as f64 / self.elapsed.as_secs_f64().max(1e-9)
     }
 
-    /// Microseconds per operation, over all clients.
+    /// Returns the microseconds per operation, over all clients.
     pub(super) fn micros_per_operation(&self) -> f64 {
         self.elapsed.as_secs_f64() * 1e6 / self.operations.max(1) as f64
     }
 
-    /// Millions of bytes per second.
+    /// Returns millions of bytes per second.
     pub(super) fn megabytes_per_second(&self) -> f64 {
         self.bytes as f64 / 1e6 / self.elapsed.as_secs_f64().max(1e-9)
     }

@@ -87,7 +87,7 @@ impl Entities {
         (self.mix(i, 0) % NUMBERS) as i32
     }
 
-    /// Bytes of an entity's keys and values.
+    /// Returns the bytes of an entity's keys and values.
     pub(super) fn entity_bytes(&self) -> u64 {
         u64::from(self.shape.value_size) + 2 * KEY_CHARS as u64 + 8
     }

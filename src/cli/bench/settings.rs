@@ -76,7 +76,7 @@ pub(super) struct Settings {
     /// Bytes per second of background work, e.g. 100M [default: unlimited]
     #[arg(long, alias = "rate_limit", value_name = "BYTES", value_parser = read_bytes)]
     pub(super) rate_limit: Option<u64>,
-    /// Compress sorted files with zstd
+    /// Compress table files with zstd
     #[arg(long)]
     pub(super) compress: bool,
     /// Print a histogram of latencies

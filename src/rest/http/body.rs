@@ -463,7 +463,7 @@ mod tests {
         assert!(reading.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
         assert_eq!(left(&budget), 64 << 20);
         drop(reading);
-        // A body that does not arrive is not awaited either, however small it is.
+        // A body that does not arrive is not awaited, however small it is.
         let mut silent = Silent;
         let mut reading = Box::pin(read(&mut silent, &budget, stranger(), ready(())));
         let read_by = reading.as_mut().poll(&mut Context::from_waker(waker));

@@ -181,7 +181,7 @@ fn rotate(
     }
 }
 
-/// Syncs and closes the databases. No request is in work any more.
+/// Syncs and closes the databases. All requests must have ended.
 fn close(service: &Service) -> Result<(), String> {
     let mut failed = Vec::new();
     for account in service.accounts().iter() {

@@ -230,7 +230,7 @@ impl Shared {
         }));
     }
 
-    /// The loop of a thread that serves connections.
+    /// Runs the loop of a thread that serves connections.
     fn work(&self, turn: &Arc<Turn>, runtime: &Runtime) {
         let mut same = None;
         for turns in 1.. {
@@ -307,7 +307,7 @@ impl Shared {
         is_needed
     }
 
-    /// The guard's loop: replaces threads that are held up.
+    /// Runs the guard's loop, which replaces threads that are held up.
     fn keep_watch(self: &Arc<Self>, runtime: &Arc<Runtime>) {
         let mut state = self.state.lock();
         while !state.is_closed {
@@ -333,7 +333,7 @@ impl Shared {
         if state.free.is_empty() { self.missing(state) } else { 0 }
     }
 
-    /// How many threads may be added to replace those held up.
+    /// Returns how many threads may be added to replace those held up.
     fn missing(&self, state: &State) -> usize {
         let wanted = self.most.min(self.lanes + state.held_up);
         wanted.saturating_sub(state.threads.len())

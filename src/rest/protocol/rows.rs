@@ -56,7 +56,7 @@ struct Members<'s> {
 
 /// The output of an entity that is being written.
 trait Line: Sized {
-    /// Bytes of room left.
+    /// Returns the bytes of room left.
     fn left(&self) -> usize;
 
     fn put(self, text: &[u8]) -> Result<Self, Stop>;
@@ -777,8 +777,8 @@ mod tests {
     use crate::model::{Binary, Entity};
     use crate::table::Table;
 
-    /// Entities of all types, with and without names and texts that need escapes, and infinite
-    /// numbers.
+    /// Creates a table with entities of all types, with and without names and texts that need
+    /// escapes, and infinite numbers.
     fn table(db: &Db) -> Table {
         let table = db.create_table("people").unwrap();
         let put = |entity: Entity| table.insert(entity).unwrap();

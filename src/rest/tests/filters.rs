@@ -14,7 +14,7 @@ impl Site {
     }
 }
 
-/// Four people of different ages, names and shapes.
+/// Creates a site with four people of different ages, names and shapes.
 fn crowd() -> Site {
     let site = Site::people();
     site.insert("p", "ann", "\"Age\":30,\"Name\":\"Ann\",\"Tall\":true");

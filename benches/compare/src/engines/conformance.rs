@@ -113,7 +113,7 @@ impl Program<'_> {
         self.rng.below(PARTITIONS) * 1_000 + self.rng.below(ROWS)
     }
 
-    /// Another state of the entity at a random key.
+    /// Returns another state of the entity at a random key.
     fn reading(&mut self) -> Reading {
         let number = self.number();
         self.revision += 1;

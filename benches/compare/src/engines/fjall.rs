@@ -354,7 +354,7 @@ impl Store for Fjall {
         self.db.persist(PersistMode::SyncAll).expect("fjall syncs");
     }
 
-    /// fjall waits for running compactions, because only one can run.
+    /// Compacts, after fjall has waited for running compactions, which exclude this one.
     fn compact(&self) {
         self.readings.rotate_memtable_and_wait().expect("fjall flushes");
         self.readings.major_compact().expect("fjall compacts");

@@ -144,8 +144,8 @@ impl File {
         self.env.read_txn().expect("LMDB reads")
     }
 
-    /// Requires that `writing` is a transaction of this file, so that no other writer reads the
-    /// flag.
+    /// Commits `writing`, which must be a transaction of this file, so that no other writer reads
+    /// the flag.
     fn commit(&self, writing: RwTxn<'_>, durability: Durability) {
         let lazy = durability == Durability::Os;
         if self.lazy.swap(lazy, Ordering::Relaxed) != lazy {
@@ -440,7 +440,7 @@ impl Store for Lmdb {
         writing.abort();
     }
 
-    /// There is no background work.
+    /// Does nothing: LMDB has no background work.
     fn settle(&self) {}
 
     fn close(self: Box<Self>) {

@@ -382,7 +382,7 @@ impl Store for Redb {
         while db.compact().expect("redb compacts") {}
     }
 
-    /// There is no background work.
+    /// Does nothing: redb has no background work.
     fn settle(&self) {}
 
     fn close(self: Box<Self>) {

@@ -606,7 +606,7 @@ impl Store for Sqlite {
         run("PRAGMA wal_checkpoint(TRUNCATE)");
     }
 
-    /// There is no background work.
+    /// Does nothing: SQLite has no background work.
     fn settle(&self) {}
 
     fn close(self: Box<Self>) {

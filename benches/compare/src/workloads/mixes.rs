@@ -172,8 +172,8 @@ fn expected(oracle: &mut Oracle, ops: &[Op]) -> Found {
     expected
 }
 
-/// One thread reads; another rewrites existing entities at a steady pace, so that every answer is
-/// known.
+/// Measures one thread that reads, while another rewrites existing entities at a steady pace, so
+/// that every answer is known.
 pub fn reads_with_writer(bench: &mut Bench<'_>, store: &dyn Store, oracle: &Oracle) {
     const ROWS: [(&str, bool); 2] =
         [("reads-with-writer", false), ("reads-with-writer-p999", true)];

@@ -31,7 +31,7 @@ pub(crate) enum Reply<'a> {
 }
 
 impl Boundaries {
-    /// `Content-Type` of a response.
+    /// Returns the `Content-Type` of a response.
     pub(crate) fn response_type(&self) -> String {
         format!("multipart/mixed; boundary=batchresponse_{}", self.batch)
     }
