@@ -48,8 +48,8 @@ struct Bench {
     inserted: u64,
 }
 
-/// Measures durable inserts by one and by four threads while another table is overwritten at random, paced
-/// and at full speed.
+/// Measures durable inserts by one and by four threads while another table is overwritten at
+/// random, paced and at full speed.
 pub fn run(dir: &Path, quick: bool) {
     let options = Db::options().memtable_bytes(MEMTABLE_BYTES);
     let db = options.open(dir.join("commits")).expect("room on the disk");
