@@ -1,4 +1,4 @@
-//! Writing and reading record files (WAL and MANIFEST). FORMAT.md §record.
+//! Writes and reads record files (WAL and MANIFEST). Format: FORMAT.md §record.
 //!
 //! Invariants
 //! * a file is never recycled or pre-filled, and nothing is appended after an unreadable record;

@@ -1,8 +1,9 @@
-//! Reads a record file up to the first bad record, and finds the durable offsets stated after it.
+//! Reads a record file up to the first bad record, the *stop*, and finds the durable offsets that
+//! headers after the stop state.
 //!
 //! Invariants
-//! * the window, or one record with a verified header, bounds the memory in use;
-//! * after the stop no record is returned, whatever follows.
+//! * at most one window of the file is in memory; only a single longer record enlarges it;
+//! * no record after the stop is returned, even if it verifies.
 
 use std::io;
 use std::ops::Range;
@@ -19,23 +20,23 @@ use crate::format::record::{
 use crate::fs::{FileRead, Fs};
 use crate::model::Seq;
 
-/// The size of a read; only a longer record makes the window larger.
+/// The size of a read, in bytes. Only a longer record makes the window larger.
 const WINDOW_BYTES: usize = 256 << 10;
-/// The size of the first read, which returns the first record together with the header.
+/// The size of the first read, in bytes: the file's header and usually the first record.
 const FIRST_BYTES: u64 = 4 << 10;
-/// The size of a read beyond the first bad record. These bytes are mostly zeros, so a large buffer
-/// does not pay.
+/// The size of a read beyond the first bad record, in bytes. Most of what follows is zeros, so a
+/// larger buffer gains nothing.
 const REST_BYTES: usize = 16 << 10;
 const ZEROS: [u8; RECORD_HEADER_BYTES] = [0; RECORD_HEADER_BYTES];
 
 /// Reads one record file from front to back.
 ///
-/// 1. Verify the file's header. A damaged header is corruption, because it was durable before the
-///    file was named.
-/// 2. Return records while header and payload verify; stop for good at the first that does not.
-/// 3. On request, scan the bytes after the stop, at multiples of 8, for verified headers. The
-///    highest durable offset among them separates corruption (it is beyond the stop) from a torn
-///    tail (it is not).
+/// 1. Verify the file's header. A damaged header is corruption, because the header was durable
+///    before the file was named.
+/// 2. Return records while header and payload verify. Stop at the first record that does not.
+/// 3. On request, scan the bytes after the stop, at multiples of 8, for verified headers. If the
+///    highest durable offset among them is beyond the stop, the bad record is damage; otherwise it
+///    is a torn tail.
 #[derive(Debug)]
 pub(crate) struct LogReader {
     path: PathBuf,
@@ -44,7 +45,7 @@ pub(crate) struct LogReader {
     file_len: u64,
     /// The offset of the next record.
     offset: u64,
-    /// The end of the records as stated by the successor.
+    /// The end of the log's records, as its successor's first record states it.
     accepted_end: Option<u64>,
     window: Vec<u8>,
     window_start: u64,
@@ -57,7 +58,7 @@ pub(crate) struct RecordView<'a> {
     pub(crate) kind: RecordKind,
     pub(crate) seq: Seq,
     pub(crate) durable_up_to: Position,
-    /// The offset of its header.
+    /// The offset of the record's header in the file.
     pub(crate) offset: u64,
     pub(crate) payload: &'a [u8],
 }
@@ -75,20 +76,20 @@ impl RecordView<'_> {
     }
 }
 
-/// The reason why reading stopped.
+/// Why reading stopped.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum StopReason {
-    /// The accepted end stated by the successor was reached.
+    /// Reading reached the end given to [`LogReader::until`].
     Accepted,
     /// The file ends after the last record.
     EndOfFile,
-    /// The header is zeros, so the space was allocated but not yet written.
+    /// The next header is zeros: the space was allocated but not yet written.
     Zeros,
-    /// The bytes are no valid record; the offset counts from the stop.
+    /// The bytes are not a valid record. The error's offset is relative to the stop.
     Bad(DecodeError),
 }
 
-/// The bytes after the stop.
+/// A summary of the bytes after the stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Remainder {
     /// All bytes are zeros.
@@ -100,11 +101,11 @@ pub(crate) struct Remainder {
 }
 
 impl LogReader {
-    /// Opens `path` and verifies its header, and its `id` if given.
+    /// Opens `path`, and verifies its header and, if given, its `id`.
     ///
     /// # Errors
-    /// `Corruption` for a damaged, wrong or missing file, `Unsupported` for a newer header, `Io` if
-    /// it cannot be read.
+    /// `Corruption` for a missing file and for a damaged or unexpected header, `Unsupported` for a
+    /// header of a newer format, `Io` if the file cannot be read.
     pub(crate) fn open(
         fs: &dyn Fs,
         path: &Path,
@@ -144,7 +145,7 @@ impl LogReader {
         Ok(reader)
     }
 
-    /// Restarts at the first record of the same file, and checks its `id`.
+    /// Restarts at the first record of the same file, after checking its `id`.
     ///
     /// # Errors
     /// `Corruption` if the file has another id.
@@ -162,15 +163,15 @@ impl LogReader {
         Err(Error::corrupt(&self.path, 24, "log header", problem))
     }
 
-    /// Ends reading at `end`, which the successor's first record states. An earlier stop (any
-    /// reason but `Accepted`) is a torn tail unless a durable offset is beyond it; the caller
-    /// decides.
+    /// Ends reading at `end`, which the successor's first record states. If reading stops earlier,
+    /// for any reason but `Accepted`, the caller decides: damage if a durable offset is beyond the
+    /// stop, otherwise a torn tail.
     pub(crate) fn until(mut self, end: u64) -> Self {
         self.accepted_end = Some(end);
         self
     }
 
-    /// Continues at `offset`, where a record starts.
+    /// Continues reading at `offset`, which must be the start of a record.
     pub(crate) fn starting_at(self, offset: u64) -> Self {
         Self { offset, ..self }
     }
@@ -183,17 +184,17 @@ impl LogReader {
         &self.path
     }
 
-    /// The offset of the next record; after the stop, the end of the records read.
+    /// Returns the offset of the next record or, after the stop, the end of the last record read.
     pub(crate) fn position(&self) -> Position {
         Position { file: self.header.number, offset: self.offset }
     }
 
-    /// The reason why reading stopped at [`position`](Self::position); `None` before the stop.
+    /// Returns why reading stopped at [`position`](Self::position), or `None` before the stop.
     pub(crate) fn stop(&self) -> Option<&StopReason> {
         self.stop.as_ref()
     }
 
-    /// The stop reason for messages.
+    /// Describes the stop reason for error messages.
     pub(crate) fn stop_text(&self) -> String {
         match &self.stop {
             Some(StopReason::Bad(error)) => error.to_string(),
@@ -201,11 +202,10 @@ impl LogReader {
         }
     }
 
-    /// The next record; `None` at and after the stop.
+    /// Returns the next record, or `None` at and after the stop.
     ///
     /// # Errors
-    /// `Unsupported` for an unknown kind that must be understood, `Corruption` if an accepted end
-    /// is not reached, `Io`.
+    /// `Unsupported` for an unknown kind that must be understood, `Io`.
     pub(crate) fn next(&mut self) -> Result<Option<RecordView<'_>>> {
         while self.stop.is_none() {
             let offset = self.offset;
@@ -239,9 +239,9 @@ impl LogReader {
         Ok(None)
     }
 
-    /// Continues at the next valid record after the stop, regardless of an accepted end; returns
-    /// false if there is none. For callers that interpret each record alone, because the bytes
-    /// between are unknown.
+    /// Continues at the next valid record after the stop, ignoring an accepted end. Returns false
+    /// if none follows. Only for callers that interpret each record alone, because the skipped
+    /// bytes are unknown.
     ///
     /// Requires: reading has stopped.
     ///
@@ -265,7 +265,7 @@ impl LogReader {
         Ok(false)
     }
 
-    /// Scans all bytes after the stop.
+    /// Scans all bytes after the stop for headers.
     ///
     /// Requires: reading has stopped.
     pub(crate) fn rest(&mut self) -> Result<Remainder> {
@@ -289,7 +289,7 @@ impl LogReader {
         Ok(rest)
     }
 
-    /// Loads the piece at `at`, of at most `most` bytes. Returns whether it is all zeros (allocated
+    /// Loads up to `most` bytes at `at`, a piece. Returns whether the piece is all zeros (allocated
     /// but not yet written), the offsets of possible headers, and the start of the next piece.
     fn look(&mut self, at: u64, most: usize) -> Result<(bool, Vec<u64>, u64)> {
         debug_assert!(at <= self.file_len, "a piece begins inside the file");
@@ -311,8 +311,8 @@ impl LogReader {
         Ok((is_zero, headers, next))
     }
 
-    /// Loads the record at `self.offset` into the window as a whole, or returns the reason why
-    /// there is none.
+    /// Loads the whole record at `self.offset` into the window, or returns why no record can be
+    /// read.
     fn read_record(&mut self) -> Result<Result<RecordHeader, StopReason>> {
         let at = self.position();
         if self.accepted_end == Some(at.offset) {
@@ -354,8 +354,8 @@ impl LogReader {
         }
     }
 
-    /// Returns `len` bytes at `offset`, which are within the file. If they must be read, reads at
-    /// least `window` bytes.
+    /// Returns `len` bytes at `offset`, which must be inside the file. A read, if one is needed,
+    /// loads at least `window` bytes.
     fn load(&mut self, offset: u64, len: usize, window: usize) -> Result<&[u8]> {
         let inside = offset.checked_sub(self.window_start).map(usize_of);
         let held = inside
@@ -365,8 +365,8 @@ impl LogReader {
             None => {
                 let left = self.file_len.saturating_sub(offset);
                 let want = usize_of((len.max(window) as u64).min(left));
-                // The old contents are overwritten. A larger window is allocated again, because
-                // zeroed memory costs least.
+                // The old contents are not needed. To change its size, a new window is allocated,
+                // because zeroed allocations are cheapest.
                 if want > self.window.len() || self.window.capacity() > WINDOW_BYTES.max(want) {
                     self.window = vec![0; want];
                 }
@@ -383,8 +383,8 @@ impl LogReader {
     }
 }
 
-/// Reads `buffer`, which was within the file a moment ago. The process that closes the database may
-/// have released the preallocated space since; those bytes were zeros.
+/// Fills `buffer` from a range that was within the file when its length was taken. The process that
+/// closes the database may have released preallocated space since; the released bytes were zeros.
 fn read_with_room(file: &dyn FileRead, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
     match file.read_at(offset, buffer) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {
@@ -402,14 +402,14 @@ fn bad(structure: &'static str, problem: impl Into<std::borrow::Cow<'static, str
     StopReason::Bad(DecodeError::new(structure, 0, problem))
 }
 
-/// True if all bytes are zero; compares in pieces of 128 bytes.
+/// True if all bytes are zero. Compares 128 bytes at a time.
 fn is_zero(bytes: &[u8]) -> bool {
     let (pieces, rest) = bytes.as_chunks::<128>();
     pieces.iter().all(|piece| piece.iter().fold(0, |all, byte| all | byte) == 0)
         && rest.iter().all(|byte| *byte == 0)
 }
 
-/// An offset inside a window; a value that exceeds the address space is beyond any window.
+/// Converts an offset inside a window. A value that exceeds the address space is beyond any window.
 fn usize_of(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }

@@ -30,7 +30,7 @@ fn buffer(seqs: std::ops::Range<u64>, payload_len: usize) -> Vec<u8> {
     out
 }
 
-/// A log written in rounds; each round is synced, and the next one states that it is durable.
+/// A log written in rounds. Each round is synced, and the headers of the next round state that.
 struct Writer {
     file: LogFile,
     end: u64,
@@ -77,7 +77,7 @@ fn seqs(reader: &mut LogReader) -> Result<Vec<u64>> {
     Ok(seqs)
 }
 
-/// The durable offset stated after the stop, if it is beyond the stop.
+/// Returns the durable offset stated after the stop, if it is beyond the stop.
 fn durable_beyond(reader: &mut LogReader, stop: Position) -> Option<Position> {
     reader.rest().unwrap().durable_up_to.filter(|durable_up_to| *durable_up_to > stop)
 }
@@ -160,8 +160,7 @@ fn trap_03_every_damaged_byte_leaves_a_prefix_and_later_records_vouch_for_what_i
                 assert!(seqs.len() < 6 && seqs.iter().zip(1..).all(|(a, b)| *a == b));
                 let stop = reader.position();
                 assert!(stop.offset <= at, "byte {at}");
-                // No record states that the last one is durable; all others are stated to be
-                // durable.
+                // Later records state that all records but the last are durable.
                 let beyond = durable_beyond(&mut reader, stop);
                 let expected = Position { file: HEADER.number, offset: last_record };
                 assert_eq!(beyond, (at < last_record).then_some(expected), "byte {at}");
@@ -244,7 +243,7 @@ fn headers_that_straddle_two_windows_are_found() {
         let fs = MemFs::new();
         let mut writer = Writer::create(&fs);
         writer.round(buffer(1..2, 0));
-        // The record after this one starts around the end of the first window after the stop.
+        // The next record ends near the end of the first window after the stop.
         writer.round(buffer(2..3, (256 << 10) - 48 - 48 - 8 * shift));
         writer.round(buffer(3..4, 0));
         fs.flip(path(), LogFile::START + 8, 1).unwrap();

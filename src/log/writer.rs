@@ -1,10 +1,11 @@
 //! A record file open for writing.
 //!
 //! Invariants
-//! * the header is durable before [`LogFile::create`] returns; the name only after the caller has
-//!   synced the directory;
+//! * the header is durable before [`LogFile::create`] returns, but the name only after the caller
+//!   has synced the directory;
 //! * after the first failed write or sync, every further one returns `Poisoned`;
-//! * a full disk during allocation, before a byte of a record is written, does no harm.
+//! * a disk that is full when space is allocated, before any record is written, does not end
+//!   writing.
 
 use std::io;
 use std::path::{Path, PathBuf};
@@ -15,7 +16,7 @@ use crate::format::record::{LOG_HEADER_BYTES, LogHeader, LogKind};
 use crate::fs::{FileWrite, Fs};
 use crate::sync::OnceLock;
 
-/// The size of a copy step in [`LogFile::write_again`].
+/// The bytes copied at a time by [`LogFile::write_again`].
 const COPY_BYTES: u64 = 1 << 20;
 
 /// A record file open for writing. Its owner chooses the offsets of records.
@@ -25,7 +26,7 @@ pub(crate) struct LogFile {
     header: LogHeader,
     /// The file, or the error that every write returns.
     file: Result<Box<dyn FileWrite>>,
-    /// The error that ended writing.
+    /// The first failure; every later write returns it as `Poisoned`.
     failure: OnceLock<Error>,
 }
 
@@ -33,11 +34,11 @@ impl LogFile {
     /// The offset of the first record.
     pub(crate) const START: u64 = LOG_HEADER_BYTES as u64;
 
-    /// Creates the file, at least `allocate` bytes long, and makes its header durable. The caller
-    /// syncs the directory before the name is relied upon.
+    /// Creates the file with at least `allocate` bytes and makes its header durable. The caller
+    /// must sync the directory before it relies on the name.
     ///
     /// # Errors
-    /// `StorageFull` or `Io`; the file may exist then and is an orphan.
+    /// `StorageFull` or `Io`. The file may exist after an error; it is an orphan.
     pub(crate) fn create(
         fs: &dyn Fs,
         path: &Path,
@@ -51,14 +52,14 @@ impl LogFile {
         Ok(Self { path: path.to_owned(), header, file: Ok(file), failure: OnceLock::new() })
     }
 
-    /// Opens a file after its records were read and accepted to their end. The caller syncs it and
-    /// appends after that end.
+    /// Opens a file whose records were read and accepted up to an end. The caller syncs the file
+    /// and appends after that end.
     pub(crate) fn reopen(fs: &dyn Fs, path: &Path, header: LogHeader) -> Result<Self> {
         let file = fs.open_write(path).doing("open", path)?;
         Ok(Self { path: path.to_owned(), header, file: Ok(file), failure: OnceLock::new() })
     }
 
-    /// The log of an engine that only reads: every write returns `why`.
+    /// Returns the log of a read-only engine, in which every write returns `why`.
     pub(crate) fn refusing(why: Error) -> Self {
         let header = LogHeader { kind: LogKind::Wal, number: FileNumber(0), id: FileId(0) };
         Self { path: PathBuf::new(), header, file: Err(why), failure: OnceLock::new() }
@@ -71,12 +72,12 @@ impl LogFile {
     /// Reserves zero-filled space up to `len` bytes.
     ///
     /// # Errors
-    /// `StorageFull` does no harm; any other failure ends writing.
+    /// `StorageFull` leaves the file usable; any other failure ends writing.
     pub(crate) fn allocate(&self, len: u64) -> Result<()> {
         self.allocated(|file| file.allocate(len))
     }
 
-    /// Reserves space that no record needs yet. A limit on disk use refuses it earlier than
+    /// Reserves space before any record needs it. A limit on disk use refuses this earlier than
     /// [`LogFile::allocate`].
     ///
     /// # Errors
@@ -85,8 +86,8 @@ impl LogFile {
         self.allocated(|file| file.allocate_ahead(len))
     }
 
-    /// Releases the space allocated beyond `len`, which is after all records that count. A failure
-    /// only wastes space.
+    /// Releases the space allocated beyond `len`, which must be at or after the end of the last
+    /// valid record. A failure only wastes space.
     pub(crate) fn trim(&self, len: u64) {
         debug_assert!(len >= Self::START, "the header stays");
         if let Ok(file) = self.usable()
@@ -104,15 +105,16 @@ impl LogFile {
             .map_err(|e| self.fail(Error::io_unknown(format!("write {}", self.path.display()), e)))
     }
 
-    /// Makes everything written durable. A failure ends writing, because the disk may have dropped
-    /// any of the data.
+    /// Makes all written bytes durable. A failure ends writing, because the system may have dropped
+    /// any of the unsynced bytes.
     pub(crate) fn sync(&self) -> Result<()> {
         let synced = self.usable()?.sync();
         synced.map_err(|e| self.fail(Error::io_unknown(format!("sync {}", self.path.display()), e)))
     }
 
-    /// Rewrites the bytes in `from..end`. After a failed sync the system may show bytes that it
-    /// will never write, so a later sync alone would not make them durable.
+    /// Reads the bytes in `from..end` and writes them again. After a failed sync the page cache may
+    /// hold bytes that the system considers clean and never writes, so another sync alone is not
+    /// enough.
     pub(crate) fn write_again(&self, fs: &dyn Fs, from: u64, end: u64) -> Result<()> {
         let source = fs.open_read(&self.path).doing("read", &self.path)?;
         let mut at = from;
@@ -127,7 +129,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// The error that ended writing.
+    /// The error that ended writing, or the reason why this log refuses writes.
     pub(crate) fn failure(&self) -> Option<&Error> {
         self.failure.get().or(self.file.as_ref().err())
     }
