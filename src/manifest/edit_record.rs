@@ -1,4 +1,4 @@
-//! Decoding the edit in a manifest record, and the error for an edit that breaks an invariant.
+//! Decodes the edit in a manifest record; reports edits that break an invariant.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use crate::format::record::RecordKind;
 use crate::log::RecordView;
 use crate::model::Seq;
 
-/// Decodes the edit in a manifest record.
+/// Decodes the edit in a manifest record, and checks that this build can read it.
 pub(super) fn edit_of(path: &Path, record: &RecordView<'_>) -> Result<VersionEdit> {
     if record.kind != RecordKind::Edit {
         let problem = format!("a record of kind {:?} in a manifest", record.kind);
@@ -29,8 +29,8 @@ pub(super) fn edit_of(path: &Path, record: &RecordView<'_>) -> Result<VersionEdi
     }
 }
 
-/// The error for an edit that breaks an invariant: damage if it was read, a bug if it was to be
-/// written.
+/// Returns the error for an edit that breaks an invariant: damage in an edit read from disk, a bug
+/// in an edit to be written.
 pub(super) fn refused(path: &Path, offset: u64, problem: String) -> Error {
     Error::corrupt(path, offset, "version edit", problem)
 }

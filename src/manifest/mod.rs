@@ -1,5 +1,5 @@
-//! The set of files that make up the database. A version is an immutable set; the manifest makes
-//! every change durable.
+//! The set of files that make up the database. A version is an immutable set of files. The manifest
+//! is the log of changes to it, and makes every change durable.
 //!
 //! Not here: the bytes of an edit (`format::edit`), opening the files (`sst`), removing obsolete
 //! files (`lsm`).

@@ -1,9 +1,9 @@
-//! Listing the files of a directory, and making CURRENT name a manifest. FORMAT.md §publishing.
+//! Lists a database directory, and makes CURRENT name a manifest. Format: FORMAT.md §publishing.
 //!
 //! Invariants
 //! * a manifest and its name are durable before CURRENT names it;
 //! * CURRENT is replaced by rename, never written in place;
-//! * logs and tables without CURRENT are a damaged database, not a new one.
+//! * a directory with logs or tables but without CURRENT is a damaged database, not a new one.
 
 use std::io;
 use std::path::Path;
@@ -15,8 +15,8 @@ use crate::fs::{Fs, read_small};
 
 const TEMPORARY: &str = "CURRENT.tmp";
 
-/// True if `dir` holds a database; otherwise it holds at most the files of an interrupted creation.
-/// Changes nothing.
+/// True if `dir` holds a database. Otherwise `dir` holds at most the files of an interrupted
+/// creation. Changes nothing.
 ///
 /// # Errors
 /// `Corruption` if there are logs or tables but no CURRENT, `Io`.
@@ -41,19 +41,19 @@ pub(crate) fn probe(fs: &dyn Fs, dir: &Path) -> Result<bool> {
     }
 }
 
-/// The names in `dir`.
+/// Returns the names of the files in `dir`.
 pub(super) fn names(fs: &dyn Fs, dir: &Path) -> Result<Vec<String>> {
     fs.list(dir).doing("list", dir)
 }
 
-/// A number above those of all files in `names`.
+/// Returns a number above those of all files in `names`.
 pub(super) fn number_after_all(names: &[String]) -> u64 {
     let numbers = names.iter().filter_map(|name| match FileName::parse(name)? {
         FileName::Manifest(FileNumber(n)) => Some(n),
         FileName::Wal(FileNumber(n)) | FileName::Sst(FileNumber(n)) => Some(n),
         FileName::Lock | FileName::Current | FileName::Temporary => None,
     });
-    // Ignores numbers so great that this engine never assigned them.
+    // Ignores numbers too great to have been assigned by this engine.
     numbers.filter(|n| *n < u64::MAX / 2).max().map_or(1, |n| n + 1)
 }
 
@@ -68,16 +68,16 @@ pub(super) fn read_current(fs: &dyn Fs, dir: &Path) -> Result<Current> {
     Current::decode(&bytes).map_err(|e| e.into_error(&path, 0))
 }
 
-/// The stage at which replacing CURRENT failed.
+/// The step of replacing CURRENT that failed.
 #[derive(Debug)]
 pub(super) enum PublishError {
-    /// The old CURRENT remains valid in any case.
+    /// A step before the rename failed: the old CURRENT is still in place.
     Before(Error),
-    /// After a power failure either CURRENT may be found.
+    /// The rename or the sync after it failed: a power failure may leave either CURRENT.
     Unknown(Error),
 }
 
-/// Makes CURRENT name a manifest that is durable already.
+/// Makes CURRENT name a manifest that is already durable.
 ///
 /// 1. Create CURRENT.tmp from scratch and sync it.
 /// 2. Rename it to CURRENT.
@@ -99,7 +99,7 @@ pub(super) fn publish(fs: &dyn Fs, dir: &Path, current: Current) -> Result<(), P
     swap.map_err(|e| PublishError::Unknown(Error::io_unknown(doing(), e)))
 }
 
-/// Makes the names in `dir` durable.
+/// Syncs `dir`, which makes the names in it durable.
 pub(super) fn sync_dir(fs: &dyn Fs, dir: &Path) -> Result<()> {
     fs.sync_dir(dir).doing("sync directory", dir)
 }

@@ -1,11 +1,11 @@
 //! Reads the manifest of a damaged database, and decides whether it is complete.
 //!
-//! It is complete if CURRENT names it, its records verify up to an end that no durable offset
-//! exceeds, and no log states a greater length of it. Without a readable CURRENT, the only manifest
-//! in the directory counts under the same conditions. Otherwise its readable part describes an
-//! earlier state, so files that it does not name cannot be ruled out.
+//! It is complete if CURRENT names it, if no durable offset is beyond the end of its valid records,
+//! and if no log states a greater length of the manifest. If CURRENT is unreadable, the only
+//! manifest in the directory is used under the same conditions. An incomplete manifest describes an
+//! earlier state, so files that it does not name may still be in use.
 //!
-//! Nothing is written.
+//! Writes nothing.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -26,13 +26,13 @@ use super::version::Version;
 #[derive(Default)]
 pub(crate) struct SalvagedManifest {
     pub(crate) version: Version,
-    /// The reason why it may be incomplete; `None` if it is complete.
+    /// Why the manifest may be incomplete; `None` if it is complete.
     pub(crate) doubt: Option<String>,
-    /// Other harmless problems.
+    /// A problem that does not put the manifest in doubt.
     pub(crate) note: Option<String>,
 }
 
-/// Reads the manifest of `dir`. `vouched` is the greatest length that logs state for it.
+/// Reads the manifest of `dir`. `vouched` is the greatest length of it that logs state.
 ///
 /// # Errors
 /// `Unsupported` for data of a newer build; `Io` if the directory cannot be listed.
@@ -110,11 +110,11 @@ fn manifests(fs: &dyn Fs, dir: &Path) -> Result<Vec<FileNumber>> {
     Ok(manifests)
 }
 
-/// Applies the records before the first bad one. Returns the version and the end of these records,
-/// or the problem at that end.
+/// Applies the records before the first bad one. Returns the version, and the end of these records
+/// or the problem found there.
 fn prefix(fs: &dyn Fs, dir: &Path, number: FileNumber) -> (Version, Result<Position, String>) {
     let path = dir.join(FileName::Manifest(number).to_string());
-    // A failed edit leaves an unusable version, so the version is rebuilt without that edit.
+    // A failed edit leaves `version` unusable, so the next pass stops before that edit.
     let mut most = u64::MAX;
     loop {
         let mut reader = match LogReader::open(fs, &path, LogKind::Manifest, None) {
@@ -167,7 +167,7 @@ fn classify_end(
         Some(durable_up_to) => {
             Err(format!("{path}: damage at {at}; a later record vouches up to {durable_up_to}"))
         }
-        // There is no other evidence, so a durable edit may be missing.
+        // Nothing else shows whether these bytes were a durable edit.
         None if !rest.zeros => Err(format!("{path}: the bytes at {at} are no record")),
         None => Ok(at),
     }

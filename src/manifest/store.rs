@@ -27,14 +27,14 @@ use super::publish::{PublishError, names, number_after_all, publish, read_curren
 use super::tailer::ManifestTail;
 use super::version::Version;
 
-/// The number of file numbers that an edit reserves.
+/// How many unused file numbers an edit reserves.
 const NUMBERS_RESERVED: u64 = 64;
-/// The step in which space is allocated.
+/// Space is allocated in multiples of this many bytes.
 const ALLOCATE_BYTES: u64 = 64 << 10;
-/// The ratio of a manifest's length to that of a snapshot at which it is rolled over.
+/// A manifest is rolled over when it is this many times as long as its snapshot.
 const ROLL_FACTOR: u64 = 4;
 
-/// The access that the opener needs.
+/// What the opener may do with the database.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Nothing on disk changes.
@@ -49,54 +49,55 @@ pub(crate) struct Manifest {
     dir: PathBuf,
     rng: Rng,
     version: Arc<Version>,
-    /// The meter that provides the account written with edits, if any.
+    /// Provides the wear account that edits record, if any.
     meter: Option<Arc<Meter>>,
-    /// The file that CURRENT names.
+    /// The header of the file that CURRENT names.
     header: LogHeader,
     end: u64,
     tail: Tail,
-    /// Records read from this offset on may be only in the system's page cache.
+    /// Records from this offset on may exist only in the page cache; `None` once they are durable.
     unconfirmed: Option<u64>,
-    /// The last record read at opening is the edit of a clean close.
+    /// True if the last record read at opening is the edit of a clean close.
     ends_closed: bool,
-    /// The next number to assign; at most the reserved bound.
+    /// The next number to assign; at most the reserved upper bound.
     next_number: u64,
-    /// A longer file is rolled over before the next append.
+    /// The length above which the file is rolled over before the next append.
     roll_at: u64,
-    /// A shorter file is never rolled over.
+    /// The length below which the file is never rolled over.
     pub(crate) roll_bytes_min: u64,
     /// Manifests replaced by roll-overs.
     pub(crate) superseded: Vec<FileNumber>,
-    /// The error that ended writing.
+    /// The first error that ended writing.
     failure: Option<Error>,
     /// The error for every edit after the database was closed.
     ended: Option<Error>,
-    /// The reason why edits are refused.
+    /// Why this opener may not write.
     read_only: Option<String>,
 }
 
-/// The state of the end of the file.
+/// Whether records can be appended to the file.
 #[derive(Debug)]
 enum Tail {
-    /// Appendable through this handle; space is allocated up to `allocated`.
+    /// Appendable through `file`, with space allocated up to `allocated`.
     Open { file: LogFile, allocated: u64 },
-    /// Not appendable before [`Manifest::confirm`].
+    /// Appendable only after [`Manifest::confirm`].
     Unconfirmed,
-    /// Never appendable: a new file must be begun first.
+    /// Never appendable: the next edit begins a new file.
     Torn,
 }
 
-/// An opened manifest.
+/// The result of opening a manifest.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) manifest: Manifest,
-    /// The torn tail that was cut off, if any.
+    /// The torn tail that was ignored, if any.
     pub(crate) torn: Option<Torn>,
-    /// The names in the directory.
+    /// The names of the files in the directory.
     pub(crate) names: Vec<String>,
 }
 
-/// A normal result of a crash: bytes after the last record that no durable offset covers.
+/// A torn tail, which a crash normally leaves: bytes after the last valid record that no durable
+/// offset covers.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Torn {
     pub(crate) at: Position,
@@ -104,17 +105,18 @@ pub(crate) struct Torn {
 }
 
 impl Manifest {
-    /// Creates a database in `dir`, which holds none (see [`probe`](super::probe)), with `first` as
-    /// its first edit.
+    /// Creates a database in `dir`, which must hold none (see [`probe`](super::probe)), with
+    /// `first` as its first edit.
     ///
-    /// 1. Write a new manifest with identity and first edits, and sync it.
+    /// 1. Write a new manifest with the identity and the first edits, and sync it.
     /// 2. Sync the directory and its parent.
     /// 3. Make CURRENT name the manifest.
     ///
-    /// Before step 3 there is no database, and the next attempt replaces left-over files.
+    /// Before step 3 the directory holds no database, and the next attempt replaces the files left
+    /// over.
     ///
     /// # Errors
-    /// `Io` or `StorageFull`; there is no database then, and creation may be retried.
+    /// `Io` or `StorageFull`. Creation may be retried, because no database exists yet.
     pub(crate) fn create(
         fs: Arc<dyn Fs>,
         dir: &Path,
@@ -122,7 +124,7 @@ impl Manifest {
         first: &VersionEdit,
         mut rng: Rng,
     ) -> Result<Manifest> {
-        // Range ids come from the same sequence as file numbers, but appear in no file name.
+        // Range ids come from the sequence of file numbers, but appear in no file name.
         let named = first.add_ranges.iter().map(|range| range.id.0 + 1).max().unwrap_or(0);
         let number = number_after_all(&names(&*fs, dir)?).max(named);
         let reserved = VersionEdit {
@@ -147,13 +149,13 @@ impl Manifest {
     /// Opens the database in `dir`.
     ///
     /// 1. Read CURRENT.
-    /// 2. Replay the manifest that it names up to the first bad record.
-    /// 3. Fail if CURRENT, a later record or (by [`Manifest::require`]) a log states a greater
-    ///    durable length.
+    /// 2. Replay the manifest that CURRENT names, up to the first bad record.
+    /// 3. Fail if CURRENT or a later record states a greater durable length. Logs are compared
+    ///    later, by [`Manifest::require`].
     /// 4. Check the version.
     ///
-    /// Later, before anything depends on the accepted records and at the latest before the first
-    /// edit, [`Manifest::confirm`] syncs them.
+    /// [`Manifest::confirm`] syncs the accepted records later: before anything depends on them, and
+    /// at the latest before the first edit.
     ///
     /// # Errors
     /// `Corruption` if durable data is missing or wrong, `Unsupported` for data of a newer build,
@@ -184,8 +186,8 @@ impl Manifest {
         Ok(Opened { manifest, torn, names })
     }
 
-    /// The manifest of a read-only engine: holds a version of `tailer` and returns `why` for every
-    /// edit.
+    /// Returns the manifest of a read-only engine, with a version read by `tailer`. Every edit
+    /// returns `why`.
     pub(crate) fn for_readers(
         tail: &ManifestTail,
         version: &Arc<Version>,
@@ -199,7 +201,8 @@ impl Manifest {
         Manifest { ended: Some(why), ..Self::at(fs, dir, rng, version, header, end) }
     }
 
-    /// A manifest that ends at `end` of the file of `header`, not yet appendable.
+    /// Returns a manifest whose records end at `end` in the file of `header`. It is not yet
+    /// appendable.
     fn at(
         fs: Arc<dyn Fs>,
         dir: &Path,
@@ -230,8 +233,8 @@ impl Manifest {
         }
     }
 
-    /// Makes the records accepted at opening durable, unless that is done. No edit and no removal
-    /// of a file may depend on records that are not durable.
+    /// Makes the records accepted at opening durable, at the first call. No edit and no removal of
+    /// a file may depend on records that are not durable.
     ///
     /// # Errors
     /// Every error ends writing.
@@ -247,8 +250,8 @@ impl Manifest {
 
     fn make_durable(&mut self, from: u64) -> Result<()> {
         let file = LogFile::reopen(&*self.fs, &self.path(), self.header)?;
-        // After a failed sync by an earlier process another sync is not enough, so the bytes are
-        // rewritten. Only the last record needs it: later records state that the others are
+        // After a sync that failed in an earlier process another sync is not enough, so the bytes
+        // are rewritten. The last record suffices: its header states that the earlier ones are
         // durable.
         file.write_again(&*self.fs, from, self.end)?;
         file.sync()?;
@@ -259,8 +262,8 @@ impl Manifest {
         Ok(())
     }
 
-    /// Adds the stored account of the database to `meter`, which already counts the work of this
-    /// open. From now on edits carry the account, so it causes no writes of its own.
+    /// Adds the stored wear account to `meter`, which already counts the work of this opening. From
+    /// now on edits carry the account, so recording it costs no extra writes.
     pub(crate) fn count_with(&mut self, meter: &Arc<Meter>) {
         if let Some(before) = self.version.account.as_ref() {
             meter.add(before);
@@ -268,8 +271,8 @@ impl Manifest {
         self.meter = Some(Arc::clone(meter));
     }
 
-    /// The clean close that the manifest ended with when it was opened. Any other edit after it may
-    /// be only in the system's page cache, and may already have been seen.
+    /// Returns the clean close if its edit was the last record at opening. A later edit might exist
+    /// only in the page cache, and readers may already have seen it.
     pub(crate) fn last_close(&self) -> Option<CleanClose> {
         self.version.clean_close.filter(|_| self.ends_closed)
     }
@@ -279,20 +282,20 @@ impl Manifest {
         self.unconfirmed.is_some()
     }
 
-    /// The version after the last edit.
+    /// Returns the version after the last edit.
     pub(crate) fn version(&self) -> &Arc<Version> {
         &self.version
     }
 
-    /// The durable length of the manifest, which logs state.
+    /// Returns the durable end of the manifest. Logs record it.
     pub(crate) fn position(&self) -> Position {
         Position { file: self.header.number, offset: self.end }
     }
 
-    /// Reads CURRENT again and checks that it names this manifest.
+    /// Checks that CURRENT, read again, names this manifest.
     ///
     /// # Errors
-    /// `Corruption` if it does not; `Io`.
+    /// `Corruption` if CURRENT names another manifest; `Io`.
     pub(crate) fn check_current(&self) -> Result<()> {
         let current = read_current(&*self.fs, &self.dir)?;
         if (current.manifest, current.id) == (self.header.number, self.header.id) {
@@ -304,10 +307,10 @@ impl Manifest {
         Err(Error::corrupt(&path, 16, "current", problem))
     }
 
-    /// Checks that the manifest reaches `position`, to which it was durable according to a log.
+    /// Checks that the manifest reaches `position`, up to which a log states it to be durable.
     ///
     /// # Errors
-    /// `Corruption` if it does not.
+    /// `Corruption` if the manifest ends before `position`.
     pub(crate) fn require(&self, position: Position) -> Result<()> {
         if position <= self.position() {
             return Ok(());
@@ -316,7 +319,7 @@ impl Manifest {
         Err(Error::corrupt(&self.path(), self.end, "record", problem))
     }
 
-    /// Makes `edit` durable and returns the version after it.
+    /// Makes `edit` durable and returns the resulting version.
     ///
     /// 1. Roll over if the file is torn or has outgrown its content.
     /// 2. Apply the edit to a copy of the version.
@@ -333,9 +336,9 @@ impl Manifest {
     }
 
     /// As [`append_behind`](Self::append_behind), followed by an empty edit that states that the
-    /// first is durable, so that other readers accept it immediately. Space for both is allocated
-    /// before either is written. If the second still fails, the first is durable and writing has
-    /// ended.
+    /// first is durable. Other readers then accept the first immediately. Space for both is
+    /// allocated before either is written. If writing the second fails nevertheless, the first is
+    /// durable and writing has ended.
     ///
     /// # Errors
     /// As for [`append`](Self::append) of the first edit.
@@ -354,9 +357,10 @@ impl Manifest {
         Ok(version)
     }
 
-    /// As [`append`](Self::append), and states that the logs are durable up to `log_durable`, for
-    /// the case that no log record does. Other readers must not see the result of a drop or an
-    /// import before that. Allocates `room` bytes after the record.
+    /// As [`append`](Self::append), and records in the edit that the logs are durable up to
+    /// `log_durable`. This is for a drop or an import whose log records no later log record states
+    /// to be durable; other readers must not see its result earlier. Allocates `room` bytes after
+    /// the record.
     ///
     /// # Errors
     /// As for [`append`](Self::append).
@@ -370,7 +374,7 @@ impl Manifest {
         self.make_room()?;
         let next = self.version.apply(edit);
         let mut next = next.map_err(|problem| refused(&self.path(), self.end, problem))?;
-        // An empty edit must have the length that the caller reserved, so it carries no account.
+        // The caller reserved the length of an empty edit without an account.
         let account = self.meter.as_ref().filter(|_| *edit != VersionEdit::default());
         let account = account.map(|meter| meter.account());
         let mut record = Vec::new();
@@ -383,21 +387,21 @@ impl Manifest {
         Ok(Arc::clone(&self.version))
     }
 
-    /// A number that was never assigned before.
+    /// Returns a number that was never assigned before.
     pub(crate) fn next_number(&mut self) -> Result<FileNumber> {
         self.next_numbers(1)
     }
 
-    /// The first of `count` consecutive unused numbers, reserved by one edit.
+    /// Returns the first of `count` consecutive unused numbers, which one edit reserves.
     pub(crate) fn next_numbers(&mut self, count: u64) -> Result<FileNumber> {
         if let Some(error) = &self.ended {
             return Err(error.clone());
         }
-        // The last number of a block is kept for the next manifest, which cannot reserve one for
-        // itself.
+        // The last number of a block is kept for the next manifest, whose header needs a number
+        // before any edit can reserve one.
         if self.next_number + count >= self.version.numbers_below.0 {
             self.confirm()?;
-            // A roll-over takes a number, so it precedes the reservation.
+            // A roll-over uses a number, so it must precede the reservation.
             self.make_room()?;
             let below = Some(FileNumber(self.next_number + count + NUMBERS_RESERVED - 1));
             self.append(&VersionEdit { numbers_below: below, ..VersionEdit::default() })?;
@@ -411,7 +415,7 @@ impl Manifest {
         Ok(number)
     }
 
-    /// A random id for a new file.
+    /// Returns a random id for a new file.
     pub(crate) fn next_id(&mut self) -> FileId {
         FileId(self.rng.next_u64())
     }
@@ -421,7 +425,7 @@ impl Manifest {
         self.failure.as_ref()
     }
 
-    /// Releases preallocated space.
+    /// Releases the preallocated space after the last record.
     pub(crate) fn trim(&mut self) {
         if let Tail::Open { file, allocated } = &mut self.tail {
             debug_assert!(self.end <= *allocated, "records fit what is allocated");
@@ -439,8 +443,10 @@ impl Manifest {
         self.dir.join(FileName::Manifest(self.header.number).to_string())
     }
 
+    /// Checks that edits are accepted.
+    ///
     /// # Errors
-    /// The reason why edits are refused; `Unsupported` if this build may only read.
+    /// The error that ended writing; `Unsupported` if this opener may only read.
     pub(crate) fn usable(&self) -> Result<()> {
         if let Some(error) = &self.ended {
             return Err(error.clone());
@@ -454,8 +460,8 @@ impl Manifest {
         }
     }
 
-    /// Rolls over if it is due. If the disk is too full for a new file, the old one still accepts
-    /// edits that fit.
+    /// Rolls over if that is due. If the disk is too full for a new file, the old file still
+    /// accepts edits that fit.
     fn make_room(&mut self) -> Result<()> {
         let torn = matches!(self.tail, Tail::Torn);
         if !torn && self.end <= self.roll_at {
@@ -507,8 +513,8 @@ impl Manifest {
             Ok((file, end, allocated))
         });
         if let Err(PublishError::Before(_)) = &published {
-            // Nothing names the file, and a full disk needs its space. If the removal fails, it is
-            // an orphan.
+            // CURRENT does not name the new file, and a full disk needs its space. If the removal
+            // fails, the file is an orphan.
             drop(self.fs.remove(&path));
         }
         let (file, end, allocated) = published?;
@@ -549,7 +555,7 @@ impl Manifest {
         let Tail::Open { file, allocated } = &mut self.tail else {
             return Err(refused(&self.path(), self.end, "nothing follows a torn tail".into()));
         };
-        // Each append is synced before the next, so everything before this record is durable.
+        // Each append is synced before the next, so all bytes before this record are durable.
         seal(record, at, id, at);
         let end = at.offset + record.len() as u64;
         if end + room > *allocated {
@@ -581,8 +587,8 @@ impl PublishError {
     }
 }
 
-/// Applies every record before the first bad one. Returns the offset of the last applied record,
-/// and whether it is the edit of a clean close.
+/// Applies every record before the first bad one. Returns the version, the offset of the last
+/// applied record, and whether that record is the edit of a clean close.
 fn replay(reader: &mut LogReader) -> Result<(Version, u64, bool)> {
     let path = reader.path().to_owned();
     let (mut version, mut last) = (Version::default(), LogFile::START);

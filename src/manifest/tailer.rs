@@ -1,9 +1,10 @@
-//! Follows the manifest of another process: reads the records written so far, and later the new
-//! ones.
+//! Follows the manifest of another process: reads the existing records, and new ones at each
+//! refresh.
 //!
 //! Invariants
 //! * nothing on disk changes, and no lock is taken;
-//! * a file that the writer replaces during the read is no error; CURRENT is read again.
+//! * if the writer replaces the manifest during a read, CURRENT is read again and no error is
+//!   returned.
 //!
 //! Not here: the writer (`store`), the files that the version names (`lsm::follower`).
 
@@ -22,15 +23,15 @@ use super::edit_record::{edit_of, refused};
 use super::publish::read_current;
 use super::version::Version;
 
-/// The number of attempts to read a manifest that the writer keeps replacing.
+/// How often a manifest that the writer keeps replacing is read before giving up.
 const TRIES: usize = 16;
 
-/// A reader of a manifest that another process writes.
+/// Reads a manifest that another process writes.
 ///
-/// 1. Read CURRENT. If it names another file than before, read that file from its start; otherwise
-///    continue after the last record.
-/// 2. Stop at the first incomplete record, which the writer may be writing. It is damage if a
-///    durable offset is beyond it.
+/// 1. Read CURRENT. If it names a new file, read that file from its start; otherwise continue after
+///    the last record read.
+/// 2. Stop at the first incomplete record, which the writer may just be writing. If a durable
+///    offset is beyond that record, it is damaged.
 #[derive(Clone, Debug)]
 pub(crate) struct ManifestTail {
     fs: Arc<dyn Fs>,
@@ -59,13 +60,14 @@ impl ManifestTail {
     /// Reads the records written since the last call; returns true if there are any.
     ///
     /// # Errors
-    /// As for [`open`](Self::open); the version is unchanged then.
+    /// As for [`open`](Self::open). The version is unchanged after an error.
     pub(crate) fn advance(&mut self) -> Result<bool> {
         for _ in 0..TRIES {
             let current = read_current(&*self.fs, &self.dir)?;
             match self.read_on(current) {
                 Ok(changed) => return Ok(changed),
-                // A CURRENT that changed explains the error: the file was replaced.
+                // If CURRENT has changed, the file was replaced, which explains the error: try
+                // again.
                 Err(error) if read_current(&*self.fs, &self.dir)? == current => return Err(error),
                 Err(_) => {}
             }
@@ -74,26 +76,26 @@ impl ManifestTail {
         Err(Error::new(ErrorKind::Busy, problem))
     }
 
-    /// The version after the last record read.
+    /// Returns the version after the last record read.
     pub(crate) fn version(&self) -> &Arc<Version> {
         &self.version
     }
 
-    /// The identity of the database.
+    /// Returns the identity of the database.
     ///
     /// # Errors
-    /// `Corruption` if no record states it.
+    /// `Corruption` if no record contains it.
     pub(crate) fn identity(&self) -> Result<&Arc<Identity>> {
         let problem = || Error::corrupt(&self.path(), self.end, "record", "no identity");
         self.version.identity.as_ref().ok_or_else(problem)
     }
 
-    /// The end of the records read so far.
+    /// Returns the end of the records read so far.
     pub(crate) fn position(&self) -> Position {
         Position { file: self.current.manifest, offset: self.end }
     }
 
-    /// The id of the manifest file.
+    /// Returns the id of the manifest file.
     pub(crate) fn id(&self) -> FileId {
         self.current.id
     }
@@ -117,8 +119,8 @@ impl ManifestTail {
         let mut end = apply_all(&mut reader, &mut version, &current)?;
         let mut stopped = None;
         while let Some(problem) = vouched_beyond(&mut reader, &current)? {
-            // The record may have been in the middle of being written and be complete now. An edit
-            // that was held back is read again.
+            // The writer may have completed the record since, so read once more. A held-back edit
+            // is read again too.
             let at = reader.position().offset;
             if stopped == Some(at) {
                 return Err(Error::corrupt(&path, at, "record", problem));
@@ -140,7 +142,7 @@ impl ManifestTail {
 }
 
 /// Applies the records up to the first incomplete one, and returns the end of the applied records.
-/// Holds back a last record that would show rows and is not yet stated to be durable. Other edits
+/// A last record that imports rows is held back until it is stated to be durable. All other edits
 /// show only data that is durable elsewhere.
 fn apply_all(reader: &mut LogReader, version: &mut Version, current: &Current) -> Result<u64> {
     let path = reader.path().to_owned();
@@ -159,7 +161,7 @@ fn apply_all(reader: &mut LogReader, version: &mut Version, current: &Current) -
     Ok(offset)
 }
 
-/// The evidence that more records exist, if any.
+/// Returns evidence that the manifest has more records than could be read, if any.
 fn vouched_beyond(reader: &mut LogReader, current: &Current) -> Result<Option<String>> {
     let at = reader.position();
     if at.offset < current.synced_len {

@@ -1,4 +1,4 @@
-//! The manifest on file systems that lose power, fail and become full.
+//! Tests of the manifest on file systems that lose power, fail and become full.
 
 mod crash;
 mod damage;
@@ -17,7 +17,7 @@ use crate::model::Seq;
 use crate::rng::Rng;
 
 const DIR: &str = "db";
-/// The space that a new manifest allocates.
+/// The bytes that a new manifest allocates.
 const ALLOCATED: u64 = 64 << 10;
 
 fn identity() -> Identity {
@@ -46,7 +46,7 @@ fn create_with(fs: &dyn CloneFs, identity: Identity) -> Result<Manifest> {
 fn open(fs: &dyn CloneFs) -> Result<Opened> {
     let mut opened =
         Manifest::open(fs.shared(), Path::new(DIR), Access::ReadWrite, Rng::from_seed(2))?;
-    // `Unsupported` means that this build may only read.
+    // `confirm` returns `Unsupported` if this build may only read the database.
     match opened.manifest.confirm() {
         Err(error) if error.kind() != ErrorKind::Unsupported => Err(error),
         _ => Ok(opened),
@@ -74,14 +74,14 @@ fn flushed(seq: u64) -> VersionEdit {
     VersionEdit { flushed_seq: Some(Seq(seq)), ..VersionEdit::default() }
 }
 
-/// An edit of about `bytes` bytes that adds only `seq` to a snapshot.
+/// Returns an edit of about `bytes` bytes, of which a snapshot keeps only `seq`.
 fn padded(seq: u64, bytes: usize) -> VersionEdit {
     let tables: Vec<TableId> = (0..bytes as u32 / 10).map(|i| TableId(0x8000 + i)).collect();
     let drop_tables = tables.iter().map(|table| (*table, Seq(1))).collect();
     VersionEdit { drop_tables, forget_tables: tables, ..flushed(seq) }
 }
 
-/// An edit of about `bytes` bytes that is part of every later snapshot.
+/// Returns an edit of about `bytes` bytes, all of which every later snapshot keeps.
 fn lasting(seq: u64, bytes: usize) -> VersionEdit {
     let mut unknown = Vec::new();
     crate::format::field::put_optional_field(&mut unknown, 99, &vec![0; bytes]);
@@ -167,7 +167,8 @@ fn what_cannot_be_forgotten_makes_the_limit_grow() {
     for seq in 2..300 {
         manifest.append(&lasting(seq, 4000)).unwrap();
     }
-    // 1.2 MB of content: rolled over at about 64 KiB, 256 KiB and 1 MiB, not at every edit.
+    // 1.2 MB of content: the limit grows from 64 KiB to 256 KiB and 1 MiB, so that not every edit
+    // causes a roll-over.
     assert!(manifests(&fs).len() < 6, "{:?}", manifests(&fs));
 }
 
@@ -186,7 +187,7 @@ fn trap_36_numbers_are_given_out_once() {
         assert!(first > last && first.0 + 199 < manifest.version().numbers_below.0);
         last = FileNumber(first.0 + 199);
         if round == 2 {
-            // An orphan of a roll-over that was interrupted before CURRENT named it.
+            // An orphan of a roll-over that was interrupted before CURRENT named the file.
             fs.write("db/MANIFEST-009999", b"").unwrap();
         }
         manifest = open(&fs).unwrap().manifest;
@@ -207,7 +208,8 @@ fn trap_51_a_clean_close_vouches_for_its_log_as_long_as_that_is_there() {
     manifest.append(&padded(5, 70_000)).unwrap();
     manifest.append(&flushed(6)).unwrap();
     let mut manifest = open(&fs).unwrap().manifest;
-    // The close still states its log's durable end, but a later edit may not be on the disk.
+    // The manifest still contains the close. The later edit may not be on the disk, so the close is
+    // not the last edit.
     assert_eq!((manifest.version().clean_close, manifest.last_close()), (Some(close), None));
     let edit = VersionEdit { remove_logs: vec![log.number], ..VersionEdit::default() };
     manifest.append(&edit).unwrap();
@@ -227,8 +229,7 @@ fn an_edit_that_breaks_an_invariant_is_refused_and_nothing_is_written() {
     manifest.append(&flushed(5)).unwrap();
 }
 
-/// On a full disk, an edit that needs a second edit to state its durability is refused unless both
-/// fit.
+/// On a full disk, an edit that a second edit must state to be durable is refused unless both fit.
 #[test]
 fn room_for_what_vouches_is_there_before_the_edit() {
     let mem = MemFs::new();
@@ -240,7 +241,7 @@ fn room_for_what_vouches_is_there_before_the_edit() {
     manifest.append(&lasting(9, 300)).unwrap();
     let end = manifest.position();
     let around = end.offset - begun - 300;
-    // The edit fits the allocated space, but the second edit does not.
+    // The allocated space is enough for the edit, but not for the second edit too.
     let edit = lasting(10, (ALLOCATED - end.offset - around - 4) as usize);
     fs.arm(Fault::new(FaultKind::Enospc).on(OpKind::Allocate));
     let error = manifest.append_vouched(&edit, None).unwrap_err();

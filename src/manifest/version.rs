@@ -1,10 +1,10 @@
-//! A version: the set of live files with their ranges, logs and range tombstones. Immutable once it
-//! is shared.
+//! A version: the set of live files with their ranges, logs and range tombstones. A shared version
+//! never changes.
 //!
-//! Invariants, held by [`Version::apply`]
-//! * all invariants that `ranges` states for each range;
-//! * a referenced file exists; a removed file has no references;
-//! * a number names one thing, and every number is below the reserved bound;
+//! Invariants, ensured by [`Version::apply`]
+//! * each range keeps the invariants that `ranges` states;
+//! * each referenced file exists, and a removed file has no references;
+//! * no two things have the same number, and every number is below the reserved bound;
 //! * the flushed Seq never decreases.
 //!
 //! Not here: durability (`store`), readers of an obsolete file (`lsm`).
@@ -29,20 +29,20 @@ use crate::ranges::{Range, RangeFile, RangeMap, Reference};
 use crate::sst::Sst;
 use crate::sync::{ModelledOnce, OnceLock};
 
-/// The approximate bytes of a snapshot per record.
+/// The approximate size of a record of a snapshot, in bytes.
 const SNAPSHOT_RECORD_BYTES: usize = 1 << 20;
 
 /// A range of a version.
 pub(crate) type FileRange = Range<Arc<FileEntry>>;
-/// The use of a file by such a range.
+/// A reference to a file in such a range.
 pub(crate) type FileReference = Reference<Arc<FileEntry>>;
 
 /// An SST of a version, shared by all versions that contain it.
 pub(crate) struct FileEntry {
     pub(crate) meta: FileMeta,
-    /// The reader, opened at first use.
+    /// The file's reader, opened at first use.
     sst: ModelledOnce<Arc<Sst>>,
-    /// Damage found by a reader that does not use `sst`, or that failed to open it.
+    /// Damage reported by a reader other than `sst`, or by a failed attempt to open `sst`.
     damage: OnceLock<Error>,
 }
 
@@ -51,14 +51,14 @@ pub(crate) struct FileEntry {
 pub(crate) struct Version {
     /// The identity of the database; `None` only before the first edit.
     pub(crate) identity: Option<Arc<Identity>>,
-    /// Numbers from here on were never assigned.
+    /// The reserved bound: numbers from here on were never assigned.
     pub(crate) numbers_below: FileNumber,
     /// The logs to replay, oldest first.
     pub(crate) logs: Vec<LogMeta>,
     /// Every commit up to this Seq is in table files.
     pub(crate) flushed_seq: Seq,
     files: BTreeMap<FileNumber, Held>,
-    /// The total length of all files.
+    /// The total length of all files, in bytes.
     pub(crate) file_bytes: u64,
     /// All ranges, in key order.
     pub(crate) ranges: RangeMap<Arc<FileEntry>>,
@@ -66,13 +66,13 @@ pub(crate) struct Version {
     pub(crate) dropped: BTreeMap<TableId, Seq>,
     /// Range tombstones up to the flushed Seq that may still hide older entries.
     pub(crate) range_tombstones: Vec<RangeTombstone>,
-    /// The last clean close, kept as long as the version has its log.
+    /// The last clean close, kept as long as its log belongs to the version.
     pub(crate) clean_close: Option<CleanClose>,
-    /// The expiry clock as last recorded.
+    /// The expiry clock, as last recorded.
     pub(crate) clock: LivedTime,
     /// Logs that only the change feed reads, oldest first.
     pub(crate) kept_logs: Vec<KeptLog>,
-    /// Imports of rows as files, as far back as the logs reach.
+    /// Imports of rows as files, kept as long as the logs that follow them.
     pub(crate) imports: Vec<Import>,
     log_durable: Position,
     /// The wear account as recorded in the manifest; `None` after an older build.
@@ -83,7 +83,7 @@ pub(crate) struct Version {
 #[derive(Clone, Debug)]
 struct Held {
     entry: Arc<FileEntry>,
-    /// The number of ranges that reference it.
+    /// The number of ranges that reference the file.
     references: usize,
 }
 
@@ -92,51 +92,51 @@ impl FileEntry {
         Self { meta, sst: ModelledOnce::new(), damage: OnceLock::new() }
     }
 
-    /// The first damage found in the file, which quarantines it. A quarantined file stays
-    /// referenced and is read where possible, but no job takes it as input.
+    /// Returns the first damage found in the file. A damaged file is quarantined: it stays
+    /// referenced and is read where possible, but no compaction uses it as input.
     pub(crate) fn damage(&self) -> Option<&Error> {
         self.damage.get().or_else(|| self.sst.get().and_then(|sst| sst.damage()))
     }
 
-    /// Quarantines the file.
+    /// Quarantines the file because of `error`.
     pub(crate) fn record_damage(&self, error: &Error) {
         self.damage.get_or_init(|| error.clone());
     }
 
-    /// The file's name.
+    /// Returns the file's name.
     pub(crate) fn name(&self) -> String {
         self.meta.number.sst_name()
     }
 
-    /// The key interval of the file, for messages.
+    /// Describes the file's key interval for messages.
     pub(crate) fn keys(&self) -> String {
         display_keys(&self.meta.key_min, &self.meta.key_max)
     }
 
-    /// True if a read at `at` sees the file. Earlier reads do not see an imported file.
+    /// True if a read at `at` sees the file. Reads at an earlier Seq do not see an imported file.
     #[inline]
     pub(crate) fn is_visible(&self, at: Seq) -> bool {
         self.meta.visible_from <= at
     }
 
-    /// False if the file has no key in `span`.
+    /// Whether the file may contain a key in `span`.
     pub(crate) fn has_keys_in(&self, span: &Span) -> bool {
         let meta = &self.meta;
         *meta.key_max >= *span.low && !span.ends_before(&meta.key_min)
     }
 
-    /// The memory used for the file, whether open or not.
+    /// Returns the memory used for the file in bytes, whether its reader is open or not.
     pub(crate) fn memory_bytes(&self) -> usize {
         let open = self.sst.get().map_or(0, |sst| sst.memory_bytes());
         size_of::<Self>() + self.meta.memory_bytes() + open
     }
 
-    /// True if the reader was opened.
+    /// True if the file's reader is open.
     pub(crate) fn is_open(&self) -> bool {
         self.sst.get().is_some()
     }
 
-    /// The file's reader; calls `open` at first use.
+    /// Returns the file's reader; the first use opens it with `open`.
     #[inline]
     pub(crate) fn sst_or_open(
         &self,
@@ -144,7 +144,7 @@ impl FileEntry {
     ) -> Result<&Arc<Sst>, Error> {
         match self.sst.get() {
             Some(sst) => Ok(sst),
-            // Two threads may open the file at the same time; one reader is kept.
+            // Two threads may open the file at the same time; one of the two readers is kept.
             None => match open() {
                 Ok(sst) => Ok(self.sst.get_or_init(|| Arc::new(sst))),
                 Err(error) => Err(self.unopened(error)),
@@ -183,12 +183,12 @@ impl RangeFile for Arc<FileEntry> {
 }
 
 impl Version {
-    /// The bytes of the kept logs. Edits state their lengths.
+    /// Returns the total bytes of the kept logs, as edits recorded them.
     pub(crate) fn kept_log_bytes(&self) -> u64 {
         self.kept_logs.iter().fold(0, |sum, kept| sum.saturating_add(kept.bytes))
     }
 
-    /// The position up to which the logs are stated to be durable.
+    /// Returns the position up to which edits state the logs to be durable.
     pub(crate) fn vouched(&self) -> Position {
         let close = self.clean_close.map(|close| Position { file: close.log, offset: close.end });
         close.unwrap_or_default().max(self.log_durable)
@@ -199,7 +199,7 @@ impl Version {
         self.log_durable = self.log_durable.max(position);
     }
 
-    /// Adds the record of an edit to the wear account.
+    /// Adds the bytes of an edit's record to the wear account.
     pub(super) fn count_edit(&mut self, record: &ops::Range<u64>) {
         if let Some(account) = &mut self.account {
             account.wear.count_edit(record);
@@ -210,28 +210,28 @@ impl Version {
         self.files.get(&number).map(|held| &held.entry)
     }
 
-    /// All files, by number.
+    /// Returns all files, ordered by number.
     pub(crate) fn files(&self) -> impl ExactSizeIterator<Item = &Arc<FileEntry>> {
         self.files.values().map(|held| &held.entry)
     }
 
-    /// The number of ranges that reference the file.
+    /// Returns how many ranges reference the file.
     pub(crate) fn references_to(&self, number: FileNumber) -> usize {
         self.files.get(&number).map_or(0, |held| held.references)
     }
 
-    /// The range that a user key belongs to.
+    /// Returns the range that contains `user_key`.
     #[inline]
     pub(crate) fn range_for(&self, user_key: &[u8]) -> Option<&Arc<FileRange>> {
         self.ranges.range_for(user_key)
     }
 
-    /// The ranges that overlap `span`, in key order.
+    /// Returns the ranges that overlap `span`, in key order.
     pub(crate) fn ranges_in(&self, span: &Span) -> &[Arc<FileRange>] {
         self.ranges.ranges_in(span)
     }
 
-    /// The references that may hold `user_key`, newest to oldest.
+    /// Returns the references that may hold `user_key`, newest first.
     #[inline]
     pub(crate) fn sources<'a>(
         &'a self,
@@ -240,18 +240,19 @@ impl Version {
         self.range_for(user_key).into_iter().flat_map(move |range| range.sources(user_key))
     }
 
-    /// The recorded clock, for an edit that recreates this version; `None` if no time was recorded.
+    /// Returns the recorded clock for an edit that recreates this version, or `None` if no time was
+    /// recorded.
     pub(crate) fn clock_if_known(&self) -> Option<LivedTime> {
         (self.clock.now > 0).then(|| self.clock.clone())
     }
 
-    /// The greatest Seq known to the version.
+    /// Returns the greatest Seq that the version mentions, including that of a clean close.
     pub(crate) fn seq_max(&self) -> Seq {
         let close = self.clean_close.map(|close| close.last_seq);
         self.seq_used().max(close.unwrap_or_default())
     }
 
-    /// The greatest Seq in use by a file, import, range tombstone, drop or flush.
+    /// Returns the greatest Seq used by a file, import, range tombstone, drop or flush.
     pub(crate) fn seq_used(&self) -> Seq {
         let files = self.files().map(|file| file.meta.seq_max.max(file.meta.visible_from));
         let files = files.chain(self.imports.iter().map(|import| import.seq));
@@ -261,26 +262,27 @@ impl Version {
         known.max().unwrap_or_default().max(self.flushed_seq)
     }
 
-    /// The greatest Seq with its rows in files, for a reader that has seen the logs up to
-    /// `passed`. An import counts after everything before it was seen.
+    /// Returns the greatest Seq up to which files hold all rows, for a reader that has read the
+    /// logs up to `passed`. An import is included only if the reader has passed the log position
+    /// before which it was made.
     pub(crate) fn settled_seq(&self, passed: Position) -> Seq {
         let imports = self.imports.iter();
         let seen = imports.clone().filter(|import| import.at <= passed).map(|import| import.seq);
         let is_told = |seq: Seq| self.imports.iter().any(|import| import.seq == seq);
-        // Older builds did not record imports.
+        // Imports recorded by older builds are known only from their files.
         let others = self.files().map(|file| file.meta.visible_from).filter(|seq| !is_told(*seq));
         let close = self.clean_close.map(|close| close.last_seq);
         seen.chain(others).chain(close).max().unwrap_or_default().max(self.flushed_seq)
     }
 
-    /// The version after `edit`, or the invariant that `edit` would break.
+    /// Returns the version after `edit`, or a description of the invariant that `edit` would break.
     pub(crate) fn apply(&self, edit: &VersionEdit) -> Result<Version, String> {
         let mut next = self.clone();
         next.apply_in_place(edit)?;
         Ok(next)
     }
 
-    /// As [`apply`](Self::apply), without the copy; after an error `self` must not be used.
+    /// As [`apply`](Self::apply), but changes `self`, which must not be used after an error.
     pub(super) fn apply_in_place(&mut self, edit: &VersionEdit) -> Result<(), String> {
         self.apply_numbers(edit)?;
         let mut touched = self.remove_references(edit)?;
@@ -298,14 +300,14 @@ impl Version {
         if edit.clean_close.is_some() {
             self.clean_close = edit.clean_close;
         }
-        // A closed log never changes, so the clean close stays valid as long as the log exists.
+        // A closed log never changes, so the close stays valid as long as the log exists.
         self.clean_close = self.clean_close.filter(|c| self.logs.iter().any(|l| l.number == c.log));
         self.unknown.extend_from_slice(&edit.unknown);
         touched.sort_unstable();
         touched.dedup();
         let mut hint = 0;
         for id in touched {
-            // A range that this edit removed needs no check.
+            // A range that this edit removes needs no check.
             let Some(at) = self.ranges.position(id, hint) else { continue };
             hint = at;
             self.ranges.at(at).map_or(Ok(()), |range| range.check())?;
@@ -313,7 +315,7 @@ impl Version {
         Ok(())
     }
 
-    /// Reuses the readers of files that are open in `before`.
+    /// Takes over the open readers of the files that `before` also contains.
     pub(super) fn adopt_open_files(&mut self, before: &Version) {
         for (number, held) in &mut self.files {
             let known = before.file(*number).filter(|known| known.meta.id == held.entry.meta.id);
@@ -323,8 +325,8 @@ impl Version {
         }
     }
 
-    /// Adds to `edit` the removal of the files that nothing references after it; returns these
-    /// files.
+    /// Adds to `edit` the removal of all files that lose their last reference by it, and returns
+    /// these files.
     pub(crate) fn remove_unreferenced(&self, edit: &mut VersionEdit) -> Vec<Arc<FileEntry>> {
         let mut gone: BTreeMap<FileNumber, usize> = BTreeMap::new();
         for (_, file) in &edit.remove_references {
@@ -348,7 +350,8 @@ impl Version {
         self.ranges.check()
     }
 
-    /// Edits that recreate this version from nothing, each well below the limit of a record.
+    /// Returns edits that recreate this version from nothing, each well below the size limit of a
+    /// record.
     pub(super) fn snapshot(&self) -> Vec<VersionEdit> {
         let mut edits = vec![VersionEdit {
             identity: self.identity.as_deref().cloned(),
@@ -376,7 +379,7 @@ impl Version {
         edits
     }
 
-    /// One edit that recreates all files and ranges, and the drops that affect them.
+    /// Returns one edit that recreates all files and ranges, and the drops that affect them.
     pub(crate) fn image(&self) -> VersionEdit {
         let mut edits = vec![VersionEdit {
             flushed_seq: Some(self.flushed_seq.max(self.seq_max())),
@@ -585,7 +588,7 @@ impl Version {
     }
 }
 
-/// A sequence of edits being filled.
+/// A sequence of edits to which content is added piece by piece.
 struct Parts<'a> {
     edits: &'a mut Vec<VersionEdit>,
     bytes: usize,
@@ -593,7 +596,7 @@ struct Parts<'a> {
 }
 
 impl Parts<'_> {
-    /// An edit with space for about `bytes` more.
+    /// Returns an edit with space for about `bytes` more; begins a new one if the last is full.
     fn room(&mut self, bytes: usize) -> &mut VersionEdit {
         self.bytes += bytes;
         if self.bytes > self.bytes_max || self.edits.is_empty() {

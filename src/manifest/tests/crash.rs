@@ -1,4 +1,4 @@
-//! Power failures, process kills and failing operations, at every single operation.
+//! Power failures, process kills and failing operations, tested at every operation.
 
 use super::*;
 use crate::fs::{Fault, FaultFs, FaultKind, OpKind};
@@ -22,12 +22,13 @@ fn trap_46_trap_47_a_creation_cut_short_anywhere_is_completed_or_repeated() {
             image.record();
             let mut manifest = open_or_create(&image);
             manifest.append(&flushed(7)).unwrap();
-            // Later acknowledged edits survive, whatever happens to names that were never synced.
+            // Edits acknowledged later survive, even if a power cut undoes names that were never
+            // synced.
             for seed in 0..2 {
                 let again = open(&image.crash_image(seed)).unwrap();
                 assert_eq!(again.manifest.version().flushed_seq, Seq(7), "op {op}");
             }
-            // The second attempt may be interrupted as well.
+            // A crash may interrupt the second attempt too.
             for second in image.recorded() {
                 drop(open_or_create(&image.crash_image_at(second, seed).unwrap()));
             }
@@ -36,8 +37,8 @@ fn trap_46_trap_47_a_creation_cut_short_anywhere_is_completed_or_repeated() {
     }
 }
 
-/// A history with roll-overs: the acknowledged Seqs by number of operations, and the assigned
-/// numbers.
+/// A history with roll-overs. Maps numbers of operations to the Seqs acknowledged and the file
+/// numbers assigned by then.
 struct History {
     fs: MemFs,
     acknowledged: Vec<(u64, u64)>,
@@ -88,7 +89,8 @@ fn trap_36_numbers_given_out_before_a_power_cut_are_not_given_out_after() {
         let image = history.fs.crash_image_at(op, op).unwrap();
         let mut manifest = open(&image).unwrap().manifest;
         assert!(manifest.next_number().unwrap() > last, "op {op}");
-        // The number does not collide with a manifest that CURRENT never named.
+        // The number of the next manifest must not collide with a manifest that CURRENT never
+        // named.
         manifest.append(&padded(1000, 70_000)).unwrap();
         manifest.append(&flushed(1001)).unwrap();
     }
@@ -110,7 +112,7 @@ fn recovery_makes_durable_what_it_accepted_before_anything_rests_on_it() {
     let mut manifest = create(&fs).unwrap();
     fs.record();
     manifest.append(&flushed(5)).unwrap();
-    // The process ends between the write and the sync.
+    // The process ends after the write and before the sync.
     let written = *fs.recorded().end() - 1;
     let image = fs.kill_image_at(written).unwrap();
     assert_eq!(open(&image).unwrap().manifest.version().flushed_seq, Seq(5));
@@ -132,7 +134,8 @@ fn run(fs: &Arc<dyn Fs>) -> (u64, Option<Error>) {
             let full = error.kind() == ErrorKind::StorageFull;
             let next = manifest.append(&flushed(seq));
             match next {
-                // It was refused before a byte was written, so the next edit may succeed.
+                // A full disk refuses the edit before a byte is written, so the next edit may
+                // succeed.
                 Ok(_) => assert!(full, "{error}"),
                 Err(next) => assert!(full || next.kind() == ErrorKind::Poisoned, "{next}"),
             }
@@ -206,7 +209,7 @@ fn trap_27_a_full_disk_refuses_and_spoils_nothing() {
     let position = manifest.position();
     let error = manifest.append(&padded(2, 70_000)).unwrap_err();
     assert_eq!((error.kind(), manifest.position()), (ErrorKind::StorageFull, position));
-    // An edit that fits the space allocated before still succeeds.
+    // An edit that fits the space already allocated still succeeds.
     manifest.append(&flushed(2)).unwrap();
     fs.set_quota(None);
     manifest.append(&padded(3, 70_000)).unwrap();

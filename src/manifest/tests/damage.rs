@@ -1,11 +1,11 @@
-//! Damaged manifests: opening accepts a prefix that logs can distinguish from the whole, or reports
-//! corruption, nothing else.
+//! Damaged manifests: opening reports corruption, or accepts a prefix that the logs can tell from
+//! the whole.
 
 use super::*;
 use crate::codec::Checksum;
 use crate::format::record::Position;
 
-/// Writes three edits after the first; returns the position after each.
+/// Writes the first edit and three more; returns the position after each of the three.
 fn small(fs: &MemFs) -> Vec<Position> {
     let mut manifest = create(fs).unwrap();
     let edits = (2..5).map(|seq| {
@@ -26,8 +26,8 @@ fn trap_03_trap_24_every_flipped_byte_of_a_manifest_is_seen_or_vouched_for() {
             fs.flip(&path, at, mask).unwrap();
             match open(&fs.kill_image()) {
                 Ok(opened) => {
-                    // No later record states that the last edit is durable; `require` covers that
-                    // case.
+                    // No later record states that the last edit is durable, so only `require`
+                    // detects its loss.
                     assert!(at >= before_last.offset, "byte {at}");
                     assert!(opened.torn.is_some());
                     let expected = if at < end.offset { 3 } else { 4 };
@@ -73,7 +73,7 @@ fn trap_51_a_manifest_cut_below_what_current_vouches_for_is_corruption() {
     let path = Path::new(DIR).join(FileName::Manifest(rolled).to_string());
     let good = fs.read(&path).unwrap();
     let end = manifest.position().offset;
-    // The snapshot ends where the last edit, 56 bytes long, begins.
+    // The last edit is 56 bytes long and begins where the snapshot ends.
     for len in [0, 63, 64, 100, end - 57, end - 56, end - 1, end] {
         fs.write(&path, &good[..len as usize]).unwrap();
         match open(&fs.kill_image()) {

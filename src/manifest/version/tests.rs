@@ -1,4 +1,4 @@
-//! Versions: the effects of edits, refused edits, and a snapshot that recreates the version.
+//! Tests of versions: the effects of edits, refused edits, and snapshots that recreate a version.
 
 use super::*;
 use crate::codec::HashSeed;
@@ -40,7 +40,7 @@ fn reference(file: &FileMeta, placement: Placement) -> ReferenceMeta {
     ReferenceMeta { range: RangeId(1), file: file.number, placement, clip, bytes: None }
 }
 
-/// One range over `a..z` with file 1 in the run, file 2 young, and log 3.
+/// Returns a version with one range over `a..z`, file 1 in the run, file 2 young, and log 3.
 fn sample() -> Version {
     let (one, two) = (file(1, (1, 9), "b", "m"), file(2, (10, 19), "c", "d"));
     let edit = VersionEdit {
@@ -98,7 +98,8 @@ fn a_compaction_replaces_files_and_leaves_the_old_version_alone() {
     assert_eq!(next.files().map(|file| file.meta.number.0).collect::<Vec<_>>(), [4]);
     assert_eq!(version.files().len(), 2);
     assert_eq!(version.sources(b"c").count(), 2);
-    // The same compaction again, picked from the previous version: its inputs no longer exist.
+    // Apply the same compaction again, picked from the previous version: its inputs no longer
+    // exist.
     assert!(next.apply(&compaction).is_err());
 }
 
@@ -273,7 +274,7 @@ fn a_snapshot_makes_the_same_version() {
     check_snapshot(&sample().apply(&last).unwrap());
 }
 
-/// Logs may be kept for years, and imports as long as later logs are.
+/// Logs may be kept for years, and imports are kept as long as the later logs.
 #[test]
 fn a_snapshot_of_a_long_history_is_cut_into_records() {
     let kept = |i: u64| KeptLog {
