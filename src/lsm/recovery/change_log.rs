@@ -1,11 +1,11 @@
-//! The commits of the logs in order, from any Seq on. Reads the logs that recovery needs and those
-//! retained for the change feed.
+//! Reads the commits in the logs in order, from any Seq on. Covers the logs that recovery needs and
+//! those retained for the change feed.
 //!
 //! Invariants
-//! * There is never a gap: each log names its predecessor, and logs that are not linked in this way
-//!   are not read.
-//! * Only durable commits are returned. An import is returned in order: it states where the log
-//!   ended when it was made, and earlier records of the log are returned first.
+//! * The commits returned have no gap: each log names its predecessor, and logs that are not linked
+//!   in this way are not read.
+//! * Only durable commits are returned. Imports are returned in order: each records the end of the
+//!   log at the time it was made, and is returned after the log records before that end.
 //!
 //! Not here: the meaning of a group in terms of tables and entities (`changes`).
 
@@ -28,48 +28,50 @@ use crate::lsm::read::log_files::LogFiles;
 
 /// The number of retries while the writer removes files that are about to be read.
 const TRIES: usize = 64;
-/// The most records read at a time, and the bytes after which no further record is read.
+/// Limits of one read, in records and in payload bytes. The last record may exceed the latter.
 const RECORDS_MAX: usize = 512;
 const BYTES_MAX: usize = 4 << 20;
 
 /// A reader of the change log.
 ///
-/// To begin, it follows the logs from the newest back. Each log names its predecessor, and its
-/// first record contains the last Seq before it. Reading begins at the log that begins at or below
-/// the requested Seq; if there is none, changes are lost. From there `wal_tail` reads on. Imported
-/// ranges are listed in the manifest and are inserted by their Seqs.
+/// To begin, it follows the logs from the newest backwards. Each log names its predecessor, and its
+/// first record contains the last Seq before it. Reading begins at the first log found whose first
+/// record is at or below the requested Seq; without such a log, changes are lost. `wal_tail` reads
+/// on from that log. The manifest lists the imported ranges, which are inserted by their Seqs.
 #[derive(Clone)]
 pub(crate) struct ChangeLog {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
     identity: Arc<Identity>,
     manifest: ManifestTail,
-    /// Every record before its position is in `ready` or was returned.
+    /// The reading position: every record before it was returned or is in `ready`.
     tail: LogTail,
     ready: VecDeque<TailRecord>,
     /// Imports before the position of `tail` that were not returned yet.
     imports: VecDeque<Import>,
-    /// True after the first record of the chosen log, or of a later one, was read without a gap.
+    /// True once a log's first record showed that no commit is missing between `given` and that
+    /// log.
     is_linked: bool,
-    /// The last Seq returned; everything later is still to be returned.
+    /// The last Seq returned. Later items are still to be returned.
     pub(crate) given: Seq,
 }
 
 /// An item of the change log.
 pub(crate) enum Logged<'a> {
-    /// A log begins; its shapes are defined again.
+    /// The next log begins. It defines its shapes anew.
     Log,
-    /// A commit. It is to be returned if `is_new`; otherwise it only defines shapes.
+    /// A commit. If `is_new` is false it was returned before, and only its shape definitions are
+    /// needed.
     Commit { seq: Seq, group: &'a Group<'a>, is_new: bool, path: &'a Path, at: u64 },
     /// Rows were imported as files.
     Import(&'a Import),
 }
 
 impl ChangeLog {
-    /// The commits after `since`, or all from the oldest one kept.
+    /// Begins after commit `since`, or at the oldest retained commit.
     ///
     /// # Errors
-    /// `ChangesLost` if some of them are no longer kept; `Corruption`, `Io`.
+    /// `ChangesLost` if commits after `since` are no longer retained; `Corruption`, `Io`.
     pub(crate) fn open(env: &Env, since: Option<Seq>) -> Result<Self> {
         let (fs, dir) = (Arc::clone(&env.fs), &env.dir);
         let manifest = ManifestTail::open(Arc::clone(&fs), dir)?;
@@ -97,10 +99,10 @@ impl ChangeLog {
         Ok(feed)
     }
 
-    /// Passes further items to `visit` until it returns `No` or nothing more is durable.
+    /// Passes the next items to `visit` until it returns `No` or no further durable item exists.
     ///
     /// # Errors
-    /// `ChangesLost` if the next items are no longer kept, or if the database was restored;
+    /// `ChangesLost` if the next items are no longer retained, or if the database was restored;
     /// `Corruption`, `Io`.
     pub(crate) fn read(&mut self, visit: &mut dyn FnMut(Logged<'_>) -> Result<More>) -> Result<()> {
         loop {
@@ -116,7 +118,7 @@ impl ChangeLog {
                 match given {
                     Ok(More::Yes) => {}
                     Ok(More::No) => return Ok(()),
-                    // The record will be requested again.
+                    // Keep the record for a retry.
                     Err(error) => {
                         self.ready.push_front(record);
                         return Err(error);
@@ -137,8 +139,8 @@ impl ChangeLog {
         }
     }
 
-    /// Retries `step` after an error as long as the writer changes the manifest: it may have
-    /// removed a file that was about to be read.
+    /// Runs `step`, and repeats it after an error if the manifest has changed since: the writer may
+    /// have removed a file that `step` was about to read.
     fn retrying(&mut self, mut step: impl FnMut(&mut Self) -> Result<()>) -> Result<()> {
         self.manifest.advance()?;
         for _ in 0..TRIES {
@@ -155,12 +157,14 @@ impl ChangeLog {
         Err(Error::new(ErrorKind::Busy, problem))
     }
 
-    /// Reads some durable records. Returns false if there are none.
+    /// Reads some durable records and the imports before their end. Returns false if no record
+    /// was read.
     ///
-    /// The records are read first, from the logs that the manifest names, and then the manifest
-    /// again. This finds all imports before the records: an import and the edit that vouches for it
-    /// are written before any later record. The records count only if their log is still named, for
-    /// then the imports after that log have not been forgotten either.
+    /// The logs that the manifest names are read first, then the manifest again. This finds every
+    /// import that precedes the records, because the edit of an import and the edit that vouches
+    /// for it are written before any later record. The records are discarded if their log is no
+    /// longer named, because then imports after that log may have been removed from the manifest as
+    /// well.
     fn fill(&mut self) -> Result<bool> {
         let version = Arc::clone(self.manifest.version());
         self.check_identity(&version)?;
@@ -183,7 +187,8 @@ impl ChangeLog {
         let logs = all_logs(&version);
         let is_named = from.is_none_or(|from| logs.iter().any(|log| log.number == from));
         if is_gone || !is_named && ready.iter().any(|record| record.seq > self.given) {
-            // All records of the log may have been returned already.
+            // If the log is gone, all its records may have been returned before, so choose a log
+            // again.
             self.begin()?;
             return Ok(true);
         }
@@ -227,7 +232,7 @@ impl ChangeLog {
         Ok(more)
     }
 
-    /// Returns the imports up to `position`.
+    /// Passes the imports up to `position` to `visit`.
     fn emit_imports(
         &mut self,
         position: Position,
@@ -262,7 +267,7 @@ impl ChangeLog {
         Err(Error::new(ErrorKind::ChangesLost, problem))
     }
 
-    /// Chooses the log that would contain the commit after `given`.
+    /// Chooses the log that contains the commit after `given`.
     fn begin(&mut self) -> Result<()> {
         let given = self.given;
         let found = self.linked(|seq| seq <= given)?;
@@ -276,7 +281,7 @@ impl ChangeLog {
             }
             Some((_, seq)) => Err(lost(given, seq)),
             None => {
-                // No log has a record: all data is in files.
+                // No log has a record, so all data is in files.
                 let last = self.manifest.version().flushed_seq;
                 self.tail = LogTail::default();
                 if given < last { Err(lost(given, last)) } else { Ok(()) }
@@ -284,8 +289,8 @@ impl ChangeLog {
         }
     }
 
-    /// The first log, from the newest back, that follows a Seq for which `is_enough` is true;
-    /// otherwise the oldest.
+    /// Follows the logs from the newest backwards and returns the first one whose preceding Seq
+    /// satisfies `is_enough`, together with that Seq. If none does, returns the oldest linked log.
     fn linked(&self, is_enough: impl Fn(Seq) -> bool) -> Result<Option<(LogMeta, Seq)>> {
         let version = self.manifest.version();
         let logs = all_logs(version);
@@ -298,12 +303,12 @@ impl ChangeLog {
             let is_kept = version.kept_logs.iter().any(|kept| kept.log == *log);
             let first = match files.first_record(*log) {
                 Err(error) if !is_kept || error.kind() == ErrorKind::Io => return Err(error),
-                // An older build may have removed it, because nothing required it to be kept.
+                // An older build may have removed this log, because nothing required it to be kept.
                 Err(_) => break,
                 Ok(first) => first,
             };
             let Some((open, _, seq)) = first else {
-                // The newest log, which has no record yet.
+                // Only the newest log may have no record yet.
                 continue;
             };
             found = Some((*log, seq));
@@ -317,7 +322,7 @@ impl ChangeLog {
     }
 }
 
-/// The retained logs and those that recovery needs, in order.
+/// Returns the retained logs and those that recovery needs, in order.
 pub(in crate::lsm) fn all_logs(version: &Version) -> Vec<LogMeta> {
     version.kept_logs.iter().map(|kept| kept.log).chain(version.logs.iter().copied()).collect()
 }

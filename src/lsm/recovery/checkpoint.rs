@@ -1,11 +1,10 @@
-//! Images of a live database, on which checkpoints and backups are based, and the checkpoint
-//! itself. [`checkpoint`] lists the steps.
+//! Images of a live database, the basis of checkpoints and backups; and the checkpoint itself.
 //!
 //! Invariants
-//! * A copy holds a prefix of the commits, across all tables. Files form a prefix, except for
-//!   imported ones; while memory holds a commit older than an import, the image is taken again.
-//! * Only table files are shared. They never change, so neither database affects the other.
-//! * No two databases share an incarnation. A Seq is meaningful only together with its incarnation.
+//! * A copy holds a prefix of the commits, across all tables. If an import is newer than a commit
+//!   that is still in memory, the files do not form a prefix, and the image is taken again.
+//! * The copy shares only table files with the database. They never change.
+//! * No two databases share an incarnation. A Seq is meaningful only with its incarnation.
 //!
 //! Not here: backups as directories (`db::backup`), copies of key ranges (`ingest`).
 
@@ -32,23 +31,23 @@ const COPY_BYTES: usize = 1 << 20;
 /// The number of attempts to take an image while ranges are imported.
 const TRIES: usize = 8;
 
-/// Called with the bytes that were read or linked since the last call.
+/// A progress callback: receives the number of bytes read or linked since its last call.
 pub(crate) type OnBytes<'p> = &'p mut dyn FnMut(u64);
 
-/// The database at one moment. Its files stay as long as the image is held.
+/// The database at one moment. Its files are not removed while the image exists.
 pub(crate) struct Image {
     pinned: Arc<View>,
-    /// The identity of the database itself. A copy gets its own incarnation.
+    /// The identity of the original database. A copy gets its own incarnation.
     pub(crate) identity: Identity,
-    /// The edit that creates this state from the files alone.
+    /// The edit that creates this state in a new database from the table files alone.
     pub(crate) edit: VersionEdit,
 }
 
-/// A file that was copied.
+/// The result of copying a file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Copied {
     pub(crate) bytes: u64,
-    /// CRC-32 of all bytes.
+    /// CRC-32 of the whole file.
     pub(crate) checksum: u32,
 }
 
@@ -58,7 +57,7 @@ impl Image {
     }
 }
 
-/// The database in its current state, with all data in files.
+/// Flushes the memtables and returns an image of the current state.
 pub(crate) fn image(engine: &Arc<Engine>) -> Result<Image> {
     let _snapshot = SnapshotGuard::take(engine);
     for _ in 0..TRIES {
@@ -79,14 +78,14 @@ pub(crate) fn image(engine: &Arc<Engine>) -> Result<Image> {
 }
 
 /// Copies the current state of the database into the new or empty directory `target`. After a
-/// failure its files are removed again, if it is certain that they are not a database.
+/// failure the copied files are removed, if it is certain that they do not form a database.
 ///
-/// 1. Flush, so that the copy needs no log. Pin the version, so that its files stay. A snapshot
-///    keeps the rows of a table that is dropped during this time: the copy may still have its
-///    catalog row.
-/// 2. Link the files, or copy and sync them; sync the directory.
-/// 3. Write a manifest with a new incarnation, sync it and its name, and write CURRENT last: until
-///    then the copy does not open.
+/// 1. Flush, so that the copy needs no log. Pin the version, so that its files are not removed.
+///    Hold a snapshot, so that the rows of a table dropped in the meantime remain: the copy may
+///    still contain the table's catalog row.
+/// 2. Link the files, or copy and sync them. Sync the directory.
+/// 3. Write a manifest with a new incarnation; sync it and its name. Write CURRENT last, because
+///    the copy cannot be opened without it.
 pub(crate) fn checkpoint(engine: &Arc<Engine>, target: &Path, progress: OnBytes<'_>) -> Result<()> {
     let fs = &engine.env().fs;
     require_empty(&**fs, target)?;
@@ -104,8 +103,8 @@ pub(crate) fn checkpoint(engine: &Arc<Engine>, target: &Path, progress: OnBytes<
     Ok(())
 }
 
-/// Reads and checks a whole table file that `fs` has under the name of one of this database's
-/// files. The original may be mapped and partly checked already, so nothing cached is used.
+/// Reads and checks the whole copy of a table file that `fs` has under the name of the original.
+/// The original may be mapped and partly checked already, so nothing cached is used.
 pub(crate) fn verify_copy(env: &Env, fs: &dyn Fs, meta: &FileMeta) -> Result<()> {
     let cache = Arc::new(BlockCache::new(0));
     let shared = SstShared { cache, ..env.sst.clone() };
@@ -114,8 +113,8 @@ pub(crate) fn verify_copy(env: &Env, fs: &dyn Fs, meta: &FileMeta) -> Result<()>
 }
 
 impl View {
-    /// True if no memtable holds a commit older than a commit in the files. Flushes keep this
-    /// order, because the oldest memtable is flushed first; only imports can break it.
+    /// True if no memtable holds a commit older than a commit in the files. Flushes preserve this,
+    /// because they begin with the oldest memtable. Imports do not.
     pub(crate) fn is_a_prefix(&self) -> bool {
         let imported = self.version.files().map(|file| file.meta.visible_from).max();
         let imported = imported.unwrap_or_default();
@@ -124,8 +123,9 @@ impl View {
     }
 }
 
-/// Creates a database in the empty directory `dir`. `place` puts each file there, durable except
-/// for its name; `edit` names the files. The incarnation and the ids are derived from `seed`.
+/// Creates a database in the empty directory `dir`. `place` creates the files there and makes their
+/// contents durable, but not their names. `edit` lists the files. The incarnation and the ids are
+/// derived from `seed`.
 pub(crate) fn build(
     fs: &Arc<dyn Fs>,
     dir: &Path,
@@ -153,7 +153,7 @@ pub(crate) fn build(
     built
 }
 
-/// Refuses a `dir` that is not empty.
+/// Returns an error if `dir` is not empty.
 pub(crate) fn require_empty(fs: &dyn Fs, dir: &Path) -> Result<()> {
     if fs.exists(dir).doing("look at", dir)? && !fs.list(dir).doing("look at", dir)?.is_empty() {
         let problem = format!("{} exists and is not empty", dir.display());
@@ -162,8 +162,8 @@ pub(crate) fn require_empty(fs: &dyn Fs, dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Refuses a `dir` that is the database's directory or inside it, because it would be lost with the
-/// database. Compares paths only.
+/// Returns an error if `dir` is the database's directory or inside it, because `dir` would be lost
+/// with the database. Compares paths only.
 pub(crate) fn require_outside(dir: &Path, database: &Path) -> Result<()> {
     if !plain(dir).starts_with(plain(database)) {
         return Ok(());
@@ -173,7 +173,7 @@ pub(crate) fn require_outside(dir: &Path, database: &Path) -> Result<()> {
     Err(Error::new(ErrorKind::InvalidInput, problem))
 }
 
-/// The absolute path without `.` and `..`.
+/// Returns the absolute path without `.` and `..`.
 fn plain(path: &Path) -> PathBuf {
     let absolute = std::path::absolute(path).unwrap_or_else(|_| path.to_owned());
     let mut plain = PathBuf::new();
@@ -187,7 +187,7 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// Copies a whole file and syncs it. The caller must sync its name.
+/// Copies a whole file and syncs the copy, but not its name.
 pub(crate) fn copy_file(
     fs: &dyn Fs,
     source: &Path,
@@ -203,7 +203,7 @@ pub(crate) fn copy_file(
     Ok(copied)
 }
 
-/// Reads a whole file, piece by piece.
+/// Reads a whole file in pieces.
 pub(crate) fn read_file(
     fs: &dyn Fs,
     path: &Path,
@@ -234,13 +234,13 @@ fn link_or_copy(fs: &dyn Fs, source: &Path, target: &Path, progress: OnBytes<'_>
     })
 }
 
-/// Removes the files of an incomplete copy. Without CURRENT it is not a database, so no data is
-/// lost.
+/// Removes the files of an incomplete copy. This loses no data, because a directory without CURRENT
+/// is not a database.
 fn discard(fs: &dyn Fs, dir: &Path, placed: &[PathBuf]) {
     if fs.exists(&dir.join(FileName::Current.to_string())).unwrap_or(true) {
         return;
     }
-    // A file that cannot be removed makes the next attempt fail with an error that reports it.
+    // If a file cannot be removed, the next attempt fails and names it.
     placed.iter().for_each(|path| drop(fs.remove(path)));
     drop(fs.sync_dir(dir));
 }

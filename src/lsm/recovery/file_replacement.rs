@@ -2,9 +2,10 @@
 //! use. [`FileReplacement::replace`] lists the steps.
 //!
 //! Invariants
-//! * After a crash either the damaged file or the sound copy is in use, and at most one orphan is
-//!   left.
-//! * Reads that began before continue on the damaged file: a mapped file is never changed.
+//! * After a crash the database uses either the damaged file or the copy. At most one of the two
+//!   files is left as an orphan.
+//! * Reads that began earlier continue on the damaged file, because a mapped file must never
+//!   change.
 //!
 //! Not here: finding the damage (`quarantine`, `check`).
 
@@ -24,31 +25,31 @@ use super::checkpoint::copy_file;
 use crate::lsm::background::maintenance::Maintenance;
 use crate::lsm::{Engine, Env};
 
-/// The directory below its own in which a backup may keep table files.
+/// The subdirectory in which a backup may keep its table files.
 const FILES_DIR: &str = "files";
 
-/// Table files by id, in a directory that need not be a database.
+/// The table files in a directory, by id. The directory need not be a database.
 pub(crate) struct SoundCopies(BTreeMap<FileId, Vec<PathBuf>>);
 
-/// The outcome for a damaged file.
+/// The outcome of the attempt to replace a damaged file.
 #[derive(Clone, Debug)]
 pub(crate) enum Healed {
-    /// A copy of this file replaced it, under this number.
+    /// The database now uses a copy of this file, under this number.
     From(PathBuf, FileNumber),
-    /// There is no file with its id.
+    /// No file with its id was found.
     NoCopy,
-    /// There is a copy, and it is damaged too.
+    /// The copies found are damaged too.
     Unsound(Error),
-    /// Compaction or a drop removed the file in the meantime.
+    /// Compaction or a drop has removed the damaged file in the meantime.
     Gone,
 }
 
 impl SoundCopies {
-    /// Examines every table file in `dir` and in `FILES_DIR` below it. Files without a readable
+    /// Lists the table files in `dir` and in its subdirectory `FILES_DIR`. Files without a readable
     /// header are skipped.
     ///
     /// # Errors
-    /// `NotFound` if there is no such directory; `Io`.
+    /// `NotFound` if `dir` does not exist; `Io`.
     pub(crate) fn in_dir(fs: &dyn Fs, dir: &Path) -> Result<Self> {
         if !fs.exists(dir).doing("look for files in", dir)? {
             let problem = format!("there is no directory {}", dir.display());
@@ -91,18 +92,19 @@ impl<'e> FileReplacement<'e> {
 
     /// Replaces `file` by a sound copy. `progress` is called with the bytes read.
     ///
-    /// 1. Find files with the same unique id in `copies`. Numbers may name different files; only
-    ///    the id identifies the right one.
-    /// 2. Copy one under a new number: temporary name, sync, rename, sync of the directory. No
-    ///    version contains it yet.
-    /// 3. Read and check the whole copy against the manifest's entry of the damaged file. If it is
-    ///    damaged, try the next one.
+    /// 1. Find files with the same id in `copies`. The id is unique; another database may use the
+    ///    same number for a different file.
+    /// 2. Copy one of them under a new number: write to a temporary name, sync, rename, sync the
+    ///    directory. No version contains the copy yet.
+    /// 3. Read the whole copy and check it against the manifest's entry of the damaged file. If the
+    ///    copy is damaged, try the next one.
     /// 4. Claim the ranges that reference the damaged file, so that no job changes them. One edit
-    ///    replaces it by the copy in all of them, with the same clips. The damaged file is removed
-    ///    when no reader holds it any more.
+    ///    replaces the file by the copy in all of them, with the same clips. The damaged file is
+    ///    removed when no reader uses it any more.
     ///
     /// # Errors
-    /// `StorageFull` and `Io` of copying; those of the manifest. The damaged file then remains in
+    /// `StorageFull` and `Io` if copying fails; errors of the manifest. The damaged file then
+    /// remains in use.
     /// use.
     pub(crate) fn replace(
         &self,
@@ -113,7 +115,7 @@ impl<'e> FileReplacement<'e> {
         let _work = self.0.state.work()?;
         let mut outcome = Healed::NoCopy;
         for path in copies.of(file.meta.id) {
-            // Space for both files, until no reader holds the damaged one.
+            // Reserve space for the copy, because the damaged file remains until no reader uses it.
             let _room = self.0.plan(file.meta.bytes).ok_or_else(|| self.0.no_room())?;
             let meta = self.copy_in(&file.meta, path)?;
             let checked = match self.0.env().verify_sst(&meta, progress) {
@@ -127,7 +129,7 @@ impl<'e> FileReplacement<'e> {
             }
             let number = meta.number;
             let exchanged = self.exchange_file(file, meta);
-            // After any other failure the manifest may name the copy.
+            // After any other error the edit may have reached the manifest, so the copy must stay.
             let is_full = |error: &Error| error.kind() == ErrorKind::StorageFull;
             if exchanged.as_ref().map_or_else(is_full, |done| !done) {
                 self.0.env().discard(FileName::Sst(number));
@@ -138,7 +140,7 @@ impl<'e> FileReplacement<'e> {
         Ok(outcome)
     }
 
-    /// Step 2. Returns the copy's entry for the manifest, with a new number.
+    /// Performs step 2. Returns the manifest entry of the copy, with its new number.
     fn copy_in(&self, meta: &FileMeta, path: &Path) -> Result<FileMeta> {
         let (number, _) = self.0.new_file()?;
         let copied = self.0.env().copy_in(path, number);
@@ -146,10 +148,10 @@ impl<'e> FileReplacement<'e> {
         Ok(FileMeta { number, ..meta.clone() })
     }
 
-    /// Step 4. Returns false if no range references the file any more.
+    /// Performs step 4. Returns false if no range references the damaged file any more.
     fn exchange_file(&self, file: &FileEntry, meta: FileMeta) -> Result<bool> {
-        // A job or a split that ends before the claims may add references in other ranges. Repeat
-        // until the claimed ranges are all.
+        // A job or a split that ends before the claims may add references in further ranges. So
+        // repeat until all ranges that reference the file are claimed.
         loop {
             let version = Arc::clone(&self.0.reader().view.load().version);
             let held = ranges_of(&version, file.meta.number);
@@ -162,7 +164,8 @@ impl<'e> FileReplacement<'e> {
         }
     }
 
-    /// `None` if the ranges that reference the file differ from those in `held`.
+    /// Replaces the file in the claimed ranges `held`. Returns `None` if other ranges reference it
+    /// too.
     fn exchange_claimed(
         &self,
         file: &FileEntry,
@@ -183,14 +186,14 @@ impl<'e> FileReplacement<'e> {
     }
 }
 
-/// The ranges that reference the file, in key order.
+/// Returns the ranges that reference `file`, in key order.
 fn ranges_of(version: &Version, file: FileNumber) -> Vec<RangeId> {
     let has = |(_, reference): (_, &FileReference)| reference.file.meta.number == file;
     let ranges = version.ranges.iter().filter(|range| range.references().any(has));
     ranges.map(|range| range.id).collect()
 }
 
-/// The edit that replaces `old` by `meta` in all ranges.
+/// Returns the edit that replaces `old` by `meta` in all ranges.
 fn replacement(version: &Version, old: &FileEntry, meta: &FileMeta) -> VersionEdit {
     let number = old.meta.number;
     let mut edit = VersionEdit {
@@ -216,7 +219,7 @@ impl Env {
         let temporary = path.with_extension("sst.tmp");
         let copied = copy_file(&*self.fs, from, &temporary, &mut |_| ());
         copied.and_then(|_| self.fs.rename(&temporary, &path)).map_err(|error| {
-            // Nothing names it, and on a full disk its space is needed.
+            // Nothing names the temporary file, and a full disk needs its space.
             drop(self.fs.remove(&temporary));
             Error::io(format!("copy {} to {}", from.display(), path.display()), error)
         })?;

@@ -3,8 +3,8 @@
 //! the steps.
 //!
 //! Invariants
-//! * An engine's view never changes. Commits above its Seq may be in the shared memtables but are
-//!   not visible.
+//! * The view of an engine never changes. Commits above its Seq may be in the shared memtables, but
+//!   are not visible to it.
 //! * Commits are shown in order, each completely, up to the last one covered by a durable offset.
 //!
 //! Not here: refreshing (`db`).
@@ -43,22 +43,22 @@ const TRIES: usize = 64;
 
 /// A reader that follows the database of another process.
 ///
-/// 1. Read the manifest up to its end (`ManifestTail`), and open every table file that it names: an
+/// 1. Read the manifest up to its end (`ManifestTail`), and open every table file that it names. An
 ///    open file stays readable after the writer removes it.
 /// 2. Insert the durable commits of the named logs into memtables, one for each log (`wal_tail`,
 ///    `wal_rows`).
 /// 3. Build an engine for this moment. It shares files, memtables and shapes with the engine of the
 ///    next refresh.
 ///
-/// If a file that the manifest names is missing, the writer has made progress, and the manifest is
-/// read again. A writer removes a file only after an edit that no longer names it. So an error is
-/// reported only if the manifest has not changed.
+/// A writer removes a file only after an edit that no longer names it. So if a named file is
+/// missing, the manifest is read again, and an error is returned only if the manifest has not
+/// changed.
 pub(crate) struct LogFollower {
     dir: PathBuf,
     options: Options,
     identity: Arc<Identity>,
     manifest: ManifestTail,
-    /// The version read from the manifest that is shown.
+    /// The version that is shown.
     version: Arc<Version>,
     sst: SstShared,
     logs: Logs,
@@ -66,13 +66,13 @@ pub(crate) struct LogFollower {
     shown: Seq,
 }
 
-/// The contents read from the logs.
+/// The commits read from the logs.
 #[derive(Default)]
 struct Logs {
     tail: LogTail,
     order: RecordOrder,
     rows: LogRows,
-    /// Oldest first, one for each log.
+    /// The memtables, oldest first, one for each log.
     slots: Vec<Arc<Slot>>,
     memtables: u64,
     drops: Drops,
@@ -103,24 +103,24 @@ impl LogFollower {
         Ok(following)
     }
 
-    /// Reads the data that has become durable since. Returns true if anything is new.
+    /// Reads the data that has become durable since the last call. Returns true if any is new.
     ///
     /// # Errors
-    /// As [`open`](Self::open); the state shown so far remains. `ChangesLost` if it is another
-    /// database now, or a restored one.
+    /// As [`open`](Self::open); the state shown before is kept. `ChangesLost` if the directory now
+    /// holds another or a restored database.
     pub(crate) fn advance(&mut self) -> Result<bool> {
         let (shown, version) = (self.shown, Arc::clone(&self.version));
         self.read()?;
         Ok(self.shown > shown || !Arc::ptr_eq(&version, &self.version))
     }
 
-    /// The number of commits read from logs so far.
+    /// Returns the number of commits read from logs so far.
     pub(crate) fn commits(&self) -> u64 {
         self.logs.commits
     }
 
     fn read(&mut self) -> Result<()> {
-        // All writes that were durable before this call must be seen, whatever happened earlier.
+        // All writes that were durable before this call must be seen.
         self.manifest.advance()?;
         for _ in 0..TRIES {
             let version = Arc::clone(self.manifest.version());
@@ -134,7 +134,7 @@ impl LogFollower {
                     return Ok(());
                 }
                 Err(error) => {
-                    // A log may have been read partly: discard its memtable.
+                    // Part of a log may already be in its memtable, so discard all memtables.
                     self.logs = Logs::default();
                     if !is_changed {
                         return Err(error);
@@ -146,7 +146,7 @@ impl LogFollower {
         Err(Error::new(ErrorKind::Busy, problem))
     }
 
-    /// Reads the files and logs of `version`. Returns the Seq up to which it can be shown.
+    /// Reads the files and logs of `version`. Returns the Seq up to which they hold all commits.
     fn try_read(&mut self, version: &Version) -> Result<Seq> {
         self.check_identity(version)?;
         self.open_files(version)?;
@@ -154,7 +154,7 @@ impl LogFollower {
         let flushed = version.flushed_seq;
         self.logs.read(&files, version.vouched(), flushed, &self.sst)?;
         self.logs.forget_flushed(flushed);
-        // Files hold commits up to the flushed one, and not every older version of a row.
+        // Files hold every commit up to the flushed Seq, but not every older version of a row.
         Ok(self.logs.last.max(version.settled_seq(self.logs.tail.position())))
     }
 
@@ -169,7 +169,7 @@ impl LogFollower {
         Err(Error::new(ErrorKind::ChangesLost, problem))
     }
 
-    /// Opens the files that the writer may remove.
+    /// Opens all table files, because the writer may remove them.
     fn open_files(&self, version: &Version) -> Result<()> {
         let fs = &*self.options.fs;
         for file in version.files() {
@@ -177,7 +177,7 @@ impl LogFollower {
             let Err(error) = opened else { continue };
             let path = self.dir.join(FileName::Sst(file.meta.number).to_string());
             let is_there = fs.exists(&path).doing("look at", path)?;
-            // Damage is reported to the reads that meet it.
+            // Damage in a file is reported later, by the reads that meet it.
             if !is_there || error.kind() != ErrorKind::Corruption {
                 return Err(error);
             }
@@ -185,7 +185,7 @@ impl LogFollower {
         Ok(())
     }
 
-    /// An engine that shows the state read so far and refuses every write.
+    /// Returns an engine that shows the state read so far and refuses every write.
     pub(crate) fn engine(&self) -> Arc<Engine> {
         let options = self.options.clone();
         let ttl = Ttl::new(&options, LivedTime::default(), self.shown);
@@ -196,10 +196,11 @@ impl LogFollower {
         let fs = Arc::clone(&options.fs);
         let tail = &self.manifest;
         let manifest = Manifest::for_readers(tail, &self.version, fs, &self.dir, why.clone());
-        // No handle may be closed and reopened later, because the writer may have removed the file.
+        // Cached handles could not be reopened after the writer removes the file, so none is
+        // closed.
         let file_systems = [Arc::clone(&options.fs), Arc::clone(&options.fs)];
-        // The gap cache is not shared with the next engine: a gap at one Seq may not be one at a
-        // later Seq.
+        // The next engine gets its own gap cache, because a gap at one Seq may not be a gap at a
+        // later one.
         let meter = Meter::new(&self.dir);
         let env = Env::new(&self.dir, options, self.sst.clone(), file_systems, meter);
         let (queue, logged) =
@@ -215,7 +216,7 @@ impl LogFollower {
 }
 
 impl Logs {
-    /// Inserts the durable records that were not read yet.
+    /// Inserts the durable records that were not read yet into memtables.
     fn read(
         &mut self,
         files: &LogFiles<'_>,
@@ -234,7 +235,7 @@ impl Logs {
             if !is_gone {
                 return Ok(());
             }
-            // The whole log was flushed: continue with the oldest log that exists.
+            // The whole log was flushed, so continue with the oldest log that exists.
             self.tail = LogTail::default();
             if files.logs.is_empty() {
                 return Ok(());
@@ -288,8 +289,8 @@ impl Logs {
         self.slots.push(Arc::new(Slot { memtable, logs: Vec::new() }));
     }
 
-    /// Discards commits that are in files now, so that they do not exist twice. The current log
-    /// keeps its memtable even without a commit.
+    /// Discards memtables and drops whose commits are all in files. The memtable of the current log
+    /// is kept even if it is empty.
     fn forget_flushed(&mut self, flushed: Seq) {
         let under_way = self.memtables.saturating_sub(1);
         self.slots.retain(|slot| match slot.memtable.seq_max() {
@@ -300,7 +301,7 @@ impl Logs {
         self.drops.tables.retain(|_, seq| *seq > flushed);
     }
 
-    /// Newest first, at least one.
+    /// Returns the memtables, newest first. At least one.
     fn memtables(&self) -> Vec<Arc<Slot>> {
         if self.slots.is_empty() {
             let memtable = Arc::new(Memtable::new(0, 0, 0));
@@ -310,9 +311,9 @@ impl Logs {
     }
 }
 
-/// True if logs named by `version` may hold commits after an import that `version` does not
-/// contain. The edits of an import are written before any later commit, and an import is forgotten
-/// only along with the logs before it.
+/// True if the logs of `version` may hold commits after an import that `version` lacks. Shown
+/// without that import, they would not be a prefix. The edits of an import are written before any
+/// later commit, and an import is removed from the manifest only with the logs before it.
 fn may_lack_import(version: &Version, newer: &Version) -> bool {
     let last = |version: &Version| version.imports.last().map(|import| import.seq);
     last(newer) > last(version) || version.logs.iter().any(|log| !newer.logs.contains(log))

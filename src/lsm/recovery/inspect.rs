@@ -1,4 +1,5 @@
-//! Inspection by users and by `check`: the pinned version, files and logs read again, counters.
+//! Inspection for users and for `check`: verifies files and logs as they are on disk, and collects
+//! counters.
 //!
 //! Not here: copies of pinned files (`checkpoint`).
 
@@ -22,7 +23,7 @@ use crate::lsm::read::log_files::LogFiles;
 use crate::lsm::read::view::View;
 use crate::lsm::{Engine, Env};
 
-/// The page size of the medium that `Stats` assume, in bytes. Most flash has pages of this size.
+/// The flash page size that `Stats` assumes, in bytes. Most flash has pages of this size.
 const FLASH_PAGE_BYTES: u64 = 16 << 10;
 
 /// Inspects an open database.
@@ -46,7 +47,7 @@ impl<'e> Inspector<'e> {
                 let worst = facts.problems.first().cloned().map(Error::damage);
                 worst.iter().for_each(|error| file.record_damage(error));
             }
-            // A disk that refuses to read is as bad.
+            // A disk that cannot read the file is treated like damage.
             Err(error) if matches!(error.kind(), ErrorKind::Corruption | ErrorKind::Io) => {
                 file.record_damage(error);
             }
@@ -55,7 +56,7 @@ impl<'e> Inspector<'e> {
         facts
     }
 
-    /// Reads the durable part of the manifest again, and returns the number of its records.
+    /// Reads the durable part of the manifest again and returns its number of records.
     pub(crate) fn verify_manifest(&self) -> Result<u64> {
         let (end, path) = {
             let manifest = self.0.install.lock();
@@ -64,7 +65,7 @@ impl<'e> Inspector<'e> {
             (end, self.0.env().dir.join(FileName::Manifest(end.file).to_string()))
         };
         match read_to(self.0.env(), &path, LogKind::Manifest, end) {
-            // The manifest may have been rolled over since, and the old file is no longer in use.
+            // The manifest was rolled over in the meantime, so this file is no longer in use.
             Err(_) if self.0.install.lock().position().file != end.file => Ok(0),
             result => result,
         }
@@ -88,7 +89,7 @@ impl<'e> Inspector<'e> {
             match read_to(self.0.env(), &path, LogKind::Wal, Position { file: log.number, offset })
             {
                 Ok(count) => records += count,
-                // The log was flushed since, perhaps by another process.
+                // The log was flushed in the meantime and removed, perhaps by another process.
                 Err(_) if is_gone() => {}
                 Err(_)
                     if self.0.is_reader && matches!(self.0.env().fs.exists(&path), Ok(false)) => {}
@@ -98,14 +99,14 @@ impl<'e> Inspector<'e> {
         (records, problems)
     }
 
-    /// The end of `log` according to the log that follows it.
+    /// Returns the end of `log` that the first record of `next` states.
     fn end_by_next(&self, log: LogMeta, next: LogMeta) -> Option<u64> {
         let files = LogFiles { fs: &*self.0.env().fs, dir: &self.0.env().dir, logs: &[] };
         let (open, ..) = files.first_record(next).ok().flatten()?;
         Some(open.predecessor.filter(|p| p.number == log.number && p.id == log.id)?.accepted_end)
     }
 
-    /// The bytes written to the medium. On a reader, those stated by the last edit.
+    /// Returns the bytes written to the medium. On a reader, the bytes that the last edit stated.
     pub(crate) fn wear(&self) -> Wear {
         if self.0.is_reader {
             let view = self.0.reader().view.load_full();
@@ -115,7 +116,7 @@ impl<'e> Inspector<'e> {
         self.0.env().meter.account().wear
     }
 
-    /// Counters and sizes; documented at `Stats::fields`.
+    /// Collects counters and sizes, which `Stats::fields` documents.
     pub(crate) fn stats(&self) -> Vec<(&'static str, u64)> {
         let view = self.0.reader().view.load_full();
         let files = || view.version.files().map(|file| &file.meta);
@@ -187,7 +188,7 @@ impl<'e> Inspector<'e> {
         fields
     }
 
-    /// The fields of the limit on disk use; zeros without one.
+    /// Returns the fields about the limit on disk use; all zero if no limit is set.
     fn disk_fields(&self) -> [(&'static str, u64); 5] {
         let [used, limit, refusals, files, bytes] = self.0.disk_use().unwrap_or_default();
         [
@@ -199,7 +200,7 @@ impl<'e> Inspector<'e> {
         ]
     }
 
-    /// Memory use by part, and in total.
+    /// Returns the memory use in bytes, by part and in total.
     fn memory(&self, view: &View) -> [(&'static str, u64); 7] {
         let memtables: usize = view.memtables.iter().map(|slot| slot.memtable.bytes()).sum();
         let parts = [
@@ -215,20 +216,20 @@ impl<'e> Inspector<'e> {
     }
 }
 
-/// `part` by `whole` in percent; 0 if `whole` is 0.
+/// Returns `part` of `whole` in percent, or 0 if `whole` is 0.
 fn percent(part: u64, whole: u64) -> u64 {
     let percent = (u128::from(part) * 100).checked_div(u128::from(whole));
     percent.map_or(0, |percent| u64::try_from(percent).unwrap_or(u64::MAX))
 }
 
-/// The least bytes of live data in the range: its run, or its largest young file. All other data
-/// may be superseded.
+/// Returns a lower bound of the bytes of live data in the range: the size of its run or of its
+/// largest young file. Other data may be superseded.
 fn live_bytes(range: &FileRange) -> u64 {
     let run = range.run.iter().map(|reference| reference.bytes).sum::<u64>();
     run.max(range.young.iter().map(|reference| reference.bytes).max().unwrap_or_default())
 }
 
-/// Reads the records of a log, which must reach `end`. Returns their number.
+/// Reads the records of a log file, which must reach `end`. Returns their number.
 fn read_to(env: &Env, path: &Path, kind: LogKind, end: Position) -> Result<u64> {
     let mut reader = LogReader::open(&*env.fs, path, kind, None)?;
     let mut records = 0;
@@ -250,7 +251,7 @@ fn read_to(env: &Env, path: &Path, kind: LogKind, end: Position) -> Result<u64> 
 }
 
 impl Env {
-    /// Reads and checks a whole file through a new handle, not through one that is already open.
+    /// Reads and checks a whole file through a new handle, so that nothing cached is used.
     pub(in crate::lsm) fn verify_sst(
         &self,
         meta: &FileMeta,

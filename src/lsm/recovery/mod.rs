@@ -1,5 +1,5 @@
-//! Opening a database and reading its files: replay, followers, the change log, checkpoints and
-//! file replacement.
+//! Opens a database and reads its files: replay, followers, the change log, checkpoints and file
+//! replacement.
 //!
 //! Not here: background work after opening (`scheduler`).
 

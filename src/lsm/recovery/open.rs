@@ -1,11 +1,11 @@
-//! Opens a database: from the contents of a directory to a running engine. [`open`] lists the
+//! Opens a database: turns the contents of a directory into a running engine. [`open`] lists the
 //! steps.
 //!
 //! Invariants
-//! * Nothing is appended to a log of an earlier opening.
-//! * No file is removed before every named file has been found.
-//! * New Seqs are above every Seq on disk, and above the Seq reservation if weak commits may have
-//!   been lost.
+//! * Nothing is appended to a log that an earlier session wrote.
+//! * No file is removed before every file that the manifest names has been found.
+//! * New Seqs are above every Seq on disk and, if weak commits may have been lost, above the Seq
+//!   reservation.
 //!
 //! Not here: opening the manifest (`manifest`), replaying one log (`replay`).
 
@@ -49,7 +49,7 @@ use crate::lsm::write::log_queue::{LogQueue, SPARE_BUFFERS};
 use crate::lsm::write::rate_limit::RateLimit;
 use crate::lsm::{Engine, Env, Reader, Writer};
 
-/// Small logs of short sessions share a memtable. With this many logs it is frozen and flushed.
+/// The number of logs whose commits may share a memtable. Short sessions leave many small logs.
 const LOGS_PER_MEMTABLE_MAX: usize = 8;
 
 /// Opens or creates the database in `dir`.
@@ -58,20 +58,21 @@ const LOGS_PER_MEMTABLE_MAX: usize = 8;
 /// 2. Read the first record of every log that the manifest names. It states where the previous log
 ///    ended.
 /// 3. Replay the logs in order into memtables, each up to the end that its successor states.
-/// 4. Let X be the first position without a valid record. If anything vouches for more,
-///    acknowledged data is damaged and opening fails. That may be a durable offset beyond X in this
-///    log or a later one, the clean-close edit, or a manifest that is shorter than a log states.
-///    Otherwise X is a torn tail, and everything after it in all logs is dropped.
-/// 5. Rewrite the accepted bytes that no durable offset covers, and sync what was accepted. New
-///    data must not depend on bytes that exist only in the system's memory. After a clean close
-///    this concerns only the clean-close edit, and is deferred to the first edit.
-/// 6. Remove files that nothing names, begin a new log that states where the last one ended, and
-///    start background work. After a clean close the new log is deferred to the first commit: a
-///    read-only session writes nothing.
+/// 4. Let X be the first position without a valid record. Opening fails if more data was stated to
+///    be durable: by a durable offset beyond X in this log or a later one, by the clean-close edit,
+///    or by a log that states a greater length of the manifest. Otherwise X is a torn tail, and
+///    everything after it in all logs is dropped.
+/// 5. Make the accepted records durable, because new data must not depend on bytes that exist only
+///    in the page cache. Bytes that no durable offset covers are rewritten first. After a clean
+///    close only the clean-close edit needs this, and it is deferred to the first edit.
+/// 6. Remove orphans, begin a new log that states where the last one ended, and start background
+///    work. After a clean close the new log is deferred to the first commit, so a read-only session
+///    writes nothing.
 ///
 /// # Errors
-/// `NotFound` if there is no database and none is to be created; `InvalidInput` for a directory
-/// that holds something else; `Locked`, `Corruption`, `Unsupported`, `Io`, `StorageFull`.
+/// `NotFound` if the directory holds no database and the options do not allow creating one;
+/// `InvalidInput` if it holds something else; `Locked`, `Corruption`, `Unsupported`, `Io`,
+/// `StorageFull`.
 pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Engine>> {
     let meter = Meter::new(dir);
     look(&*options.fs, dir, &options)?;
@@ -80,7 +81,7 @@ pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Engine>> {
     let space_limit = SpaceLimit::begin(dir, &mut options)?;
     let disk = space_limit.map(|limit| (limit, eviction));
     let fs = meter.count(&options.fs, Cause::Import);
-    // Check again: another process may have created a database before this one took the lock.
+    // Probe again: another process may have created a database before this one took the lock.
     let is_there = probe(&*fs, dir)?;
     let mut rng = options.seed.map_or_else(Rng::from_entropy, Rng::from_seed);
     let mut recovered = Recovered::default();
@@ -159,7 +160,7 @@ fn fork(rng: &mut Rng) -> Rng {
     Rng::from_seed(rng.next_u64())
 }
 
-/// The state that all table files of an opening share.
+/// Creates the state shared by all table files of one opening.
 pub(in crate::lsm) fn shared_by_tables(options: &Options, seed: HashSeed) -> SstShared {
     SstShared {
         cache: Arc::new(BlockCache::new(options.cache_bytes)),
@@ -180,7 +181,7 @@ fn new_env(
     };
     let sst = shared_by_tables(&options, identity.seed);
     let cached_fs: Arc<dyn Fs> = match options.io_mode {
-        // A memory map takes no descriptor.
+        // A memory map needs no open descriptor, so handles need no cache.
         IoMode::Mmap => Arc::clone(&fs),
         IoMode::Pread => Arc::new(CachedHandleFs::new(Arc::clone(&fs), options.max_open_files)),
     };
@@ -189,16 +190,16 @@ fn new_env(
 
 /// True if the database was closed cleanly and nothing was written since.
 fn is_closed(close: Option<CleanClose>, replayed: &Replayed) -> bool {
-    // The edit that ends a close is written when the closing record is durable. The record alone
-    // proves nothing.
+    // The clean-close edit is written after the closing record is durable. The record alone does
+    // not prove that the close completed.
     let close = close.map(|close| (close.log, close.end));
     let last = replayed.accepted.last().map(|log| (log.number, log.accepted_end));
     replayed.is_clean && last.is_some() && last == close
 }
 
-/// Makes the accepted log records durable. After an unclean end they may exist only in the system's
-/// memory, and after a failed sync not even another sync writes them. So bytes that no durable
-/// offset covers are written again first.
+/// Makes the accepted log records durable. After an unclean end they may exist only in the page
+/// cache, and after a failed sync another sync does not write them. So bytes that no durable offset
+/// covers are written again before the sync.
 fn sync_logs(env: &Env, replayed: &Replayed) -> Result<()> {
     if mutant!("unsynced-recovery") {
         return Ok(());
@@ -217,8 +218,8 @@ fn sync_logs(env: &Env, replayed: &Replayed) -> Result<()> {
     env.sync_dir()
 }
 
-/// Removes the files among `names` that belong to this database and that nothing names: leftovers
-/// of failed jobs and of crashes. Returns their number.
+/// Removes orphans among `names`: files of this database that nothing names, left by failed jobs
+/// and crashes. Returns their number.
 fn remove_orphans(env: &Env, manifest: &mut Manifest, names: &[String]) -> Result<u64> {
     let version = Arc::clone(manifest.version());
     let mut orphans = 0;
@@ -227,8 +228,8 @@ fn remove_orphans(env: &Env, manifest: &mut Manifest, names: &[String]) -> Resul
         Some(FileName::Sst(number)) => !is_named(number),
         _ => false,
     };
-    // If a table file is missing, an unnamed one may be all that is left of its rows. `names` are
-    // sorted.
+    // If a named table file is missing, an unnamed one may be all that is left of its rows, so
+    // unnamed ones are kept. `names` is sorted.
     let mut missing = version.files().filter(|file| names.binary_search(&file.name()).is_err());
     let keeps_tables = names.iter().any(is_unnamed) && missing.next().is_some();
     for name in names {
@@ -243,8 +244,8 @@ fn remove_orphans(env: &Env, manifest: &mut Manifest, names: &[String]) -> Resul
             Some(FileName::Lock | FileName::Current) | None => false,
         };
         if is_orphan {
-            // A file that the last edit no longer names may be named by the durable part of the
-            // manifest.
+            // The last edit, which no longer names the file, may not be durable yet; then a crash
+            // would restore the name.
             manifest.confirm()?;
             let path = env.dir.join(name);
             env.fs.remove(&path).doing("remove", path)?;
@@ -254,8 +255,8 @@ fn remove_orphans(env: &Env, manifest: &mut Manifest, names: &[String]) -> Resul
     Ok(orphans)
 }
 
-/// Assembles an engine from the version of `manifest` and the contents of the logs up to commit
-/// `last`: the `memtables` and the `drops`.
+/// Assembles an engine from the version of `manifest`, and the `memtables` and `drops` of the logs
+/// up to commit `last`.
 pub(super) fn assemble(
     env: Arc<Env>,
     manifest: Manifest,
@@ -288,7 +289,7 @@ pub(super) fn assemble(
     Maintenance { writer, install, state, ttl, eviction: None, executor, is_reader }
 }
 
-/// Begins a new log, unless the last one `is_closed`, and assembles the engine.
+/// Begins a new log unless the last one `is_closed`, and assembles the engine.
 fn begin(
     env: Arc<Env>,
     mut manifest: Manifest,
@@ -298,7 +299,7 @@ fn begin(
 ) -> Result<Maintenance> {
     manifest.roll_bytes_min = env.options.manifest_roll_bytes;
     let known = manifest.version().clock_if_known();
-    // Seqs may be ahead of any clock. The lesser of the two values lets no row expire early.
+    // Seqs may be ahead of any clock. The lesser of the two times lets no row expire early.
     let known = known.unwrap_or_else(|| env.clock.now().min(replayed.last.0).into());
     let ttl = Ttl::new(&env.options, known, replayed.last);
     let last_log = replayed.accepted.last().copied();
@@ -327,8 +328,8 @@ fn begin_log(
     replayed: &Replayed,
     ttl: &Ttl,
 ) -> Result<LogQueue> {
-    // The accepted records are synced, so other readers need not wait for a record of the new log
-    // to state that.
+    // The new log states that the accepted records are durable, so other readers need not wait for
+    // its first commit.
     let accepted = last_log.map(|log| Position { file: log.number, offset: log.accepted_end });
     let bytes = env.options.log_allocate_bytes;
     let clock = ttl.news(&manifest.version().clock);
@@ -337,7 +338,7 @@ fn begin_log(
     LogQueue::new(next, last_log, accepted.unwrap_or(durable), replayed.seqs())
 }
 
-/// A queue after a log that was closed cleanly.
+/// Returns a queue that continues a log that was closed cleanly.
 fn behind(env: &Env, log: Predecessor, replayed: &Replayed) -> Result<LogQueue> {
     let path = env.dir.join(FileName::Wal(log.number).to_string());
     let header = LogHeader { kind: LogKind::Wal, number: log.number, id: log.id };
@@ -346,7 +347,7 @@ fn behind(env: &Env, log: Predecessor, replayed: &Replayed) -> Result<LogQueue> 
     Ok(LogQueue::behind(Arc::new(file), end, unused, replayed.seqs()))
 }
 
-/// The replayed memtables, newest first. The first one accepts writes and belongs to the log
+/// Returns the memtables, newest first. The first one accepts writes and is linked to the log
 /// `number`, if that log exists yet.
 fn memtables(env: &Env, mut replayed: Vec<Slot>, number: Option<FileNumber>) -> Vec<Arc<Slot>> {
     let goes_on = replayed.last().is_some_and(|slot| {

@@ -1,14 +1,12 @@
-//! Replays the logs that the manifest names into memtables, and decides whether their end is a torn
-//! tail or damage.
+//! Replays the logs that the manifest names, and decides whether they end in a torn tail or damage.
 //!
 //! Invariants
 //! * The accepted records are a prefix of the commits: nothing after the first bad record of any
 //!   log is used.
-//! * Seqs of commits ascend through all logs.
+//! * The Seqs of commits ascend across all logs.
 //! * Every row is checked against its shape before it is used (`wal_rows`).
 //!
-//! Format: FORMAT.md §recovery. Not here: frames (`log`), payloads (`format::wal`), the steps after
-//! replay (`open`).
+//! Not here: frames (`log`), payloads (`format::wal`), later steps (`open`). FORMAT.md §recovery.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -30,23 +28,24 @@ use crate::lsm::read::log_files::first_record;
 use crate::lsm::read::view::Slot;
 use crate::lsm::write::log_queue::LastSeqs;
 
-/// The contents of the logs.
+/// The result of replaying the logs.
 #[derive(Default)]
 pub(in crate::lsm) struct Replayed {
-    /// Oldest first.
+    /// The memtables with their logs, oldest first.
     pub(in crate::lsm) slots: Vec<Slot>,
-    /// The logs that hold accepted records, in order.
+    /// The logs that hold accepted records, oldest first.
     pub(in crate::lsm) accepted: Vec<Predecessor>,
-    /// Logs without records, or with dropped records only.
+    /// Logs without records, and logs whose records were all dropped.
     pub(in crate::lsm) unused: Vec<FileNumber>,
     pub(in crate::lsm) drops: Drops,
     pub(in crate::lsm) last: Seq,
-    /// The highest Seq of all data that is left. Seqs up to `last` may have been assigned.
+    /// The highest Seq found in accepted records and files. Seqs above it, up to `last`, may have
+    /// been assigned and lost.
     pub(in crate::lsm) used: Seq,
     pub(in crate::lsm) commits: u64,
-    /// Wear that is not in the account yet.
+    /// Written bytes that the wear account does not include yet.
     pub(in crate::lsm) found: Account,
-    /// A durable offset: some record states that everything up to here is durable.
+    /// The highest durable offset that a record states.
     pub(in crate::lsm) vouched: Position,
     /// True if the last log was closed cleanly.
     pub(in crate::lsm) is_clean: bool,
@@ -57,21 +56,22 @@ struct Replay<'a> {
     env: &'a Env,
     manifest: &'a Manifest,
     flushed: Seq,
-    /// The last replayed commit.
+    /// The Seq of the last replayed commit.
     previous: Seq,
     out: Replayed,
     seq_reservation: Seq,
     rows: LogRows,
-    /// The positions up to which the account includes log bytes and user bytes.
+    /// The positions up to which the wear account includes log bytes and user bytes, respectively.
     counted: Option<(Position, Position)>,
-    /// Open logs that will be read again.
+    /// Readers of logs whose first record was read, kept open for replay.
     readers: Vec<LogReader>,
 }
 
-/// The most logs kept open between their first two reads. After a clean close there are two.
+/// The most readers kept open between the two reads of a log. After a clean close there are two
+/// logs.
 const READERS_MAX: usize = 8;
 
-/// Replays all logs of `manifest`. `names` are the files in its directory.
+/// Replays all logs of `manifest`. `names` lists the files in its directory.
 ///
 /// # Errors
 /// `Corruption` if a durable offset covers missing data, `Unsupported` for records of a newer
@@ -96,8 +96,8 @@ pub(in crate::lsm) fn replay(env: &Env, manifest: &Manifest, names: &[String]) -
     if !replay.out.is_clean && !mutant!("forget-ceiling") {
         replay.out.last = replay.out.last.max(replay.seq_reservation);
     }
-    // An open record or an import may have a Seq above all commits. The next commit is above it
-    // too.
+    // The first record of a log, or an import, may have a Seq above all commits. The next commit
+    // must be above that Seq too.
     replay.out.last = replay.out.last.max(replay.out.used);
     Ok(replay.out)
 }
@@ -144,9 +144,9 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Checks the length of the manifest against the first record of each log in the directory.
-    /// This includes logs that a truncated manifest no longer names and that would look like
-    /// orphans.
+    /// Checks that the manifest is at least as long as the first record of each log in the
+    /// directory states. This includes logs that a truncated manifest no longer names and that
+    /// would look like orphans.
     fn vouch_for_manifest(&mut self, names: &[String]) -> Result<()> {
         let version = Arc::clone(self.manifest.version());
         let is_kept = |number| version.kept_logs.iter().any(|kept| kept.log.number == number);
@@ -160,13 +160,13 @@ impl Replay<'_> {
             });
             match first {
                 Ok((reader, open)) => {
-                    // Damage in the log is handled when the log is replayed.
+                    // Damage in the log is reported when the log is replayed.
                     if let Some((RecordKind::Open, Ok(open))) = open {
                         self.manifest.require(open.manifest)?;
                     }
                     self.keep(reader);
                 }
-                // A log that only the change feed reads must not prevent writing.
+                // A log that only the change feed reads must not prevent opening for writing.
                 Err(error) if error.kind() == ErrorKind::Io && !is_kept(number) => {
                     return Err(error);
                 }
@@ -176,7 +176,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// The first record of a log; `None` if it holds no record.
+    /// Reads the first record of a log; `None` if it holds no record.
     fn open_record(&mut self, log: &LogMeta) -> Result<Option<Open>> {
         let mut reader = self.reader(log)?;
         let open = first_record(&mut reader)?.map(|(open, ..)| open);
@@ -202,8 +202,8 @@ impl Replay<'_> {
         LogReader::open(&*self.env.fs, &path, LogKind::Wal, Some(log.id))
     }
 
-    /// The error for a missing log. Either the log is lost, or the manifest has lost the edit that
-    /// forgets it; any record of the other logs may show the latter.
+    /// Returns the error for a missing log. Either the log was lost, or the manifest has lost the
+    /// edit that removed it. Any record of the other logs may prove the latter.
     fn missing(&self, path: &std::path::Path) -> Error {
         let position = self.manifest.position();
         let manifest = FileName::Manifest(position.file);
@@ -213,8 +213,8 @@ impl Replay<'_> {
         self.vouch_for_manifest_throughout().err().unwrap_or(missing)
     }
 
-    /// As [`vouch_for_manifest`](Self::vouch_for_manifest), but with all records of the logs. Used
-    /// when the manifest is in doubt.
+    /// As [`vouch_for_manifest`](Self::vouch_for_manifest), but checks all records of the logs.
+    /// Used when the manifest is in doubt.
     fn vouch_for_manifest_throughout(&self) -> Result<()> {
         let dir = &self.env.dir;
         for name in self.env.fs.list(dir).unwrap_or_default() {
@@ -275,7 +275,7 @@ impl Replay<'_> {
         Ok(reader)
     }
 
-    /// Begins a new memtable if the last one is half full: small logs share a memtable.
+    /// Begins a new memtable if the last one is at least half full; small logs share a memtable.
     fn begin_slot(&mut self) {
         let options = &self.env.options;
         let is_full = |slot: &Slot| slot.is_half_full(options.memtable_bytes);
@@ -286,8 +286,8 @@ impl Replay<'_> {
         }
     }
 
-    /// Decides about the position X where `reader` stopped, if no successor states that the log
-    /// ends there. It is corruption if anything vouches for data beyond X.
+    /// Classifies the position X where `reader` stopped, if no successor states that the log ends
+    /// at X. X is damage if anything states that data beyond X is durable, otherwise a torn tail.
     fn classify_end(
         &mut self,
         mut reader: LogReader,
@@ -297,8 +297,8 @@ impl Replay<'_> {
         let (at, why) = (reader.position(), reader.stop_text());
         let is_bad = matches!(reader.stop(), Some(StopReason::Bad(_)));
         let rest = reader.rest()?;
-        // The clean-close edit counts, too, even for a log that is not read because an earlier one
-        // is bad.
+        // The clean-close edit also states a durable end, even of a later log that is not replayed
+        // because this one is bad.
         let close = self.manifest.version().clean_close;
         let close = close.map(|close| Position { file: close.log, offset: close.end });
         let mut highest = rest.durable_up_to.max(close);
@@ -315,9 +315,9 @@ impl Replay<'_> {
             is_torn |= !rest.zeros;
         }
         if let Some(durable_up_to) = highest.filter(|p| *p > at) {
-            // A log that ends without a bad record, or before a log that was closed cleanly, may
-            // well be complete. Then the damage is in its successor, which would state where it
-            // ends.
+            // This log may be complete if no bad record ends it, or if a later log was closed
+            // cleanly. Then the damage is in the successor's first record, which would state where
+            // this log ends.
             let may_be_whole = ends_in_order || close.is_some_and(|close| close.file > at.file);
             let suspect = later.first().filter(|_| may_be_whole && successor_is_silent);
             let (file, offset, why) = suspect.map_or((at.file, at.offset, why), |log| {
@@ -336,7 +336,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Handles a last log without records. It must have some if it was closed cleanly.
+    /// Checks a last log without records, which is damaged if it was closed cleanly.
     fn check_empty(&self, log: &LogMeta) -> Result<()> {
         match self.manifest.version().clean_close {
             Some(close) if close.log == log.number => {
@@ -379,10 +379,11 @@ impl Replay<'_> {
         }
     }
 
-    /// Counts the log's bytes up to `end` that the account does not include.
+    /// Adds the log's bytes up to `end` to the wear found, except those that the account already
+    /// includes.
     fn count_log(&mut self, end: Position) {
         let found = &mut self.out.found;
-        // An older build has counted nothing, so the account begins now.
+        // A manifest of an older build has no account; counting begins with the bytes after `end`.
         if let Some((log_end, _)) = self.counted.filter(|(log_end, _)| *log_end < end) {
             let is_begun = log_end.file == end.file;
             let from = if is_begun { log_end.offset.max(LogFile::START) } else { LogFile::START };
@@ -391,7 +392,8 @@ impl Replay<'_> {
         (found.log_end, found.user_end) = (found.log_end.max(end), found.user_end.max(end));
     }
 
-    /// Counts the bytes of keys and rows of a record if the account does not include them.
+    /// Adds the key and row bytes of a record to the wear found, unless the account already
+    /// includes them.
     fn count_user(&mut self, at: Position, record: &WalRecord<'_>) {
         let is_missing = self.counted.is_some_and(|(_, user_end)| at >= user_end);
         if let (true, WalRecord::Group(group) | WalRecord::Catalog(group)) = (is_missing, record) {

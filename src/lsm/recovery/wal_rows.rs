@@ -1,9 +1,9 @@
-//! Inserts the groups of a log into memtables: rows with the shapes of this process, range
-//! tombstones, drops.
+//! Inserts the groups of a log into memtables: rows, converted to the shape numbers of this
+//! process, range tombstones and drops.
 //!
 //! Invariants
 //! * Every row is checked against its shape before it is used.
-//! * Shapes belong to one log: none is known when the next log begins.
+//! * A shape number is valid in one log only: the next log begins without shapes.
 //!
 //! Not here: which records are accepted (`replay`, `wal_tail`).
 
@@ -21,21 +21,21 @@ use crate::memtable::Memtable;
 use crate::model::{Interned, Seq, Shapes};
 use crate::mutants::mutant;
 
-/// The prefix of the catalog rows of tables.
+/// The key prefix of the catalog rows of tables.
 const TABLE_ROWS: &[u8] = b"\0\0\0\0table\0";
 
-/// The shapes of the current log, and buffers.
+/// The shapes of the current log, and reused buffers.
 #[derive(Default)]
 pub(in crate::lsm) struct LogRows {
-    /// By number. There are few, and each row looks one up: a tree of one node is faster than a
-    /// hash table.
+    /// The shapes by number. A log has few, and each row looks one up: a tree of one node is faster
+    /// than a hash table.
     shapes: BTreeMap<u32, Interned>,
-    /// The current key and the current row.
+    /// Buffers for the current key and the current row.
     key: Vec<u8>,
     row: Vec<u8>,
 }
 
-/// Drops in commits of logs that the manifest does not contain yet.
+/// Drops in the replayed commits, which the manifest does not contain yet.
 #[derive(Clone, Default)]
 pub(in crate::lsm) struct Drops {
     pub(in crate::lsm) tables: BTreeMap<TableId, Seq>,
@@ -46,12 +46,12 @@ pub(in crate::lsm) struct Drops {
 pub(in crate::lsm) struct Problem(pub(in crate::lsm) String);
 
 impl LogRows {
-    /// Another log begins.
+    /// Forgets all shapes, because another log begins.
     pub(in crate::lsm) fn begin_log(&mut self) {
         self.shapes.clear();
     }
 
-    /// Defines the shapes that the group is the first of its log to use.
+    /// Adds the shapes that the group defines, which no earlier group of the log used.
     pub(in crate::lsm) fn define(
         &mut self,
         shapes: &Shapes,
@@ -63,8 +63,8 @@ impl LogRows {
         Ok(())
     }
 
-    /// Inserts commit `seq`: its entries are inserted into `memtable`. If the commit hides a span,
-    /// the memtable also counts its `bytes`.
+    /// Inserts the entries of commit `seq` into `memtable` and adds its drops to `drops`. If the
+    /// commit deletes a span, its `bytes` also count towards the memtable's size.
     pub(in crate::lsm) fn take(
         &mut self,
         seed: HashSeed,
@@ -111,7 +111,7 @@ impl LogRows {
         Ok(())
     }
 
-    /// Changes a row's shape number from the log's to this process's, and checks the row.
+    /// Checks a row and copies it to the row buffer, with the shape number of this process.
     fn reframe(&mut self, row: &[u8]) -> Result<(), Problem> {
         let shapes = &self.shapes;
         let mut id = None;
@@ -126,7 +126,7 @@ impl LogRows {
 }
 
 impl Drops {
-    /// Adds the drops of commit `seq`.
+    /// Adds the range tombstones and table drops of commit `seq`.
     fn take(&mut self, group: &Group<'_>, seq: Seq) -> Result<(), Problem> {
         let dropped = group.changes().filter(|change| matches!(change, Change::Dropped(_))).count();
         if dropped > 0 && dropped > table_rows_deleted(group) {
@@ -147,14 +147,14 @@ impl Drops {
     }
 }
 
-/// The number of tables that lose their catalog row.
+/// Returns how many tables lose their catalog row.
 fn table_rows_deleted(group: &Group<'_>) -> usize {
     let deletes = group.entries().filter(|entry| entry.kind == Kind::Delete);
     let keys = deletes.map(|entry| [group.key_prefix, entry.key_suffix].concat());
     keys.filter(|key| key.starts_with(TABLE_ROWS)).count()
 }
 
-/// True if two entries have the same key: it would be undefined which of them counts.
+/// True if two entries have the same key, which makes the value of the key undefined.
 fn has_key_twice(group: &Group<'_>) -> bool {
     if group.entries().map(|entry| entry.key_suffix).is_sorted_by(|a, b| a < b) {
         return false;

@@ -1,4 +1,4 @@
-//! Reads the durable commits from the logs, while another process may write them.
+//! Reads the durable commits from the logs while another process may write them.
 //! [`LogTail::advance`] lists the steps.
 //!
 //! Invariants
@@ -17,18 +17,18 @@ use crate::model::Seq;
 
 use crate::lsm::read::log_files::LogFiles;
 
-/// A reading position. Plain data.
+/// A position in the logs. Holds no file open.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LogTail {
-    /// The current log; `None` before the first.
+    /// The current log; `None` before the first one is read.
     pub(crate) log: Option<LogMeta>,
     /// The offset at which the last returned record ends.
     end: u64,
-    /// Everything up to here is durable.
+    /// The highest durable offset known.
     durable: Position,
 }
 
-/// A record that is durable, or is held back until it is.
+/// A record, either durable or held back until it is.
 #[derive(Clone)]
 pub(crate) struct TailRecord {
     pub(crate) log: LogMeta,
@@ -41,39 +41,39 @@ pub(crate) struct TailRecord {
     pub(crate) payload: Vec<u8>,
 }
 
-/// A visitor's answer: whether it accepts more records.
+/// The answer of a visitor: whether it accepts more records.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum More {
     Yes,
-    /// This record is accepted, and no further one.
+    /// The visitor accepts this record, and no further one.
     No,
 }
 
 impl LogTail {
-    /// Begins with `log`.
+    /// Returns the position at the start of `log`.
     pub(crate) fn at(log: LogMeta) -> Self {
         Self { log: Some(log), end: LogFile::START, durable: Position::default() }
     }
 
-    /// All records before this position were returned.
+    /// Returns the position before which all records were returned.
     pub(crate) fn position(&self) -> Position {
         self.log.map_or(Position::default(), |log| Position { file: log.number, offset: self.end })
     }
 
-    /// Passes every durable record that was not returned yet to `visit`, until that returns `No`.
-    /// `vouched` is the durable offset in the manifest. Returns true if the current log and its
-    /// successor are gone.
+    /// Passes every new durable record to `visit`, until `visit` returns `No`. `vouched` is the
+    /// durable offset that the manifest states. Returns true if neither the current log nor its
+    /// successor exists any more.
     ///
-    /// 1. Read the first record of every later log. The log that names this one as its predecessor
-    ///    states where this one ends.
-    /// 2. Read on from the last returned record. Each record states the offset up to which the logs
-    ///    were durable when it was written. A record is returned if it ends at or below the highest
-    ///    of these offsets; the others are read again next time.
+    /// 1. Read the first record of every later log. The log that names the current one as its
+    ///    predecessor states where the current one ends.
+    /// 2. Continue after the last returned record. Each record states the offset up to which the
+    ///    logs were durable when it was written. Return the records that end at or below the
+    ///    highest of these offsets; read the others again next time.
     /// 3. At the end that the successor states, continue with the successor.
     ///
     /// # Errors
-    /// `Corruption` if a durable offset covers missing data; errors of `visit`; `Io`. The position
-    /// is undefined afterwards.
+    /// `Corruption` if a durable offset covers missing data; errors of `visit`; `Io`. After an
+    /// error the position is undefined.
     pub(crate) fn advance(
         &mut self,
         files: &LogFiles<'_>,
@@ -119,8 +119,8 @@ impl LogTail {
         }
     }
 
-    /// Reads `log` on from `from`, up to `ends` or the first incomplete record. Returns the offset
-    /// reached.
+    /// Reads `log` from offset `from`, up to `ends` or the first incomplete record. Returns the
+    /// offset reached.
     fn read(
         &mut self,
         files: &LogFiles<'_>,
@@ -145,7 +145,7 @@ impl LogTail {
             }
             from = reader.position().offset;
             let Some(problem) = self.missing(&mut reader)? else { break };
-            // The record may have been incomplete because it was being written: read it again.
+            // The writer may have been writing the record, so read it once more.
             if stopped == Some(from) {
                 return Err(Error::corrupt(reader.path(), from, "record", problem));
             }
@@ -154,7 +154,7 @@ impl LogTail {
         Ok((from, More::Yes))
     }
 
-    /// Returns the waiting records that are durable.
+    /// Passes the waiting records that are durable to `visit`.
     fn emit(
         &mut self,
         waiting: &mut Vec<TailRecord>,
@@ -176,7 +176,7 @@ impl LogTail {
         Ok(More::Yes)
     }
 
-    /// The problem, if a durable offset beyond the records read exists.
+    /// Describes the problem if a durable offset is beyond the records read.
     fn missing(&self, reader: &mut LogReader) -> Result<Option<String>> {
         let at = reader.position();
         let why = reader.stop_text();
@@ -187,15 +187,15 @@ impl LogTail {
         };
         let durable_up_to =
             rest.max(Some(self.durable)).filter(|durable_up_to| *durable_up_to > at);
-        // A durable offset in a later log also covers all logs before it, so nothing may be missing
-        // in this case either.
+        // A durable offset in a later log also covers all logs before it, so this log must be
+        // complete.
         Ok(durable_up_to
             .map(|end| format!("{why}; a later durable offset covers everything up to {end}")))
     }
 }
 
 impl TailRecord {
-    /// The position where the record begins.
+    /// Returns the position where the record begins.
     pub(crate) fn start(&self) -> Position {
         Position { file: self.log.number, offset: self.at - RECORD_HEADER_BYTES as u64 }
     }
