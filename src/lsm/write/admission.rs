@@ -1,12 +1,13 @@
 //! Admission of writes below the limit on disk use.
 //!
 //! Invariants
-//! * all files of the directory use at most L together, unless the manifest outgrows M:
-//!   `fs::metered` refuses the rest;
-//! * an admitted write is not refused below: logs may grow for it up to L, and only their
-//!   preallocation ends earlier.
+//! * all files of the directory together use at most the limit L, unless the manifest outgrows the
+//!   margin M: `fs::metered` refuses every other write beyond L;
+//! * an admitted write is not refused later: logs may grow for it up to L, while their
+//!   preallocation stops earlier.
 //!
-//! Not here: counting (`fs::metered`), freeing space and merges near the limit (`space_limit`).
+//! Not here: counting files (`fs::metered`), freeing space and merges near the limit
+//! (`space_limit`).
 
 use std::cell::Cell;
 use std::path::Path;
@@ -23,35 +24,37 @@ use super::retry::Unblock;
 use crate::lsm::Reader;
 use crate::lsm::read::view::View;
 
-/// A job reads at most about this many full files of the run. The parts of files at a cut are read
-/// twice; with this many files they are a small share. A job of this size ends within a second on a
-/// slow disk.
+/// A job reads about this many full files of the run at most. Files cut at the job's boundaries are
+/// read by two jobs; with this many files, they are a small share of the work. A job of this size
+/// takes less than a second on a slow disk.
 pub(in crate::lsm) const JOB_RUN_FILES: u64 = 4;
-/// The reservation step of a manifest, twice: for the old and the new one of a roll-over.
+/// Twice the step in which a manifest reserves space: a roll-over has an old and a new manifest.
 const MANIFEST_BYTES: u64 = 128 << 10;
-/// The largest number of logs at the same time: the active one, the next one, and those of frozen
-/// memtables.
+/// The most logs that exist at a time: the active one, the next one, and those of frozen memtables.
 const LOGS: u64 = 8;
-/// The divisor of the limit for the smallest margin, and those for the smallest and the largest
-/// reserve.
+/// Shares of the limit: the smallest margin is 1/64, the reserve is between 1/8 and 1/4.
 const MARGIN_PART: u64 = 64;
 const RESERVE_PART_MIN: u64 = 8;
 const RESERVE_PART_MAX: u64 = 4;
-/// The size of a table file with hardly any rows.
+/// The size of a table file with hardly any rows, in bytes.
 const TABLE_BYTES: u64 = 4 << 10;
-/// The allowance of each merge beyond its patch, so that few merges need a second admission once
-/// the row is known.
+/// The bytes admitted for each merge in addition to its patch, so that few merges need a second
+/// admission when the current row is known.
 const MERGED_BYTES: u64 = 1 << 10;
-/// Catalog rows up to this size are admitted as deletions are: gates, retention.
+/// Catalog rows up to this size (gates, retention) are admitted like deletions.
 const CATALOG_BYTES: u64 = 4 << 10;
 
-/// The accounting of disk use and the admission of writes against the limit.
+/// Counts disk use and admits writes below the limit.
 ///
-/// Of the limit L a margin M is kept for the manifest, the logs of openings, and commits that free
-/// whole files. Table files stay below L - M. A reserve R is kept for deletions and merges, half of
-/// it for each. Rows are refused while tables, logs and manifest use more than L - M - R. Deletions
-/// are refused while all files use more than L - M - R/2. Both sums include the flush of the
-/// memtables. Admitted bytes count until they are in the log and in the memtable.
+/// A margin M of the limit L is kept for the manifest, for logs created when opening, and for
+/// commits that free whole files. Table files use at most L - M. A reserve R is kept for deletions
+/// and merges, half for each.
+///
+/// * Rows are refused while tables, logs and manifest use more than L - M - R.
+/// * Deletions are refused while all files use more than L - M - R/2.
+///
+/// Both sums include the coming flush of the memtables, and admitted commits that are not yet in
+/// the log and the memtable.
 pub(crate) struct SpaceLimit {
     meter: Arc<Meter>,
     pub(in crate::lsm) limit: u64,
@@ -59,20 +62,19 @@ pub(crate) struct SpaceLimit {
     pub(in crate::lsm) reserve: u64,
     /// Bytes that merges in progress may write.
     planned: Mutex<u64>,
-    /// Bytes of admitted commits that neither log nor memtable contains yet. A file that is being
-    /// loaded counts as well.
+    /// Bytes of admitted commits that neither log nor memtable contains yet, and of files being
+    /// loaded.
     admitted: Mutex<u64>,
     /// Writes refused since opening.
     refusals: AtomicU64,
-    /// The time of the last flush request in nanoseconds of the monotonic clock; 0 if there was
-    /// none.
+    /// When a flush was last requested, in nanoseconds of the monotonic clock; 0 if never.
     pub(in crate::lsm) asked: AtomicU64,
-    /// A requested flush is still pending.
+    /// True while a requested flush is pending.
     pub(in crate::lsm) wants_flush: AtomicBool,
 }
 
-/// A share of a counter, such as the bytes that table files in progress may use. Dropping it
-/// returns the share.
+/// A share of a counter, such as the bytes that a merge in progress may write. Dropping it returns
+/// the share.
 pub(in crate::lsm) struct Held<'a> {
     /// `None` if there is no limit.
     count: Option<&'a Mutex<u64>>,
@@ -81,29 +83,29 @@ pub(in crate::lsm) struct Held<'a> {
 
 /// The bytes admitted for a commit, held until its log and its memtable contain them.
 pub(in crate::lsm) struct Admitted<'a> {
-    /// `None` if the commit may use any amount.
+    /// `None` if the limit does not apply to the commit.
     held: Option<Held<'a>>,
-    /// The bytes that its operations were admitted for.
+    /// The bytes admitted for the commit's operations.
     bytes: u64,
 }
 
 /// Disk use by category, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::lsm) struct Taken {
-    /// Of all files.
+    /// Of all files in the directory.
     pub(in crate::lsm) all: u64,
-    /// Of the files that stay: tables in use, logs, manifest.
+    /// Of the files in use: table files of the current version, logs, manifest.
     pub(in crate::lsm) live: u64,
-    /// Of the coming flush of the memtables, with the manifest's entries for it.
+    /// Of the coming flush of the memtables, including the manifest's growth.
     pub(in crate::lsm) flush: u64,
 }
 
 impl SpaceLimit {
-    /// Counts the files of `dir` and wraps the file system of `options` in a meter. `None` if
-    /// `options` set no limit.
+    /// Counts the files of `dir` and wraps the file system of `options` in a meter. Returns `None`
+    /// if `options` set no limit.
     ///
     /// # Errors
-    /// `InvalidInput` if the limit leaves no room for rows.
+    /// `InvalidInput` if the limit leaves too little space for rows.
     pub(in crate::lsm) fn begin(dir: &Path, options: &mut Options) -> Result<Option<SpaceLimit>> {
         let Some(limit) = options.max_disk else { return Ok(None) };
         let margin = (limit / MARGIN_PART).max(margin_least(options));
@@ -137,24 +139,24 @@ impl SpaceLimit {
         }))
     }
 
-    /// Enforces the limit from now on. Called at the end of opening, because opening must be able
-    /// to write all it needs.
+    /// Enforces the limit from now on. Called at the end of opening, which must be able to write
+    /// all that it needs.
     pub(in crate::lsm) fn enforce(&self) {
         let tables = self.limit - self.margin;
-        // A database that already uses more must be able to shrink, and its deletions are logged
-        // too.
+        // A database that already uses more than the limit must be able to shrink: its deletions
+        // are logged too.
         let logs = self.limit.max(self.meter.total().saturating_add(self.margin));
         self.meter.limit(MeterLimits { tables, logs, logs_ahead: self.for_rows() });
     }
 
-    /// The number of bytes that merges may read, and therefore write, at a time. A single merge may
-    /// always be as large as `least`, provided that it fits.
+    /// Returns how many bytes merges may read, and therefore write, at a time. At least `least`, so
+    /// that a single merge of this size is always possible if it fits.
     pub(in crate::lsm) fn job_bytes_max(&self, view: &View, least: u64) -> u64 {
         let left = self.left_beside(self.taken(view), *self.planned.lock());
         left.min(self.reserve / 2).max(least)
     }
 
-    /// The bytes of all files, the limit, and the number of refused writes.
+    /// Returns the bytes of all files, the limit, and the number of refused writes.
     pub(in crate::lsm) fn figures(&self) -> [u64; 3] {
         [self.meter.total(), self.limit, self.refusals.load(Ordering::Relaxed)]
     }
@@ -163,18 +165,20 @@ impl SpaceLimit {
         let all = self.meter.total();
         let memory = view.memtables.iter().filter(|slot| !slot.memtable.is_empty());
         let flush = memory.map(|slot| slot.memtable.bytes() as u64 + TABLE_BYTES).sum::<u64>();
-        // A closed manifest has released its reservation; its next edit reserves it again.
+        // A clean close releases the manifest's preallocated space, and the next edit reserves it
+        // again.
         let manifest = (MANIFEST_BYTES / 2).saturating_sub(self.meter.others());
         let live = all.saturating_sub(self.meter.tables()) + view.version.file_bytes;
         Taken { all, live, flush: flush + flush / 8 + manifest }
     }
 
-    /// The number of bytes that rows may use.
+    /// Returns how many bytes rows may use.
     pub(in crate::lsm) fn for_rows(&self) -> u64 {
         self.limit - self.margin - self.reserve
     }
 
-    /// The number of bytes left for merges, besides the `planned` bytes of merges in progress.
+    /// Returns how many bytes are left for a merge besides the `planned` bytes of merges in
+    /// progress.
     fn left_beside(&self, taken: Taken, planned: u64) -> u64 {
         let used = taken.all + taken.flush + *self.admitted.lock() + planned;
         (self.limit - self.margin).saturating_sub(used)
@@ -194,18 +198,18 @@ impl SpaceLimit {
 }
 
 impl<'a> Held<'a> {
-    /// The share when there is no limit.
+    /// The share taken when no limit is set.
     pub(in crate::lsm) const NONE: Self = Self { count: None, bytes: 0 };
 
     /// Adds `bytes` to the counter if `fits` accepts the sum of the other shares. The check and the
-    /// addition are atomic: of two concurrent callers only one gets the last space.
+    /// addition are atomic, so of two concurrent callers only one gets the last space.
     pub(in crate::lsm) fn take(
         count: &'a Mutex<u64>,
         bytes: u64,
         fits: impl Fn(u64) -> bool,
     ) -> Option<Self> {
-        // No share is returned while this lock is held. Bytes of others are therefore counted here,
-        // or where they have been written.
+        // No share is returned while this lock is held, so bytes of others are counted here until
+        // they are counted where they were written.
         let mut held = count.lock();
         if !fits(*held) {
             return None;
@@ -226,10 +230,10 @@ impl Drop for Held<'_> {
 }
 
 impl Admitted<'_> {
-    /// The admission when there is no limit, or when the limit does not apply to the commit.
+    /// The admission of a commit to which no limit applies.
     pub(super) const ALL: Self = Self { held: None, bytes: 0 };
 
-    /// The bytes of `batch` with rows of these lengths, if they exceed the admitted bytes.
+    /// Returns the bytes of `batch` with rows of these lengths, if they exceed the admitted bytes.
     #[inline]
     pub(in crate::lsm) fn exceeded_by(
         &self,
@@ -243,11 +247,11 @@ impl Admitted<'_> {
 }
 
 impl SpaceLimit {
-    /// Admits `batch`, which takes at least `least` bytes. The result must be held until the batch
-    /// is queued.
+    /// Admits `batch`, which takes at least `least` bytes. The caller holds the result until the
+    /// batch is queued.
     ///
     /// # Errors
-    /// `StorageFull` if the limit leaves no room for it.
+    /// `StorageFull` if the limit leaves no space for the batch.
     pub(super) fn admit<'a>(
         &'a self,
         reader: &Reader,
@@ -258,15 +262,16 @@ impl SpaceLimit {
         let Some((bytes, has_rows)) = demand(batch) else { return Ok(Admitted::ALL) };
         let bytes = bytes.max(least);
         let most = if has_rows { self.for_rows() } else { u64::MAX };
-        // Counted twice, for the log and for the memtable, which becomes a table file.
+        // The bytes are counted twice: once for the log, and once for the memtable, which becomes a
+        // table file.
         let for_deletes = self.limit - self.margin - self.reserve / 2;
         let held = self.take_room(reader, help, 2 * bytes, [for_deletes, most])?;
         Ok(Admitted { held: Some(held), bytes })
     }
 
-    /// As [`admit`](Self::admit), for a table file of about `bytes` bytes of rows that are loaded.
-    /// The limit for rows applies to all files here, because no version names the loaded files
-    /// before the last of them is written.
+    /// As [`admit`](Self::admit), for a table file being loaded with rows of about `bytes` bytes.
+    /// Here the limit for rows applies to all files, because no version names the loaded files
+    /// until the last one is written.
     pub(in crate::lsm) fn admit_file(
         &self,
         reader: &Reader,
@@ -276,8 +281,8 @@ impl SpaceLimit {
         self.take_room(reader, help, bytes.saturating_add(TABLE_BYTES), [self.for_rows(); 2])
     }
 
-    /// Takes `needs` bytes if, with them, all files stay below `most[0]` and the files that stay
-    /// remain below `most[1]`.
+    /// Reserves `needs` bytes if afterwards all files fit in `most[0]` bytes and the files in use
+    /// fit in `most[1]`.
     fn take_room(
         &self,
         reader: &Reader,
@@ -299,28 +304,26 @@ impl SpaceLimit {
             is_taken
         };
         if !fits() {
-            // Beyond that, only readers that release files could free space.
+            // After this attempt, space can be freed only by readers that release files.
             help.free_space(needs, most[0].min(most[1]), &fits)?;
         }
         held.take().ok_or_else(|| self.refusal(self.taken(&reader.view.load()), false))
     }
 
-    /// Reserves space for a merge that reads `bytes`, in addition to the merges in progress. `None`
-    /// if it must not start.
+    /// Reserves space for a merge that reads `bytes`, in addition to the merges in progress.
+    /// Returns `None` if the merge must not start.
     pub(in crate::lsm) fn plan(&self, reader: &Reader, bytes: u64) -> Option<Held<'_>> {
         let least = bytes.saturating_add(TABLE_BYTES);
-        // All merges together stay within their half of the reserve, for which jobs are picked. A
-        // larger one must run alone.
+        // Concurrent merges share half of the reserve. A larger merge must run alone.
         let fits = |others: u64| {
             let is_alone = others == 0 || others.saturating_add(bytes) <= self.reserve / 2;
-            // Load the view now, so that it contains what other jobs have installed in the
-            // meantime.
+            // Load the view now, so that it contains the files that other jobs have installed.
             is_alone && least <= self.left_beside(self.taken(&reader.view.load()), others)
         };
         Held::take(&self.planned, bytes, fits)
     }
 
-    /// The number of bytes that must be freed so that `needs` more fit if files may use `most`.
+    /// Returns how many bytes must be freed so that files with `needs` more bytes fit in `most`.
     pub(in crate::lsm) fn missing(&self, view: &View, needs: u64, most: u64) -> u64 {
         let taken = self.taken(view);
         let others = *self.admitted.lock();
@@ -332,22 +335,23 @@ fn margin_least(options: &Options) -> u64 {
     MANIFEST_BYTES + LOGS * options.log_allocate_bytes
 }
 
-/// The smallest limit that leaves enough space for rows in addition to memtables, logs and merges.
+/// Returns the smallest limit that leaves enough space for rows besides memtables, logs and merges.
 pub(crate) fn least_limit(options: &Options) -> u64 {
     let memtables = (options.frozen_max as u64 + 1).saturating_mul(options.memtable_bytes as u64);
-    // Each memtable is counted three times: in memory, in its log and in a table file that is being
+    // Each memtable is counted three times: in memory, in its log, and in the table file being
     // written.
     let fixed =
         memtables.saturating_mul(3).saturating_add(options.run_file_bytes.saturating_mul(2));
-    // The kept logs count against the share of rows, which is at least three quarters of the limit,
-    // less the margin. One and a half times their bytes leaves the rest of that share to rows.
+    // Kept logs use part of the space for rows, which is at least three quarters of the limit less
+    // the margin. Adding one and a half times their bytes leaves the rest of that space to rows.
     let kept = options.keep_changes_bytes.unwrap_or(0);
     let fixed = fixed.saturating_add(kept.saturating_add(kept / 2));
-    // If the margin is a share of the limit, the limit is far above this value.
+    // The fixed margin is enough here: where 1/64 of the limit is larger, the limit far exceeds
+    // this value.
     fixed.saturating_add(margin_least(options).saturating_mul(2))
 }
 
-/// The category of limit that applies to a file.
+/// Returns the category of limit that applies to the file `name`.
 fn metered(name: &str) -> Metered {
     match FileName::parse(name) {
         Some(FileName::Sst(_)) => Metered::Table,
@@ -357,8 +361,9 @@ fn metered(name: &str) -> Metered {
     }
 }
 
-/// About how many bytes `batch` takes, and whether it writes rows. Otherwise it deletes, or changes
-/// a few bytes of the catalog. `None` if it removes whole files, or changes nothing on the disk.
+/// Estimates the bytes that `batch` takes, and returns whether it writes rows. A batch without rows
+/// deletes, or changes a few bytes of the catalog. Returns `None` if the batch removes whole files
+/// or changes nothing on disk.
 fn demand(batch: &Batch<'_>) -> Option<(u64, bool)> {
     let is_new = |change: &TableChange| matches!(change, TableChange::Created(_));
     let creates = batch.changes.iter().any(is_new);

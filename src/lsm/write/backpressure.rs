@@ -1,56 +1,55 @@
-//! The delay of writers that lets background work keep up, as pure functions of the backlog.
+//! Computes how long to delay writers so that background work keeps up. Pure functions of the
+//! backlog.
 //!
 //! Invariants
-//! * without a backlog there is no delay. A range is delayed by its own files only. Memory delays
-//!   all writers, only when it is nearly exhausted, and only to the pace of flushes: a longer delay
-//!   would not free memory sooner;
-//! * delays grow steadily from zero with the backlog and end at [`DELAY_MAX`], without a jump.
+//! * Without a backlog there is no delay. A range's files delay only writes to that range.
+//! * Memory delays all writers, only when it is nearly exhausted, and only to the pace of flushes,
+//!   because a longer delay would not free memory sooner.
+//! * Delays grow continuously with the backlog, from zero to [`DELAY_MAX`].
 //!
 //! Not here: waiting (`delay`), counting (`backlog`).
 
 use std::time::Duration;
 
 /// The longest delay of a write by its ranges or by memory. It slows a single writer of 32 KiB
-/// writes to the pace of a disk of 2 MB/s. Four such delays stay below 50 ms.
+/// writes to about 2 MB/s, the pace of a slow disk. Four such delays stay below 50 ms.
 pub(in crate::lsm) const DELAY_MAX: Duration = Duration::from_millis(12);
-/// Up to this many overlapping files, compaction is idle or about to start.
+/// With up to this many overlapping files, compaction is idle or about to start.
 pub(in crate::lsm) const SOURCES_FREE: usize = 8;
-/// The number of additional files that a range with few readers may have. There, merges start only
-/// when a key has the maximum of files, and flushes continue during a merge.
+/// The additional files that a range with few readers may have. Its merges start only when a key
+/// has the maximum of files, and flushes add files during the merge.
 pub(in crate::lsm) const SOURCES_UNREAD: usize = 4;
-/// At this many files a range is delayed by the full [`DELAY_MAX`]: reads cost three times the
-/// normal amount.
+/// With this many overlapping files, writes to the range are delayed by [`DELAY_MAX`]: reads cost
+/// three times the normal amount.
 pub(in crate::lsm) const SOURCES_FULL: usize = 24;
-/// Young bytes of a range up to this many memtables are the normal work of tiers.
+/// Up to this many memtables of young bytes are the normal backlog of a range.
 const DEBT_FREE_MEMTABLES: u64 = 12;
-/// At this many memtables compaction is minutes behind.
+/// At this many memtables of young bytes, compaction is minutes behind.
 const DEBT_FULL_MEMTABLES: u64 = 44;
-/// Bounds of memory delays in 1/1000 of the memory for memtables. At the lower bound one memtable
-/// is filling and one is being flushed.
+/// Bounds of memory delays, in 1/1000 of the memory for memtables. At the lower bound one memtable
+/// is being filled and one is being flushed.
 const MEMORY_FREE: u64 = 700;
 const MEMORY_FULL: u64 = 1_000;
 /// The number of concurrent writers that a delay assumes. When memory is exhausted, this many
-/// writers together are as slow as a flush; a single writer reaches that pace earlier. The same
-/// number applies to merges, halfway to the point at which a range is delayed by the full
-/// [`DELAY_MAX`].
+/// writers together are slowed to the pace of a flush; a single writer is slowed to that pace
+/// earlier. The same applies to merges at half of the full debt.
 const WRITERS: u64 = 16;
-/// A share of 100 %, in millionths.
+/// The whole of a share, in millionths.
 const WHOLE: u64 = 1_000_000;
 
-/// The largest file that a flush writes: a memtable that is nearly full accepts one more commit.
-/// Files that merges write from several inputs are usually larger.
+/// Returns the largest size of a file that a flush writes: a nearly full memtable accepts one more
+/// commit. Files that merges write from several inputs are usually larger.
 pub(in crate::lsm) fn flush_bytes_max(memtable_bytes: u64) -> u64 {
     memtable_bytes.saturating_mul(2)
 }
 
-/// The merge backlog of a range, in millionths of the backlog at which the delay is the full
-/// [`DELAY_MAX`].
+/// The merge backlog of a range, in millionths of the backlog that causes a delay of [`DELAY_MAX`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::lsm) struct RangeDebt(u64);
 
 impl RangeDebt {
-    /// The debt of a range with `sources` overlapping files at a key and `debt` bytes of young
-    /// files to merge.
+    /// Computes the debt of a range with `sources` overlapping files at a key and `debt` bytes of
+    /// young files to merge.
     pub(in crate::lsm) fn of(sources: usize, debt: u64, memtable_bytes: u64) -> Self {
         let sources = share(sources as u64, SOURCES_FREE as u64, SOURCES_FULL as u64);
         let [free, full] = [DEBT_FREE_MEMTABLES, DEBT_FULL_MEMTABLES].map(|n| n * memtable_bytes);
@@ -58,24 +57,24 @@ impl RangeDebt {
     }
 }
 
-/// The delay of a write to a range with this debt. `merge` is the time for merging as many bytes as
-/// the write has, if known. A small debt delays writers to the pace of merges. That bound rises
-/// with the debt and vanishes at the full debt.
+/// Returns the delay of a write to a range with this debt. `merge` is the time to merge as many
+/// bytes as are written, if known. A small debt slows writers at most to the pace of merges; this
+/// bound rises with the debt and vanishes at the full debt.
 pub(in crate::lsm) fn range_delay(
     RangeDebt(share): RangeDebt,
     merge: Option<Duration>,
 ) -> Duration {
     let pace = merge.map_or(DELAY_MAX, |merge| {
         let left = u128::from((WHOLE - share).max(1));
-        // At least 1 ns, for a coarse clock.
+        // A coarse clock may measure zero, so assume at least 1 ns.
         let nanos = merge.as_nanos().max(1).saturating_mul(u128::from(WRITERS * share)) / left;
         Duration::from_nanos(u64::try_from(nanos).unwrap_or(u64::MAX))
     });
     delay(share).min(pace)
 }
 
-/// The delay of any write while memtables use `used` of at most `most` bytes. `flush` is the time
-/// for flushing as many bytes as the write has, if known.
+/// Returns the delay of any write while memtables use `used` of `most` bytes. `flush` is the time
+/// to flush as many bytes as are written, if known.
 pub(in crate::lsm) fn memory_delay(used: u64, most: u64, flush: Option<Duration>) -> Duration {
     let used = u128::from(used) * 1_000_000 / u128::from(most.max(1));
     let used = u64::try_from(used).unwrap_or(u64::MAX);
@@ -87,16 +86,16 @@ pub(in crate::lsm) fn memory_delay(used: u64, most: u64, flush: Option<Duration>
     delay(share).min(pace)
 }
 
-/// The position of `value` between `free` and `full`, in millionths.
+/// Returns the position of `value` between `free` and `full`, in millionths.
 fn share(value: u64, free: u64, full: u64) -> u64 {
     let way = u128::from(full.saturating_sub(free).max(1));
     let gone = u128::from(value.clamp(free, full.max(free)) - free);
     u64::try_from(gone * 1_000_000 / way).unwrap_or(1_000_000)
 }
 
-/// The delay at a share of the way to the full one. It grows with the square of the share: a small
-/// backlog is mostly a burst, which background work will process. The larger the backlog, the
-/// closer the delay must bring the writer to the pace of the disk.
+/// Returns the delay for a share of the full backlog. It grows with the square of the share: a
+/// small backlog is mostly a burst that background work will absorb, while a large one must slow
+/// the writer to the pace of the disk.
 fn delay(share: u64) -> Duration {
     debug_assert!(share <= WHOLE, "a share is a part of the whole");
     let nanos = u64::try_from(DELAY_MAX.as_nanos()).unwrap_or(u64::MAX);
@@ -149,8 +148,8 @@ mod tests {
         let delay = |used| memory_delay(used, 1_000, Some(flush));
         assert_eq!(delay(700), Duration::ZERO);
         assert!((701..1_000).all(|used| delay(used) <= memory_delay(used, 1_000, None)));
-        // A single writer keeps the pace of flushes while most of the memory is still free for
-        // others.
+        // A single writer is slowed to the pace of flushes while most of the last 30 % of memory is
+        // still free for other writers.
         assert!(delay(740) > flush && delay(710) < flush);
         assert_eq!(delay(1_000), flush * 16);
     }

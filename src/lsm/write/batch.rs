@@ -1,5 +1,5 @@
-//! The contents of a commit: mutations of keys with their conditions, and their evaluation against
-//! the newest entries.
+//! The contents of a commit: mutations with their conditions, which are evaluated against the
+//! newest entries.
 //!
 //! Not here: entities and their limits (`table`), the log's encoding (`format::wal`).
 
@@ -22,25 +22,26 @@ use crate::lsm::read::view::Current;
 
 /// A list of mutations that are applied atomically.
 pub(crate) struct Batch<'a> {
-    /// The table that is written to. A drop closes it under the commit lock.
+    /// The gate of the table that is written to. Dropping the table closes it under the commit
+    /// lock.
     pub(crate) gate: Arc<Gate>,
     pub(crate) ops: Ops<'a>,
-    /// The length of the prefix that all keys share. The log stores it once.
+    /// The length of the prefix shared by all keys. The log stores the prefix once.
     pub(crate) prefix_len: usize,
-    /// Errors name the failing operation.
+    /// True if errors must name the index of the failing operation.
     pub(crate) is_group: bool,
     /// Tables and spans that this commit creates or removes.
     pub(crate) changes: Vec<TableChange>,
-    /// A gate that closes with this commit.
+    /// A span gate that this commit closes.
     pub(crate) closes: Option<SpanGate>,
-    /// Checks the key and the row that a merge produced.
+    /// Checks the key and the row that results from a merge.
     pub(crate) check_merged: fn(&[u8], &RowRef<'_>) -> Result<()>,
 }
 
-/// Most commits have one operation.
+/// The operations of a batch; most commits have one.
 pub(crate) type Ops<'a> = SmallVec<[Op<'a>; 1]>;
 
-/// One mutation. Requires: no other operation of the batch has the same key.
+/// One mutation. No other operation of the batch has the same key.
 pub(crate) struct Op<'a> {
     /// The user key.
     pub(crate) key: Cow<'a, [u8]>,
@@ -49,31 +50,31 @@ pub(crate) struct Op<'a> {
     pub(crate) action: Action<'a>,
 }
 
-/// The approximate overhead of a memtable entry, besides its key and row.
+/// The approximate memtable overhead of an entry, in bytes, besides its key and row.
 const ENTRY_BYTES: usize = 48;
 
-/// The condition on the current entry.
+/// What the current entry must be.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     Any,
     Absent,
     Present,
-    /// The entry was written by this commit and not changed since.
+    /// The entry was written by this commit and not changed later.
     Is(Seq),
 }
 
 pub(crate) enum Action<'a> {
     Put(PackedRow<'a>),
-    /// Sets the given properties and keeps the others. Without a row it is a put.
+    /// Sets the given properties and keeps the others. If no row exists, it acts like a put.
     Merge(Row),
     Delete,
 }
 
-/// A row as the memtable and the log frame it, in two parts. The body is copied only
-/// once, to its destination.
+/// A row encoded for the memtable and the log, in two parts. The body is copied only once, to its
+/// destination.
 #[derive(Clone, Debug)]
 pub(crate) struct PackedRow<'a> {
-    /// The shape that the log must define; `None` for a self-describing row.
+    /// The shape whose definition the log needs; `None` for a self-describing row.
     pub(crate) shape: Option<ShapeId>,
     head: RowHead,
     body: Body<'a>,
@@ -83,10 +84,10 @@ pub(crate) struct PackedRow<'a> {
 #[derive(Debug)]
 pub(crate) struct Gate {
     pub(crate) table: TableId,
-    /// The commit that drops the table; 0 if there is none.
+    /// The Seq of the commit that drops the table; 0 if there is none.
     dropped_at: AtomicU64,
-    /// FIFO eviction drops the table's oldest files near the space limit. Its files of one age
-    /// overlap.
+    /// True if FIFO eviction drops the table's oldest files near the space limit. Files of such a
+    /// table overlap without being merged.
     is_fifo: AtomicBool,
 }
 
@@ -97,12 +98,12 @@ pub(crate) enum TableChange {
     Dropped(Arc<Gate>),
     /// All entries of the span are deleted.
     Fenced(Span),
-    /// Entries of the span below the Seq are deleted. That Seq is far below the commit's.
+    /// Entries of the span below the Seq are deleted. The Seq must be below the commit's.
     Expired(Span, Seq),
 }
 
 impl TableChange {
-    /// The change as the log records it.
+    /// Converts the change to its log format.
     pub(crate) fn logged(&self) -> Change {
         match self {
             TableChange::Created(table) => Change::Created(*table),
@@ -112,13 +113,13 @@ impl TableChange {
         }
     }
 
-    /// True for an expiry with a bound at or above commit `seq`: it could hide entries that are not
-    /// written yet.
+    /// True for an expiry whose bound is at or above commit `seq`: it could hide entries not yet
+    /// written.
     pub(crate) fn is_ahead_of(&self, seq: Seq) -> bool {
         matches!(self, TableChange::Expired(_, below) if *below >= seq)
     }
 
-    /// The largest size of the change in a log.
+    /// Returns an upper bound of the change's size in a log, in bytes.
     pub(crate) fn bytes_max(&self) -> usize {
         match self {
             TableChange::Created(_) | TableChange::Dropped(_) => 16,
@@ -128,8 +129,8 @@ impl TableChange {
         }
     }
 
-    /// True if jobs apply the change durably as soon as it is published, so that a power cut must
-    /// not undo it afterwards.
+    /// True if the commit must be synced: once the change is published, jobs may durably remove
+    /// files, so a power cut must not undo it.
     pub(crate) fn must_be_durable(&self) -> bool {
         !matches!(self, TableChange::Created(_))
     }
@@ -140,7 +141,7 @@ impl Gate {
         Self { table, dropped_at: AtomicU64::new(0), is_fifo: AtomicBool::new(false) }
     }
 
-    /// The commit that drops the table, published or not.
+    /// Returns the Seq of the commit that drops the table, published or not.
     pub(crate) fn dropped_at(&self) -> Option<Seq> {
         let ticks = self.dropped_at.load(Ordering::Acquire);
         (ticks > 0).then_some(Seq(ticks))
@@ -154,14 +155,14 @@ impl Gate {
         self.is_fifo.load(Ordering::Acquire)
     }
 
-    /// Admits no commit after `seq`. Requires the commit lock.
+    /// Closes the table for commits after `seq`. Requires the commit lock.
     pub(crate) fn close(&self, seq: Seq) {
         debug_assert!(self.dropped_at().is_none(), "a table is dropped once");
         self.dropped_at.store(seq.0, Ordering::Release);
     }
 
-    /// Call it after the read has pinned its view, because the rows of a dropped table may be
-    /// missing from the view.
+    /// Checks that a read at `published` may use the table. Call it after the read has pinned its
+    /// view, because the view may lack the rows of a dropped table.
     ///
     /// # Errors
     /// `TableNotFound` if the table is dropped as of `published`.
@@ -174,7 +175,7 @@ impl Gate {
 }
 
 impl<'a> PackedRow<'a> {
-    /// Frames the row.
+    /// Encodes the row. The body is copied only for a self-describing row.
     #[inline]
     pub(crate) fn new(row: NewRow<'a>) -> Self {
         let NewRow { number, shape, body } = row;
@@ -188,13 +189,13 @@ impl<'a> PackedRow<'a> {
         }
     }
 
-    /// As [`new`](Self::new), for any row. Registers the shape in `shapes` if there is room.
+    /// As [`new`](Self::new), for any row. Registers the row's shape in `shapes` if that has space.
     pub(crate) fn of(row: Row, shapes: &Shapes) -> Self {
         let number = shapes.number(&row.shape);
         Self::new(NewRow { number, shape: ShapeRef::Own(row.shape), body: Body::Owned(row.body) })
     }
 
-    /// The head and the body.
+    /// Returns the head and the body.
     #[inline]
     pub(crate) fn parts(&self) -> [&[u8]; 2] {
         [self.head.as_slice(), self.body.as_slice()]
@@ -207,12 +208,12 @@ impl<'a> PackedRow<'a> {
 }
 
 impl Batch<'_> {
-    /// A batch of one change, without entities.
+    /// Creates a batch of one change, without entities.
     pub(crate) fn of_change(gate: &Arc<Gate>, change: TableChange) -> Self {
         Self::of_changes(gate, vec![change])
     }
 
-    /// A batch of several changes in one commit.
+    /// Creates a batch of several changes in one commit.
     pub(crate) fn of_changes(gate: &Arc<Gate>, changes: Vec<TableChange>) -> Self {
         Batch {
             gate: Arc::clone(gate),
@@ -232,7 +233,8 @@ impl Op<'_> {
         self.condition != Condition::Any || matches!(self.action, Action::Merge(_))
     }
 
-    /// The approximate size in a memtable. For a merge it counts the patch as the row.
+    /// Returns the approximate memtable size in bytes. A merge is charged its patch instead of the
+    /// row.
     pub(crate) fn memtable_bytes(&self) -> usize {
         let row = match &self.action {
             Action::Put(row) => row.len(),
@@ -242,7 +244,7 @@ impl Op<'_> {
         self.bytes_with(row)
     }
 
-    /// The approximate size in a memtable with a row of `row` bytes.
+    /// Returns the approximate memtable size in bytes with a row of `row` bytes.
     pub(in crate::lsm) fn bytes_with(&self, row: usize) -> usize {
         self.key.len() + row + ENTRY_BYTES
     }
@@ -252,8 +254,10 @@ impl Op<'_> {
         matches!(self.action, Action::Merge(_))
     }
 
+    /// Checks the condition against the entry `current`.
+    ///
     /// # Errors
-    /// The service's code for a condition that `current` does not meet.
+    /// The service's error code for an unmet condition.
     pub(crate) fn check(&self, current: Option<&Current<'_>>) -> Result<(), Code> {
         match (self.condition, current.filter(|c| c.kind == Kind::Put)) {
             (Condition::Any, _) | (Condition::Absent, None) | (Condition::Present, Some(_)) => {
@@ -266,7 +270,7 @@ impl Op<'_> {
         }
     }
 
-    /// The row that results from applying `patch` to `current`.
+    /// Returns the row that results from applying `patch` to `current`.
     pub(crate) fn merged(
         patch: &Row,
         current: Option<&Current<'_>>,

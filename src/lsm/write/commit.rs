@@ -1,17 +1,13 @@
-//! The commit path, up to the group commit (`group_commit`).
-//!
-//! Under the commit lock a batch is validated, appended to the log buffer and inserted into the
-//! memtable. The leader of its commit group then writes, syncs and publishes it.
+//! The commit path. Under the commit lock a batch is validated, appended to the log buffer and
+//! inserted into the memtable. The leader of its commit group then writes, syncs and publishes it.
 //!
 //! Invariants
-//! * the memtable that accepts writes appends to one log; an entity group never spans two records,
-//!   files or memtables;
-//! * a pre-read counts only while every memtable newer than its view is still in the view;
-//! * a commit weaker than `Sync` uses a Seq within the durable reservation, so that no Seq is used
-//!   twice after a power cut.
+//! * the active memtable appends to one log; no entity group spans two records, files or memtables;
+//! * a pre-read is used only while every memtable newer than its view is still in the view;
+//! * a commit weaker than `Sync` uses a Seq within the durable reservation, so that no Seq is
+//!   reused after a power cut.
 //!
-//! Not here: the log buffer (`log_queue`), the meaning of conditions (`batch`), delayed inserts
-//! (`insert`), delays (`delay`).
+//! Not here: `log_queue`, `group_commit`, conditions (`batch`), delays and delayed inserts.
 
 use std::borrow::Cow;
 
@@ -41,16 +37,16 @@ struct PendingWrite<'w, 'b> {
     admitted: Admitted<'w>,
 }
 
-/// The row that each operation writes; `None` is a tombstone.
+/// The row that each operation writes; `None` for a tombstone.
 type ResolvedRows<'b> = SmallVec<[Option<ResolvedRow<'b>>; 1]>;
 
 impl Writer {
     /// Commits `batch` and waits until it is as durable as requested. The returned Seq is the ETag
-    /// of every entity that the batch wrote.
+    /// of every entity that the batch writes.
     ///
     /// # Errors
-    /// The service's code for an unmet condition; `StorageFull` (nothing was written), `Poisoned`,
-    /// `Io`.
+    /// The service's error code for an unmet condition; `StorageFull` (nothing was written),
+    /// `Poisoned`, `Io`.
     pub(in crate::lsm) fn commit(
         &self,
         help: &impl Unblock,
@@ -61,7 +57,7 @@ impl Writer {
         self.wait_published(batch, seq)
     }
 
-    /// As [`commit`](Self::commit), without waiting.
+    /// As [`commit`](Self::commit), but does not wait.
     pub(in crate::lsm) fn submit(
         &self,
         help: &impl Unblock,
@@ -71,8 +67,8 @@ impl Writer {
         self.submit_around(help, batch, durability, None, || {})
     }
 
-    /// As [`submit`](Self::submit), with an optional pre-read that the caller has made. Tests pass
-    /// `between`, which is called between the pre-read and the decision.
+    /// As [`submit`](Self::submit), optionally with a pre-read made by the caller. Tests use
+    /// `between`, which runs after each pre-read and before the commit lock is taken.
     pub(in crate::lsm) fn submit_around(
         &self,
         help: &impl Unblock,
@@ -105,22 +101,24 @@ impl Writer {
         }
     }
 
-    /// Runs after the batch was queued for the log and for publication.
+    /// Finishes a submission after the batch was queued: releases its admission, and flushes a full
+    /// log buffer.
     fn submitted(&self, state: MutexGuard<'_, State<LogQueue>>, write: PendingWrite<'_, '_>) {
         let queued = state.queue.queued_bytes();
-        // The counts of the log and the memtable include these bytes now. Release the admission
-        // before the lock, so that a reader of the counts does not add them twice.
+        // The log and the memtable now count these bytes. Release the admission before the lock, so
+        // that no reader of the counters sees the bytes twice.
         drop(write.admitted);
         drop(state);
         self.record_writes(write.batch);
         if queued >= self.reader.env.options.log_buffer_bytes {
-            // A failure is reported to the waiters of the commit group. It does not fail this
-            // commit, which may already be visible.
+            // The waiters of the commit group get a failure. This commit does not fail, because it
+            // may already be visible.
             drop(self.flush_full_buffer(queued));
         }
     }
 
-    /// Resolves the reason for which the attempt stopped. The caller then starts it again.
+    /// Removes the reason that stopped the attempt, or returns the final error. The caller then
+    /// tries again.
     fn unblock<'w, 'b>(
         &'w self,
         help: &impl Unblock,
@@ -133,7 +131,7 @@ impl Writer {
             RetryReason::FrozenMemtables => help.make_room()?,
             RetryReason::SeqReservation => self.reserve_seqs(help)?,
             RetryReason::Larger(bytes) => {
-                // Release the earlier admission, so that it is not counted twice.
+                // Release the first admission, so that its bytes are not counted twice.
                 write.admitted = Admitted::ALL;
                 write.admitted = self.admit(help, write.batch, bytes)?;
             }
@@ -147,7 +145,7 @@ impl Writer {
         Ok(write)
     }
 
-    /// One attempt under the commit lock.
+    /// Tries to queue the batch under the commit lock.
     fn try_submit(
         &self,
         state: &mut MutexGuard<'_, State<LogQueue>>,
@@ -168,7 +166,7 @@ impl Writer {
         Ok(seq)
     }
 
-    /// Refuses the batch after a failure or a close, if its table is dropped, and if a closed gate
+    /// Refuses the batch after a failure or a close, if its table is dropped, or if a closed gate
     /// covers one of its keys.
     fn check_admission(
         &self,
@@ -188,8 +186,8 @@ impl Writer {
         }
     }
 
-    /// The next Seq: greater than the last one and not less than the clock. For a weak commit it
-    /// must be within the reservation.
+    /// Returns the next Seq, which is greater than the last one and not less than the clock. For a
+    /// weak commit it must be within the Seq reservation.
     fn assign_seq(
         &self,
         state: &State<LogQueue>,
@@ -210,7 +208,7 @@ impl Writer {
         Ok(seq)
     }
 
-    /// Evaluates conditions and merges against the newest entries.
+    /// Evaluates conditions and merges against the newest entries. Returns the resulting rows.
     fn resolve<'b>(
         &self,
         view: &View,
@@ -234,8 +232,8 @@ impl Writer {
         }
     }
 
-    /// Resolves operation `index`, which depends on the newest entry of its key. That is the entry
-    /// in memory, or else the pre-read one.
+    /// Resolves operation `index`, which depends on the newest entry of its key: the entry in
+    /// memory or else the pre-read one.
     fn resolve_current<'b>(
         &self,
         view: &View,
@@ -280,8 +278,8 @@ impl Writer {
         })
     }
 
-    /// Appends the record to the log buffer, then inserts the entries into the memtable, not yet
-    /// visible. Returns the length of the record.
+    /// Appends the record to the log buffer and inserts the entries into the memtable, where they
+    /// are not visible yet. Returns the length of the record in bytes.
     fn append(
         &self,
         state: &mut State<LogQueue>,
@@ -298,8 +296,8 @@ impl Writer {
         Ok(bytes)
     }
 
-    /// Applies the changes of commit `seq` other than rows: dropped tables, range tombstones, and a
-    /// gate that closes.
+    /// Applies the changes of commit `seq` other than rows: table drops, range tombstones and a
+    /// closing gate.
     fn apply_table_changes(&self, view: &View, batch: &Batch<'_>, seq: Seq) {
         let mut range_tombstones = Vec::new();
         for change in &batch.changes {
@@ -318,7 +316,7 @@ impl Writer {
         }
     }
 
-    /// Adds the commit to the commit group that is being filled.
+    /// Adds the commit to the commit group being filled.
     fn enqueue(&self, state: &mut State<LogQueue>, seq: Seq, durability: Durability, bytes: u64) {
         let env = &*self.reader.env;
         let weak_bytes = if durability < Durability::Sync { bytes } else { 0 };
@@ -328,14 +326,14 @@ impl Writer {
         self.group_commit.queued(state, seq, durability);
     }
 
-    /// A refusal that depends on commit `at`; it is not reported before `at` is published.
+    /// Returns a refusal that depends on commit `at`. It is reported only after `at` is published.
     fn refused_since(&self, at: Seq, code: Code) -> RetryReason {
         let error = Error::refused(code);
         let is_seen = at <= self.reader.published();
         if is_seen { RetryReason::Refused(error) } else { RetryReason::After(at, error) }
     }
 
-    /// Samples the load of a batch. Any of its keys will do, because all are in one partition.
+    /// Samples the load of a batch. All keys are in one partition, so any key represents it.
     #[inline]
     fn record_writes(&self, batch: &Batch<'_>) {
         let (env, ops) = (&*self.reader.env, batch.ops.len());
@@ -348,7 +346,7 @@ impl Writer {
     }
 
     /// Flushes the full log buffer unless a leader is active. At twice the limit the committer
-    /// first waits for the group in progress.
+    /// first waits for the commit group in progress.
     fn flush_full_buffer(&self, queued: usize) -> Result<()> {
         let most = self.reader.env.options.log_buffer_bytes;
         if queued >= 2 * most || !self.group_commit.lock().leading {
@@ -357,8 +355,8 @@ impl Writer {
         Ok(())
     }
 
-    /// Waits until `seq` is published. Waits up to `max_commit_delay` for another committer to lead
-    /// its commit group first.
+    /// Waits until `seq` is published. First waits up to `max_commit_delay` for another committer
+    /// to lead the commit group.
     fn wait_published(&self, batch: &Batch<'_>, seq: Seq) -> Result<Seq> {
         let options = &self.reader.env.options;
         let is_plain = batch.changes.is_empty() && batch.closes.is_none();
@@ -384,8 +382,8 @@ mod tests {
     use crate::fs::MemFs;
     use crate::options::Options;
 
-    /// A pre-read copies no row that is in memory. A flush between pre-read and decision must not
-    /// lose the row's properties.
+    /// A pre-read does not copy a row that is in memory. If a flush moves the row to a file before
+    /// the decision, the merge must still keep the row's properties.
     #[test]
     fn a_merge_keeps_a_row_that_is_flushed_between_look_up_and_decision() {
         let options = Options::default().fs(Arc::new(MemFs::new()));
@@ -409,7 +407,7 @@ mod tests {
         engine.commit(&batch(Action::Put(put)), Durability::Sync).unwrap();
         engine.maintenance().freeze().unwrap();
         let merge = batch(Action::Merge(row(entity().with("B", 3))));
-        // Only the frozen memtable is flushed; the active one stays.
+        // Flush only the frozen memtable; the active one stays in memory.
         let flush = || {
             assert!(
                 engine.reader().view.load().frozen().is_empty()

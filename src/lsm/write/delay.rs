@@ -1,9 +1,9 @@
-//! The delays of writes, so that background work keeps up.
+//! Delays writes so that background work keeps up.
 //!
-//! A write is delayed by the ranges that it touches, if they have more unmerged files or bytes than
-//! reads should examine, and by memory that is nearly exhausted.
+//! A write is delayed by the ranges that it touches, if reads there must examine too many unmerged
+//! files or bytes, and by memory that is nearly exhausted.
 //!
-//! Not here: the functions of the backlog (`backpressure`), its pace (`backlog`).
+//! Not here: the length of delays (`backpressure`), the pace of background work (`backlog`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -22,12 +22,12 @@ use crate::lsm::Env;
 use crate::lsm::read::load_sampling::Readers;
 use crate::lsm::read::view::View;
 
-/// A range that would delay a write by less than this does not delay it.
+/// Delays by a range are ignored below this.
 const DELAY_MIN: Duration = Duration::from_micros(30);
 
 impl Writer {
-    /// Delays a writer by the ranges that `batch` touches, if they have more unmerged files or
-    /// bytes than reads should examine, and by memory that is nearly exhausted.
+    /// Delays a write because of the ranges that `batch` touches or because memory is nearly
+    /// exhausted.
     pub(super) fn delay(&self, batch: &Batch<'_>) {
         if self.reader.env.options.background == Background::Manual || batch.ops.is_empty() {
             return;
@@ -50,7 +50,7 @@ impl Writer {
     }
 
     fn range_pressure(&self, view: &View, batch: &Batch<'_>) -> Duration {
-        // Files of one age overlap here, and no merge is due.
+        // The files of a FIFO table overlap without being merged, so they are no backlog.
         if batch.gate.is_fifo() {
             return Duration::ZERO;
         }
@@ -63,7 +63,7 @@ impl Writer {
     }
 
     fn memory_pressure(&self, view: &View, batch: &Batch<'_>) -> Duration {
-        // While no frozen memtable waits for its flush, the active one fills without a delay.
+        // Until a frozen memtable waits for its flush, the active one may fill without delays.
         if view.frozen().is_empty() {
             return Duration::ZERO;
         }
@@ -77,9 +77,9 @@ impl Writer {
         memory_delay(used as u64, most as u64, self.backlog.flush_time(bytes))
     }
 
-    /// Counts a delayed write and emits the event. The cause is `memtables` if too many wait for
-    /// their flush, `ranges` if a range that the write touches has too large a backlog of
-    /// compaction, and `memory` if memory is nearly exhausted.
+    /// Counts a delayed write and emits an event. The cause is `memtables` if too many memtables
+    /// wait for their flush, `ranges` if a range that the write touches has too large a compaction
+    /// backlog, or `memory` if memory is nearly exhausted.
     pub(crate) fn stalled(&self, cause: &'static str, time: Duration) {
         self.backlog.record_stall(time);
         let micros = u64::try_from(time.as_micros()).unwrap_or(u64::MAX);
@@ -87,7 +87,7 @@ impl Writer {
     }
 }
 
-/// The largest debt of the ranges that `batch` touches.
+/// Returns the largest debt of the ranges that `batch` touches.
 fn range_debt(env: &Env, view: &View, batch: &Batch<'_>) -> RangeDebt {
     let memtable_bytes = env.options.memtable_bytes as u64;
     let mut most = RangeDebt::default();
@@ -98,12 +98,12 @@ fn range_debt(env: &Env, view: &View, batch: &Batch<'_>) -> RangeDebt {
         }
         last = view.version.range_for(&op.key);
         let Some(range) = last.filter(|range| !range.young.is_empty()) else { continue };
-        // Count sources only if there can be too many: most ranges have few young files.
+        // Most ranges have few young files, so count sources only if there can be too many.
         let is_deep = range.young.len() >= SOURCES_FREE;
         let sources = if is_deep { range.sources(&op.key).count() } else { 0 };
         let is_behind = sources > SOURCES_FREE && env.readers(range) > Readers::Few;
         let sources = if is_behind { sources } else { sources.saturating_sub(SOURCES_UNREAD) };
-        // A file longer than a flush was merged already and is not part of the backlog.
+        // A file larger than a flush can write was merged already and is not part of the backlog.
         let flush_bytes = flush_bytes_max(memtable_bytes);
         let waiting = range.young.iter().filter(|file| file.file.meta.bytes <= flush_bytes);
         let debt = waiting.map(|file| file.bytes).sum();

@@ -1,12 +1,11 @@
-//! Emits events to subscribers of `tracing`, with the feature `events`. Without the feature nothing
-//! is computed.
+//! Emits events to subscribers of `tracing`, if the feature `events` is enabled.
 //!
 //! Every event has the target `rowstone`, a name in the field `event`, and the directory in `db`.
 //! Fields are computed only if there is a subscriber. Sizes are in bytes, times in microseconds.
 //!
-//! Not here: the events themselves (`background::events`; of a writer, `delay`).
+//! Not here: the events (`background::events`; those of a writer, `delay`).
 
-/// Emits an event; a `String` is displayed unchanged.
+/// Emits an event. A `String` field is displayed without quotes or escapes.
 #[cfg(feature = "events")]
 macro_rules! emit {
     ($level:ident, $name:expr, $env:expr, $($field:ident = $value:expr),* $(,)?) => {
@@ -20,7 +19,7 @@ macro_rules! emit {
     };
 }
 
-/// Without the feature nothing is computed.
+/// Does nothing without the feature, and evaluates no field.
 #[cfg(not(feature = "events"))]
 macro_rules! emit {
     ($level:ident, $name:expr, $env:expr, $($field:ident = $value:expr),* $(,)?) => {{

@@ -1,11 +1,12 @@
-//! Gates: key spans in which writes, or writes and reads, are refused with `ServerBusy` for a time.
+//! Gates: key spans in which writes, or writes and reads, are temporarily refused with
+//! `ServerBusy`.
 //!
 //! Invariants
-//! * without gates a read costs one load of a counter;
-//! * a commit that removes whole spans (a dropped table, a deleted range, expiry) passes, because a
-//!   move ends with one.
+//! * if no gate is closed, a read loads a counter and nothing else;
+//! * a commit that removes whole spans (by a table drop, a range deletion or an expiry) passes a
+//!   gate, because moving a range ends with such a commit.
 //!
-//! Not here: the gates after opening (`table::catalog`), the drop of a table (`batch::Gate`).
+//! Not here: closing gates when opening (`table::catalog`), the gate of a table (`batch::Gate`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -21,14 +22,14 @@ named! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
     #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
     pub enum GateMode {
-        /// Writes.
+        /// Refuses writes.
         #[default]
         ReadOnly "ReadOnly",
-        /// Writes and reads.
+        /// Refuses writes and reads.
         Offline "Offline",
     }
 
-    /// The name of the mode: `ReadOnly` or `Offline`.
+    /// Returns the name of the mode, `ReadOnly` or `Offline`.
     pub fn as_str;
     const ALL;
 }
@@ -36,7 +37,7 @@ named! {
 /// A closed gate.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct SpanGate {
-    /// Unique among the gates of a database.
+    /// The number of the gate, unique in its database.
     pub(crate) id: u64,
     pub(crate) span: Span,
     pub(crate) mode: GateMode,
@@ -44,20 +45,21 @@ pub(crate) struct SpanGate {
 
 /// The closed gates of an open database.
 ///
-/// 1. Closing a gate is a commit. It gets its Seq under the commit lock and applies to writers from
-///    then on.
-/// 2. It applies to readers once it is published, because its commit group can fail until then.
-/// 3. When the commit returns, everything before it is published, and no later commit wrote to the
-///    span.
-/// 4. Opening a gate is a commit too. The gate stays closed until that is published.
+/// 1. Closing a gate is a commit. It gets its Seq under the commit lock, and the gate refuses
+///    writers from then on.
+/// 2. The gate refuses readers once the commit is published; before that, its commit group can
+///    still fail.
+/// 3. When the closing commit returns, all earlier commits are published, and no later commit has
+///    written to the span.
+/// 4. Opening a gate is a commit too. The gate stays closed until that commit is published.
 pub(crate) struct Gates {
-    /// Each gate with the commit that closed it.
+    /// The gates, each with the Seq of the commit that closed it.
     closed: ArcSwap<Vec<(SpanGate, Seq)>>,
     count: AtomicU64,
 }
 
 impl GateMode {
-    /// The mode with this name.
+    /// Returns the mode with this name.
     pub(crate) fn parse(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|mode| mode.as_str() == name)
     }
@@ -76,15 +78,14 @@ impl Default for Gates {
 }
 
 impl Gates {
-    /// Closes `gate` with the commit `seq`. An earlier gate with the same id remains until
+    /// Closes `gate` with the commit `seq`. An earlier gate with the same id is kept until
     /// [`remove_superseded`](Self::remove_superseded), because the commit may fail. Requires the
     /// commit lock, except while opening.
     pub(crate) fn close(&self, gate: &SpanGate, seq: Seq) {
         self.change(|gates| gates.push((gate.clone(), seq)));
     }
 
-    /// Removes all gates with this id but the last. Requires: the commit that closed the last one
-    /// is published.
+    /// Removes all gates with this id except the last one, whose commit must be published.
     pub(crate) fn remove_superseded(&self, id: u64) {
         self.change(|gates| {
             let last = gates.iter().rposition(|(gate, _)| gate.id == id);
@@ -96,7 +97,7 @@ impl Gates {
         });
     }
 
-    /// Opens the gate. Requires: the commit that opens it is published.
+    /// Opens the gate. The commit that opens it must be published.
     pub(crate) fn lift(&self, id: u64) {
         self.change(|gates| gates.retain(|(gate, _)| gate.id != id));
     }
@@ -110,7 +111,7 @@ impl Gates {
         self.count.store(self.closed.load().len() as u64, Ordering::Release);
     }
 
-    /// Admits a read at `published`. `touches` returns whether the read touches a span.
+    /// Admits a read at `published`. `touches` returns whether the read touches the given span.
     ///
     /// # Errors
     /// `ServerBusy` if the read touches an offline span.
@@ -129,14 +130,14 @@ impl Gates {
         }
     }
 
-    /// True if an offline gate, closed at or before `published`, covers a touched span.
+    /// Whether an offline gate, closed at or before `published`, covers a touched span.
     fn is_offline(&self, published: Seq, touches: impl Fn(&Span) -> bool) -> bool {
         let gates = self.closed.load();
         let counts = |gate: &SpanGate, since| gate.mode == GateMode::Offline && since <= published;
         gates.iter().any(|(gate, since)| counts(gate, *since) && touches(&gate.span))
     }
 
-    /// The commit that closed a gate over any of `keys`.
+    /// Returns the commit that closed a gate over any of `keys`.
     pub(in crate::lsm) fn closed_to<'k>(
         &self,
         mut keys: impl Iterator<Item = &'k [u8]>,

@@ -2,14 +2,12 @@
 //! one write and one sync of the log.
 //!
 //! Invariants
-//! * one leader at a time, so commit groups are written in order and publication is in Seq order;
-//! * a commit is published only when it and all before it are as durable as requested;
-//! * after a failed commit group nothing is published any more; every waiter gets the failure.
+//! * there is one leader at a time, so commit groups are written and published in Seq order;
+//! * a commit is published only when it and all commits before it are as durable as requested;
+//! * after a failed commit group nothing more is published, and every waiter gets the failure.
 //!
-//! Locks: `state` is the commit lock of the database. It is never held over a write or a sync.
-//!
-//! Not here: the contents of the queue and how they are written (`log_queue`), the commit path
-//! (`commit`).
+//! Locks: `state` is the database's commit lock. It is never held during a write or a sync.
+//! Not here: the queue's contents and their writing (`log_queue`), the commit path (`commit`).
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -25,38 +23,38 @@ use crate::lsm::read::published::PublishedSeq;
 
 /// A queue of commits, from which a leader takes commit groups.
 pub(crate) trait Queue {
-    /// All that a leader needs to carry a commit group out without the lock.
+    /// The data that a leader needs to write a commit group without holding the lock.
     type CommitGroup;
-    /// The result of carrying a commit group out.
+    /// The result of writing a commit group.
     type Done;
 
     /// Takes everything that is queued.
     fn take(&mut self, need: Durability) -> Self::CommitGroup;
     /// Writes the group, and syncs it if its `need` was `Sync`. Runs without the lock.
     fn carry_out(group: Self::CommitGroup) -> Result<Self::Done, Error>;
-    /// Records the result, under the lock again. Returns true if it queued something that must be
-    /// written (not synced) immediately; without a waiter nothing else would trigger that write.
+    /// Records the result; called under the lock. Returns true if it queued a record that must be
+    /// written (not synced) immediately, because no waiter would trigger its write.
     fn finished(&mut self, done: Self::Done) -> bool;
 }
 
 /// The commit lock, the commit groups that it guards, and the published Seq.
 ///
 /// The protocol
-/// 1. Under the lock, a commit is queued, and [`GroupCommit::queued`] records the durability that
-///    it requests.
-/// 2. The committer waits ([`GroupCommit::wait`]). If there is no leader, it leads: it takes the
-///    whole queue, releases the lock and carries the group out (write, sync), while the next group
+/// 1. Under the lock, a commit is queued, and [`GroupCommit::queued`] records its requested
+///    durability.
+/// 2. The committer waits ([`GroupCommit::wait`]). If there is no leader, it becomes the leader: it
+///    takes the whole queue, releases the lock, and writes and syncs the group while the next group
 ///    fills.
-/// 3. Under the lock again, the leader publishes the last Seq of the group, wakes the group's
-///    waiters, and wakes one waiter of the next group to lead that. The woken waiter leads unless
-///    there is a leader already.
+/// 3. Under the lock again, the leader publishes the last Seq of the group and wakes the group's
+///    waiters. It also wakes one waiter of the next group, which becomes the leader unless there
+///    already is one.
 pub(crate) struct GroupCommit<Q: Queue> {
     state: Mutex<State<Q>>,
-    /// One condition variable each for the waiters of even and of odd commit groups, so that the
-    /// end of a group does not wake all waiters of the next one.
+    /// Condition variables for the waiters of even and of odd commit groups. With two, the end of a
+    /// group does not wake all waiters of the next one.
     ended: [Condvar; 2],
-    /// Wakes committers in [`GroupCommit::wait_for_leader`] when a commit group ended
-    /// or writing failed.
+    /// Wakes committers in [`GroupCommit::wait_for_leader`] when a commit group ends or writing
+    /// fails.
     company: Condvar,
     pub(in crate::lsm) published: Arc<PublishedSeq>,
 }
@@ -64,18 +62,18 @@ pub(crate) struct GroupCommit<Q: Queue> {
 /// The state that the commit lock guards.
 pub(crate) struct State<Q> {
     pub(crate) queue: Q,
-    /// The number of the commit group that is being filled.
+    /// The number of the commit group being filled.
     filling: u64,
-    /// A commit group is in progress.
+    /// True while a leader writes a commit group.
     pub(super) leading: bool,
-    /// The strictest durability requested in the commit group that is being filled.
+    /// The strictest durability requested in the commit group being filled.
     need: Durability,
     /// The last Seq queued.
     pub(in crate::lsm) last: Seq,
-    /// The Seq that the end of the commit group in progress publishes. It covers the commits of the
-    /// group, and later commits up to the first one stricter than `Buffered`.
+    /// The Seq to publish when the commit group in progress ends. It covers the commits of the
+    /// group, and later commits before the first one stricter than `Buffered`.
     ending: Seq,
-    /// The error that ended writing.
+    /// The error that ended writing, if any.
     pub(in crate::lsm) failed: Option<Error>,
     wakers: Vec<(Seq, Waker)>,
     /// The number of committers in [`GroupCommit::wait_for_leader`].
@@ -83,7 +81,7 @@ pub(crate) struct State<Q> {
 }
 
 impl<Q: Queue> GroupCommit<Q> {
-    /// Commit groups that continue after `last`.
+    /// Creates an empty group commit that continues after `last`.
     pub(crate) fn new(queue: Q, last: Seq) -> Self {
         let state = State {
             queue,
@@ -108,14 +106,13 @@ impl<Q: Queue> GroupCommit<Q> {
         self.state.lock()
     }
 
-    /// Readers see every commit up to this Seq. Load it after pinning a view.
+    /// Returns the Seq up to which readers see all commits. Load it after pinning a view.
     pub(crate) fn published(&self) -> Seq {
         self.published.load()
     }
 
-    /// Records that `seq` was queued. A `Buffered` commit with nothing stricter before it is
-    /// published immediately if no leader is active, and otherwise at the end of the group in
-    /// progress.
+    /// Records that `seq` was queued. A `Buffered` commit that follows no stricter one is published
+    /// immediately if no leader is active, otherwise at the end of the group in progress.
     pub(crate) fn queued(&self, state: &mut State<Q>, seq: Seq, durability: Durability) {
         debug_assert!(seq > state.last, "Seqs of commits grow");
         debug_assert!(state.ending <= state.last, "only queued commits are published");
@@ -133,7 +130,7 @@ impl<Q: Queue> GroupCommit<Q> {
         }
     }
 
-    /// Blocks until `seq` is published. Leads commit groups as needed.
+    /// Blocks until `seq` is published, and leads commit groups if there is no leader.
     pub(crate) fn wait(&self, seq: Seq) -> Result<(), Error> {
         let mut state = self.lock();
         loop {
@@ -149,7 +146,7 @@ impl<Q: Queue> GroupCommit<Q> {
         }
     }
 
-    /// Waits until another committer has led a commit group, at most for `time`. Returns
+    /// Waits until another committer has led a commit group, but at most for `time`. Returns
     /// immediately if `seq` is decided.
     pub(crate) fn wait_for_leader(&self, seq: Seq, time: Duration) {
         let mut state = self.lock();
@@ -160,8 +157,8 @@ impl<Q: Queue> GroupCommit<Q> {
         }
     }
 
-    /// Leads one commit group with everything that is queued, at least as durable as `need`. Waits
-    /// for a group in progress first.
+    /// Waits for a group in progress, then leads a commit group of everything queued, with at least
+    /// the durability `need`.
     pub(crate) fn flush(&self, need: Durability) -> Result<(), Error> {
         let mut state = self.lock();
         while state.leading && !mutant!("two-leaders") {
@@ -173,9 +170,9 @@ impl<Q: Queue> GroupCommit<Q> {
         state.check()
     }
 
-    /// Leads one commit group if a polled commit is undecided. Waits for a group in progress first,
-    /// because its end may leave polled commits for the next group. Returns false if there was
-    /// nothing to lead.
+    /// Leads one commit group if a polled commit is undecided. First waits for a group in progress,
+    /// whose end may leave polled commits to the next group. Returns false if there was nothing to
+    /// lead.
     pub(crate) fn lead_polled(&self) -> bool {
         let mut state = self.lock();
         loop {
@@ -191,8 +188,8 @@ impl<Q: Queue> GroupCommit<Q> {
         true
     }
 
-    /// The result of `seq`, or `None` while it is undecided; `waker` is then called on the
-    /// decision.
+    /// Returns the result of `seq`. While `seq` is undecided, returns `None` and registers `waker`,
+    /// which is woken when `seq` is decided.
     pub(crate) fn poll(&self, seq: Seq, waker: &Waker) -> Option<Result<(), Error>> {
         let mut state = self.lock();
         if self.published() >= seq {
@@ -208,7 +205,7 @@ impl<Q: Queue> GroupCommit<Q> {
         None
     }
 
-    /// Ends writing permanently: `error` is the result of every later commit and of every waiter.
+    /// Ends writing permanently: every waiter and every later commit gets `error`.
     pub(crate) fn fail(&self, error: Error) {
         let mut state = self.lock();
         state.fail(error);
@@ -244,7 +241,7 @@ impl<Q: Queue> GroupCommit<Q> {
                     self.company.notify_all();
                 }
                 if state.last > self.published() && !mutant!("wake-no-leader") {
-                    // One waiter of the next commit group becomes its leader.
+                    // Wake one waiter of the next commit group, which becomes its leader.
                     self.ended_of(state.filling).notify_one();
                 }
                 state = self.wake(state);
@@ -274,7 +271,7 @@ impl<Q: Queue> GroupCommit<Q> {
         }
     }
 
-    /// After a failure: wakes all waiters.
+    /// Wakes all waiters after a failure.
     fn notify_all<'a>(&'a self, state: MutexGuard<'a, State<Q>>) -> MutexGuard<'a, State<Q>> {
         self.ended[0].notify_all();
         self.company.notify_all();
@@ -284,7 +281,7 @@ impl<Q: Queue> GroupCommit<Q> {
         self.wake(state)
     }
 
-    /// Calls the wakers of all decided commits. The lock is released for it, because a waker may
+    /// Wakes the wakers of all decided commits. Releases the lock meanwhile, because a waker may
     /// poll immediately.
     fn wake<'a>(&'a self, mut state: MutexGuard<'a, State<Q>>) -> MutexGuard<'a, State<Q>> {
         let published = self.published();
@@ -303,25 +300,28 @@ impl<Q: Queue> GroupCommit<Q> {
 }
 
 impl<Q> State<Q> {
-    /// Raises the last Seq in use to `seq`; the end of the next commit group publishes it.
+    /// Raises the last Seq in use to `seq`. The end of the next commit group publishes it.
     pub(crate) fn raise(&mut self, seq: Seq) {
         self.last = self.last.max(seq);
     }
 
+    /// Checks that writing has not ended.
+    ///
     /// # Errors
     /// The error that ended writing.
     pub(crate) fn check(&self) -> Result<(), Error> {
         self.failed.clone().map_or(Ok(()), Err)
     }
 
-    /// The commit group that decides `seq`. Requires: a commit group is in progress.
+    /// Returns the number of the commit group that decides `seq`. Requires a commit group in
+    /// progress.
     fn round_of(&self, seq: Seq) -> u64 {
         let is_taken = seq <= self.ending && !mutant!("wait-next-group");
         if is_taken { self.filling - 1 } else { self.filling }
     }
 
     fn fail(&mut self, error: Error) {
-        // Keep the first failure: it is the cause of all later ones.
+        // Keep the first failure, because it caused all later ones.
         self.failed.get_or_insert(error);
     }
 }

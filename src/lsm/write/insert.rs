@@ -1,7 +1,7 @@
-//! An insert that builds its row only if it is needed. If the key already has an entity, no row is
-//! built.
+//! An insert that builds its row only if needed. If the key already has an entity, no row is built.
 //!
-//! Not here: the decision under the commit lock, which every other insert waits for (`commit`).
+//! Not here: the decision under the commit lock, which is made unless the insert is refused here
+//! (`commit`).
 
 use crate::error::{Code, Error, Result};
 use crate::format::Kind;
@@ -16,8 +16,7 @@ use super::writer::Writer;
 
 impl Writer {
     /// Commits an insert, a `batch` of one operation, and waits until it is as durable as
-    /// requested. The row is built after the pre-read, and only if the pre-read finds no visible
-    /// entity.
+    /// requested. The row is built only if the pre-read finds no visible entity.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -40,9 +39,9 @@ impl Writer {
         Ok(seq)
     }
 
-    /// True if the insert in `batch` can be refused only because its key has an entity that every
-    /// reader sees. The entity existed when the view of the pre-read was pinned, or as soon as it
-    /// was published. Later commits do not change that.
+    /// True if the insert in `batch` can be refused without the commit lock: its key has an entity
+    /// that every reader sees, and nothing else would refuse the insert. Later commits do not
+    /// change that the entity existed at the pre-read.
     fn is_taken(&self, batch: &Batch<'_>, pre_read: &PreRead) -> bool {
         let hidden = pre_read.hidden_since(0);
         let is_there = pre_read.current(0).is_some_and(|current| {

@@ -1,13 +1,12 @@
-//! The active log and its buffer. Records are appended in memory; a commit group writes and syncs
+//! The active log and its buffer. Records are appended in memory; commit groups write and sync
 //! them.
 //!
 //! Invariants
-//! * a lack of space is found before a byte of a record is queued, and refuses only this commit;
+//! * a commit for which space is lacking is refused before any byte of its record is queued;
 //! * a `Sync` commit group first syncs every older log that has unsynced bytes;
 //! * no record follows the closing record.
 //!
 //! Locks: the commit lock guards all of a [`LogQueue`]; [`Queue::carry_out`] runs without it.
-//!
 //! Not here: the commit path (`commit`), the next log (`wal_switch`), the leader (`group_commit`).
 
 use std::borrow::Cow;
@@ -32,51 +31,51 @@ use crate::write_accounting::Meter;
 use super::batch::{Batch, Op, PackedRow, TableChange};
 use super::group_commit::Queue;
 
-/// The largest size of a record without entries.
+/// The largest size of a record without entries, in bytes.
 const EMPTY_RECORD_BYTES: u64 = 128;
-/// Space kept free after every commit, so that a full disk never prevents a sync and a close.
+/// Bytes kept free after every commit, so that a full disk never prevents a sync or a close.
 const ROOM_BEHIND: u64 = 2 * EMPTY_RECORD_BYTES;
-/// The largest allocation step; steps double up to it.
+/// The largest allocation step in bytes; smaller allocations are doubled.
 const ALLOCATE_STEP_MAX: u64 = 16 << 20;
-/// If the disk has no space for such a step, at least the record is rounded up to this.
+/// If the disk has no space for a full step, the end of the record is rounded up to this many
+/// bytes.
 const NEAR_BYTES: u64 = 16 << 10;
 /// A buffer is kept for reuse if its capacity is at most this many full buffers.
 pub(in crate::lsm) const SPARE_BUFFERS: usize = 4;
 
-/// The Seqs in use when a queue starts.
+/// The Seqs in use when a queue is created.
 #[derive(Clone, Copy)]
 pub(in crate::lsm) struct LastSeqs {
-    /// The last Seq of any commit that still exists.
+    /// The last Seq of any commit that survived.
     pub(in crate::lsm) used: Seq,
-    /// The last Seq that may have been assigned.
+    /// The last Seq that may have been assigned, including to lost commits.
     pub(in crate::lsm) given_out: Seq,
 }
 
-/// Queued bytes for `log` at `offset`. The leader seals and writes them.
+/// Queued bytes that the leader seals and writes to `log` at `offset`.
 pub(crate) struct Segment {
     log: Arc<LogFile>,
     offset: u64,
     pub(super) bytes: Vec<u8>,
-    /// The bytes of keys and rows in it.
+    /// The bytes of keys and rows in `bytes`.
     user_bytes: u64,
 }
 
-/// The part of the state under the commit lock that concerns the log: the active log and the
-/// records queued for it.
+/// The log's part of the state under the commit lock: the active log and the records queued for it.
 pub(crate) struct LogQueue {
     pub(super) log: Arc<LogFile>,
     /// The offset of the next record, after all written and queued bytes.
     pub(super) end: u64,
     pub(super) allocated: u64,
-    /// The allocation for which the background was last signalled that it is nearly used up; 0 for
+    /// The value of `allocated` for which the background was last told that space runs short; 0 for
     /// a new log.
     pub(super) short_of: u64,
-    /// Bytes to write, oldest log first.
+    /// Queued bytes, oldest log first.
     pub(super) segments: SmallVec<[Segment; 1]>,
     /// Logs with bytes that are written but not synced, oldest first.
     pub(super) unsynced: SmallVec<[Arc<LogFile>; 1]>,
-    /// The bytes of weak commits since the last sync, and the time at which the first commit since
-    /// then was queued.
+    /// Bytes of weak commits queued since the last sync, and when the first commit since then was
+    /// queued.
     pub(super) undurable: Option<(u64, Duration)>,
     /// The position up to which the logs are durable.
     pub(super) durable: Position,
@@ -84,17 +83,17 @@ pub(crate) struct LogQueue {
     pub(super) durable_claimed: Position,
     /// The end of the last commit queued.
     pub(in crate::lsm) committed: Position,
-    /// By shape number: whether the active log defines the shape.
+    /// Whether the active log defines a shape, by shape number.
     pub(super) shapes: Vec<bool>,
     pub(super) seq_reservation: Seq,
     pub(super) seq_reservation_queued: Seq,
     /// The next log, prepared in the background.
     pub(super) next: Option<NextLog>,
-    /// The log is from an earlier session and was closed cleanly: nothing is appended to it.
+    /// True if an earlier session closed the log cleanly, so that nothing is appended to it.
     pub(in crate::lsm) is_ended: bool,
-    /// Logs without a record, which the edit that names the next log removes.
+    /// Logs without a record. The edit that names the next log removes them.
     pub(super) unused: Vec<FileNumber>,
-    /// A commit was queued since the last empty record.
+    /// True if a commit was queued after the last record without entries.
     pub(super) durable_record_due: bool,
     /// An empty buffer for reuse.
     pub(super) spare: Vec<u8>,
@@ -103,8 +102,8 @@ pub(crate) struct LogQueue {
     pub(in crate::lsm) closing: Closing,
     /// The last Seq in use, by a queued commit or by rows of ingested files.
     pub(in crate::lsm) last: Seq,
-    /// Bytes of keys and rows that are written but not yet in the write accounting, and the end of
-    /// the logs after them.
+    /// Bytes of written keys and rows that the write accounting does not include yet, and the end
+    /// of the logs after them.
     pub(super) unaccounted_user: (u64, Position),
     /// Bytes written to logs since opening.
     pub(crate) written: u64,
@@ -118,36 +117,36 @@ pub(crate) struct LogQueue {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::lsm) enum Closing {
     No,
-    /// No further commit is accepted.
+    /// No more commits are accepted.
     Commits,
-    /// The closing record is queued; nothing follows it.
+    /// The closing record is queued. No record follows it.
     Log,
 }
 
-/// A log that the manifest names and that has no record yet.
+/// A log that the manifest names and that has no records yet.
 pub(crate) struct NextLog {
     pub(crate) log: Arc<LogFile>,
     pub(crate) allocated: u64,
-    /// The position of the manifest at the edit that names the log.
+    /// The end of the manifest after the edit that names the log.
     pub(crate) manifest: Position,
 }
 
-/// All that a leader needs.
+/// The data that a leader needs to write a commit group.
 pub(crate) struct CommitGroup {
     segments: SmallVec<[Segment; 1]>,
     sync: SmallVec<[Arc<LogFile>; 1]>,
     durable_up_to: Position,
-    /// The part of the result that is known before the write.
+    /// The part of the result that is known before writing.
     done: Done,
 }
 
-/// The result of a commit group.
+/// The result of writing a commit group.
 #[derive(Default)]
 pub(crate) struct Done {
     end: Position,
     seq_reservation: Seq,
     is_sync: bool,
-    /// The durable offset that the written records state.
+    /// The durable offset that the written records state, if any were written.
     durable_claimed: Option<Position>,
     user_bytes: u64,
     written: u64,
@@ -155,15 +154,15 @@ pub(crate) struct Done {
     spare: Vec<u8>,
 }
 
-/// The error of every operation after a close.
+/// Returns the error of every operation after a close.
 pub(crate) fn closed() -> Error {
     Error::new(ErrorKind::InvalidInput, "the database was closed")
 }
 
-/// A row to be written: the caller's, or the result of a merge.
+/// A row to be written: the row of the batch, or the result of a merge.
 pub(super) type ResolvedRow<'b> = Cow<'b, PackedRow<'b>>;
 
-/// The memtable entry that `op` writes: its row, or a tombstone.
+/// Returns the memtable entry that `op` writes: its row, or a tombstone.
 #[inline]
 pub(super) fn new_entry<'r>(op: &'r Op<'_>, row: &'r Option<ResolvedRow<'_>>) -> NewEntry<'r> {
     let (kind, row) = match row {
@@ -173,7 +172,7 @@ pub(super) fn new_entry<'r>(op: &'r Op<'_>, row: &'r Option<ResolvedRow<'_>>) ->
     NewEntry { hash: op.hash, key: &op.key, kind, row }
 }
 
-/// A shape as the log defines it.
+/// Encodes a shape as the log defines it.
 fn encoded_shape(shapes: &Shapes, id: ShapeId) -> Option<(ShapeId, Vec<u8>)> {
     let shape = shapes.get(id)?;
     let mut bytes = Vec::new();
@@ -182,7 +181,7 @@ fn encoded_shape(shapes: &Shapes, id: ShapeId) -> Option<(ShapeId, Vec<u8>)> {
 }
 
 impl LogQueue {
-    /// A new queue. Its first record, which names `predecessor`, is already queued.
+    /// Creates a queue for a new log, and queues the log's first record, which names `predecessor`.
     pub(crate) fn new(
         next: NextLog,
         predecessor: Option<Predecessor>,
@@ -195,8 +194,8 @@ impl LogQueue {
         Ok(queue)
     }
 
-    /// A queue after a log that was cleanly closed at `end`. Nothing is appended to that log: the
-    /// first commit uses a new one. `unused` are logs that are removed then.
+    /// Creates a queue after a log that was cleanly closed at `end`. Nothing is appended to that
+    /// log, because the first commit begins a new one. The `unused` logs are removed at that time.
     pub(crate) fn behind(
         log: Arc<LogFile>,
         end: u64,
@@ -217,12 +216,12 @@ impl LogQueue {
             unsynced: SmallVec::new(),
             undurable: None,
             durable,
-            // The first log of a database needs no durable offset in a record.
+            // The first log of a database has no durable offset to state.
             durable_claimed: if durable.offset == 0 { durable } else { Position::default() },
             committed: durable,
             shapes: Vec::new(),
             seq_reservation: Seq::ZERO,
-            // Seqs up to this one may have been observed although no remaining commit has them.
+            // These Seqs may have been observed, although the commits that had them are lost.
             seq_reservation_queued: seqs.given_out,
             next: None,
             is_ended: false,
@@ -239,7 +238,7 @@ impl LogQueue {
         }
     }
 
-    /// Refuses if closing has progressed beyond `allowed`.
+    /// Returns an error if closing has progressed beyond `allowed`.
     pub(super) fn check_open(&self, allowed: Closing) -> Result<()> {
         if self.closing > allowed { Err(closed()) } else { Ok(()) }
     }
@@ -252,7 +251,7 @@ impl LogQueue {
         self.segments.iter().map(|segment| segment.bytes.len()).sum()
     }
 
-    /// Continues in `next`. The first record of `next` states where this log ends.
+    /// Makes `next` the active log. Its first record states where the old log ends.
     pub(super) fn switch_to(&mut self, next: NextLog) -> Result<()> {
         let header = self.log.header();
         debug_assert!(next.log.header().number > header.number, "logs are numbered in order");
@@ -268,13 +267,13 @@ impl LogQueue {
     }
 
     fn append_open(&mut self, predecessor: Option<Predecessor>, manifest: Position) -> Result<()> {
-        // The last Seq in use, not the last one assigned: a session that has seen the former can
-        // continue with this log.
+        // State the last Seq in use, not the last one assigned, so that change feeds that have read
+        // the former can continue with this log.
         let last = self.last;
         self.append_empty(RecordKind::Open, last, |out| {
             wal::Open { predecessor, manifest }.encode(out);
         })?;
-        // The Seq reservation must outlive the log that first stated it.
+        // Repeat the Seq reservation, because the log that first stated it may be removed.
         let (durable, queued) = (self.seq_reservation, self.seq_reservation_queued);
         debug_assert!(durable <= queued, "a durable reservation was queued before");
         let seq_reservation = self.seq_reservation.max(self.seq_reservation_queued);
@@ -293,7 +292,7 @@ impl LogQueue {
         Ok(())
     }
 
-    /// Queues the record of the batch. Returns its length.
+    /// Queues the record of the batch and returns its length in bytes.
     pub(super) fn append(
         &mut self,
         registry: &Shapes,
@@ -340,7 +339,7 @@ impl LogQueue {
         Ok(self.end - before)
     }
 
-    /// The shapes of `rows` that this log does not define yet.
+    /// Returns the shapes of `rows` that this log does not define yet.
     fn new_shapes(&mut self, rows: &[Option<ResolvedRow<'_>>]) -> Vec<ShapeId> {
         let mut new = Vec::new();
         for id in rows.iter().flatten().filter_map(|row| row.shape) {
@@ -366,7 +365,7 @@ impl LogQueue {
         self.append_record(kind, seq, payload)
     }
 
-    /// Queues a record for which space is allocated.
+    /// Queues a record, whose space must be allocated.
     fn append_record(
         &mut self,
         kind: RecordKind,
@@ -397,8 +396,8 @@ impl LogQueue {
         self.end + self.allocated / 4 >= self.allocated
     }
 
-    /// Counts a commit. True if the background must be signalled: its sync has work from now on or
-    /// immediately, or the allocated space runs short.
+    /// Counts a commit. Returns true if the background must be signalled, because a background sync
+    /// is needed (now or later) or because the allocated space runs short.
     pub(super) fn record_commit(
         &mut self,
         weak_bytes: u64,
@@ -412,7 +411,7 @@ impl LogQueue {
         self.undurable = Some((after, since));
         let is_full = |bytes: u64| bytes >= options.weak_sync_bytes;
         let must_sync = weak_bytes > 0 && (before == 0 || is_full(after) && !is_full(before));
-        // Signal once for each allocation: the background allocates ahead, so that the committer
+        // Signal once for each allocation. The background then allocates ahead, so that committers
         // need not.
         let is_short = self.is_short() && self.short_of < self.allocated;
         if is_short {
@@ -421,15 +420,15 @@ impl LogQueue {
         must_sync || is_short
     }
 
-    /// The position up to which the logs are durable, if some commit is not yet covered by a
-    /// durable offset in a record.
+    /// Returns the position up to which the logs are durable, unless records already state a
+    /// durable offset that covers all commits or this position.
     pub(in crate::lsm) fn durable_unclaimed(&self) -> Option<Position> {
         let is_claimed_durable =
             self.committed <= self.durable_claimed || self.durable <= self.durable_claimed;
         (!is_claimed_durable).then_some(self.durable)
     }
 
-    /// Allocates enough for a record with `payload` bytes and the empty records after it.
+    /// Allocates enough for a record of `payload` bytes and the empty records after it.
     pub(super) fn reserve(&mut self, payload: u64) -> Result<()> {
         self.reserve_to(self.end + RECORD_HEADER_BYTES as u64 + payload + 8 + ROOM_BEHIND)
     }
@@ -442,12 +441,12 @@ impl LogQueue {
         Ok(())
     }
 
-    /// Allocates up to `ahead`, or as far as space permits, but at least up to `want`. Returns the
+    /// Allocates up to `ahead` or, if space is short, less but at least up to `want`. Returns the
     /// new end.
     fn allocate(&self, want: u64, ahead: u64) -> Result<u64> {
         debug_assert!(want <= ahead, "an allocation ahead covers what is needed");
         // A nearly full disk may still have space for this record, which the space limit has
-        // admitted. Try to include the next few records.
+        // admitted. Try to cover the next few records too.
         let near = want.next_multiple_of(NEAR_BYTES).min(ahead);
         let is_full = |error: &Error| error.kind() == ErrorKind::StorageFull;
         let mut allocated = self.log.allocate_ahead(ahead).map(|()| ahead);
@@ -460,7 +459,7 @@ impl LogQueue {
         allocated
     }
 
-    /// Frees the preallocated space. Requires: nothing is appended any more.
+    /// Frees the preallocated space. Nothing may be appended afterwards.
     pub(in crate::lsm) fn trim(&self) {
         if !self.is_ended && self.segments.is_empty() {
             self.log.trim(self.end);
@@ -470,14 +469,14 @@ impl LogQueue {
         }
     }
 
-    /// Moves the bytes that users have written into the write accounting.
+    /// Moves the count of written user bytes into the write accounting.
     pub(in crate::lsm) fn account_user_bytes(&mut self, meter: &Meter) {
         let (bytes, end) = self.unaccounted_user;
         self.unaccounted_user = (0, end);
         meter.record_user(bytes, end);
     }
 
-    /// The memory of its buffers, in bytes.
+    /// Returns the memory used by its buffers, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let queued = self.segments.iter().map(|segment| segment.bytes.capacity());
         queued.sum::<usize>() + self.spare.capacity()
@@ -557,14 +556,14 @@ impl Queue for LogQueue {
         if !idle || self.end + EMPTY_RECORD_BYTES > self.allocated {
             return false;
         }
-        // An unsynced empty record states the durable offset: recovery must find everything that
-        // was just synced.
+        // Write a record with the new durable offset, unsynced: a recovery that reads it must find
+        // everything that was just synced.
         self.durable_record_due = false;
         self.append_durable_record(self.last, self.seq_reservation).is_ok()
     }
 }
 
-/// Doubles the allocation, in steps of at most 16 MiB, until `want` fits.
+/// Doubles the allocation, or adds 16 MiB if that is less, until `want` fits.
 pub(super) fn next_allocation(allocated: u64, want: u64) -> u64 {
     let mut len = allocated.max(4096);
     while len <= want {

@@ -1,7 +1,7 @@
-//! The pre-read: the newest entries of the keys that a batch depends on, read before the commit
+//! The pre-read: reads the newest entries of the keys that a batch depends on, before the commit
 //! lock is taken.
 //!
-//! Invariant: a pre-read counts only while everything written since is in memtables of the view,
+//! Invariant: a pre-read is used only while everything written since is in memtables of the view,
 //! see [`PreRead::is_current`].
 //!
 //! Not here: the decision under the lock (`commit`), reads (`view`).
@@ -17,11 +17,11 @@ use super::writer::Writer;
 use crate::lsm::Env;
 use crate::lsm::read::view::{Current, View};
 
-/// The entries of its keys that a commit found before it took the lock.
+/// The entries that a commit found for its keys before it took the commit lock.
 pub(crate) struct PreRead {
     /// The id of the newest memtable in the view that was read.
     memtable: u64,
-    /// By operation; `None` if there is no entry or none was needed.
+    /// The entries by operation; `None` if none exists or none was needed.
     found: SmallVec<[Option<PreReadHit>; 1]>,
 }
 
@@ -29,10 +29,10 @@ pub(crate) struct PreRead {
 struct PreReadHit {
     seq: Seq,
     kind: Kind,
-    /// The row, if it is in a file. A row in memory is not copied, because it is usually still
-    /// there at the decision.
+    /// The row, if it is in a file. A row in memory is not copied, because it is usually still in
+    /// memory when the commit is decided.
     row: Option<Row>,
-    /// The commit of the range tombstone that hides the entry. The range tombstone may have been
+    /// The commit of the range tombstone that hid the entry. The range tombstone may have been
     /// removed since, together with the entry.
     hidden: Option<Seq>,
 }
@@ -43,7 +43,8 @@ impl PreRead {
         view.memtables.last().is_some_and(|oldest| oldest.memtable.id <= self.memtable)
     }
 
-    /// False if `op`, which is operation `index`, needs a row that was not copied from memory.
+    /// False if operation `index`, which is `op`, needs a row that was in memory and therefore not
+    /// copied.
     pub(crate) fn is_whole(&self, index: usize, op: &Op<'_>) -> bool {
         let found = self.found.get(index).and_then(Option::as_ref);
         found.is_none_or(|found| {
@@ -51,22 +52,22 @@ impl PreRead {
         })
     }
 
-    /// The entry found for operation `index`.
+    /// Returns the entry found for operation `index`.
     pub(crate) fn current(&self, index: usize) -> Option<Current<'_>> {
         let found = self.found.get(index)?.as_ref()?;
         let row = found.row.as_ref().map(Row::as_ref);
         Some(Current { seq: found.seq, kind: found.kind, row, is_checked: false })
     }
 
-    /// The commit that hid the entry before the pre-read.
+    /// Returns the commit of the range tombstone that hid the entry at the pre-read, if any.
     pub(crate) fn hidden_since(&self, index: usize) -> Option<Seq> {
         self.found.get(index)?.as_ref()?.hidden
     }
 }
 
 impl PreReadHit {
-    /// The newest entry of the operation's key. The decision under the lock applies range
-    /// tombstones, including the one recorded here.
+    /// Finds the newest entry of the operation's key. Range tombstones are only recorded here; the
+    /// decision under the commit lock applies them.
     #[inline]
     fn newest(view: &View, env: &Env, op: &Op<'_>) -> Result<Option<Self>> {
         let hidden = |seq| view.range_tombstones.hidden_since(&op.key, seq);
@@ -88,8 +89,8 @@ impl PreReadHit {
 }
 
 impl Writer {
-    /// Reads the newest entries of the keys in `batch` that depend on them, outside the commit
-    /// lock.
+    /// Reads the newest entries of the keys in `batch` whose operations depend on them, outside the
+    /// commit lock.
     pub(crate) fn look_up(&self, batch: &Batch<'_>) -> Result<PreRead> {
         let view = self.reader.view.load();
         let memtable = view.active().memtable.id;

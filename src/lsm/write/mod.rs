@@ -1,7 +1,7 @@
-//! The write room: a batch is validated, logged, inserted into the memtable, and published by its
+//! The write room. A batch is validated, logged, inserted into the memtable, and published by its
 //! commit group.
 //!
-//! Uses `read` for the current rows that conditions are checked against.
+//! Uses `read` for the current rows against which conditions are checked.
 //!
 //! Not here: flushing memtables (`scheduler`), replaying the log (`recovery`).
 

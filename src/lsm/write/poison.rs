@@ -1,7 +1,7 @@
-//! Poisoning: a failure after which the contents of the disk are unknown ends writing permanently.
+//! Poisoning: a failure that leaves the contents of the disk unknown ends writing permanently.
 //!
 //! Invariant: after a failed write or sync of the log or the manifest nothing more is acknowledged.
-//! Other errors change nothing.
+//! Other errors do not end writing.
 //!
 //! Not here: how waiters get the failure (`group_commit`).
 
@@ -11,9 +11,9 @@ use crate::manifest::Manifest;
 use super::writer::Writer;
 
 impl Writer {
-    /// Ends writing if the active log has failed, even if only a reservation of space failed.
-    /// Queued bytes then never reach the log, so nothing more may be acknowledged. Other errors may
-    /// be transient.
+    /// Ends writing if the active log has failed, even if it only failed to reserve space: the
+    /// queued bytes can then never be written, so nothing more may be acknowledged. Other errors
+    /// may be transient.
     pub(in crate::lsm) fn poison_on_log_failure(&self, error: Error) -> Error {
         if matches!(error.kind(), ErrorKind::Io | ErrorKind::Poisoned) {
             let failure = self.group_commit.lock().queue.log.failure().cloned();

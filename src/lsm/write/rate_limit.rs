@@ -1,10 +1,10 @@
-//! Scalability targets: entities per second for each partition and for the database, as the service
-//! has them.
+//! Scalability targets, as in Azure Table storage: limits on entities per second for each partition
+//! and for the database.
 //!
 //! Invariants
 //! * a refused request is not charged, and no work was done for it;
-//! * entities that are not known in advance (rows that a query returns) are charged afterwards and
-//!   may exceed the target: the next request waits;
+//! * rows returned by a query are charged after they are read and may exceed the target; the next
+//!   request is then refused;
 //! * the same requests at the same clock times get the same results.
 
 use std::time::Duration;
@@ -18,23 +18,23 @@ use crate::sync::Mutex;
 
 use crate::lsm::Env;
 
-/// The number of places in each table.
+/// The number of slots in each table.
 const PLACES: usize = 1 << 14;
 const SECOND: u64 = 1_000_000_000;
 
-/// The targets, and the times until which they are used up.
+/// Charges entities to targets and refuses requests above them.
 ///
 /// A target is stored as the time until which it is used up, in nanoseconds of the monotonic clock.
 /// Each entity advances that time by one second divided by the target. A request that would advance
 /// it to more than one second ahead is refused with `ServerBusy`, so a burst of one second's worth
-/// passes. A request passes regardless of its size if the target is unused: a group may be larger
-/// than the target.
+/// is admitted. If the target is unused, a request of any size is admitted, because a group may be
+/// larger than the target.
 ///
-/// Partitions share two fixed tables of such times. The hash of a partition selects one place in
-/// each; the lesser of the two times counts. The tables take 256 KiB for any number of partitions.
-/// The error has one direction: no partition exceeds its target, and a partition that shares both
-/// places with busy ones gets less. With n partitions in use within the last second the probability
-/// is about (n / 16,384)²: 1 in 27,000 for 100, 1 in 270 for 1,000.
+/// Partitions share two fixed tables of such times. The hash of a partition selects one slot in
+/// each table, and the lesser of the two times is used. The tables take 256 KiB for any number of
+/// partitions. No partition can exceed its target, but a partition that shares both slots with busy
+/// ones gets less. With n partitions active within the last second, the probability of that is
+/// about (n / 16,384)²: 1 in 27,000 for 100, 1 in 270 for 1,000.
 pub(crate) struct RateLimit {
     /// The cost of an entity in nanoseconds; 0 without a target.
     partition: u64,
@@ -42,13 +42,13 @@ pub(crate) struct RateLimit {
     used: Mutex<Used>,
 }
 
-/// The time until which each target is used up, in nanoseconds.
+/// The times until which the targets are used up, in nanoseconds.
 struct Used {
     database: u64,
     partitions: [Box<[u64]>; 2],
 }
 
-/// Entities of one partition, identified by its hash; 0 means no partition.
+/// A number of entities of one partition, identified by its hash; 0 means no partition.
 #[derive(Clone, Copy, Debug)]
 struct Demand {
     partition: u64,
@@ -66,7 +66,7 @@ impl RateLimit {
         }
     }
 
-    /// Charges all of `demands`, or none.
+    /// Charges all of `demands`, or refuses all of them.
     fn admit(&self, demands: &[Demand], now: Duration) -> Result<()> {
         let now = nanos(now);
         let mut used = self.used.lock();
@@ -105,7 +105,7 @@ impl RateLimit {
     }
 }
 
-/// A place in each table, from independent bits of the hash.
+/// Returns the slot in each table, from independent bits of the hash.
 fn places(partition: u64) -> [usize; 2] {
     let mask = PLACES as u64 - 1;
     [(partition & mask) as usize, (partition >> 32 & mask) as usize]
@@ -133,21 +133,21 @@ impl RateLimit {
         }
     }
 
-    /// Admits the start of a query, at the cost of its first row. It is charged to the partition of
-    /// `key` if the query reads only that partition.
+    /// Admits the start of a query and charges its first row. The row is charged to the partition
+    /// of `key` if the query reads only that partition.
     pub(super) fn admit_query(&self, env: &Env, key: Option<Vec<u8>>) -> Result<()> {
         let partition = key.and_then(|key| partition_hash(env, &key)).unwrap_or(0);
         self.admit(&[Demand { partition, entities: 1 }], env.clock.monotonic())
     }
 
-    /// Charges a row that a query returns after its first.
+    /// Charges a further row that a query returns.
     pub(super) fn book_row(&self, env: &Env, key: &[u8]) {
         let partition = partition_hash(env, key).unwrap_or(0);
         self.book(Demand { partition, entities: 1 }, env.clock.monotonic());
     }
 }
 
-/// The demands of `keys`, by partition; the catalog has none.
+/// Returns the demands of `keys`, grouped by adjacent partition. Keys of the catalog have none.
 fn demands<'k>(env: &Env, keys: impl Iterator<Item = &'k [u8]>) -> Vec<Demand> {
     let mut demands: Vec<Demand> = Vec::new();
     let users = keys.filter(|key| table_of(key) != Some(TableId::CATALOG));
@@ -160,7 +160,7 @@ fn demands<'k>(env: &Env, keys: impl Iterator<Item = &'k [u8]>) -> Vec<Demand> {
     demands
 }
 
-/// Never 0.
+/// Returns the hash of the key's partition, which is never 0.
 fn partition_hash(env: &Env, key: &[u8]) -> Option<u64> {
     Some(hash(env.seed, partition_of(key)?).max(1))
 }
@@ -176,7 +176,7 @@ mod tests {
         })
     }
 
-    /// The number of `tries` groups of `entities` that pass, with `every` between two groups.
+    /// Counts how many of `tries` groups of `entities` are admitted, at intervals of `every`.
     fn passed(
         rate_limit: &RateLimit,
         partition: u64,
@@ -240,7 +240,7 @@ mod tests {
         assert!(admit(4).is_err() && admit(5).is_ok());
     }
 
-    /// A partition is limited only if other partitions use up both its places.
+    /// A partition is limited by others only if they use up both its slots.
     #[test]
     fn sharing_one_place_costs_nothing() {
         let rate_limit = new(10, 0);
@@ -248,7 +248,7 @@ mod tests {
         assert_eq!(passed(&rate_limit, busy, 1, 20, Duration::ZERO), 10);
         assert_eq!(passed(&rate_limit, other, 1, 20, Duration::ZERO), 10);
         assert_eq!(passed(&rate_limit, 1 | 3 << 32, 1, 20, Duration::ZERO), 10);
-        // Other partitions have used up both places of this one, which is the only possible error.
+        // Other partitions have used up both slots of this one. This is the only possible error.
         assert_eq!(passed(&rate_limit, 1 | 2 << 32, 1, 20, Duration::ZERO), 0);
     }
 }

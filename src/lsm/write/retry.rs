@@ -1,12 +1,12 @@
-//! The reasons for which a commit starts again, and the background work that it requests first.
+//! Why a commit starts again, and the background work that it needs first.
 //!
-//! The writer knows no file, no manifest and no flush. If a commit needs one of them, it releases
-//! the commit lock and calls [`Unblock`], which background work implements.
+//! A writer accesses no files and no manifest, and does not flush. If a commit needs such work, it
+//! releases the commit lock and calls [`Unblock`], which the background implements.
 
 use crate::error::{Error, Result};
 use crate::model::Seq;
 
-/// The reason for which a commit must leave the lock and start again, or fail.
+/// Why a commit must release the lock and then start again or fail.
 pub(super) enum RetryReason {
     /// The pre-read is outdated.
     LookUp,
@@ -14,11 +14,11 @@ pub(super) enum RetryReason {
     Log,
     /// Too many memtables wait for their flush.
     FrozenMemtables,
-    /// With the merged rows the batch takes this many bytes, more than were admitted.
+    /// The batch with its merged rows takes this many bytes, more than were admitted.
     Larger(u64),
-    /// The durable Seq reservation is too low.
+    /// The Seq is above the durable Seq reservation.
     SeqReservation,
-    /// The refusal depends on a commit that is not published yet; wait for that first.
+    /// The refusal depends on a commit that is not published yet. Wait for that commit first.
     After(Seq, Error),
     Refused(Error),
 }
@@ -29,21 +29,22 @@ impl From<Error> for RetryReason {
     }
 }
 
-/// The background work that a blocked commit needs. Requires: the commit lock is not held.
+/// The background work that a blocked commit needs. The commit lock must not be held.
 pub(in crate::lsm) trait Unblock {
-    /// Creates the next log, unless there is one.
+    /// Creates the next log, unless one is prepared already.
     fn prepare_log(&self) -> Result<()>;
 
     /// Waits until another memtable may be frozen.
     ///
     /// # Errors
-    /// The error of the last flush, if that failed.
+    /// The error of the last flush, if it failed.
     fn make_room(&self) -> Result<()>;
 
-    /// Frees disk space until `fits` returns true for `needs` more bytes, with all files within
-    /// `most` bytes.
+    /// Frees disk space until `fits` returns true. The caller needs `needs` more bytes, with all
+    /// files within `most` bytes.
     ///
     /// # Errors
-    /// `StorageFull` if nothing more can be freed; merges are then requested to free space.
+    /// `StorageFull` if nothing more can be freed now. Merges that may free space are then
+    /// requested.
     fn free_space(&self, needs: u64, most: u64, fits: &dyn Fn() -> bool) -> Result<()>;
 }

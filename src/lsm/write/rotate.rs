@@ -1,5 +1,5 @@
-//! Rotation of the memtable: the active one is frozen, and commits continue in a new one and in the
-//! next log.
+//! Rotation of the memtable: freezes the active one, and continues in a new memtable and the next
+//! log.
 //!
 //! Not here: flushing frozen memtables (`flush`), preparing the next log (`wal_switch`).
 
@@ -18,7 +18,7 @@ use crate::lsm::read::range_tombstones::RANGE_TOMBSTONE_BYTES_MAX;
 use crate::lsm::read::view::{Slot, View};
 
 impl Writer {
-    /// Freezes a full memtable and continues in the next log.
+    /// If the active memtable is full, freezes it and continues in the next log.
     pub(super) fn switch_if_full(
         &self,
         state: &mut MutexGuard<'_, State<LogQueue>>,
@@ -48,7 +48,7 @@ impl Writer {
         let number = next.log.header().number;
         state.queue.switch_to(next)?;
         let id = view.active().memtable.id + 1;
-        // The new memtable is likely to resemble this one.
+        // Size the new memtable for as many keys as this one, because it will probably be similar.
         let keys = view.active().memtable.keys();
         let memtable = Memtable::new(id, self.reader.env.options.memtable_bytes, keys);
         let slot = Arc::new(Slot { memtable: Arc::new(memtable), logs: vec![number] });
@@ -66,8 +66,8 @@ impl Writer {
         Ok(())
     }
 
-    /// As [`freeze`](Self::freeze), for the flusher, which must not wait for a flush. False if the
-    /// maximum number of memtables is frozen.
+    /// As [`freeze`](Self::freeze), for the flusher, which must not wait for a flush. Returns false
+    /// if the maximum number of memtables is already frozen.
     pub(in crate::lsm) fn freeze_if_room(&self, help: &impl Unblock) -> Result<bool> {
         loop {
             let mut state = self.group_commit.lock();

@@ -1,9 +1,9 @@
 //! The life cycle of logs as commits see it: preparing the next log, starting it, allocating space,
-//! syncing, closing.
+//! syncing and closing.
 //!
-//! Invariant: a log is named in the manifest before it can become the active one.
+//! Invariant: the manifest names a log before the log can become active.
 //!
-//! Locks: the manifest, which callers hold, before the commit lock.
+//! Locks: the manifest's lock, which callers hold, before the commit lock.
 //!
 //! Not here: the records queued for the log (`log_queue`).
 
@@ -30,16 +30,16 @@ use super::retry::Unblock;
 use super::writer::Writer;
 use crate::lsm::Env;
 
-/// The distance of the Seq reservation of weak commits ahead of the clock.
+/// How far the Seq reservation of weak commits is ahead of the clock.
 const SEQ_RESERVATION_TICKS: u64 = 5 * TICKS_PER_SECOND;
-/// Weak commits, and commits with dropped tickets, wait this long for the background sync.
+/// The longest time before the background syncs weak commits and commits with dropped tickets.
 pub(in crate::lsm) const WEAK_SYNC_EVERY: Duration = Duration::from_secs(1);
-/// The allocation of a log if there is no space for more.
+/// The allocation of a log, in bytes, if the disk has no space for more.
 const LOG_BYTES_LEAST: u64 = 16 << 10;
 
 impl Writer {
-    /// Creates the next log, unless there is one: the file, its directory entry, and its name in
-    /// `manifest`, with `clock`.
+    /// Creates the next log, unless one is prepared: the file, its directory entry, and its name in
+    /// `manifest`. The same edit records `clock`.
     pub(in crate::lsm) fn prepare_log(
         &self,
         manifest: &mut Manifest,
@@ -53,8 +53,8 @@ impl Writer {
             state.queue.account_user_bytes(&self.reader.env.meter);
             state.queue.unused.clone()
         };
-        // The allocation does not depend on the size of the predecessor. The log may wait for long,
-        // and it grows ahead of its commits.
+        // The allocation does not depend on the predecessor's size, because the log may stay unused
+        // for long, and grows ahead of its commits.
         let bytes = self.reader.env.options.log_allocate_bytes;
         let next = self.reader.env.create_log(manifest, bytes, &unused, None, clock);
         let next = next.map_err(|error| self.poison_on_failure(manifest, error))?;
@@ -64,8 +64,8 @@ impl Writer {
         Ok(())
     }
 
-    /// If the active log was closed by an earlier session, continues in the prepared log. False if
-    /// none is prepared. The memtable stays and is in the new log too from now on.
+    /// If an earlier session closed the active log, makes the prepared log the active one. Returns
+    /// false if none is prepared. The memtable is kept and belongs to the new log too.
     pub(super) fn begin_log(&self, state: &mut MutexGuard<'_, State<LogQueue>>) -> Result<bool> {
         if !state.queue.is_ended {
             return Ok(true);
@@ -78,7 +78,7 @@ impl Writer {
         Ok(true)
     }
 
-    /// Ensures that there is a log to append to.
+    /// Ensures that records can be appended to the active log.
     fn ensure_log(&self, help: &impl Unblock) -> Result<()> {
         while !self.begin_log(&mut self.group_commit.lock())? {
             help.prepare_log()?;
@@ -86,7 +86,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Allocates space in the active log before it is needed.
+    /// Allocates space in the active log before commits need it. Returns whether it did.
     pub(crate) fn allocate_ahead(&self) -> Result<bool> {
         let (log, want) = {
             let state = self.group_commit.lock();
@@ -133,7 +133,8 @@ impl Writer {
         state.queue.next.is_none() && !state.queue.is_ended
     }
 
-    /// The time until the background sync is due, for weak commits and for others without a waiter.
+    /// Returns the time until the background sync of weak commits and of commits without a waiter
+    /// is due, or `None` if there are none.
     pub(crate) fn sync_due(&self) -> Option<Duration> {
         let (bytes, since) = self.group_commit.lock().queue.undurable?;
         if bytes >= self.reader.env.options.weak_sync_bytes {
@@ -144,22 +145,21 @@ impl Writer {
         Some(every.saturating_sub(waited))
     }
 
-    /// Makes everything committed so far durable.
+    /// Makes all earlier commits durable.
     pub(crate) fn sync(&self) -> Result<()> {
         self.group_commit.lock().check()?;
         self.group_commit.flush(Durability::Sync)
     }
 
-    /// Makes the reservation of Seqs in use durable in the active log, before a log that states it
-    /// is removed.
+    /// Makes the Seq reservation in use durable in the active log, before a log that states it is
+    /// removed.
     pub(in crate::lsm) fn persist_seq_reservation(&self, help: &impl Unblock) -> Result<()> {
         self.ensure_log(help)?;
         let is_settled = {
             let state = self.group_commit.lock();
-            // A failed commit group has emptied the queue, and how much of it is on the disk is
-            // unknown.
+            // A failed commit group leaves the queue empty, but it is unknown how much was written.
             state.check()?;
-            // A commit group in progress has emptied the queue, too.
+            // A commit group in progress also leaves the queue empty.
             (!state.leading || mutant!("racy-ceiling"))
                 && state.queue.unsynced.is_empty()
                 && state.queue.segments.is_empty()
@@ -167,8 +167,9 @@ impl Writer {
         if is_settled { Ok(()) } else { self.group_commit.flush(Durability::Sync) }
     }
 
-    /// Appends the closing record and syncs the log. Returns the contents of the clean-close edit.
-    /// `None` if there is no space for a log; then nothing was committed and every edit is synced.
+    /// Appends the closing record and syncs the log. Returns the contents of the clean-close edit,
+    /// or `None` if no log can be created on a full disk. In this case the session has committed
+    /// nothing, and every edit is synced.
     pub(in crate::lsm) fn close_log(
         &self,
         manifest: &mut Manifest,
@@ -201,8 +202,8 @@ impl Writer {
 
 impl Env {
     /// Creates a log: the file, its directory entry, and its name in the manifest. The same edit
-    /// removes the `unused` logs from the manifest, and their files are deleted. `durable` is the
-    /// position up to which older logs are durable, if none of their records states it.
+    /// removes the `unused` logs from the manifest; their files are then deleted. `durable` is the
+    /// position up to which older logs are durable, if their records do not state it.
     pub(in crate::lsm) fn create_log(
         &self,
         manifest: &mut Manifest,
@@ -219,7 +220,7 @@ impl Env {
             let log = created.and_then(|log| self.sync_dir().map(|()| log));
             log.inspect_err(|_| self.discard(FileName::Wal(number)))
         };
-        // A nearly full disk must still allow opening, for reads and deletions.
+        // On a nearly full disk, opening must still succeed, so that rows can be read and deleted.
         let (log, allocate) = match create(allocate) {
             Err(error) if error.kind() == ErrorKind::StorageFull && allocate > LOG_BYTES_LEAST => {
                 (create(LOG_BYTES_LEAST)?, LOG_BYTES_LEAST)
@@ -233,8 +234,8 @@ impl Env {
             ..VersionEdit::default()
         };
         manifest.append_behind(&edit, durable, 0).inspect_err(|error| {
-            // Only for this error is it certain that nothing names the log, and its space is
-            // needed.
+            // Only with this error is it certain that the manifest does not name the log. Removing
+            // the log also frees space.
             if error.kind() == ErrorKind::StorageFull {
                 self.discard(FileName::Wal(number));
             }

@@ -1,9 +1,9 @@
 //! The part of the engine that writes: commits up to their publication.
 //!
-//! Invariant: the writer knows no manifest and starts no background work. It requests the work that
-//! it depends on through [`Unblock`](super::retry::Unblock).
+//! Invariant: a writer has no manifest and starts no background work. It requests the work that it
+//! depends on through [`Unblock`](super::retry::Unblock).
 //!
-//! Locks: the commit lock (`group_commit`), which is never held over a write or a sync.
+//! Locks: the commit lock (`group_commit`), which is never held during a write or a sync.
 //!
 //! Not here: the commit path (`commit`), reads (`Reader`).
 
@@ -23,22 +23,22 @@ use super::rate_limit::RateLimit;
 use super::retry::Unblock;
 use crate::lsm::Reader;
 
-/// See the module.
+/// The state of the commit path, including its reader.
 pub(crate) struct Writer {
     pub(in crate::lsm) reader: Reader,
     pub(in crate::lsm) group_commit: GroupCommit<LogQueue>,
     pub(crate) gates: Gates,
-    /// `None` without scalability targets.
+    /// The scalability targets, if any are set.
     pub(in crate::lsm) rate_limit: Option<RateLimit>,
-    /// `None` without a limit on disk use.
+    /// The limit on disk use, if one is set.
     pub(in crate::lsm) space_limit: Option<SpaceLimit>,
     pub(in crate::lsm) backlog: Backlog,
-    /// Its lanes are signalled when they have work.
+    /// The background threads, whose lanes are signalled when they have work.
     pub(in crate::lsm) executor: Arc<Executor>,
 }
 
 impl Writer {
-    /// Admits a read. `touches` returns whether the read touches a span.
+    /// Admits a read. `touches` returns whether the read touches the given span.
     ///
     /// # Errors
     /// `ServerBusy` if the read touches an offline span.
@@ -47,8 +47,10 @@ impl Writer {
         self.gates.admit_read(|| self.reader.published(), touches)
     }
 
+    /// Admits the writes of `batch`.
+    ///
     /// # Errors
-    /// `ServerBusy` if the targets do not admit the writes of `batch` now.
+    /// `ServerBusy` if the targets do not admit the writes now.
     #[inline]
     pub(super) fn limit_rate(&self, batch: &Batch<'_>) -> Result<()> {
         match batch.ops.first() {
@@ -69,8 +71,8 @@ impl Writer {
         limit.map_or(Ok(()), |limit| limit.admit_keys(&self.reader.env, keys))
     }
 
-    /// Admits the start of a query, at the cost of its first row. It is charged to the partition of
-    /// `key` if the query reads only that partition.
+    /// Admits the start of a query and charges its first row. The row is charged to the partition
+    /// of `key` if the query reads only that partition.
     ///
     /// # Errors
     /// `ServerBusy` if the targets do not admit it now.
@@ -80,7 +82,7 @@ impl Writer {
         limit.map_or(Ok(()), |limit| limit.admit_query(&self.reader.env, key()))
     }
 
-    /// Charges a row that a query returns after its first.
+    /// Charges a further row that a query returns.
     #[inline]
     pub(crate) fn book_row(&self, key: &[u8]) {
         if let Some(rate_limit) = &self.rate_limit {
@@ -88,11 +90,11 @@ impl Writer {
         }
     }
 
-    /// Admits `batch`, which takes at least `least` bytes. The result must be held until the batch
-    /// is queued.
+    /// Admits `batch`, which takes at least `least` bytes. The caller holds the result until the
+    /// batch is queued.
     ///
     /// # Errors
-    /// `StorageFull` if the limit on disk use leaves no room for it.
+    /// `StorageFull` if the limit on disk use leaves no space for the batch.
     #[inline]
     pub(super) fn admit(
         &self,
@@ -106,7 +108,7 @@ impl Writer {
         }
     }
 
-    /// Caches the gaps that scans have offered. It runs under the commit lock, so that no put is
+    /// Caches the gaps that scans have offered. Takes the commit lock, so that no concurrent put is
     /// missed.
     #[inline]
     pub(in crate::lsm) fn cut_gaps(&self) {

@@ -1,8 +1,8 @@
-//! Group commit under every interleaving of its threads, with a queue that records the writes and
-//! syncs.
+//! Group commit under every interleaving of its threads (loom), with a queue that records writes
+//! and syncs.
 //!
-//! The records are relaxed atomics: a reader sees them only through the orderings of the commit
-//! groups themselves. A thread that is never woken is found by loom as a deadlock.
+//! The records are relaxed atomics, so a reader sees them only through the ordering that group
+//! commit itself provides. Loom reports a thread that is never woken as a deadlock.
 
 use std::sync::Arc;
 use std::task::Wake;
@@ -18,7 +18,7 @@ use crate::sync::{AtomicU64, Ordering, check_model};
 struct Disk {
     written: AtomicU64,
     synced: AtomicU64,
-    /// Never blocks: no thread is interrupted while it holds this lock.
+    /// A lock that never blocks, because loom does not switch threads while it is held.
     asked: std::sync::Mutex<Vec<(Seq, Durability)>>,
 }
 
@@ -27,7 +27,7 @@ struct Recorder {
     last: Seq,
     /// The number of commit groups that succeed before one fails.
     good: usize,
-    /// After a sync with an empty queue, something is queued that should be written.
+    /// True if a sync of an empty queue queues a record that must be written immediately.
     durable_claims: bool,
 }
 
@@ -79,7 +79,7 @@ impl Model {
         Self::failing_after(usize::MAX)
     }
 
-    /// The commit group after the first `good` ones fails.
+    /// Creates a model whose commit group after the first `good` ones fails.
     fn failing_after(good: usize) -> Self {
         let disk = Arc::new(Disk::default());
         let queue =
@@ -98,7 +98,7 @@ impl Model {
         thread::spawn(move || run(model))
     }
 
-    /// Queues a commit, as `Engine::submit` does.
+    /// Queues a commit, as `Writer::submit` does.
     fn submit(&self, durability: Durability) -> Result<Seq, Error> {
         let mut state = self.group_commit.lock();
         if let Some(error) = &state.failed {
@@ -118,7 +118,8 @@ impl Model {
         Ok(seq)
     }
 
-    /// The published Seq. Asserts that every commit up to it is as durable as requested.
+    /// Returns the published Seq, after asserting that every commit up to it is as durable as
+    /// requested.
     fn published(&self) -> Seq {
         let published = self.group_commit.published();
         let written = Seq(self.disk.written.load(Ordering::Relaxed));
@@ -138,7 +139,7 @@ impl Model {
     }
 }
 
-/// Each element of `wishes` is the list of one thread's commits.
+/// Runs the commits in `wishes`, which has one list for each thread.
 #[track_caller]
 fn check_commits(durable_claims: bool, wishes: &'static [&'static [Durability]]) {
     check_model(move || {
@@ -164,14 +165,15 @@ const BUFFERED: Durability = Durability::Buffered;
 const OS: Durability = Durability::Os;
 const SYNC: Durability = Durability::Sync;
 
-/// Every commit returns and is visible. A waiter of a commit group is woken at its end, and one
-/// waiter of the next group leads that.
+/// Every commit returns and is visible. The end of a commit group wakes its waiters, and one waiter
+/// of the next group, which leads it.
 #[test]
 fn trap_29_loom_two_threads_share_rounds() {
     check_commits(false, &[&[SYNC, SYNC], &[SYNC, SYNC]]);
 }
 
-/// The same with three threads: one of the waiters of the next commit group is woken to lead it.
+/// The same with three threads: one of several waiters of the next commit group is woken to lead
+/// it.
 #[test]
 fn trap_29_loom_three_threads_share_rounds() {
     check_commits(false, &[&[SYNC], &[SYNC], &[SYNC]]);
@@ -183,15 +185,15 @@ fn trap_29_loom_every_durability_at_once() {
     check_commits(false, &[&[SYNC], &[OS], &[BUFFERED]]);
 }
 
-/// A weak commit after a stricter one is published and woken together with it.
+/// A weak commit after a stricter one is published and woken together with the stricter one.
 #[test]
 fn trap_29_loom_soft_commits_wait_for_what_is_before_them() {
     check_commits(false, &[&[BUFFERED, SYNC], &[BUFFERED, BUFFERED]]);
     check_commits(false, &[&[BUFFERED], &[BUFFERED], &[OS]]);
 }
 
-/// A record that a sync queues, without a commit after it, is written immediately and does not
-/// prevent others from leading.
+/// A record that a sync queues, with no commit after it, is written immediately and does not keep
+/// others from leading.
 #[test]
 fn loom_an_empty_record_follows_a_sync() {
     check_commits(true, &[&[SYNC, BUFFERED], &[OS]]);
@@ -234,8 +236,8 @@ fn loom_a_dropped_ticket_is_committed_by_the_next_committer() {
     });
 }
 
-/// A flush covers all commits that were queued before it, and commit groups stay in order: one
-/// leader at a time.
+/// A flush covers all commits queued before it. Commit groups stay in order, because only one
+/// thread leads at a time.
 #[test]
 fn loom_a_flush_with_concurrent_waiters() {
     check_model(|| {
@@ -259,7 +261,7 @@ fn loom_a_flush_with_concurrent_waiters() {
     });
 }
 
-/// Two flushes, which lead without a commit of their own, and one waiter: all return.
+/// Two flushes, which lead without their own commit, and one waiter: all return.
 #[test]
 fn loom_two_flushes_with_a_concurrent_waiter() {
     check_model(|| {
@@ -274,7 +276,7 @@ fn loom_two_flushes_with_a_concurrent_waiter() {
     });
 }
 
-/// The first `good` commit groups succeed, the next one fails.
+/// Lets the first `good` commit groups succeed and the next one fail.
 #[track_caller]
 fn check_failure(good: usize, wishes: &'static [Durability]) {
     check_model(move || {
@@ -311,7 +313,7 @@ fn loom_a_failed_round_fails_every_waiter() {
     check_failure(1, &[SYNC, OS]);
 }
 
-/// The same for a failure that no leader met: one of the manifest, or a close.
+/// The same for a failure outside a commit group, of the manifest or by a close.
 #[test]
 fn loom_a_failure_from_outside_fails_every_waiter() {
     check_model(|| {
@@ -330,7 +332,7 @@ fn loom_a_failure_from_outside_fails_every_waiter() {
     });
 }
 
-/// A signal that stays set once it is given.
+/// A signal that stays set.
 #[derive(Default)]
 struct Signal {
     given: Mutex<bool>,
@@ -357,7 +359,8 @@ impl Wake for Signal {
     }
 }
 
-/// Polls for `seq` until it is decided. Signals `lane` as a ticket signals the lane of the log.
+/// Polls for `seq` until it is decided. Signals `lane`, as a ticket signals the background's log
+/// lane.
 fn await_commit(model: &Model, seq: Seq, lane: &Signal) -> Result<(), Error> {
     loop {
         let woken = Arc::new(Signal::default());
@@ -370,7 +373,7 @@ fn await_commit(model: &Model, seq: Seq, lane: &Signal) -> Result<(), Error> {
     }
 }
 
-/// One thread polls a ticket, the lane that it signals leads, and other threads commit.
+/// One thread polls a ticket, a thread that the ticket signals leads, and other threads commit.
 #[track_caller]
 fn check_polled(good: usize, committers: &'static [Durability]) {
     check_model(move || {
@@ -399,21 +402,21 @@ fn check_polled(good: usize, committers: &'static [Durability]) {
     });
 }
 
-/// A ticket that is polled is decided, and its waker is called.
+/// A polled ticket is decided, and its waker is called.
 #[test]
 fn trap_29_loom_a_polled_ticket_is_led_in_the_background() {
     check_polled(usize::MAX, &[]);
     check_polled(usize::MAX, &[SYNC]);
 }
 
-/// The waker of a ticket is called for a failure, too.
+/// The waker of a ticket is also called for a failure.
 #[test]
 fn loom_a_polled_ticket_hears_of_a_failure() {
     check_polled(0, &[OS]);
     check_polled(1, &[OS]);
 }
 
-/// Polls from within its own waker, as an executor that runs tasks in place does.
+/// Polls from its own waker, as an executor that runs tasks in place does.
 struct PollsAgain {
     model: Model,
     seq: Seq,
@@ -427,7 +430,7 @@ impl Wake for PollsAgain {
     }
 }
 
-/// Wakers are called without the lock.
+/// Wakers are called without holding the lock.
 #[test]
 fn loom_a_waker_may_poll_at_once() {
     for good in [0, 1] {

@@ -1,4 +1,4 @@
-//! Commit groups over a queue without contents: each waiter is woken.
+//! Tests commit groups over a queue without contents: each waiter is woken.
 //!
 //! A lost wake-up makes these tests hang. They have no time limit, because a busy machine would
 //! exceed any.
@@ -11,7 +11,7 @@ use std::task::{Wake, Waker};
 
 use super::*;
 
-/// Counts commits. With a `rule`, a commit group blocks at the gate.
+/// A queue that counts commits. With a `rule`, commit groups block at the gate.
 #[derive(Default)]
 struct Counting {
     queued: usize,
@@ -21,14 +21,15 @@ struct Counting {
 
 /// When a commit group may pass the gate.
 enum Rule {
-    /// After the gate was opened once; the sender reports that the commit group waits there.
+    /// After the gate was opened once. The sender reports that the commit group has reached the
+    /// gate.
     Opened(Sender<()>),
-    /// In every other wave, after all commits of the wave are queued, so that some of them find the
-    /// commit group in progress.
+    /// In every other wave, only after all commits of the wave are queued, so that some of them
+    /// find a commit group in progress.
     WholeWave { threads: usize },
 }
 
-/// Blocks a commit group until it was opened often enough.
+/// Blocks a commit group until the gate was opened a given number of times.
 #[derive(Default)]
 struct Gate {
     openings: Mutex<usize>,
@@ -87,7 +88,7 @@ fn submit(group_commit: &GroupCommit<Counting>, durability: Durability) -> Seq {
     seq
 }
 
-/// `threads` concurrent commits, repeatedly: a wave ends when each of its commits is published.
+/// Runs waves of `threads` concurrent commits. A wave ends when all its commits are published.
 fn waves(threads: usize, durability: fn(usize) -> Durability) {
     const WAVES: usize = 1000;
     let gate = Arc::new(Gate::default());
@@ -144,7 +145,7 @@ fn trap_29_a_ticket_polled_during_a_round_is_committed_by_the_next() {
     let (woken, is_woken) = channel();
     let waker = Waker::from(Arc::new(Flag(woken)));
     assert!(group_commit.poll(second, &waker).is_none());
-    // The background step that the poll asked for begins while the first commit group is in
+    // The background step that the poll requested begins while the first commit group is in
     // progress.
     let step = {
         let group_commit = Arc::clone(&group_commit);
