@@ -1,8 +1,6 @@
-//! Values that keep a database open: a snapshot, and the ticket of a commit that is not durable
-//! yet.
+//! Values that keep a database open: snapshots, and tickets of commits that may not be durable yet.
 //!
-//! Not here: the versions that jobs keep for snapshots (`snapshot`), commit groups
-//! (`group_commit`).
+//! Not here: which versions jobs keep for snapshots (`snapshot`), commit groups (`group_commit`).
 
 use std::future::Future;
 use std::pin::Pin;
@@ -24,7 +22,7 @@ pub(crate) struct SnapshotGuard {
 }
 
 impl SnapshotGuard {
-    /// A snapshot of the published Seq.
+    /// Takes a snapshot at the published Seq.
     pub(crate) fn take(engine: &Arc<Engine>) -> Self {
         let reader = engine.reader();
         Self { engine: Arc::clone(engine), seq: reader.snapshots.register(&reader.published) }
@@ -54,7 +52,7 @@ impl CommitTicket {
     /// Commits `batch` without waiting.
     ///
     /// # Errors
-    /// Those of [`Engine::commit`] that are known before the commit is durable.
+    /// The errors of [`Engine::commit`] that are known before the commit is durable.
     pub(crate) fn submit(
         engine: &Arc<Engine>,
         batch: &Batch<'_>,
@@ -67,7 +65,7 @@ impl CommitTicket {
     /// Blocks until the commit is as durable as requested, and visible.
     ///
     /// # Errors
-    /// `Poisoned`: whether the commit survives is decided when the database is opened again.
+    /// `Poisoned`. Whether the commit survived is known only after the database is opened again.
     pub(crate) fn wait(&self) -> Result<()> {
         self.engine.writer().group_commit.wait(self.seq)
     }
@@ -76,8 +74,8 @@ impl CommitTicket {
 impl Drop for CommitTicket {
     fn drop(&mut self) {
         if self.engine.reader().published() < self.seq {
-            // The commit may have no waiter left. The background sync handles it, unless another
-            // commit does.
+            // The commit may have no waiter any more. The background syncs it, unless another
+            // commit does so earlier.
             self.engine.maintenance().executor.signal(Lane::Log);
         }
     }
@@ -95,7 +93,7 @@ impl Future for CommitTicket {
         if this.engine.maintenance().executor.signal(Lane::Log) {
             return Poll::Pending;
         }
-        // No background thread runs steps: lead a commit group here.
+        // Without background threads this task must lead a commit group itself.
         Poll::Ready(this.wait())
     }
 }

@@ -1,15 +1,13 @@
-//! The engine: commits, reads and background work over logs, memtables and table files. It knows
-//! keys and rows, no entities.
+//! The engine: commits, reads and background work over logs, memtables and table files. It handles
+//! keys and rows, but not entities (`table`) or the bytes on disk (`format`).
 //!
-//! Four rooms, each of which uses only rooms before it in this order: `read` < `write` <
-//! `background` < `recovery`. The engine is composed of a part of each: `Engine` owns a
-//! [`Maintenance`], which owns a [`Writer`], which owns a [`Reader`].
+//! It has four rooms, each of which uses only the rooms before it: `read` < `write` < `background`
+//! < `recovery`. An `Engine` owns a [`Maintenance`], which owns a [`Writer`], which owns a
+//! [`Reader`].
 //!
-//! Locks, always taken in this order: `Maintenance::install` (the manifest and every change of the
-//! version), the commit lock (`Writer::group_commit`), then any of the small ones (snapshots,
-//! state), which are held for a few instructions.
-//!
-//! Not here: tables by name and entities (`table`), bytes (`format`).
+//! Locks are taken in this order: `Maintenance::install` (the manifest and every change of the
+//! version), the commit lock (`Writer::group_commit`), then any of the locks held for a few
+//! instructions (snapshots, state).
 
 mod background;
 mod guards;
@@ -63,19 +61,19 @@ use crate::model::Seq;
 use crate::options::Durability;
 use crate::sync::Mutex;
 
-/// One open database. It is closed when the library drops its last reference. Background threads
-/// hold only the `Maintenance`.
+/// One open database. It is closed when the library drops its last reference, because background
+/// threads hold only the `Maintenance`.
 pub(crate) struct Engine {
     maintenance: Arc<Maintenance>,
-    /// The result of recovery at opening.
+    /// What recovery found when opening.
     pub(crate) recovered: Recovered,
-    /// Held until the database is closed.
+    /// The lock on the directory, held until the database is closed.
     lock: Mutex<Option<Box<dyn FileLock>>>,
 }
 
 impl Drop for Engine {
     fn drop(&mut self) {
-        // The error is lost here; call `close` to get it.
+        // This loses the error; callers that need it must call `close`.
         drop(self.close());
     }
 }
@@ -102,31 +100,31 @@ impl Engine {
     }
 
     /// Commits `batch` and waits until it is as durable as requested. The returned Seq is the ETag
-    /// of every entity that the batch wrote.
+    /// of every entity that the batch writes.
     ///
     /// # Errors
-    /// The service's code for an unmet condition; `StorageFull` (nothing was written), `Poisoned`,
-    /// `Io`.
+    /// The service's error code for an unmet condition; `StorageFull` (nothing was written),
+    /// `Poisoned`, `Io`.
     pub(crate) fn commit(&self, batch: &Batch<'_>, durability: Durability) -> Result<Seq> {
         self.maintenance.commit(batch, durability)
     }
 
-    /// The state as of `at`, or as of now.
+    /// Returns a view of the state as of `at`, or as of now.
     pub(crate) fn read_view(&self, at: Option<Seq>) -> ReadView {
         self.writer().cut_gaps();
         self.reader().read_view(at)
     }
 
-    /// The rows of `span` as of `at`, or as of now.
+    /// Scans the rows of `span` as of `at`, or as of now.
     pub(crate) fn scan(&self, span: &Span, at: Option<Seq>) -> Result<Scan> {
         self.read_view(at).scan(span, span)
     }
 
-    /// Ends background work, makes everything durable, and writes the mark of a clean close.
+    /// Ends background work, makes everything durable, and records a clean close.
     ///
     /// # Errors
-    /// The first failure. Data that could not be made durable is lost only if the machine stops:
-    /// the next opening recovers it from the log.
+    /// The first failure. If data could not be made durable, the next opening recovers it from the
+    /// log, unless the machine stops before.
     pub(crate) fn close(&self) -> Result<()> {
         self.maintenance.executor.stop();
         let Some(lock) = self.lock.lock().take() else { return Ok(()) };

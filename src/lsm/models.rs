@@ -1,8 +1,8 @@
-//! The engine itself under loom: a database in memory, two or three threads, every interleaving of
+//! Loom models of the engine: a database in memory, two or three threads, every interleaving of
 //! their steps.
 //!
-//! The view is behind a lock (`sync::ArcSwap`), a file operation is one step, and only the threads
-//! of a model run background work. Everything else is production code.
+//! The view is behind a lock (`sync::ArcSwap`), a file operation is one step, and only the model's
+//! threads run background work. Everything else is production code.
 
 use std::path::Path;
 
@@ -41,7 +41,7 @@ impl Model {
         Self::over(fs, shared)
     }
 
-    /// A sync is preceded by a step of its own, at which other threads may run.
+    /// Creates a model in which other threads may run before a sync takes effect.
     fn with_slow_syncs() -> Self {
         let (fs, step) = (MemFs::new(), AtomicUsize::new(0));
         let slow = FaultFs::new(Arc::new(fs.clone()));
@@ -112,7 +112,7 @@ impl Model {
         self.engine.commit(&batch, Durability::Sync).unwrap();
     }
 
-    /// Ingests the rows of `source` into the table, which has no rows.
+    /// Ingests the rows of `source` into the table, which must be empty.
     fn take_in(&self, source: &Model) {
         let mut rows = source.engine.scan(&whole_table(TABLE), None).unwrap();
         let (gate, span) = (Gate::new(TABLE), whole_table(TABLE));
@@ -131,13 +131,13 @@ impl Model {
         self.engine.commit(&batch, Durability::Sync).unwrap();
     }
 
-    /// The first key.
+    /// Returns the first key.
     fn head(&self) -> Option<Vec<u8>> {
         let mut scan = self.engine.scan(&whole_table(TABLE), None).unwrap();
         scan.advance().unwrap().then(|| scan.key().to_vec())
     }
 
-    /// The value of a row as of `at`, or as of now.
+    /// Returns the value of a row as of `at`, or as of now.
     fn get(&self, name: &str, at: Option<Seq>) -> Option<i64> {
         let got =
             self.engine.reader().get(&Self::key(name), at, |_, row| match row.value(0).unwrap() {
@@ -151,14 +151,15 @@ impl Model {
         self.engine.maintenance().flush_all().unwrap();
     }
 
-    /// The names of the table files on the disk.
+    /// Returns the names of the table files on the disk.
     fn files(&self) -> Vec<String> {
         let names = self.fs.list(Path::new(DIR)).unwrap();
         names.into_iter().filter(|name| name.ends_with(".sst")).collect()
     }
 }
 
-/// The threads of loom have a small stack, and its first thread always has one.
+/// Spawns a thread with a larger stack. Loom's threads have a small one, and its first thread
+/// always does.
 fn spawn<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> thread::JoinHandle<R> {
     thread::Builder::new().stack_size(STACK).spawn(run).unwrap()
 }
@@ -172,8 +173,8 @@ fn check(preemptions: usize, model: impl Fn(Model) + Copy + Send + Sync + 'stati
     builder.check(move || spawn(move || model(Model::new())).join().unwrap());
 }
 
-/// `read` finds a row that exists throughout, concurrently with a commit of another version and a
-/// flush of both.
+/// `read` finds a row that always exists, while another version of it is committed and both are
+/// flushed.
 #[track_caller]
 fn check_read(read: fn(&Model) -> Option<i64>) {
     check(2, move |model| {
@@ -187,13 +188,13 @@ fn check_read(read: fn(&Model) -> Option<i64>) {
     });
 }
 
-/// A read pins the view before it loads the Seq: every version that it may see is in that view.
+/// A read pins the view before it loads the Seq, so every version that it may see is in that view.
 #[test]
 fn trap_55_loom_a_read_during_a_commit_and_a_flush() {
     check_read(|model| model.get("k", None));
 }
 
-/// Every flush that starts after a snapshot was taken keeps the versions that it sees.
+/// Every flush that starts after a snapshot was taken keeps the versions that the snapshot sees.
 #[test]
 fn trap_55_loom_a_snapshot_during_a_commit_and_a_flush() {
     check_read(|model| {
@@ -204,13 +205,13 @@ fn trap_55_loom_a_snapshot_during_a_commit_and_a_flush() {
     });
 }
 
-/// Two concurrent changes of the view, a flush and a new memtable, are both in effect afterwards.
+/// After two concurrent changes of the view, a flush and a new memtable, both are in effect.
 #[test]
 fn loom_a_view_keeps_what_two_threads_put_into_it() {
     check(2, |model| {
         model.put("a", 1).unwrap();
         model.engine.maintenance().freeze().unwrap();
-        // Otherwise the second freeze would wait for the end of the flush.
+        // Prepare a log, so that the second freeze does not wait for the end of the flush.
         crate::lsm::write::retry::Unblock::prepare_log(model.engine.maintenance()).unwrap();
         let other = model.spawn(|model| {
             model.put("b", 1).unwrap();
@@ -225,7 +226,7 @@ fn loom_a_view_keeps_what_two_threads_put_into_it() {
     });
 }
 
-/// A row is in the memtable or in the file of every view, never in neither.
+/// Every view contains a row in its memtable or in its file.
 #[test]
 fn loom_a_row_is_seen_throughout_its_flush() {
     check(2, |model| {
@@ -236,7 +237,7 @@ fn loom_a_row_is_seen_throughout_its_flush() {
     });
 }
 
-/// A file stays on the disk while a view that names it is held, and is removed when no view does.
+/// A file stays on disk while a view that names it is held, and is removed when no view holds it.
 #[test]
 fn trap_33_loom_files_stay_while_a_view_holds_them() {
     check(2, |model| {
@@ -261,8 +262,8 @@ fn trap_33_loom_files_stay_while_a_view_holds_them() {
     });
 }
 
-/// A row that was put at the head of a queue and acknowledged is found there, concurrently with a
-/// scan that caches the head as a gap.
+/// A row that was put at the head of a queue and acknowledged is found, even if a concurrent scan
+/// caches the head as a gap.
 #[test]
 fn trap_32_loom_a_put_into_a_gap_during_a_scan() {
     check(2, |model| {
@@ -279,9 +280,9 @@ fn trap_32_loom_a_put_into_a_gap_during_a_scan() {
     });
 }
 
-/// A commit concurrent with a close is on the disk when the close returns if it was acknowledged,
-/// and is not if it was refused. No thread waits forever, and nothing on the disk changes after a
-/// close.
+/// A commit runs concurrently with a close. When the close returns, the commit is on disk if it was
+/// acknowledged, and is not if it was refused. No thread waits forever, and nothing on disk changes
+/// after the close.
 #[test]
 fn trap_43_loom_a_commit_during_a_close() {
     check(2, |model| {
@@ -301,8 +302,7 @@ fn trap_43_loom_a_commit_during_a_close() {
     });
 }
 
-/// `work` concurrent with a close has made its changes on the disk when the close returns, and
-/// nothing is lost by it.
+/// When a close returns, the concurrent `work` has made its changes on disk, and nothing is lost.
 #[track_caller]
 fn check_work_during_a_close(work: fn(&Engine) -> Result<()>) {
     check(2, move |model| {
@@ -330,8 +330,8 @@ fn trap_43_loom_a_merge_during_a_close() {
     check_work_during_a_close(|engine| engine.maintenance().compact_all());
 }
 
-/// No Seq is used twice. A log that states the reservation of Seqs in use is removed only after
-/// another log states it durably. This holds while a commit group is about to make it durable, too.
+/// No Seq is used twice. A log that states the Seq reservation in use is removed only after another
+/// log states it durably, even if a commit group is about to do so.
 #[test]
 fn loom_a_ceiling_outlives_its_log_during_a_round() {
     check(2, |_| {
@@ -351,8 +351,8 @@ fn loom_a_ceiling_outlives_its_log_during_a_round() {
     });
 }
 
-/// Rows ingested where all rows were deleted stay, concurrently with the reclaiming of the deleted
-/// space, although their Seqs are lower than that of the deletion.
+/// Rows ingested after all rows were deleted remain, although their Seqs are below that of the
+/// deletion and the deleted space is reclaimed concurrently.
 #[test]
 fn loom_ingested_rows_stay_during_a_reclaim() {
     check(2, |model| {

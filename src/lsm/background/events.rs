@@ -1,14 +1,12 @@
-//! Events that the engine reports to subscribers of `tracing`, with the feature `events`. Without
-//! the feature they compile to nothing.
+//! Events that the engine emits to subscribers of `tracing`, with the feature `events`; without it
+//! they compile to nothing.
 //!
 //! Every event has the target `rowstone`, a name in the field `event`, and the directory in `db`.
-//! Fields are computed only if a subscriber listens. Sizes are in bytes, times in microseconds. A
+//! Fields are computed only if there is a subscriber. Sizes are in bytes, times in microseconds. A
 //! test checks the table of names and fields in docs/OPERATIONS.md.
 //!
-//! Invariant: no event is reported under a lock that reads need: a subscriber may read from the
-//! database, but must not write to it.
-//!
-//! Not here: counters (`inspect`), the log of requests (`rest`).
+//! Invariant: no event is emitted under a lock that reads need, so a subscriber may read from the
+//! database; it must not write to it. Not here: counters (`inspect`), the log of requests (`rest`).
 
 use std::path::Path;
 
@@ -22,16 +20,16 @@ use super::new_file::NewFile;
 use crate::lsm::read::view::Slot;
 use crate::lsm::write::events::emit;
 
-/// The findings of an opening.
+/// What recovery found when opening.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Recovered {
-    /// The database did not exist and was created.
+    /// True if the database did not exist and was created.
     pub(crate) created: bool,
-    /// Commits replayed from logs.
+    /// The number of commits replayed from logs.
     pub(crate) commits: u64,
-    /// The place and reason if a log was cut off.
+    /// Where and why a log was cut off, if it was.
     pub(crate) torn: Option<String>,
-    /// The place and reason if the manifest was cut off.
+    /// Where and why the manifest was cut off, if it was.
     pub(crate) manifest_torn: Option<String>,
     /// The number of files removed because nothing named them.
     pub(crate) orphans: u64,
@@ -146,7 +144,7 @@ impl Maintenance {
     }
 }
 
-/// One word for the reason of a merge.
+/// Returns one word for the reason of a merge.
 fn cause(reason: Reason) -> &'static str {
     match reason {
         Reason::Clear => "clear",

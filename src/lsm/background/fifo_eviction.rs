@@ -1,16 +1,12 @@
-//! FIFO eviction: tables that make room for new data by dropping their oldest files.
-//! [`Maintenance::evict`] lists the steps.
+//! FIFO eviction: near the limit on disk use, chosen tables drop their oldest files to make room
+//! for new data. [`Maintenance::evict`] lists the steps.
 //!
 //! Invariants
-//! * A table that loses a file also loses everything older: no hidden row reappears.
-//! * Other tables are unaffected: range tombstones span whole tables, and a file that also has rows
-//!   of other tables does not count as freed.
-//! * Nothing is dropped that would free no space: not while a snapshot would keep it, and no files
-//!   that only readers hold.
-//! * The choice examines each file of the tables once, and no rows.
+//! * A table that loses a file also loses all older rows, so no hidden row reappears.
+//! * Other tables keep their rows. A file that also holds their rows does not count as freed.
+//! * Nothing is dropped that would free no space, because a snapshot or only readers still hold it.
 //!
-//! Not here: what a range tombstone hides (`range_tombstones`), merges of files of one age
-//! (`compaction::picker`), how much space is missing (`space_limit`).
+//! Not here: what a range tombstone hides (`range_tombstones`), the missing space (`space_limit`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -30,12 +26,12 @@ use super::maintenance::Maintenance;
 use crate::lsm::read::view::View;
 use crate::lsm::write::batch::{Batch, Gate, TableChange};
 
-/// Fractions of the limit: the space freed beyond the missing bytes, so that not every write has to
-/// evict; and the largest size of files merged by age.
+/// Fractions of the limit: how much more space is freed than is missing, so that not every write
+/// must evict; and the largest size of files merged by age.
 const EVICT_PART: u64 = 32;
 const WINDOW_PART: u64 = 32;
 
-/// All rows of some tables below a Seq.
+/// An eviction: all rows of these tables below a Seq.
 pub(crate) struct EvictionPlan {
     pub(in crate::lsm) tables: Vec<Arc<Gate>>,
     pub(crate) below: Seq,
@@ -43,18 +39,18 @@ pub(crate) struct EvictionPlan {
     pub(in crate::lsm) bytes: u64,
 }
 
-/// A file with rows of these tables.
+/// A file with rows of tables under FIFO eviction.
 struct EvictionCandidate {
     newest: Seq,
     bytes: u64,
-    /// The number of its references from ranges of these tables.
+    /// How many references it has from ranges of these tables.
     references: usize,
     is_hidden: bool,
     tables: BTreeSet<TableId>,
 }
 
 impl Maintenance {
-    /// Marks the table behind `gate` for FIFO eviction, if the options name it.
+    /// Puts the table behind `gate` under FIFO eviction if the options name it.
     pub(crate) fn record_table(&self, gate: &Arc<Gate>, name: &str) {
         let (Some(eviction), OnFull::DropOldest(names)) =
             (&self.eviction, &self.env().options.on_full)
@@ -70,7 +66,7 @@ impl Maintenance {
         }
     }
 
-    /// Called after all tables that exist at opening were passed to `record_table`.
+    /// Records that all tables that existed at opening were passed to `record_table`.
     pub(crate) fn mark_tables_known(&self) {
         if let Some(eviction) = &self.eviction
             && !eviction.is_known.swap(true, Ordering::AcqRel)
@@ -79,7 +75,7 @@ impl Maintenance {
         }
     }
 
-    /// False until it is known which tables are under FIFO eviction.
+    /// True once it is known which tables are under FIFO eviction.
     pub(in crate::lsm) fn are_fifo_tables_known(&self) -> bool {
         self.eviction.as_ref().is_none_or(|eviction| eviction.is_known.load(Ordering::Acquire))
     }
@@ -89,28 +85,28 @@ impl Maintenance {
         self.eviction.as_ref().is_some_and(|eviction| eviction.has(table))
     }
 
-    /// The largest size of files merged by age in `table`. 0: its files are merged by keys.
+    /// Returns the largest size in bytes of files merged by age in `table`, or 0 if its files are
+    /// merged by keys.
     pub(in crate::lsm) fn window_bytes(&self, table: TableId) -> u64 {
         let limit = self.writer.space_limit.as_ref().filter(|_| self.is_fifo(table));
         limit.map_or(0, |space_limit| space_limit.limit / WINDOW_PART)
     }
 
-    /// Drops files of the tables under FIFO eviction with `missing` bytes in total and some more.
-    /// Returns false if there is nothing to drop.
+    /// Drops the oldest files of tables under FIFO eviction, with `missing` bytes and 1/32 of
+    /// `limit` more. Returns false if nothing can be dropped. The caller has already reclaimed
+    /// hidden entries.
     ///
-    /// 1. The caller has already reclaimed hidden entries. If that is not enough, choose the oldest
-    ///    files of these tables, ordered by their newest entry.
-    /// 2. One commit adds a range tombstone, as expiry does, over each whole table that has one of
-    ///    these files. Its floor is just above the newest entry of the youngest of these files. It
-    ///    is durable before any file is removed, and uses only space reserved for it.
-    /// 3. One edit removes the files that are completely below the floor (`reclaim`); then they are
-    ///    deleted.
+    /// 1. Choose the oldest files of these tables, ordered by their newest entry.
+    /// 2. One commit adds a range tombstone, as expiry does, over the whole of each table that has
+    ///    one of these files. It hides all rows up to the newest entry of the files. It is durable
+    ///    before any file is removed, and uses only space reserved for it.
+    /// 3. One edit removes the files that are completely hidden (`reclaim`); then they are deleted.
     ///
-    /// A crash between steps 2 and 3 loses nothing else: the range tombstone is in the log, and the
-    /// next opening applies it.
+    /// After a crash between steps 2 and 3 the range tombstone is in the log, and the next opening
+    /// removes the files.
     ///
     /// # Errors
-    /// As for every commit. Rows hidden by then stay hidden.
+    /// As for every commit. Rows that are already hidden stay hidden.
     pub(in crate::lsm) fn evict(
         &self,
         eviction: &FifoEviction,
@@ -122,16 +118,17 @@ impl Maintenance {
         oldest.map_or(Ok(false), |oldest| self.drop_oldest(eviction, &oldest).map(|()| true))
     }
 
-    /// The oldest files of the tables under FIFO eviction with `missing` bytes in total and some
-    /// more. `None` if all of them have less, or if dropping them would free no space now.
+    /// Chooses the oldest files of the tables under FIFO eviction, with `missing` bytes and some
+    /// more. Returns `None` if these tables have less, or if dropping files would free no space
+    /// now.
     fn plan_eviction(
         &self,
         eviction: &FifoEviction,
         missing: u64,
         limit: u64,
     ) -> Option<EvictionPlan> {
-        // A snapshot keeps everything it sees: dropping would hide rows from readers and free
-        // nothing.
+        // While a snapshot keeps all that it sees, dropping would only hide rows from readers and
+        // free nothing.
         if missing == 0 || self.reader().horizon().has_snapshots() {
             return None;
         }
@@ -142,7 +139,7 @@ impl Maintenance {
         let mut ages: Vec<(Seq, u64)> = Vec::with_capacity(files.len());
         for (number, old) in &files {
             let is_alone = view.version.references_to(*number) == old.references;
-            // A file with an entry of the last commit is not old.
+            // A file with an entry of the last commit must stay.
             if !old.is_hidden && old.newest < last {
                 ages.push((old.newest, if is_alone { old.bytes } else { 0 }));
             }
@@ -169,17 +166,17 @@ impl Maintenance {
         Some(EvictionPlan { tables, below, files: at as u64 + 1, bytes })
     }
 
-    /// Drops these rows.
+    /// Commits the eviction, which hides its rows.
     ///
     /// # Errors
-    /// As for every commit. Rows hidden by then stay hidden.
+    /// As for every commit. Rows that are already hidden stay hidden.
     fn drop_oldest(&self, eviction: &FifoEviction, oldest: &EvictionPlan) -> Result<()> {
         let changes = oldest
             .tables
             .iter()
             .map(|gate| TableChange::Expired(whole_table(gate.table), oldest.below));
-        // One commit for all tables: a range tombstone over a table that is being dropped is
-        // harmless.
+        // One commit covers all tables. A range tombstone over a table that is being dropped does
+        // no harm.
         let batch = Batch::of_changes(&Arc::new(Gate::new(TableId::CATALOG)), changes.collect());
         self.record_evicted(eviction, oldest, None);
         let seq = self.commit(&batch, Durability::Sync)?;
@@ -195,7 +192,7 @@ impl Maintenance {
     #[cfg(not(feature = "sim"))]
     fn record_evicted(&self, _ring: &FifoEviction, _oldest: &EvictionPlan, _seq: Option<Seq>) {}
 
-    /// Records that a drop begins, or that it was committed.
+    /// Records for simulations that an eviction begins, or that it was committed.
     #[cfg(feature = "sim")]
     fn record_evicted(&self, eviction: &FifoEviction, oldest: &EvictionPlan, seq: Option<Seq>) {
         let mut evicted = eviction.evicted.lock();
@@ -208,7 +205,7 @@ impl Maintenance {
         }
     }
 
-    /// Returns the drops since the last call.
+    /// Removes and returns the evictions since the last call.
     #[cfg(feature = "sim")]
     pub(crate) fn take_evicted(&self) -> Vec<Evicted> {
         let eviction = self.eviction.as_ref();
@@ -216,7 +213,7 @@ impl Maintenance {
     }
 }
 
-/// The files that hold rows of `tables`.
+/// Returns the files that hold rows of `tables`.
 fn files_of(view: &View, tables: &[Arc<Gate>]) -> BTreeMap<FileNumber, EvictionCandidate> {
     let mut files = BTreeMap::new();
     for gate in tables.iter().filter(|gate| gate.dropped_at().is_none()) {

@@ -1,6 +1,7 @@
-//! Tables that drop their oldest files near the limit on disk use, and totals of dropped files.
+//! The tables that drop their oldest files near the limit on disk use, and totals of the dropped
+//! files.
 //!
-//! Not here: choosing and dropping the files (`fifo_eviction`).
+//! Not here: choosing and dropping files (`fifo_eviction`).
 
 use std::sync::Arc;
 
@@ -17,34 +18,36 @@ use crate::lsm::write::batch::Gate;
 /// The tables under FIFO eviction, and totals of dropped files.
 pub(crate) struct FifoEviction {
     pub(super) tables: ArcSwap<Vec<Arc<Gate>>>,
-    /// True once the tables that existed at opening are known, too. Until then no table is merged,
-    /// because it might be one of these.
+    /// True once the tables that existed at opening are known. Until then no table is merged,
+    /// because it might be under FIFO eviction.
     pub(super) is_known: AtomicBool,
-    /// True if they had nothing to drop at the last attempt.
+    /// True if these tables had nothing to drop at the last attempt.
     pub(super) is_spent: AtomicBool,
     /// Held by the thread that drops files.
     pub(in crate::lsm) dropping: Mutex<()>,
     /// Totals since opening.
     pub(super) files: AtomicU64,
     pub(super) bytes: AtomicU64,
-    /// For simulations, which take them out.
+    /// Evictions recorded for simulations, which take them out.
     #[cfg(feature = "sim")]
     pub(super) evicted: Mutex<Vec<Evicted>>,
 }
 
-/// A drop, as simulations need to know it.
+/// An eviction, as recorded for simulations.
 #[cfg(feature = "sim")]
 #[derive(Clone, Debug)]
 pub(crate) struct Evicted {
     pub(crate) tables: Vec<TableId>,
     pub(crate) below: Seq,
-    /// The Seq of its commit. `None` while it is unknown whether the commit exists.
+    /// The Seq of its commit; `None` until the commit is known to exist.
     pub(crate) seq: Option<Seq>,
 }
 
 impl FifoEviction {
+    /// Reads the names of the tables from the options.
+    ///
     /// # Errors
-    /// `InvalidInput` for `on_full` without a limit on disk use; those of an invalid table name.
+    /// `InvalidInput` for `on_full` without a limit on disk use, and for an invalid table name.
     pub(in crate::lsm) fn begin(options: &Options) -> Result<FifoEviction> {
         let is_asked = options.on_full != OnFull::Refuse;
         if is_asked && options.max_disk.is_none() {
@@ -67,7 +70,7 @@ impl FifoEviction {
         })
     }
 
-    /// The files and bytes dropped.
+    /// Returns the number of dropped files, and of their bytes.
     pub(in crate::lsm) fn figures(&self) -> [u64; 2] {
         [&self.files, &self.bytes].map(|count| count.load(Ordering::Relaxed))
     }
@@ -76,8 +79,8 @@ impl FifoEviction {
         self.tables.load().is_empty()
     }
 
-    /// True if these tables have nothing to drop, so that merges must free space by dropping
-    /// deleted entries.
+    /// True if these tables had nothing to drop at the last attempt, so that merges must free space
+    /// by dropping deleted entries.
     pub(in crate::lsm) fn is_spent(&self) -> bool {
         self.is_empty() || self.is_spent.load(Ordering::Acquire)
     }

@@ -1,7 +1,7 @@
 //! Flushes the oldest frozen memtable to table files. [`Maintenance::flush_one`] lists the steps.
 //!
 //! Invariants
-//! * Memtables are flushed oldest first, so files always hold a prefix of all commits.
+//! * Memtables are flushed oldest first, so the files always hold a prefix of all commits.
 //! * A log is removed only after the edit that no longer names it is durable.
 
 use std::sync::Arc;
@@ -22,18 +22,19 @@ use super::output_writer::{Boundaries, Cut, OutputWriter};
 use crate::lsm::read::merge::Merge;
 use crate::lsm::read::view::Slot;
 
-/// At the start of a range, a flush begins a new file once the current one has this many bytes.
-/// This avoids tiny files for many ranges or tables, and no range keeps much data of its neighbours
-/// alive. A flush of n bytes makes at most n / 1 MiB + 2 files.
+/// At the start of a range, a flush begins a new file if the current one has at least this many
+/// bytes. So many ranges or tables do not cause tiny files, and no range keeps much data of its
+/// neighbours alive. A flush of n bytes writes at most n / 1 MiB + 2 files.
 const BOUNDARY_BYTES: u64 = 1 << 20;
 
-/// A flush between its two halves: its files are written, but no version contains them yet.
+/// A flush whose files are written but not yet installed.
 pub(crate) struct Flush {
     slot: Arc<Slot>,
     files: Vec<NewFile>,
 }
 
-/// A flush in two halves, for simulations. Anything but another flush may happen in between.
+/// Runs a flush in two steps, for simulations. Between them anything may happen except another
+/// flush.
 #[cfg(feature = "sim")]
 impl Maintenance {
     pub(crate) fn begin_flush(&self) -> Result<Option<Flush>> {
@@ -52,27 +53,25 @@ impl Maintenance {
 }
 
 impl Maintenance {
-    /// Flushes the oldest frozen memtable. Returns false if there is none.
+    /// Flushes the oldest frozen memtable. Returns false if no memtable is frozen.
     ///
-    /// 1. Wait until its last commit is published: files hold no entry that a failed commit group
-    ///    could revoke.
-    /// 2. Write its entries, except those that no reader can see, into new files. Sync the files
-    ///    and their names.
-    /// 3. Sync the active log, which contains the Seq reservation for Seqs in use. Under the
-    ///    install lock, one edit adds the files, sets the flushed Seq, and removes the logs that
-    ///    are no longer needed.
-    /// 4. Publish the view without the memtable and with the files, in one step. Then remove the
-    ///    logs.
+    /// 1. Wait until its last commit is published, so that files hold no entry that a failed commit
+    ///    group could revoke.
+    /// 2. Write the entries that some reader may see to new files. Sync the files and their names.
+    /// 3. Sync the active log, which contains the Seq reservation in use. Under the install lock,
+    ///    one edit adds the files, sets the flushed Seq, and removes the logs that are no longer
+    ///    needed.
+    /// 4. Replace the memtable by the files in the view, in one step. Then delete the logs.
     ///
     /// # Errors
-    /// `StorageFull` and `Io`; the memtable stays and can be flushed later.
+    /// `StorageFull` and `Io`. The memtable is kept and can be flushed later.
     pub(crate) fn flush_one(&self) -> Result<bool> {
         let flushed = self.flush_oldest();
         if let Err(error) = &flushed {
             self.emit_trouble("flush", error);
         }
         if !matches!(flushed, Ok(false)) {
-            // Writers may wait for the result, whichever thread flushed.
+            // Writers may wait for this result, whichever thread has flushed.
             self.writer.backlog.flush_attempted(flushed.as_ref().map(|_| ()).map_err(Error::clone));
         }
         flushed
@@ -91,8 +90,8 @@ impl Maintenance {
         Ok(true)
     }
 
-    /// Steps 1 and 2: writes the files, which no version contains yet. `None` if there is no frozen
-    /// memtable.
+    /// Performs steps 1 and 2: writes the files, which no version contains yet. Returns `None` if
+    /// no memtable is frozen.
     fn write_oldest(&self) -> Result<Option<Flush>> {
         let view = self.reader().view.load_full();
         let Some(slot) = view.frozen().last().cloned() else { return Ok(None) };
@@ -101,13 +100,13 @@ impl Maintenance {
             self.writer.group_commit.flush(Durability::Buffered)?;
             self.writer.group_commit.wait(last)?;
         }
-        // On a full disk the flush may need the space of unheld files.
+        // On a full disk the flush may need the space of files that no reader holds.
         self.remove_unheld();
         let files = self.write_memtable(&slot, &view.version)?;
         Ok(Some(Flush { slot, files }))
     }
 
-    /// Steps 3 and 4.
+    /// Performs steps 3 and 4.
     fn end_flush(&self, flush: Flush) -> Result<()> {
         let Flush { slot, files } = flush;
         if mutant!("early-log-removal") {
@@ -127,9 +126,10 @@ impl Maintenance {
 
     fn write_memtable(&self, slot: &Slot, version: &Version) -> Result<Vec<NewFile>> {
         let entries = Merge::over_memtable(self.env(), slot.memtable.iter())?;
-        // Only files are older than the oldest memtable.
+        // All sources older than the oldest memtable are files.
         let retention = self.retention(&Span::all(), |key| version.sources(key).next().is_some());
-        // Inside a range only the memtable bounds the file: one flush is one source of the range.
+        // Inside a range the file size is not limited, so that one flush adds one source to the
+        // range.
         let cut = Cut { file_bytes: u64::MAX, boundary_bytes: BOUNDARY_BYTES };
         let boundaries = Boundaries::of(version.ranges.iter());
         let mut output = OutputWriter::new(self, cut, (Codec::None, Cause::Flush), boundaries);
@@ -137,8 +137,8 @@ impl Maintenance {
         output.finish()
     }
 
-    /// Adds the files and removes the memtable and its logs. Returns the logs to delete, including
-    /// older ones kept until now.
+    /// Adds the files and removes the memtable and its logs in one edit. Returns the logs to
+    /// delete, including older ones that were retained until now.
     fn install_flush(&self, slot: &Slot, files: &[NewFile]) -> Result<Vec<FileNumber>> {
         let mut manifest = self.install.lock();
         let version = Arc::clone(manifest.version());

@@ -1,14 +1,12 @@
-//! Places the files of a flush in ranges: a pure function of their parts and of the current ranges,
-//! which may have been split or merged since the flush began.
+//! Assigns the files of a flush to ranges: a pure function of the files' parts and the current
+//! ranges, which may have been split or merged during the flush.
 //!
 //! Invariants
-//! * Every range with keys of a file references it once, clipped. No key of a file is left out.
-//! * The ranges of a table tile its whole key space. A table without ranges gets one range over all
-//!   of it.
-//! * The edit of a flush has a bounded size ([`CLIP_BYTES_MAX`]): an edit is atomic, and a record
-//!   holds 16 MiB.
+//! * Every range with keys of a file references the file once, clipped. Clips cover all its keys.
+//! * The ranges of a table tile its key space. A table without ranges gets one over all of it.
+//! * A flush's edit fits in a record of at most 16 MiB, see [`CLIP_BYTES_MAX`].
 //!
-//! Not here: writing the files (`flush`, `output_writer`), the order of references (`ranges`).
+//! Not here: writing files (`flush`, `output_writer`), the order of references (`ranges`).
 
 use crate::error::Result;
 use crate::format::edit::{Placement, RangeMeta, ReferenceMeta, VersionEdit};
@@ -20,17 +18,17 @@ use crate::manifest::{FileRange, Version};
 
 use super::new_file::NewFile;
 
-/// The most bytes of keys that bound the clips of one flush. Up to this total, a clip is bounded by
-/// the first and the last key. Beyond it, a reference that is alone in its range has the whole
-/// range as its clip, which takes 2 bytes. A reference and a new range then take less than 80
-/// bytes, so that a flush may touch 200,000 ranges, including those of new tables.
+/// The most bytes of keys in the clips of one flush. Up to this total, a clip is bounded by the
+/// first and last key of the part. Beyond it, the only reference to a range gets the whole range as
+/// its clip, which takes 2 bytes. A reference and a new range then take less than 80 bytes, so a
+/// flush may touch 200,000 ranges, including those of new tables.
 pub(in crate::lsm) const CLIP_BYTES_MAX: usize = 4 << 20;
 
 /// The part of a file in one range.
 struct Piece<'a> {
     home: Home<'a>,
     file: &'a FileMeta,
-    /// The first and the last key of the file there, or bounds outside of them.
+    /// The first and the last key of the part, or wider bounds.
     low: &'a [u8],
     high: &'a [u8],
     bytes: u64,
@@ -39,12 +37,12 @@ struct Piece<'a> {
 #[derive(Clone, Copy)]
 enum Home<'a> {
     Range(&'a FileRange),
-    /// A table that has no range yet.
+    /// A table without any range.
     Table(TableId),
 }
 
-/// Adds `files`, which ascend, and their references to `edit`. `ids` allocates the given number of
-/// consecutive ids for new ranges.
+/// Adds `files`, which ascend, and their references to `edit`. `ids` reserves a number of
+/// consecutive ids for new ranges and returns the first.
 pub(in crate::lsm) fn assign_to_ranges(
     version: &Version,
     files: &[NewFile],
@@ -99,7 +97,7 @@ pub(in crate::lsm) fn assign_to_ranges(
     Ok(())
 }
 
-/// The parts of each file in each range, ascending.
+/// Splits the files into their parts in each range, ascending.
 fn pieces<'a>(version: &'a Version, files: &'a [NewFile]) -> Vec<Piece<'a>> {
     let mut pieces: Vec<Piece<'a>> = Vec::new();
     for file in files {
@@ -107,8 +105,8 @@ fn pieces<'a>(version: &'a Version, files: &'a [NewFile]) -> Vec<Piece<'a>> {
             let ranges = version.ranges_in(&Span::inclusive(&part.low, &part.high));
             let table = ranges.is_empty().then(|| table_of(&part.low).unwrap_or_default());
             let homes = ranges.iter().map(|range| Home::Range(range)).chain(table.map(Home::Table));
-            // If the part's range was split since, the distribution is unknown, so assume equal
-            // shares.
+            // If the part's range was split in the meantime, the distribution of its bytes is
+            // unknown, so assume equal shares.
             let bytes = part.bytes / ranges.len().max(1) as u64;
             for home in homes {
                 match pieces.last_mut() {
@@ -129,7 +127,8 @@ fn pieces<'a>(version: &'a Version, files: &'a [NewFile]) -> Vec<Piece<'a>> {
     pieces
 }
 
-/// True for keys above the run's end that overlap no young file: ascending inserts need no merge.
+/// True if all keys are above the run's end and overlap no young file. So ascending inserts need no
+/// merge.
 fn joins_run(range: &FileRange, clip: &Span) -> bool {
     let above = range.run.last().is_none_or(|last| last.clip.ends_before(&clip.low));
     above && !range.young.iter().any(|file| file.clip.overlaps(clip))

@@ -1,15 +1,12 @@
-//! Imports the rows of another database as table files. Rows keep their Seqs, and so their tags and
-//! Timestamps. [`Maintenance::ingest`] lists the steps.
+//! Imports the rows of another database as table files. Rows keep their Seqs, and therefore their
+//! ETags and Timestamps. [`Maintenance::ingest`] lists the steps.
 //!
 //! Invariants
-//! * The commit lock is held over two writes of the manifest, and over no other write. If a Seq
-//!   were assigned in between, a reader could first not see the rows and then see them as if they
-//!   had always existed.
-//! * A crash leaves all of the rows or none: before the edit, the files are orphans, which opening
-//!   removes.
+//! * The commit lock is held over two writes of the manifest, and over no other write. Otherwise a
+//!   reader at a Seq assigned between them could first miss the rows and then see them.
+//! * A crash leaves all of the rows or none. Before the edit the files are orphans.
 //!
-//! Not here: which rows (`db`), how readers respect `visible_from` (`view`, `merge`,
-//! `reverse_scan`).
+//! Not here: the choice of rows (`db`), the effect of `visible_from` on readers (`view`, `merge`).
 
 use std::sync::Arc;
 
@@ -37,9 +34,9 @@ use crate::lsm::read::view::{Slot, View};
 use crate::lsm::write::batch::Gate;
 use crate::lsm::write::log_queue::closed;
 
-/// The number of attempts while other threads write to the span.
+/// The number of attempts if other threads write to the span.
 const TRIES: usize = 8;
-/// The number of rows between checks for a closing database.
+/// The number of rows between checks whether the database is closing.
 const LOOK_ROWS: u64 = 1_024;
 
 /// The result of an import.
@@ -51,27 +48,27 @@ pub(crate) struct Ingested {
 }
 
 impl Maintenance {
-    /// Imports the rows of `source` into the table of `gate`. Their keys must lie in `span` after
-    /// they are changed to name that table. Calls `progress` with the number of rows so far.
+    /// Imports the rows of `source` into the table of `gate`. Their keys, changed to name that
+    /// table, must be inside `span`. Calls `progress` with the number of rows so far.
     ///
-    /// 1. Check that the span is empty: no entry in memory or in any file, not even a tombstone
-    ///    that only a merge removes, and no range tombstone of a deleted span, which would hide
-    ///    older rows. Merge dead entries away first.
+    /// 1. Check that the span is empty: it has no entry in memory or in any file, not even a
+    ///    tombstone, and no range tombstone of a deleted span, which would hide older rows. Merge
+    ///    dead entries away first.
     /// 2. Write the rows in key order, under the new table's id, into new files. Sync the files and
     ///    their names.
     /// 3. Under the install lock and the commit lock, check again that the span is empty. Choose a
     ///    Seq above all assigned Seqs and above those of the files. One edit adds the files with
-    ///    that Seq as `visible_from`.
-    /// 4. Publish that Seq like the Seq of a commit: from then on readers see the rows. Earlier
-    ///    snapshots never do.
+    ///    this Seq as `visible_from`.
+    /// 4. Publish this Seq like that of a commit. Readers at this Seq or later see the rows;
+    ///    earlier snapshots never do.
     /// 5. A second edit under the same locks, and a sync, make the rows visible to other processes.
     ///    The change feed reports them (`wal_retention`).
     ///
     /// # Errors
-    /// `AlreadyExists` if the span is not empty; `Busy` if a snapshot still reads entries deleted
-    /// there, or if merges interfere repeatedly; `NotFound` if the table was dropped;
-    /// `StorageFull`, also because of the limit on disk use; `Io`, `Poisoned`; damage in the
-    /// source.
+    /// `AlreadyExists` if the span has entities; `Busy` if a snapshot still reads entries deleted
+    /// there, or if other writes or merges interfere repeatedly; `NotFound` if the table was
+    /// dropped; `StorageFull`, also because of the limit on disk use; `Io`, `Poisoned`; damage in
+    /// the source.
     pub(crate) fn ingest(
         &self,
         source: &mut Scan,
@@ -88,15 +85,15 @@ impl Maintenance {
             bytes: files.iter().map(|file| file.meta.bytes).sum(),
         };
         for _ in 0..TRIES {
-            // Sync earlier commits first: after a power cut the import must not exist without them,
-            // except for commits that run concurrently.
+            // Sync earlier commits first: after a power cut the import must not exist without them.
+            // This need not hold for concurrent commits.
             self.writer
                 .group_commit
                 .flush(Durability::Sync)
                 .inspect_err(|_| self.discard(&files))?;
             match self.install_rows(&files, gate, span, &known) {
                 Ok(true) => {
-                    // Other readers see the import once everything before it is durable.
+                    // Other processes see the import once everything before it is durable.
                     self.writer.group_commit.flush(Durability::Sync)?;
                     return Ok(ingested);
                 }
@@ -112,7 +109,7 @@ impl Maintenance {
         Err(Error::new(ErrorKind::Busy, "others keep writing to where the rows go"))
     }
 
-    /// Step 1: returns the files that are referenced in `span`; none has an entry there.
+    /// Performs step 1. Returns the files referenced in `span`, none of which has an entry there.
     fn check_span_empty(&self, span: &Span) -> Result<Vec<FileNumber>> {
         for group in 0..TRIES {
             self.flush_all()?;
@@ -129,13 +126,14 @@ impl Maintenance {
                 let message = "there are entities where the range is to go";
                 return Err(Error::refused_with(Code::EntityAlreadyExists, message));
             }
-            // Without a snapshot, a job that began before the delete interfered: try again.
+            // Without a snapshot, a job that began before the delete must have kept the entries, so
+            // try again.
             if group > 0 && self.reader().horizon().has_snapshots() {
                 let message = "a snapshot still reads what was deleted where the range is to go";
                 return Err(Error::new(ErrorKind::Busy, message));
             }
-            // A range tombstone exists as long as it hides any entry, even outside the span: merge
-            // all of its span.
+            // A range tombstone is kept as long as it hides any entry, even outside the span, so
+            // merge all of its span.
             let range_tombstones = view
                 .range_tombstones
                 .iter()
@@ -150,7 +148,7 @@ impl Maintenance {
         Err(Error::new(ErrorKind::Busy, message))
     }
 
-    /// Step 2.
+    /// Performs step 2: writes the rows to new files.
     fn write_rows(
         &self,
         source: &mut Scan,
@@ -180,7 +178,7 @@ impl Maintenance {
         Ok(files)
     }
 
-    /// Step 3. Returns false if an entry may have been added to the span.
+    /// Performs step 3. Returns false if an entry may have been added to the span.
     fn install_rows(
         &self,
         files: &[NewFile],
@@ -219,8 +217,8 @@ impl Maintenance {
             let (seq, at) = (visible_from, state.queue.committed);
             edit.add_imports = vec![Import { seq, at, span: span.clone() }];
         }
-        // A reader of any record after the import finds the edit, and the durable offset that
-        // covers it.
+        // A process that reads any later record of a log also finds the edit, with the durable
+        // offset that covers it.
         let appended = manifest.append_vouched(&edit, state.queue.durable_unclaimed());
         if let Ok(version) = &appended {
             self.env().gaps.clear();
@@ -231,8 +229,7 @@ impl Maintenance {
         drop(state);
         self.env().discard_superseded(&mut manifest);
         appended.map_err(|error| self.writer.poison_on_failure(&manifest, error))?;
-        // The import is durable. A failure to write anything after it does not make the import
-        // fail.
+        // The import is durable, so a failure of a later write does not make it fail.
         if let Some(error) = manifest.failure().cloned() {
             self.writer.poison_on_failure(&manifest, error);
         }
@@ -240,8 +237,8 @@ impl Maintenance {
         Ok(true)
     }
 
-    /// Puts `version`, with rows visible from `seq` on, into the view. A reader at `seq` or later
-    /// pins a view that contains it. Requires: the caller holds the commit lock.
+    /// Installs `version`, with rows visible from `seq` on, in the view. A reader at `seq` or later
+    /// must pin a view that contains it. Requires the commit lock.
     fn install_view(&self, seq: Seq, version: &Arc<Version>) {
         self.reader().change_view(|view| {
             view.with_version(version, None)
@@ -252,7 +249,7 @@ impl Maintenance {
 }
 
 impl Merge {
-    /// All entries of the version's files in `span`; `None` if there are none.
+    /// Merges all entries of the version's files in `span`. Returns `None` if no file has any.
     fn over_files_in(env: &Arc<Env>, version: &Version, span: &Span) -> Result<Option<Merge>> {
         let references = version.ranges_in(span).iter().flat_map(|range| range.references());
         let clipped = references.filter_map(|(_, reference)| {
@@ -264,20 +261,20 @@ impl Merge {
     }
 }
 
-/// The files that some range references inside `span`.
+/// Returns the files that ranges reference inside `span`.
 fn files_in(version: &Version, span: &Span) -> Vec<FileNumber> {
     let references = version.ranges_in(span).iter().flat_map(|range| range.references());
     let inside = references.filter(|(_, reference)| reference.clip.overlaps(span));
     inside.map(|(_, reference)| reference.file.meta.number).collect()
 }
 
-/// True if a deleted span overlaps `span`, so that its range tombstone would hide the rows. Expiry
-/// is excluded: it hides them rightly.
+/// True if the range tombstone of a deleted span overlaps `span` and would hide the rows. Expiry is
+/// ignored, because it hides the rows rightly.
 fn is_under_range_tombstone(view: &View, span: &Span) -> bool {
     view.range_tombstones.iter().any(|range_tombstone| is_drop(range_tombstone, span))
 }
 
-/// True if the range tombstone belongs to a deleted span, not to expiry, and hides keys of `span`.
+/// True if the range tombstone belongs to a deleted span, not to expiry, and overlaps `span`.
 fn is_drop(range_tombstone: &RangeTombstone, span: &Span) -> bool {
     range_tombstone.below == range_tombstone.from && range_tombstone.span.overlaps(span)
 }
@@ -287,8 +284,8 @@ fn holds_any(view: &View, span: &Span) -> bool {
     view.memtables.iter().any(|slot| has_entry_in(slot, span))
 }
 
-/// True if a memtable with entries in `span` begins at or before `newest`. The file of its flush
-/// may overlap the rows and must be newer. It would not be if the clock of the other database is
+/// True if a memtable with entries in `span` has Seqs at or below `newest`. The file of its flush
+/// may overlap the rows and must be newer than them, which fails if the other database's clock was
 /// ahead.
 fn holds_older(view: &View, span: &Span, newest: Seq) -> bool {
     let begins_before = |slot: &Slot| slot.memtable.seq_min() <= newest;
@@ -301,9 +298,9 @@ fn has_entry_in(slot: &Slot, span: &Span) -> bool {
     entries.valid() && !span.ends_before(entries.key())
 }
 
-/// The edit that adds the rows to the runs of ranges. If files of other rows overlap the span,
-/// their ranges are cut at its ends. Inside the span these files are no longer referenced: they
-/// have no entries there.
+/// Builds the edit that adds the rows to the runs of ranges. If files of other rows overlap the
+/// span, their ranges are split at its ends. Inside the span these files lose their references,
+/// because they have no entries there.
 fn placement_edit(
     manifest: &mut Manifest,
     version: &Version,
@@ -346,7 +343,7 @@ fn placement_edit(
     Ok(edit)
 }
 
-/// The parts of `whole` that none of `ranges` covers. Requires: `ranges` ascend.
+/// Returns the parts of `whole` that none of `ranges` covers. `ranges` must ascend.
 fn gaps(whole: &Span, ranges: &[(RangeId, Span)]) -> Vec<Span> {
     let mut gaps = Vec::new();
     let mut from = Some(&*whole.low);
@@ -359,7 +356,7 @@ fn gaps(whole: &Span, ranges: &[(RangeId, Span)]) -> Vec<Span> {
     gaps
 }
 
-/// Replaces `range` by its parts below, inside and above `span`. The part inside has no files.
+/// Replaces `range` by its parts below, inside and above `span`. The part inside gets no files.
 fn cut_range(
     manifest: &mut Manifest,
     range: &FileRange,

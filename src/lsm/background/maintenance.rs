@@ -1,14 +1,13 @@
-//! The part of the engine that changes files: the manifest under its lock, and the state of
-//! background work.
+//! The part of the engine that changes files: the manifest under its lock, and background work.
 //!
 //! Invariants
-//! * The manifest and the version change only under `install`, and the view is updated before the
+//! * The manifest and the version change only under `install`, and the view is updated before that
 //!   lock is released.
-//! * A version is put into the view after its edit is durable.
+//! * A version is installed in the view after its edit is durable.
 //!
-//! Locks: `install` before the commit lock (`Writer`) before the small ones.
+//! Locks, in order: `install`, the commit lock (`Writer`), those held for a few instructions.
 //!
-//! Not here: which step runs (`scheduler`), what a step does (`flush`, `compaction`, ...).
+//! Not here: which step runs (`scheduler`), the steps (`flush`, `compaction`, ...).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -37,14 +36,14 @@ pub(crate) struct Maintenance {
     pub(in crate::lsm) install: Mutex<Manifest>,
     pub(in crate::lsm) state: MaintenanceState,
     pub(in crate::lsm) ttl: Ttl,
-    /// Present only if there is a limit on disk use.
+    /// The tables under FIFO eviction; `None` without a limit on disk use.
     pub(in crate::lsm) eviction: Option<FifoEviction>,
     pub(crate) executor: Arc<Executor>,
-    /// If set, nothing is written, because another process may have the database open.
+    /// True if nothing may be written, because another process may have the database open.
     pub(in crate::lsm) is_reader: bool,
 }
 
-/// The error of a write to a database that was opened as read-only.
+/// Returns the error of a write to a database that was opened as read-only.
 pub(in crate::lsm) fn read_only() -> Error {
     let problem = "the database was opened to be read only: write through the process that has it \
                    open, or open it there";
@@ -76,24 +75,26 @@ impl Maintenance {
         &self.writer.reader.env
     }
 
+    /// Checks that the engine may write.
+    ///
     /// # Errors
-    /// `InvalidInput` if the engine only reads.
+    /// `InvalidInput` if it only reads.
     pub(crate) fn writable(&self) -> Result<()> {
         if self.is_reader { Err(read_only()) } else { Ok(()) }
     }
 
-    /// Commits `batch` and waits until it is as durable as requested. The Seq is the ETag of all
-    /// rows it wrote.
+    /// Commits `batch` and waits until it is as durable as requested. The returned Seq is the ETag
+    /// of all rows that the batch writes.
     ///
     /// # Errors
-    /// The service's code for an unmet condition; `StorageFull` (nothing was written), `Poisoned`,
-    /// `Io`.
+    /// The service's error code for an unmet condition; `StorageFull` (nothing was written),
+    /// `Poisoned`, `Io`.
     pub(crate) fn commit(&self, batch: &Batch<'_>, durability: Durability) -> Result<Seq> {
         self.writer.commit(self, batch, durability)
     }
 
-    /// Commits an insert, a `batch` of one operation. Its row is built only if no entity with its
-    /// key is seen.
+    /// Commits an insert, a `batch` of one operation. Its row is built only if the pre-read finds
+    /// no entity with its key.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).
@@ -111,7 +112,7 @@ impl Maintenance {
         self.writer.freeze(self)
     }
 
-    /// A number and an id for a new table file.
+    /// Returns the number and the id of a new table file.
     pub(in crate::lsm) fn new_file(&self) -> Result<(FileNumber, FileId)> {
         let mut manifest = self.install.lock();
         let number = manifest.next_number();
@@ -120,16 +121,16 @@ impl Maintenance {
         Ok((number, manifest.next_id()))
     }
 
-    /// A seed for another database, derived from the seed of this one.
+    /// Returns a seed for another database, derived from the seed of this one.
     pub(crate) fn next_seed(&self) -> u64 {
         self.install.lock().next_id().0
     }
 
-    /// Makes `edit` durable and returns the resulting version; the caller puts it into the view.
+    /// Makes `edit` durable and returns the resulting version. The caller installs it in the view.
     ///
     /// # Errors
-    /// `StorageFull` changes nothing. After any other failure the contents of the disk are unknown,
-    /// and the database is poisoned.
+    /// `StorageFull` changes nothing. Any other failure leaves the contents of the disk unknown and
+    /// poisons the database.
     pub(in crate::lsm) fn append_edit(
         &self,
         manifest: &mut Manifest,
@@ -146,7 +147,7 @@ impl Maintenance {
         result
     }
 
-    /// Removes the files of a job that was not installed, if it is certain that no version contains
+    /// Removes the files of a job that was not installed, if `error` shows that no version contains
     /// them: the disk was full, or the database was closed.
     pub(super) fn discard_files(&self, files: &[NewFile], error: &Error) {
         if matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::InvalidInput) {
@@ -159,14 +160,14 @@ impl Maintenance {
         files.iter().for_each(|file| self.env().discard(FileName::Sst(file.meta.number)));
     }
 
-    /// The files that are known to be damaged.
+    /// Returns the files known to be damaged.
     pub(crate) fn quarantined(&self) -> Vec<Arc<FileEntry>> {
         let version = Arc::clone(&self.reader().view.load().version);
         version.files().filter(|file| file.damage().is_some()).cloned().collect()
     }
 
     /// Records that a job found damage in `range`. For some time jobs avoid its damaged files, or
-    /// the whole range if no damaged file is known.
+    /// the whole range if it is unknown which file is damaged.
     pub(super) fn quarantine(&self, range: &FileRange, error: &Error) {
         let files = range.references().map(|(_, reference)| &reference.file);
         let damaged = files.filter(|file| file.damage().is_some()).map(|file| file.meta.number);
@@ -178,23 +179,23 @@ impl Maintenance {
         self.state.quarantine.lock().holds_range(range, self.env().clock.monotonic())
     }
 
-    /// Totals since the engine was opened.
+    /// Returns totals since the engine was opened.
     pub(in crate::lsm) fn counters(&self) -> Counters {
         let [stalls, stall_micros] = self.writer.backlog.stalls();
         Counters { stalls, stall_micros, ..self.state.counters() }
     }
 
-    /// The error that blocks background work, if any.
+    /// Returns the error that blocks background work, if any.
     pub(in crate::lsm) fn trouble(&self) -> Option<Error> {
         self.writer.backlog.flush_error().or_else(|| self.state.compaction_error())
     }
 
-    /// The loads of all ranges of `version`. Loads of other ranges are forgotten.
+    /// Returns the loads of all ranges of `version`, and forgets those of other ranges.
     pub(crate) fn loads(&self, version: &Version) -> BTreeMap<RangeId, LoadSummary> {
         self.env().loads.loads(version, self.env().seconds())
     }
 
-    /// Turns the counting of operations on or off, to measure its cost.
+    /// Turns the counting of operations on or off. Used to measure its cost.
     pub(crate) fn count_loads(&self, on: bool) {
         self.env().loads.switch(on);
     }

@@ -1,9 +1,9 @@
 //! Background work: flush, compaction, ingestion, range splits, TTL, eviction, and removal of
 //! obsolete files.
 //!
-//! Uses `read` for merges and `write` for the commits that drop data.
+//! Uses `read` for merges, and `write` for the commits that drop data.
 //!
-//! Not here: which step runs next on which thread (`executor`), opening (`recovery`).
+//! Not here: the threads that run it (`executor`), opening (`recovery`).
 
 pub(super) mod compaction;
 pub(super) mod events;

@@ -1,14 +1,11 @@
-//! Writes sorted entries into new table files. Flush and compaction leave out entries that no
-//! reader can see.
+//! Writes sorted entries to new table files. Flush and compaction leave out what no reader can see.
 //!
 //! Invariants
 //! * All versions of a user key are in one file.
 //! * The parts of a file are disjoint, ascend, and hold all its keys. No part crosses the start of
 //!   a range or a table.
-//! * A version is left out only if a newer version of the key hides it from every snapshot and
-//!   every later reader.
+//! * A version is left out only if a newer one hides it from every snapshot and every later reader.
 //! * A tombstone is left out only if no older source can hold its key and no reader reads below it.
-//! * Files that were not handed over are removed.
 //!
 //! Not here: which entries (`flush`, `compaction`), the files' bytes (`sst`).
 
@@ -34,32 +31,32 @@ use crate::lsm::read::range_tombstones::{RangeTombstones, Spent};
 use crate::lsm::read::snapshot::Horizon;
 use crate::lsm::write::admission::Held;
 
-/// The conditions under which a file ends and the next begins.
+/// When a file ends and the next one begins.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Cut {
-    /// At a new user key, once the file has this many bytes.
+    /// At a new user key, if the file has at least this many bytes.
     pub(crate) file_bytes: u64,
-    /// At the start of a range or a table, once the file has this many bytes.
+    /// At the start of a range or a table, if the file has at least this many bytes.
     pub(crate) boundary_bytes: u64,
 }
 
-/// The starts of ranges, ascending. Can be used for one pass only.
+/// The starts of ranges, ascending, for a single pass over ascending keys.
 #[derive(Default)]
 pub(crate) struct Boundaries {
     starts: Vec<Box<[u8]>>,
-    /// The index of the first start above all keys so far.
+    /// The index of the first start above all keys passed so far.
     next: usize,
 }
 
-/// A file that entries are being added to.
+/// A file to which entries are being added.
 struct OpenFile {
     writer: SstWriter,
-    /// `bytes` of the parts are weights until the file ends; only then their sizes in the file are
-    /// known.
+    /// The parts so far. Until the file is finished, their `bytes` are relative weights, because
+    /// the sizes in the file are not known yet.
     parts: Vec<Part>,
 }
 
-/// The files being written for one job.
+/// Writes the files of one job, and removes them if they are not handed over by `finish`.
 pub(crate) struct OutputWriter<'e> {
     maintenance: &'e Maintenance,
     cut: Cut,
@@ -69,29 +66,29 @@ pub(crate) struct OutputWriter<'e> {
     file: Option<OpenFile>,
     tombstones_applied: Option<Seq>,
     files: Vec<NewFile>,
-    /// The space reserved for the file of an import.
+    /// The space reserved for the current file of an import.
     room: Held<'e>,
-    /// The number of bytes written at the last call of `between`.
+    /// The number of bytes written when `between` was last called.
     reported: u64,
     /// The memory last recorded for the file being written, in bytes.
     counted_memory: usize,
-    /// The number of tombstones that were left out.
+    /// The number of tombstones left out.
     pub(crate) spent: u64,
     handed_over: bool,
 }
 
-/// True for a key that may be held.
+/// Whether a key may be held.
 type MayHold<'e> = dyn Fn(&[u8]) -> bool + 'e;
 
-/// Decides which entries of a sorted sequence are kept.
+/// Decides which entries of a sorted sequence to keep.
 pub(crate) struct Retention<'e> {
     horizon: Horizon,
-    /// Tables with rows that no reader can see any more.
+    /// Dropped tables whose rows no reader can see any more.
     dead: Vec<TableId>,
     /// True if an older source may hold the key.
     older: Box<MayHold<'e>>,
     spent: Option<Spent>,
-    /// Range tombstones up to this Seq have been applied.
+    /// All range tombstones up to this Seq have been applied.
     tombstones_applied: Seq,
     key: Vec<u8>,
     newer: Option<Seq>,
@@ -99,8 +96,8 @@ pub(crate) struct Retention<'e> {
 }
 
 impl<'e> Retention<'e> {
-    /// Also leaves out entries of `span` that `range_tombstones` hide from all readers. Requires:
-    /// they were read after the horizon.
+    /// Creates the rules. Entries of `span` that `range_tombstones` hide from all readers are left
+    /// out too; these must have been read after `horizon`.
     pub(crate) fn new(
         horizon: Horizon,
         dead: Vec<TableId>,
@@ -121,7 +118,7 @@ impl<'e> Retention<'e> {
         }
     }
 
-    /// True if the next entry is kept.
+    /// Decides whether to keep the next entry.
     pub(crate) fn keeps(&mut self, key: &[u8], seq: Seq, kind: Kind) -> bool {
         if self.key != key || self.newer.is_none() {
             self.key.clear();
@@ -136,15 +133,15 @@ impl<'e> Retention<'e> {
         if self.is_dead || hidden || self.spent.as_mut().is_some_and(is_spent) {
             return false;
         }
-        // All readers see the tombstone, so older versions here are hidden, and there are none
-        // elsewhere.
+        // All readers see the tombstone, so older versions in this sequence are hidden, and no
+        // other source has any.
         let is_spent = kind == Kind::Delete && self.horizon.all_see(seq) && !(self.older)(key);
         !is_spent
     }
 }
 
 impl<'e> OutputWriter<'e> {
-    /// `boundaries` are the starts of the ranges that the entries may belong to.
+    /// Creates a writer. `boundaries` are the starts of the ranges to which the entries may belong.
     pub(crate) fn new(
         maintenance: &'e Maintenance,
         cut: Cut,
@@ -169,19 +166,18 @@ impl<'e> OutputWriter<'e> {
     }
 
     /// Writes the entries that `retention` keeps. Calls `between` at intervals with the bytes
-    /// written since the last call, so that a long job can yield. Requires: all keys are above
-    /// those written before.
+    /// written since the last call, so that a long job can yield. All keys must be above those
+    /// written before.
     ///
     /// # Errors
-    /// Those of reading, writing, or of `between`; the files are removed when `self` is dropped.
+    /// Errors of reading, writing and `between`. The files are then removed when `self` is dropped.
     pub(crate) fn write(
         &mut self,
         mut entries: Merge,
         mut retention: Retention<'_>,
         mut between: impl FnMut(u64) -> Result<()>,
     ) -> Result<()> {
-        // The file as a whole has applied only the range tombstones that each of its writes has
-        // applied.
+        // A file has applied only the range tombstones that all writes to it have applied.
         self.tombstones_applied = Some(
             self.tombstones_applied
                 .map_or(retention.tombstones_applied, |seq| seq.min(retention.tombstones_applied)),
@@ -210,7 +206,7 @@ impl<'e> OutputWriter<'e> {
         Ok(())
     }
 
-    /// Ends the last file and makes the names of all files durable.
+    /// Ends the last file, makes the names of all files durable, and hands the files over.
     pub(crate) fn finish(mut self) -> Result<Vec<NewFile>> {
         self.end_file()?;
         debug_assert!(self.file.is_none(), "the last file has ended");
@@ -221,7 +217,7 @@ impl<'e> OutputWriter<'e> {
         Ok(std::mem::take(&mut self.files))
     }
 
-    /// Adds an entry; a put has a row. Requires: it follows all earlier entries in order.
+    /// Adds an entry, which must follow all earlier ones in order. A put has a row.
     pub(super) fn add(
         &mut self,
         key: &[u8],
@@ -229,13 +225,14 @@ impl<'e> OutputWriter<'e> {
         kind: Kind,
         row: Option<&RowRef<'_>>,
     ) -> Result<()> {
-        // Compare with the last key that was kept: a range tombstone may hide the newest version of
-        // a key but not an older one, which a snapshot reads.
+        // Compare with the last key that was kept. A range tombstone may hide the newest version of
+        // a key but not an older one that a snapshot reads.
         let is_new_key = self.file.as_ref().is_none_or(|file| file.writer.last_key() != key);
         let begins_part = is_new_key && self.begins_part(key);
         if let Some(file) = self.file.as_ref().filter(|_| is_new_key) {
             let bytes = file.writer.bytes();
-            // The few catalog rows must not keep a large file of other tables alive.
+            // End the file after the catalog: its few rows must not keep a large file of other
+            // tables alive.
             let is_catalog = table_of(file.writer.last_key()) == Some(TableId::CATALOG);
             let ends = bytes >= self.cut.file_bytes
                 || (begins_part
@@ -265,15 +262,15 @@ impl<'e> OutputWriter<'e> {
         file.writer.add(key, seq, kind, row)
     }
 
-    /// True if the new key `key` belongs to another range or table than the previous key.
+    /// True if the new key `key` is in another range or table than the previous key.
     fn begins_part(&mut self, key: &[u8]) -> bool {
         let passed = self.boundaries.pass(key);
         let before = self.file.as_ref().and_then(|file| table_of(file.writer.last_key()));
         passed || before != table_of(key)
     }
 
-    /// True between two tables if one of them is under FIFO eviction: rows of the other table must
-    /// not keep its files alive.
+    /// True between two tables if one of them is under FIFO eviction. Otherwise rows of the other
+    /// table would keep the evicted file alive.
     fn needs_own_file(&self, before: &[u8], next: &[u8]) -> bool {
         let (before, next) = (table_of(before), table_of(next));
         let is_fifo = |table: Option<TableId>| table.is_some_and(|id| self.maintenance.is_fifo(id));
@@ -336,14 +333,14 @@ impl OpenFile {
 }
 
 impl Boundaries {
-    /// The starts of `ranges`. Requires: they ascend.
+    /// Returns the starts of `ranges`, which must ascend.
     pub(crate) fn of<'r, F: 'r>(ranges: impl IntoIterator<Item = &'r Arc<Range<F>>>) -> Self {
         let starts: Vec<_> = ranges.into_iter().map(|range| range.span.low.clone()).collect();
         debug_assert!(starts.is_sorted(), "ranges ascend");
         Self { starts, next: 0 }
     }
 
-    /// True if a range starts at `key`, or between the previous key and `key`.
+    /// True if a range starts at `key` or between the previous key and `key`.
     fn pass(&mut self, key: &[u8]) -> bool {
         let before = self.next;
         while self.starts.get(self.next).is_some_and(|start| **start <= *key) {
@@ -364,9 +361,9 @@ impl Drop for OutputWriter<'_> {
 }
 
 impl Maintenance {
-    /// The retention rules of a job that starts now. It drops entries that no reader can see,
-    /// including those of dropped tables, and entries of `span` that range tombstones hide. `older`
-    /// is true for a key that an older source may hold.
+    /// Returns the rules for a job that starts now. They drop entries that no reader can see,
+    /// including those of dropped tables, and entries of `span` hidden by range tombstones. `older`
+    /// returns whether an older source may hold a key.
     pub(super) fn retention<'e>(
         &self,
         span: &Span,
@@ -374,15 +371,14 @@ impl Maintenance {
     ) -> Retention<'e> {
         let horizon = self.reader().horizon();
         let dead = self.reader().dropped.dead(&horizon);
-        // Read this after the horizon.
+        // Range tombstones must be read after the horizon.
         let range_tombstones = &self.reader().view.load().range_tombstones;
         Retention::new(horizon, dead, (range_tombstones, span), older)
     }
 
     fn new_sst(&self, codec: Codec, cause: Cause) -> Result<SstWriter> {
         let (number, id) = self.new_file()?;
-        // A compressed block of twice the size is about as much to read, and has more repetition to
-        // compress.
+        // A compressed block of twice the size takes about as long to read, and compresses better.
         let blocks = if codec == Codec::None { 1 } else { 2 };
         let block_bytes = blocks * self.env().options.block_bytes;
         let options = SstOptions { block_bytes, codec, seed: self.env().seed };
@@ -400,7 +396,8 @@ mod tests {
         Retention::new(Horizon::new(snapshots, 100), dead, none, move |_| older)
     }
 
-    /// `entries` of one key, newest first; `kept` are the Seqs expected to be kept.
+    /// Checks that of `entries`, all of one key and newest first, those with the Seqs `kept` are
+    /// kept.
     #[track_caller]
     fn check(snapshots: &[u64], older: bool, entries: &[(u64, Kind)], kept: &[u64]) {
         let mut retention = retention(snapshots, Vec::new(), older);

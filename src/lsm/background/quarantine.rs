@@ -1,13 +1,11 @@
 //! Quarantine of damaged table files while the database runs.
 //!
 //! The first reader or job that finds damage in a file quarantines it (`FileEntry::damage`). The
-//! file stays in place. Its readable parts are still read, and its unreadable parts return
-//! `Corruption`; no older data shows through. Jobs avoid the file, so that it is never merged away,
-//! and compact everything else as before. A job tries it again after 1 minute, then after 2
-//! minutes, and so on up to 1 hour.
+//! file stays in place: its readable parts are still read, and its unreadable parts return
+//! `Corruption`, never older data. Jobs avoid the file and compact everything else. A job tries it
+//! again after 1 minute, then after 2 minutes, and so on up to 1 hour.
 //!
 //! Invariant: a job does not replace data that it could not read.
-//!
 //! Not here: replacing the file by a sound copy (`file_replacement`).
 
 use std::collections::BTreeMap;
@@ -23,7 +21,7 @@ const RETRY_LAST: Duration = Duration::from_secs(3_600);
 #[derive(Default)]
 pub(in crate::lsm) struct Quarantine {
     files: BTreeMap<FileNumber, Backoff>,
-    /// Ranges in which a job found damage in an unknown file.
+    /// Ranges in which a job found damage without knowing the file.
     ranges: BTreeMap<RangeId, (Error, Backoff)>,
 }
 
@@ -34,8 +32,8 @@ struct Backoff {
 }
 
 impl Quarantine {
-    /// Records that a job failed with `error` in `range`. `damaged` are the range's files known to
-    /// be damaged.
+    /// Records that a job failed with `error` in `range`. `damaged` lists the range's files known
+    /// to be damaged.
     pub(in crate::lsm) fn add(
         &mut self,
         range: RangeId,
@@ -49,20 +47,21 @@ impl Quarantine {
         }
         for file in damaged {
             let known = self.files.get(&file).copied();
-            // Of several damaged files in a range a job finds only the first.
+            // A job finds only the first of several damaged files in a range, so delay only files
+            // whose retry was due.
             if known.is_none_or(|backoff| backoff.until <= now) {
                 self.files.insert(file, Backoff::next(known, now));
             }
         }
     }
 
-    /// True if jobs must leave the range alone.
+    /// True if jobs must not touch the range now.
     pub(in crate::lsm) fn holds_range(&self, range: RangeId, now: Duration) -> bool {
         self.ranges.get(&range).is_some_and(|(_, backoff)| now < backoff.until)
     }
 
-    /// True if a job may try the damaged file again. The delay of a file that only readers found
-    /// damaged begins now.
+    /// True if a job may try the damaged file again. If only readers have found the damage so far,
+    /// the first delay begins now.
     pub(in crate::lsm) fn may_retry(&mut self, file: FileNumber, now: Duration) -> bool {
         self.files.entry(file).or_insert_with(|| Backoff::next(None, now)).until <= now
     }
@@ -72,7 +71,7 @@ impl Quarantine {
         self.files.remove(&file);
     }
 
-    /// The errors because of which ranges are left alone.
+    /// Returns the errors for which ranges are avoided.
     pub(in crate::lsm) fn errors(&self) -> impl Iterator<Item = &Error> {
         self.ranges.values().map(|(error, _)| error)
     }

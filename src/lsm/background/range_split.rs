@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! * No byte of a table file moves: the new ranges reference the old files, clipped.
-//! * A boundary is a key that an entity could have, or the start of a partition.
+//! * A boundary is a possible key of an entity or the start of a partition.
 //!
 //! Not here: when and where to split (`ranges::decide`), flushes that began with other ranges
 //! (`flush_placement`).
@@ -23,15 +23,15 @@ use crate::ranges::divide;
 use super::maintenance::Maintenance;
 use super::new_file::share;
 
-/// The most places examined per file: enough to hit a fraction of a range to within 1 %.
+/// The most index entries examined per file. They locate a fraction of a range to within 1 %.
 const PLACES_MAX: usize = 4096;
 /// Two neighbours are merged if together they have at most 1/4 of the bytes at which a range is
-/// split. The merged range must grow fourfold before it is split again.
+/// split. So the merged range must grow fourfold before it is split again.
 const MERGE_PART: u64 = 4;
-/// A range that no key divides is examined again after it has grown by 1/8.
+/// A range that no key can divide is examined again after growing by 1/8.
 const GROWN_PART: u64 = 8;
 
-/// A change wanted because of sizes.
+/// A change of ranges that their sizes call for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
     Split(RangeId),
@@ -42,13 +42,13 @@ enum Wanted {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
     Done,
-    /// Not possible in the current state.
+    /// The change is not possible in the current state.
     Declined,
-    /// A job has claimed the range: try later.
+    /// A job has claimed a range; try again later.
     Busy,
 }
 
-/// The ranges to split, largest first, and the neighbours to merge, smallest first.
+/// Returns the ranges to split, largest first, and then the neighbours to merge, smallest first.
 fn by_size(sizes: &[(RangeId, TableId, u64)], limits: &Limits) -> Vec<Wanted> {
     let mut large: Vec<_> =
         sizes.iter().filter(|(_, _, bytes)| is_too_large(*bytes, limits)).collect();
@@ -64,16 +64,14 @@ fn by_size(sizes: &[(RangeId, TableId, u64)], limits: &Limits) -> Vec<Wanted> {
 }
 
 impl Maintenance {
-    /// Splits a range that is too large, or merges two small neighbours. Returns false if there is
-    /// nothing to do; while the version does not change, this is known without examining its
-    /// ranges.
+    /// Splits a range that is too large, or merges two small neighbours. Returns false if nothing
+    /// is to be done. The ranges are not examined again until the version changes.
     ///
-    /// 1. Claim the ranges, so that no job changes them. A job would be declined if its range were
-    ///    gone.
+    /// 1. Claim the ranges, so that no job changes them.
     /// 2. Read from indexes what the edit needs: the key of the cut, about the bytes on each side,
     ///    and whether a file has a key in a gap.
     /// 3. Under the install lock, check that the ranges still exist and build one edit
-    ///    (`ranges::divide`). Files that a flush added since are divided with the rest. Publish the
+    ///    (`ranges::divide`). Files that a flush has added meanwhile are divided too. Publish the
     ///    view.
     pub(in crate::lsm) fn divide_one(&self) -> Result<bool> {
         let version = Arc::clone(&self.reader().view.load().version);
@@ -83,7 +81,7 @@ impl Maintenance {
             merge_bytes: bytes / MERGE_PART,
             ..Limits::for_files(self.env().options.run_file_bytes)
         };
-        // Load changes even if the version does not.
+        // The load may change even if the version does not.
         let hot = self.env().loads.pick_by_load(&version, &limits, self.env().seconds());
         if let Some((id, at)) = hot
             && self.split_range(id, &at)?
@@ -104,7 +102,7 @@ impl Maintenance {
                 Ok(Attempt::Done) => return Ok(true),
                 Ok(Attempt::Declined) => {}
                 Ok(Attempt::Busy) => is_complete = false,
-                // The range is left alone from now on; the others continue.
+                // This range is quarantined from now on; other ranges continue.
                 Err(error) if error.kind() == ErrorKind::Corruption => {
                     let (Wanted::Split(id) | Wanted::Merge(id, _)) = wanted;
                     if let Some(range) = version.ranges.get(id) {
@@ -153,36 +151,38 @@ impl Maintenance {
         }
     }
 
-    /// Splits a range at `key`, which belongs to the upper part. Returns false if the split was
-    /// declined: the range is gone, a job has claimed it, or `key` is no boundary inside it.
+    /// Splits a range at `key`, which becomes the first key of the upper part. Returns false if the
+    /// split was declined: the range no longer exists, a job has claimed it, or `key` is no
+    /// boundary inside it.
     ///
     /// # Errors
-    /// Those of reading indexes and writing the manifest.
+    /// Errors of reading indexes and writing the manifest.
     pub(crate) fn split_range(&self, id: RangeId, key: &[u8]) -> Result<bool> {
         let _work = self.state.work()?;
         Ok(self.claimed(id, || self.split_claimed(id, key))? == Attempt::Done)
     }
 
-    /// Merges two neighbours into one range. Returns false if the merge was declined: a range is
-    /// gone or claimed, the two are not neighbours of one table, or their files do not fit together
-    /// until a compaction has merged them.
+    /// Merges two neighbours into one range. Returns false if the merge was declined: a range no
+    /// longer exists or is claimed, the two are not neighbours in one table, or their files cannot
+    /// be in one range before a compaction has merged them.
     ///
     /// # Errors
-    /// Those of reading files and writing the manifest.
+    /// Errors of reading files and writing the manifest.
     #[cfg(any(test, feature = "sim"))]
     pub(crate) fn merge_ranges(&self, left: RangeId, right: RangeId) -> Result<bool> {
         Ok(self.try_merge(left, right)? == Attempt::Done)
     }
 
-    /// The key that splits `range` into about equal parts. It is between partitions if no partition
-    /// is too large for that, else at a row. `None` if the files offer no such key.
+    /// Finds the key that splits `range` into about equal parts. It is the start of a partition
+    /// unless a partition is too large for that, and otherwise the key of a row. Returns `None` if
+    /// no such key exists.
     pub(crate) fn split_key_by_size(&self, range: &FileRange) -> Result<Option<Box<[u8]>>> {
         let mut places: Vec<(Box<[u8]>, u64)> = Vec::new();
         for (_, reference) in range.references() {
             let sst = self.env().open_sst(&reference.file)?;
             let found = sst.places(&reference.clip, PLACES_MAX)?;
-            // The index contains the lengths of rows. The bytes of indexes and of everything after
-            // the last place are distributed over the places.
+            // The index entries contain the lengths of rows. Distribute the bytes of indexes, and
+            // of everything after the last entry, over all entries.
             let whole = found.iter().map(|(_, bytes)| bytes).sum::<u64>().max(1);
             let parts = found.len() as u64;
             let inside = share(reference.bytes, parts, parts + 1);
@@ -204,8 +204,8 @@ impl Maintenance {
         }
     }
 
-    /// The boundary at or after `key`, and at or before the next key that `range` holds. `key` may
-    /// be truncated anywhere.
+    /// Returns the boundary at or after `key`, and at or before the next key that `range` holds.
+    /// `key` may be a truncated key.
     fn boundary_at(&self, range: &FileRange, key: &[u8]) -> Result<Option<Box<[u8]>>> {
         let mut next: Option<Box<[u8]>> = None;
         for (_, reference) in range.references() {
@@ -219,7 +219,7 @@ impl Maintenance {
         }
         let Some(next) = next else { return Ok(None) };
         let partition = partition_of(&next).unwrap_or(&next);
-        // If `key` is not inside the partition of the next key, it precedes all of that partition.
+        // If `key` is not inside the partition of the next key, it precedes that whole partition.
         let boundary: Box<[u8]> = if key <= partition { partition.into() } else { next };
         Ok(is_boundary(range, &boundary).then_some(boundary))
     }
@@ -245,7 +245,7 @@ impl Maintenance {
                 known.insert(reference.file.meta.number, self.bytes_below(reference, key)?);
             }
         }
-        // A file that a flush adds before the edit is assumed to be evenly distributed.
+        // Assume that a file that a flush adds before the edit is evenly distributed.
         let left_bytes = |reference: &FileReference| {
             known.get(&reference.file.meta.number).copied().unwrap_or(reference.bytes / 2)
         };
@@ -255,7 +255,7 @@ impl Maintenance {
         })
     }
 
-    /// About the number of bytes of `reference` below `key`.
+    /// Returns about how many bytes of `reference` are below `key`.
     fn bytes_below(&self, reference: &FileReference, key: &[u8]) -> Result<u64> {
         let sst = self.env().open_sst(&reference.file)?;
         let sides = [Span::new(&[], Some(key)), Span::new(key, None)];
@@ -280,7 +280,8 @@ impl Maintenance {
         let (Some(a), Some(b)) = (version.ranges.get(left), version.ranges.get(right)) else {
             return Ok(Attempt::Declined);
         };
-        // Files of both ranges without a key between the two clips, with these clips.
+        // Files that both ranges reference, with both clips, if the file has no key between the
+        // clips.
         let mut empty: Vec<(FileNumber, Span, Span)> = Vec::new();
         for (_, reference) in a.references() {
             let number = reference.file.meta.number;
@@ -303,8 +304,8 @@ impl Maintenance {
         })
     }
 
-    /// Builds an edit from the current version and the first of two new ids, makes it durable, and
-    /// publishes the result.
+    /// Builds an edit from the current version and the first of two new ids. Makes it durable and
+    /// publishes the resulting version.
     fn install_ranges(
         &self,
         edit: impl Fn(&Version, RangeId) -> Option<VersionEdit>,
@@ -327,7 +328,7 @@ impl Maintenance {
     }
 }
 
-/// True if `range` may be split at `key`: an entity of its table could have that key, or a
+/// True if `range` may be split at `key`: it is a possible key of an entity of its table, or a
 /// partition begins there.
 fn is_boundary(range: &FileRange, key: &[u8]) -> bool {
     let is_key = key.len() > TABLE_ID_BYTES

@@ -1,12 +1,12 @@
-//! Reclaims the space of drops: whole tables, and spans below range tombstones.
+//! Reclaims the space of dropped tables, and of spans hidden by range tombstones.
 //! [`Maintenance::reclaim`] lists the steps.
 //!
 //! Invariants
-//! * Nothing is removed while a snapshot can read it.
-//! * Only range tombstones of the current view remove references. Their removal and the import of
-//!   older rows both hold the install lock.
-//! * A range tombstone is removed only after the entries it hides, or while an equal or wider one
-//!   remains: dropped rows never reappear.
+//! * Nothing is removed that a snapshot can read.
+//! * Only range tombstones of the current view remove references. Removing a range tombstone, and
+//!   importing older rows, both happen under the install lock.
+//! * A range tombstone is removed only after the entries that it hides, or while an equal or wider
+//!   one remains. So dropped rows never reappear.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -22,18 +22,20 @@ use crate::mutants::mutant;
 use super::maintenance::Maintenance;
 use super::state::LastSearch;
 
-/// The most bytes of range tombstones removed by one edit, which must stay below a record's limit.
+/// The most bytes of range tombstones removed by one edit, which keeps it below the size limit of a
+/// record.
 const RANGE_TOMBSTONE_BYTES_MAX: usize = 4 << 20;
 
 impl Maintenance {
-    /// Reclaims the space of drops as far as possible. Returns false if there was nothing to do.
+    /// Reclaims the space of drops as far as possible. Returns false if there was nothing to
+    /// reclaim.
     ///
-    /// 1. Removes the ranges of tables that no reader can read any more, with their references.
-    /// 2. Removes references that are completely below a range tombstone that all readers see.
-    /// 3. Removes range tombstones that a newer one covers, or that have nothing older in any log,
+    /// 1. Remove the ranges of tables that no reader can read any more, with their references.
+    /// 2. Remove references that are completely hidden by a range tombstone that all readers see.
+    /// 3. Remove range tombstones that a newer one covers, or that hide nothing in any log,
     ///    memtable or file.
     ///
-    /// All of this is one edit and reads no file.
+    /// All of this is one edit, and reads no file.
     pub(in crate::lsm) fn reclaim(&self) -> Result<bool> {
         let horizon = self.reader().horizon();
         let dead = self.reader().dropped.dead(&horizon);
@@ -42,8 +44,8 @@ impl Maintenance {
             return Ok(false);
         }
         let mut manifest = self.install.lock();
-        // Use those of the current view: rows older than a range tombstone may have been imported
-        // after it was removed.
+        // Use the range tombstones of the current view. After a range tombstone of an older view
+        // was removed, older rows may have been imported under it.
         let now = || Arc::clone(&self.reader().view.load().range_tombstones);
         let range_tombstones = if mutant!("stale-tombstones") { before } else { now() };
         let search = LastSearch {
@@ -65,8 +67,8 @@ impl Maintenance {
         let mut spent = spent_range_tombstones(&version, &seen, &edit);
         keep_short(&mut spent);
         debug_assert!(spent.iter().all(|spent| horizon.all_see(spent.from)), "all readers see it");
-        // Compare addresses, not values: a log may contain equal range tombstones, of which all but
-        // the last may be removed.
+        // Compare addresses, not values: of several equal range tombstones all but the last may be
+        // removed.
         let is_spent = |range_tombstone: &RangeTombstone| {
             spent.iter().any(|other| std::ptr::eq(*other, range_tombstone))
         };
@@ -93,7 +95,7 @@ impl Maintenance {
         Ok(true)
     }
 
-    /// Range tombstones up to `flushed` that only logs contain so far.
+    /// Returns the range tombstones up to `flushed` that the manifest does not contain yet.
     pub(in crate::lsm) fn range_tombstones_to_record(
         &self,
         version: &Version,
@@ -115,12 +117,12 @@ impl Maintenance {
     }
 }
 
-/// Removes the ranges of `dead` tables.
+/// Adds the removal of the ranges of `dead` tables to `edit`.
 fn remove_tables(version: &Version, dead: &[TableId], edit: &mut VersionEdit) {
     for table in dead {
         let whole = whole_table(*table);
         for range in version.ranges_in(&whole) {
-            // A job that is changing the range finds it gone and is declined.
+            // A job that is changing this range will be declined.
             edit.remove_ranges.push(range.id);
             let references = range.references().map(|(_, r)| (range.id, r.file.meta.number));
             edit.remove_references.extend(references);
@@ -131,7 +133,7 @@ fn remove_tables(version: &Version, dead: &[TableId], edit: &mut VersionEdit) {
     }
 }
 
-/// Removes the references in which a range tombstone hides everything.
+/// Adds to `edit` the removal of references that a range tombstone hides completely.
 fn remove_under_range_tombstones(
     version: &Version,
     range_tombstones: &[&RangeTombstone],
@@ -153,8 +155,8 @@ fn remove_under_range_tombstones(
     }
 }
 
-/// Truncates `range_tombstones` to the number that one edit may hold; the next edit removes more.
-/// The oldest are removed first, because newer ones may be the reason for their removal.
+/// Truncates `range_tombstones` to what one edit may hold; the next edit removes more. Keeps the
+/// oldest, because a newer one may be the reason why an older one can be removed.
 fn keep_short(range_tombstones: &mut Vec<&RangeTombstone>) {
     let mut bytes = 0;
     let fits = |range_tombstone: &&&RangeTombstone| {
@@ -165,8 +167,8 @@ fn keep_short(range_tombstones: &mut Vec<&RangeTombstone>) {
     range_tombstones.truncate(range_tombstones.iter().take_while(fits).count());
 }
 
-/// The range tombstones among `range_tombstones` that the manifest contains; equal ones at most as
-/// often as it contains them.
+/// Returns those of `range_tombstones` that the manifest contains, equal ones at most as often as
+/// it contains them.
 fn recorded(version: &Version, range_tombstones: &[&RangeTombstone]) -> Vec<RangeTombstone> {
     let mut left: Vec<&RangeTombstone> = version.range_tombstones.iter().collect();
     let is_recorded = |range_tombstone: &&&RangeTombstone| {
@@ -180,8 +182,8 @@ fn recorded(version: &Version, range_tombstones: &[&RangeTombstone]) -> Vec<Rang
         .collect()
 }
 
-/// The range tombstones that hide nothing, or nothing that another one does not hide. Requires: all
-/// readers see `range_tombstones`.
+/// Returns the range tombstones that hide nothing, or nothing that another one does not hide. All
+/// readers must see `range_tombstones`.
 fn spent_range_tombstones<'f>(
     version: &Version,
     range_tombstones: &[&'f RangeTombstone],
@@ -189,7 +191,7 @@ fn spent_range_tombstones<'f>(
 ) -> Vec<&'f RangeTombstone> {
     let removed: BTreeSet<_> = edit.remove_references.iter().copied().collect();
     let is_covered = |at: usize, range_tombstone: &RangeTombstone| {
-        // Of equal ones the last stays.
+        // Of several equal range tombstones the last one is kept.
         let covers = |(i, other): (usize, &&RangeTombstone)| {
             i > at
                 && other.below >= range_tombstone.below

@@ -1,15 +1,11 @@
-//! Runs background work as steps, and sets the pace for writers.
+//! Runs background work as steps, and blocks writers when memory is exhausted.
 //!
-//! | lane | steps |
-//! | --- | --- |
-//! | log | lead polled commits; prepare the next log; allocate; sync weak commits; expire rows |
-//! | flush | flush the oldest frozen memtable; reclaim drops; remove unheld files; sort |
-//! | compact | freeze the memtable for readers; split a range or merge two, or else run one job |
+//! | lane | steps | | --- | --- | | log | lead polled commits; prepare the next log; allocate; sync
+//! weak commits; expire rows | | flush | flush the oldest frozen memtable; reclaim drops; remove
+//! unheld files; sort | | compact | freeze the memtable for readers; split a range or merge two, or
+//! else run one job |
 //!
-//! Invariants
-//! * A failed step reports its error to waiters and is tried again: a full disk is not fatal.
-//! * Writers are delayed gradually by the ranges they touch, and block only when memory is
-//!   exhausted.
+//! Invariant: a failed step reports its error to waiters and is retried. A full disk is not fatal.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -26,11 +22,11 @@ use crate::lsm::read::load_sampling::rows_of;
 use crate::lsm::write::log_queue::{Closing, closed};
 use crate::lsm::write::retry::Unblock;
 
-/// The delay before a failed step is tried again.
+/// The delay before a failed step is retried.
 const RETRY_AFTER: Duration = Duration::from_secs(1);
-/// The most entries that one sorting step processes.
+/// The most entries processed by one sorting step.
 const SORT_ENTRIES: usize = 64 << 10;
-/// The interval at which compaction checks for jobs that are due by time.
+/// How often compaction checks for jobs that become due with time.
 const LOOK_AGAIN: Duration = Duration::from_secs(60);
 
 impl Worker for Maintenance {
@@ -44,8 +40,9 @@ impl Worker for Maintenance {
 }
 
 impl Maintenance {
-    /// Starts background work. After a clean close only compaction may have something to do, if
-    /// only because time has passed. The other lanes wait for a write, a drop or a time to live.
+    /// Starts background work. After a clean close only compaction may have work, because jobs may
+    /// have become due with time. The other lanes are signalled by a write, a drop or a time to
+    /// live.
     pub(in crate::lsm) fn begin(self: &Arc<Self>, is_closed: bool) -> Result<()> {
         let options = &self.env().options;
         let crew = match options.background {
@@ -68,14 +65,13 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Runs one step of any lane. Returns false if there is nothing to do. For
-    /// `Background::Manual`.
+    /// Runs one step of any lane, for `Background::Manual`. Returns false if no lane has work.
     pub(crate) fn step_any(&self) -> bool {
         !self.is_reader && Lane::ALL.iter().any(|lane| self.step(*lane) == Step::Worked)
     }
 
-    /// Runs at least one step, until there is nothing to do (returns false) or `budget` is used up
-    /// (returns true).
+    /// Runs steps until no lane has work (returns false) or `budget` is used up (returns true).
+    /// Runs at least one step.
     pub(crate) fn step_for(&self, budget: Duration) -> bool {
         let since = self.env().clock.monotonic();
         while self.step_any() {
@@ -91,8 +87,8 @@ impl Maintenance {
             return Step::Idle(None);
         }
         let due = self.writer.sync_due();
-        // A failure is reported to the waiters. With `max_commit_delay`, polled commits wait for
-        // others to join until the sync is due.
+        // Waiters get a failure. With `max_commit_delay`, polled commits wait until the sync is
+        // due, so that others can join.
         let waits = !self.env().options.max_commit_delay.is_zero() && due != Some(Duration::ZERO);
         if !waits && self.writer.group_commit.lead_polled() {
             return Step::Worked;
@@ -103,7 +99,8 @@ impl Maintenance {
         };
         match worked {
             Ok(true) => Step::Worked,
-            // Expiry runs in this lane, because its commit may wait for a flush.
+            // Expiry runs in this lane, not in the flush lane, because its commit may wait for a
+            // flush.
             Ok(false) => match self.expire() {
                 Ok(ttl) => Step::Idle([due, ttl].into_iter().flatten().min()),
                 Err(_) => Step::Idle(Some(RETRY_AFTER)),
@@ -112,8 +109,8 @@ impl Maintenance {
         }
     }
 
-    /// Syncs all queued commits. Includes a new Seq reservation for later weak commits, if there is
-    /// space for it.
+    /// Syncs all queued commits. Adds a new Seq reservation for later weak commits, if space
+    /// allows.
     fn sync_and_reserve(&self) -> Result<()> {
         match self.writer.reserve_seqs(self) {
             Err(error) if error.kind() == ErrorKind::StorageFull => self.writer.sync(),
@@ -136,7 +133,7 @@ impl Maintenance {
             self.executor.signal(Lane::Compact);
             return Step::Worked;
         }
-        // Reclaim after a failed flush, too: the flush may lack the space of a dropped table.
+        // Reclaim even after a failed flush, which may need the space of a dropped table.
         match (self.reclaim(), flushed) {
             (Ok(true), _) => return Step::Worked,
             (Ok(false), Ok(_)) => {}
@@ -155,7 +152,7 @@ impl Maintenance {
         let compacted = match self.divide_one() {
             Ok(true) => Ok(true),
             Ok(false) => self.compact_one(),
-            // A merge may still be possible, and free the missing space.
+            // A merge may still be possible and may free the missing space.
             Err(error) => self.compact_one().and_then(|done| done.then_some(true).ok_or(error)),
         };
         if let Err(error) = &compacted {
@@ -172,8 +169,8 @@ impl Maintenance {
         }
     }
 
-    /// Freezes the active memtable if readers have lost enough by the number of files, so that its
-    /// data is merged with them.
+    /// Freezes the active memtable if the number of files has cost readers enough, so that its data
+    /// is merged with the files.
     fn freeze_for_readers(&self) -> bool {
         let view = self.reader().view.load_full();
         let in_memory = !view.active().memtable.is_empty();
@@ -186,7 +183,7 @@ impl Maintenance {
             return false;
         }
         drop(view);
-        // If this fails, the files are merged without the memtable.
+        // If this fails, the files are merged without the memtable's data.
         let froze = self.writer.freeze_if_room(self).is_ok_and(|done| done);
         let newest = self.reader().view.load().frozen().first().map(|slot| slot.memtable.id);
         self.env().loads.record_frozen(newest.filter(|_| froze));
@@ -196,7 +193,7 @@ impl Maintenance {
         froze
     }
 
-    /// Unlinks files that no version contains and no reader holds. Returns true if there were any.
+    /// Deletes files that no version contains and no reader holds. Returns true if any was deleted.
     pub(in crate::lsm) fn remove_unheld(&self) -> bool {
         let Ok(_work) = self.state.work() else { return false };
         let numbers = self.state.take_unheld();
@@ -205,26 +202,26 @@ impl Maintenance {
             self.env().discard(FileName::Sst(*number));
         }
         if !numbers.is_empty() && self.writer.space_limit.is_some() {
-            // A merge may have waited for the space.
+            // A merge may be waiting for this space.
             self.executor.signal(Lane::Compact);
         }
         !numbers.is_empty()
     }
 
-    /// Waits until there is room for another memtable.
+    /// Waits until another memtable may be frozen.
     ///
     /// # Errors
-    /// The error of the last flush if it failed: the write is refused instead of blocked.
+    /// The error of the last flush, if it failed: the write is then refused instead of blocked.
     pub(super) fn wait_for_room(&self) -> Result<()> {
         loop {
-            // Read this before the check, so that a flush that ends after the check is not missed.
+            // Read this before the check, so that a flush that ends between the two is not missed.
             let seen = self.writer.backlog.attempts();
             if self.reader().view.load().memtables.len() <= self.env().options.frozen_max {
                 return Ok(());
             }
             self.writer.group_commit.lock().check()?;
-            // With a single background thread, flush here: that thread may be busy with a long
-            // merge.
+            // If there is only one background thread, flush here, because that thread may be busy
+            // with a long merge.
             if self.executor.signal(Lane::Flush) && !self.executor.is_alone() {
                 let since = self.env().clock.monotonic();
                 let waited = self.writer.backlog.wait_for_flush(seen);
@@ -249,14 +246,13 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Makes everything durable and writes the marks of a clean close. Requires: background threads
-    /// have ended.
+    /// Makes everything durable and records a clean close. The background threads must have ended.
     ///
     /// # Errors
-    /// Commits that could not be made durable are lost only if the machine stops: the next opening
-    /// recovers them from the log.
+    /// If commits could not be made durable, the next opening recovers them from the log, unless
+    /// the machine stops before.
     pub(in crate::lsm) fn close(&self) -> Result<()> {
-        // New commits are refused from here on; queued commits continue.
+        // From here on new commits are refused; queued ones continue.
         self.writer.group_commit.lock().queue.closing = Closing::Commits;
         let usable = self.writer.group_commit.lock().check();
         let synced = usable.and_then(|()| self.sync_and_flush_for_close());
@@ -267,8 +263,8 @@ impl Maintenance {
             manifest.trim();
             self.writer.group_commit.lock().queue.trim();
         }
-        // Without LOCK another process may own the directory, so nothing may change it from here
-        // on.
+        // After LOCK is released another process may own the directory, so refuse all later
+        // changes.
         manifest.end(closed());
         drop(manifest);
         self.writer.group_commit.fail(closed());
@@ -283,7 +279,7 @@ impl Maintenance {
         let logs: usize = view.memtables.iter().map(|slot| slot.logs.len()).sum();
         if bytes > FLUSH_ON_CLOSE_BYTES || logs > FLUSH_ON_CLOSE_LOGS {
             match self.flush_all() {
-                // The log holds all entries, so a full disk does not prevent the close.
+                // The log holds all entries, so a full disk does not prevent closing.
                 Err(error) if error.kind() == ErrorKind::StorageFull => {}
                 result => result?,
             }
@@ -297,7 +293,7 @@ impl Maintenance {
         let is_untouched =
             manifest.is_untouched() && self.writer.group_commit.lock().queue.is_ended;
         if is_untouched && !self.wants_clock_at_close(manifest.version().clock.now) {
-            // Nothing was written since the last close, so its marks are still valid.
+            // Nothing was written since the last close, so its record and edit are still valid.
             return Ok(());
         }
         let clock = self.ttl.news(&manifest.version().clock);
@@ -311,5 +307,5 @@ impl Maintenance {
 /// At a close, data in memory beyond this is flushed. Replaying it at the next opening would take
 /// longer than everything else there. It corresponds to about 2,000 short rows.
 const FLUSH_ON_CLOSE_BYTES: usize = 128 << 10;
-/// Data is also flushed if more logs than this exist, left by short sessions.
+/// A close also flushes if more logs than this exist, which short sessions leave behind.
 const FLUSH_ON_CLOSE_LOGS: usize = 4;

@@ -1,14 +1,13 @@
-//! The limit on disk use: freeing space for a write, and deciding which merges may begin.
-//!
-//! A merge does not begin unless it fits along with the flush of all data in memory. No merge is
-//! picked that is larger than its half of the reserve, or than the remainder of that half.
+//! Enforces the limit on disk use: frees space for a write, and decides which merges may begin. A
+//! merge begins only if it fits together with a flush of all data in memory. No picked merge is
+//! larger than what is left of its half of the reserve.
 //!
 //! Invariants
-//! * A write that would fit afterwards is not refused because of files that readers hold, or
-//!   because of merge outputs written before the inputs are removed.
+//! * A write that would fit is not refused because of files that only readers hold, or of merge
+//!   outputs whose inputs are not removed yet.
 //! * A refusal changes nothing. Operations that free space without writing rows are never refused.
 //!
-//! Not here: admission of writes (`admission`), choosing the rows to evict (`fifo_eviction`).
+//! Not here: admission of writes (`admission`), choosing rows to evict (`fifo_eviction`).
 
 use std::time::Duration;
 
@@ -21,32 +20,31 @@ use super::fifo_tables::FifoEviction;
 use super::maintenance::Maintenance;
 use crate::lsm::write::admission::{Held, SpaceLimit};
 
-/// The limit is divided by this for the logs that the change feed keeps, if they have no bound of
-/// their own.
+/// Logs kept for the change feed may use 1/4 of the limit, if the options set no bound for them.
 const KEPT_PART: u64 = 4;
-/// A refused write has the data in memory flushed, so that merges can remove deleted entries. That
-/// happens at most once per `ASK_EVERY`, but without a delay if the active memtable has at least
+/// After refusing a write, the data in memory is flushed, so that merges can drop deleted entries.
+/// That happens at most once per `ASK_EVERY`, or at any time if the active memtable has at least
 /// 1/`ASK_PART` of its full size.
 const ASK_PART: usize = 16;
 const ASK_EVERY: Duration = Duration::from_secs(1);
 
-/// The most rounds in which a write has the oldest files dropped while other writers take the freed
-/// space. A round frees more than one write needs, so other writers would have to be faster every
-/// time.
+/// How often a write evicts files while other writers take the freed space. Each eviction frees
+/// more than one write needs, so this limit is reached only if other writers are faster every time.
 const EVICT_TIMES: usize = 64;
 
-/// The number and the length of pauses in which a write waits until dropped files are released. The
-/// sum is about one second.
+/// The number and the lengths of the pauses in which a write waits for the release of dropped
+/// files, about one second in total.
 const PAUSES: usize = 28;
 const PAUSE_MIN: Duration = Duration::from_micros(200);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 impl Maintenance {
-    /// Frees space until `fits` returns true: `needs` more bytes are required, with all files
+    /// Frees space until `fits` returns true. The caller needs `needs` more bytes, with all files
     /// within `most` bytes.
     ///
     /// # Errors
-    /// `StorageFull` if nothing more can be freed. Merges are then asked to free space.
+    /// `StorageFull` if nothing more can be freed now. Merges that may free space are then
+    /// requested.
     pub(super) fn make_space(&self, needs: u64, most: u64, fits: &dyn Fn() -> bool) -> Result<()> {
         let Some(space_limit) = &self.writer.space_limit else { return Ok(()) };
         let has_room = self.remove_unheld() && fits()
@@ -64,16 +62,16 @@ impl Maintenance {
         space_limit.refusal(space_limit.taken(&self.reader().view.load()), evicts)
     }
 
-    /// Bytes of all files, the limit in bytes, refused writes, and the files and bytes evicted.
-    /// `None` without a limit.
+    /// Returns the bytes of all files, the limit in bytes, the number of refused writes, and the
+    /// files and bytes evicted; `None` without a limit.
     pub(crate) fn disk_use(&self) -> Option<[u64; 5]> {
         let [total, limit, refusals] = self.writer.space_limit.as_ref()?.figures();
         let [files, bytes] = self.eviction.as_ref().map_or([0; 2], FifoEviction::figures);
         Some([total, limit, refusals, files, bytes])
     }
 
-    /// Drops the oldest files of tables under FIFO eviction if that can free the space missing for
-    /// `needs` more bytes within `most`. Returns true if `fits` does.
+    /// Drops the oldest files of tables under FIFO eviction, if that can free the space missing for
+    /// `needs` more bytes within `most`. Returns true once `fits` does.
     fn evict_oldest(
         &self,
         space_limit: &SpaceLimit,
@@ -83,12 +81,12 @@ impl Maintenance {
         let Some(eviction) = self.eviction.as_ref().filter(|eviction| !eviction.is_empty()) else {
             return Ok(false);
         };
-        // Excludes files that only readers and jobs hold, without a version: dropping more files
-        // would not free them.
+        // This ignores files that only readers and jobs hold, because dropping more files would not
+        // free them.
         let missing = || space_limit.missing(&self.reader().view.load(), needs, most);
         for _ in 0..EVICT_TIMES {
             let alone = eviction.dropping.lock();
-            // Other threads may have dropped files, or range tombstones may hide files that are not
+            // Another thread may have dropped files already, or files may be hidden but not
             // reclaimed yet.
             while self.reclaim()? {}
             self.remove_unheld();
@@ -100,7 +98,7 @@ impl Maintenance {
                     drop(alone);
                     let outcome = || match fits() {
                         true => Some(true),
-                        // Other writers took the freed space.
+                        // Other writers have taken the freed space.
                         false => (missing() > 0).then_some(false),
                     };
                     match self.wait_for_held(outcome) {
@@ -111,7 +109,7 @@ impl Maintenance {
                 missing if !self.evict(eviction, missing, space_limit.limit)? => {
                     return Ok(false);
                 }
-                // Check before another writer can take the space.
+                // Check at once, before another writer takes the space.
                 _ if fits() => return Ok(true),
                 _ => {}
             }
@@ -119,9 +117,9 @@ impl Maintenance {
         Ok(false)
     }
 
-    /// Waits for short-lived holders of dropped files: jobs, other writers, and threads that remove
-    /// files. Returns as soon as `outcome` does. The wait is bounded, because readers may hold
-    /// files for long.
+    /// Waits until jobs, other writers, and threads that remove files release the dropped files.
+    /// Returns once `outcome` is known. The wait is bounded, because readers may hold files for
+    /// long.
     fn wait_for_held<T>(&self, outcome: impl Fn() -> Option<T>) -> Option<T> {
         let is_shared = self.env().options.background != Background::Manual;
         let mut pause = PAUSE_MIN;
@@ -137,7 +135,8 @@ impl Maintenance {
         outcome()
     }
 
-    /// Asks merges to remove deleted entries, which may still be in memory.
+    /// Requests merges that remove deleted entries, and a flush, because these entries may be in
+    /// memory.
     fn ask_for_room(&self, space_limit: &SpaceLimit) {
         let now = self.env().clock.monotonic();
         let ticks = |time: Duration| u64::try_from(time.as_nanos()).unwrap_or(u64::MAX);
@@ -152,8 +151,8 @@ impl Maintenance {
         }
     }
 
-    /// Flushes the data in memory if a refused write asked for it. Returns false if there is
-    /// nothing to do.
+    /// Flushes the data in memory if a refused write requested it. Returns false if there was
+    /// nothing to flush.
     pub(in crate::lsm) fn flush_for_room(&self) -> Result<bool> {
         let Some(space_limit) = &self.writer.space_limit else { return Ok(false) };
         if !space_limit.wants_flush.swap(false, Ordering::AcqRel)
@@ -161,8 +160,8 @@ impl Maintenance {
         {
             return Ok(false);
         }
-        // Writers may have frozen other memtables since. Flush those first, because no other thread
-        // does.
+        // Writers may have frozen other memtables in the meantime. Flush these first, because no
+        // other thread does.
         if !self.writer.freeze_if_room(self)? {
             space_limit.wants_flush.store(true, Ordering::Release);
         }
@@ -178,15 +177,15 @@ impl Maintenance {
         })
     }
 
-    /// Reserves space for a merge that reads `bytes`. `None` means that it must not begin.
+    /// Reserves space for a merge that reads `bytes`. Returns `None` if it must not begin.
     pub(in crate::lsm) fn plan(&self, bytes: u64) -> Option<Held<'_>> {
         let Some(space_limit) = &self.writer.space_limit else { return Some(Held::NONE) };
         let take = || space_limit.plan(self.reader(), bytes);
         take().or_else(|| if self.remove_unheld() { take() } else { None })
     }
 
-    /// Admits a table file of about `bytes` bytes with imported rows. The result must be held until
-    /// the file is written.
+    /// Admits a table file of about `bytes` bytes with imported rows. The caller holds the result
+    /// until the file is written.
     pub(super) fn admit_file(&self, bytes: u64) -> Result<Held<'_>> {
         match &self.writer.space_limit {
             Some(space_limit) => space_limit.admit_file(self.reader(), self, bytes),
@@ -194,8 +193,8 @@ impl Maintenance {
         }
     }
 
-    /// The most bytes of logs kept for the change feed without a bound of their own. Without this
-    /// limit they would use up the space of rows.
+    /// Returns how many bytes of logs to keep for the change feed if the options set no bound.
+    /// Without this bound the logs would use up the space for rows.
     pub(in crate::lsm) fn kept_logs_max(&self) -> u64 {
         self.writer
             .space_limit
@@ -203,7 +202,7 @@ impl Maintenance {
             .map_or(u64::MAX, |space_limit| space_limit.limit / KEPT_PART)
     }
 
-    /// The error of an explicit merge for which there is no space.
+    /// Returns the error of an explicit merge for which space is lacking.
     pub(in crate::lsm) fn no_room(&self) -> Error {
         let message = "there is no room below the limit on disk use (Options::max_disk) to merge";
         match &self.writer.space_limit {
@@ -224,7 +223,7 @@ mod tests {
 
     use super::*;
 
-    /// A command must keep the logs that a server keeps, whatever their size.
+    /// A command must not remove logs that a server keeps, whatever their size.
     #[test]
     fn logs_kept_by_an_earlier_session_leave_room_for_rows() {
         let fs = MemFs::new();
@@ -247,7 +246,7 @@ mod tests {
         }
     }
 
-    /// Writers froze memtables between its two checks.
+    /// Writers freeze memtables between the two checks of the flush.
     #[test]
     fn the_flush_that_a_refused_write_asks_for_waits_for_no_flush() {
         let options = Options::edge().fs(Arc::new(MemFs::new())).background(Background::Manual);
@@ -266,8 +265,8 @@ mod tests {
         let waiting = || engine.reader().view.load().frozen().len();
         assert_eq!(waiting(), most);
         engine.writer().space_limit.as_ref().unwrap().wants_flush.store(true, Ordering::Release);
-        // A frozen memtable is flushed first, and the active one stays. Freezing the active one
-        // would wait for this very flush.
+        // The frozen memtable is flushed first, and the active one stays. Freezing it would wait
+        // for this very flush.
         assert!(engine.maintenance().flush_for_room().unwrap());
         assert_eq!(waiting(), most - 1);
         assert!(!engine.reader().view.load().active().memtable.is_empty());

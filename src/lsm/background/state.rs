@@ -1,7 +1,6 @@
-//! The state that background work keeps between steps: claims, files to remove, errors, and
-//! counters.
+//! State that background work keeps between steps: claims, files to remove, errors and counters.
 //!
-//! Locks: `flushing` is held over a whole flush and taken before `install`; `state` is held for a
+//! Locks: `flushing` is held during a whole flush and taken before `install`; `state` is held for a
 //! few instructions.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -27,49 +26,50 @@ use crate::lsm::write::log_queue::closed;
 /// The shared state of background work.
 #[derive(Default)]
 pub(crate) struct MaintenanceState {
-    /// Held by the flush in progress: there is one at a time.
+    /// Held by the flush in progress, so that flushes run one at a time.
     pub(in crate::lsm) flushing: Mutex<()>,
-    /// Cached results about ranges, for the order of compaction.
+    /// Caches the urgency of each range's next job.
     pub(in crate::lsm) ranking: Mutex<Ranking>,
-    /// Files written by jobs that compress at rest, since opening. Files that did not get smaller
-    /// are not tried again.
+    /// Files written by compression at rest since opening. They are not compressed again, even if
+    /// they did not become smaller.
     pub(in crate::lsm) packed: Mutex<BTreeSet<FileNumber>>,
-    /// The byte rate of background writes.
+    /// The rate limit of background writes.
     pub(in crate::lsm) pace: Mutex<Pace>,
-    /// Ranges and versions that range splits have already examined.
+    /// What range splits have already examined.
     pub(super) divided: Mutex<Divided>,
     /// Memory used by files being written, in bytes.
     pub(in crate::lsm) writing: AtomicUsize,
     /// Damaged files, which jobs avoid.
     pub(in crate::lsm) quarantine: Mutex<Quarantine>,
-    /// The state in which reclaiming last found nothing to do.
+    /// The inputs of the last reclaim that found nothing to do.
     pub(in crate::lsm) last_search: Mutex<LastSearch>,
     state: Mutex<State>,
     /// Signalled when no flush is in progress any more.
     flushed: Condvar,
     /// Signalled when a range is released.
     released: Condvar,
-    /// Signalled when no thread changes files any more.
+    /// Signalled when no `Work` guard exists any more.
     rested: Condvar,
 }
 
-/// The right to change files. A close waits until it is dropped.
+/// The right to change files. Closing waits until all such guards are dropped.
 pub(in crate::lsm) struct Work<'a>(&'a MaintenanceState);
 
-/// A flush in progress. Compaction pauses while it exists.
+/// Exists while a flush needs the disk. Compaction pauses meanwhile.
 pub(in crate::lsm) struct Flushing<'a>(&'a MaintenanceState);
 
-/// The results of earlier searches for ranges to split or merge.
+/// Results of earlier searches for ranges to split or merge.
 #[derive(Default)]
 pub(super) struct Divided {
-    /// For this version there was nothing to do. Held weakly: it must not keep files alive.
+    /// The version for which nothing was to be done. A weak pointer, so that it keeps no file
+    /// alive.
     pub(super) version: Weak<Version>,
-    /// Ranges that no key divides, with their bytes at that time.
+    /// Ranges that no key can divide, with their bytes when that was found.
     pub(super) whole: BTreeMap<RangeId, u64>,
 }
 
-/// The inputs of the last search for space that found nothing. A new search is useless until one of
-/// them changes.
+/// The inputs of the last reclaim that found nothing. Searching again is useless until one of them
+/// changes.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(in crate::lsm) struct LastSearch {
     pub(super) manifest: Position,
@@ -81,7 +81,7 @@ pub(in crate::lsm) struct LastSearch {
 
 #[derive(Default)]
 struct State {
-    /// Files that no version contains any more, kept until no reader holds them.
+    /// Files that no version contains any more, to be removed when no reader holds them.
     obsolete: Vec<Arc<FileEntry>>,
     /// The error of the last compaction, if it failed.
     compact_error: Option<Error>,
@@ -91,7 +91,7 @@ struct State {
     busy: BTreeSet<RangeId>,
     /// The number of `Work` guards that exist.
     working: usize,
-    /// No new work may begin.
+    /// True once no new work may begin.
     is_closing: bool,
     counters: Counters,
 }
@@ -101,7 +101,7 @@ struct State {
 pub(crate) struct Counters {
     pub(crate) flushes: u64,
     pub(crate) flush_bytes: u64,
-    /// Merges (sets of jobs that ran together), and single jobs, one for each range. Joins are
+    /// Merges (sets of jobs that ran together), and single jobs (one for each range). Joins are
     /// counted separately.
     pub(crate) compactions: u64,
     pub(crate) jobs: u64,
@@ -109,7 +109,8 @@ pub(crate) struct Counters {
     pub(crate) partial_jobs: u64,
     pub(crate) forced_jobs: u64,
     pub(crate) compaction_bytes_read: u64,
-    /// Bytes written by all merges; into runs; as young files; compressed at rest.
+    /// Bytes written by all merges, then by placement: into runs, as young files, compressed at
+    /// rest.
     pub(crate) compaction_bytes: u64,
     pub(crate) run_bytes: u64,
     pub(crate) young_bytes: u64,
@@ -118,15 +119,15 @@ pub(crate) struct Counters {
     pub(crate) files_removed: u64,
     pub(crate) splits: u64,
     pub(crate) merges: u64,
-    /// The number of stalled writes, and the total time in microseconds.
+    /// The number of stalled writes, and their total delay in microseconds.
     pub(crate) stalls: u64,
     pub(crate) stall_micros: u64,
 }
 
-/// The longest single wait before the condition is checked again.
+/// The longest wait before a condition is checked again.
 const SLICE: Duration = Duration::from_millis(50);
-/// A compaction yields to a flush for at most this number of slices: a flush that hangs must not
-/// block compaction, too.
+/// The most slices for which compaction yields to a flush, so that a flush that hangs does not
+/// block compaction forever.
 const FLUSH_SLICES: usize = 100;
 
 impl MaintenanceState {
@@ -134,8 +135,8 @@ impl MaintenanceState {
         Self { pace: Mutex::new(Pace::new(background_bytes_per_second)), ..Self::default() }
     }
 
-    /// Begins work that changes files: a flush, a merge or a removal. The caller must not wait for
-    /// other work to begin while holding the guard.
+    /// Begins work that changes files, such as a flush, a merge or a removal. While holding the
+    /// guard, the caller must not wait for other work to begin.
     ///
     /// # Errors
     /// `InvalidInput` once the database is being closed.
@@ -148,7 +149,7 @@ impl MaintenanceState {
         Ok(Work(self))
     }
 
-    /// Waits for all work in progress, on any thread, and refuses new work.
+    /// Refuses new work, and waits for all work in progress on any thread.
     pub(in crate::lsm) fn end_work(&self) {
         let mut state = self.state.lock();
         state.is_closing = true;
@@ -157,7 +158,7 @@ impl MaintenanceState {
         }
     }
 
-    /// Adds files that no version contains from now on.
+    /// Adds files that no version contains any more, to be removed later.
     pub(in crate::lsm) fn retire(&self, files: impl IntoIterator<Item = Arc<FileEntry>>) {
         self.state.lock().obsolete.extend(files);
     }
@@ -180,8 +181,8 @@ impl MaintenanceState {
         gone
     }
 
-    /// Counts a flush. Flushes are never throttled, but their bytes reduce the rate left for
-    /// compaction.
+    /// Counts a flush. Flushes are never delayed by the rate limit, but their bytes count against
+    /// it.
     pub(in crate::lsm) fn record_flush(&self, files: &[NewFile], now: Duration) {
         let bytes = files.iter().map(|file| file.meta.bytes).sum::<u64>();
         self.pace.lock().take(bytes, now);
@@ -227,14 +228,14 @@ impl MaintenanceState {
         self.state.lock().counters.tombstones_dropped += tombstones;
     }
 
-    /// Marks a flush that needs the disk, until the guard is dropped.
+    /// Marks that a flush needs the disk, until the guard is dropped.
     pub(in crate::lsm) fn flush_begins(&self) -> Flushing<'_> {
         self.state.lock().flushing += 1;
         Flushing(self)
     }
 
-    /// Waits while a flush is in progress, and then for `wait`; returns soon after `stops` becomes
-    /// true. The wait is bounded, because the caller may hold something that the flush waits for.
+    /// Waits while a flush is in progress, and then for `wait`. Returns soon after `stops` becomes
+    /// true. The wait is bounded, because the flush may need something that the caller holds.
     pub(in crate::lsm) fn wait_for_turn(&self, wait: Duration, stops: impl Fn() -> bool) {
         let mut state = self.state.lock();
         let mut slices = FLUSH_SLICES;
@@ -250,25 +251,25 @@ impl MaintenanceState {
         }
     }
 
-    /// Counts a split of a range if `divided`, else a merge of two ranges.
+    /// Counts a split of a range if `divided`, otherwise a merge of two ranges.
     pub(in crate::lsm) fn record_ranges(&self, divided: bool) {
         let counters = &mut self.state.lock().counters;
         *if divided { &mut counters.splits } else { &mut counters.merges } += 1;
     }
 
-    /// Records the end of a compaction attempt. `error` is `None` if it succeeded or there was
-    /// nothing to do.
+    /// Records the end of an attempt to compact. `error` is `None` if it succeeded or had nothing
+    /// to do.
     pub(in crate::lsm) fn compaction_ended(&self, error: Option<Error>) {
         self.state.lock().compact_error = error;
     }
 
-    /// The error that blocks compaction, if any.
+    /// Returns the error that blocks compaction, if any.
     pub(in crate::lsm) fn compaction_error(&self) -> Option<Error> {
         let failed = self.state.lock().compact_error.clone();
         failed.or_else(|| self.quarantine.lock().errors().next().cloned())
     }
 
-    /// Claims `range` for a job. Returns false if another job has it.
+    /// Claims `range` for a job. Returns false if it is already claimed.
     pub(in crate::lsm) fn claim(&self, range: RangeId) -> bool {
         self.state.lock().busy.insert(range)
     }
@@ -279,7 +280,7 @@ impl MaintenanceState {
         self.released.notify_all();
     }
 
-    /// Claims `range`, after waiting for any job that has it.
+    /// Waits until `range` is not claimed, and claims it.
     pub(in crate::lsm) fn claim_waiting(&self, range: RangeId) {
         let mut state = self.state.lock();
         while !state.busy.insert(range) {

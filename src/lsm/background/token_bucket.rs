@@ -1,32 +1,32 @@
 //! The rate limit of background writes: a bucket that fills with time and is emptied by bytes.
-//! Pure: the time is passed in.
+//! Pure: the caller passes the time.
 //!
 //! Invariants
-//! * Over any period at most the rate and one full bucket are admitted, except for bytes that are
-//!   never delayed (flushes).
-//! * The bucket holds the bytes of [`BURST`]: a long pause does not allow a burst that would slow
-//!   down commits.
+//! * Over any period at most the rate times the period, plus one full bucket, is admitted, except
+//!   for bytes that are never delayed (flushes).
+//! * The bucket's capacity is the bytes of [`BURST`], so that even after a long pause no burst
+//!   slows down commits.
 
 use std::time::Duration;
 
-/// The capacity of the bucket, as time.
+/// The capacity of the bucket, as a time at the full rate.
 const BURST: Duration = Duration::from_millis(250);
 
-/// The rate in bytes per second, and the state of the bucket.
+/// The rate limit and the state of the bucket.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::lsm) struct Pace {
     bytes_per_second: u64,
-    /// The time at which all bytes taken so far are paid for.
+    /// The time at which the rate has caught up with all bytes taken so far.
     paid_until: Duration,
 }
 
 impl Pace {
-    /// No limit if `bytes_per_second` is zero.
+    /// Creates a full bucket. A rate of zero means no limit.
     pub(in crate::lsm) fn new(bytes_per_second: u64) -> Self {
         Self { bytes_per_second, paid_until: Duration::ZERO }
     }
 
-    /// Takes `bytes` at time `now`, and returns the time to wait before taking more.
+    /// Takes `bytes` at time `now`. Returns how long to wait before taking more.
     pub(in crate::lsm) fn take(&mut self, bytes: u64, now: Duration) -> Duration {
         if self.bytes_per_second == 0 {
             return Duration::ZERO;
@@ -61,7 +61,7 @@ mod tests {
         assert_eq!(pace.take(25 * MIB, at(1_000)), Duration::ZERO);
         assert_eq!(pace.take(10 * MIB, at(1_000)), at(100));
         assert_eq!(pace.take(10 * MIB, at(1_100)), at(100));
-        // A long pause fills one bucket, not more.
+        // A long pause fills one bucket and no more.
         assert_eq!(pace.take(35 * MIB, at(60_000)), at(100));
     }
 

@@ -1,17 +1,13 @@
-//! TTL: a range tombstone for each table that follows the clock.
-//!
-//! A row expires when its Timestamp is older than the time to live by lived time, or when marks
-//! show that it was written that long ago. So a Timestamp assigned by a wrong clock does not keep a
-//! row for decades.
+//! TTL: each table with a time to live has a range tombstone whose bound follows lived time
+//! (`ttl_clock`). A row also expires when marks prove its age although a wrong clock gave it a
+//! later Timestamp.
 //!
 //! Invariants
 //! * No row expires early. The clock used follows monotonic time and is never ahead of the Seqs. It
-//!   does not believe a jump of the wall clock by more than one day, not even across an opening,
-//!   unless the options say so.
-//! * A table's range tombstone only moves up, by ordinary commits.
+//!   ignores a jump of the wall clock by more than one day, unless the options say otherwise.
+//! * The bound of a table's range tombstone only increases, by ordinary commits.
 //!
-//! Not here: what a range tombstone hides (`range_tombstones`), how its space is reclaimed
-//! (`reclaim`).
+//! Not here: what a range tombstone hides (`range_tombstones`), reclaiming its space (`reclaim`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -32,19 +28,20 @@ use crate::lsm::write::batch::{Batch, Gate, TableChange};
 use super::ttl_clock::{JUMP_MAX, LivedClock, Shown};
 use super::ttl_tables::{Retained, TtlState};
 
-/// A range tombstone moves when it lags by 1/64 of the time to live: a row may live longer by that
-/// much.
+/// A range tombstone is advanced when it lags by 1/64 of the time to live. A row may live longer by
+/// this much.
 const STEPS: u64 = 64;
-/// The shortest step of a range tombstone, in ticks.
+/// The least step by which a range tombstone advances, in ticks.
 const STEP_MIN: u64 = TICKS_PER_SECOND;
-/// The clock is persisted at least this often. After a crash, an interruption of less than one day
-/// minus this interval is still within the jump that is believed.
+/// The clock is persisted at least this often. So after a crash and an outage of one day less this
+/// interval, the wall clock's jump is still short enough to be believed.
 const WRITE_DOWN_EVERY: u64 = JUMP_MAX / 4;
-/// At a close with nothing else to write, the persisted clock may lag by up to this.
+/// If a close has nothing else to write, the persisted clock may lag by this much.
 const LEFT_AT_CLOSE: u64 = JUMP_MAX / 24;
 
 impl Maintenance {
-    /// Sets the time to live of rows in the table behind `gate`. `None`: they do not expire.
+    /// Sets the time to live of the rows in the table behind `gate`; with `None` they do not
+    /// expire.
     pub(crate) fn set_ttl(&self, gate: &Arc<Gate>, ttl: Option<Duration>) {
         let mut state = self.ttl.0.lock();
         match ttl.map(ticks_in) {
@@ -55,11 +52,11 @@ impl Maintenance {
         }
     }
 
-    /// Moves the range tombstones that are due. Returns the time until the next one is due, if any
-    /// table has a time to live.
+    /// Advances the range tombstones that are due. Returns the time until the next one is due, if
+    /// any table has a time to live.
     ///
     /// # Errors
-    /// As for every commit; the step is tried again.
+    /// As for every commit. The step is retried.
     pub(in crate::lsm) fn expire(&self) -> Result<Option<Duration>> {
         self.write_clock_down()?;
         let (due, next) = self.due();
@@ -72,7 +69,7 @@ impl Maintenance {
                     let retained = state.tables.get_mut(&gate.table);
                     retained.into_iter().for_each(|retained| retained.below = below);
                 }
-                // The table was dropped along with its rows.
+                // The table was dropped with its rows.
                 Err(error) if error.kind() == ErrorKind::NotFound => self.set_ttl(&gate, None),
                 Err(error) => return Err(error),
             }
@@ -80,7 +77,8 @@ impl Maintenance {
         Ok(next)
     }
 
-    /// The clock by which rows expire, if any do, to be persisted with the next edit.
+    /// Returns the state of the clock for expiry, to be persisted with the next edit; `None` if no
+    /// rows expire.
     pub(in crate::lsm) fn expiry_clock(&self) -> Option<LivedTime> {
         let mut state = self.ttl.0.lock();
         if state.tables.is_empty() {
@@ -90,7 +88,7 @@ impl Maintenance {
         Some(state.clock.time().clone())
     }
 
-    /// The time by which the clock for expiry lags behind the wall clock.
+    /// Returns how far the clock for expiry lags behind the wall clock.
     pub(in crate::lsm) fn expiry_lag(&self) -> Duration {
         let wall = self.env().clock.now();
         let lag = self.expiry_clock().map_or(0, |time| wall.saturating_sub(time.now));
@@ -116,8 +114,8 @@ impl Maintenance {
 
     fn write_clock_down(&self) -> Result<()> {
         let Some(clock) = self.expiry_clock() else { return Ok(()) };
-        // While Seqs are unreliable, no witness shows the next opening how long this one lasted. So
-        // persist the clock when half of the time since opening is not persisted yet.
+        // While Seqs are unreliable, the next opening cannot find out how long this one lasted. So
+        // persist the clock whenever half of the time since opening is not persisted yet.
         let up = ticks_in(self.ttl.0.lock().clock.up);
         let every = match clock.unsure {
             Some(_) => (up / 2).clamp(TICKS_PER_SECOND, WRITE_DOWN_EVERY),
@@ -132,11 +130,12 @@ impl Maintenance {
         if is_due { self.append_clock(clock) } else { Ok(()) }
     }
 
-    /// Persists the clock before any row can expire by it. An opening that found a time to live but
-    /// no clock would start from the wall clock, which may be decades ahead of the first rows.
+    /// Persists the clock before the first row can expire. Otherwise an opening that finds a time
+    /// to live but no clock would start from the wall clock, which may be decades ahead of the
+    /// first rows.
     ///
     /// # Errors
-    /// As for every edit of the manifest, and on a reader.
+    /// As for every edit of the manifest; `InvalidInput` on a reader.
     pub(crate) fn begin_clock(&self) -> Result<()> {
         self.writable()?;
         if self.reader().view.load().version.clock.now > 0 {
@@ -158,7 +157,8 @@ impl Maintenance {
         Ok(())
     }
 
-    /// The range tombstones to move, with their new floors, and the time until the next one is due.
+    /// Returns the range tombstones to advance, with their new bounds, and the time until the next
+    /// one is due.
     fn due(&self) -> (Vec<(Arc<Gate>, u64)>, Option<Duration>) {
         let mut state = self.ttl.0.lock();
         let TtlState { clock, tables } = &mut *state;
@@ -177,13 +177,13 @@ impl Maintenance {
             let step = step_of(retained.ttl);
             let born = lived.saturating_sub(retained.ttl);
             let given = clock.given_by(born);
-            // Not above the Seq that the commit of the range tombstone will get.
+            // The bound must not exceed the Seq that the commit of the range tombstone will get.
             let below = if given > born { given.min(published.0) } else { given };
             let since = below.saturating_sub(retained.below);
-            // Marks have their own steps, so any progress counts.
+            // Marks have their own minimum step, so any progress is enough.
             let is_due = since >= if given > born { 1 } else { step };
             if is_due {
-                // If no row is that old, there is nothing to commit.
+                // If no row is that old, no commit is needed.
                 if may_hold(&view, retained.gate.table, Seq(below)) {
                     due.push((Arc::clone(&retained.gate), below));
                 } else {
@@ -196,12 +196,12 @@ impl Maintenance {
     }
 }
 
-/// About the lag, in ticks, at which the range tombstone of a table with this time to live moves.
+/// Returns about how far, in ticks, the range tombstone of a table with this time to live may lag.
 fn step_of(ttl: u64) -> u64 {
     (ttl / STEPS).max(STEP_MIN)
 }
 
-/// False if the table holds no entry below `below`, or only entries that are hidden already.
+/// True if the table may hold an entry below `below` that is not hidden already.
 fn may_hold(view: &View, table: TableId, below: Seq) -> bool {
     let whole = whole_table(table);
     let hidden = |seq_max: Seq| view.range_tombstones.covers(&whole, seq_max, Seq(u64::MAX));

@@ -1,17 +1,13 @@
-//! Lived time: how long rows have existed, independent of the wall clock. [`LivedClock`] says how
-//! it is derived.
+//! Lived time: how long rows have existed, independent of wrong wall clocks. [`LivedClock`]
+//! explains it.
 //!
 //! Invariants
-//! * Lived time never decreases, unless jumps are trusted.
-//! * It exceeds the time that has really passed only by jumps of a clock that was believed before,
-//!   each of at most one day.
-//! * If the wall clock matches several eras, the era that moves lived time least is used. An era
-//!   is no longer believed after its clock went backwards.
-//! * The lived time stored in an era never exceeds lived time at the moment the era was last met.
-//! * Unreliable Seqs are recorded along with the log that contains them, or by the next background
-//!   step.
-//!
-//! Not here: which rows expire by lived time (`ttl`).
+//! * Lived time never decreases, unless the options trust jumps.
+//! * It exceeds the time that has really passed only by believed jumps of at most one day each.
+//! * If the wall clock matches several eras, the era that moves lived time least is used. After its
+//!   clock went backwards, an era is no longer believed.
+//! * The lived time stored in an era never exceeds lived time when the era was last used.
+//! * Unreliable Seqs are recorded with the log that contains them, or by the next background step.
 
 use std::time::Duration;
 
@@ -20,7 +16,7 @@ use crate::format::edit::{ERAS_MAX, Era, LivedTime, MARKS_MAX, Mark};
 use crate::model::Seq;
 use crate::mutants::mutant;
 
-/// Wall clock jumps up to this length are believed.
+/// The longest jump of the wall clock that is believed.
 pub(super) const JUMP_MAX: u64 = 86_400 * TICKS_PER_SECOND;
 /// A mark is dropped if its neighbours are closer to each other than their age divided by this.
 const MARKS_PER_AGE: u64 = 16;
@@ -28,44 +24,45 @@ const MARKS_PER_AGE: u64 = 16;
 /// Differences between clocks up to this are ignored.
 const NOTHING: u64 = TICKS_PER_SECOND;
 
-/// A clock went backwards if it is this far behind an earlier value.
+/// A clock went backwards if it is at least this far behind an earlier value.
 const BACK: u64 = 60 * TICKS_PER_SECOND;
 
 /// Derives lived time from the wall clock and the monotonic clock.
 ///
 /// Lived time starts at the wall clock's value and advances with it. When the wall clock jumps by
-/// more than one day, a new *era* begins, in which lived time continues from its current value. A
-/// clock that returns to an earlier era is believed again, even after reopening. This holds from
-/// the second return on, because wrong clocks may match an era by chance.
+/// more than one day, a new *era* begins, in which lived time continues from its current value. If
+/// the clock returns to an earlier era, even in a later session, it is believed again. This holds
+/// only from the second return on, because a wrong clock may match an era by chance.
 ///
 /// Commits derive their Seqs from the wall clock. If the clock was wrong, Seqs may be decades in
-/// the future; *marks* then record when Seqs were assigned.
+/// the future. A *mark* therefore records at which lived time a Seq had been assigned.
 ///
-/// A *witness* is a clock that was right before the database was closed; only a witness shows how
-/// much time passed while it was closed. Until a witness is heard, lived time lags and advances by
-/// the monotonic clock alone. While the wall clock lags, so do Seqs, and once the clock is right
-/// again, commits of that period look older than they are. *Doubts* retain such commits as long as
-/// they may still be young.
+/// A *witness* is an era from before the opening. Only if the clock matches a witness is it known
+/// how much time passed while the database was closed. Until then lived time lags and advances by
+/// the monotonic clock alone. Seqs lag with a wall clock that lags, so when the clock is right
+/// again, commits of that period look older than they are. A *doubt* retains such commits as long
+/// as they may still be young.
 ///
-/// A witness may also underestimate the time passed: its clock may restart at each power-on, or it
-/// may have been first met while lived time lagged. So when an era moves lived time forward, all
-/// commits made since the clock was last in that era are doubted. It is unknown how much of the
-/// added time passed before them.
+/// A witness may also underestimate the time passed: its clock may restart at each power-on, or the
+/// era may have begun while lived time lagged. So when an era moves lived time forward, all commits
+/// since the clock was last in that era are doubted: it is unknown how much of the added time
+/// passed before them.
 #[derive(Debug)]
 pub(super) struct LivedClock {
     time: LivedTime,
     monotonic: Duration,
-    /// The eras known before this opening.
+    /// The eras known when this session began.
     witnesses: Vec<Era>,
-    /// The sum of jumps by which lived time moved forward since this opening, less the time passed.
+    /// The sum of the jumps that moved lived time forward since opening, less the time passed
+    /// since.
     advanced: u64,
-    /// Time since this opening.
+    /// The time since opening.
     pub(super) up: Duration,
     /// The last commit before this opening.
     begun: Seq,
-    /// A witness was heard, so that lived time equals the time passed.
+    /// True once the clock matched a witness, so that lived time equals the time passed.
     is_sure: bool,
-    /// The last commit at the moment when the clock was last right.
+    /// The last commit when the clock was last known to be right.
     right: Seq,
 }
 
@@ -74,12 +71,12 @@ pub(super) struct LivedClock {
 pub(super) struct Shown {
     pub(super) wall: u64,
     pub(super) monotonic: Duration,
-    /// The last commit.
+    /// The last published commit.
     pub(super) last: Seq,
 }
 
 impl LivedClock {
-    /// The clock at opening. `known` is the persisted state.
+    /// Creates the clock at opening. `known` is the persisted state.
     pub(super) fn new(shown: Shown, known: LivedTime, trusts_jumps: bool) -> Self {
         let is_new = known.now == 0;
         let now = if is_new { shown.wall } else { known.now };
@@ -94,7 +91,7 @@ impl LivedClock {
         clock
     }
 
-    /// Updates lived time from the current readings and returns it.
+    /// Updates lived time from the readings, and returns it.
     pub(super) fn read(&mut self, shown: Shown, trusts_jumps: bool) -> u64 {
         let Shown { wall, monotonic, last } = shown;
         let since_read = monotonic.saturating_sub(self.monotonic);
@@ -119,7 +116,7 @@ impl LivedClock {
         {
             self.doubt_since(met, last);
         }
-        // While the wall clock lags, so do the Seqs of commits.
+        // If the wall clock lags behind lived time, so do the Seqs of commits.
         self.record_certainty(
             self.is_sure && wall.max(last.0).saturating_add(NOTHING) >= lived,
             last,
@@ -142,22 +139,23 @@ impl LivedClock {
         }
     }
 
-    /// True if a clock that was right before this opening shows how much time has passed since.
+    /// True if the clock matches an era from before this opening, and so shows how much time has
+    /// passed since.
     fn hears_witness(&self, wall: u64, expected: u64) -> bool {
         let fits = |era: &Era| {
             let lived = lived_at(era, wall);
             lived + NOTHING >= expected && lived.abs_diff(expected) <= JUMP_MAX
         };
-        // A clock that restarts at each power-on is behind the Seqs derived from it. Seqs far in
-        // the future came from another clock and prove nothing.
+        // A clock that restarts at each power-on is behind the Seqs derived from it, so it proves
+        // nothing. Seqs far in the future came from another clock and are ignored.
         let begun = self.begun.0;
         let goes_on = wall + NOTHING >= begun || begun > expected.saturating_add(JUMP_MAX);
         goes_on && self.witnesses.iter().any(|era| era.is_known && fits(era))
     }
 
-    /// Lived time according to the era that matches `wall`, and the lived time at which the clock
-    /// was in that era before this opening. Returns `expected` if no era matches, in which case a
-    /// new era begins, or if the era is not believed.
+    /// Returns lived time according to the era that matches `wall`, and the lived time at which the
+    /// clock was last in that era before this opening. If no era matches, a new era begins. In this
+    /// case, or if the era is not believed, returns `expected`.
     fn by_era(&mut self, wall: u64, expected: u64) -> (u64, Option<u64>) {
         let is_near = wall.abs_diff(expected) <= JUMP_MAX;
         if self.time.eras.is_empty() && is_near && self.may_advance(wall.saturating_sub(expected)) {
@@ -193,7 +191,8 @@ impl LivedClock {
         lived
     }
 
-    /// The index of the matching era that moves lived time least, and the lived time by that era.
+    /// Returns the index of the matching era that moves lived time least, and the lived time by
+    /// that era.
     fn nearest(&self, wall: u64, expected: u64) -> Option<(usize, u64)> {
         let candidates = self.time.eras.iter().map(|era| lived_at(era, wall)).enumerate();
         let near = candidates.filter(|(_, lived)| lived.abs_diff(expected) <= JUMP_MAX);
@@ -214,8 +213,8 @@ impl LivedClock {
         may
     }
 
-    /// Doubts the commits since `met`, after an era moved lived time forward. The clock was in that
-    /// era at `met`; later commits may be as young as the present.
+    /// Doubts the commits since `met`, after an era has moved lived time forward. The clock was
+    /// last in that era at `met`, so later commits may be as young as the present.
     fn doubt_since(&mut self, met: u64, last: Seq) {
         let since = Seq(self.given_by(met.saturating_sub(1)).saturating_sub(1));
         if last > since {
@@ -223,13 +222,13 @@ impl LivedClock {
         }
     }
 
-    /// Doubts the commits after `since`: they may be as young as the present.
+    /// Doubts the commits after `since`, which may be as young as the present.
     fn doubt(&mut self, since: Seq) {
         if mutant!("forget-doubts") {
             return;
         }
         let (now, doubts) = (self.time.now, &mut self.time.doubts);
-        // The new doubt covers the commits of these doubts, and lasts longer.
+        // The new doubt covers the commits of these doubts and lasts longer, so remove them.
         while doubts.last().is_some_and(|last| last.seq >= since) {
             doubts.pop();
         }
@@ -245,13 +244,13 @@ impl LivedClock {
         }
     }
 
-    /// The state to persist.
+    /// Returns the state to persist.
     pub(super) fn time(&self) -> &LivedTime {
         &self.time
     }
 
-    /// Records that every commit up to `published` exists by now. Does so only if its Seq does not
-    /// show this and no mark was added within `patience`.
+    /// Records that every commit up to `published` has been made by now. Does so only if the Seq
+    /// itself does not show this and no mark was added within `patience`.
     pub(super) fn mark(&mut self, published: Seq, patience: u64) {
         let (now, marks) = (self.time.now, &mut self.time.marks);
         let is_off = published.0 > now.saturating_add(patience) || self.time.unsure.is_some();
@@ -271,8 +270,8 @@ impl LivedClock {
         }
     }
 
-    /// Commits with Seqs below the result were certainly assigned their Seqs by `lived`, provided
-    /// that a right clock showed `lived` at that time.
+    /// Returns a bound: commits with Seqs below it had certainly been assigned their Seqs by lived
+    /// time `lived`.
     pub(super) fn given_by(&self, lived: u64) -> u64 {
         let at = self.time.marks.partition_point(|mark| mark.lived <= lived);
         let marked = at.checked_sub(1).map_or(0, |last| self.time.marks[last].seq.0 + 1);
@@ -282,7 +281,7 @@ impl LivedClock {
         lived.min(unsure).max(marked).min(doubted)
     }
 
-    /// Discards marks and doubts that are only needed for times before `lived`.
+    /// Discards marks and doubts that are needed only for times before `lived`.
     pub(super) fn forget_before(&mut self, lived: u64) {
         let LivedTime { marks, doubts, .. } = &mut self.time;
         let passed = marks.partition_point(|mark| mark.lived <= lived);
@@ -291,7 +290,7 @@ impl LivedClock {
     }
 }
 
-/// Lived time according to `era`.
+/// Converts `wall` to lived time by `era`.
 fn lived_at(era: &Era, wall: u64) -> u64 {
     era.lived.saturating_add(wall).saturating_sub(era.wall)
 }
@@ -301,15 +300,15 @@ fn is_same(one: &Era, other: &Era) -> bool {
     one.lived.wrapping_sub(one.wall) == other.lived.wrapping_sub(other.wall)
 }
 
-/// The last commit that certainly existed when `known` was persisted. Later commits may be younger
-/// than their Seqs say.
+/// Returns the last commit that certainly existed when `known` was persisted. Later commits may be
+/// younger than their Seqs suggest.
 fn written(known: &LivedTime, shown: Shown) -> Seq {
     let marked = known.marks.last().map_or(Seq::ZERO, |mark| mark.seq);
     shown.last.min(Seq(known.now).max(marked))
 }
 
-/// Removes marks that are close to both neighbours, relative to their age at `now`. The first and
-/// the last mark stay.
+/// Removes marks that are close to both neighbours, relative to their age at `now`. Keeps the first
+/// and the last mark.
 fn thin(marks: &mut Vec<Mark>, now: u64, per_age: u64) {
     let mut kept = 0;
     for at in 0..marks.len() {
@@ -323,7 +322,7 @@ fn thin(marks: &mut Vec<Mark>, now: u64, per_age: u64) {
     marks.truncate(kept);
 }
 
-/// Joins doubts that are close to each other: the earlier doubt then lasts as long as the later
+/// Joins doubts that are close to each other; the earlier doubt then lasts as long as the later
 /// one.
 fn join(doubts: &mut Vec<Mark>, now: u64, per_age: u64) {
     let mut kept = 0;
@@ -356,7 +355,7 @@ mod tests {
     }
 
     impl LivedClock {
-        /// As `read`, with every Seq derived from the wall clock.
+        /// As `read`, with the last commit's Seq taken from the wall clock.
         fn look(&mut self, wall: u64, monotonic: Duration, trusts: bool) -> u64 {
             let last = self.right.0.max(wall);
             self.read(shown(wall, monotonic, last), trusts)
@@ -369,7 +368,7 @@ mod tests {
         assert_eq!(clock.look(100 * DAY + 7, Duration::ZERO, false), 100 * DAY + 7);
         assert!(!clock.time().was_wrong());
         assert_eq!(clock.look(300 * DAY, HOUR, false), 100 * DAY + 7 + DAY / 24);
-        // Once it is back in step, it is believed again.
+        // Once the clock is right again, it is believed.
         assert_eq!(clock.look(101 * DAY, 2 * HOUR, false), 101 * DAY);
         assert_eq!(clock.look(7, 2 * HOUR, false), 101 * DAY);
         assert_eq!(clock.look(7, 2 * HOUR, true), 7);
@@ -387,11 +386,11 @@ mod tests {
         assert_eq!(read(100 * DAY, 98 * DAY, false), 98 * DAY);
         assert_eq!(read(100 * DAY, 98 * DAY, true), 100 * DAY);
         assert_eq!(read(DAY, 100 * DAY, false), 100 * DAY);
-        // It is less than a day behind, so lived time does not decrease.
+        // The clock is less than a day behind, so lived time does not decrease.
         assert_eq!(read(100 * DAY, 100 * DAY + 9, false), 100 * DAY + 9);
     }
 
-    /// Every opening begins in the same year, and hours pass between openings.
+    /// Each session begins with a clock in the same year, and hours pass between sessions.
     #[test]
     fn trap_56_a_clock_that_is_set_late_each_time_is_believed_in_the_end() {
         let mut known = LivedTime::default();
@@ -399,7 +398,7 @@ mod tests {
         for opening in 0..100 {
             let mut clock = LivedClock::new(shown(DAY, Duration::ZERO, last), known, false);
             let before = clock.time().now;
-            // Commits made before the clock is set get Seqs right after the last one.
+            // Commits made before the clock is set get the Seqs right after the last one.
             last = (last + 1).max(DAY);
             clock.read(shown(DAY, HOUR / 900, last), false);
             let written = clock.given_by(u64::MAX);
@@ -443,7 +442,7 @@ mod tests {
         assert!(lost <= all / 20, "{lost} days of {all} are lost");
     }
 
-    /// The clock is right, jumps to the values of an earlier wrong clock, and returns.
+    /// The right clock jumps to the values of an earlier wrong clock, and returns.
     #[test]
     fn trap_56_a_wrong_clock_that_meets_an_era_by_chance_moves_no_time() {
         let right = 400 * YEAR;
@@ -455,7 +454,7 @@ mod tests {
         let mut second = LivedClock::new(shown(right + DAY / 8, Duration::ZERO, 0), known, false);
         let before = second.time().now;
         assert_eq!(before, right + DAY / 8);
-        // Half a day ahead of that era's clock.
+        // The clock is half a day ahead of that era's clock.
         for (second_of, wall) in
             [(1, right + 40 * YEAR + DAY / 2), (2, right + 40 * YEAR + DAY / 2)]
         {
@@ -466,8 +465,8 @@ mod tests {
         assert_eq!(second.look(back, Duration::from_secs(3), false), back);
     }
 
-    /// Each opening begins in the same year. Seqs ahead of every clock do not prove that the clock
-    /// was in that year before.
+    /// Each session begins with a clock in the same year. Seqs ahead of every clock do not prove
+    /// that the clock was in that year before.
     #[test]
     fn trap_56_a_clock_that_restarts_with_each_power_on_tells_no_time() {
         let (right, ahead) = (400 * YEAR, 440 * YEAR);
@@ -480,7 +479,7 @@ mod tests {
             let mut clock = LivedClock::new(shown(DAY, Duration::ZERO, last), known.clone(), false);
             clock.read(shown(DAY + TICKS_PER_SECOND, HOUR / 3_600, last + 1), false);
             clock.mark(Seq(last + 1), 1);
-            // The persisted state is the state found at opening.
+            // Persist only the lived time found at opening.
             known = LivedTime { now: known.now, ..clock.time().clone() };
         }
         let now = right + DAY / 4;
@@ -491,7 +490,7 @@ mod tests {
     }
 
     /// The persisted lived time is older than the last commits, which were made under a right
-    /// clock. At the next opening the clock is wrong.
+    /// clock. In the next session the clock is wrong.
     #[test]
     fn trap_56_commits_behind_the_clock_that_was_written_down_may_be_younger_than_it() {
         let (right, ahead) = (400 * YEAR, 440 * YEAR);
@@ -510,8 +509,8 @@ mod tests {
         assert!(second.given_by(right + DAY / 24) <= ahead + 1, "they may be a minute old");
     }
 
-    /// The wall clock has the same offset each time. It is a witness from the second opening on,
-    /// but the time that it shows began eight hours late.
+    /// The wall clock has the same offset in each session. It is a witness from the second session
+    /// on, but its era began eight hours late.
     #[test]
     fn trap_56_a_witness_that_was_met_late_makes_no_row_older_than_it_is() {
         let (right, minute) = (400 * YEAR, DAY / 1_440);
@@ -537,7 +536,7 @@ mod tests {
         }
     }
 
-    /// The clock jumps forth and back by less than a day each time: one jump is believed.
+    /// The clock jumps back and forth by less than a day each time; only one jump is believed.
     #[test]
     fn trap_56_jumps_forth_and_back_do_not_add_up() {
         let right = 400 * YEAR;
@@ -574,8 +573,8 @@ mod tests {
                 if given < ahead {
                     continue;
                 }
-                // Marks are a hundredth of a day apart. Commits below `given` were certainly
-                // assigned by then, and few others were.
+                // Marks are a hundredth of a day apart. Commits below `given` had certainly been
+                // assigned by then, and hardly any others.
                 let steps = age / (DAY / 100);
                 let exact = ahead + step.saturating_sub(steps) + 1;
                 assert!(given <= exact, "{age} {step}");

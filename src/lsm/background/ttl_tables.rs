@@ -1,6 +1,6 @@
-//! Tables with a time to live, and the clock by which their rows expire.
+//! The tables with a time to live, and the clock by which their rows expire.
 //!
-//! Not here: moving their range tombstones (`ttl`).
+//! Not here: advancing their range tombstones (`ttl`).
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use crate::sync::Mutex;
 use super::ttl_clock::{LivedClock, Shown};
 use crate::lsm::write::batch::Gate;
 
-/// The tables with a time to live, and their clock.
+/// The tables with a time to live, and the clock of their expiry.
 pub(crate) struct Ttl(pub(super) Mutex<TtlState>);
 
 pub(super) struct TtlState {
@@ -25,14 +25,14 @@ pub(super) struct TtlState {
 /// A table with a time to live.
 pub(super) struct Retained {
     pub(super) gate: Arc<Gate>,
-    /// In ticks.
+    /// The time to live, in ticks.
     pub(super) ttl: u64,
-    /// The floor of its range tombstone, as set since opening.
+    /// The bound of its range tombstone, as set since opening.
     pub(super) below: u64,
 }
 
 impl Ttl {
-    /// `known` is the persisted state of the clock, `last` the last commit.
+    /// Creates the state. `known` is the persisted clock and `last` the last commit.
     pub(in crate::lsm) fn new(options: &Options, known: LivedTime, last: Seq) -> Self {
         let (wall, monotonic) = (options.clock.now(), options.clock.monotonic());
         let shown = Shown { wall, monotonic, last };
@@ -40,8 +40,8 @@ impl Ttl {
         Self(Mutex::new(TtlState { clock, tables: BTreeMap::new() }))
     }
 
-    /// The state to persist with the log that an opening begins. `None` if no rows expire, or if it
-    /// does not differ from `known`.
+    /// Returns the state to persist with the log that an opening begins; `None` if no rows expire
+    /// or the state equals `known`.
     pub(in crate::lsm) fn news(&self, known: &LivedTime) -> Option<LivedTime> {
         let state = self.0.lock();
         let time = state.clock.time();

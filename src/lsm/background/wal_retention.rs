@@ -1,10 +1,10 @@
 //! Retention for the change feed: logs that recovery no longer needs, and records of imports.
 //!
 //! Invariants
-//! * The retained logs are the newest part of the history, without a gap: a log is forgotten along
-//!   with all older ones.
-//! * A retained log is named in the manifest, and its file stays until an edit that forgets it is
-//!   durable.
+//! * The retained logs are the newest part of the history, without a gap: when a log is removed, so
+//!   are all older ones.
+//! * The manifest names each retained log, and the file is deleted only after an edit that removes
+//!   the name is durable.
 //!
 //! Not here: reading the logs (`change_log`), how much is kept (`options`).
 
@@ -21,9 +21,9 @@ use super::maintenance::Maintenance;
 use crate::lsm::read::log_files::LogFiles;
 
 impl Maintenance {
-    /// The part of a flush's edit that decides which logs stay for the change feed: of the logs
-    /// kept so far, and of `logs`, which recovery no longer needs. All commits in them are up to
-    /// `flushed`.
+    /// Returns the part of a flush's edit that decides which logs are retained for the change feed.
+    /// Candidates are the logs retained so far and `logs`, which recovery no longer needs. Their
+    /// commits are at or below `flushed`.
     pub(in crate::lsm) fn history(
         &self,
         version: &Version,
@@ -32,7 +32,7 @@ impl Maintenance {
     ) -> VersionEdit {
         let mut edit = VersionEdit::default();
         if !self.keeps(version, 0, flushed) {
-            // Not even the newest log is kept.
+            // Not even the newest log may be retained.
             edit.forget_logs = version.kept_logs.iter().map(|kept| kept.log.number).collect();
             edit.forget_imports = self.imports_before(version, logs, &edit);
             return edit;
@@ -55,8 +55,8 @@ impl Maintenance {
         edit
     }
 
-    /// Forgets kept logs that may be removed. Normally a flush does that, but near the limit on
-    /// disk use flushes may no longer be possible. Returns true if there were any.
+    /// Removes retained logs that are no longer to be kept. Flushes normally do this, but near the
+    /// limit on disk use a flush may be impossible. Returns true if any was removed.
     pub(in crate::lsm) fn forget_kept_logs(&self) -> Result<bool> {
         if self.reader().view.load().version.kept_logs.is_empty() {
             return Ok(false);
@@ -74,13 +74,13 @@ impl Maintenance {
         Ok(true)
     }
 
-    /// The imports that no reader of the change feed can need any more: those up to the Seq after
-    /// which the oldest log begins that `edit` keeps.
+    /// Returns the imports that no reader of the change feed needs any more: those at or below the
+    /// Seq after which the oldest log kept by `edit` begins, except for imports made during the log
+    /// just before it.
     ///
-    /// The position of an import is not sufficient. An import after the last commit of a forgotten
-    /// log precedes the first commit of the next log, and a reader that has read the forgotten log
-    /// continues there. Imports of the log just before the oldest are kept as well: a reader that
-    /// has just read that log to its end continues after it without noticing its removal.
+    /// The log position of an import alone does not decide. An import after the last commit of a
+    /// removed log precedes the first commit of the next log, and a reader that has read the
+    /// removed log continues there without noticing its removal.
     fn imports_before(
         &self,
         version: &Version,
@@ -96,7 +96,7 @@ impl Maintenance {
         let others = version.logs.iter().filter(|log| !logs.contains(&log.number)).copied();
         let oldest = kept.chain(others).next();
         let files = LogFiles { fs: &*self.env().fs, dir: &self.env().dir, logs: &[] };
-        // If the log is still empty or cannot be read, a later flush decides.
+        // If the log has no record yet or cannot be read, a later flush decides.
         let first = oldest.and_then(|log| files.first_record(log).ok().flatten());
         let Some((open, _, begins)) = first else { return Vec::new() };
         let before = open.predecessor.map(|log| log.number);
@@ -108,12 +108,13 @@ impl Maintenance {
 
     fn to_keep(&self, log: LogMeta, last: Seq) -> KeptLog {
         let path = self.env().dir.join(FileName::Wal(log.number).to_string());
-        // An unknown length must not block a flush.
+        // A log whose length cannot be read must not block a flush, so count it as empty.
         let bytes = self.env().fs.open_read(&path).and_then(|file| file.len()).unwrap_or_default();
         KeptLog { log, bytes, last }
     }
 
-    /// True if logs of `bytes` bytes may be kept, given that the oldest of them ends at `last`.
+    /// True if the newest logs, with `bytes` bytes in total, may be retained. The oldest of them
+    /// ends at `last`.
     fn keeps(&self, version: &Version, bytes: u64, last: Seq) -> bool {
         let options = &self.env().options;
         let is_young = |age| last.0.saturating_add(ticks_in(age)) >= self.env().clock.now();

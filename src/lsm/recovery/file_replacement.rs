@@ -105,7 +105,6 @@ impl<'e> FileReplacement<'e> {
     /// # Errors
     /// `StorageFull` and `Io` if copying fails; errors of the manifest. The damaged file then
     /// remains in use.
-    /// use.
     pub(crate) fn replace(
         &self,
         file: &FileEntry,

@@ -1,7 +1,8 @@
-//! Answers the picker's questions about files, from the manifest, and about parts of files from
-//! their indexes and zones.
+//! Answers the picker's questions: about files from the manifest, about parts of files from their
+//! indexes and zones.
 //!
-//! A file that cannot be read counts as a whole; the job that reads it reports the error.
+//! If a file cannot be read, the answer describes the whole file, and the job that reads it reports
+//! the error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -20,31 +21,31 @@ use crate::lsm::read::load_sampling::Readers;
 use crate::lsm::read::range_tombstones::RangeTombstones;
 use crate::lsm::read::snapshot::Horizon;
 
-/// The facts at one moment.
+/// The facts about files and readers at one moment.
 pub(crate) struct FileFacts<'e> {
     env: &'e Env,
     range_tombstones: Arc<RangeTombstones>,
     horizon: Horizon,
     state: &'e MaintenanceState,
     now: Duration,
-    /// A memtable that was frozen for readers is not flushed yet.
+    /// True while a memtable that was frozen for readers is not flushed yet.
     is_flushing: bool,
 }
 
-/// If more range tombstones than this hide parts of a file, the file is rewritten, because each
-/// costs readers.
+/// The most range tombstones that may hide entries of a file before it is rewritten regardless of
+/// the hidden bytes. Each one slows readers.
 const RANGE_TOMBSTONES_MAX: usize = 64;
-/// A file's part is also rewritten if range tombstones hide at least 1/`HIDDEN_PART` of its bytes.
+/// A file's part is also rewritten if at least 1/`HIDDEN_PART` of its bytes are hidden.
 const HIDDEN_PART: u64 = 4;
 
-/// The number of keys of young files that are looked up in the run: enough to distinguish 10 % from
-/// 90 %.
+/// How many keys of young files are looked up in the run. This is enough to tell 10 % from 90 %.
 const HIDDEN_SAMPLES: usize = 8;
 
 impl<'e> FileFacts<'e> {
-    /// Facts with the range tombstones of the current view.
+    /// Collects the facts, with the range tombstones of the current view.
     pub(crate) fn new(maintenance: &'e Maintenance) -> Self {
-        // Read the horizon first, so that the view contains everything that the horizon refers to.
+        // Read the horizon first, so that the view includes everything that the horizon's readers
+        // see.
         let horizon = maintenance.reader().horizon();
         let view = maintenance.reader().view.load();
         let frozen = maintenance.env().loads.frozen_for_readers();
@@ -59,8 +60,8 @@ impl<'e> FileFacts<'e> {
         }
     }
 
-    /// The newest range tombstone that all readers see. When it changes, range tombstones may
-    /// require other jobs.
+    /// Returns the Seq of the newest range tombstone that all readers see. A change of it may make
+    /// jobs necessary.
     pub(crate) fn range_tombstone(&self) -> Seq {
         let seen = self
             .range_tombstones
@@ -69,13 +70,13 @@ impl<'e> FileFacts<'e> {
         seen.map(|range_tombstone| range_tombstone.from).max().unwrap_or_default()
     }
 
-    /// All readers see the commits up to this Seq.
+    /// Returns the Seq up to which all readers see the commits.
     pub(crate) fn seen_below(&self) -> Seq {
         self.horizon.oldest()
     }
 
-    /// Sample keys of the part. Of [`HIDDEN_SAMPLES`] places spread over it, returns the key at
-    /// every `each`-th place, beginning with place `first`.
+    /// Samples keys of the part. Divides it at [`HIDDEN_SAMPLES`] evenly spread places and returns
+    /// the key at every `each`-th place, starting with place `first`.
     fn keys_of(&self, reference: &FileReference, first: usize, each: usize) -> Vec<Box<[u8]>> {
         let Ok(sst) = self.env.open_sst(&reference.file) else { return Vec::new() };
         let places = sst.places(&reference.clip, HIDDEN_SAMPLES).unwrap_or_default();
@@ -85,7 +86,7 @@ impl<'e> FileFacts<'e> {
         keys.filter(|key| reference.clip.contains(key)).collect()
     }
 
-    /// True if a file of `run` holds `key`, or cannot be read.
+    /// True if a file of `run` contains `key` or cannot be read.
     fn holds(&self, run: &[FileReference], key: &[u8]) -> bool {
         let Some(file) = run.iter().find(|reference| reference.clip.contains(key)) else {
             return false;
@@ -108,7 +109,7 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
 
     fn readers(&self, range: &FileRange) -> Readers {
         match self.env.readers(range) {
-            // The memtable about to be flushed for readers is merged with the young files.
+            // A memtable that will be flushed for readers is merged together with the young files.
             Readers::Served if self.is_flushing => Readers::Some,
             readers => readers,
         }
@@ -118,7 +119,8 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
         let each = young.len().clamp(1, HIDDEN_SAMPLES);
         let (mut asked, mut found) = (0, 0);
         for (at, reference) in young.iter().enumerate() {
-            // The young files are sampled at different places, which together cover the span.
+            // Sample each young file at different places, so that all samples together cover the
+            // span.
             for key in self.keys_of(reference, at, each) {
                 asked += 1;
                 found += u64::from(self.holds(run, &key));
@@ -140,7 +142,8 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
             self.ask(&reference.file, |sst| sst.part(&reference.clip)).unwrap_or(whole)
         };
         if is_sized && !is_whole {
-            // The size recorded at writing is more precise than an index is for a few rows.
+            // For a few rows, the size recorded when the file was written is more precise than the
+            // index.
             part.bytes = reference.bytes;
             part.entries = share(meta.entries, reference.bytes, meta.bytes);
         }

@@ -1,15 +1,12 @@
-//! Running the jobs that the picker chose. [`Maintenance::compact_one`] lists the steps.
+//! Runs the jobs that the picker chose. [`Maintenance::compact_one`] lists the steps.
 //!
 //! Invariants
-//! * A tombstone is dropped only if no source of the range that is older than the inputs can hold
-//!   its key.
-//! * Ranges of a stretch merge all their files into the run. Otherwise the Seqs of a shared file
-//!   would enclose the Seqs of files that stay.
-//! * A damaged input is quarantined: it stays in place, jobs avoid it, and all other work
-//!   continues.
+//! * A tombstone is dropped only if no source of the range older than the inputs can hold its key.
+//! * Each range of a stretch merges all its files into the run. Otherwise the Seqs of a shared
+//!   output would enclose the Seqs of files that stay.
+//! * A damaged input is quarantined: it stays in place, jobs avoid it, and other work continues.
 //!
-//! Not here: choosing the job (`picker`), choosing the range (`order`), building the edit
-//! (`exchange`).
+//! Not here: choosing the job (`picker`) and the range (`order`), building the edit (`exchange`).
 
 mod exchange;
 #[cfg(all(test, loom))]
@@ -45,31 +42,30 @@ use crate::lsm::write::log_queue::closed;
 use exchange::{Exchange, exchange, remainders};
 use task::{Task, inputs, older_sources, run_inputs, young_inputs};
 
-/// A range with fewer bytes is small: it is merged whole and shares files with its neighbours. This
-/// equals the bytes that a flush writes before it may begin a file at the next range.
+/// The size in bytes below which a range is small, so that it is merged whole and shares files with
+/// its neighbours. Equals the size at which a flush begins a new file at the next range.
 const SMALL_RANGE_BYTES: u64 = 1 << 20;
-/// The most ranges in a stretch. Keeps their edit far below the limit of a record.
+/// The most ranges in a stretch. It keeps their edit far below the size limit of a record.
 const STRETCH_RANGES: usize = 4_096;
-/// The most bytes of keys that bound the clips of a stretch, in total.
+/// The most bytes of keys in the clips of a stretch.
 const STRETCH_KEY_BYTES: usize = 2 << 20;
-/// Reads suffer in a range with more overlapping files than this.
+/// The most overlapping files that a range may have without slowing reads too much.
 const SOURCES_MAX: usize = 8;
-/// A range without writes for this long is at rest.
+/// A range without writes for this time is *at rest*.
 const REST_TICKS: u64 = 6 * 3_600 * TICKS_PER_SECOND;
 
 impl Maintenance {
-    /// Runs the most urgent job. Returns false if there is none.
+    /// Runs the most urgent job. Returns false if no range needs one.
     ///
-    /// 1. Claim the range, so that no two jobs change it at the same time. Small ranges that follow
-    ///    it and also need a job are claimed with it; this *stretch* of ranges shares its output
-    ///    files.
+    /// 1. Claim the range, so that no other job changes it. Claim also the small ranges after it
+    ///    that need a job. These ranges, a *stretch*, share output files.
     /// 2. Merge the inputs of each range into new files, limited to the clips and to keys below the
     ///    job's cut. A join writes nothing.
     /// 3. Under the install lock, check that the current version still has every input in its
-    ///    place. A range is left out if a drop removed an input or a flush added a file between
-    ///    them. One edit removes the inputs of the other ranges, or clips them to the keys above
-    ///    the cut, and adds the outputs. If no range is left, the job is declined and its outputs
-    ///    are removed.
+    ///    place. Leave out each range in which a drop removed an input or a flush added a file
+    ///    between the inputs. One edit removes the inputs of the other ranges, or clips them to the
+    ///    keys above the cut, and adds the outputs. If no range is left, the job is declined and
+    ///    its outputs are removed.
     pub(crate) fn compact_one(&self) -> Result<bool> {
         if !self.are_fifo_tables_known() {
             return Ok(false);
@@ -80,23 +76,23 @@ impl Maintenance {
             if self.is_quarantined(id) || !self.state.claim(id) {
                 continue;
             }
-            // Pick again under the claim: the range may have changed since.
+            // The range may have changed before it was claimed, so pick again.
             let version = Arc::clone(&self.reader().view.load().version);
             let tasks = self.stretch(&version, id, &limits);
             drop(version);
-            // Without enough space, the job may fit later, after another one has freed some.
+            // If space is too short now, the job is retried after another one has freed some.
             let planned = self.plan_tasks(&tasks).filter(|_| !tasks.is_empty());
             let done = planned.as_ref().map(|_| self.run_tasks(&tasks));
             let claimed = ids_of(&tasks);
-            // Drop these before the release: a thread waiting for the ranges may need the space of
-            // files dropped since.
+            // Drop these before releasing the ranges: a thread that waits for the ranges may need
+            // the space.
             drop((planned, tasks));
             self.release(id, &claimed);
             match done {
                 None => {}
-                // This range is left alone from now on; the others continue.
+                // This range is quarantined from now on; other ranges continue.
                 Some(Err(error)) if error.kind() == ErrorKind::Corruption => return Ok(true),
-                // The other ranges get their turn, too.
+                // Try the other ranges before reporting the error.
                 Some(Err(error)) => failure = failure.or(Some(error)),
                 Some(Ok(_)) => return Ok(true),
             }
@@ -104,11 +100,11 @@ impl Maintenance {
         failure.map_or(Ok(false), Err)
     }
 
-    /// Merges all files of every range into its run. Tables under FIFO eviction are left out: with
-    /// one file each, all their rows would be evicted at the same time.
+    /// Merges all files of every range into its run. Skips tables under FIFO eviction, because all
+    /// rows in a single file would be evicted at the same time.
     ///
     /// # Errors
-    /// Those of reading and writing. Work completed before the error is kept.
+    /// Errors of reading and writing. Merges completed before the error are kept.
     pub(crate) fn compact_all(&self) -> Result<()> {
         let version = Arc::clone(&self.reader().view.load().version);
         let ranges = version.ranges.iter().filter(|range| !self.is_fifo(range.table));
@@ -119,8 +115,8 @@ impl Maintenance {
         Ok(())
     }
 
-    /// Merges all files of each of these ranges. Adjacent small ranges are merged together.
-    /// Requires: `ids` are in ascending key order.
+    /// Merges all files of each of these ranges. Adjacent small ranges are merged together. `ids`
+    /// must be in ascending key order.
     pub(crate) fn compact_ranges(&self, ids: &[RangeId]) -> Result<()> {
         let version = Arc::clone(&self.reader().view.load().version);
         let horizon = self.reader().horizon();
@@ -146,13 +142,13 @@ impl Maintenance {
             {
                 stretch.push(id);
             }
-            // Threads that wait for several ranges all claim them in key order, so they cannot
-            // deadlock.
+            // A thread that waits for several ranges claims them in key order, so that no deadlock
+            // is possible.
             stretch.iter().for_each(|id| self.state.claim_waiting(*id));
             let done = self.compact_claimed(&stretch);
             stretch.iter().for_each(|id| self.state.release(*id));
             match done {
-                // The damage concerns these ranges only.
+                // Damage affects only these ranges.
                 Err(error) if error.kind() == ErrorKind::Corruption => {
                     damage = damage.or(Some(error));
                 }
@@ -162,7 +158,7 @@ impl Maintenance {
         damage.map_or(Ok(()), Err)
     }
 
-    /// Merges all files that the ranges have now into their runs, from left to right.
+    /// Merges all files that the ranges have now into their runs, in ascending key order.
     fn compact_claimed(&self, ids: &[RangeId]) -> Result<()> {
         let (limits, facts) = (self.limits(), FileFacts::new(self));
         let version = Arc::clone(&self.reader().view.load().version);
@@ -191,15 +187,15 @@ impl Maintenance {
                 break;
             }
             let _planned = self.plan_tasks(&tasks).ok_or_else(|| self.no_room())?;
-            // The job is declined if a drop or a flush was faster, at most a few times in a row.
+            // A job is declined if a drop or a flush changed its range first. This happens at most
+            // a few times in a row.
             if self.run_tasks(&tasks)? {
                 left.retain_mut(|(id, _, from)| {
                     let Some(task) = tasks.iter().find(|task| task.range.id == *id) else {
                         return true;
                     };
                     let Some(below) = &task.job.below else { return false };
-                    // The job may have been cut at a lower key because of a file that a flush
-                    // added.
+                    // The cut may be at a lower key than planned, because a flush added a file.
                     if **from < **below {
                         from.clone_from(below);
                     }
@@ -216,8 +212,8 @@ impl Maintenance {
         let bytes = options.run_file_bytes;
         let now = self.env().clock.now();
         let aged_below = match ticks_in(options.tombstone_age) {
-            // Space is short: drop tombstones of any age, because the entries they hide are the
-            // space to gain.
+            // Space is short, so drop tombstones of any age: the space to gain is that of the
+            // entries they hide.
             _ if self.is_short_of_room() => Seq::MAX,
             0 => Seq::ZERO,
             age => Seq(now.saturating_sub(age)),
@@ -242,12 +238,12 @@ impl Maintenance {
         }
     }
 
-    /// The limits for `range`.
+    /// Returns the limits for `range`.
     fn limits_in(&self, range: &FileRange, limits: &Limits) -> Limits {
         Limits { window_bytes: self.window_bytes(range.table), ..*limits }
     }
 
-    /// Ranges that need a job, the most urgent first, then in key order.
+    /// Returns the ranges that need a job, the most urgent first and then in key order.
     fn wanting(&self, limits: &Limits) -> Vec<RangeId> {
         let version = Arc::clone(&self.reader().view.load().version);
         let (ranges, facts) = (&version.ranges, FileFacts::new(self));
@@ -256,8 +252,8 @@ impl Maintenance {
             let readers = || facts.readers(range);
             let known = self.state.ranking.lock().cached(range, limits, readers);
             let urgency = known.unwrap_or_else(|| {
-                // Read this before the pick, so that a change of the readers during the pick is
-                // noticed next time.
+                // Read this before the pick, so that the next search notices if the readers change
+                // during the pick.
                 let readers = readers();
                 let job = pick(range, &facts, &self.limits_in(range, limits));
                 let reads = || self.env().loads.reads(range.id, self.env().seconds());
@@ -272,8 +268,8 @@ impl Maintenance {
         wanting.into_iter().map(|(_, id)| id).collect()
     }
 
-    /// The task for `range`, if it needs one. A small range is merged whole, because it shares its
-    /// files.
+    /// Returns the task for `range`, if it needs one. A small range is merged whole, because it
+    /// shares its files with its neighbours.
     fn task(&self, range: &Arc<FileRange>, limits: &Limits) -> Option<Task> {
         let facts = FileFacts::new(self);
         let limits = &self.limits_in(range, limits);
@@ -283,7 +279,7 @@ impl Maintenance {
         if is_small && !job.is_join() && is_sound() {
             let young: Vec<FileNumber> = range.young.iter().map(|r| r.file.meta.number).collect();
             let whole = Job::whole(range, &facts, limits, (&young, Seq::MAX), &[]);
-            // A cut part of the range may leave out the files that were picked.
+            // A merge cut at a key might leave out the files that were picked.
             if let Some(whole) = whole.filter(|whole| whole.below.is_none()) {
                 job = Job { reason: job.reason, ..whole };
             }
@@ -292,8 +288,8 @@ impl Maintenance {
         Some(Task { range: Arc::clone(range), job })
     }
 
-    /// True if the task may share an edit with tasks of other ranges. No file of the range may
-    /// remain with Seqs that a shared file could enclose, and all readers must see the outputs.
+    /// True if the task may share an edit with tasks of other ranges. All readers must see its
+    /// outputs. No file may remain in the range whose Seqs a shared output could enclose.
     fn can_share(&self, task: &Task) -> bool {
         let Task { range, job } = task;
         let is_small = range.bytes() < SMALL_RANGE_BYTES && job.takes_all_of(range);
@@ -301,8 +297,8 @@ impl Maintenance {
         job.is_join() || is_small && is_seen()
     }
 
-    /// The task of range `id`, which is already claimed, and the tasks of small ranges that follow
-    /// it, which are claimed here.
+    /// Returns the task of range `id`, which is already claimed, and tasks of small ranges after
+    /// it, which it claims.
     fn stretch(&self, version: &Version, id: RangeId, limits: &Limits) -> Vec<Task> {
         let ranges = &version.ranges;
         let first = ranges.get(id).and_then(|range| self.task(range, limits));
@@ -320,7 +316,7 @@ impl Maintenance {
             {
                 break;
             }
-            // A cached ranking is enough: a job that waits for readers can keep waiting.
+            // A cached ranking suffices, because a job that waits for readers can wait longer.
             let known = self.state.ranking.lock().cached(range, limits, || Readers::Few);
             let needs_nothing = known.is_some_and(|urgency| urgency.is_none());
             if needs_nothing || self.is_quarantined(range.id) || !self.state.claim(range.id) {
@@ -353,27 +349,28 @@ impl Maintenance {
 
     /// Reserves space for the outputs of `tasks`. Returns `None` if there is not enough.
     fn plan_tasks(&self, tasks: &[Task]) -> Option<Held<'_>> {
-        // Under FIFO eviction inputs may be dropped during the job; the job still holds them along
-        // with its outputs.
+        // FIFO eviction may drop inputs during the job. They still use space until the job ends, in
+        // addition to the outputs.
         let times = |task: &Task| if self.is_fifo(task.range.table) { 2 } else { 1 };
         self.plan(tasks.iter().map(|task| times(task) * task.job.bytes).sum())
     }
 
-    /// Runs the tasks. Returns false if the job was declined.
+    /// Runs the tasks and installs their outputs. Returns false if the job was declined.
     fn run_tasks(&self, tasks: &[Task]) -> Result<bool> {
         let _work = self.state.work()?;
         let since = self.env().clock.monotonic();
         let files = self.write_tasks(tasks)?;
         let done = self.end_tasks(tasks, &files)?;
         let took = self.env().clock.monotonic().saturating_sub(since);
-        // Jobs for readers read mostly files of the run, for which no writer waits.
+        // Jobs for readers read mostly files of the run, so they do not show the pace at which
+        // writers' data is merged.
         if tasks.iter().all(|task| task.job.reason != Reason::Reads) {
             self.writer.backlog.record_merge_pace(tasks.iter().map(Task::young_bytes).sum(), took);
         }
         Ok(done)
     }
 
-    /// Steps 1 and 2: writes the outputs, which no version contains yet.
+    /// Performs step 2: writes the outputs, which no version contains yet.
     fn write_tasks(&self, tasks: &[Task]) -> Result<Vec<NewFile>> {
         let Some(Task { job, .. }) = tasks.first().filter(|task| !task.job.is_join()) else {
             return Ok(Vec::new());
@@ -382,10 +379,10 @@ impl Maintenance {
         let (file_bytes, codec) = match job.placement {
             Placement::Run if job.reason == Reason::Rest => (options.run_file_bytes, Codec::Zstd),
             Placement::Run => (options.run_file_bytes, options.codec_run),
-            // No limit: a young file that was cut in two would be two sources.
+            // A young file cut in two would be two sources, so its size is not limited.
             Placement::Young => (u64::MAX, Codec::None),
         };
-        // A single range does not share its files.
+        // For a single range the boundaries have no effect.
         let cut = Cut { file_bytes, boundary_bytes: SMALL_RANGE_BYTES };
         let boundaries = Boundaries::of(tasks.iter().map(|task| &task.range));
         let mut output = OutputWriter::new(self, cut, (codec, Cause::Compaction), boundaries);
@@ -398,7 +395,8 @@ impl Maintenance {
         }
         let spent = output.spent;
         let mut files = output.finish()?;
-        // Snapshots can only be released during the job, so the condition of the pick still holds.
+        // Snapshots may have been released during the job but not added, so the outputs can still
+        // become visible as decided at the pick.
         let visible_from = tasks.iter().map(|t| self.outputs_visible_from(&t.range, &t.job));
         let visible_from = visible_from.flatten().max().unwrap_or_default();
         files.iter_mut().for_each(|file| file.meta.visible_from = visible_from);
@@ -406,7 +404,7 @@ impl Maintenance {
         Ok(files)
     }
 
-    /// Step 3. Returns false if the job is declined.
+    /// Performs step 3. Returns false if the job was declined.
     fn end_tasks(&self, tasks: &[Task], files: &[NewFile]) -> Result<bool> {
         let installed = self.install_tasks(tasks, files);
         match &installed {
@@ -423,8 +421,8 @@ impl Maintenance {
         installed
     }
 
-    /// Readers of these ranges lose nothing from now on, provided that the range had young files
-    /// and the job merged all of them.
+    /// Records for each range whether the job merged all its young files, so that readers have no
+    /// extra files to search from now on.
     fn record_bare(&self, tasks: &[Task]) {
         let version = Arc::clone(&self.reader().view.load().version);
         for Task { range, job } in tasks {
@@ -432,7 +430,7 @@ impl Maintenance {
                 let mut young = range.young.iter().map(|file| file.file.meta.number);
                 young.all(|number| !job.young.contains(&number))
             };
-            // A declined range still has them.
+            // If the range was left out of the edit, its young files remain.
             if job.leaves_the_run_of(range) && version.ranges.get(range.id).is_some_and(is_gone) {
                 self.env().loads.record_merged(range.id);
             }
@@ -440,15 +438,15 @@ impl Maintenance {
     }
 }
 
-/// A job between its two halves: its outputs are written, but no version contains them yet.
+/// A job whose outputs are written but not yet installed.
 #[cfg(feature = "sim")]
 pub(crate) struct Compaction {
     tasks: Vec<Task>,
     files: Vec<NewFile>,
 }
 
-/// A job in two halves, for simulations. Anything but another job of the range may happen in
-/// between.
+/// Runs a job in two steps, for simulations. Between them anything may happen except another job of
+/// the same range.
 #[cfg(feature = "sim")]
 impl Maintenance {
     /// Picks and claims the most urgent job and writes its outputs.
@@ -497,9 +495,9 @@ impl Maintenance {
         output.write(entries, retention, |bytes| self.wait_for_quota(bytes))
     }
 
-    /// The Seq from which readers may see the outputs. `None` means that the job must wait: some
-    /// inputs were imported from another database and others hold older commits, so snapshots would
-    /// see either too much or too little of the outputs.
+    /// Returns the Seq from which readers may see the outputs, or `None` if the job must wait. It
+    /// must wait if some inputs are visible only from a later Seq, because they were imported,
+    /// while others hold older commits: then no single Seq is right for all snapshots.
     fn outputs_visible_from(&self, range: &FileRange, job: &Job) -> Option<Seq> {
         let came = |file: &FileReference| file.file.meta.visible_from;
         let from = inputs(range, job).map(came).max().unwrap_or_default();
@@ -510,9 +508,9 @@ impl Maintenance {
         inputs(range, job).all(is_later).then_some(from)
     }
 
-    /// Called at intervals with the bytes that a job has written since the last call. Fails, and so
-    /// ends the job early, when the database is closing or nothing can be installed any more. Waits
-    /// while a flush needs the disk, and for the job's share of the byte rate.
+    /// Called at intervals with the bytes that a job has written since the last call. Waits while a
+    /// flush needs the disk, and for the job's share of the byte rate. Returns an error, which ends
+    /// the job, when the database is closing or writing has ended.
     fn wait_for_quota(&self, written: u64) -> Result<()> {
         let wait = self.state.pace.lock().take(written, self.env().clock.monotonic());
         if self.executor.is_threaded() {
@@ -524,7 +522,7 @@ impl Maintenance {
         self.writer.group_commit.lock().check()
     }
 
-    /// Installs the outputs. Returns false if the version no longer has the inputs.
+    /// Installs the outputs. Returns false if the version no longer has the inputs of any task.
     fn install_tasks(&self, tasks: &[Task], files: &[NewFile]) -> Result<bool> {
         let facts = FileFacts::new(self);
         let rest_of =
@@ -543,7 +541,7 @@ impl Maintenance {
     }
 }
 
-/// For each file, the bytes that the ranges attribute to themselves.
+/// Sums, for each file, the bytes of its references in all ranges.
 fn shares(version: &Version) -> BTreeMap<FileNumber, u64> {
     let mut shares = BTreeMap::new();
     for range in version.ranges.iter() {
@@ -558,14 +556,14 @@ fn ids_of(tasks: &[Task]) -> Vec<RangeId> {
     tasks.iter().map(|task| task.range.id).collect()
 }
 
-/// True if a merge of everything would shrink the range: it has young files, tombstones, or files
-/// with a part that no range references.
+/// True if merging all files would shrink the range: it has young files, tombstones, or files with
+/// a part that no range references.
 fn is_unmerged(range: &FileRange, shares: &BTreeMap<FileNumber, u64>) -> bool {
     let is_part = |file: &FileReference| {
         let meta = &file.file.meta;
         let is_whole = file.clip.contains(&meta.key_min) && file.clip.contains(&meta.key_max);
         let counted = shares.get(&meta.number).copied().unwrap_or_default();
-        // The shares are estimates.
+        // The bytes of references are estimates, so allow for 1/16.
         !is_whole && counted < meta.bytes - meta.bytes / 16
     };
     let has_spent = |file: &FileReference| file.file.meta.tombstones > 0;

@@ -1,4 +1,4 @@
-//! Compaction: choosing files to merge, and merging them.
+//! Compaction: chooses files to merge, and merges them.
 
 mod facts;
 pub(crate) mod job;

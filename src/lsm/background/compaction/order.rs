@@ -1,10 +1,10 @@
-//! The order of jobs between ranges, and a cache of the ranges that need none. Pure.
+//! Orders jobs of different ranges, and caches which ranges need none. Pure.
 //!
 //! Invariants
-//! * A cached result is valid for exactly one state of the range. It expires when a limit passes a
-//!   Seq of its files, or when more readers end the wait of a delayed job.
-//! * No file is kept open: a range is distinguished from its successors by its address, which a
-//!   weak pointer keeps from being reused.
+//! * A cached result is valid for one state of the range. It expires when a limit passes a Seq of
+//!   the range's files, or when more readers end the wait of a delayed job.
+//! * A cached result keeps no file open: it holds the range by a weak pointer, which only prevents
+//!   the reuse of the range's address.
 
 use std::collections::BTreeMap;
 use std::sync::{Arc, Weak};
@@ -16,27 +16,27 @@ use crate::model::Seq;
 use super::plan::{Job, Limits, Reason};
 use crate::lsm::read::load_sampling::Readers;
 
-/// The urgency of a job: the greatest runs first.
+/// The urgency of a job; jobs with the greatest urgency run first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Urgency {
     class: u8,
     score: u64,
 }
 
-/// The urgency of a job in a range with `sources` overlapping files and `reads` reads/s. From most
-/// to least urgent:
+/// Returns the urgency of a job in a range with `sources` overlapping files and `reads` reads/s.
+/// From most to least urgent:
 ///
 /// 1. Joins, because they are free.
-/// 2. Ranges with more sources than the limit, because reads suffer; the deepest and most read
-///    first.
-/// 3. Range tombstones, then old tombstones. A steady load must not delay them for ever.
+/// 2. Jobs in ranges with more sources than the limit, because reads suffer; the deepest and most
+///    read first.
+/// 3. Range tombstones, then old tombstones, so that a steady load cannot delay them forever.
 /// 4. All others, by sources removed per byte read, weighted by the reads of the range.
 /// 5. Compression of runs at rest.
 pub(crate) fn urgency(job: &Job, sources: usize, reads: u64) -> Urgency {
     let reads = reads.saturating_add(1);
     let removed = job.young.len().saturating_sub(usize::from(job.run.is_empty())).max(1) as u64;
-    // Per MiB, in units of 1/1024: a small merge of a rarely read range precedes a large one that
-    // removes as many sources.
+    // Computed per MiB in units of 1/1024, so that in a rarely read range a small merge still
+    // precedes a large one that removes as many sources.
     let gain = removed.saturating_mul(reads).saturating_mul(1 << 10);
     let per_byte = gain / (job.bytes >> 20).max(1);
     let (class, score) = match job.reason {
@@ -52,7 +52,7 @@ pub(crate) fn urgency(job: &Job, sources: usize, reads: u64) -> Urgency {
     Urgency { class, score }
 }
 
-/// Cached results for ranges.
+/// Caches the urgency of ranges.
 #[derive(Default)]
 pub(crate) struct Ranking {
     known: BTreeMap<RangeId, Known>,
@@ -61,16 +61,16 @@ pub(crate) struct Ranking {
 struct Known {
     range: Weak<FileRange>,
     limits: Limits,
-    /// The read load at that time.
+    /// The read load when the result was cached.
     readers: Readers,
-    /// `None`: the range needs no job.
+    /// The urgency; `None` if the range needs no job.
     urgency: Option<Urgency>,
 }
 
 impl Ranking {
-    /// The cached result for the current state of `range` under `limits`, if there is one. The
-    /// inner `None` means that the range needs no job. `readers` is called if a higher read load
-    /// could change that.
+    /// Returns the cached result for the current state of `range` under `limits`, if there is one.
+    /// An inner `None` means that the range needs no job. `readers` is called only if a higher read
+    /// load could change that.
     pub(crate) fn cached(
         &self,
         range: &Arc<FileRange>,
@@ -98,7 +98,7 @@ impl Ranking {
         self.known.insert(range.id, known);
     }
 
-    /// Discards results of removed ranges, if there are many.
+    /// Discards results of removed ranges if the cache has grown too large.
     pub(crate) fn forget(&mut self, count: usize, is_there: impl Fn(RangeId) -> bool) {
         if self.known.len() > 2 * count + 16 {
             self.known.retain(|id, _| is_there(*id));
@@ -106,8 +106,8 @@ impl Ranking {
     }
 }
 
-/// True if a limit has passed the newest commit of a file, so that a job may be due, or the newest
-/// range tombstone has changed.
+/// True if a limit has passed the newest commit of a file, so that a job may be due, or if the
+/// newest range tombstone has changed.
 fn passes(range: &FileRange, before: &Limits, now: &Limits) -> bool {
     let is_between = |seq: Seq, from: Seq, to: Seq| from < seq && seq <= to;
     range.references().any(|(_, reference)| {
@@ -148,7 +148,7 @@ mod tests {
         ];
         let urgencies = reasons.map(|reason| urgency(&job(reason, 3, 100 << 20), 9, 0));
         assert!(urgencies.is_sorted_by(|a, b| a > b), "{urgencies:?}");
-        // Even if all other ranges are read heavily.
+        // This holds even if all other ranges are read heavily.
         let hot = urgency(&job(Reason::Size, 9, 1 << 20), 9, u64::MAX);
         assert!(urgency(&job(Reason::Age, 1, 1 << 30), 2, 0) > hot);
     }

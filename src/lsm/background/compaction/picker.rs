@@ -2,12 +2,10 @@
 //! limits. [`pick`] lists the rules.
 //!
 //! Invariants
-//! * A job's output as a whole is older or newer than every file it will overlap.
-//! * A merge into the run includes everything older that it overlaps, so that tombstones may be
-//!   dropped.
-//! * A cut is a bound of clips, so that all versions of a user key are on one side of it.
-//! * A job is picked for tombstones only if all readers see them: the job drops them and is not
-//!   picked again.
+//! * A job's output is older or newer, as a whole, than every file that it overlaps.
+//! * A merge into the run includes all older data that it overlaps, so that it may drop tombstones.
+//! * A job is cut at a bound of clips, so that all versions of a user key are on one side.
+//! * A job is picked for tombstones only if all readers see them, so that it drops them.
 //!
 //! Not here: running a job (`job`), choosing the range (`order`), facts about real files (`facts`).
 
@@ -23,63 +21,65 @@ use super::plan::{Facts, Job, Limits, Part, Reason};
 use crate::lsm::read::load_sampling::Readers;
 use candidate::{Candidate, Picker};
 
-/// The least number of young files that merge into the run while there is room for more. While a
-/// range is small, a single young file is soon half of the run, and merging each would rewrite the
-/// whole range. The test `simulated_write_amplification_is_sane` measures this constant,
-/// `RUN_FOR_SIZE` and `MERGE_WIDTH`. Merging any single file that is half of what it overlaps, and
-/// four generations at a time, wrote 1/7 more for 40 or 100 memtables and 1/5 more for 10.
+/// The least number of young files that merge into the run, unless a limit on the number of files
+/// forces a merge. In a small range a single young file is soon half of the run, so merging each
+/// one would rewrite the range every time. The test `simulated_write_amplification_is_sane`
+/// measures this constant, `RUN_FOR_SIZE` and `MERGE_WIDTH`. Merging any file that is half of what
+/// it overlaps, and four generations at a time, wrote 1/7 more for 40 or 100 memtables and 1/5 more
+/// for 10.
 const INTO_RUN_MIN: usize = 4;
-/// Young files merge into a run of up to this multiple of their bytes; the second constant applies
-/// to merges for readers.
+/// Young files merge into a run that is at most this many times as large; the second constant is
+/// for merges for readers.
 const RUN_FOR_SIZE: u64 = 2;
 const RUN_FOR_READERS: u64 = 8;
-/// A merge for readers reads up to this multiple of `job_bytes_max`: a whole range of the usual
-/// size.
+/// A merge for readers may read this multiple of `job_bytes_max`: enough for a whole range of the
+/// usual size.
 const READERS_JOBS: u64 = 2;
 /// The number of generations of young files that merge with each other.
 const MERGE_WIDTH: usize = 6;
 /// The least number of files in a merge by age.
 const AGE_WIDTH: usize = 3;
-/// A range of up to this many flushes is small. A merge of all of it takes little time, and loaded
-/// data soon becomes fast to read.
+/// A range of up to this many flushes is small: merging all of it is quick, and makes newly loaded
+/// data fast to read.
 const SMALL_FLUSHES: u64 = 8;
-/// Rows of at least this average size cost a merge more than they cost a reader.
+/// Rows of at least this average size cost a merge more than an additional file costs readers.
 const LONG_ROW_BYTES: u64 = 512;
-/// The number of small neighbours in the run that merge into one file.
+/// How many small neighbours in the run merge into one file.
 const SMALL_NEIGHBOURS: usize = 8;
-/// A file is dense with tombstones if it has at least one among this many entries. A scan then
-/// skips about as many dead entries as it returns live ones, or a good part of that.
+/// A file is dense with tombstones if at least one of this many entries is one. A scan then skips a
+/// considerable number of dead entries for the live ones that it returns.
 const DENSE_SHARE: u64 = 4;
-/// Fewer tombstones cost a scan less than opening a file, so they are not worth a job.
+/// The fewest tombstones worth a job. Skipping fewer costs a scan less than opening a file.
 const DENSE_MIN: u64 = 256;
 
-/// The next job for `range`.
+/// Returns the next job for `range`.
 ///
 /// 1. Young files that overlap no other file of the range join the run by an edit, without moving
 ///    bytes. Ascending and descending data is never rewritten.
-/// 2. At least four young files with at least half the bytes that they overlap in the run merge
-///    into it; the most files win.
-/// 3. Six generations of young files that are similar in size and neighbours in age merge into one.
+/// 2. At least four young files merge into the run if they have at least half the bytes that they
+///    overlap there. The merge of the most files is chosen.
+/// 3. Six generations of young files that are similar in size and neighbours in age merge into one
+///    file.
 /// 4. If a key has more sources than the limit, the merge that costs least per removed source is
 ///    forced.
-/// 5. Files merge into the run if they are dense with tombstones, have tombstones older than the
-///    limit, or have entries hidden by a range tombstone. The merge drops those.
-/// 6. All young files merge into the run if readers have lost as much by the number of files as the
+/// 5. A file merges into the run if it is dense with tombstones, has tombstones older than the
+///    limit, or has entries hidden by a range tombstone. The merge drops these.
+/// 6. All young files merge into the run if the number of files has cost readers as much as the
 ///    merge costs. The young files must have at least 1/8 of the bytes that they overlap; once an
 ///    hour any amount is enough.
 /// 7. Eight small neighbours in the run, which joins leave behind, merge into one file.
 /// 8. A run at rest is rewritten with compression.
 ///
-/// Rules 2 and 3 are delayed if rows are long, few readers use the range, it has outgrown its
-/// flushes, and its young files hide little of its run (`waits`, `is_wasteful`). Once a key has as
-/// many sources as the limit, the merge is then chosen by `cost_of_room`.
+/// Rules 2 and 3 are delayed if rows are long, the range has few readers and has outgrown its
+/// flushes, and the young files hide little of the run (`waits`, `is_wasteful`). Once a key then
+/// has as many sources as the limit, `cost_of_room` chooses the merge.
 ///
-/// In tables under FIFO eviction (`fifo_eviction`), rule 1 applies, and otherwise only files that
-/// are neighbours in age merge, up to a length.
+/// In tables under FIFO eviction (`fifo_eviction`) only rule 1 applies. Other merges there combine
+/// files that are neighbours in age, up to a maximum length.
 ///
-/// Except for rule 6, a job that would read more than `job_bytes_max` takes only the part of its
-/// inputs below a key (`cut`). The references keep the rest by a clip that begins there, and later
-/// jobs merge it.
+/// Except by rule 6, a job that would read more than `job_bytes_max` merges only the part of its
+/// inputs below a key (`cut`). The clips of the inputs then begin at that key, and later jobs merge
+/// the rest.
 pub(crate) fn pick<F: RangeFile + Clone>(
     range: &Range<F>,
     facts: &impl Facts<F>,
@@ -121,7 +121,7 @@ pub(crate) fn pick<F: RangeFile + Clone>(
     due.or_else(|| picker.small_neighbours()).or_else(|| picker.rest())
 }
 
-/// The most files that a point read has to search, over all keys.
+/// Returns the most files that a point read may have to search, over all keys.
 pub(crate) fn sources<F: RangeFile>(range: &Range<F>) -> usize {
     let at = |key: &[u8]| range.young.iter().filter(|r| r.clip.contains(key)).count();
     let depth = range.young.iter().map(|r| at(&r.clip.low)).max().unwrap_or_default();
@@ -129,12 +129,12 @@ pub(crate) fn sources<F: RangeFile>(range: &Range<F>) -> usize {
 }
 
 impl Job {
-    /// A merge of the young files `young`, and of the run from key `from` on, into the run; limited
-    /// to the bytes that a job may read. `None` if there is nothing to merge.
+    /// Returns a merge of the young files `young`, and of the run from key `from` on, into the run,
+    /// limited to the bytes that a job may read. Returns `None` if there is nothing to merge.
     ///
-    /// `newest` is the largest Seq at the time when `young` was listed. Flushes may have added
-    /// files to both lists since. Those at the end of the run are left out. One between the inputs
-    /// is included, with the young files that are older than it.
+    /// `newest` is the largest Seq when `young` was listed. Flushes may have added files to both
+    /// lists since then. Added files at the end of the run are left out. An added file between the
+    /// inputs is included, together with the young files that are older than it.
     pub(crate) fn whole<F: RangeFile + Clone>(
         range: &Range<F>,
         facts: &impl Facts<F>,
@@ -155,7 +155,7 @@ impl Job {
 }
 
 impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
-    /// All young files that overlap no other file.
+    /// Returns a join of all young files that overlap no other file.
     fn join(&self) -> Option<Job> {
         let young = &self.range.young;
         let alone = |i: usize, r: &Reference<F>| {
@@ -176,10 +176,10 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         })
     }
 
-    /// Young files of similar length that are neighbours in age: FIFO eviction drops whole files,
-    /// oldest first.
+    /// Merges young files that are similar in length and neighbours in age. FIFO eviction drops
+    /// whole files, oldest first, so a file must not mix old and new rows.
     fn by_age(&self) -> Option<Job> {
-        // No window is longer than a job may be: a cut job would leave its inputs in place.
+        // A window is never longer than a job may be, because a cut job would keep its inputs.
         let most = self.limits.window_bytes.min(self.limits.job_bytes_max);
         let small = self.young_parts.iter().filter(|part| part.bytes <= most / AGE_WIDTH as u64);
         if small.count() < AGE_WIDTH {
@@ -191,19 +191,18 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         widest.map(|window| self.job(window, Reason::Size))
     }
 
-    /// The smallest window of generations of young files that are similar in size and neighbours in
-    /// age.
+    /// Returns the smallest window of generations that are similar in size and neighbours in age.
     fn similar(&self) -> Option<Candidate> {
         let neighbours = self.windows(MERGE_WIDTH..=MERGE_WIDTH).into_iter();
         let similar = neighbours.filter(|candidate| self.is_similar(candidate));
         similar.min_by_key(|candidate| self.bytes(candidate))
     }
 
-    /// True if merges may wait until a key has too many sources. Waiting writes each byte fewer
-    /// times than merges that keep the run the largest part. Readers would feel the wait, now or
-    /// later, in a small range, which can be merged whole quickly, and in a range with many young
-    /// files, so these do not wait. An additional file costs a reader the same for any row length,
-    /// but a merge costs more for long rows, so ranges with short rows do not wait either.
+    /// True if merges may wait until a key has too many sources, which writes each byte fewer
+    /// times. Small ranges do not wait, because merging them whole is quick, and neither do ranges
+    /// with many young files: readers would feel the wait. Ranges with short rows do not wait
+    /// either: an additional file costs a reader the same for any row length, but a merge of short
+    /// rows is cheap.
     fn waits(&self) -> bool {
         let range = self.range;
         let is_flush = |(r, _): &(&Reference<F>, &Part)| r.file.bytes() <= self.limits.flush_bytes;
@@ -218,8 +217,8 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         are_long && !is_small && are_few && self.facts.readers(range) == Readers::Few
     }
 
-    /// All young files into the run, if readers have lost as much as that costs. A large run is not
-    /// rewritten for a small amount of new data.
+    /// Merges all young files into the run if the number of files has cost readers as much as the
+    /// merge costs. A large run is not rewritten for a little new data.
     fn for_readers(&self) -> Option<Job> {
         let readers = self.facts.readers(self.range);
         if readers < Readers::Losing || self.range.young.is_empty() {
@@ -227,14 +226,14 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         }
         let candidate = self.close((0..self.range.young.len()).collect(), 0..0);
         let is_due = readers == Readers::Served || self.is_part(&candidate, RUN_FOR_READERS);
-        // Run it as one job: after a flush between two parts, the first part would begin again.
+        // Run it as one job. If it were cut, a flush between the two parts would start it over.
         let most = self.limits.job_bytes_max.saturating_mul(READERS_JOBS);
         let is_meant = is_due && self.bytes(&candidate) <= most && self.is_sound(&candidate);
         is_meant.then(|| self.cut_job(&candidate, Reason::Reads, None))
     }
 
-    /// A file with entries that a range tombstone hides, or else the file with the oldest or the
-    /// most tombstones that a merge into the run would drop.
+    /// Merges a file with entries that a range tombstone hides, or else the file with the oldest or
+    /// the most tombstones that a merge into the run would drop.
     fn spent(&self) -> Option<Job> {
         let limits = self.limits;
         let is_sound = |r: &&Reference<F>| !self.facts.is_damaged(r);
@@ -245,8 +244,8 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
             return self.rewrite(reference, Reason::RangeTombstone);
         }
         let parts = || references().zip(self.young_parts.iter().chain(&self.run_parts));
-        // Tombstones that some reader may not see yet would be kept, and the job picked again and
-        // again.
+        // A merge would keep tombstones that some reader may not see yet, and would be picked again
+        // and again.
         let droppable = || {
             let parts = parts().filter(|(r, _)| is_sound(r));
             parts.filter(|(r, part)| part.tombstones > 0 && r.file.seqs().1 <= limits.seen_below)
@@ -265,7 +264,8 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         self.rewrite(reference, Reason::Tombstones)
     }
 
-    /// Merges `reference` into the run, up to its last tombstone if the reason is its tombstones.
+    /// Merges `reference` into the run. If the reason is its tombstones, merges only up to the last
+    /// one.
     fn rewrite(&self, reference: &Reference<F>, reason: Reason) -> Option<Job> {
         let number = reference.file.number();
         let young = self.range.young.iter().position(|r| r.file.number() == number);
@@ -286,7 +286,7 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         Some(job)
     }
 
-    /// The first sequence of small files in the run.
+    /// Merges the first sequence of small files in the run.
     fn small_neighbours(&self) -> Option<Job> {
         let limits = self.limits;
         let mut from = 0;
@@ -296,7 +296,7 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
                 from = i + 1;
             } else if i + 1 - from == SMALL_NEIGHBOURS {
                 let candidate = self.close(Vec::new(), from..i + 1);
-                // Small files merge only with each other, without including young files.
+                // Merge the small files only with each other, without young files.
                 let becomes_one = self.bytes(&candidate) <= limits.run_file_bytes_max;
                 let is_meant = candidate.young.is_empty() && becomes_one;
                 return is_meant.then(|| self.job(&candidate, Reason::Small));
@@ -305,7 +305,7 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         None
     }
 
-    /// The first files of a run at rest that compression could make smaller.
+    /// Compresses the first files of a run at rest that compression could make smaller.
     fn rest(&self) -> Option<Job> {
         let limits = self.limits;
         let is_at_rest = |r: &Reference<F>| r.file.seqs().1 <= limits.rests_below;

@@ -1,5 +1,5 @@
-//! Tests of placement: the references when ranges were split, merged or missing, and the length of
-//! the edit.
+//! Tests which references a flush creates if ranges were split, merged or missing, and the length
+//! of its edit.
 
 use super::*;
 use crate::codec::HashSeed;
@@ -13,7 +13,7 @@ fn key(table: u32, pk: &str) -> Vec<u8> {
     user_key(TableId(table), pk, "r")
 }
 
-/// A file of parts, each given by its first key, its last key and its bytes.
+/// Returns a file of parts, each given by its first key, last key and bytes.
 fn file(number: u64, parts: &[(&[u8], &[u8], u64)]) -> NewFile {
     let part = |(low, high, bytes): &(&[u8], &[u8], u64)| Part {
         low: (*low).into(),
@@ -40,8 +40,8 @@ fn file(number: u64, parts: &[(&[u8], &[u8], u64)]) -> NewFile {
     NewFile { meta, parts }
 }
 
-/// A version with these ranges of table 1. Each spans from its key to the next one; the first
-/// begins at the table's start.
+/// Returns a version with ranges of table 1 that begin at these keys. The first range begins at the
+/// start of the table.
 fn version(starts: &[&[u8]]) -> Version {
     let identity = Identity {
         database: 1,
@@ -107,7 +107,8 @@ fn each_range_references_its_part_clipped() {
 #[test]
 fn trap_20_a_range_that_was_split_or_merged_meanwhile_gets_what_is_its() {
     let (a, b, c, d) = (key(1, "a"), key(1, "b"), key(1, "c"), key(1, "d"));
-    // Split at b and at c since: the part from a to d is referenced by three ranges.
+    // The range was split at b and at c during the flush, so three ranges reference the part from a
+    // to d.
     check(
         &version(&[&a, &b, &c]),
         &[file(9, &[(&a, &d, 900)])],
@@ -117,7 +118,8 @@ fn trap_20_a_range_that_was_split_or_merged_meanwhile_gets_what_is_its() {
             "r3 9 300 [\\x00\\x00\\x00\\x01c\\x00r, \\x00\\x00\\x00\\x01d\\x00r\\x00)",
         ],
     );
-    // Merged since: two parts of one file, and then a file for each part.
+    // Ranges were merged during the flush: first with two parts of one file, then with a file for
+    // each part.
     check(
         &version(&[&a]),
         &[file(9, &[(&a, &b, 300), (&c, &d, 600)])],
@@ -170,7 +172,7 @@ fn what_a_flush_names_is_bounded_whatever_the_keys() {
     next.check().unwrap();
     assert!(keys.iter().all(|key| next.sources(key).count() == 1));
     assert_eq!(next.ranges.len(), 10_000);
-    // Each of the 100 files is in 100 ranges, with its own part in each.
+    // Each of the 100 files has its own part in each of 100 ranges.
     let clips = next.ranges.iter().flat_map(|range| range.references().map(|(_, r)| &r.clip));
     assert!(clips.zip(1..).all(|(clip, table)| *clip == whole_table(TableId(table))));
 }

@@ -1,9 +1,8 @@
-//! Builds the edit that installs the outputs of jobs. A pure function of the current version.
+//! Builds the edit that installs the outputs of jobs, as a pure function of the current version.
 //!
 //! Invariants
-//! * A range references an output only by the parts written for that range: the clip consists of
-//!   the parts inside its span.
-//! * A range that has changed since the pick gets nothing, and its inputs stay. Other ranges are
+//! * A range references an output by a clip that covers the parts written inside the range's span.
+//! * A range that has changed since the pick keeps its inputs and gets no outputs. Other ranges are
 //!   not affected.
 //! * An output that no range references is not added to the version.
 
@@ -19,18 +18,18 @@ use super::super::plan::Job;
 use super::task::{Task, inputs, run_inputs, young_inputs};
 use crate::lsm::background::new_file::NewFile;
 
-/// The result of a set of jobs.
+/// The edit for a set of jobs, and its consequences.
 pub(super) struct Exchange {
     pub(super) edit: VersionEdit,
-    /// Files that are unreferenced after the edit.
+    /// Files that have no references after the edit.
     pub(super) gone: Vec<Arc<FileEntry>>,
     /// Outputs that the edit does not add.
     pub(super) unused: Vec<FileNumber>,
 }
 
-/// Replaces the inputs by the outputs. A task is left out if `version` no longer has its inputs in
-/// place, or has a new file where its outputs belong. `None` if no task is left. `rests` are those
-/// of all tasks.
+/// Replaces the inputs by the outputs. Leaves out a task if `version` no longer has the task's
+/// inputs in place, or has a new file where its outputs belong. Returns `None` if no task is left.
+/// `remainders` are the remainders of all tasks.
 pub(super) fn exchange(
     version: &Version,
     tasks: &[Task],
@@ -73,7 +72,7 @@ pub(super) fn exchange(
     is_any_valid.then_some(Exchange { edit, gone, unused })
 }
 
-/// The references to the outputs written for `range`.
+/// Returns the references of `range` to its outputs.
 fn output(range: &FileRange, job: &Job, files: &[NewFile]) -> Vec<ReferenceMeta> {
     let reference = |file: &NewFile| {
         let mut parts = file.parts.iter().filter(|part| range.span.contains(&part.low));
@@ -90,9 +89,9 @@ fn output(range: &FileRange, job: &Job, files: &[NewFile]) -> Vec<ReferenceMeta>
     files.iter().filter_map(reference).collect()
 }
 
-/// True if an input of the job is no longer in its place, or a file has joined the run inside the
-/// span of an output since the job was picked. The keys of such a file are between the keys of the
-/// inputs, where it overlaps no young file.
+/// True if an input of the job is no longer in its place, or if a file has joined the run inside
+/// the span of an output since the pick. Such a file has keys between those of the inputs and
+/// overlaps no young file.
 fn has_changed(picked: &FileRange, now: &FileRange, job: &Job, output: &[ReferenceMeta]) -> bool {
     let is_in_place = |(placement, input): (Placement, &FileReference)| {
         now.references().any(|(at, reference)| {
@@ -111,8 +110,8 @@ fn has_changed(picked: &FileRange, now: &FileRange, job: &Job, output: &[Referen
     !young.chain(run).all(is_in_place) || spans.any(|span| now.run_in(span).iter().any(is_new))
 }
 
-/// References to the remainders of inputs that a job merges only below its cut: the same files in
-/// the same places, clipped. `bytes` estimates the size of a remainder.
+/// Returns references to the remainders of inputs that are merged only below the job's cut: the
+/// same files in the same places, with smaller clips. `bytes` estimates the size of a remainder.
 pub(super) fn remainders(
     range: &FileRange,
     job: &Job,

@@ -1,9 +1,9 @@
-//! Model of two jobs with a common input and a flush, in every order: no file is lost and no row is
-//! duplicated.
+//! Loom model of two jobs with a common input and a flush, in every order: no file is lost and no
+//! row is duplicated.
 //!
-//! The versions and the exchange are those of the engine; a lock around a version stands for the
-//! manifest. The engine never runs two jobs of a range at the same time
-//! (`MaintenanceState::claim`). This model shows what holds even if it did.
+//! Versions and the exchange are production code; a lock around a version replaces the manifest.
+//! The engine never runs two jobs of a range at once (`MaintenanceState::claim`); this model shows
+//! that even then nothing would be lost.
 
 use loom::thread;
 
@@ -18,7 +18,8 @@ use crate::sync::{Mutex, check_model};
 
 const RANGE: RangeId = RangeId(1);
 
-/// Flushed file n holds the commits of one Seq, n. An output holds the commits of its inputs.
+/// Describes a file. Flushed file n holds the commits of Seq n, and an output holds those of its
+/// inputs.
 fn file(number: u64, seqs: (u64, u64)) -> FileMeta {
     FileMeta {
         number: FileNumber(number),
@@ -51,7 +52,7 @@ fn flushed(number: u64) -> VersionEdit {
     VersionEdit { add_references: vec![reference], add_files: vec![meta], ..VersionEdit::default() }
 }
 
-/// One range with the young files 1 to 3.
+/// Returns a version of one range with the young files 1 to 3.
 fn start() -> Arc<Version> {
     let range = RangeMeta { id: RANGE, table: TableId(1), span: Span::new(b"a", Some(b"z")) };
     let identity = Identity {
@@ -73,7 +74,7 @@ fn start() -> Arc<Version> {
     Arc::new(full)
 }
 
-/// A merge of two neighbours into file `output`.
+/// Returns a merge of two neighbouring young files into file `output`.
 fn merge_of(young: [u64; 2], placement: Placement, output: u64) -> (Job, NewFile) {
     let [newer, older] = young;
     let job = Job {
@@ -90,7 +91,7 @@ fn merge_of(young: [u64; 2], placement: Placement, output: u64) -> (Job, NewFile
     (job, NewFile { meta, parts })
 }
 
-/// The Seqs of all commits in the files, ascending.
+/// Returns the Seqs of all commits in the files, ascending.
 fn commits(version: &Version) -> Vec<u64> {
     version.check().unwrap();
     let seqs = version.files().map(|file| file.meta.seq_min.0..=file.meta.seq_max.0);
@@ -103,7 +104,7 @@ fn range(version: &Version) -> Arc<FileRange> {
     Arc::clone(version.ranges.get(RANGE).unwrap())
 }
 
-/// As `install_tasks`: installs the job in the current version, or not at all.
+/// Installs the job in the current version, as `install_tasks` does, or returns false.
 fn install(current: &Mutex<Arc<Version>>, picked: &Version, job: &Job, files: &[NewFile]) -> bool {
     let mut current = current.lock();
     let task = Task { range: range(picked), job: job.clone() };
@@ -113,8 +114,8 @@ fn install(current: &Mutex<Arc<Version>>, picked: &Version, job: &Job, files: &[
     true
 }
 
-/// Of two jobs that were picked from one version and have a common input, one is declined. A
-/// concurrent flush loses nothing.
+/// Two jobs were picked from one version and have a common input: one of them is declined. A
+/// concurrent flush is not lost.
 #[test]
 fn trap_10_loom_of_two_jobs_with_a_common_input_one_declines() {
     check_model(|| {

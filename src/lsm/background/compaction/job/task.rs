@@ -16,7 +16,7 @@ pub(in crate::lsm) struct Task {
 }
 
 impl Task {
-    /// About the number of bytes of young files that the job reads; 0 for a join.
+    /// Returns about how many bytes of young files the job reads; 0 for a join.
     pub(super) fn young_bytes(&self) -> u64 {
         let Self { range, job } = self;
         let young: u64 = young_inputs(range, job).map(|file| file.bytes).sum();
@@ -46,8 +46,8 @@ pub(super) fn inputs<'a>(
     young_inputs(range, job).chain(run_inputs(range, job))
 }
 
-/// The clips of files that may hold older versions than the inputs: young files after the last
-/// input, and the rest of the run.
+/// Returns the clips of files that may hold older versions than the inputs do: the young files
+/// after the last input, and the files of the run that are not inputs.
 pub(super) fn older_sources(range: &FileRange, job: &Job) -> Vec<Span> {
     let is_input = |file: FileNumber| job.young.contains(&file) || job.run.contains(&file);
     let oldest = range.young.iter().rposition(|file| is_input(file.file.meta.number));

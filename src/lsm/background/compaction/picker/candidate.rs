@@ -1,5 +1,5 @@
-//! Sets of files that may be merged: the files that must be merged together to keep the order, and
-//! the cost.
+//! Sets of files that may be merged: which files must be merged together to keep the order, and at
+//! which cost.
 
 use crate::format::edit::Placement;
 use crate::format::span::Span;
@@ -11,7 +11,7 @@ use super::super::plan::{Facts, Job, Limits, Part, Reason};
 /// Files that could be merged, as positions in the range's lists.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Candidate {
-    /// Ascending positions, so newest first.
+    /// Positions in the list of young files, ascending, so the newest file is first.
     pub(super) young: Vec<usize>,
     pub(super) run: std::ops::Range<usize>,
     pub(super) placement: Placement,
@@ -44,8 +44,8 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         Self { range, facts, limits, young_parts, run_parts }
     }
 
-    /// Candidates for a merge into the run: each suffix of the oldest young files, and each young
-    /// file alone, with all files that must be merged with them.
+    /// Returns the candidates for a merge into the run: each suffix of the young files (the oldest
+    /// ones) and each single young file, with all files that must be merged with them.
     pub(super) fn run_candidates(&self) -> Vec<Candidate> {
         let count = self.range.young.len();
         let suffixes = (0..count).map(|from| (from..count).collect());
@@ -60,8 +60,8 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         candidates
     }
 
-    /// Adds every file that the output would overlap and that is not newer as a whole, until none
-    /// is missing.
+    /// Adds every file that the output would overlap and that is not newer as a whole. Repeats this
+    /// until no file is missing.
     pub(super) fn close(
         &self,
         mut young: Vec<usize>,
@@ -87,8 +87,8 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         Candidate { young, run, placement: Placement::Run }
     }
 
-    /// Young files that overlap each other and are neighbours in age, `widths` generations at a
-    /// time.
+    /// Returns windows of overlapping young files that are neighbours in age, with the given
+    /// `widths` in generations.
     pub(super) fn windows(&self, widths: std::ops::RangeInclusive<usize>) -> Vec<Candidate> {
         let young = &self.range.young;
         let mut candidates: Vec<Candidate> = Vec::new();
@@ -113,9 +113,10 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         candidates
     }
 
-    /// The generation of each young file. Files with interleaved Seqs, such as the outputs of one
-    /// job, share a generation. `young` must contain overlapping files only: the merged part of a
-    /// file and the remainder of its inputs differ in age.
+    /// Returns the generation of each file of `young`. Files with interleaved Seqs, such as the
+    /// outputs of one job, share a generation. All files in `young` must overlap each other,
+    /// because only then do their Seqs show their ages: after a cut, a job's output and the
+    /// remainders of its inputs differ in age.
     fn generations(&self, young: &[usize]) -> Vec<usize> {
         let (mut generation, mut oldest) = (0, Seq::MAX);
         let next = |i: &usize| {
@@ -129,8 +130,8 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         young.iter().map(next).collect()
     }
 
-    /// Adds the young files that the output would overlap in both keys and Seqs, until none is
-    /// missing.
+    /// Adds the young files that the output would overlap in both keys and Seqs. Repeats this until
+    /// no file is missing.
     fn close_young(&self, mut young: Vec<usize>) -> Candidate {
         while let Some(bounds) = bounds(self.inputs(&young, &(0..0))) {
             let before = young.len();
@@ -150,12 +151,13 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         Candidate { young, run: 0..0, placement: Placement::Young }
     }
 
-    /// True if no file is damaged. A merge that reads a damaged file fails.
+    /// True if no file is damaged, because a merge that reads a damaged file fails.
     pub(super) fn is_sound(&self, candidate: &Candidate) -> bool {
         !self.inputs(&candidate.young, &candidate.run).any(|file| self.facts.is_damaged(file))
     }
 
-    /// True if the single output is older or newer than every other file it overlaps.
+    /// True if the single output is older or newer, as a whole, than every other file that it
+    /// overlaps.
     fn stays_ordered(&self, candidate: &Candidate) -> bool {
         let Some(bounds) = bounds(self.inputs(&candidate.young, &candidate.run)) else {
             return false;
@@ -203,9 +205,9 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         self.bytes(candidate) / removed(candidate)
     }
 
-    /// The cost where merges wait: the bytes, scaled, by the square of the sources removed. A merge
-    /// that removes more sources lets the next merge wait longer. By the cost per source alone, the
-    /// newest file would merge with the next again and again.
+    /// Returns the cost of the candidate where merges wait: bytes per squared number of removed
+    /// sources, scaled. A merge that removes more sources lets the next merge wait longer. By the
+    /// cost per source alone, the newest file would merge with the next one again and again.
     pub(super) fn cost_of_room(&self, candidate: &Candidate) -> u64 {
         let removed = removed(candidate);
         self.bytes(candidate).saturating_mul(1 << 10) / removed.saturating_mul(removed)
@@ -235,12 +237,12 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         if len == 0 { 0..0 } else { from..from + len }
     }
 
-    /// The job that merges `candidate`, or as much of it as a job may read.
+    /// Returns the job that merges `candidate`, or as much of it as a job may read.
     pub(super) fn job(&self, candidate: &Candidate, reason: Reason) -> Job {
         self.cut_job(candidate, reason, self.cut(candidate))
     }
 
-    /// The job that merges the part of `candidate` below a key.
+    /// Returns the job that merges `candidate` below a key, or all of it.
     pub(super) fn cut_job(
         &self,
         candidate: &Candidate,
@@ -265,7 +267,7 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
     }
 }
 
-/// The number of sources that the merge removes, at least 1.
+/// Returns how many sources the merge removes, at least 1.
 fn removed(candidate: &Candidate) -> u64 {
     let sources = candidate.young.len() + usize::from(!candidate.run.is_empty());
     (sources as u64).saturating_sub(1).max(1)

@@ -1,8 +1,9 @@
-//! The key at which a job ends that would otherwise be too long. The job takes its inputs below
-//! that key.
+//! Finds the key at which to end a job that would otherwise be too long. The job merges its inputs
+//! below that key.
 //!
 //! Invariants
-//! * Inputs have keys on both sides of the cut: every job makes progress, and no cut is useless.
+//! * Inputs have keys on both sides of the cut, so every cut job makes progress and leaves a
+//!   remainder.
 
 use crate::format::span::Span;
 use crate::ranges::{RangeFile, Reference};
@@ -11,13 +12,13 @@ use super::super::plan::Facts;
 use super::candidate::{Candidate, Picker, bounds};
 
 impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
-    /// The key at which a merge of `candidate` ends, if it would otherwise read too much.
+    /// Returns the key at which a merge of `candidate` ends, if it would otherwise read too much.
+    /// That is the first of these that exists:
     ///
-    /// 1. The last boundary between files of the run up to which the job reads at most
-    ///    `job_bytes_max`. Nothing is left of the run's files below it.
-    /// 2. Otherwise the first boundary, if there is one and the job reads at most twice
-    ///    `job_bytes_max`.
-    /// 3. Otherwise a key from the index of an input.
+    /// 1. The last boundary between files of the run below which the job reads at most
+    ///    `job_bytes_max`. It leaves no remainder of the run's files below it.
+    /// 2. The first boundary, if the job reads at most twice `job_bytes_max` below it.
+    /// 3. A key from the index of an input.
     pub(super) fn cut(&self, candidate: &Candidate) -> Option<Box<[u8]>> {
         let (bytes, most) = (self.bytes(candidate), self.limits.job_bytes_max);
         if bytes <= most {
@@ -41,13 +42,13 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         found.or_else(|| self.key_of_index(candidate, bytes))
     }
 
-    /// A key from an input's index. Each input proposes the key below which it has its share of
-    /// `job_bytes_max`. Below the least of these keys no input has more than its share, so the job
-    /// is not too long. A larger key is used if the other inputs have fewer bytes below it.
+    /// Chooses a key from an input's index. Each input proposes the key below which it has its
+    /// share of `job_bytes_max`. Below the least of these keys no input exceeds its share, so the
+    /// job is not too long. A larger proposed key is preferred if the job still fits.
     fn key_of_index(&self, candidate: &Candidate, bytes: u64) -> Option<Box<[u8]>> {
         let most = self.limits.job_bytes_max;
         let young = candidate.young.iter().map(|i| (&self.range.young[*i], &self.young_parts[*i]));
-        // Only the first file of the run: the boundary after it is already too far.
+        // Only the first file of the run proposes a key: the boundary after it is already too far.
         let run = candidate.run.clone().take(1);
         let run = run.map(|i| (&self.range.run[i], &self.run_parts[i]));
         let keys = young.chain(run).filter_map(|(reference, part)| {
@@ -66,7 +67,7 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         bounds.is_some_and(|bounds| *bounds.span.low < *key && bounds.span.contains(key))
     }
 
-    /// About the number of bytes that a merge of `candidate` below `key` reads.
+    /// Returns about how many bytes a merge of `candidate` below `key` reads.
     pub(super) fn bytes_below(&self, candidate: &Candidate, key: &[u8]) -> u64 {
         let below = Span::new(&[], Some(key));
         let bytes_of = |reference: &Reference<F>, whole: u64| {

@@ -1,5 +1,5 @@
-//! Tests the picker with simulated loads: every install keeps the order, reads need few sources,
-//! and bytes are not rewritten too often.
+//! Tests the picker with simulated loads: each install keeps the order of files, reads need few
+//! sources, and bytes are not rewritten too often.
 
 use std::collections::BTreeMap;
 
@@ -13,7 +13,7 @@ use crate::rng::Rng;
 
 const ENTRY_BYTES: u64 = 1000;
 
-/// A file as a map from key to Seq and whether the entry deletes. Newest versions only.
+/// A file's newest entries: from key to Seq and whether the entry is a delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct File {
     number: u64,
@@ -52,7 +52,7 @@ impl Default for Limits {
     }
 }
 
-/// Answers to the questions that a test does not ask.
+/// Default answers to questions that do not matter in a test.
 macro_rules! unasked {
     (@readers) => {
         fn readers(&self, _: &Range<File>) -> Readers {
@@ -77,7 +77,7 @@ macro_rules! unasked {
     ($($name:ident),*) => { $(unasked!(@$name);)* };
 }
 
-/// Exact facts, with the given read load.
+/// Facts computed from the files, with the given read load.
 struct ReadBy(Readers);
 
 impl Facts<File> for ReadBy {
@@ -109,7 +109,7 @@ impl Facts<File> for ReadBy {
     }
 }
 
-/// Exact facts.
+/// Facts computed from the files.
 struct Exact;
 
 impl Facts<File> for Exact {
@@ -133,7 +133,7 @@ impl Facts<File> for Exact {
     }
 }
 
-/// Exact facts, with damage in the given files.
+/// Facts computed from the files, of which the given ones are damaged.
 struct Damaged<'a>(&'a [u64]);
 
 impl Facts<File> for Damaged<'_> {
@@ -156,21 +156,21 @@ impl Facts<File> for Damaged<'_> {
     }
 }
 
-/// The entries of a file inside its clip.
+/// Returns the entries of a file inside its clip.
 fn counted(
     reference: &Reference<File>,
 ) -> impl DoubleEndedIterator<Item = (&u32, &(u64, bool))> + use<'_> {
     reference.file.entries.range(bounds(reference))
 }
 
-/// The key numbers inside the clip of a file.
+/// Returns the range of key numbers inside the clip of a file.
 fn bounds(reference: &Reference<File>) -> std::ops::Range<u32> {
     let low = number_of(&reference.clip.low);
     let high = reference.clip.high.as_deref().map_or(u32::MAX, number_of);
     low..high.max(low)
 }
 
-/// The first number with a key at or above `bound`.
+/// Returns the first number whose key is at or above `bound`.
 fn number_of(bound: &[u8]) -> u32 {
     let Some(digits) = bound.get(..8) else { return 0 };
     let number: u32 = std::str::from_utf8(digits).unwrap().parse().unwrap();
@@ -187,7 +187,7 @@ fn reference(file: File) -> Reference<File> {
     Reference::new(file, Span::inclusive(first.as_bytes(), last.as_bytes()), None)
 }
 
-/// One range under load.
+/// One range under a simulated load.
 struct Tree {
     range: Range<File>,
     limits: Limits,
@@ -197,7 +197,7 @@ struct Tree {
     written_bytes: u64,
     depth_max: usize,
     jobs: usize,
-    /// The most bytes that a job has read.
+    /// The most bytes that any job has read.
     job_bytes_max: u64,
     partial: usize,
     /// The read load.
@@ -239,12 +239,12 @@ impl Tree {
         reference
     }
 
-    /// Flushes a memtable with these writes.
+    /// Flushes a memtable of writes to `keys`.
     fn flush(&mut self, keys: Vec<u32>) {
         self.flush_and_delete(keys, Vec::new());
     }
 
-    /// Flushes a memtable with these writes and then these deletes.
+    /// Flushes a memtable of writes to `keys` and then deletes of `deletes`.
     fn flush_and_delete(&mut self, keys: Vec<u32>, deletes: Vec<u32>) {
         self.user_bytes += (keys.len() + deletes.len()) as u64 * ENTRY_BYTES;
         let mut entries = BTreeMap::new();
@@ -259,7 +259,7 @@ impl Tree {
         self.settle();
     }
 
-    /// Runs jobs until there is none.
+    /// Runs jobs until none is picked.
     fn settle(&mut self) {
         for jobs in 0.. {
             let Some(job) = pick(&self.range, &ReadBy(self.readers), &self.limits) else { break };
@@ -317,7 +317,7 @@ impl Tree {
         }
     }
 
-    /// Checks that every key reads as in the model.
+    /// Checks that every key reads as the model expects.
     fn check_reads(&self) {
         for (number, (seq, deletes)) in &self.model {
             let name = key(*number);
@@ -352,8 +352,7 @@ fn simulate(flushes: u32, mut next: impl FnMut(&mut Rng, u32) -> u32) -> Tree {
     tree
 }
 
-/// Memtables of new keys in random order, or of the same keys repeatedly, without readers in the
-/// meantime.
+/// Flushes memtables of new keys in random order, or of the same keys repeatedly, without readers.
 fn unread(flushes: u32, is_new: bool) -> Tree {
     let mut tree = Tree::new();
     tree.readers = Readers::Few;
@@ -377,7 +376,7 @@ fn files_without_readers_are_merged_less_often() {
     for (flushes, most) in [(8, 1.7), (40, 2.7), (47, 2.6), (60, 2.9), (100, 3.0), (200, 4.7)] {
         let tree = unread(flushes, true);
         check(&format!("{flushes} unread memtables"), &tree, most);
-        // The range was small once, and was merged whole.
+        // While the range was small, it was merged whole.
         assert!(!tree.range.run.is_empty() || flushes < 4);
     }
 }
@@ -399,7 +398,7 @@ fn a_new_reader_causes_delayed_merges() {
     assert!(waited > 4 && sources(&tree.range) < 4, "{waited} -> {}", sources(&tree.range));
 }
 
-/// Memtables of new keys in random order, with readers that have always lost enough.
+/// Flushes memtables of new keys in random order, with a constant read load.
 fn read_all_the_time(readers: Readers, flushes: u32) -> Tree {
     let mut tree = Tree::new();
     tree.readers = readers;
@@ -424,7 +423,7 @@ fn losing_readers_merge_files_from_an_eighth_of_the_run() {
     tree.readers = Readers::Served;
     tree.settle();
     tree.readers = Readers::Some;
-    // One memtable against thirty.
+    // Flush one memtable over a run of thirty.
     tree.flush((0..MEMTABLE).map(|i| 700_000 * i).collect());
     assert_eq!(tree.range.young.len(), 1);
     tree.readers = Readers::Losing;
@@ -438,7 +437,7 @@ fn losing_readers_merge_files_from_an_eighth_of_the_run() {
     tree.check_reads();
 }
 
-/// About a Zipf distribution with exponent 1 over `count` values, scattered.
+/// Returns roughly a Zipf-distributed value with exponent 1 over `count` values, scattered.
 fn zipf(rng: &mut Rng, count: u32) -> u32 {
     let log = (f64::from(count)).ln() * (rng.below(1 << 30) as f64 / f64::from(1 << 30));
     (log.exp() as u32 * 2_654_435) % count
@@ -461,7 +460,7 @@ fn check(name: &str, tree: &Tree, limit: f64) {
 
 #[test]
 fn simulated_write_amplification_is_sane() {
-    // The log is written once, too: 2.2 with it.
+    // The limit excludes the write to the log; with it the factor is 2.2.
     check("ascending", &simulate(400, |_, i| i), 1.2);
     check("descending", &simulate(400, |_, i| u32::MAX / 64 - i), 1.2);
     check("uniform, 10 memtables", &simulate(400, |rng, _| rng.below(1_000) as u32), 5.0);
@@ -542,8 +541,8 @@ fn what_is_clear_of_everything_joins_before_others_merge() {
 fn trap_14_a_merge_into_the_run_includes_older_overlapping_files() {
     let mut range = empty();
     run(&mut range, 1, (1, 9), &[10, 20, 30, 40]);
-    // The large newer file would be worth a merge by itself; the older one overlaps the same file
-    // of the run.
+    // The large newer file would be worth a merge by itself, but the older file overlaps the same
+    // file of the run.
     young(&mut range, 2, (10, 12), &[39]);
     for number in 3..6 {
         young(&mut range, number, (number * 10, number * 10 + 9), &[10, 11, 12]);
@@ -560,7 +559,8 @@ fn where_the_oldest_files_go_they_merge_with_neighbours_in_age_up_to_a_length() 
         young(&mut range, number, (number * 10, number * 10 + 9), &[0, 10, 20]);
     }
     let limits = |bytes| Limits { window_bytes: bytes, sources_max: 2, ..Limits::default() };
-    // The run's length, the number of sources, and the entries of a key in the run do not matter.
+    // The length of the run, the number of sources, and the entries of a key in the run do not
+    // matter.
     let job = pick(&range, &Exact, &limits(100 * ENTRY_BYTES)).unwrap();
     assert_eq!((numbers(&job).0.len(), job.placement), (6, Placement::Young));
     assert!(job.run.is_empty() && job.below.is_none());
@@ -569,7 +569,7 @@ fn where_the_oldest_files_go_they_merge_with_neighbours_in_age_up_to_a_length() 
     let job = pick(&range, &Exact, &limits(10 * ENTRY_BYTES)).unwrap();
     assert_eq!(job.young.len(), 3);
     assert_eq!(pick(&range, &Exact, &limits(8 * ENTRY_BYTES)), None);
-    // No job begins without space for it.
+    // No job begins that would not fit in the free space.
     let short = Limits { job_bytes_max: 8 * ENTRY_BYTES, ..limits(100 * ENTRY_BYTES) };
     assert_eq!(pick(&range, &Exact, &short), None);
 }
@@ -582,7 +582,7 @@ fn trap_12_young_files_merge_with_neighbours_in_age_only() {
         let keys: Vec<u32> = (0..=size).map(|i| i * 10).collect();
         young(&mut range, number, (number * 10, number * 10 + 9), &keys);
     }
-    // More small files arrive, but the large file is between them in age.
+    // More small files are flushed, but the large file is between them in age.
     young(&mut range, 7, (70, 79), &[0, 10]);
     young(&mut range, 8, (80, 89), &[0, 10]);
     let sources_max = 20;
@@ -600,7 +600,8 @@ fn trap_12_young_files_merge_with_neighbours_in_age_only() {
 fn the_ninth_source_forces_a_merge() {
     let mut range = empty();
     run(&mut range, 1, (1, 9), &(0..10_000).collect::<Vec<_>>());
-    // Each file is twice as large as all newer ones: no four are similar, and none is half the run.
+    // Each file is twice as large as all newer ones together, so no four are similar and none is
+    // half of the run.
     for (number, size) in (2..10).zip([512, 256, 128, 64, 32, 16, 8, 4]) {
         let keys: Vec<u32> = (0..size).collect();
         young(&mut range, number, (number * 10, number * 10 + 9), &keys);
@@ -641,8 +642,8 @@ fn files_that_overlap_no_other_file_join_in_one_job() {
     assert_eq!((numbers(&job), job.is_join()), ((vec![4, 3, 2], vec![]), true));
 }
 
-/// One file of the run for every thousand keys, and young files over all of it, half as large
-/// together.
+/// A range with one file of the run for every thousand keys, and young files over the whole range
+/// with half as many bytes in total.
 fn wide(files: u32, over: u32) -> Tree {
     let mut tree = Tree::new();
     tree.limits.job_bytes_max = 2_500 * ENTRY_BYTES;
@@ -667,8 +668,8 @@ fn wide(files: u32, over: u32) -> Tree {
 fn a_job_that_would_be_long_takes_the_leftmost_part() {
     let mut tree = wide(5, 4);
     let job = pick(&tree.range, &Exact, &tree.limits).unwrap();
-    // A file of the run and the young files over it have 1,500 entries: two files would be too
-    // many.
+    // Each file of the run has 1,500 entries together with the young files over it, so two files
+    // would be too much for a job.
     assert_eq!((numbers(&job), job.bytes), ((vec![14, 13, 12, 11], vec![0]), 1_500 * ENTRY_BYTES));
     assert_eq!(job.below.as_deref(), Some(key(1000).as_bytes()));
     tree.run(&job);
@@ -699,7 +700,7 @@ fn one_long_file_is_cut_by_its_index() {
 fn a_compaction_of_everything_runs_from_left_to_right() {
     let mut tree = wide(5, 2);
     let asked: Vec<FileNumber> = tree.range.young.iter().map(|r| r.file.number()).collect();
-    // Files flushed since then stay.
+    // Files flushed afterwards stay.
     young(&mut tree.range, 50, (90, 99), &[5, 4_500]);
     let (mut from, mut jobs) = (Box::default(), 0);
     while let Some(job) = Job::whole(&tree.range, &Exact, &tree.limits, (&asked, Seq::MAX), &from) {
@@ -717,7 +718,7 @@ fn a_compaction_of_everything_runs_from_left_to_right() {
 fn asked_for_everything_leaves_out_what_flushes_add_at_the_end() {
     let mut tree = wide(2, 1);
     let asked: Vec<FileNumber> = tree.range.young.iter().map(|r| r.file.number()).collect();
-    // Two flushes: one overlaps the run, and one is above its end and joined it directly.
+    // Flush twice: one file overlaps the run, the other is above its end and joins it directly.
     young(&mut tree.range, 50, (90, 99), &[5, 1_500]);
     run(&mut tree.range, 51, (100, 109), &[3_000]);
     tree.limits.job_bytes_max = u64::MAX;
@@ -773,7 +774,7 @@ fn old_tombstones_go_in_time() {
     assert_eq!((tree.tombstones(), pick(&tree.range, &Exact, &tree.limits)), (0, None));
 }
 
-/// A range tombstone over some files.
+/// Facts in which a range tombstone hides entries of the given files.
 struct Fenced(Vec<u64>);
 
 impl Facts<File> for Fenced {
@@ -810,7 +811,7 @@ fn a_run_at_rest_is_written_again_a_piece_at_a_time() {
     let large = || Fenced(vec![1, 2, 3, 4]);
     tree.limits.rests_below = Seq(8);
     let rests = |tree: &Tree| {
-        // Without a range tombstone, so that only the rest applies.
+        // Facts without a range tombstone, so that only compression at rest applies.
         struct Rest(Fenced);
         impl Facts<File> for Rest {
             unasked!(readers, hidden, is_damaged, tombstones_end, wants_rewrite);
