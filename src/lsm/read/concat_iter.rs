@@ -1,15 +1,13 @@
-//! Files that do not overlap, read one after the other as one source of a merge, without the blocks
-//! that a filter need not see.
+//! Reads non-overlapping files one after the other, as one source of a merge, and skips blocks that
+//! a filter need not see.
 //!
 //! Invariants
 //! * a file is opened when it is reached, and read only inside its reference's clip;
 //! * a block is skipped only if none of its rows can match, no older source has a key in its span,
-//!   and none of its keys continues in the next block. Otherwise a tombstone or a newer row would
-//!   be skipped too, and the row that it hides would reappear;
-//! * a block is counted unread only if every row of it matches and is visible, and no other source,
-//!   no bound of the scan and no clip falls in its span.
-//!
-//! Not here: order over several sources (`merge`), the evaluation of zones for a filter (`query`).
+//!   and its last key does not continue in the next block. Otherwise a hidden row might reappear;
+//! * rows are counted without reading their block only if all of them match and are visible, and no
+//!   other source and no bound has a key in the block's span.
+//! Not here: order over several sources (`merge`), evaluating zones for a filter (`query`).
 
 use std::sync::Arc;
 
@@ -25,58 +23,57 @@ use crate::sst::{BlockRun, Sst, SstIter};
 use super::row_filter::{RowFilter, ZoneMatch};
 use crate::lsm::Env;
 
-/// One source: files in key order.
+/// A source of a merge: files in key order.
 pub(in crate::lsm) struct ConcatIter {
-    /// Ascending.
+    /// The files, in ascending key order.
     files: Chain<Arc<FileEntry>>,
-    /// The index of the file being read; the number of files at the end.
+    /// The index of the file being read; the number of files once the end is reached.
     at: usize,
     iter: Option<SstIter>,
     fill_cache: bool,
     zones: Option<Box<PageMatch>>,
-    /// The counts of the files before the current one.
+    /// The counts for the files before the current one.
     counts: ReadCounts,
 }
 
-/// The files and blocks that a scan has read or skipped.
+/// How many files and blocks a scan has read or skipped.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ReadCounts {
     pub(crate) files: u64,
     pub(crate) blocks: u64,
-    /// Skipped because no row in them could match. Blocks are also skipped if only the number of
-    /// matching rows is requested.
+    /// Skipped files and blocks. A block is skipped if no row in it can match, or if only the
+    /// number of matching rows is requested.
     pub(crate) files_skipped: u64,
     pub(crate) blocks_skipped: u64,
 }
 
-/// The other sources and the bounds of a scan.
+/// The position of the other sources, and the bounds of a scan.
 pub(in crate::lsm) struct Around<'k> {
-    /// The next key of the newer sources.
+    /// The least current key of the newer sources.
     pub(in crate::lsm) newer: Option<&'k [u8]>,
-    /// The next key of the older sources.
+    /// The least current key of the older sources.
     pub(in crate::lsm) older: Option<&'k [u8]>,
     /// The end of the scan.
     pub(in crate::lsm) high: Option<&'k [u8]>,
     pub(in crate::lsm) at: Seq,
-    /// Entries below this Seq are hidden, up to `floor_end`.
+    /// From the current key to `floor_end`, entries below this Seq are hidden.
     pub(in crate::lsm) below: Seq,
     pub(in crate::lsm) floor_end: Option<&'k [u8]>,
 }
 
-/// A page of the current file's zones, evaluated for the filter.
+/// A page of the current file's zones with the filter's result. Bit i is for block i of the page.
 struct PageMatch {
     number: usize,
-    /// Blocks without a row that can match, and whose last key does not continue in the next block.
+    /// Blocks without a matching row whose last key does not continue in the next block.
     skippable: u64,
-    /// Blocks in which every entry is a visible row that matches, one for each key.
+    /// Blocks in which each entry is a matching visible row with its own key.
     countable: u64,
     entries: [u32; ZONE_BLOCKS],
 }
 
-/// The number of blocks that are skipped before one is read anyway, so that a reader can check its
-/// clock.
+/// After skipping this many blocks one is read anyway, so that a reader can check its time budget.
 const PASS_BLOCKS: usize = 4_096;
-/// The same for files.
+/// After skipping this many files one is read anyway.
 const PASS_FILES: usize = 64;
 
 impl ConcatIter {
@@ -104,7 +101,7 @@ impl ConcatIter {
         self.iter.as_ref().map_or(Seq::ZERO, SstIter::seq)
     }
 
-    /// The Seq of the oldest entry of the file being read.
+    /// Returns the Seq of the oldest entry in the file being read.
     pub(in crate::lsm) fn seq_min(&self) -> Seq {
         self.files.get(self.at).map_or(Seq::ZERO, |file| file.file.meta.seq_min)
     }
@@ -114,7 +111,7 @@ impl ConcatIter {
         self.iter.as_ref().map_or(Kind::Delete, SstIter::kind)
     }
 
-    /// Key, Seq and row of a put; requires one.
+    /// Returns key, Seq and row of the current entry, which must be a put.
     #[inline(always)]
     pub(in crate::lsm) fn current(&self) -> Result<(&[u8], Seq, RowRef<'_>)> {
         match &self.iter {
@@ -123,7 +120,7 @@ impl ConcatIter {
         }
     }
 
-    /// The entries from the current one to the end of its block, as far as their keys are below
+    /// Returns the entries from the current one to the end of its block, if their keys are below
     /// `limit` and inside the file's clip.
     pub(in crate::lsm) fn rest_of_block(
         &self,
@@ -133,13 +130,13 @@ impl ConcatIter {
         iter.rest_of_block([limit, self.clip_high()].into_iter().flatten().min()).map(Some)
     }
 
-    /// The iterator of the file being read; `None` at the end of the source.
+    /// Returns the iterator of the file being read; `None` at the end of the source.
     #[inline]
     pub(in crate::lsm) fn iter(&self) -> Option<&SstIter> {
         self.iter.as_ref()
     }
 
-    /// Makes another entry of the current block the current one, until the next move.
+    /// Shows another entry of the current block as the current one, until the next move.
     #[inline(always)]
     pub(in crate::lsm) fn show(&mut self, place: EntryPlace) {
         if let Some(iter) = &mut self.iter {
@@ -147,8 +144,8 @@ impl ConcatIter {
         }
     }
 
-    /// Writes to `out` the bound of a window with about `ahead` entries of this source. The window
-    /// ends with the block.
+    /// Writes to `out` an exclusive upper bound for a window of about `ahead` entries of this
+    /// source. The bound is never beyond the current block.
     pub(in crate::lsm) fn put_window_end(&self, ahead: usize, out: &mut Vec<u8>) -> Result<()> {
         let Some(iter) = &self.iter else { return Ok(()) };
         iter.put_key_ahead(ahead, out)?;
@@ -159,8 +156,8 @@ impl ConcatIter {
         Ok(())
     }
 
-    /// The entries from the current one on below `limit`, which must not exceed the bound of
-    /// [`put_window_end`](Self::put_window_end). `None` if there are none.
+    /// Returns the entries from the current one up to `limit` (exclusive), which must not exceed
+    /// the bound of [`put_window_end`](Self::put_window_end); `None` if there are none.
     pub(in crate::lsm) fn window(
         &self,
         limit: &[u8],
@@ -171,14 +168,14 @@ impl ConcatIter {
         Ok(Some(run).filter(|run| !run.is_empty()))
     }
 
-    /// As [`iter`](Self::iter), for moves inside the current block.
+    /// As [`iter`](Self::iter), but allows moves inside the current block.
     #[inline]
     pub(in crate::lsm) fn iter_mut(&mut self) -> Option<&mut SstIter> {
         self.iter.as_mut()
     }
 
     /// Moves to the entry in `slot` of the current block. If the block has no such slot, moves to
-    /// the first entry after the block that must be read for `filter`.
+    /// the first later entry that must be read for `filter`.
     pub(in crate::lsm) fn leave_run<'k>(
         &mut self,
         env: &Env,
@@ -193,7 +190,7 @@ impl ConcatIter {
         }
     }
 
-    /// Moves to the entry in `slot` of the current block, or beyond the file if its clip ends
+    /// Moves to the entry in `slot` of the current block, or to the next file if the clip ends
     /// before that entry.
     pub(in crate::lsm) fn pass_to(&mut self, env: &Env, slot: usize) -> Result<()> {
         self.iter.as_mut().map_or(Ok(()), |iter| iter.go_to_slot(slot))?;
@@ -248,13 +245,13 @@ impl ConcatIter {
         self.counts.plus(current.unwrap_or_default())
     }
 
-    /// Opens files, starting with the current one, until one has an entry at or above `low` inside
-    /// its clip.
+    /// Opens the current file or later ones, until one has an entry at or above `low` inside its
+    /// clip.
     fn open(&mut self, env: &Env, low: &[u8]) -> Result<()> {
         self.leave_file();
         while let Some(file) = self.files.get(self.at) {
             let sst = match env.open_sst(&file.file) {
-                // The file cannot be opened, but it contains none of the requested keys.
+                // The file cannot be opened, but it has no key at or above `low`.
                 Err(_) if *file.file.meta.key_max < *low => {
                     self.at += 1;
                     continue;
@@ -289,8 +286,8 @@ impl ConcatIter {
         self.files.get(self.at).and_then(|file| file.clip.high.as_deref())
     }
 
-    /// Skips files without a row that can match. Done only if no older source is left. Entries that
-    /// these files hide are then in the same file, because all versions of a key are in one file.
+    /// Skips files without a matching row, if no older source is left. A skipped entry can hide
+    /// only entries in the same file, because all versions of a key are in one file.
     fn skip_files(
         &mut self,
         env: &Env,
@@ -314,11 +311,11 @@ impl ConcatIter {
             self.counts.blocks_skipped += sst.block_count() as u64;
             self.at += 1;
         }
-        // The next file is read anyway, so that a reader with a time budget can check its clock.
+        // Read the next file anyway, so that a reader can check its time budget.
         Ok(())
     }
 
-    /// The next block of the current file that must be read; `None` if there is none.
+    /// Returns the next block of the current file that must be read, if any.
     fn next_block(
         &mut self,
         filter: &mut impl RowFilter,
@@ -348,8 +345,8 @@ impl ConcatIter {
         Ok(None)
     }
 
-    /// Lets the filter evaluate page `number` of the zones, which has the blocks from 64 × `number`
-    /// on. False if the blocks must be read.
+    /// Evaluates the filter on page `number` of the zones, which describes 64 blocks from block 64
+    /// × `number` on. Returns false if the blocks must be read.
     fn match_page(
         &mut self,
         sst: &Sst,
@@ -360,7 +357,7 @@ impl ConcatIter {
         if self.zones.as_ref().is_some_and(|zones| zones.number == number) {
             return Ok(true);
         }
-        // If the scan ends before the page, its zones are not needed.
+        // If the scan ends before this page, its zones are not needed.
         let before = (number * ZONE_BLOCKS).saturating_sub(1);
         if let Some(high) = around.high
             && !sst.ends_before(before, high)?
@@ -376,7 +373,7 @@ impl ConcatIter {
         Ok(self.zones.is_some())
     }
 
-    /// The number of rows of the block that match, if it need not be read; `None` if it must be.
+    /// Returns the number of matching rows in the block if it need not be read, otherwise `None`.
     fn unread_rows(&self, sst: &Sst, block: usize, around: &Around<'_>) -> Result<Option<u64>> {
         let Some(page) = &self.zones else { return Ok(None) };
         let bit = block % ZONE_BLOCKS;

@@ -1,11 +1,11 @@
 //! Dropped tables whose rows may still be in memtables or files.
 //!
-//! The commit that drops a table records it here. Background work removes its rows once no reader
-//! can see them, and then removes the record.
+//! The commit that drops a table records it here. Background work removes the table's rows when no
+//! reader can see them any more, and then removes the record.
 //!
-//! Locks: its own, one of the small ones.
+//! Locks: its own, held for a few instructions.
 //!
-//! Not here: the removal of rows (`reclaim`), spans of a table (`range_tombstones`).
+//! Not here: removing rows (`reclaim`), dropped spans of a table (`range_tombstones`).
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ use crate::sync::Mutex;
 
 use super::snapshot::Horizon;
 
-/// See the module. Maps each table to the commit that dropped it.
+/// Maps each dropped table to the commit that dropped it.
 pub(in crate::lsm) struct DroppedTables(pub(in crate::lsm) Mutex<BTreeMap<TableId, Seq>>);
 
 impl DroppedTables {
@@ -33,13 +33,13 @@ impl DroppedTables {
         self.0.lock().is_empty()
     }
 
-    /// The dropped tables that no reader can see any more.
+    /// Returns the dropped tables that no reader can see any more.
     pub(in crate::lsm) fn dead(&self, horizon: &Horizon) -> Vec<TableId> {
         let dropped = self.0.lock();
         dropped.iter().filter(|(_, seq)| horizon.all_see(**seq)).map(|(table, _)| *table).collect()
     }
 
-    /// Drops up to `flushed` that only logs record so far.
+    /// Returns the drops up to `flushed` that the manifest does not contain yet.
     pub(in crate::lsm) fn to_record(&self, version: &Version, flushed: Seq) -> Vec<(TableId, Seq)> {
         let dropped = self.0.lock();
         let unrecorded = dropped
@@ -48,7 +48,8 @@ impl DroppedTables {
         unrecorded.map(|(table, seq)| (*table, *seq)).collect()
     }
 
-    /// Removes the drops that no memtable, file or manifest has any trace of.
+    /// Removes the records of drops for which `is_gone` returns true: no memtable, file or manifest
+    /// entry of the table is left.
     pub(in crate::lsm) fn forget(&self, is_gone: impl Fn(TableId, Seq) -> bool) {
         self.0.lock().retain(|table, seq| !is_gone(*table, *seq));
     }

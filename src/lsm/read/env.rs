@@ -1,5 +1,5 @@
-//! The environment of the engine, shared by all its parts and never replaced: file system, clock,
-//! options, shapes, caches, samples.
+//! What all parts of the engine share and never replace: file system, clock, options, shapes,
+//! caches, and samples of the load.
 //!
 //! Not here: the current view (`reader`), the load of a range (`load_sampling`).
 
@@ -20,11 +20,11 @@ use crate::write_accounting::Meter;
 use super::gap_cache::GapCache;
 use super::load_sampling::{Due, Kind, LoadSampling, Place, Readers};
 
-/// See the module.
+/// The shared environment of an open database.
 pub(crate) struct Env {
-    /// Counted by `meter`. Table files written through it are counted as ingested.
+    /// The file system, counted by `meter`. Table files written through it are counted as imported.
     pub(crate) fs: Arc<dyn Fs>,
-    /// The same file system for reading table files. It closes idle files when other files need
+    /// The same file system for reading table files. Closes idle files to limit the number of open
     /// handles.
     pub(in crate::lsm) cached_fs: Arc<dyn Fs>,
     pub(in crate::lsm) meter: Arc<Meter>,
@@ -39,8 +39,8 @@ pub(crate) struct Env {
 }
 
 impl Env {
-    /// The environment of the database in `dir`, whose table files share `sst`. `file_systems` are
-    /// `fs` and `cached_fs`.
+    /// Creates the environment of the database in `dir`. `sst` is the state shared by its table
+    /// files; `file_systems` are `fs` and `cached_fs`.
     pub(in crate::lsm) fn new(
         dir: &Path,
         options: Options,
@@ -64,41 +64,41 @@ impl Env {
         }
     }
 
-    /// The hash under which memtables and files index `key`.
+    /// Returns the hash under which memtables and files index `key`.
     #[inline]
     pub(crate) fn hash(&self, key: &[u8]) -> u64 {
         hash(self.seed, key)
     }
 
-    /// The reader of `file`, opened at its first use.
+    /// Returns the reader of `file`, which is opened at its first use.
     #[inline]
     pub(in crate::lsm) fn open_sst<'a>(&self, file: &'a FileEntry) -> Result<&'a Arc<Sst>> {
         file.sst_or_open(|| Sst::open(&*self.cached_fs, &self.dir, &file.meta, &self.sst))
     }
 
-    /// Makes the names in the database's directory durable.
+    /// Syncs the database's directory, which makes names in it durable.
     pub(crate) fn sync_dir(&self) -> Result<()> {
         self.fs.sync_dir(&self.dir).doing("sync", &self.dir)
     }
 
-    /// Removes a file that nothing names. A failure is harmless, because opening removes orphans.
+    /// Removes a file that nothing names. Ignores a failure, because opening removes orphans.
     pub(crate) fn discard(&self, name: FileName) {
         drop(self.fs.remove(&self.dir.join(name.to_string())));
     }
 
-    /// Removes the manifests that were superseded by a roll-over.
+    /// Removes the manifests replaced by roll-overs.
     pub(in crate::lsm) fn discard_superseded(&self, manifest: &mut Manifest) {
         for number in std::mem::take(&mut manifest.superseded) {
             self.discard(FileName::Manifest(number));
         }
     }
 
-    /// The monotonic time in seconds.
+    /// Returns the monotonic time in seconds.
     pub(in crate::lsm) fn seconds(&self) -> f64 {
         self.clock.monotonic().as_secs_f64()
     }
 
-    /// The class of the range's readers.
+    /// Returns how much reading the range has, and what its extra files have cost readers.
     pub(in crate::lsm) fn readers(&self, range: &FileRange) -> Readers {
         match self.options.max_disk {
             Some(_) => Readers::Some,
@@ -106,13 +106,13 @@ impl Env {
         }
     }
 
-    /// The price of a merge on behalf of readers, if such merges are enabled. A limit on disk use
-    /// disables them, because there is no space for them.
+    /// Returns the price of a merge on behalf of readers, or `None` if such merges are disabled. A
+    /// limit on disk use disables them, because they need additional space.
     pub(in crate::lsm) fn merge_price(&self) -> Option<MergePrice> {
         self.options.merge_for_readers.filter(|_| self.options.max_disk.is_none())
     }
 
-    /// Counts rows that were read; `key` is the key of the last one.
+    /// Counts rows that were read. `key` is the key of the last one.
     #[inline]
     pub(in crate::lsm) fn record_rows(&self, version: &Version, rows: u32, key: &[u8]) {
         if let Some(due) = self.loads.take(rows) {
@@ -120,7 +120,7 @@ impl Env {
         }
     }
 
-    /// Records the operation at `key` with the weight of all that `due` counted.
+    /// Records a sampled operation at `key`, weighted by all operations that `due` represents.
     #[cold]
     pub(in crate::lsm) fn sample(&self, due: &Due, version: &Version, key: &[u8], kind: Kind) {
         let price = self.merge_price();

@@ -1,20 +1,13 @@
-//! Gaps: spans without a visible row, which forward scans skip.
-//!
-//! A queue removes rows at its head and leaves tombstones there, in memory and in files. Without
-//! gaps every search for the new head would read all of them again.
+//! Gaps: spans without a visible row, which forward scans skip. Without them, each search for the
+//! head of a queue would read all tombstones of removed rows again.
 //!
 //! Invariants
-//! * no reader at the Seq of a gap or later, up to the published Seq, sees a row in it. Later
-//!   tombstones and range tombstones only hide more;
-//! * a reader queries gaps after it has loaded its Seq. A put at or below that Seq has cut its gap
-//!   by then;
-//! * a view that was pinned earlier, and lacks a memtable with commits up to the gap's Seq, does
-//!   not use the gap. It would miss the deletions of these commits and not show their puts;
-//! * without gaps and offers a commit and a scan each pay for one load of a counter.
+//! * No reader at the Seq of a gap or later sees a row in it: a put cuts its key out before its Seq
+//!   is published. A reader queries gaps after it has loaded its Seq.
+//! * A view pinned before the memtable of a gap was active does not use the gap.
+//! * Without gaps and offers, a commit and a scan each only load a counter.
 //!
 //! Locks: the list's own, inside the commit lock wherever gaps are added or cut.
-//!
-//! Not here: the definition of dead entries (`scan`).
 
 use smallvec::SmallVec;
 
@@ -23,56 +16,56 @@ use crate::model::Seq;
 use crate::mutants::mutant;
 use crate::sync::{AtomicU64, Mutex, Ordering};
 
-/// The gaps of a database. The least recently used one is evicted.
+/// The most gaps of a database. The least recently used gap is evicted.
 const GAPS_MAX: usize = 64;
-/// The number of pending offers; further offers are dropped.
+/// The most pending offers; further offers are dropped.
 const OFFERS_MAX: usize = 8;
-/// The number of entries above an offer's Seq that are examined.
+/// The most entries above an offer's Seq that are examined.
 const NEWER_MAX: usize = 256;
-/// Longer keys are not copied into gaps.
+/// Longer keys, in bytes, are not used as bounds of gaps.
 const KEY_BYTES_MAX: usize = 1024;
-/// One offer in the counter; a gap counts 1.
+/// The amount by which an offer raises the counter; a gap raises it by 1.
 const OFFER: u64 = 1 << 32;
 
 /// The gaps of an open database.
 ///
-/// 1. A scan that passed many dead entries before its first row offers the span, with the Seq it
-///    reads at ([`Head`]).
-/// 2. The next commit, or the next read, caches the offered gap under the commit lock. It cuts out
-///    every key that was put above that Seq. These puts are among the newest entries of the active
-///    memtable; if those are too many to examine, the offer is dropped.
-/// 3. A put cuts its key out of the gap that contains it, under the commit lock and therefore
-///    before it is published.
+/// 1. A scan that skipped many dead entries before its first row offers the span, with the Seq at
+///    which it reads ([`Head`]).
+/// 2. The next commit or read caches the offered gap under the commit lock. It cuts out every key
+///    that was put above the gap's Seq. These puts are among the newest entries of the active
+///    memtable. If too many entries would have to be examined, the offer is dropped.
+/// 3. A put cuts its key out of the gap that contains it. This happens under the commit lock, so
+///    before the put is published.
 /// 4. An import of files removes all gaps, also under the commit lock (`ingest`). Nothing else
 ///    makes a row visible.
 #[derive(Default)]
 pub(crate) struct GapCache {
-    /// The number of gaps and offers.
+    /// The number of gaps, plus [`OFFER`] for each pending offer.
     counts: AtomicU64,
     list: Mutex<List>,
 }
 
 #[derive(Default)]
 struct List {
-    /// Ascending; no gap touches another.
+    /// Gaps in ascending order, which neither overlap nor touch.
     gaps: Vec<Gap>,
     offers: Vec<Offer>,
-    /// The number of uses of all gaps.
+    /// The total number of uses, which serves as a clock for evicting gaps.
     uses: u64,
-    /// The number of times a scan skipped a gap.
+    /// How many times a scan has skipped a gap.
     passed: u64,
 }
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Gap {
     low: Box<[u8]>,
-    /// Exclusive.
+    /// The exclusive upper bound.
     high: Box<[u8]>,
     /// The gap is valid for readers at this Seq or later.
     from: Seq,
     /// The id of the memtable that was active at that Seq.
     memtable: u64,
-    /// The value of `uses` at its last use.
+    /// The value of `uses` when the gap was last used.
     used: u64,
 }
 
@@ -81,27 +74,26 @@ struct Offer {
     pinned: Pinned,
 }
 
-/// The properties of the view of an offer.
+/// What is relevant about the view of a scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::lsm) struct Pinned {
     memtable: u64,
     /// See [`RangeTombstones::newest`](super::range_tombstones::RangeTombstones::newest).
     newest: Seq,
-    /// All commits above the Seq of the read are in the active memtable, and the read may offer
-    /// gaps.
+    /// True if the scan may offer gaps: all commits above its Seq are in the active memtable.
     may_offer: bool,
 }
 
-/// The progress of a scan up to its first row.
+/// The part of a scan before its first row.
 pub(in crate::lsm) struct Head {
     pinned: Pinned,
     /// The key at which the scan started.
     low: SmallVec<[u8; 64]>,
-    /// No row was seen yet.
+    /// True until the first row is found.
     pub(in crate::lsm) is_open: bool,
-    /// The number of dead entries that were examined.
+    /// The number of dead entries examined.
     dead: u32,
-    /// The number of gaps that were skipped.
+    /// The number of gaps skipped.
     gaps: u32,
 }
 
@@ -115,7 +107,7 @@ impl GapCache {
         self.counts.load(Ordering::Acquire) >= OFFER
     }
 
-    /// The number of times a scan skipped a gap.
+    /// Returns how many times a scan has skipped a gap.
     pub(in crate::lsm) fn passed(&self) -> u64 {
         self.list.lock().passed
     }
@@ -125,8 +117,8 @@ impl GapCache {
         change(&mut list);
         debug_assert!(list.gaps.len() <= GAPS_MAX, "gaps are few");
         let counts = list.gaps.len() as u64 + OFFER * list.offers.len() as u64;
-        // Stored under the lock: a commit that must see a gap happens after the gap was added, and
-        // later counts include the gap.
+        // Stored under the lock, so that a commit that follows the addition of a gap sees it in the
+        // counter.
         self.counts.store(counts, Ordering::Release);
     }
 
@@ -146,9 +138,9 @@ impl GapCache {
         }
     }
 
-    /// Caches the offers, and cuts `puts` out of all gaps. Requires: the commit lock is held;
-    /// `active` is the active memtable, and `newest` is the newest range tombstone of its view.
-    /// Every entry put above the Seq of any gap is in `active` or in `puts`.
+    /// Caches the offers, and cuts `puts` out of all gaps. Requires the commit lock. `active` is
+    /// the active memtable and `newest` the newest range tombstone of its view. Every entry put
+    /// above the Seq of an offer must be in `active` or in `puts`.
     pub(in crate::lsm) fn apply_offers<'k>(
         &self,
         active: &Memtable,
@@ -171,7 +163,7 @@ impl GapCache {
         });
     }
 
-    /// The end of the gap that contains `key` for a reader at `at`.
+    /// Returns the end of the gap that contains `key`, if a reader at `at` may use it.
     fn end(&self, key: &[u8], at: Seq, pinned: Pinned) -> Option<Box<[u8]>> {
         if !self.is_in_use() {
             return None;
@@ -196,7 +188,7 @@ impl List {
         (*key < *gap.high).then_some(gap)
     }
 
-    /// Adds `gap` without the keys that were put into `active` above its Seq. Drops `gap` if more
+    /// Adds `gap`, without the keys that were put into `active` above its Seq. Drops `gap` if more
     /// than [`NEWER_MAX`] entries are above its Seq.
     fn take_over(&mut self, gap: Gap, active: &Memtable) {
         let mut puts: Vec<&[u8]> = Vec::new();
@@ -219,7 +211,7 @@ impl List {
         }
     }
 
-    /// Adds `gap`, merged with the gaps that it overlaps or touches.
+    /// Adds `gap`, merged with all gaps that it overlaps or touches.
     fn add(&mut self, mut gap: Gap) {
         debug_assert!(gap.low < gap.high, "a gap has room for a key");
         let first = self.gaps.partition_point(|other| other.high < gap.low);
@@ -265,7 +257,7 @@ impl List {
 }
 
 impl Gap {
-    /// The part of the gap below `key`, and the part above it. `key` is in the gap.
+    /// Divides the gap into the parts below and above `key`, which must be in the gap.
     fn without(self, key: &[u8]) -> (Option<Gap>, Option<Gap>) {
         debug_assert!(*self.low <= *key && *key < *self.high, "the key is in the gap");
         let above = Gap { low: behind(key), ..self.clone() };
@@ -278,14 +270,14 @@ impl Gap {
     }
 }
 
-/// The least key above `key`.
+/// Returns the least key above `key`.
 fn behind(key: &[u8]) -> Box<[u8]> {
     [key, &[0]].concat().into()
 }
 
 impl Pinned {
-    /// The properties of a read at `at`, which is the published Seq if `is_newest`. `memtables` are
-    /// those of its view, newest first; `newest` is its newest range tombstone.
+    /// Describes a scan at `at`, which is the published Seq if `is_newest`. `memtables` are those
+    /// of its view, newest first, and `newest` is its newest range tombstone.
     pub(in crate::lsm) fn new<'m>(
         mut memtables: impl Iterator<Item = &'m Memtable>,
         newest: Seq,
@@ -294,8 +286,8 @@ impl Pinned {
     ) -> Self {
         let memtable = memtables.next().map_or(0, |memtable| memtable.id);
         let is_older = |seq: Option<Seq>| seq.is_none_or(|seq| seq <= at);
-        // The rows of an import, or the effect of a drop, may be in the view before they are
-        // published. This read does not see them yet, but later users of the gap would.
+        // An import or a drop may be in the view before it is published. This scan ignores it, but
+        // later users of the gap would not, so the scan must not offer a gap.
         let is_shown = newest <= at;
         let may_offer = is_newest && is_shown && memtables.all(|frozen| is_older(frozen.seq_max()));
         Self { memtable, newest, may_offer }
@@ -303,18 +295,18 @@ impl Pinned {
 }
 
 impl Head {
-    /// The head of a scan that neither offers nor uses gaps.
+    /// Returns the state of a scan that neither offers nor uses gaps.
     pub(in crate::lsm) fn closed() -> Self {
         let pinned = Pinned { memtable: 0, newest: Seq::ZERO, may_offer: false };
         Self { pinned, low: SmallVec::new(), is_open: false, dead: 0, gaps: 0 }
     }
 
-    /// The head of a scan of a view.
+    /// Returns the state of a scan that has not started.
     pub(in crate::lsm) fn new(pinned: Pinned) -> Self {
         Self { pinned, ..Self::closed() }
     }
 
-    /// The scan starts at `low`. Returns the key before which it may skip everything.
+    /// Starts the scan at `low`. If `low` is in a gap, returns the key to which the scan may skip.
     #[inline]
     pub(in crate::lsm) fn begin(
         &mut self,
@@ -330,8 +322,8 @@ impl Head {
         Some(high)
     }
 
-    /// The entry of `key` is dead. Returns the key to which the scan may skip. Queries the gaps
-    /// only now and then, because a query costs more than an entry.
+    /// Counts a dead entry with `key`. If it is in a gap, returns the key to which the scan may
+    /// skip. Queries the gaps only at intervals, because a query costs more than an entry.
     pub(in crate::lsm) fn pass(
         &mut self,
         gaps: &GapCache,
@@ -347,9 +339,9 @@ impl Head {
         Some(high)
     }
 
-    /// The scan is at its first row, with the key `high`. Offers a gap if at least `min` dead
-    /// entries were passed. If a gap was skipped, fewer entries are enough to extend it, because
-    /// the head of a queue is read repeatedly.
+    /// Ends the head at the first row, which has the key `high`. Offers a gap if at least `min`
+    /// dead entries were examined. If a gap was skipped, a quarter of that is enough to extend it,
+    /// because the head of a queue is read repeatedly.
     pub(in crate::lsm) fn end_at_row(&mut self, gaps: &GapCache, high: &[u8], at: Seq, min: u32) {
         self.is_open = false;
         let min = if self.gaps > 0 { min.div_ceil(4) } else { min };
@@ -358,11 +350,11 @@ impl Head {
         }
     }
 
-    /// The scan ended without a row; `last` is the last key that it decided about.
+    /// Ends the head of a scan without any row. `last` is the last key that the scan examined.
     pub(in crate::lsm) fn end(&mut self, gaps: &GapCache, last: &[u8], at: Seq, min: u32) {
         self.is_open = false;
         if self.dead >= min {
-            // Not up to the end of the span, so that a put after all existing keys cuts nothing.
+            // Not up to the end of the span, so that a put after all existing keys cuts no gap.
             self.offer(gaps, behind(last), at);
         }
     }

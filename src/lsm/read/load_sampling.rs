@@ -1,16 +1,13 @@
-//! Sampling of operations, and the load of each range.
+//! Samples operations to measure the load of each range (`ranges::load`).
 //!
 //! Invariants
-//! * the loads are kept in memory, separate from the version. They start empty at each opening and
-//!   survive every change of the version; splits and merges of ranges split and merge them;
-//! * with `Background::Manual` one counter serves all threads, so that one thread always gets the
-//!   same numbers. Otherwise the address of a thread's stack selects its counter; two threads that
-//!   share a counter may lose a count, which is harmless;
-//! * data that is only in memtables and belongs to no range yet has no load.
+//! * loads are kept in memory, separate from the version. They start empty at each opening. When
+//!   ranges are split or merged, so are their loads;
+//! * with `Background::Manual` all threads share one counter, so that the numbers are reproducible.
+//!   Otherwise the address of a thread's stack selects its counter, and a count may be lost;
+//! * entries that are only in memtables and belong to no range yet have no load.
 //!
-//! Locks: `sampled` is one of the small ones, and the innermost.
-//!
-//! Not here: the definition of a load (`ranges::load`), decisions by load (`ranges::decide`).
+//! Locks: `sampled`, during which no other lock is taken.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -24,58 +21,58 @@ use crate::ranges::load::{LoadSummary, RangeLoad, TURN_SECONDS};
 use crate::rng::Rng;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 
-/// The interval at which ranges are examined, in seconds. Decisions depend on minutes of load and
-/// need no shorter interval.
+/// The interval in seconds at which ranges are examined. Decisions depend on minutes of load, so it
+/// need not be shorter.
 const LOOK_SECONDS: f64 = 10.0;
-/// The counters of an engine. If there are more threads, they share counters.
+/// The number of counters. If more threads exist, some share a counter.
 const SLOTS: usize = 16;
-/// The target for each counter. A sample costs about 0.5 µs, so this is less than a thousandth of a
-/// processor.
+/// The target rate for each counter. A sample costs about 0.5 µs, so sampling uses less than a
+/// thousandth of a processor.
 const SAMPLES_PER_SECOND: f64 = 1_000.0;
-/// The largest mean distance of two samples, so that a slow load after a fast one is noticed soon.
+/// The largest mean distance between two samples, so that a slow load after a fast one is noticed
+/// soon.
 const GAP_MAX: f64 = 1_024.0;
-/// The largest number of ranges with a load. If it is exceeded, only ranges with recent operations
-/// are kept.
+/// The most ranges whose load is kept. Above it, ranges without recent operations are dropped.
 const TRACKED_MAX: usize = 4_096;
 
-/// At up to this many reads per second, some additional files cost less than a thousandth of a
+/// At up to this many reads per second, a few extra files cost less than a thousandth of a
 /// processor.
 const READS_FEW: f64 = 1_000.0;
-/// The same holds if there are at least this many writes for each read.
+/// Extra files do not matter either if there are at least this many writes for each read.
 const WRITES_EACH: f64 = 8.0;
 
 /// The loads of an open database.
 ///
-/// Each operation decrements a counter. The operation that exhausts the counter is the sample: it
-/// counts for all operations since the last sample, and it alone pays for finding the range. The
-/// counter is then set for about [`SAMPLES_PER_SECOND`]. A slow load is therefore counted operation
-/// by operation, and a fast one pays almost nothing.
+/// Each operation decrements a counter. The operation that exhausts it is the sample: it represents
+/// all operations since the previous sample, and only it pays for finding the range. The counter is
+/// then reset so that about [`SAMPLES_PER_SECOND`] are taken. So each operation of a slow load is a
+/// sample, and a fast load has almost no overhead.
 pub(crate) struct LoadSampling {
     counters: [Counter; SLOTS],
-    /// The bits of a hash that select the counter.
+    /// Selects the counter from the bits of a hash.
     mask: usize,
     is_on: AtomicBool,
-    /// Wakes compaction when the additional files of a range have cost its readers as much as a
-    /// merge.
+    /// Wakes compaction when the extra files of a range have cost its readers as much as a merge
+    /// costs.
     pub(in crate::lsm) bell: Bell,
     sampled: Mutex<Sampled>,
 }
 
-/// The amount of reading in a range, and its cost in additional files.
+/// How much a range is read, and what its extra files have cost the readers. The *extra* files of a
+/// key are all but one of those in which a read searches for it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Readers {
-    /// So few reads that an additional file does not matter.
+    /// There are so few reads that an extra file does not matter.
     Few,
-    /// Each additional file matters. Also used if the reads are unknown, or if there is a limit on
-    /// disk use.
+    /// Each extra file matters. Also used if the reads are unknown, or with a limit on disk use.
     Some,
-    /// The additional files have cost the readers as much as merging them does.
+    /// Extra files have cost the readers as much as merging would cost.
     Losing,
-    /// As `Losing`, and it is the range's turn to be merged, however many bytes that rewrites.
+    /// As `Losing`, and the range has its turn: it is merged however many bytes that rewrites.
     Served,
 }
 
-/// Alone in its cache lines, so that threads do not contend for them.
+/// A counter, aligned so that threads do not contend for its cache lines.
 #[repr(align(128))]
 struct Counter(AtomicU32);
 
@@ -83,14 +80,14 @@ struct Sampled {
     gaps: [Gap; SLOTS],
     rng: Rng,
     ranges: BTreeMap<RangeId, RangeLoad>,
-    /// The time of the opening, and the times at which younger ranges were split or merged.
+    /// When the database was opened, and when younger ranges were split or merged, in seconds.
     opened: f64,
     made: BTreeMap<RangeId, f64>,
-    /// Ranges that resulted from a split by load. They are merged by their load, not by their size.
+    /// Ranges that resulted from a split by load. They are merged by load, not by size.
     by_load: BTreeSet<RangeId>,
-    /// The time of the last examination of the ranges.
+    /// When the ranges were last examined.
     checked: Option<f64>,
-    /// Ranges whose readers had lost enough at the last examination.
+    /// Ranges whose extra files had cost enough for a merge when last examined.
     losing: BTreeSet<RangeId>,
     froze: Option<Froze>,
 }
@@ -99,12 +96,12 @@ struct Sampled {
 #[derive(Clone, Copy)]
 struct Froze {
     at: f64,
-    /// The id of the memtable. `u64::MAX` while the freeze is in progress, `None` if none could be
-    /// frozen.
+    /// The id of the memtable: `u64::MAX` while the freeze is in progress, `None` if no memtable
+    /// could be frozen.
     memtable: Option<u64>,
 }
 
-/// The last setting of a counter.
+/// How a counter was last set.
 #[derive(Clone, Copy)]
 struct Gap {
     set: u32,
@@ -112,19 +109,19 @@ struct Gap {
     at: f64,
 }
 
-/// A sampled operation, which counts for others.
+/// A sampled operation, which represents all operations since the previous sample.
 pub(in crate::lsm) struct Due {
     slot: usize,
-    /// The number of operations beyond the counter's remainder.
+    /// By how many operations the counter was exceeded.
     pub(in crate::lsm) over: u32,
 }
 
-/// The range and the cost of an operation's key.
+/// The range of an operation's key, and the cost of reading the key.
 pub(super) struct Place {
     range: RangeId,
-    /// The number of files that the key is looked for in, beyond the first.
+    /// The number of extra files in which a read searches for the key.
     over: f64,
-    /// The cost that readers may accumulate by them before they are merged, in rows.
+    /// The accumulated cost at which the range is merged for readers, in rows.
     price: f64,
 }
 
@@ -136,7 +133,7 @@ pub(in crate::lsm) enum Kind {
 }
 
 impl LoadSampling {
-    /// The loads of a database that was opened at `now`, in seconds.
+    /// Creates the loads of a database opened at `now`, in seconds.
     pub(in crate::lsm) fn new(background: Background, now: f64) -> Self {
         let gap = Gap { set: 1, mean: 1.0, at: now };
         Self {
@@ -158,13 +155,14 @@ impl LoadSampling {
         }
     }
 
-    /// Reads per second of a range, rounded down.
+    /// Returns the reads per second of a range, rounded down.
     pub(in crate::lsm) fn reads(&self, range: RangeId, now: f64) -> u64 {
         // The cast saturates; it maps NaN and values below one to 0.
         self.sampled.lock().ranges.get(&range).map_or(0, |load| load.rates(now)[0] as u64)
     }
 
-    /// Deducts `ops` operations from a counter; `Some` if one of them is the sample.
+    /// Deducts `ops` operations from this thread's counter. Returns `Some` if one of them is the
+    /// sample.
     #[inline]
     pub(in crate::lsm) fn take(&self, ops: u32) -> Option<Due> {
         if !self.is_on.load(Ordering::Relaxed) {
@@ -174,14 +172,15 @@ impl LoadSampling {
         let counter = &self.counters[slot].0;
         let left = counter.load(Ordering::Relaxed);
         if left > ops {
-            // Not one atomic step: losing a count to another thread costs less than the step would.
+            // Not atomic as a whole: losing a count to another thread costs less than an atomic
+            // operation.
             counter.store(left - ops, Ordering::Relaxed);
             return None;
         }
         Some(Due { slot, over: ops - left })
     }
 
-    /// The counter of this thread. Stacks are at least 128 KiB apart.
+    /// Returns the index of this thread's counter. Stacks are at least 128 KiB apart.
     #[inline]
     fn slot(&self) -> usize {
         let place = 0u8;
@@ -189,12 +188,12 @@ impl LoadSampling {
         (page.wrapping_mul(0x9e37_79b1) >> 8) & self.mask
     }
 
-    /// Enables or disables counting, for measuring its cost.
+    /// Enables or disables counting. Used to measure its cost.
     pub(in crate::lsm) fn switch(&self, on: bool) {
         self.is_on.store(on, Ordering::Relaxed);
     }
 
-    /// Follows the split of a range at a key.
+    /// Splits the load of a range that was split at key `at`.
     pub(in crate::lsm) fn split(&self, range: RangeId, at: &[u8], parts: [RangeId; 2], now: f64) {
         let mut sampled = self.sampled.lock();
         sampled.made.extend(parts.map(|part| (part, now)));
@@ -208,7 +207,7 @@ impl LoadSampling {
         }
     }
 
-    /// Follows the merge of two neighbours.
+    /// Joins the loads of two neighbours that were merged.
     pub(in crate::lsm) fn join(&self, lower: RangeId, upper: RangeId, joined: RangeId, now: f64) {
         let mut sampled = self.sampled.lock();
         sampled.made.insert(joined, now);
@@ -225,7 +224,7 @@ impl LoadSampling {
         sampled.ranges.insert(joined, load);
     }
 
-    /// Counts the operation at `key` with the weight of all operations since the last sample.
+    /// Records the operation at `key`, weighted by all operations since the previous sample.
     pub(super) fn sample(
         &self,
         due: &Due,
@@ -250,11 +249,11 @@ impl LoadSampling {
         }
     }
 
-    /// Starts the turn of each range whose readers have lost at least `price` and which had no turn
-    /// lately. `price` is `None` if nothing overlaps the run of a range. `in_memory` says
-    /// whether the memtables have any entry. Returns true if they are to be flushed for these
-    /// turns; the caller then calls [`LoadSampling::record_frozen`]. For all ranges together this
-    /// happens as rarely as for one.
+    /// Starts the turn of each range whose extra files have cost readers at least `price`, unless
+    /// it had a turn lately. `price` returns `None` if nothing overlaps the run of the range.
+    /// `in_memory` is true if the memtables have any entry. Returns true if the memtable is to be
+    /// frozen for these turns, which happens as rarely for all ranges together as for one. The
+    /// caller then calls [`LoadSampling::record_frozen`].
     pub(in crate::lsm) fn begin_turns(
         &self,
         price: impl Fn(RangeId) -> Option<f64>,
@@ -267,7 +266,7 @@ impl LoadSampling {
         losing.retain(|id| {
             let Some(load) = ranges.get_mut(id) else { return false };
             let Some(price) = price(*id) else {
-                // Readers of older versions continue to lose, but no merge could help them.
+                // Reads of older versions still add costs, but no merge could reduce them.
                 load.record_merged();
                 return false;
             };
@@ -283,14 +282,15 @@ impl LoadSampling {
         freezes
     }
 
-    /// Records that memtable `id` was frozen for readers, or that none could be.
+    /// Records that memtable `id` was frozen for readers, or that no memtable could be frozen.
     pub(in crate::lsm) fn record_frozen(&self, id: Option<u64>) {
         if let Some(froze) = &mut self.sampled.lock().froze {
             froze.memtable = id;
         }
     }
 
-    /// The last memtable that was frozen for readers, or an upper bound while that is in progress.
+    /// Returns the last memtable frozen for readers, or an upper bound while the freeze is in
+    /// progress.
     pub(in crate::lsm) fn frozen_for_readers(&self) -> Option<u64> {
         self.sampled.lock().froze.and_then(|froze| froze.memtable)
     }
@@ -304,7 +304,7 @@ impl LoadSampling {
         }
     }
 
-    /// The class of the range's readers, if `price` is the cost of a merge on their behalf.
+    /// Classifies the range's reads. `price` is the price of a merge on behalf of readers.
     pub(in crate::lsm) fn readers(
         &self,
         range: &FileRange,
@@ -314,7 +314,7 @@ impl LoadSampling {
         let sampled = self.sampled.lock();
         match sampled.ranges.get(&range.id) {
             None => Readers::Some,
-            // Independent of the rate of reads: the cost accumulates.
+            // This does not depend on the current rate of reads, because costs accumulate.
             Some(load) if load.lost() >= rows_of(range, price) => match load.is_in_turn() {
                 true => Readers::Served,
                 false => Readers::Losing,
@@ -324,7 +324,7 @@ impl LoadSampling {
         }
     }
 
-    /// The loads of the ranges in `version`; loads of other ranges are removed.
+    /// Returns the loads of the ranges in `version`, and removes those of other ranges.
     pub(crate) fn loads(&self, version: &Version, now: f64) -> BTreeMap<RangeId, LoadSummary> {
         let mut sampled = self.sampled.lock();
         let ids: BTreeSet<_> = version.ranges.iter().map(|r| r.id).collect();
@@ -332,8 +332,8 @@ impl LoadSampling {
         sampled.ranges.iter().map(|(id, load)| (*id, load.summary(now))).collect()
     }
 
-    /// The ranges of `version` in key order, as input of decisions, after recording their sizes.
-    /// `None` if ranges were examined less than [`LOOK_SECONDS`] ago.
+    /// Records the sizes of the ranges of `version` and returns them in key order, as input of
+    /// decisions. Returns `None` if ranges were examined less than [`LOOK_SECONDS`] ago.
     pub(in crate::lsm) fn range_states(
         &self,
         version: &Version,
@@ -362,7 +362,8 @@ impl LoadSampling {
         Some(states.collect())
     }
 
-    /// True if size alone decides whether two neighbours are merged, or if their loads permit it.
+    /// True if two neighbours may be merged. Load is relevant only if one of them resulted from a
+    /// split by load.
     pub(in crate::lsm) fn may_merge(
         &self,
         lower: RangeId,
@@ -393,9 +394,9 @@ impl LoadSampling {
         }
     }
 
-    /// The busiest range whose load has lasted and is divisible, and the key at which to split it.
-    /// The range counts as split by load from now on. `None` if there is no such range, or if
-    /// ranges were examined recently.
+    /// Returns the range with the highest load that has lasted and can be divided, and the key at
+    /// which to split it. From now on the range counts as split by load. Returns `None` if there is
+    /// no such range, or if ranges were examined recently.
     pub(in crate::lsm) fn pick_by_load(
         &self,
         version: &Version,
@@ -422,37 +423,38 @@ impl LoadSampling {
 }
 
 impl Place {
-    /// The place of `key`, in `range`.
+    /// Describes `key`, which is in `range`.
     pub(super) fn new(range: &FileRange, key: &[u8], price: Option<MergePrice>) -> Self {
         let over = range.sources(key).count().saturating_sub(1) as f64;
         Self { range: range.id, over, price: rows_of(range, price) }
     }
 }
 
-/// The cost of a merge of the range in rows; infinite without merges on behalf of readers.
+/// Returns the cost in rows at which a range is merged for readers; infinite if such merges are
+/// disabled.
 pub(in crate::lsm) fn rows_of(range: &FileRange, price: Option<MergePrice>) -> f64 {
     let rows = |price: MergePrice| price.rows + range.bytes() / price.bytes_per_row;
     price.map_or(f64::INFINITY, |price| rows(price) as f64)
 }
 
-/// True if reads are so few that an additional file does not matter.
+/// True if the reads are so few that an extra file does not matter.
 fn few_read(load: &RangeLoad, now: f64) -> bool {
     let [reads, writes] = load.rates(now);
     reads <= READS_FEW && reads * WRITES_EACH <= writes
 }
 
 impl Sampled {
-    /// Resets a counter that has run down. Returns the number of operations that it counted.
+    /// Resets an exhausted counter. Returns the number of operations that it counted.
     fn set_counter(&mut self, due: &Due, now: f64, counter: &AtomicU32) -> f64 {
         let gap = &mut self.gaps[due.slot];
         let counted = f64::from(gap.set) + f64::from(due.over);
         let seconds = now - gap.at;
         let wanted = if seconds > 0.0 { counted / seconds / SAMPLES_PER_SECOND } else { GAP_MAX };
-        // A burst at most doubles the mean, so that a slow phase after it is not missed.
+        // A burst at most doubles the mean distance, so that a slow phase after it is not missed.
         gap.mean = wanted.min(gap.mean * 2.0).clamp(1.0, GAP_MAX);
         debug_assert!(gap.mean >= 1.0, "at least one access per sample");
-        // A random distance: with a fixed one, a program that cycles through its keys might show
-        // only one of them.
+        // Use a random distance. With a fixed one, samples of a program that cycles through its
+        // keys might all hit the same key.
         gap.set = 1 + self.rng.below(2 * gap.mean as u64 - 1) as u32;
         gap.at = now;
         counter.store(gap.set, Ordering::Relaxed);

@@ -1,6 +1,6 @@
-//! The log files of a directory; each names its predecessor.
+//! The log files of a directory. Each log names its predecessor.
 //!
-//! Not here: the records in order (`wal_tail`).
+//! Not here: reading the records in order (`wal_tail`).
 
 use std::path::{Path, PathBuf};
 
@@ -13,11 +13,11 @@ use crate::fs::Fs;
 use crate::log::LogReader;
 use crate::model::Seq;
 
-/// The logs of a directory, and access to them.
+/// Reads logs of a directory.
 pub(crate) struct LogFiles<'a> {
     pub(crate) fs: &'a dyn Fs,
     pub(crate) dir: &'a Path,
-    /// In order.
+    /// The logs, in order.
     pub(crate) logs: &'a [LogMeta],
 }
 
@@ -30,13 +30,13 @@ impl LogFiles<'_> {
         LogReader::open(self.fs, &self.path(log), LogKind::Wal, Some(log.id))
     }
 
-    /// The first record of a log and its Seq, if it has one yet.
+    /// Returns the first record of a log and its Seq, if the log has a record yet.
     pub(crate) fn first_record(&self, log: LogMeta) -> Result<Option<(Open, Position, Seq)>> {
         first_record(&mut self.open(log)?)
     }
 
-    /// The log that follows `log`. If two logs name `log` as their predecessor, the manifest names
-    /// one of them: opening after a crash removes the other.
+    /// Returns the log that follows `log`. If two files name `log` as their predecessor, only one
+    /// of them is in the manifest; the other is an orphan of a crash.
     pub(in crate::lsm) fn successor(
         &self,
         log: LogMeta,
@@ -52,8 +52,8 @@ impl LogFiles<'_> {
     }
 }
 
-/// The first record of the log that `reader` has just opened, the durable offset that it states,
-/// and its Seq.
+/// Reads the first record of the log that `reader` has just opened. Returns the record, the durable
+/// offset that it states, and its Seq.
 pub(in crate::lsm) fn first_record(
     reader: &mut LogReader,
 ) -> Result<Option<(Open, Position, Seq)>> {

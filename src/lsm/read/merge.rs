@@ -1,12 +1,12 @@
-//! Sorted reading over many sources: all entries in one order.
+//! Merges many sorted sources: all entries in one order.
 //!
 //! Invariants
-//! * entries are in the order of user keys ascending, then Seqs descending;
-//! * an error ends the iteration and is returned from then on: a scan never just stops early.
+//! * entries are ordered by ascending user key, then by descending Seq;
+//! * an error ends the iteration and is returned by every later call, so a scan never ends early
+//!   without an error.
 //!
-//! Not here: many entries at a time (`merge_window`), the files of one source (`concat_iter`), the
-//! sources of a key (`manifest::Version`), points (`view`), the entries that a reader sees
-//! (`scan`).
+//! Not here: many entries at a time (`merge_window`), the files of one source (`concat_iter`),
+//! point reads (`view`), visibility of entries (`scan`).
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
@@ -27,22 +27,22 @@ use super::view::{View, memory_row};
 use super::window::{AHEAD, Window};
 use crate::lsm::Env;
 
-/// One sorted sequence of entries.
+/// A sorted sequence of entries.
 #[expect(clippy::large_enum_variant, reason = "few, and each row of a scan passes through one")]
 pub(in crate::lsm) enum Source {
     Memory(MemtableIter),
     Files(ConcatIter),
 }
 
-/// All entries of several sources in one order.
+/// Merges the entries of several sources in one order.
 pub(crate) struct Merge {
     pub(in crate::lsm) env: Arc<Env>,
     pub(super) sources: Vec<Source>,
-    /// A binary heap of the sources that are not exhausted, least entry first.
+    /// A binary heap of the indexes of sources that are not exhausted, with the least entry on top.
     pub(super) heap: Vec<usize>,
     pub(super) high: Option<Vec<u8>>,
     pub(super) window: Window,
-    /// The source of the window's current entry. That entry is not the source's own position.
+    /// The source of the entry that the window shows, which is not at the source's own position.
     pub(super) shown: Option<usize>,
     pub(super) failed: Option<Error>,
 }
@@ -61,13 +61,13 @@ impl Merge {
         let chains = view.chains(whole, at);
         let mut sources = Vec::with_capacity(view.memtables.len() + chains.len());
         sources.extend(memory.map(|slot| Source::Memory(slot.memtable.iter())));
-        // Later sources are older where they overlap.
+        // A later source in the list is older where it overlaps an earlier one.
         sources.extend(chains.into_iter().map(|files| Source::Files(ConcatIter::new(files, true))));
         Merge::new(env, sources, low, high)
     }
 
-    /// Merges files only, without filling the cache; for jobs. Each young file is a source, and the
-    /// run is one source.
+    /// Merges files for a job, without filling the cache. Each young file is a source, and the run
+    /// is one source.
     pub(crate) fn over_files(
         env: &Arc<Env>,
         young: &[FileReference],
@@ -83,7 +83,7 @@ impl Merge {
         Merge::new(env, sources, &[], None)
     }
 
-    /// Merges one memtable; for its flush.
+    /// Merges a single memtable, for its flush.
     pub(crate) fn over_memtable(env: &Arc<Env>, iter: MemtableIter) -> Result<Merge> {
         Merge::new(env, vec![Source::Memory(iter)], &[], None)
     }
@@ -102,16 +102,15 @@ impl Merge {
         Ok(merge)
     }
 
-    /// Moves to the first entry of another span. Requires: the span is inside the span of the
-    /// merge.
+    /// Moves to the first entry of another span, which must be inside the span of the merge.
     pub(in crate::lsm) fn seek_span(&mut self, low: &[u8], high: Option<&[u8]>) -> Result<()> {
         self.usable()?;
         self.high = high.map(<[u8]>::to_vec);
         self.seek(low).inspect_err(|error| self.failed = Some(error.clone()))
     }
 
-    /// Moves forward to the first entry at or above `low`, or to the end of the span. Requires: the
-    /// current entry is below it.
+    /// Moves forward to the first entry at or above `low`, or to the end of the span. The current
+    /// entry must be below `low`.
     pub(in crate::lsm) fn skip_to(&mut self, low: &[u8]) -> Result<()> {
         self.usable()?;
         if self.high.as_deref().is_some_and(|high| high <= low) {
@@ -121,8 +120,10 @@ impl Merge {
         self.seek(low).inspect_err(|error| self.failed = Some(error.clone()))
     }
 
+    /// Checks that no error has ended the iteration.
+    ///
     /// # Errors
-    /// The error that ended the iteration.
+    /// The error that did.
     #[inline]
     pub(super) fn usable(&self) -> Result<()> {
         match &self.failed {
@@ -131,9 +132,9 @@ impl Merge {
         }
     }
 
-    /// The files of the source with the current entry, and the bound up to which its entries are
-    /// the least. The bound is the next entry of another source, or the end of the span. `None` if
-    /// the entry is in memory.
+    /// Returns the file source with the current entry, and the key up to which its entries are the
+    /// next ones: the current key of another source, or the end of the span. Returns `None` if the
+    /// current entry is in memory.
     pub(in crate::lsm) fn top_files(&mut self) -> Option<(&mut ConcatIter, Option<&[u8]>)> {
         let top = *self.heap.first()?;
         let (before, rest) = self.sources.split_at_mut(top);
@@ -144,12 +145,12 @@ impl Merge {
                 if source < top { before.get(source) } else { after.get(source - top - 1) };
             source.map(Source::key)
         };
-        // The least of the other sources is one of the two children of the heap's root.
+        // The next-lowest source is one of the two children of the heap's root.
         let bounds = [other(1), other(2), self.high.as_deref()];
         Some((files, bounds.into_iter().flatten().min()))
     }
 
-    /// True if one source is left.
+    /// True if only one source is left.
     pub(in crate::lsm) fn is_alone(&self) -> bool {
         self.heap.len() == 1
     }
@@ -170,8 +171,8 @@ impl Merge {
         }
     }
 
-    /// The iterator of the file with the current entry; `None` if the entry is in memory. Requires
-    /// of a move inside the file's block: the source on top stays the least.
+    /// Returns the iterator of the file with the current entry; `None` if that entry is in memory.
+    /// The caller may move only inside the block and only as far as the source has the least entry.
     #[inline]
     pub(in crate::lsm) fn top_file(&mut self) -> Option<&mut SstIter> {
         match self.heap.first().map(|top| &mut self.sources[*top]) {
@@ -180,8 +181,8 @@ impl Merge {
         }
     }
 
-    /// Calls `with` with the next rows of `walk` that a reader at `at` sees, at most `max`, until
-    /// it breaks.
+    /// Calls `with` with the next rows of `walk` that are visible at `at`, at most `max`, until it
+    /// breaks.
     #[inline]
     pub(in crate::lsm) fn visit_walk(
         &mut self,
@@ -204,7 +205,7 @@ impl Merge {
         Ok(visit)
     }
 
-    /// Moves past the entries before `slot` of the block on top, and past following blocks that
+    /// Moves past the entries before `slot` of the current block, and past following blocks that
     /// `filter` need not see.
     pub(in crate::lsm) fn leave_run(
         &mut self,
@@ -244,7 +245,7 @@ impl Merge {
         Ok(())
     }
 
-    /// The counts of all files so far.
+    /// Returns the counts of all files read so far.
     pub(in crate::lsm) fn counts(&self) -> ReadCounts {
         let files = self.sources.iter().filter_map(|source| match source {
             Source::Files(files) => Some(files.counts()),
@@ -281,14 +282,14 @@ impl Merge {
         }
     }
 
-    /// Moves to the next entry. Requires that there is a current one.
+    /// Moves to the next entry. Requires a current entry.
     pub(crate) fn advance(&mut self) -> Result<()> {
         self.usable()?;
         let Some(top) = self.heap.first().copied() else { return Ok(()) };
         if let Source::Memory(iter) = &mut self.sources[top]
             && self.heap.len() == 1
         {
-            // A flush: the move cannot fail, and there is no other source.
+            // A flush: its only source is a memtable, and the move cannot fail.
             iter.next();
             if !iter.valid() {
                 self.heap.clear();
@@ -299,7 +300,7 @@ impl Merge {
         self.restore_heap(moved)
     }
 
-    /// Key, Seq and kind.
+    /// Returns key, Seq and kind of the current entry.
     #[inline]
     pub(crate) fn head(&self) -> (&[u8], Seq, Kind) {
         self.top().map_or((&[], Seq::ZERO, Kind::Delete), |source| {
@@ -319,7 +320,7 @@ impl Merge {
         self.top().map_or(Kind::Delete, Source::kind)
     }
 
-    /// Key, Seq and row of a put; requires one.
+    /// Returns key, Seq and row of the current entry, which must be a put.
     #[inline(always)]
     pub(in crate::lsm) fn current(&self) -> Result<(&[u8], Seq, RowRef<'_>)> {
         match self.top() {
@@ -414,7 +415,7 @@ impl Source {
     }
 }
 
-/// The least current key of some sources.
+/// Returns the least current key of some sources.
 fn next_key(sources: &[Source]) -> Option<&[u8]> {
     sources.iter().filter(|source| source.is_valid()).map(Source::key).min()
 }

@@ -1,14 +1,13 @@
-//! Windows: all entries of a merge below some key, sorted together.
+//! Windows: all entries of a merge below some key (the *limit*), sorted together.
 //!
 //! Invariants
-//! * a window has all remaining entries of the sources below its limit, and therefore every entry
-//!   that decides about one of its keys;
-//! * files contribute entries of their current blocks only. The last entry of a block is never in a
+//! * a window has all remaining entries below its limit, so it has all versions of each of its
+//!   keys;
+//! * a file contributes entries of its current block only. The last entry of a block is never in a
 //!   window, because versions of its key may continue in the next block;
-//! * entries with equal heads are ordered by their keys and Seqs; different heads mean different
-//!   keys.
+//! * entries with equal heads are ordered by key and Seq. Different heads imply different keys.
 //!
-//! Not here: the visible entries of a run of one file (`scan`), memtables' own order (`memtable`).
+//! Not here: runs of a single file (`scan`), the order inside memtables (`memtable`).
 
 use std::ops::ControlFlow;
 
@@ -37,15 +36,15 @@ impl Merge {
         self.window.ahead = (rows / 2).clamp(AHEAD_MIN, AHEAD.0);
     }
 
-    /// Opens a window over the next entries and returns the number of them. Returns 0 if the
-    /// current entry must be read alone. With a `sieve` the window has only rows that may match; it
-    /// may have newer and older ones of a key.
+    /// Opens a window over the next entries and returns their number, or 0 if the current entry
+    /// must be read alone. With a `sieve` filter, the window has only rows that may match, possibly
+    /// several versions of a key.
     ///
-    /// Entry by entry, a merge compares whole keys of its sources and asks each source for its key
-    /// again. All keys of a window share the common prefix of its bounds. The eight bytes after
-    /// that prefix, the *head* of a key, decide nearly every comparison, and each source is read by
-    /// itself. If few rows match a filter, it is evaluated before anything is sorted. Only matching
-    /// rows are then looked up in the other sources, which may hide them.
+    /// Entry by entry, a merge would compare whole keys and ask each source for its key repeatedly.
+    /// In a window, all keys share the common prefix of its bounds. The eight bytes after that
+    /// prefix, the *head* of a key, decide nearly every comparison, and each source is read in one
+    /// go. If few rows match a filter, the filter is evaluated before sorting. Then only matching
+    /// rows are looked up in the other sources, which may hide them.
     pub(in crate::lsm) fn open_window<F: RowFilter>(
         &mut self,
         sieve: Option<&mut F>,
@@ -96,8 +95,8 @@ impl Merge {
         Ok(entries)
     }
 
-    /// Computes the limit of the window. False if there is none: the limit is then the greatest key
-    /// of all sources.
+    /// Computes the limit of the window. Returns false if no key bounds the window; then the limit
+    /// is the greatest key of all sources, which is included.
     fn find_limit(&self, window: &mut Window) -> Result<bool> {
         let Window { limit, key, ahead, .. } = window;
         let mut least = |key: &[u8], has_limit: &mut bool| {
@@ -137,7 +136,7 @@ impl Merge {
     }
 
     /// Adds all entries below the limit that are not newer than `at`. Returns the number of entries
-    /// below the limit.
+    /// below the limit, including newer ones.
     fn fill(&self, window: &mut Window, part: Part<'_>, at: Seq) -> Result<usize> {
         let Part { limit, ahead, .. } = part;
         for source in self.heap.iter().copied() {
@@ -154,8 +153,8 @@ impl Merge {
         Ok(window.lanes.iter().map(|lane| lane.len).sum())
     }
 
-    /// Adds the rows below the limit that may match and are visible unless another source hides
-    /// them. Returns the number of entries below the limit.
+    /// Adds the rows below the limit that may match and are not newer than `at`; another source may
+    /// hide them. Returns the number of entries below the limit.
     fn sieve<F: RowFilter>(
         &self,
         window: &mut Window,
@@ -192,13 +191,14 @@ impl Merge {
         Ok(window.lanes.iter().map(|lane| lane.len).sum())
     }
 
-    /// The number of entries of the window that are to be examined.
+    /// Returns the number of items in the window.
     pub(in crate::lsm) fn window_items(&self) -> usize {
         self.window.items.len()
     }
 
-    /// Moves to the next visible row of the window, and adds the entries on the way to `entries`.
-    /// False at the window's end. `decided` is the key that was decided before the window.
+    /// Moves to the next visible row of the window. Adds the number of entries examined to
+    /// `entries`. Returns false at the window's end. `decided` is the key decided before the
+    /// window.
     #[inline(always)]
     pub(in crate::lsm) fn next_in_window(&mut self, decided: &[u8], entries: &mut u64) -> bool {
         while let Some((item, kind)) = self.show_next() {
@@ -214,8 +214,8 @@ impl Merge {
         false
     }
 
-    /// Calls `with` with the next visible rows of the window, at most `max`, until it breaks.
-    /// Otherwise as [`next_in_window`](Self::next_in_window).
+    /// Calls `with` with the next visible rows of the window, at most `max`, until it breaks. Other
+    /// arguments as for [`next_in_window`](Self::next_in_window).
     #[inline]
     pub(in crate::lsm) fn visit_window(
         &mut self,
@@ -269,8 +269,8 @@ impl Merge {
         Ok(visit)
     }
 
-    /// Moves to the next row of a sifted window that no entry of the window hides. False at the
-    /// window's end.
+    /// Moves to the next row of a sifted window that no other entry in the window's span hides.
+    /// Returns false at the window's end.
     pub(in crate::lsm) fn next_sifted(&mut self, at: Seq, decided: &[u8]) -> Result<bool> {
         self.usable()?;
         while self.show_next().is_some() {
@@ -285,7 +285,7 @@ impl Merge {
         Ok(false)
     }
 
-    /// Moves past all entries of the window.
+    /// Moves all sources past the entries of the window.
     pub(in crate::lsm) fn close_window(&mut self) -> Result<()> {
         self.usable()?;
         let mut window = std::mem::take(&mut self.window);
@@ -312,7 +312,7 @@ impl Merge {
         Ok(())
     }
 
-    /// Makes the next item the current entry.
+    /// Shows the next item as the current entry.
     #[inline(always)]
     fn show_next(&mut self) -> Option<(Item, Kind)> {
         let item = *self.window.items.get(self.window.next)?;
@@ -333,7 +333,7 @@ impl Merge {
         Some((item, kind))
     }
 
-    /// True if the key of the current item, `item`, is already decided.
+    /// True if a newer entry with the key of `item`, the current item, was already decided.
     #[inline(always)]
     fn is_decided(&self, item: Item, before: &[u8]) -> bool {
         match self.window.decided {
@@ -342,7 +342,7 @@ impl Merge {
         }
     }
 
-    /// True if the current key is that of `last` or, without `last`, equals `before`.
+    /// True if the current key equals that of `last` or, without `last`, equals `before`.
     #[inline(never)]
     fn is_key_decided(&self, last: Option<Item>, before: &[u8]) -> bool {
         let Some(last) = last else { return self.key() == before };
@@ -350,8 +350,8 @@ impl Merge {
         self.key().strip_prefix(a) == Some(b)
     }
 
-    /// True if the window has a version of the current key that is newer than the current one, but
-    /// not newer than `at`.
+    /// True if a source has, below the limit, a version of the current key that is newer than the
+    /// current one but not newer than `at`.
     fn is_hidden(&self, at: Seq) -> Result<bool> {
         let (key, seq) = (self.key(), self.seq());
         for lane in &self.window.lanes {
@@ -368,7 +368,7 @@ impl Merge {
         Ok(false)
     }
 
-    /// Sorts entries with equal heads.
+    /// Sorts entries with equal heads by key and Seq.
     fn sort_ties(&self, window: &Window, shared: usize, items: &mut [Item]) {
         for group in items.chunk_by_mut(|a, b| a.head == b.head) {
             if group.len() > 1 {
@@ -377,8 +377,7 @@ impl Merge {
         }
     }
 
-    /// Sorts one group of entries with equal heads. In it the lanes follow one another, each
-    /// sorted.
+    /// Sorts one group of entries with equal heads. The group is a sequence of lanes, each sorted.
     #[cold]
     fn sort_group(&self, window: &Window, shared: usize, group: &mut [Item]) {
         let entry = |item: &Item| self.entry(window, *item);
@@ -391,8 +390,8 @@ impl Merge {
             let low = lanes().filter_map(|lane| lane.first().map(key)).min().unwrap_or_default();
             let high = lanes().filter_map(|lane| lane.last().map(key)).max().unwrap_or_default();
             let common = shared_len(&low, &high);
-            // Heads further along distinguish the keys, unless one key ends where the others
-            // continue.
+            // Heads after the common prefix distinguish the keys, unless a key ends with the
+            // prefix.
             if common > shared && common < low.len() {
                 let mut ends: Vec<usize> = lanes().map(<[Item]>::len).collect();
                 let mut end = 0;
@@ -413,7 +412,7 @@ impl Merge {
         });
     }
 
-    /// The key of an item, in two parts, and its Seq.
+    /// Returns the key of an item, in two parts, and its Seq.
     fn entry(&self, window: &Window, item: Item) -> (&[u8], &[u8], Seq) {
         let lane = window.lanes[item.lane as usize];
         let at = item.at as usize;

@@ -1,6 +1,6 @@
 //! The Seq up to which commits are visible.
 //!
-//! Invariant: it only rises. The leader of a commit group stores it, under the commit lock.
+//! Invariant: it never decreases. The leader of a commit group stores it, under the commit lock.
 //!
 //! Not here: the conditions for publishing a commit (`group_commit`).
 
@@ -8,7 +8,7 @@ use crate::model::Seq;
 use crate::mutants::mutant;
 use crate::sync::{AtomicU64, Ordering};
 
-/// Readers see every commit up to this Seq. Load it after pinning a view.
+/// The Seq up to which readers see all commits. Load it after pinning a view.
 pub(crate) struct PublishedSeq(AtomicU64);
 
 impl PublishedSeq {
@@ -21,7 +21,7 @@ impl PublishedSeq {
         Seq(self.0.load(Ordering::Acquire))
     }
 
-    /// Requires: the commit lock is held, and `seq` is greater than the current value.
+    /// Publishes `seq`, which must be greater than the current value. Requires the commit lock.
     pub(in crate::lsm) fn store(&self, seq: Seq) {
         let before = self.0.load(Ordering::Relaxed);
         debug_assert!(seq.0 > before, "the published Seq only rises");

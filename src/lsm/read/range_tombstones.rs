@@ -1,14 +1,13 @@
-//! Range tombstones: they mark key spans as dropped or expired. Readers skip entries below them.
+//! Range tombstones mark key spans as dropped or expired: in a span, entries below a Seq are
+//! hidden. The highest such Seq at a key is the key's *floor*.
 //!
 //! Invariants
 //! * a reader at or above a range tombstone's `from` does not see entries in its span below its
 //!   `below`; earlier readers do;
-//! * a range tombstone is in the view before its commit is published. It is removed with the edit
-//!   after which nothing older is left;
-//! * a read at a Seq has a view with every range tombstone up to it, see `Reader::pin_read`.
-//!
-//! Not here: dropped tables (`dropped_tables`), the removal of a range tombstone (`reclaim`), its
-//! bytes (`format`).
+//! * a range tombstone is in the view before its commit is published, and is removed by an edit
+//!   after which it hides nothing;
+//! * a read at a Seq uses a view with every range tombstone up to that Seq, see `Reader::pin_read`.
+//! Not here: dropped tables (`dropped_tables`), removing range tombstones (`reclaim`).
 
 use std::sync::Arc;
 
@@ -19,30 +18,30 @@ use crate::model::Seq;
 
 use super::snapshot::Horizon;
 
-/// The largest size of the range tombstones in one log. A flush adds them in one edit, which has
-/// room for four times as much.
+/// The most bytes of range tombstones in one log. A flush adds them in one edit, which has space
+/// for four times as much.
 pub(in crate::lsm) const RANGE_TOMBSTONE_BYTES_MAX: usize = 4 << 20;
 
-/// The range tombstones of a view. Immutable. A point read costs a binary search, and nothing if
+/// The range tombstones of a view. Immutable. A point read does a binary search, or nothing if
 /// there are none.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct RangeTombstones {
-    /// Ascending by `from`.
+    /// The range tombstones, ascending by `from`.
     list: Vec<Arc<RangeTombstone>>,
-    /// The floors for readers that see all range tombstones.
+    /// The floors of readers that see all range tombstones.
     floors: Arc<[Floor]>,
-    /// The newest `from` that was ever in this list, or the newest import.
+    /// The highest Seq of a range tombstone that was ever in this list, or of an import.
     pub(crate) newest: Seq,
 }
 
-/// From `low` up to the `low` of the next floor, entries below `below` are hidden.
+/// A floor: from key `low` up to that of the next floor, entries below Seq `below` are hidden.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct Floor {
     low: Arc<[u8]>,
     below: Seq,
 }
 
-/// The floors along a span, for keys that are queried in order.
+/// The floors of a reader, for keys queried in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Floors {
     floors: Arc<[Floor]>,
@@ -50,11 +49,11 @@ pub(crate) struct Floors {
     begun: Option<usize>,
 }
 
-/// The entries that jobs may drop, for keys that are queried in order.
+/// Decides which entries a job may drop, for keys queried in order.
 pub(crate) struct Spent {
     /// The range tombstones that overlap the job's keys.
     range_tombstones: Vec<RangeTombstone>,
-    /// The range tombstones over the current key, as `below` and `from`.
+    /// `below` and `from` of the range tombstones that contain the current key.
     over: Vec<(Seq, Seq)>,
     /// The key up to which `over` is valid.
     until: Option<Box<[u8]>>,
@@ -62,7 +61,8 @@ pub(crate) struct Spent {
 }
 
 impl RangeTombstones {
-    /// From a list in any order; `newest` is the newest `from` ever.
+    /// Creates the set from a list in any order. `newest` is the highest Seq of an earlier range
+    /// tombstone or import.
     pub(crate) fn new(list: Vec<RangeTombstone>, newest: Seq) -> Self {
         Self::of(list.into_iter().map(Arc::new).collect(), newest)
     }
@@ -74,8 +74,7 @@ impl RangeTombstones {
         Self { list, floors, newest }
     }
 
-    /// Adds the range tombstones of one more commit, the newest. Costs one copy of pointers to the
-    /// others.
+    /// Adds the range tombstones of a new commit. Copies pointers to the existing ones.
     pub(crate) fn with(&self, range_tombstones: &[RangeTombstone]) -> Self {
         let last = self.list.last().map_or(Seq::ZERO, |last| last.from);
         let is_newer = |new: &RangeTombstone| new.from >= last;
@@ -93,7 +92,7 @@ impl RangeTombstones {
         Self { list, floors, newest }
     }
 
-    /// Removes the range tombstones that match.
+    /// Removes the range tombstones for which `gone` returns true.
     pub(crate) fn without(&self, gone: impl Fn(&RangeTombstone) -> bool) -> Self {
         let list =
             self.list.iter().filter(|range_tombstone| !gone(range_tombstone)).cloned().collect();
@@ -104,17 +103,17 @@ impl RangeTombstones {
         self.list.is_empty()
     }
 
-    /// The same range tombstones, after an import of files that is visible from `seq` on.
+    /// Returns the same range tombstones, after an import that is visible from `seq` on.
     pub(crate) fn with_newest(&self, seq: Seq) -> Self {
         Self { newest: self.newest.max(seq), ..self.clone() }
     }
 
-    /// Ascending by `from`.
+    /// Returns the range tombstones, ascending by `from`.
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &RangeTombstone> {
         self.list.iter().map(Arc::as_ref)
     }
 
-    /// The Seq below which entries of `key` are hidden from a reader at `at`.
+    /// Returns the Seq below which entries of `key` are hidden from a reader at `at`.
     #[inline]
     pub(crate) fn floor(&self, key: &[u8], at: Seq) -> Seq {
         if self.list.is_empty() { Seq::ZERO } else { self.floor_among(key, at) }
@@ -129,7 +128,7 @@ impl RangeTombstones {
         over.map(|range_tombstone| range_tombstone.below).max().unwrap_or_default()
     }
 
-    /// The floors of a reader at `at` along `span`; `None` if no range tombstone overlaps it.
+    /// Returns the floors of a reader at `at`, or `None` if it sees no range tombstone in `span`.
     pub(crate) fn floors_in(&self, span: &Span, at: Seq) -> Option<Floors> {
         let mut over = self.list.iter().filter(|f| f.from <= at && f.span.overlaps(span));
         over.next()?;
@@ -145,7 +144,7 @@ impl RangeTombstones {
         self.list.last().is_none_or(|last| last.from <= at)
     }
 
-    /// The oldest commit that hides the entry `seq` of `key`, published or not.
+    /// Returns the oldest commit that hides the entry `seq` of `key`, published or not.
     pub(crate) fn hidden_since(&self, key: &[u8], seq: Seq) -> Option<Seq> {
         let hides = |range_tombstone: &&RangeTombstone| {
             range_tombstone.below > seq && range_tombstone.span.contains(key)
@@ -153,14 +152,14 @@ impl RangeTombstones {
         self.iter().find(hides).map(|range_tombstone| range_tombstone.from)
     }
 
-    /// True if range tombstones hide everything in `clip` up to `seq_max` from a reader at `at`.
+    /// True if a range tombstone hides all entries in `clip` up to `seq_max` from a reader at `at`.
     pub(crate) fn covers(&self, clip: &Span, seq_max: Seq, at: Seq) -> bool {
         let covers = |f: &RangeTombstone| f.from <= at && f.below > seq_max && f.span.covers(clip);
         self.iter().any(covers)
     }
 
-    /// The range tombstones that every reader sees and that may hide a part of a file which a job
-    /// would drop.
+    /// Returns the range tombstones that every reader sees and that may hide entries of a file. A
+    /// job would drop these entries.
     pub(crate) fn hiding_part<'f>(
         &'f self,
         reference: &'f FileReference,
@@ -175,7 +174,7 @@ impl RangeTombstones {
         })
     }
 
-    /// The entries that a job over `span` may drop.
+    /// Returns which entries a job over `span` may drop.
     pub(crate) fn spent(&self, span: &Span, horizon: &Horizon) -> Spent {
         let is_known =
             |range_tombstone: &&RangeTombstone| range_tombstone.from <= horizon.published;
@@ -186,8 +185,8 @@ impl RangeTombstones {
 }
 
 impl Floors {
-    /// The Seq below which entries of `key` are hidden. Fast if keys ascend; after a jump backwards
-    /// call [`rewind`](Self::rewind).
+    /// Returns the Seq below which entries of `key` are hidden. Fast if keys ascend. Before going
+    /// back to a lower key, call [`rewind`](Self::rewind).
     #[inline]
     pub(crate) fn below(&mut self, key: &[u8]) -> Seq {
         let begins = |floor: &Floor| *floor.low <= *key;
@@ -199,26 +198,26 @@ impl Floors {
         begun.checked_sub(1).map_or(Seq::ZERO, |at| self.floors[at].below)
     }
 
-    /// The key up to which the result for the last key is valid.
+    /// Returns the key up to which the last result is valid.
     #[inline]
     pub(crate) fn end(&self) -> Option<&[u8]> {
         self.floors.get(self.begun?).map(|next| &*next.low)
     }
 
-    /// The result for the last key queried.
+    /// Returns the last result again.
     pub(crate) fn last(&self) -> Seq {
         let at = self.begun.and_then(|begun| begun.checked_sub(1));
         at.map_or(Seq::ZERO, |at| self.floors[at].below)
     }
 
-    /// Permits any key as the next one.
+    /// Allows any key to be queried next.
     pub(crate) fn rewind(&mut self) {
         self.begun = None;
     }
 }
 
 impl Spent {
-    /// True if no reader can see the entry `seq` of `key` any more. Requires: keys ascend.
+    /// True if no reader can see the entry `seq` of `key` any more. Keys must ascend.
     pub(crate) fn hides(&mut self, key: &[u8], seq: Seq, horizon: &Horizon) -> bool {
         if self.range_tombstones.is_empty() {
             return false;
@@ -243,13 +242,13 @@ impl Spent {
     }
 }
 
-/// The lower bound of the span, and its upper bound if there is one.
+/// Returns the lower bound of the span, and its upper bound if it has one.
 fn bounds(range_tombstone: &RangeTombstone) -> impl Iterator<Item = &Box<[u8]>> {
     let Span { low, high } = &range_tombstone.span;
     std::iter::once(low).chain(high)
 }
 
-/// The greatest `below` over each key.
+/// Computes the floors: the greatest `below` over each key.
 fn floors<'f>(range_tombstones: impl Iterator<Item = &'f RangeTombstone>) -> Vec<Floor> {
     let mut by_low: Vec<&RangeTombstone> = range_tombstones.collect();
     let mut bounds: Vec<&Box<[u8]>> = by_low.iter().copied().flat_map(bounds).collect();
@@ -276,8 +275,8 @@ fn floors<'f>(range_tombstones: impl Iterator<Item = &'f RangeTombstone>) -> Vec
     floors
 }
 
-/// The floors after adding range tombstones that hide entries below `below`, which is at least as
-/// high as every old floor.
+/// Computes the floors after adding range tombstones that hide entries below `below`. No old floor
+/// may be higher than `below`.
 fn with_highest(old: &[Floor], range_tombstones: &[RangeTombstone], below: Seq) -> Vec<Floor> {
     let mut spans: Vec<&Span> =
         range_tombstones.iter().map(|range_tombstone| &range_tombstone.span).collect();
@@ -286,7 +285,7 @@ fn with_highest(old: &[Floor], range_tombstones: &[RangeTombstone], below: Seq) 
     let (mut spans, mut done) = (spans.into_iter().peekable(), 0);
     while let Some(span) = spans.next() {
         let mut high = span.high.as_deref();
-        // Spans that overlap or touch are treated as one.
+        // Join spans that overlap or touch.
         let goes_on =
             |next: &&Span, high: Option<&[u8]>| high.is_none_or(|high| *next.low <= *high);
         while let Some(next) = spans.next_if(|next| goes_on(next, high)) {
@@ -295,7 +294,7 @@ fn with_highest(old: &[Floor], range_tombstones: &[RangeTombstone], below: Seq) 
         let from = done + old[done..].partition_point(|floor| *floor.low < *span.low);
         floors.extend_from_slice(&old[done..from]);
         floors.push(Floor { low: span.low.as_ref().into(), below });
-        // A floor that begins exactly at its end stays unchanged.
+        // An old floor that begins exactly at the end stays unchanged.
         done = high.map_or(old.len(), |high| {
             from + old[from..].partition_point(|floor| *floor.low < *high)
         });
@@ -334,7 +333,7 @@ mod tests {
         }
     }
 
-    /// Drops and expiries in the order of their commits, 10 apart.
+    /// Returns drops and expiries in commit order, 10 apart.
     fn random_range_tombstones(rng: &mut Rng, count: u64) -> Vec<RangeTombstone> {
         let range_tombstone = |i| {
             let from = Seq(10 + 10 * i);
@@ -393,7 +392,7 @@ mod tests {
             let (before, count) = (rng.below(5), 1 + rng.below(5));
             let mut list = random_range_tombstones(&mut rng, before);
             let seq = Seq(100);
-            // Drops of one commit, and occasionally an expiry with a lower floor.
+            // Drops of one commit, and occasionally an expiry with a lower bound.
             let new = |_| match rng.chance(1, 10) {
                 true => RangeTombstone { span: random_span(&mut rng), below: Seq(40), from: seq },
                 false => RangeTombstone::drop(random_span(&mut rng), seq),
@@ -446,7 +445,7 @@ mod tests {
         );
     }
 
-    /// The clock may go back between the time at which a range tombstone is due and its commit.
+    /// The clock may go back between the time when a range tombstone becomes due and its commit.
     #[test]
     fn an_expiry_of_what_is_not_written_yet_is_refused() {
         let options = Options::default().fs(Arc::new(MemFs::new()));
@@ -517,7 +516,8 @@ mod tests {
                 let committer = std::cell::Cell::new(Some(
                     scope.spawn(move || engine.commit(&batch, Durability::Sync)),
                 ));
-                // Pin the first view that has any of them; they are published only after that.
+                // Pin the first view that has any of the range tombstones. They are published only
+                // later.
                 while engine.reader().view.load().range_tombstones.newest == before {
                     std::hint::spin_loop();
                 }

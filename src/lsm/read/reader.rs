@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! * a read pins the view first and loads its Seq afterwards, see [`Reader::pin_read`];
-//! * no read waits for a commit, a flush or the manifest: this part has none of their locks.
+//! * no read waits for a commit, a flush or the manifest, because a reader has none of their locks.
 //!
 //! Not here: scans (`scan`), changes of the view (`Writer`, `Maintenance`).
 
@@ -23,7 +23,7 @@ use super::scan::ReadView;
 use super::snapshot::{Horizon, Snapshots};
 use super::view::View;
 
-/// See the module.
+/// The state that reads use.
 pub(crate) struct Reader {
     pub(crate) env: Arc<Env>,
     pub(in crate::lsm) view: ArcSwap<View>,
@@ -46,7 +46,8 @@ impl Reader {
         Self { env, view, published, snapshots, newest_range_tombstone, dropped }
     }
 
-    /// Calls `with` with the newest row of `key` as of `at`, or as of now; `None` if there is none.
+    /// Calls `with` with the newest row of `key` as of `at`, or as of now. Returns `None` if no row
+    /// is visible.
     #[inline]
     pub(crate) fn get<R>(
         &self,
@@ -64,23 +65,23 @@ impl Reader {
         Ok(found.flatten())
     }
 
-    /// The published Seq: every commit up to it is visible.
+    /// Returns the published Seq, up to which every commit is visible.
     #[inline]
     pub(crate) fn published(&self) -> Seq {
         self.published.load()
     }
 
-    /// A view and a Seq to read it at, `at` or the published one.
+    /// Pins a view, and returns it with the Seq to read at: `at` or the published one.
     ///
-    /// The view is loaded first (see `view`). If a range tombstone was committed between the
-    /// two, the view lacks it, and both are loaded again.
+    /// The view is loaded first (see `view`). If the view lacks a range tombstone that was
+    /// committed in the meantime, both are loaded again.
     #[inline]
     pub(in crate::lsm) fn pin_read(&self, at: Option<Seq>) -> (Loaded<View>, Seq) {
         self.pin_around(at, || {})
     }
 
-    /// As [`pin_read`](Self::pin_read). Tests pass `between`, which is called between loading the
-    /// view and loading the Seq.
+    /// As [`pin_read`](Self::pin_read). Tests pass `between`, which runs after loading the view and
+    /// before loading the Seq.
     #[inline]
     pub(in crate::lsm) fn pin_around(
         &self,
@@ -99,25 +100,26 @@ impl Reader {
         }
     }
 
-    /// The state as of `at`, or as of now.
+    /// Returns a view of the state as of `at`, or as of now.
     pub(in crate::lsm) fn read_view(&self, at: Option<Seq>) -> ReadView {
         let is_newest = at.is_none();
         let (view, at) = self.pin_read(at);
         ReadView::of(&self.env, Arc::clone(&view), at, is_newest)
     }
 
-    /// The current view. Its files are not removed while it is held.
+    /// Returns the current view. Its files are not removed while it is held.
     pub(crate) fn pin(&self) -> Arc<View> {
         self.view.load_full()
     }
 
-    /// The incarnation of the database. Each restore creates another one with the same database id.
+    /// Returns the incarnation of the database. Each restore creates another one with the same
+    /// database id.
     pub(crate) fn incarnation(&self) -> u64 {
         self.pin().version.identity.as_ref().map_or(0, |identity| identity.incarnation)
     }
 
-    /// Replaces the current view by the result of `next`. Concurrent changes by others are kept:
-    /// `next` may be called again.
+    /// Replaces the current view by the result of `next`. If another thread changes the view at the
+    /// same time, `next` is called again, so that both changes are kept.
     pub(in crate::lsm) fn change_view(&self, next: impl Fn(&View) -> View) {
         if mutant!("overwrite-view") {
             let next = next(&self.view.load());
@@ -126,7 +128,7 @@ impl Reader {
         self.view.rcu(|view| next(view));
     }
 
-    /// Adds the range tombstones of a commit to the view, unpublished. Requires the commit lock.
+    /// Adds the range tombstones of an unpublished commit to the view. Requires the commit lock.
     pub(in crate::lsm) fn add_range_tombstones(&self, range_tombstones: &[RangeTombstone]) {
         let newest = range_tombstones.iter().map(|range_tombstone| range_tombstone.from).max();
         let Some(newest) = newest else { return };
@@ -136,13 +138,12 @@ impl Reader {
         self.require_range_tombstones_of(newest);
     }
 
-    /// From now on a read pins only views that have the range tombstones, and the imports, up to
-    /// `seq`.
+    /// From now on reads pin only views that contain the range tombstones and imports up to `seq`.
     pub(in crate::lsm) fn require_range_tombstones_of(&self, seq: Seq) {
         self.newest_range_tombstone.store(seq.0, Ordering::Release);
     }
 
-    /// The Seqs that a job that starts now must keep readable.
+    /// Returns the Seqs that a job starting now must keep readable.
     pub(in crate::lsm) fn horizon(&self) -> Horizon {
         self.snapshots.horizon(&self.published)
     }

@@ -1,12 +1,11 @@
-//! Reading a key span backwards.
+//! Reads a key span backwards.
 //!
-//! Keys are visited from the last to the first, over all sources. The row of each key is then
-//! looked up as a point. In reverse order a source returns the versions of a key oldest first, so
-//! the newest is known only after the last of them. A point read costs less than remembering a
-//! candidate from every source.
+//! Keys are visited from the last to the first, over all sources, and the row of each key is looked
+//! up as a point. In reverse order a source returns the versions of a key oldest first, so the
+//! newest is known only after all others. A point read costs less than remembering a candidate from
+//! each source.
 //!
-//! Invariant: every key of every source in the span is visited, from the greatest to the least.
-//!
+//! Invariant: every key in the span, of every source, is visited in descending order.
 //! Not here: scanning forwards (`scan`).
 
 use std::sync::Arc;
@@ -23,15 +22,15 @@ use super::row_filter::{RowFilter, ScanRow, Step};
 use super::scan::ReadView;
 use crate::lsm::Env;
 
-/// The rows of a key span as of one Seq, last to first.
+/// Reads the rows of a key span as of one Seq, last to first.
 pub(crate) struct ReverseScan {
     view: ReadView,
     low: Box<[u8]>,
     sources: Vec<Source>,
-    /// The key that was looked up last. No source is positioned at or above it.
+    /// The key that was last looked up. All sources are positioned below it.
     key: Vec<u8>,
     found: Option<(Seq, Row)>,
-    /// The number of keys looked up.
+    /// The number of keys looked up so far.
     pub(crate) rows: u64,
     failed: Option<Error>,
 }
@@ -41,15 +40,15 @@ enum Source {
     Files(Box<Files>),
 }
 
-/// Files that do not overlap, read from the last to the first.
+/// Non-overlapping files, read from the last to the first.
 struct Files {
-    /// Ascending; the last is being read.
+    /// Ascending files, of which the last is being read.
     files: Chain<Arc<FileEntry>>,
     iter: Option<SstIter>,
 }
 
 impl ReadView {
-    /// The rows of `span`, last to first.
+    /// Reads the rows of `span`, last to first.
     pub(crate) fn scan_reverse(&self, span: &Span) -> Result<ReverseScan> {
         let memory = self.view.memtables.iter().filter(|slot| !slot.memtable.is_empty());
         let mut sources: Vec<Source> =
@@ -74,10 +73,10 @@ impl ReadView {
 }
 
 impl ReverseScan {
-    /// Moves down to the next visible row that matches, or pauses after `rows_max` keys.
+    /// Moves down to the next visible row that matches. Pauses after `rows_max` keys.
     ///
     /// # Errors
-    /// Damage and disk errors, now and at every later call; those of the filter.
+    /// Damage and disk errors, at this and every later call; errors of the filter.
     pub(crate) fn advance_where(
         &mut self,
         filter: &mut impl RowFilter,
@@ -91,7 +90,7 @@ impl ReverseScan {
         step
     }
 
-    /// The current row. Requires: the scan is positioned on a row.
+    /// Returns the current row. The scan must be positioned on a row.
     pub(crate) fn row(&self) -> Result<ScanRow<'_>> {
         match &self.found {
             Some((seq, row)) => Ok(ScanRow { key: &self.key, seq: *seq, row: row.as_ref() }),
@@ -99,12 +98,12 @@ impl ReverseScan {
         }
     }
 
-    /// The last key that was visited: everything above it was read.
+    /// Returns the last visited key. All keys above it were read.
     pub(crate) fn key(&self) -> &[u8] {
         &self.key
     }
 
-    /// True if a key was visited.
+    /// True if a key was visited and the scan has not ended.
     pub(crate) fn is_valid(&self) -> bool {
         self.rows > 0
     }
@@ -130,8 +129,8 @@ impl ReverseScan {
         Ok(Step::End)
     }
 
-    /// Moves to the greatest key of all sources, and moves every source that has it below it. False
-    /// at the end.
+    /// Moves to the greatest key of all sources, and moves every source below that key. Returns
+    /// false at the end.
     fn step(&mut self) -> Result<bool> {
         let Some(greatest) = self.sources.iter().filter_map(Source::key).max() else {
             return Ok(false);
@@ -151,7 +150,7 @@ impl ReverseScan {
 }
 
 impl Source {
-    /// The current key of the source; `None` at its end.
+    /// Returns the current key of the source; `None` at its end.
     fn key(&self) -> Option<&[u8]> {
         match self {
             Source::Memory(iter) => iter.valid().then(|| iter.key()),
@@ -161,7 +160,7 @@ impl Source {
         }
     }
 
-    /// Moves to the last entry below `high`, or to the last of all.
+    /// Moves to the last entry below `high`, or to the last entry of all.
     fn seek_below(&mut self, env: &Env, high: Option<&[u8]>) -> Result<()> {
         match self {
             Source::Memory(iter) => {
@@ -184,7 +183,7 @@ impl Source {
 }
 
 impl Files {
-    /// Moves to the last entry below `high` inside a clip, in the current file or an earlier one.
+    /// Moves to the last entry below `high` inside a clip, in the current or an earlier file.
     fn seek_below(&mut self, env: &Env, high: Option<&[u8]>) -> Result<()> {
         while let Some(file) = self.files.last() {
             let high = [high, file.clip.high.as_deref()].into_iter().flatten().min();

@@ -1,4 +1,4 @@
-//! The rows that a scan returns, and the filter that it applies to them.
+//! The rows that a scan returns, and the filter that is applied to them.
 //!
 //! Not here: visibility of rows (`scan`), the meaning of a filter (`query`).
 
@@ -17,90 +17,90 @@ pub(crate) struct ScanRow<'a> {
     pub(crate) row: RowRef<'a>,
 }
 
-/// The result of visiting many rows.
+/// The result of visiting several rows.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Visit {
     /// The number of rows visited.
     pub(crate) rows: usize,
-    /// The visitor wants no more rows.
+    /// True if the visitor wants no more rows.
     pub(crate) is_over: bool,
 }
 
-/// Entries of one block, without entries of other sources in between.
+/// Entries of one block that no entry of another source comes between.
 pub(crate) struct VisibleRun<'a> {
     run: &'a BlockRun<'a>,
     at: Seq,
     decided: &'a [u8],
 }
 
-/// A condition on rows. Errors end the scan.
+/// A condition on rows. An error ends the scan.
 pub(crate) trait RowFilter {
-    /// Appends the slots of the visible rows of `run` that match, ascending.
+    /// Appends the slots of the visible matching rows of `run`, ascending.
     fn select(&mut self, run: &VisibleRun<'_>, found: &mut Vec<u16>) -> Result<()>;
 
     /// True if the row matches.
     fn matches(&mut self, row: &ScanRow<'_>) -> Result<bool>;
 
-    /// True if [`sift`](Self::sift) excludes most rows.
+    /// True if [`sift`](Self::sift) excludes most rows, so that it is worth calling.
     fn can_sift(&self) -> bool {
         false
     }
 
-    /// Appends the slots of the rows of `run` that may match, ascending. It is called before
-    /// hidden rows are excluded, so it must have no other effect. Rows that are not hidden are
-    /// passed to [`matches`](Self::matches).
+    /// Appends the slots of the rows of `run` that may match, ascending. It is also called for
+    /// hidden rows, so it must have no other effect. Rows that prove visible are passed to
+    /// [`matches`](Self::matches).
     fn sift(&mut self, _run: &VisibleRun<'_>, _found: &mut Vec<u16>) -> Result<()> {
         Ok(())
     }
 
-    /// As [`sift`](Self::sift), for one row.
+    /// As [`sift`](Self::sift), for a single row.
     fn sift_row(&mut self, _row: &ScanRow<'_>) -> Result<bool> {
         Ok(true)
     }
 
-    /// True if every row matches. The filter is then not evaluated.
+    /// True if every row matches; the filter is then not evaluated.
     fn takes_all(&self) -> bool {
         false
     }
 
-    /// False if the filter does not depend on any property of zones. They are then not read.
+    /// False if no property in the zones can decide the filter; zones are then not read.
     fn asks_zones(&self) -> bool;
 
-    /// Evaluates the filter on zones; `None` if they contain nothing about it.
+    /// Evaluates the filter on zones. Returns `None` if the zones cannot decide it.
     fn match_zones(&mut self, zones: &ZoneSet<'_>) -> Option<ZoneMatch>;
 
-    /// About how many rows a reader with a time budget reads between two checks of its clock.
+    /// Returns about how many rows a reader with a time budget reads between two checks of its
+    /// clock.
     fn stretch(&self) -> u64;
 
-    /// Counts `rows` matching rows without reading them; false if it must read them.
+    /// Counts `rows` matching rows without reading them. Returns false if the rows must be read.
     fn take_unseen(&mut self, _rows: u64) -> bool {
         false
     }
 }
 
-/// The evaluation of zones: a bit for each block, the first block in the lowest bit.
+/// The result of evaluating zones: one bit for each block, the first block in the lowest bit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ZoneMatch {
-    /// Some row may match.
+    /// Set if some row of the block may match.
     pub(crate) maybe: u64,
-    /// Every row matches.
+    /// Set if every row of the block matches.
     pub(crate) surely: u64,
 }
 
 /// The result of a step of a filtered scan.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The scan is positioned on a row that matches.
+    /// The scan is positioned on a matching row.
     Row,
-    /// The scan has done much work without a result. It is positioned at an entry that it has not
-    /// examined, with the key `Scan::key`.
+    /// The scan has examined many entries without a result. Its position is an entry, with the key
+    /// `Scan::key`, that it has not examined yet.
     Pause,
     End,
 }
 
 impl<'a> VisibleRun<'a> {
-    /// The entries of `run` that a reader at `at` sees, if it has decided about the key `decided`
-    /// before.
+    /// Wraps the entries of `run` for a reader at `at` that has already decided the key `decided`.
     pub(in crate::lsm) fn new(run: &'a BlockRun<'a>, at: Seq, decided: &'a [u8]) -> Self {
         Self { run, at, decided }
     }
@@ -111,12 +111,12 @@ impl<'a> VisibleRun<'a> {
         &self,
         mut with: impl FnMut(u16, &BlockEntry<'a>) -> Result<(), DecodeError>,
     ) -> Result<()> {
-        // The Seq at which the key before the run was decided is unknown, so compare that key
+        // The Seq at which the key before the run was decided is unknown, so compare the key
         // itself.
         let before = self.decided.strip_prefix(self.run.prefix());
         let mut decided = before.map(|key| (key, Seq(u64::MAX)));
         self.run.visit(|slot, entry| {
-            // Seqs of a key descend.
+            // Within a key Seqs descend, so a higher Seq means another key.
             let is_decided = |(key, seq)| seq > entry.seq && is_same(key, entry.suffix);
             if entry.seq > self.at || decided.is_some_and(is_decided) {
                 return Ok(());
@@ -125,12 +125,12 @@ impl<'a> VisibleRun<'a> {
             if entry.kind == Kind::Delete {
                 return Ok(());
             }
-            // A block has fewer slots than `u16::MAX`.
+            // A block has fewer slots than `u16::MAX`, so this cannot fail.
             with(u16::try_from(slot).unwrap_or(u16::MAX), &entry)
         })
     }
 
-    /// As [`visit`](Self::visit), including rows that a newer version in the run hides. Excludes
+    /// As [`visit`](Self::visit), but includes rows that a newer version in the run hides. Excludes
     /// rows newer than the read.
     #[inline]
     pub(crate) fn visit_puts(
@@ -145,19 +145,19 @@ impl<'a> VisibleRun<'a> {
         })
     }
 
-    /// The row of an entry. Requires: not a tombstone.
+    /// Decodes the row of an entry, which must be a put.
     #[inline]
     pub(crate) fn row(&self, entry: &BlockEntry<'a>) -> Result<RowRef<'a>, DecodeError> {
         self.run.row(entry)
     }
 
-    /// The prefix that all keys of the run share.
+    /// Returns the prefix shared by all keys of the run.
     pub(crate) fn prefix(&self) -> &'a [u8] {
         self.run.prefix()
     }
 }
 
-/// True for equal keys. Adjacent keys usually differ in their last byte.
+/// Compares keys from the end: adjacent keys usually differ in their last byte.
 #[inline]
 fn is_same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.last() == b.last() && a == b

@@ -1,14 +1,13 @@
-//! Reading a key span in order: selects the visible entries of a merge, one by one or a block at a
-//! time.
+//! Reads a key span in order: selects the visible entries of a merge, one by one or by blocks.
 //!
 //! Invariants
 //! * a reader sees the newest version of a key at or below its Seq, and nothing if that is a
-//!   tombstone. The entry that decides about a key is found before any filter is evaluated;
-//! * a block is skipped only if no row of it that decides about its key can match (`concat_iter`);
-//! * where a single file has the entries of a stretch of keys, a filter is evaluated on a whole
-//!   block. The result is the same as row by row.
+//!   tombstone. This version is found before any filter is evaluated;
+//! * a block is skipped only if no visible row in it can match (`concat_iter`);
+//! * if one file has all entries of a key span, a filter may be evaluated on a whole block. The
+//!   result is the same as row by row.
 //!
-//! Not here: the order of entries (`merge`), points (`view`), the meaning of a filter (`query`).
+//! Not here: the order of entries (`merge`), point reads (`view`).
 
 use std::ops::ControlFlow;
 use std::sync::Arc;
@@ -27,7 +26,7 @@ use super::row_filter::{RowFilter, ScanRow, Step, VisibleRun, Visit};
 use super::view::View;
 use crate::lsm::Env;
 
-/// One state of the database, held for as many reads as needed.
+/// The state of the database at one Seq, pinned for any number of reads.
 #[derive(Clone)]
 pub(crate) struct ReadView {
     pub(super) env: Arc<Env>,
@@ -36,70 +35,71 @@ pub(crate) struct ReadView {
     pinned: Pinned,
 }
 
-/// The rows of a key span as of one Seq.
+/// Scans the rows of a key span as of one Seq.
 pub(crate) struct Scan {
     merge: Merge,
     at: Seq,
-    /// The range tombstones in the span; `None` without any.
+    /// The floors of range tombstones in the span; `None` if there are none.
     floors: Option<Floors>,
-    /// The key of the entry that decided last; older versions of it are skipped.
+    /// The last decided key. Older versions of it are skipped.
     decided: Vec<u8>,
     /// True if the current entry was not examined yet.
     is_fresh: bool,
     batch: Batch,
     head: Head,
-    /// The number of entries examined.
+    /// The number of entries examined so far.
     pub(crate) rows: u64,
-    /// The number of further entries before the next attempt at a batch.
+    /// The number of entries to examine one by one before the next attempt to open a batch.
     single: u32,
-    /// The number of consecutive failed attempts.
+    /// The number of consecutive attempts that opened no batch.
     misses: u32,
 }
 
-/// Many entries that are decided together.
+/// Entries that are decided together.
 #[derive(Default)]
 struct Batch {
     open: Open,
-    /// The number of further windows that are opened without sifting, because too many rows of a
-    /// sifted window matched.
+    /// The number of further windows to open without sifting, because too many rows of a sifted
+    /// window matched.
     plain: u32,
     walk: RunWalk,
-    /// The slots of the run that a filter found.
+    /// The matching slots of the run.
     found: Vec<u16>,
-    /// The number of these slots that were returned.
+    /// How many of these slots were returned.
     handed: usize,
     /// The slot after the run.
     end: usize,
 }
 
-/// The contents of the batch.
+/// The kind of batch that is open.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 enum Open {
     #[default]
     Nothing,
-    /// A run of one block with the result of a filter.
+    /// A run of one block, with the slots of matching rows.
     Found,
-    /// A run in which every visible row matches. It is walked, without any prior evaluation.
+    /// A run in which every visible row matches; visibility is decided on the way.
     Walk,
-    /// A sorted window; the filter is still to be evaluated on its rows.
+    /// A sorted window, on whose rows the filter must still be evaluated.
     Window,
     /// A window of rows that may match, some of which may be hidden.
     Sifted,
 }
 
-/// The minimum length of a run for a batch, if there are other sources.
+/// The least length of a run that is worth a batch, if other sources exist.
 const RUN_MIN: usize = 16;
-/// At most 2 to this power entries, less one, are read one by one between two attempts at a batch.
+/// Limits how many entries are read one by one between two attempts: at most 2^`MISSES_MAX` - 1.
 const MISSES_MAX: u32 = 6;
-/// If more than one in this many rows match, the next windows are not sifted.
+/// If more than one in this many entries of a sifted window may match, the next windows are not
+/// sifted.
 const SIFT_SHARE: u64 = 8;
-/// Up to this many expected rows are not worth a batch.
+/// If at most this many rows are expected, no batch is opened for them.
 const FEW_ROWS: usize = 8;
-/// The number of windows without sifting before the next attempt.
+/// The number of windows without sifting before sifting is tried again.
 const PLAIN_WINDOWS: u32 = 16;
 
 impl ReadView {
-    /// Calls `with` with the newest row of `key`; `None` if there is none.
+    /// Calls `with` with the newest row of `key`. Returns `None` if no row is visible.
     #[inline]
     pub(crate) fn get<R>(
         &self,
@@ -113,7 +113,7 @@ impl ReadView {
         Ok(found.flatten())
     }
 
-    /// The number of different ranges that the spans touch.
+    /// Returns how many different ranges the spans touch.
     pub(crate) fn ranges<'s>(&self, spans: impl Iterator<Item = &'s Span>) -> usize {
         let ranges = spans.flat_map(|span| self.view.version.ranges_in(span));
         let mut ids: Vec<_> = ranges.map(|range| range.id).collect();
@@ -122,13 +122,13 @@ impl ReadView {
         ids.len()
     }
 
-    /// Counts rows that were passed; `key` is the key of the last one.
+    /// Counts rows that were read. `key` is the key of the last one.
     #[inline]
     pub(crate) fn record_rows(&self, rows: u32, key: &[u8]) {
         self.env.record_rows(&self.view.version, rows, key);
     }
 
-    /// The rows of `span`, which is a part of `whole`. [`Scan::seek`] continues with other parts.
+    /// Scans `span`, a part of `whole`. [`Scan::seek`] continues with other parts.
     pub(crate) fn scan(&self, whole: &Span, span: &Span) -> Result<Scan> {
         let mut head = Head::new(self.pinned);
         let begin = head.begin(&self.env.gaps, &span.low, self.at);
@@ -137,7 +137,7 @@ impl ReadView {
         Ok(Scan::new(merge, self.at, self.view.range_tombstones.floors_in(whole, self.at), head))
     }
 
-    /// A read at `at` in this view. `is_newest` means that `at` is the published Seq.
+    /// Creates a read view at `at`. `is_newest` must be true if `at` is the published Seq.
     pub(in crate::lsm) fn of(env: &Arc<Env>, view: Arc<View>, at: Seq, is_newest: bool) -> Self {
         let memtables = view.memtables.iter().map(|slot| &*slot.memtable);
         let pinned = Pinned::new(memtables, view.range_tombstones.newest, at, is_newest);
@@ -162,10 +162,10 @@ impl Scan {
         }
     }
 
-    /// Moves to the next visible row; false at the end.
+    /// Moves to the next visible row. Returns false at the end.
     ///
     /// # Errors
-    /// Damage and disk errors, now and at every later call.
+    /// Damage and disk errors, at this and every later call.
     #[inline]
     pub(crate) fn advance(&mut self) -> Result<bool> {
         self.leave_current()?;
@@ -184,10 +184,10 @@ impl Scan {
         Ok(false)
     }
 
-    /// Moves to the next visible row that matches, or pauses after about `rows_max` entries.
+    /// Moves to the next visible row that matches. Pauses after about `rows_max` entries.
     ///
     /// # Errors
-    /// As [`advance`](Self::advance), and those of the filter.
+    /// As [`advance`](Self::advance), and errors of the filter.
     #[inline]
     pub(crate) fn advance_where(
         &mut self,
@@ -204,8 +204,8 @@ impl Scan {
             }
             if !self.is_fresh {
                 self.is_fresh = true;
-                // At the head no block is skipped unread: an entry that the filter need not see may
-                // still be a row.
+                // Before the first row no block is skipped: it may have a visible row that does not
+                // match, at which the gap must end.
                 match self.head.is_open {
                     true => self.merge.advance()?,
                     false => self.merge.pass(filter, self.at, self.floors.as_ref())?,
@@ -215,8 +215,8 @@ impl Scan {
                 self.leave_head();
                 return Ok(Step::End);
             }
-            // Do not pause among the older versions of a row that was returned: a scan that
-            // continues from its key would return it again.
+            // Do not pause among older versions of a returned row: a scan that continues from this
+            // key would return the row again.
             if self.rows >= pause_at && self.merge.key() != self.decided.as_slice() {
                 return Ok(Step::Pause);
             }
@@ -244,7 +244,7 @@ impl Scan {
         self.merge.expect(rows);
     }
 
-    /// Continues with another part of the span that the scan was created for.
+    /// Continues with another part of the span for which the scan was created.
     pub(crate) fn seek(&mut self, span: &Span) -> Result<()> {
         self.batch.open = Open::Nothing;
         self.is_fresh = true;
@@ -257,7 +257,7 @@ impl Scan {
         self.merge.seek_span(low, high)
     }
 
-    /// The current row. Requires: the scan is positioned on a row.
+    /// Returns the current row. The scan must be positioned on a row.
     #[inline(always)]
     pub(crate) fn row(&self) -> Result<ScanRow<'_>> {
         let (key, seq, row) = self.merge.current()?;
@@ -269,18 +269,18 @@ impl Scan {
         matches!(self.batch.open, Open::Window | Open::Sifted) || self.merge.is_valid()
     }
 
-    /// The key of the current entry. Requires that there is one.
+    /// Returns the key of the current entry. Requires a current entry.
     #[inline]
     pub(crate) fn key(&self) -> &[u8] {
         self.merge.key()
     }
 
-    /// The counts of files and blocks.
+    /// Returns the counts of files and blocks.
     pub(crate) fn counts(&self) -> ReadCounts {
         self.merge.counts()
     }
 
-    /// Decides about the current entry: true if it is a visible row.
+    /// Decides the current entry: returns true if it is a visible row.
     #[inline]
     fn decide(&mut self) -> bool {
         let key = self.merge.key();
@@ -293,14 +293,14 @@ impl Scan {
         self.merge.kind() == Kind::Put && !self.floors.as_mut().is_some_and(is_hidden)
     }
 
-    /// True if the current entry, which is in no batch, is not a row. Entries that range tombstones
-    /// hide are not recognized.
+    /// True if the current entry, which is in no batch, is no visible row. Does not detect entries
+    /// hidden by range tombstones.
     fn is_dead(&self) -> bool {
         let (merge, key) = (&self.merge, self.merge.key());
         merge.kind() == Kind::Delete || merge.seq() > self.at || key == self.decided.as_slice()
     }
 
-    /// The current entry is dead. If it is in a gap, skips the gap and returns true.
+    /// Called at a dead entry. If the entry is in a gap, skips the gap and returns true.
     #[inline]
     fn pass_gap(&mut self) -> Result<bool> {
         if self.head.is_open { self.pass_gap_at_head() } else { Ok(false) }
@@ -310,14 +310,14 @@ impl Scan {
     fn pass_gap_at_head(&mut self) -> Result<bool> {
         let end = self.head.pass(&self.merge.env.gaps, self.merge.key(), self.at);
         let Some(end) = end else { return Ok(false) };
-        // If the skip fails, no later call starts with the entry that was current.
+        // If the skip fails, later calls must not examine the entry again.
         self.is_fresh = false;
         self.merge.skip_to(&end)?;
         self.is_fresh = true;
         Ok(true)
     }
 
-    /// The scan is at its first visible row or at its end.
+    /// Ends the head of the scan, at its first visible row or at its end.
     #[inline]
     fn leave_head(&mut self) {
         if self.head.is_open {
@@ -345,8 +345,8 @@ impl Scan {
         Ok(())
     }
 
-    /// Moves to the next matching row among the entries that are already decided. False if there is
-    /// no batch, or no further row in it.
+    /// Moves to the next matching row of the open batch. Returns false if no batch is open or no
+    /// row is left.
     ///
     /// # Errors
     /// As [`advance_where`](Self::advance_where).
@@ -372,12 +372,12 @@ impl Scan {
         }
     }
 
-    /// Calls `with` with the rows that [`next_in_batch`](Self::next_in_batch) would move to, at
-    /// most `max`, until it breaks. One loop over the rows costs a third as much for each row as a
-    /// call for each. Visits nothing if the kind of batch does not permit it.
+    /// Calls `with` with the rows to which [`next_in_batch`](Self::next_in_batch) would move, at
+    /// most `max`, until it breaks. A single loop costs a third as much for each row as separate
+    /// calls. Visits nothing if the kind of batch does not permit it.
     ///
     /// # Errors
-    /// As [`advance_where`](Self::advance_where), and those of `with`.
+    /// As [`advance_where`](Self::advance_where), and errors of `with`.
     #[inline]
     pub(crate) fn visit_batch(
         &mut self,
@@ -426,16 +426,16 @@ impl Scan {
         self.merge.seq() >= floors.below(self.merge.key())
     }
 
-    /// Decides about many entries together; false if the current one must be read alone.
+    /// Opens a batch. Returns false if the current entry must be read alone.
     fn open_batch(&mut self, filter: &mut impl RowFilter) -> Result<bool> {
         debug_assert!(self.batch.open == Open::Nothing, "one batch is open at a time");
         if self.single > 0 {
-            // Rows are counted, but not the dead entries before the first row.
+            // Count rows only, not the dead entries before the first row.
             self.single -= u32::from(!self.head.is_open);
             return Ok(false);
         }
         if self.head.is_open {
-            // Dead entries at the head are counted one by one.
+            // Dead entries before the first row are counted one by one.
             if self.is_dead() || !self.is_above_floor() {
                 return Ok(false);
             }
@@ -445,20 +445,20 @@ impl Scan {
             self.misses = 0;
             return Ok(true);
         }
-        // Usually this is the last entry of a block. The versions of one key are never in a window,
-        // so not every one of many versions is worth an attempt.
+        // Usually this is the last entry of a block. A key with many versions never fits in a
+        // window, so do not try again at each version.
         self.single = (1 << self.misses) - 1;
         self.misses = (self.misses + 1).min(MISSES_MAX);
         Ok(false)
     }
 
-    /// Evaluates the filter on the entries from the current one on, if many of them are in one
-    /// block and no other source has entries in between.
+    /// Opens a run: evaluates the filter on the entries from the current one on, if many of them
+    /// are in one block and no other source has entries between them.
     fn open_run(&mut self, filter: &mut impl RowFilter) -> Result<bool> {
         let is_alone = self.merge.is_alone();
         let Some((files, limit)) = self.merge.top_files() else { return Ok(false) };
-        // Up to the key at which the floor changes, and only if all entries of the file are above
-        // the floor.
+        // The run may extend to the key at which the floor changes, if all entries of the file are
+        // above the floor.
         let mut limit = limit;
         if let Some(floors) = &mut self.floors {
             if floors.below(files.key()) > files.seq_min() {
@@ -491,8 +491,8 @@ impl Scan {
         Ok(true)
     }
 
-    /// Opens a window over the next entries of all sources; false if the current one must be read
-    /// alone.
+    /// Opens a window over the next entries of all sources. Returns false if the current entry must
+    /// be read alone.
     fn open_window(&mut self, filter: &mut impl RowFilter) -> Result<bool> {
         let sifts = self.batch.plain == 0 && filter.can_sift();
         let sieve = sifts.then_some(filter);
@@ -506,7 +506,8 @@ impl Scan {
             return Ok(true);
         }
         self.rows += entries;
-        // A sifted row is evaluated a second time, and looked up in all other sources.
+        // Each sifted row is evaluated again and looked up in all other sources, so sifting pays
+        // only if few rows match.
         if SIFT_SHARE * self.merge.window_items() as u64 > entries {
             self.batch.plain = PLAIN_WINDOWS;
         }
@@ -524,14 +525,14 @@ impl Scan {
     }
 }
 
-/// The part of `span` that is not before `begin`.
+/// Returns the bounds of the part of `span` at or above `begin`.
 fn part_from<'s>(span: &'s Span, begin: Option<&'s [u8]>) -> (&'s [u8], Option<&'s [u8]>) {
     let high = span.high.as_deref();
     let low = begin.unwrap_or(&span.low);
     (high.map_or(low, |high| low.min(high)), high)
 }
 
-/// The suffix of the last key that the run decides about.
+/// Returns the suffix of the last key that the run decides, if any entry is visible at `at`.
 fn last_decided<'a>(run: &BlockRun<'a>, at: Seq) -> Result<Option<&'a [u8]>> {
     for slot in run.slots.clone().rev() {
         let entry = run.entry(slot)?;

@@ -1,9 +1,8 @@
-//! Points in time that are kept readable.
+//! Snapshots: Seqs that are kept readable.
 //!
-//! Invariants
-//! * a snapshot's Seq is loaded and registered under one lock. A job reads the list under the same
-//!   lock before it loads the published Seq. No version that a snapshot sees can be dropped between
-//!   the two.
+//! Invariant: a snapshot's Seq is loaded and registered under one lock. A job reads the list of
+//! snapshots under the same lock before it loads the published Seq. So no version that a snapshot
+//! sees can be dropped before the snapshot is registered.
 
 use std::collections::BTreeMap;
 
@@ -13,22 +12,22 @@ use crate::sync::Mutex;
 
 use super::published::PublishedSeq;
 
-/// The snapshots in use: the number of holders of each Seq.
+/// Counts the holders of each snapshot Seq.
 #[derive(Default)]
 pub(crate) struct Snapshots(Mutex<BTreeMap<Seq, usize>>);
 
-/// The versions that jobs must keep: the newest of all, and for each of these Seqs the newest at or
-/// below it.
+/// The versions of a key that jobs must keep: the newest, and for each snapshot the newest at or
+/// below its Seq.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Horizon {
-    /// Ascending.
+    /// The Seqs of the snapshots, ascending.
     snapshots: Vec<Seq>,
     /// Readers without a snapshot read at this Seq or later.
     pub(super) published: Seq,
 }
 
 impl Snapshots {
-    /// Keeps the published Seq readable until it is released.
+    /// Keeps the published Seq readable until [`release`](Self::release).
     pub(in crate::lsm) fn register(&self, published: &PublishedSeq) -> Seq {
         let early = mutant!("early-snapshot").then(|| published.load());
         let mut held = self.0.lock();
@@ -39,7 +38,7 @@ impl Snapshots {
         seq
     }
 
-    /// True if `seq` has no holder left.
+    /// Releases one holder of `seq`. Returns true if none is left.
     pub(in crate::lsm) fn release(&self, seq: Seq) -> bool {
         let mut held = self.0.lock();
         let Some(count) = held.get_mut(&seq) else { return false };
@@ -51,7 +50,7 @@ impl Snapshots {
         !held.contains_key(&seq)
     }
 
-    /// The horizon of a job that starts now.
+    /// Returns the horizon of a job that starts now.
     pub(in crate::lsm) fn horizon(&self, published: &PublishedSeq) -> Horizon {
         let held = self.0.lock();
         let snapshots: Vec<Seq> = held.keys().copied().collect();
@@ -69,17 +68,17 @@ impl Horizon {
         newer <= self.published && !self.snapshots.iter().any(|at| *at >= older && *at < newer)
     }
 
-    /// True if there is a snapshot, which may keep versions that are hidden from now on.
+    /// True if a snapshot exists, which may keep versions that become hidden.
     pub(in crate::lsm) fn has_snapshots(&self) -> bool {
         !self.snapshots.is_empty()
     }
 
-    /// The oldest Seq at which any read from now on can happen.
+    /// Returns the oldest Seq at which any later read can happen.
     pub(crate) fn oldest(&self) -> Seq {
         self.snapshots.first().map_or(self.published, |oldest| self.published.min(*oldest))
     }
 
-    /// True if every read from now on happens at `seq` or later.
+    /// True if every later read happens at `seq` or above.
     pub(crate) fn all_see(&self, seq: Seq) -> bool {
         seq <= self.published && self.snapshots.first().is_none_or(|oldest| *oldest >= seq)
     }
@@ -90,7 +89,7 @@ mod tests {
     use super::*;
 
     impl Horizon {
-        /// A horizon with these snapshots.
+        /// Creates a horizon with these snapshots.
         pub(crate) fn new(snapshots: &[u64], published: u64) -> Self {
             Self {
                 snapshots: snapshots.iter().copied().map(Seq).collect(),

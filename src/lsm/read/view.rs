@@ -1,10 +1,10 @@
-//! The state that a read uses: the memtables and the version, pinned together.
+//! A view: the memtables and the version that a read uses, pinned together.
 //!
 //! Invariants
 //! * memtables are ordered newest first, and each is newer than every file of the version;
-//! * a reader pins the view first and loads the published Seq afterwards. No row version visible at
-//!   that Seq has then been dropped from the view, because a job keeps all versions visible at the
-//!   Seq it started at.
+//! * a reader pins the view first and loads the published Seq afterwards. The view then has all row
+//!   versions visible at that Seq, because a job keeps those visible at the Seq at which it
+//!   started.
 //!
 //! Not here: scans (`merge`), the current view (`Reader::view`).
 
@@ -24,10 +24,10 @@ use crate::sst::{Hit, Sst};
 use super::range_tombstones::{RANGE_TOMBSTONE_BYTES_MAX, RangeTombstones};
 use crate::lsm::Env;
 
-/// An immutable pair of memtables and version.
+/// The memtables and a version. Immutable.
 #[derive(Clone)]
 pub(crate) struct View {
-    /// Newest first; the first one accepts writes.
+    /// The memtables, newest first. The first one accepts writes.
     pub(crate) memtables: Vec<Arc<Slot>>,
     pub(crate) version: Arc<Version>,
     /// The range tombstones of the version, and newer ones.
@@ -37,22 +37,22 @@ pub(crate) struct View {
 /// A memtable and the logs that contain its entries.
 pub(crate) struct Slot {
     pub(crate) memtable: Arc<Memtable>,
-    /// In the order of writing. Recovery may assign several small logs to one memtable.
+    /// The logs in the order of writing. Recovery may assign several small logs to one memtable.
     pub(crate) logs: Vec<FileNumber>,
 }
 
-/// The newest entry of a key, as far as decisions need it.
+/// The newest entry of a key, as needed to evaluate conditions.
 pub(crate) struct Current<'a> {
     pub(crate) seq: Seq,
     pub(crate) kind: Kind,
     pub(crate) row: Option<RowRef<'a>>,
-    /// The row's body fits its shape. True in memory, which contains only rows that were encoded or
-    /// checked by this process.
+    /// True if the row's body is known to fit its shape. Memory contains only rows that this
+    /// process has encoded or checked.
     pub(crate) is_checked: bool,
 }
 
 impl Slot {
-    /// True if rows or range tombstones use half of their limit.
+    /// True if rows or range tombstones use at least half of their limit.
     pub(crate) fn is_half_full(&self, memtable_bytes: usize) -> bool {
         self.memtable.bytes() >= memtable_bytes / 2
             || self.memtable.other_bytes() >= RANGE_TOMBSTONE_BYTES_MAX / 2
@@ -60,17 +60,17 @@ impl Slot {
 }
 
 impl View {
-    /// The memtable that accepts writes.
+    /// Returns the memtable that accepts writes.
     pub(crate) fn active(&self) -> &Slot {
         &self.memtables[0]
     }
 
-    /// The memtables that wait for their flush.
+    /// Returns the memtables that wait for their flush.
     pub(crate) fn frozen(&self) -> &[Arc<Slot>] {
         &self.memtables[1..]
     }
 
-    /// The same files with a new active memtable.
+    /// Returns the view with a new active memtable.
     pub(crate) fn with_active(&self, slot: &Arc<Slot>) -> View {
         let newest = self.active().memtable.id;
         debug_assert!(slot.memtable.id > newest, "memtables are numbered in order");
@@ -79,7 +79,7 @@ impl View {
         view
     }
 
-    /// The same view, with log `number` added to the active memtable.
+    /// Returns the view with log `number` added to the active memtable.
     pub(crate) fn with_log(&self, number: FileNumber) -> View {
         let mut view = self.clone();
         if let Some(active) = view.memtables.first_mut() {
@@ -91,12 +91,12 @@ impl View {
         view
     }
 
-    /// The same memtables and files with other range tombstones.
+    /// Returns the view with other range tombstones.
     pub(crate) fn with_range_tombstones(&self, range_tombstones: Arc<RangeTombstones>) -> View {
         View { range_tombstones, ..self.clone() }
     }
 
-    /// The same memtables without `flushed`, with a new version.
+    /// Returns the view with a new version, and without the memtable `flushed`.
     pub(crate) fn with_version(&self, version: &Arc<Version>, flushed: Option<u64>) -> View {
         debug_assert!(flushed != Some(self.active().memtable.id), "a flushed memtable was frozen");
         let mut view = View { version: Arc::clone(version), ..self.clone() };
@@ -104,15 +104,16 @@ impl View {
         view
     }
 
-    /// The files that a reader at `at` needs for keys of `span`, in as few sources as possible.
-    /// Files without a key in the span are not opened, because they may be damaged.
+    /// Returns the files that a reader at `at` needs for keys of `span`, grouped into as few
+    /// sources as possible. Files without a key in the span are not opened, because they may be
+    /// damaged.
     pub(super) fn chains(&self, span: &Span, at: Seq) -> Vec<Chain<Arc<FileEntry>>> {
         let sees = |file: &FileReference| file.file.has_keys_in(span) && self.can_see(file, at);
         chains(self.version.ranges_in(span), span, sees)
     }
 
-    /// False if a reader at `at` sees nothing of a file: range tombstones hide all of it, or it was
-    /// loaded later.
+    /// False if a reader at `at` sees nothing of a file, because range tombstones hide all of it or
+    /// it was imported later.
     #[inline]
     fn can_see(&self, file: &FileReference, at: Seq) -> bool {
         let meta = &file.file.meta;
@@ -121,7 +122,7 @@ impl View {
                 || !self.range_tombstones.covers(&file.clip, meta.seq_max, at))
     }
 
-    /// The newest entry of a key in the memtables, published or not.
+    /// Returns the newest entry of a key in the memtables, published or not.
     pub(crate) fn newest_in_memory<'a>(
         &'a self,
         hash: u64,
@@ -150,7 +151,7 @@ impl View {
         Ok(found.flatten())
     }
 
-    /// As [`read`](Self::read), including entries that range tombstones hide.
+    /// As [`read`](Self::read), but ignores range tombstones.
     #[inline]
     fn read_through<R>(
         &self,
@@ -173,7 +174,7 @@ impl View {
         with(Current { seq: hit.seq, kind: hit.kind, row, is_checked: false }).map(Some)
     }
 
-    /// The newest entry of a key at or below `at` in the files.
+    /// Finds the newest entry of a key at or below `at` in the files.
     pub(in crate::lsm) fn find_in_files(
         &self,
         env: &Env,
@@ -182,9 +183,9 @@ impl View {
         at: Seq,
     ) -> Result<Option<Hit<'_>>> {
         let Some(range) = self.version.range_for(key) else { return Ok(None) };
-        // The file's own bounds are checked first; the clip matters only if the file may contain
-        // the key. The clip is checked before any block of rows is read, so that damage in a part
-        // that was merged away has no effect.
+        // Check the file's own bounds first: the clip matters only if the file may contain the key.
+        // Check the clip before reading any block of rows, so that damage in a part that was merged
+        // away has no effect.
         for file in &range.young {
             let counts = || file.clip.contains(key);
             if file.file.is_visible(at)
@@ -202,8 +203,8 @@ impl View {
     }
 }
 
-/// The reader of a file that may hold `key`. `None` if the file cannot be opened and does not hold
-/// it.
+/// Returns the reader of a file that may hold `key`. Returns `None` if the file cannot be opened
+/// but does not hold the key.
 #[inline]
 fn open_for<'a>(env: &Env, file: &'a FileReference, key: &[u8]) -> Result<Option<&'a Arc<Sst>>> {
     match env.open_sst(&file.file) {
@@ -213,7 +214,7 @@ fn open_for<'a>(env: &Env, file: &'a FileReference, key: &[u8]) -> Result<Option
     }
 }
 
-/// A memtable's entry with its row decoded.
+/// Decodes a memtable's entry.
 pub(crate) fn current<'a>(entry: Entry<'a>, shapes: &'a Shapes) -> Result<Current<'a>> {
     let row = match entry.kind {
         Kind::Put => Some(memory_row(entry.row, shapes)?),
@@ -222,7 +223,7 @@ pub(crate) fn current<'a>(entry: Entry<'a>, shapes: &'a Shapes) -> Result<Curren
     Ok(Current { seq: entry.seq, kind: entry.kind, row, is_checked: true })
 }
 
-/// A row in the frame of memtables and logs: the registry numbers its shape.
+/// Decodes a row of a memtable or log, in which the registry numbers the shape.
 #[inline(always)]
 pub(crate) fn memory_row<'a>(row: &'a [u8], shapes: &'a Shapes) -> Result<RowRef<'a>> {
     match decode_common_row(row, |number| shapes.get(ShapeId(number))) {

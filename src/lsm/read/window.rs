@@ -1,5 +1,4 @@
-//! The entries of a window: all entries of several sources below some key, which are sorted
-//! together.
+//! The entries of a window: all entries of several sources below some key, sorted together.
 //!
 //! Not here: filling a window and reading from it (`merge_window`).
 
@@ -17,15 +16,16 @@ use crate::sst::BlockRun;
 #[derive(Default)]
 pub(super) struct Window {
     pub(super) lanes: Vec<Lane>,
-    /// In order: all entries that the reader may see, or with a sieve all that may match.
+    /// The items in order. With a sieve they are the rows that may match, otherwise all entries
+    /// that the reader may see.
     pub(super) items: Vec<Item>,
     /// The places of entries in blocks.
     pub(super) places: Vec<EntryPlace>,
-    /// The index after the current item.
+    /// The index of the next item.
     pub(super) next: usize,
-    /// The item that decided last.
+    /// The item that was last decided.
     pub(super) decided: Option<Item>,
-    /// The length of the prefix that all keys share.
+    /// The length of the prefix shared by all keys.
     pub(super) shared: usize,
     pub(super) limit: Vec<u8>,
     /// About how many entries of each source the next window may have.
@@ -41,59 +41,59 @@ pub(super) struct Window {
 #[derive(Clone, Copy)]
 pub(super) struct Lane {
     pub(super) source: usize,
-    /// The run of a memtable.
+    /// The number of the run, in a memtable.
     pub(super) run: usize,
-    /// The slot of the first entry in its block; 0 in memory.
+    /// The slot of the first entry in its block; 0 in a memtable.
     pub(super) first: usize,
     pub(super) len: usize,
 }
 
-/// The part of each source that a window takes.
+/// The bounds of what a window takes from each source.
 #[derive(Clone, Copy)]
 pub(super) struct Part<'l> {
     pub(super) limit: &'l [u8],
-    /// False if there is no key above the limit. The limit is then the greatest key, and only
-    /// memtables are left.
+    /// False if no source has a key above the limit. The limit is then the greatest key, and all
+    /// remaining sources are memtables.
     pub(super) has_limit: bool,
-    /// No file has more entries below the limit.
+    /// No file has more entries than this below the limit.
     pub(super) ahead: usize,
 }
 
-/// The head of an entry, and its place.
+/// An entry's head and position.
 #[derive(Clone, Copy)]
 pub(super) struct Item {
     pub(super) head: u64,
     pub(super) lane: u32,
-    /// The index of the window's place, or the distance in a run of a memtable.
+    /// The index of the entry's place in the window or, in a memtable, its distance from the run's
+    /// current entry.
     pub(super) at: u32,
 }
 
-/// The number of entries of a source that the first window may have, and the maximum for any
-/// window.
+/// How many entries of a source the first window may have, and the maximum for later ones.
 pub(super) const AHEAD: (usize, usize) = (64, 256);
-/// The minimum for a window, however few rows are expected.
+/// The least number of entries of a source that a window may have, even if few rows are expected.
 pub(super) const AHEAD_MIN: usize = 4;
-/// Up to this many entries with equal heads are compared by their keys.
+/// Groups of up to this many entries with equal heads are sorted by comparing keys.
 pub(super) const GROUP_SMALL: usize = 8;
-/// The largest buffers that a thread keeps for its next scan. Ranges of some hundred rows need
-/// less, and a full scan does not depend on them.
+/// The largest buffers that a thread keeps for its next scan, in bytes. Ranges of some hundred rows
+/// need less, and a full scan gains nothing from kept buffers.
 pub(super) const ROOM_BYTES_MAX: usize = 128 << 10;
 
 thread_local! {
-    /// The buffers of the last window that this thread closed. Allocating them again costs a scan
-    /// of a range about 5 % of its time.
+    /// The buffers of the window that this thread closed last. Allocating them again would cost a
+    /// scan of a range about 5 % of its time.
     static ROOM: Cell<Window> = Cell::default();
 }
 
 impl<'l> Part<'l> {
-    /// The exclusive upper bound of all keys, if there is one.
+    /// Returns the exclusive upper bound of all keys, if there is one.
     pub(super) fn below(self) -> Option<&'l [u8]> {
         self.has_limit.then_some(self.limit)
     }
 }
 
 impl Window {
-    /// Empties the window. A window without buffers takes the ones that this thread has kept.
+    /// Empties the window, and takes the buffers kept by this thread if the window has none.
     pub(super) fn take_room(&mut self) {
         if self.items.capacity() == 0 {
             *self = Window { ahead: self.ahead, ..ROOM.try_with(Cell::take).unwrap_or_default() };
@@ -107,7 +107,7 @@ impl Window {
             + (self.items.capacity() + self.spare.capacity()) * size_of::<Item>();
         if bytes > 0 && bytes <= ROOM_BYTES_MAX {
             self.clear();
-            // At the end of the thread there is no next window.
+            // While the thread ends, the buffers are just freed.
             let _ = ROOM.try_with(|space_limit| space_limit.set(std::mem::take(self)));
         }
     }
@@ -125,7 +125,8 @@ impl Window {
         self.lanes.len() as u32 - 1
     }
 
-    /// Adds a lane for the rest of a block. Also returns how to compute the heads of its keys.
+    /// Adds a lane for the rest of a block. Returns its index, and how to compute the heads of its
+    /// keys.
     pub(super) fn begin_block(&mut self, source: usize, run: &BlockRun<'_>) -> (u32, Heads) {
         let lane = self.add_lane(source, 0, run.slots.start, run.slots.len());
         (lane, Heads::new(run.prefix(), self.shared))
@@ -158,7 +159,7 @@ impl Window {
         Ok(())
     }
 
-    /// Ends the last lane with `len` entries.
+    /// Sets the length of the last lane to `len` entries.
     pub(super) fn end_lane(&mut self, len: usize) {
         if let Some(lane) = self.lanes.last_mut() {
             lane.len = len;
@@ -166,7 +167,7 @@ impl Window {
         self.ends.push(self.items.len());
     }
 
-    /// Adds a lane for the rest of a block, with all its entries that are not newer than `at`.
+    /// Adds a lane for the rest of a block, with all entries that are not newer than `at`.
     pub(super) fn take_block(&mut self, source: usize, run: &BlockRun<'_>, at: Seq) -> Result<()> {
         let (lane, heads) = self.begin_block(source, run);
         let Self { items, places, .. } = self;
@@ -187,8 +188,7 @@ impl Window {
         self.places.push(place);
     }
 
-    /// Sorts the items of all lanes by their heads. Items with equal heads keep the order of the
-    /// lanes.
+    /// Sorts the items of all lanes by head. Items with equal heads stay in the order of the lanes.
     pub(super) fn merge_lanes(&mut self) {
         self.ends.dedup();
         self.ends.retain(|end| *end > 0);
@@ -199,7 +199,7 @@ impl Window {
     }
 }
 
-/// Merges adjacent sorted lists, which end at `ends`.
+/// Merges adjacent sorted lists that end at the positions `ends`.
 pub(super) fn merge_all(items: &mut Vec<Item>, spare: &mut Vec<Item>, ends: &mut Vec<usize>) {
     while ends.len() > 1 {
         spare.clear();
@@ -225,7 +225,7 @@ pub(super) fn merge(a: &[Item], b: &[Item], out: &mut Vec<Item>) {
     while let (Some(x), Some(y)) = (a.get(i), b.get(j)) {
         let second = y.head < x.head;
         out.push(if second { *y } else { *x });
-        // Without a branch, which would be unpredictable.
+        // Advance without a branch, which would be unpredictable.
         i += usize::from(!second);
         j += usize::from(second);
     }
@@ -235,15 +235,15 @@ pub(super) fn merge(a: &[Item], b: &[Item], out: &mut Vec<Item>) {
 
 /// Computes the heads of keys with a common prefix.
 pub(super) struct Heads {
-    /// The bytes of the prefix after the skipped ones, and their length in bits, at most 64.
+    /// The bytes of the prefix after the first `shared`, and their length in bits, at most 64.
     pub(super) lead: u64,
     pub(super) bits: u32,
-    /// The number of bytes to skip after the prefix.
+    /// The number of bytes to skip in the rest of the key.
     pub(super) skip: usize,
 }
 
 impl Heads {
-    /// For keys with prefix `prefix`, if the first `shared` bytes are skipped.
+    /// For keys with the prefix `prefix`, of which the first `shared` bytes are skipped.
     pub(super) fn new(prefix: &[u8], shared: usize) -> Heads {
         let rest = prefix.get(shared..).unwrap_or_default();
         let bits = 8 * rest.len().min(8) as u32;
@@ -257,16 +257,16 @@ impl Heads {
     }
 }
 
-/// Compares keys that are each in two parts.
+/// Compares two keys, each given in two parts.
 pub(super) fn compare_parts(a: (&[u8], &[u8]), b: (&[u8], &[u8])) -> Ordering {
     if a.0.len() > b.0.len() {
         return compare_parts(b, a).reverse();
     }
-    // The first part of `b` extends beyond that of `a`, so it is compared in two pieces.
+    // The first part of `b` is longer than that of `a`, so compare it in two pieces.
     let (start, rest) = b.0.split_at(a.0.len());
     let (same, behind) = a.1.split_at(rest.len().min(a.1.len()));
     let begin = a.0.cmp(start).then_with(|| same.cmp(&rest[..same.len()]));
-    // If `a` ends within the first part of `b`, it is the lesser.
+    // If `a` ends within the first part of `b`, it is the lesser key.
     let ends = (rest.len() - same.len()).cmp(&0).reverse();
     begin.then(ends).then_with(|| behind.cmp(b.1))
 }

@@ -1,5 +1,5 @@
-//! Gaps with puts, snapshots, range tombstones, imports and files; random scans compared with a
-//! map.
+//! Tests gaps with puts, snapshots, range tombstones, imports and files. Compares random scans with
+//! a map.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -30,7 +30,7 @@ fn key(name: &str) -> Vec<u8> {
     user_key(TABLE, "p", name)
 }
 
-/// Rows from `low`, up to `high` if given.
+/// Returns the span from `low`, up to `high` if given.
 fn span(low: &str, high: Option<&str>) -> Span {
     let high = high.map_or_else(|| user_key(TABLE, "q", ""), key);
     Span::new(&key(low), Some(&high))
@@ -81,12 +81,12 @@ impl Fixture {
         self.engine.scan(&span("", None), None).unwrap()
     }
 
-    /// The first row, or "".
+    /// Returns the first row, or "".
     fn head(&self) -> String {
         next(&mut self.scan()).unwrap_or_default()
     }
 
-    /// The bounds of the gaps.
+    /// Returns the bounds of the gaps.
     fn gaps(&self) -> Vec<(String, String)> {
         self.engine.writer().cut_gaps();
         let list = self.engine.env().gaps.list.lock();
@@ -98,7 +98,7 @@ impl Fixture {
     }
 }
 
-/// Every row matches: known in advance, or evaluated for each row.
+/// A filter that every row matches, either known in advance or evaluated for each row.
 struct All {
     is_known: bool,
 }
@@ -141,7 +141,7 @@ fn next(scan: &mut Scan) -> Option<String> {
     scan.advance().unwrap().then(|| name(scan.key()))
 }
 
-/// As [`next`], by blocks of a file where possible.
+/// As [`next`], but evaluates blocks of a file where possible.
 fn next_of(scan: &mut Scan, filter: &mut All) -> Option<String> {
     let step = scan.advance_where(filter, u64::MAX).unwrap();
     (step == Step::Row).then(|| name(scan.key()))
@@ -164,7 +164,7 @@ fn a_head_of_dead_entries_is_walked_over_once() {
     assert_eq!((db.passed(), next(&mut scan).as_deref()), (1, Some("d")));
     db.delete(&["c", "d"]);
     assert_eq!((db.head().as_str(), db.gaps()), ("e", pairs(&[("", "e")])));
-    // From a key inside the gap, and to an end inside it.
+    // Scan from a key inside the gap, and up to an end inside it.
     assert_eq!(next(&mut db.engine.scan(&span("b", None), None).unwrap()).as_deref(), Some("e"));
     assert_eq!(next(&mut db.engine.scan(&span("b", Some("d")), None).unwrap()), None);
     db.engine.maintenance().flush_all().unwrap();
@@ -207,7 +207,7 @@ fn a_put_cuts_its_gap() {
     db.put(&["a", "b", "c", "d"]);
     db.delete(&["a", "b", "c"]);
     assert_eq!(db.head(), "d");
-    // The gap is not cached yet: the commit caches it and cuts it.
+    // The gap is not cached yet: this commit caches it and cuts its key out.
     db.put(&["b"]);
     assert_eq!((db.head().as_str(), db.gaps()), ("b", pairs(&[("", "b"), ("b\0", "d")])));
     db.put(&[""]);
@@ -256,7 +256,7 @@ fn commits_that_are_not_published_yet_may_lie_in_a_frozen_memtable() {
     let at = db.engine.reader().published();
     db.put(&["a"]);
     db.engine.maintenance().freeze().unwrap();
-    // As if the put waited for its commit group.
+    // This read precedes the put, as if the put were waiting for its commit group.
     let view = ReadView::of(db.engine.env(), db.engine.reader().view.load_full(), at, true);
     assert_eq!(
         next(&mut view.scan(&span("", None), &span("", None)).unwrap()).as_deref(),
@@ -290,7 +290,7 @@ fn a_snapshot_from_before_does_not_use_a_gap_and_one_from_after_does() {
         next(&mut db.engine.scan(&span("", None), Some(at.seq)).unwrap()).unwrap()
     };
     assert_eq!((head(&before).as_str(), db.passed()), ("a", 0));
-    // Its Seq may be that of the gap.
+    // This snapshot's Seq may equal that of the gap.
     assert_eq!((head(&after).as_str(), db.passed()), ("c", 1));
     db.put(&["a"]);
     assert_eq!((head(&before).as_str(), head(&after).as_str()), ("a", "c"));
@@ -310,8 +310,7 @@ fn rows_that_come_in_as_files_end_gaps_and_offers() {
         if is_settled {
             assert_eq!(db.gaps(), pairs(&[("", "z")]));
         }
-        // The scan starts before the files are loaded, and has not reached its first row when they
-        // are.
+        // The scan starts before the files are imported, and reaches its first row only afterwards.
         let mut scan = db.scan();
         let (part, mut rows) = (span("a", Some("c")), source.scan());
         let ingested =
@@ -331,7 +330,7 @@ fn trap_32_what_is_read_before_rows_of_files_are_published_leaves_no_gap_over_th
     let at = db.engine.reader().published();
     let (part, mut rows) = (span("b", Some("c")), source.scan());
     db.engine.maintenance().ingest(&mut rows, &db.gate, &part, &mut |_| {}).unwrap();
-    // A reader at the last published Seq, while the view already contains the files.
+    // Read at the last published Seq, while the view already contains the files.
     let read = ReadView::of(db.engine.env(), db.engine.reader().view.load_full(), at, true);
     assert_eq!(
         next(&mut read.scan(&span("", None), &span("", None)).unwrap()).as_deref(),
@@ -361,10 +360,10 @@ fn what_fences_hide_is_passed_over_too_and_gaps_stay_few() {
     assert_eq!(db.gaps().len(), GAPS_MAX);
 }
 
-/// The expected rows of a database as of a Seq.
+/// The rows of a database as of a Seq.
 type State = BTreeMap<String, ()>;
 
-/// A random program compared with a map: with any gaps, every scan returns the expected rows.
+/// Compares a random program with a map: with any gaps, every scan returns the expected rows.
 #[test]
 fn trap_32_random_scans_agree_with_a_map() {
     let mut passed = 0;
@@ -392,7 +391,7 @@ fn run(seed: u64) -> u64 {
                 db.delete(&[name]);
                 state.remove(name);
             }
-            // As a queue does.
+            // Delete from the front, as a queue does.
             6..10 => {
                 let first = state.pop_first().map(|(name, ())| name);
                 assert_eq!(db.head(), first.clone().unwrap_or_default(), "seed {seed}");
@@ -460,7 +459,7 @@ fn go_on(rng: &mut Rng, open: &mut Vec<(Scan, Option<All>, Vec<String>)>, seed: 
     }
 }
 
-/// Concurrent readers and writers: a row whose put was acknowledged before a scan began is not
+/// With concurrent readers and writers, a row whose put was acknowledged before a scan began is not
 /// skipped.
 #[test]
 fn threads_find_what_they_put_at_the_head() {

@@ -1,9 +1,9 @@
-//! Counting: nothing is lost or counted twice at any pace, and a program that cycles through its
-//! keys does not hide keys.
+//! Tests of counting: at any rate no operation is lost or counted twice, and a program that cycles
+//! through its keys is sampled evenly.
 
 use super::*;
 
-/// The weight with which `ops` operations at `per_second` are counted, and the number of samples.
+/// Counts `ops` operations at `per_second`. Returns their total weight and the number of samples.
 fn count(
     loads: &LoadSampling,
     ops: u64,
@@ -99,7 +99,8 @@ fn readers_that_lost_enough_get_a_turn_once_an_hour_with_one_flush_for_all() {
     let in_turn = |id: &RangeId| loads.sampled.lock().ranges[id].is_in_turn();
     read(ids[0], 1_000, f64::INFINITY);
     assert!(losing().is_empty() && lost(&ids[0]) >= 2_000.0, "{}", lost(&ids[0]));
-    // By the level: a range that was split may exceed its price from the start.
+    // The accumulated cost decides, not its increase: a range may exceed its price right after a
+    // split.
     read(ids[0], 1, 1_000.0);
     assert_eq!(losing(), [ids[0]]);
     assert!(!loads.begin_turns(|_| Some(1e6), true, 0.0), "it is dearer now");

@@ -1,10 +1,10 @@
-//! Scans of single files, for tests.
+//! Scans single files, for tests.
 
 use super::*;
 use crate::manifest::FileReference;
 
 impl ReadView {
-    /// The rows of these references, of any ranges.
+    /// Scans the rows of these references, which may be of any range.
     pub(crate) fn scan_references(&self, files: &[FileReference]) -> Result<Scan> {
         Ok(Scan::new(Merge::over_files(&self.env, &[], files)?, self.at, None, Head::closed()))
     }

@@ -1,4 +1,4 @@
-//! Point reads in files of which parts were merged away.
+//! Tests point reads in files of which parts were merged away.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::lsm::write::batch::{Action, Batch, Condition, Gate, Op, PackedRow, Ta
 use crate::options::{Background, Durability, Options};
 use crate::rng::Rng;
 
-/// Small sizes, so that a run is merged in parts.
+/// Opens a database with small limits, so that a run is merged in parts.
 fn open(fs: &MemFs) -> Arc<Engine> {
     let options = Options::default().fs(Arc::new(fs.clone())).memtable_bytes(64 << 10);
     let options = options.run_file_bytes(64 << 10).block_bytes(512).seed(3);
@@ -36,7 +36,7 @@ fn put(engine: &Engine, gate: &Arc<Gate>, number: u64) {
     engine.commit(&batch, Durability::Os).unwrap();
 }
 
-/// A young file whose lowest keys were merged away, and the first of these keys.
+/// Returns a young file whose lowest keys were merged away, and the first of these keys.
 fn partly_merged(engine: &Engine) -> Option<(FileNumber, Box<[u8]>)> {
     let view = engine.reader().view.load_full();
     let mut young = view.version.ranges.iter().flat_map(|range| &range.young);
@@ -61,7 +61,7 @@ fn damage_in_a_merged_part_of_a_file_affects_no_read() {
     let of: Vec<_> = view.version.sources(&key).map(|source| source.file.meta.number).collect();
     assert!(!of.is_empty() && !of.contains(&number));
     let image = fs.kill_image();
-    // In the first block of rows.
+    // Damage the first block of rows.
     image.flip(format!("db/{}", FileName::Sst(number)), 32 + 24 + 40, 1).unwrap();
     let engine = open(&image);
     let got = engine.reader().get(&key, None, |_, _| Ok(()));
