@@ -1,18 +1,13 @@
-//! The memory of a memtable: nodes in append-only chunks, the links between them, and all its
-//! `unsafe`.
-//!
-//! A node is a [`Header`], a [`History`] if the key had an entry before, the key and the row.
+//! The memory of a memtable: nodes in append-only chunks, the links between them, and all `unsafe`.
+//! A node is a [`Header`], a [`History`] if the key has older entries, the key and the row.
 //!
 //! Invariants
-//! * a node never moves and never changes; its memory is released only with the arena;
-//! * a node is complete before a [`Link`] to it is stored (Release), and is reached by loading one
-//!   (Acquire), or through other synchronization, such as a lock;
-//! * a [`Handle`] and a [`Link`] are resolved by the arena that created their node (required by
-//!   [`Arena::new`]).
+//! * a node never moves or changes, and is released only with the arena;
+//! * a node is complete before a [`Link`] to it is stored (Release). Other threads reach it by
+//!   loading a link (Acquire), or through other synchronization, such as a lock;
+//! * only the arena that created a node resolves its [`Handle`] or [`Link`], see [`Arena::new`].
 //!
-//! Locks: [`Arena::lock`] is held while a node is created; nothing else here takes a lock.
-//!
-//! Not here: the index of nodes (`table`) and their order (`order`).
+//! Locks: [`Arena::lock`], while a node is created.
 
 #![expect(unsafe_code, reason = "nodes of varying size, shared with readers while the chunk fills")]
 
@@ -25,9 +20,10 @@ use crate::model::Seq;
 use crate::mutants::mutant;
 use crate::sync::{AtomicPtr, AtomicU32, AtomicUsize, Mutex, MutexGuard, Ordering};
 
-/// Initial size of chunks, in bytes.
+/// The initial size of chunks, in bytes.
 const CHUNK_BYTES_MIN: usize = 4 << 10;
-/// Maximum size of chunks, in bytes: 1 MiB wastes little at the end and is rarely allocated.
+/// The maximum size of chunks, in bytes. With 1 MiB, little is wasted at the end, and allocations
+/// are rare.
 const CHUNK_BYTES_MAX: usize = 1 << 20;
 const ALIGN: usize = 8;
 #[cfg(all(target_pointer_width = "64", not(loom)))]
@@ -35,13 +31,13 @@ const _: () = assert!(size_of::<Header>() == 24, "every entry pays for it");
 const _: () = assert!(align_of::<Header>() <= ALIGN && align_of::<History>() <= ALIGN);
 const _: () = assert!(size_of::<Header>().is_multiple_of(align_of::<History>()));
 
-/// Number of nodes in a [`Line`]: with their hashes they fill a cache line of 64 bytes.
+/// The number of nodes in a [`Line`]: with their hashes they fill a cache line of 64 bytes.
 pub(super) const LINE_SLOTS: usize = 5;
 
 /// Owns the nodes of one memtable.
 pub(super) struct Arena {
     bump: Mutex<Bump>,
-    /// Bytes of all chunks.
+    /// The total bytes of all chunks.
     bytes: AtomicUsize,
     chunk_bytes_max: usize,
 }
@@ -57,11 +53,11 @@ pub(super) struct Draft<'n, 'b> {
     pub(super) key: &'b [u8],
     pub(super) seq: Seq,
     pub(super) kind: Kind,
-    /// The row in two parts, to be concatenated.
+    /// The row, as two parts to be concatenated.
     pub(super) row: [&'b [u8]; 2],
-    /// The node created before this one.
+    /// The node that was created before this one.
     pub(super) prev: Option<Node<'n>>,
-    /// The newest node of the same key.
+    /// The newest existing node of the same key.
     pub(super) older: Option<Node<'n>>,
 }
 
@@ -72,17 +68,17 @@ pub(super) struct Node<'a> {
     arena: PhantomData<&'a Arena>,
 }
 
-/// The address of a node, resolved by [`Arena::node`].
+/// The address of a node; [`Arena::node`] resolves it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Handle(NonNull<Header>);
 
 /// A pointer to a node or null, read concurrently with writes.
 pub(super) struct Link(AtomicPtr<Header>);
 
-/// One line of a hash table; see `table` for its contents. All zero: empty.
+/// One line of the hash table in `table`. A line of zeros is empty.
 #[repr(align(64))]
 pub(super) struct Line {
-    /// Number of used slots, and whether a node of this line overflowed to a later one.
+    /// The number of used slots, and a flag that a node of this line overflowed to a later one.
     pub(super) fill: AtomicU32,
     pub(super) hashes: [AtomicU32; LINE_SLOTS],
     pub(super) slots: [Link; LINE_SLOTS],
@@ -92,33 +88,34 @@ pub(super) struct Line {
 struct Header {
     seq: Seq,
     prev: Option<Handle>,
-    /// The length of the key, above the two flag bits.
+    /// The length of the key, shifted above the two flag bits.
     key: u32,
     row_len: u32,
     #[cfg(loom)]
     watch: loom::cell::UnsafeCell<()>,
 }
 
-/// Flags in `Header::key`.
+/// Flags in the low bits of `Header::key`.
 const IS_DELETE: u32 = 1;
 const HAS_HISTORY: u32 = 2;
 const KEY_LEN_SHIFT: u32 = 2;
 
-/// The links to older versions of a key; follows the header.
+/// The links to older versions of a key, stored after the header.
 #[repr(C)]
 #[derive(Clone, Copy)]
 struct History {
     older: Handle,
-    /// A version further back, so that any version is found in logarithmically many steps.
+    /// A link to a version further back. With these links any version is found in a logarithmic
+    /// number of steps.
     jump: Handle,
     /// The number of older versions.
     depth: u32,
 }
 
-/// The chunks, and the one being filled.
+/// The chunks, and which of them is being filled.
 struct Bump {
     chunks: Vec<Chunk>,
-    /// Index of the chunk being filled; chunks of single large nodes may precede and follow it.
+    /// The index of the chunk being filled. Chunks of single large nodes may precede or follow it.
     current: Option<usize>,
     used: usize,
 }
@@ -144,14 +141,15 @@ impl Arena {
     /// Creates an empty arena for about `bytes_hint` bytes.
     ///
     /// # Safety
-    /// Every [`Handle`] and [`Link`] is resolved only by the arena that created its node.
+    /// The caller must ensure that every [`Handle`] and [`Link`] is resolved only by the arena that
+    /// created its node.
     pub(super) unsafe fn new(bytes_hint: usize) -> Self {
         let bump = Bump { chunks: Vec::new(), current: None, used: 0 };
         let chunk_bytes_max = (bytes_hint / 32).clamp(4 * CHUNK_BYTES_MIN, CHUNK_BYTES_MAX);
         Self { bump: Mutex::new(bump), bytes: AtomicUsize::new(0), chunk_bytes_max }
     }
 
-    /// Bytes of all chunks.
+    /// Returns the total bytes of all chunks.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
@@ -165,7 +163,7 @@ impl Arena {
         Node { header: handle.0, arena: PhantomData }
     }
 
-    /// Prefetches the node; harmless if it is not accessed then.
+    /// Prefetches the node. Does no harm if the node is not accessed afterwards.
     #[inline]
     pub(super) fn prefetch(&self, handle: Handle) {
         let start = handle.0.as_ptr().cast::<u8>().cast_const();
@@ -179,7 +177,7 @@ impl<'a> ArenaWriter<'a> {
         self.arena
     }
 
-    /// Creates a node; it is unreachable until a link to it is stored.
+    /// Creates a node, which is unreachable until a link to it is stored.
     pub(super) fn push(&mut self, draft: &Draft<'a, '_>) -> Node<'a> {
         let Draft { key, seq, kind, row, prev, older } = *draft;
         let row_len = row[0].len() + row[1].len();
@@ -202,9 +200,9 @@ impl<'a> ArenaWriter<'a> {
             #[cfg(loom)]
             watch: loom::cell::UnsafeCell::new(()),
         };
-        // SAFETY: `reserve` returned at least `payload_at + key.len() + row_len` bytes for this
-        // call alone, aligned to ALIGN. That suffices for Header and (the constants above) for the
-        // History after it.
+        // SAFETY: `reserve` returned at least `payload_at + key.len() + row_len` bytes, aligned to
+        // ALIGN, which no other call returns. By the constants above, that suffices for Header and
+        // for the History after it.
         unsafe {
             start.cast::<Header>().write(header);
             if let Some(history) = history {
@@ -236,7 +234,7 @@ impl<'a> ArenaWriter<'a> {
         }
         let grown = self.arena.bytes() / 4 / CHUNK_BYTES_MIN * CHUNK_BYTES_MIN;
         let chunk_bytes = grown.clamp(CHUNK_BYTES_MIN, self.arena.chunk_bytes_max);
-        // A large node gets its own chunk; the current one continues to be filled.
+        // A large node gets its own chunk, and the current chunk continues to be filled.
         let large = len > chunk_bytes / 4;
         let chunk = Chunk::new(if large { len } else { chunk_bytes });
         self.arena.bytes.fetch_add(chunk.layout.size(), Ordering::Relaxed);
@@ -285,13 +283,14 @@ impl<'a> Node<'a> {
         }
     }
 
-    /// The node created before this one.
+    /// Returns the node that was created before this one.
     #[inline]
     pub(super) fn prev(self) -> Option<Node<'a>> {
         self.header().prev.map(|handle| handle.near(self))
     }
 
-    /// The newest version of the key that is not newer than `at`, searched from this node back.
+    /// Returns the newest version of the key that is not newer than `at`. The search begins at this
+    /// node and goes back.
     #[inline]
     pub(super) fn at(self, at: Seq) -> Option<Node<'a>> {
         if self.seq() <= at { Some(self) } else { self.back_to(at) }
@@ -303,7 +302,7 @@ impl<'a> Node<'a> {
             let history = node.history()?;
             let jump = history.jump.near(node);
             debug_assert!(jump.seq() < node.seq(), "a jump leads to an older version");
-            // A jump to a version at or before `at` may skip the newest such version, so make a
+            // Jumping to a version at or before `at` might skip the newest such version, so make a
             // single step instead.
             node = if jump.seq() > at { jump } else { history.older.near(node) };
         }
@@ -348,7 +347,8 @@ impl Header {
 }
 
 impl Handle {
-    /// Resolves the handle in the arena of `other`: nodes refer only to nodes of their own arena.
+    /// Resolves the handle in the arena of `other`. This is valid because nodes refer only to nodes
+    /// of their own arena.
     #[inline]
     fn near(self, _other: Node<'_>) -> Node<'_> {
         Node { header: self.0, arena: PhantomData }
@@ -356,8 +356,8 @@ impl Handle {
 }
 
 impl History {
-    /// The history of a node that follows `older`. Two consecutive jumps of equal length are
-    /// combined into one of double length.
+    /// Creates the history of a node whose previous version is `older`. If the last two jumps have
+    /// equal length, they are combined into one of twice that length.
     fn after(older: Node<'_>) -> History {
         let depth_of = |node: Node<'_>| node.history().map_or(0, |h| h.depth);
         let handle = older.handle();
@@ -379,7 +379,7 @@ impl Link {
         Self(AtomicPtr::new(std::ptr::null_mut()))
     }
 
-    /// Publishes `node` and all earlier writes to threads that load the link.
+    /// Publishes `node`, and all earlier writes, to threads that load the link.
     #[inline]
     pub(super) fn store(&self, node: Node<'_>) {
         let relaxed = mutant!("relaxed-link");
@@ -387,7 +387,7 @@ impl Link {
         self.0.store(node.header.as_ptr(), order);
     }
 
-    /// The node stored last. Requires: `arena` created it.
+    /// Returns the node stored last, which `arena` must have created.
     #[inline]
     pub(super) fn load<'a>(&self, _arena: &'a Arena) -> Option<Node<'a>> {
         let header = NonNull::new(self.0.load(Ordering::Acquire))?;
@@ -403,15 +403,15 @@ impl Line {
     }
 
     /// Allocates `len` empty lines from zeroed pages of the system. A large table costs nothing
-    /// until it is used, so that doubling one does not delay the commit that needs it.
+    /// until it is used, so doubling a table does not delay the commit that needs it.
     #[cfg(not(loom))]
     pub(super) fn table(len: usize) -> Box<[Line]> {
         let layout = Layout::array::<Line>(len).unwrap_or_else(|_| capacity_overflow());
         debug_assert!(len.is_power_of_two(), "a line is found by a mask");
         assert!(len > 0, "no lines");
-        // SAFETY: the layout is not empty. All-zero is a valid Line: zeros and null pointers in
-        // atomics, which have the layout of their contents. The box frees with the layout allocated
-        // here.
+        // SAFETY: the layout is not empty. All zeros is a valid Line: zeros and null pointers in
+        // atomics, which have the layout of their contents. The box frees the memory with this same
+        // layout.
         unsafe {
             let Some(start) = NonNull::new(std::alloc::alloc_zeroed(layout)) else {
                 std::alloc::handle_alloc_error(layout)

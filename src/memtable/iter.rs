@@ -1,8 +1,8 @@
-//! Iteration over a memtable in order: a merge of its sorted runs.
+//! Iterates over a memtable in order, by merging its sorted runs.
 //!
 //! Invariant: the live cursors form a binary heap with the least (user key, newest first) on top.
 //!
-//! Not here: framing of rows and choice of versions (`lsm::read::merge`).
+//! Not here: encoding of rows, choice of versions (`lsm::read::merge`).
 
 use std::sync::Arc;
 
@@ -12,18 +12,19 @@ use super::{Entry, Memtable};
 use crate::error::Result;
 use crate::model::Seq;
 
-/// Iterates over the entries present at its creation, by user key ascending and Seq descending.
+/// Iterates over the entries that were present when it was created, by ascending user key and then
+/// descending Seq.
 ///
 /// It has no position before [`MemtableIter::seek`]. All methods but `seek`, `seek_version` and
 /// `valid` require that it is valid.
 pub(crate) struct MemtableIter {
     memtable: Arc<Memtable>,
     cursors: Vec<Cursor>,
-    /// Number of cursors that are not at their end; they are first in `cursors`.
+    /// The number of cursors that are not at their end, which come first in `cursors`.
     live: usize,
-    /// Length that heads skip: the common prefix of all keys of all runs.
+    /// The number of key bytes that heads skip: the common prefix of all keys.
     skip: usize,
-    /// An entry that a window shows instead of the current one.
+    /// The entry that a window shows instead of the current one.
     shown: Option<Handle>,
 }
 
@@ -34,7 +35,7 @@ struct Cursor {
 }
 
 impl Memtable {
-    /// An iterator over all entries inserted before this call.
+    /// Creates an iterator over all entries inserted before this call.
     pub(crate) fn iter(self: &Arc<Self>) -> MemtableIter {
         let runs = self.order.runs(&self.arena, &self.newest);
         let memtable = Arc::clone(self);
@@ -49,13 +50,13 @@ impl Memtable {
 }
 
 impl MemtableIter {
-    /// Moves to the first entry with `key` or a greater key; the empty key is below all others.
+    /// Moves to the first entry whose key is at or above `key`; the empty key is below all others.
     pub(crate) fn seek(&mut self, key: &[u8]) {
         self.seek_version(key, Seq::MAX);
     }
 
-    /// Moves to the first entry at or after (`key`, `at`), that is, to `key`'s newest version that
-    /// is not newer than `at` or the next entry.
+    /// Moves to the first entry at or after (`key`, `at`): the newest version of `key` that is not
+    /// newer than `at` or, without one, the next entry.
     pub(crate) fn seek_version(&mut self, key: &[u8], at: Seq) {
         let arena = &self.memtable.arena;
         for cursor in &mut self.cursors {
@@ -82,7 +83,7 @@ impl MemtableIter {
         }
     }
 
-    /// False at the end and before the first `seek`.
+    /// True if the iterator is on an entry: false at the end and before the first `seek`.
     #[inline]
     pub(crate) fn valid(&self) -> bool {
         self.live > 0
@@ -102,20 +103,20 @@ impl MemtableIter {
         self.sift_down(0);
     }
 
-    /// Moves to the last entry with a key below `key`, or to the last of all. After this only
+    /// Moves to the last entry with a key below `key`, or to the last entry of all. Afterwards only
     /// [`prev`](Self::prev) may move the iterator.
     pub(crate) fn seek_below(&mut self, key: Option<&[u8]>) {
         let arena = &self.memtable.arena;
         for cursor in &mut self.cursors {
             let bound = key.map(|key| cursor.run.lower_bound(arena, key, Seq::MAX));
-            // One after the entry at which the cursor is; 0 is before the first.
+            // Here `at` is the position after the cursor's entry; 0 means before the first entry.
             cursor.at = bound.unwrap_or(cursor.run.len());
         }
         self.live = self.cursors.len();
         self.show_greatest();
     }
 
-    /// Moves to the previous entry. Requires: [`seek_below`](Self::seek_below) was called before.
+    /// Moves to the previous entry. [`seek_below`](Self::seek_below) must have been called before.
     pub(crate) fn prev(&mut self) {
         if let Some(first) = self.cursors.first_mut() {
             first.at = first.at.saturating_sub(1);
@@ -123,7 +124,7 @@ impl MemtableIter {
         self.show_greatest();
     }
 
-    /// Shows the greatest entry before the cursors, or ends.
+    /// Shows the greatest entry before the cursors' positions, or ends the iteration.
     fn show_greatest(&mut self) {
         let arena = &self.memtable.arena;
         let mut greatest: Option<usize> = None;
@@ -178,22 +179,22 @@ impl MemtableIter {
     }
 }
 
-/// Windows: the next entries of each run, one run at a time. Runs are numbered from 0; each move
-/// renumbers them.
+/// Windows: read ahead in each run separately. Runs are numbered from 0, and each move renumbers
+/// them.
 impl MemtableIter {
-    /// The number of runs with remaining entries.
+    /// Returns how many runs have remaining entries.
     pub(crate) fn runs(&self) -> usize {
         self.live
     }
 
-    /// The last key of `run`.
+    /// Returns the last key of `run`.
     pub(crate) fn last_key(&self, run: usize) -> Option<&[u8]> {
         let item = self.ahead(run, 0).last()?;
         Some(self.memtable.arena.node(item.node).key())
     }
 
-    /// Calls `with` with the entries of `run` below `limit`, in order, and returns their number.
-    /// The call is cheapest if `guess` is that number.
+    /// Calls `with` with the entries of `run` below `limit`, in order, and returns their number. It
+    /// is fastest if `guess` equals that number.
     #[inline]
     pub(crate) fn visit_below<'a>(
         &'a self,
@@ -214,15 +215,15 @@ impl MemtableIter {
         Ok(len)
     }
 
-    /// The entry `ahead` positions after the current one of `run`, if there is one.
+    /// Returns the entry `ahead` positions after the current one of `run`, if it exists.
     #[inline]
     pub(crate) fn entry_ahead(&self, run: usize, ahead: usize) -> Option<Entry<'_>> {
         let item = self.ahead(run, ahead).first()?;
         Some(Entry::of(self.memtable.arena.node(item.node)))
     }
 
-    /// True if one of the next `len` entries of `run` has `key` and is newer than `seq`, but not
-    /// newer than `at`.
+    /// True if one of the next `len` entries of `run` has the key `key` and a Seq above `seq`, but
+    /// not above `at`.
     pub(crate) fn hides(&self, run: usize, len: usize, key: &[u8], seq: Seq, at: Seq) -> bool {
         let items = self.ahead(run, 0);
         let items = items.get(..len).unwrap_or(items);
@@ -232,7 +233,7 @@ impl MemtableIter {
         versions.into_iter().any(|entry| entry.seq <= at && entry.seq > seq)
     }
 
-    /// Makes the entry `ahead` positions after the current one of `run` the current entry, until
+    /// Shows the entry `ahead` positions after the current one of `run` as the current entry, until
     /// the next move.
     #[inline]
     pub(crate) fn show(&mut self, run: usize, ahead: usize) {
@@ -240,7 +241,7 @@ impl MemtableIter {
         debug_assert!(self.shown.is_some(), "the entry to show is in its run");
     }
 
-    /// Skips the next entries of each run; `taken` returns their number for a run.
+    /// Skips the next `taken(run)` entries of each run.
     pub(crate) fn pass(&mut self, taken: impl Fn(usize) -> usize) {
         for (run, cursor) in self.cursors[..self.live].iter_mut().enumerate() {
             cursor.at += taken(run);

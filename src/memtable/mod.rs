@@ -1,19 +1,13 @@
-//! The sorted write buffer: entries that are committed, or in the process, and not yet in a file.
-//!
-//! A hash table serves point reads, because every conditional write reads before it writes. Scans
-//! and flushes bear the cost of order: a background step, or the first scan that needs it, sorts
-//! entries into runs.
+//! The sorted write buffer: entries of commits that are not in a file yet, published or not. A hash
+//! table serves point reads, because every conditional write reads first. A background step, or the
+//! first scan that needs it, sorts entries into runs.
 //!
 //! Invariants
 //! * Seqs never decrease, and a user key has at most one entry per Seq;
-//! * an entry is never changed or removed; its bytes do not move until the memtable is dropped;
-//! * a reader finds every entry that was inserted before its read, and may find later ones; it
-//!   filters by Seq.
+//! * an entry is never changed or removed, and its bytes do not move until the memtable is dropped;
+//! * a read finds every entry inserted before it, and maybe later ones, which it filters by Seq.
 //!
-//! Locks: one insert at a time (the arena's lock); point reads take no lock; creating an iterator
-//! takes the order's.
-//!
-//! Not here: publication (`lsm::write::commit`), the framing of rows (`format`).
+//! Locks: an insert takes the arena's lock, a new iterator the order's, and a point read none.
 
 mod arena;
 mod iter;
@@ -33,12 +27,12 @@ use crate::format::Kind;
 use crate::model::Seq;
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
-/// A write buffer with one writer and many concurrent readers.
+/// The write buffer, with one writer at a time and many concurrent readers.
 pub(crate) struct Memtable {
     pub(crate) id: u64,
     table: Table,
     order: Order,
-    /// The node inserted last.
+    /// The node that was inserted last.
     newest: Link,
     len: AtomicUsize,
     payload_bytes: AtomicUsize,
@@ -65,20 +59,20 @@ pub(crate) struct NewEntry<'e> {
     pub(crate) hash: u64,
     pub(crate) key: &'e [u8],
     pub(crate) kind: Kind,
-    /// The row in two parts, to be concatenated; empty for a delete.
+    /// The row, as two parts to be concatenated; empty for a delete.
     pub(crate) row: [&'e [u8]; 2],
 }
 
-/// Number of entries by which prefetching of table lines precedes inserts: a cache miss takes as
-/// long as a few inserts.
+/// Table lines are prefetched this many entries ahead of inserts: a cache miss takes as long as a
+/// few inserts.
 const AHEAD: usize = 4;
-/// The table of an empty memtable has at most 1 / `TABLE_SHARE` of its size, whatever number of
-/// keys is expected.
+/// The table of an empty memtable uses at most 1 / `TABLE_SHARE` of the memtable's size, whatever
+/// number of keys is expected.
 const TABLE_SHARE: usize = 8;
 
 impl Memtable {
-    /// Creates an empty memtable that will be frozen at about `bytes_hint` bytes, with about
-    /// `keys_hint` expected keys.
+    /// Creates an empty memtable that will be frozen at about `bytes_hint` bytes and is expected to
+    /// hold about `keys_hint` keys.
     #[expect(unsafe_code, reason = "the one place where an arena meets its links")]
     pub(crate) fn new(id: u64, bytes_hint: usize, keys_hint: usize) -> Self {
         Self {
@@ -102,9 +96,8 @@ impl Memtable {
         self.insert_all(seq, std::iter::once(NewEntry { hash, key, kind, row: [row, &[]] }));
     }
 
-    /// Adds the entries of a commit, which have distinct keys.
-    ///
-    /// Requires: `seq` is not below any inserted before, and above all Seqs of these keys.
+    /// Adds the entries of a commit, which have distinct keys. `seq` must not be below any Seq
+    /// inserted before, and must be above all Seqs of these keys.
     pub(crate) fn insert_all<'e>(
         &self,
         seq: Seq,
@@ -115,7 +108,7 @@ impl Memtable {
         let mut prev = self.newest.load(&self.arena);
         let is_first = prev.is_none();
         let (mut len, mut payload_bytes) = (0, 0);
-        // Keys are scattered in the table, so their lines are prefetched while others are filled.
+        // Keys are scattered in the table, so prefetch lines of later entries.
         let mut ahead = entries.clone();
         ahead.by_ref().take(AHEAD).for_each(|entry| self.table.prefetch(short(entry.hash)));
         for NewEntry { hash, key, kind, row } in entries {
@@ -137,20 +130,21 @@ impl Memtable {
             self.seq_min.store(seq.ticks(), Ordering::Relaxed);
         }
         self.seq_max.store(seq.ticks(), Ordering::Relaxed);
-        // Under the lock a load and a store suffice and cost less than an atomic addition.
+        // Only the lock holder writes this, so a load and a store suffice and cost less than an
+        // atomic addition.
         self.payload_bytes.store(self.payload_bytes() + payload_bytes, Ordering::Relaxed);
-        // Stored last, with Release: a reader that sees the count sees the Seqs.
+        // Stored last, with Release, so that a reader that sees the count also sees the Seqs.
         self.len.store(self.len.load(Ordering::Relaxed) + len, Ordering::Release);
         debug_assert!(self.keys() <= self.len(), "a key has an entry");
     }
 
-    /// The newest entry of `key`, published or not.
+    /// Returns the newest entry of `key`, published or not.
     #[inline]
     pub(crate) fn newest(&self, hash: u64, key: &[u8]) -> Option<Entry<'_>> {
         self.table.find(&self.arena, short(hash), key).map(Entry::of)
     }
 
-    /// The newest entry of `key` that is not newer than `at`.
+    /// Returns the newest entry of `key` that is not newer than `at`.
     #[inline]
     pub(crate) fn get(&self, hash: u64, key: &[u8], at: Seq) -> Option<Entry<'_>> {
         if self.is_empty() {
@@ -159,8 +153,9 @@ impl Memtable {
         self.table.find(&self.arena, short(hash), key)?.at(at).map(Entry::of)
     }
 
-    /// Calls `with` with the key of each entry above `at`, newest first, and whether it is a put.
-    /// Returns false if there are more than `max` entries; `with` has not seen all of them then.
+    /// Calls `with` for each entry above `at`, newest first, with its key and whether it is a put.
+    /// Returns false if there are more than `max` such entries; `with` has then not been called for
+    /// all.
     pub(crate) fn newer_than<'a>(
         &'a self,
         at: Seq,
@@ -176,19 +171,19 @@ impl Memtable {
         false
     }
 
-    /// Background work: sorts recent inserts if there are many, and merges runs of similar length,
-    /// until about `budget` entries were moved. Returns true if any were moved; there may be more
-    /// work.
+    /// Sorts recent inserts if there are many, and merges runs of similar length, until about
+    /// `budget` entries were moved. For background work. Returns true if any were moved; more work
+    /// may be left.
     pub(crate) fn sort_step(&self, budget: usize) -> bool {
         self.order.step(&self.arena, &self.newest, self.len(), budget)
     }
 
-    /// The number of keys.
+    /// Returns the number of keys.
     pub(crate) fn keys(&self) -> usize {
         self.table.keys()
     }
 
-    /// The number of entries, all versions counted.
+    /// Returns the number of entries, counting all versions of keys.
     pub(crate) fn len(&self) -> usize {
         self.len.load(Ordering::Acquire)
     }
@@ -197,18 +192,18 @@ impl Memtable {
         self.len() == 0
     }
 
-    /// Memory use in bytes: chunks, tables, runs.
+    /// Returns the memory used by chunks, tables and runs, in bytes.
     pub(crate) fn bytes(&self) -> usize {
         size_of::<Self>() + self.arena.bytes() + self.table.bytes() + self.order.bytes()
     }
 
-    /// Bytes of all keys and rows.
+    /// Returns the total bytes of all keys and rows.
     pub(crate) fn payload_bytes(&self) -> usize {
         self.payload_bytes.load(Ordering::Relaxed)
     }
 
-    /// Records a commit whose log record has `bytes` in addition to its entries. Requires the same
-    /// of `seq` as [`insert`](Self::insert).
+    /// Records `bytes` in the log record of commit `seq` that do not belong to entries. The
+    /// requirements for `seq` are those of [`insert`](Self::insert).
     pub(crate) fn record_bytes(&self, seq: Seq, bytes: usize) {
         let _writer = self.arena.lock();
         debug_assert!(seq.ticks() >= self.seq_max.load(Ordering::Relaxed), "Seq went down");
@@ -216,17 +211,17 @@ impl Memtable {
         self.other_bytes.store(self.other_bytes() + bytes, Ordering::Relaxed);
     }
 
-    /// Bytes of its log that do not belong to entries.
+    /// Returns the bytes in its log that do not belong to entries.
     pub(crate) fn other_bytes(&self) -> usize {
         self.other_bytes.load(Ordering::Relaxed)
     }
 
-    /// The Seq of the oldest entry. Requires that there is one.
+    /// Returns the Seq of the oldest entry. Requires that an entry exists.
     pub(crate) fn seq_min(&self) -> Seq {
         Seq(self.seq_min.load(Ordering::Relaxed))
     }
 
-    /// The newest Seq in the memtable or in its log; `None` if there is none.
+    /// Returns the newest Seq in the memtable or its log, if there is any.
     pub(crate) fn seq_max(&self) -> Option<Seq> {
         let ticks = self.seq_max.load(Ordering::Relaxed);
         (ticks > 0).then_some(Seq(ticks))
@@ -240,7 +235,7 @@ impl<'a> Entry<'a> {
     }
 }
 
-/// The half of the hash that the table uses.
+/// Returns the half of the hash that the table uses.
 #[inline]
 fn short(hash: u64) -> u32 {
     (hash >> 32) as u32

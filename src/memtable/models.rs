@@ -1,7 +1,7 @@
-//! Models of publication: the results of readers under all interleavings of the threads.
+//! Loom models of publication: what readers find, under all interleavings of the threads.
 //!
-//! loom also watches the nodes: access to an incomplete node fails the model. Both writer and
-//! reader are spawned threads, because loom preempts the main thread less thoroughly.
+//! Loom also checks the nodes: access to an incomplete node fails the model. Both the writer and
+//! the reader are spawned threads, because loom preempts the main thread less thoroughly.
 
 use std::sync::Arc;
 
@@ -10,7 +10,7 @@ use loom::thread;
 use super::*;
 use crate::sync::check_model;
 
-/// A memtable, and the newest Seq that was published to readers.
+/// A memtable, and the newest Seq published to readers.
 struct Shared {
     memtable: Arc<Memtable>,
     published: AtomicU64,
@@ -26,7 +26,7 @@ impl Shared {
         self.published.store(n, Ordering::Release);
     }
 
-    /// Checks point reads: published keys are found; the next key is absent or complete.
+    /// Checks point reads: published keys are found, and the next key is absent or complete.
     fn read(&self) {
         let at = self.published.load(Ordering::Acquire);
         for n in [1, at] {
@@ -54,7 +54,7 @@ impl Shared {
     }
 }
 
-/// Few distinct hashes, so that lines overflow.
+/// Returns few distinct hashes, so that lines overflow.
 fn hash_of(n: u64) -> u64 {
     (n % 3) << 32
 }
@@ -75,20 +75,20 @@ fn check(before: u64, threads: &'static [fn(&Shared)]) {
     });
 }
 
-/// A published key is found complete during inserts; the next one is complete or absent.
+/// During inserts a published key is found complete; the next one is absent or complete.
 #[test]
 fn loom_point_reads_during_inserts() {
     check(1, &[|s| (2..=3).for_each(|n| s.publish(n)), Shared::read]);
 }
 
-/// No key is missed while keys move to a larger table.
+/// No key is missed while keys are moved to a larger table.
 #[test]
 fn loom_points_while_the_table_doubles() {
-    // The fifth key starts the second table and moves the only line.
+    // The fifth key creates the second table and moves the only line of the first.
     check(4, &[|s| s.publish(5), Shared::read]);
 }
 
-/// A second version of a key does not hide the first from readers below it.
+/// While a second version of a key is inserted, readers below its Seq still find the first.
 #[test]
 fn loom_point_reads_while_a_second_version_is_inserted() {
     let write: fn(&Shared) =
@@ -113,7 +113,7 @@ fn loom_point_reads_while_a_second_version_is_inserted() {
     });
 }
 
-/// A scan sees every published key, complete; two concurrent scans may sort the tail.
+/// A scan sees every published key, complete. Two concurrent scans may sort the tail.
 #[test]
 fn loom_scans_during_an_insert() {
     check(1, &[|s| s.publish(2), Shared::scan, Shared::scan]);

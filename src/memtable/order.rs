@@ -1,19 +1,13 @@
 //! The order of a memtable: sorted runs of its nodes, created by scans and by background steps.
 //!
-//! An item of a run has a *head*: the eight bytes of its key after the common prefix of all keys of
-//! the run. Heads decide nearly every comparison without access to a node. A group of equal heads
-//! is treated as a run of its own, with its own common prefix and heads. So a long shared prefix
-//! costs one pass, not a full comparison each time.
+//! The *head* of an item is the eight bytes of its key after the common prefix of the run's keys.
+//! It decides most comparisons without access to a node. A group of items with equal heads is
+//! sorted like a run of its own, with its own prefix and heads.
 //!
 //! Invariants
 //! * a node is in at most one run of the current list; nodes in no run are newer than `sorted`;
-//! * a run is in order (user key ascending, Seq descending) and never changes;
-//! * a list passed to a scan has at most [`RUNS_MAX`] runs.
-//!
-//! Locks: `state` is held while a tail is sorted and runs are replaced, not while large runs are
-//! merged.
-//!
-//! Not here: iterating over the runs (`iter`).
+//! * a run is in order (user key ascending, Seq descending) and never changes.
+//! Locks: `state`, while a tail is sorted or runs are replaced, not while large runs are merged.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::sync::Arc;
@@ -24,27 +18,28 @@ use crate::format::key::head as key_head;
 use crate::model::Seq;
 use crate::sync::{AtomicUsize, Mutex, Ordering};
 
-/// Maximum number of runs that a scan merges.
+/// The most runs that a scan merges.
 pub(super) const RUNS_MAX: usize = 16;
-/// Minimum tail length for a background step; this many nodes are sorted within the second-level
-/// cache.
+/// The least length of a tail that a background step sorts. This many nodes are sorted within the
+/// second-level cache.
 pub(super) const TAIL_LEN: usize = 4096;
-/// Maximum length of a run that a scan creates by merging; longer merges are left to background
+/// The most items in a run that a scan creates by merging. Longer merges are left to background
 /// steps.
 const SCAN_MERGE_MAX: usize = 2 * TAIL_LEN;
-/// Up to this length a scan merges its run with any other: copying costs it less than one more run.
+/// Up to this length a scan merges its run with any other, because copying costs it less than
+/// another run.
 const SCAN_MERGE_ALL: usize = 512;
-/// Groups up to this length are sorted and merged by comparing keys.
+/// Groups of up to this length are sorted and merged by comparing whole keys.
 const GROUP_SMALL: usize = 8;
 
-/// Number of items by which prefetching precedes an iteration: a step takes about 10 ns, a memory
-/// access about 100 ns.
+/// An iteration prefetches this many items ahead: a step takes about 10 ns, a memory access about
+/// 100 ns.
 const AHEAD: usize = 12;
 
 /// A sorted run.
 pub(super) struct Run {
     items: Box<[Item]>,
-    /// Length of the common prefix of all its keys.
+    /// The length of the common prefix of all its keys.
     skip: usize,
     resident: Arc<AtomicUsize>,
 }
@@ -52,7 +47,7 @@ pub(super) struct Run {
 /// A node and its head.
 #[derive(Clone, Copy)]
 pub(super) struct Item {
-    /// Bytes of the key from `skip` on, as a number with the same order.
+    /// The bytes of the key from `skip` on, as a number with the same order.
     pub(super) head: u64,
     pub(super) node: Handle,
 }
@@ -60,14 +55,14 @@ pub(super) struct Item {
 /// The runs of a memtable.
 pub(super) struct Order {
     state: Mutex<State>,
-    /// Bytes of all runs, including runs that only an iterator still references.
+    /// The bytes of all runs, including runs that only an iterator still references.
     resident: Arc<AtomicUsize>,
 }
 
 struct State {
-    /// In descending order of length.
+    /// The runs, in descending order of length.
     runs: Vec<Arc<Run>>,
-    /// The newest node that is in a run.
+    /// The newest node that is in a run. Nodes after it are the *tail*.
     sorted: Option<Handle>,
     sorted_len: usize,
 }
@@ -82,7 +77,7 @@ impl Order {
         self.resident.load(Ordering::Relaxed)
     }
 
-    /// Runs that contain every node up to `newest`, at most [`RUNS_MAX`].
+    /// Returns runs that contain every node up to `newest`, at most [`RUNS_MAX`] of them.
     pub(super) fn runs(&self, arena: &Arena, newest: &Link) -> Vec<Arc<Run>> {
         let mut state = self.state.lock();
         self.sort_tail(&mut state, arena, newest);
@@ -93,7 +88,7 @@ impl Order {
         state.runs.clone()
     }
 
-    /// Sorts a long tail and merges runs of similar length until about `budget` items were moved.
+    /// Sorts a long tail, and merges runs of similar length until about `budget` items were moved.
     /// Returns true if any were moved.
     pub(super) fn step(&self, arena: &Arena, newest: &Link, len: usize, budget: usize) -> bool {
         let mut spent = 0;
@@ -111,8 +106,8 @@ impl Order {
             let same = |at: usize, run| state.runs.get(at).is_some_and(|r| Arc::ptr_eq(r, run));
             let found =
                 (0..state.runs.len()).find(|&at| same(at, &source[0]) && same(at + 1, &source[1]));
-            // Otherwise a scan has merged one of them already; its result is kept and this one is
-            // dropped.
+            // If the pair is not found, a scan has already merged one of the two runs, and this
+            // merge is dropped.
             if let Some(pair) = found {
                 state.replace(pair, merged);
             }
@@ -120,12 +115,11 @@ impl Order {
         spent > 0
     }
 
-    /// Sorts the nodes from `newest` back to the last sorted one into a run, and returns their
-    /// number.
+    /// Sorts the tail up to `newest` into a run. Returns the number of its nodes.
     fn sort_tail(&self, state: &mut State, arena: &Arena, newest: &Link) -> usize {
         let mut items = Vec::new();
-        // Loaded under the lock: an older node might precede nodes that another thread has sorted
-        // by now.
+        // Load this under the lock: an older node might precede nodes that another thread has
+        // sorted since.
         let newest = newest.load(arena);
         let mut next = newest;
         while let Some(node) = next
@@ -144,8 +138,8 @@ impl Order {
                 items.is_sorted_by(ascend),
                 "a run is in order and has no two equal entries"
             );
-            // A scan after each insert finds one or two nodes, so they are merged with the last
-            // short run directly.
+            // A scan after each insert would find one or two nodes, so merge them with the last
+            // short run at once.
             let last = state.runs.pop_if(|last| last.len() + len <= SCAN_MERGE_ALL);
             let run = match last {
                 Some(last) => self.merge(arena, (&last.items, last.skip), (&items, skip)),
@@ -162,7 +156,8 @@ impl Order {
         self.merge(arena, (&a.items, a.skip), (&b.items, b.skip))
     }
 
-    /// Merges the sorted items of two runs, each given with the length that its heads skip.
+    /// Merges the sorted items of two runs, each given with the number of key bytes that its heads
+    /// skip.
     fn merge(&self, arena: &Arena, a: (&[Item], usize), b: (&[Item], usize)) -> Run {
         let skip = common_prefix(arena, [a.0, b.0].into_iter());
         let mut items = Vec::with_capacity(a.0.len() + b.0.len());
@@ -187,13 +182,13 @@ impl State {
         debug_assert!(self.runs.is_sorted_by(|a, b| a.len() >= b.len()), "longer runs come first");
     }
 
-    /// The last two neighbours of similar length: `at` and `at + 1`.
+    /// Returns `at` for the last pair of neighbours `at` and `at + 1` of similar length.
     fn pair(&self) -> Option<usize> {
         (1..self.runs.len()).rev().map(|at| at - 1).find(|&at| self.is_pair(at))
     }
 
-    /// Two runs that a scan merges before it starts: short ones of similar length, or the shortest
-    /// two above the limit.
+    /// Returns a pair that a scan must merge first: short runs of similar length or, if there are
+    /// too many runs, the two shortest.
     fn pair_to_scan(&self) -> Option<usize> {
         let last = self.runs.len().checked_sub(2)?;
         let len = self.runs[last].len() + self.runs[last + 1].len();
@@ -218,7 +213,7 @@ impl Run {
         self.items.len()
     }
 
-    /// The item at `at`, with its head for `skip` skipped bytes.
+    /// Returns the item at `at`, with its head computed for `skip` skipped bytes.
     #[inline]
     pub(super) fn item(&self, arena: &Arena, at: usize, skip: usize) -> Option<Item> {
         let item = *self.items.get(at)?;
@@ -229,12 +224,12 @@ impl Run {
         Some(Item { head: head(arena.node(item.node).key(), skip), node: item.node })
     }
 
-    /// The items from `at` on, in order.
+    /// Returns the items from `at` on, in order.
     pub(super) fn items_from(&self, at: usize) -> &[Item] {
         self.items.get(at..).unwrap_or_default()
     }
 
-    /// Index of the first item at or after (`key`, `at`).
+    /// Returns the index of the first item at or after (`key`, `at`).
     pub(super) fn lower_bound(&self, arena: &Arena, key: &[u8], at: Seq) -> usize {
         let prefix = &arena.node(self.items[0].node).key()[..self.skip];
         let shared = key.len().min(self.skip);
@@ -249,8 +244,8 @@ impl Run {
         low + lower_bound_of_group(arena, &self.items[low..], (head, key), at)
     }
 
-    /// The number of items from `from` on with keys below `key`. Checks `guess` first, then
-    /// searches from the front. Requires: there is an item at `from`.
+    /// Returns the number of items from `from` on with keys below `key`. Checks `guess` first, and
+    /// then searches from the front. An item must exist at `from`.
     pub(super) fn below(&self, arena: &Arena, from: usize, key: &[u8], guess: usize) -> usize {
         let items = self.items_from(from);
         if let Some([last, next]) =
@@ -264,7 +259,7 @@ impl Run {
         let Some(first) = items.first() else { return 0 };
         let first = arena.node(first.node).key();
         if first.get(..self.skip) != key.get(..self.skip) {
-            // All keys share the prefix of the first one.
+            // All keys share the prefix of the first key.
             return if *first < *key { items.len() } else { 0 };
         }
         let head = head(key, self.skip);
@@ -273,7 +268,7 @@ impl Run {
     }
 }
 
-/// The items, whose heads skip `skipped` bytes, with heads that skip `skip` bytes.
+/// Converts items whose heads skip `skipped` bytes to items whose heads skip `skip` bytes.
 fn with_skip<'r>(
     arena: &Arena,
     (items, skipped): (&'r [Item], usize),
@@ -293,7 +288,7 @@ impl Drop for Run {
     }
 }
 
-/// The order of `a` and `b`: user key ascending, Seq descending.
+/// Compares two items: user key ascending, Seq descending.
 #[inline]
 pub(super) fn compare(arena: &Arena, a: &Item, b: &Item) -> std::cmp::Ordering {
     a.head.cmp(&b.head).then_with(|| {
@@ -302,8 +297,8 @@ pub(super) fn compare(arena: &Arena, a: &Item, b: &Item) -> std::cmp::Ordering {
     })
 }
 
-/// Index of the first item at or after (`key`, `at`). Requires: the heads of `items` are not below
-/// `head`. Nodes are scattered in memory, so only those with equal heads are accessed.
+/// Returns the index of the first item at or after (`key`, `at`). No head in `items` may be below
+/// `head`. Accesses only nodes with equal heads, because nodes are scattered in memory.
 fn lower_bound_of_group(
     arena: &Arena,
     items: &[Item],
@@ -320,7 +315,8 @@ fn lower_bound_of_group(
     })
 }
 
-/// The length of the common prefix of all keys of these runs, from their first and last keys.
+/// Returns the length of the common prefix of all keys of these runs, from their first and last
+/// keys.
 pub(super) fn common_prefix_of_runs(arena: &Arena, runs: &[Arc<Run>]) -> usize {
     common_prefix(arena, runs.iter().map(|run| &*run.items))
 }
@@ -332,7 +328,8 @@ fn common_prefix<'r>(arena: &Arena, sorted: impl Iterator<Item = &'r [Item]> + C
     low.zip(high).map_or(0, |(low, high)| shared_len(low, high))
 }
 
-/// Sorts `items`; returns the length of the common prefix, which the heads skip.
+/// Sorts `items`, and sets their heads. Returns the length of the common prefix, which the heads
+/// skip.
 fn sort(arena: &Arena, items: &mut [Item]) -> usize {
     // Nodes are linked newest first, which is descending order if keys were inserted in ascending
     // order.
@@ -341,8 +338,8 @@ fn sort(arena: &Arena, items: &mut [Item]) -> usize {
     {
         items.reverse();
     }
-    // All heads are still equal, so keys are compared. For unordered keys this ends after a few
-    // comparisons.
+    // The heads are not set yet, so whole keys are compared. For unordered keys this ends after a
+    // few comparisons.
     if items.is_sorted_by(|a, b| compare(arena, a, b).is_lt()) {
         let shared = common_prefix(arena, std::iter::once(&*items));
         set_heads(arena, items, shared);
@@ -354,7 +351,7 @@ fn sort(arena: &Arena, items: &mut [Item]) -> usize {
     shared
 }
 
-/// Sorts `items`, whose heads are set; the heads are unchanged afterwards.
+/// Sorts `items`, whose heads must be set. Does not change the heads.
 fn sort_by_heads(arena: &Arena, items: &mut [Item]) {
     items.sort_unstable_by_key(|item| item.head);
     for group in items.chunk_by_mut(|a, b| a.head == b.head) {
@@ -377,15 +374,15 @@ fn sort_by_heads(arena: &Arena, items: &mut [Item]) {
 
 /// How the keys of a group differ after their common prefix.
 enum Tails {
-    /// Not at all: all keys are equal.
+    /// All keys are equal.
     Same,
-    /// One key ends there. Heads cannot distinguish its end from a zero byte.
+    /// Some key ends after the prefix. A head cannot distinguish the end from a zero byte.
     OneEnds,
-    /// All keys continue, and not all in the same way.
+    /// All keys continue, but not all with the same bytes.
     GoOn,
 }
 
-/// The length of the common prefix of an unsorted group, and how its keys differ after it.
+/// Returns the length of the common prefix of an unsorted group, and how its keys differ after it.
 fn survey(arena: &Arena, items: &[Item]) -> (usize, Tails) {
     let mut keys = items.iter().map(|item| arena.node(item.node).key());
     let first = keys.next().unwrap_or_default();
@@ -406,12 +403,12 @@ fn tails(shared: usize, shortest: usize, longest: usize) -> Tails {
     }
 }
 
-/// Merges two sorted slices with equal `skip` into `out`.
+/// Merges two sorted slices, whose heads skip the same bytes, into `out`.
 fn merge(arena: &Arena, mut a: &[Item], mut b: &[Item], out: &mut Vec<Item>) {
     while let (Some(x), Some(y)) = (a.first(), b.first()) {
         match x.head.cmp(&y.head) {
             Less => {
-                // Runs of ascending inserts do not interleave: copy all lower items together.
+                // Runs of ascending inserts do not interleave, so copy all lower items at once.
                 let len = below(a, y.head);
                 out.extend_from_slice(&a[..len]);
                 a = &a[len..];
@@ -433,7 +430,7 @@ fn merge(arena: &Arena, mut a: &[Item], mut b: &[Item], out: &mut Vec<Item>) {
     out.extend_from_slice(b);
 }
 
-/// Merges two groups of equal heads.
+/// Merges two groups with the same head.
 fn merge_group(arena: &Arena, a: &[Item], b: &[Item], out: &mut Vec<Item>) {
     let by_keys = |x: &Item, y: &Item| compare(arena, x, y) == Less;
     if a.len() + b.len() <= GROUP_SMALL {
@@ -443,8 +440,8 @@ fn merge_group(arena: &Arena, a: &[Item], b: &[Item], out: &mut Vec<Item>) {
     let low = key(a.first()).min(key(b.first())).unwrap_or_default();
     let high = key(a.last()).max(key(b.last())).unwrap_or_default();
     let shared = shared_len(low, high);
-    // In sorted groups a key that equals the common prefix is the lowest, and if all keys equal it,
-    // also the highest.
+    // In a sorted group, a key that equals the common prefix is the lowest. If all keys equal the
+    // prefix, the highest does too.
     match tails(shared, low.len(), high.len()) {
         Tails::Same => merge_by(a, b, |x, y| newest_first(arena, x) < newest_first(arena, y), out),
         Tails::OneEnds => merge_by(a, b, by_keys, out),
@@ -452,7 +449,7 @@ fn merge_group(arena: &Arena, a: &[Item], b: &[Item], out: &mut Vec<Item>) {
     }
 }
 
-/// Merges groups by the bytes after the `shared` prefix of their keys; accesses each node once.
+/// Merges groups by the bytes after the `shared` prefix of their keys. Accesses each node once.
 fn merge_by_next_heads<'r>(
     arena: &Arena,
     mut a: &'r [Item],
@@ -498,7 +495,7 @@ fn merge_by<'r>(
     out.extend_from_slice(b);
 }
 
-/// The number of leading items with heads below `head`; searches from the front with doubling
+/// Returns how many leading items have heads below `head`. Searches from the front with doubling
 /// steps.
 fn below(items: &[Item], head: u64) -> usize {
     let mut high = 1;
@@ -510,18 +507,19 @@ fn below(items: &[Item], head: u64) -> usize {
     low + items[low..high].partition_point(|item| item.head < head)
 }
 
-/// The number of leading items with heads up to `head`; searches from the front with doubling
-/// steps.
+/// Returns how many leading items have heads at or below `head`. Searches from the front with
+/// doubling steps.
 fn below_or_at(items: &[Item], head: u64) -> usize {
     head.checked_add(1).map_or(items.len(), |next| below(items, next))
 }
 
-/// The number of leading items with the same head as the first.
+/// Returns how many leading items have the same head as the first.
 fn group_len(items: &[Item]) -> usize {
     items.iter().take_while(|item| item.head == items[0].head).count()
 }
 
-/// Prefetches a node that an iteration over these items will reach: nodes are scattered in memory.
+/// Prefetches a node that an iteration over these items will reach, because nodes are scattered in
+/// memory.
 #[inline]
 pub(super) fn prefetch(arena: &Arena, items: &[Item]) {
     if let Some(item) = items.get(AHEAD) {
@@ -535,12 +533,12 @@ fn set_heads(arena: &Arena, items: &mut [Item], skip: usize) {
     }
 }
 
-/// The sort key of an item among the versions of one key.
+/// Returns the sort key of an item among the versions of one key.
 fn newest_first(arena: &Arena, item: &Item) -> std::cmp::Reverse<Seq> {
     std::cmp::Reverse(arena.node(item.node).seq())
 }
 
-/// The head of `key` for `skip` skipped bytes.
+/// Returns the head of `key` after `skip` skipped bytes.
 #[inline]
 pub(super) fn head(key: &[u8], skip: usize) -> u64 {
     key_head(key.get(skip..).unwrap_or_default())

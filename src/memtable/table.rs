@@ -1,60 +1,54 @@
-//! The hash table of a memtable: from a user key to the newest of its nodes.
-//!
-//! A line of 64 bytes has five nodes and 32 bits of the hash of each, so that a miss costs one line
-//! and no node. A full line overflows to the next. A full table is replaced by one twice as large.
-//! Every insert then moves a few lines; the smaller table is no longer written, and is read for
-//! keys that are not moved yet.
-//!
-//! Lines of seven nodes with 8-bit tags, and chains through the nodes, are equally fast at 300,000
-//! to 700,000 keys. This design moves a line without access to its nodes; chains would have to be
-//! relinked under their readers.
+//! The hash table of a memtable: finds the newest node of a user key. A line of 64 bytes has five
+//! nodes and 32 bits of each one's hash, so a miss reads one line and no node. A full line
+//! overflows to the next. A full table is replaced by one twice as large, to which each later
+//! insert moves a few lines. Reads of keys not moved yet use the old table, which is no longer
+//! written.
 //!
 //! Invariants
 //! * a key is in at most one slot of a table, and a slot never changes its key;
-//! * the smaller table finds every key that it had when the larger one was started;
-//! * a line from which a node overflowed has the flag `PASSED`, permanently.
-//!
-//! Locks: writers hold the arena's; readers take none.
+//! * the old table keeps every key that it had when the new one was created.
+//! Locks: writers hold the arena's lock; readers take none.
 
 use super::arena::{Arena, ArenaWriter, LINE_SLOTS, Line, Node};
 use crate::mutants::mutant;
 use crate::sync::{AtomicUsize, OnceLock, Ordering};
 
-/// Lines of the smallest table: 4 KiB.
+/// The number of lines of the smallest table: 4 KiB.
 const LINES_MIN: usize = if cfg!(loom) { 1 } else { 64 };
-/// More doublings than memory allows.
+/// The most tables; memory does not suffice for more doublings.
 const TABLES_MAX: usize = usize::BITS as usize - 12;
-/// Average keys per line at which a table is full: above, overflows cost more than the saved memory
-/// is worth.
+/// A table is full at this average number of keys per line. Beyond it, overflows cost more than the
+/// saved memory is worth.
 const LOAD_MAX: usize = 4;
-/// Lines moved per insert: few, because each costs cache misses, yet a move ends long before the
-/// next begins.
+/// The number of lines moved by each insert. Each costs cache misses, so they are few, yet a move
+/// ends long before the next begins.
 const MOVE_LINES: usize = 2;
-/// Flag in `Line::fill`: a node of this line overflowed to a later line. The lower bits are the
-/// number of used slots.
+/// A flag in `Line::fill`, never cleared: a node of this line overflowed to a later line. The lower
+/// bits are the number of used slots.
 const PASSED: u32 = 8;
 
 /// Finds the newest node of a key.
 pub(super) struct Table {
-    /// Twice the number of the current table, plus 1 while the previous one is being moved.
+    /// Twice the number of the current table, plus 1 while lines are being moved from the previous
+    /// one.
     state: AtomicUsize,
     tables: Box<[OnceLock<Box<[Line]>>]>,
-    /// Total number of keys. Writers only.
+    /// The number of keys. Used by writers only.
     keys: AtomicUsize,
-    /// Lines of the previous table moved so far. Writers only.
+    /// The number of lines of the previous table moved so far. Used by writers only.
     moved: AtomicUsize,
     bytes: AtomicUsize,
 }
 
-/// The place of a key with its newest node, or the free slot for it.
+/// The slot of a key with its newest node, or a free slot for the key.
 enum Spot<'t, 'a> {
     Taken(&'t Line, usize, Node<'a>),
     Free(&'t Line, usize),
 }
 
 impl Table {
-    /// Creates a table for about `keys` keys with an initial size of at most `bytes_max` bytes. A
-    /// table that is large enough from the start is never moved and leaves no smaller ones
+    /// Creates a table for about `keys` keys, with an initial size of at most `bytes_max` bytes. A
+    /// table that is large enough from the start is never moved, and leaves no smaller tables
     /// allocated.
     pub(super) fn new(keys: usize, bytes_max: usize) -> Self {
         let lines_max = (bytes_max / size_of::<Line>() / LINES_MIN).max(1);
@@ -73,17 +67,17 @@ impl Table {
         table
     }
 
-    /// The number of keys.
+    /// Returns the number of keys.
     pub(super) fn keys(&self) -> usize {
         self.keys.load(Ordering::Relaxed)
     }
 
-    /// Bytes of all tables, including those that are no longer read.
+    /// Returns the bytes of all tables, including those that are no longer read.
     pub(super) fn bytes(&self) -> usize {
         self.bytes.load(Ordering::Relaxed)
     }
 
-    /// The newest node of `key`.
+    /// Returns the newest node of `key`.
     #[inline]
     pub(super) fn find<'a>(&self, arena: &'a Arena, hash: u32, key: &[u8]) -> Option<Node<'a>> {
         let state = self.state.load(Ordering::Acquire);
@@ -91,8 +85,8 @@ impl Table {
         if found.is_some() || state.is_multiple_of(2) {
             return found;
         }
-        // Possibly not moved yet. If it was moved just now, it is still here, because moved nodes
-        // are not removed.
+        // The key may not be moved yet. Even if it has just been moved, it is still found here,
+        // because moved nodes are not removed.
         find(self.lines(state / 2 - 1), arena, hash, key)
     }
 
@@ -103,8 +97,8 @@ impl Table {
         lines[hash as usize & (lines.len() - 1)].prefetch();
     }
 
-    /// Stores the result of `make` as the newest node of `key`; `make` receives the present one.
-    /// Writers only.
+    /// Stores the result of `make` as the newest node of `key`. `make` receives the previous one.
+    /// For writers only.
     #[inline]
     pub(super) fn put<'a>(
         &self,
@@ -117,7 +111,8 @@ impl Table {
         let mut state = self.state.load(Ordering::Relaxed);
         let mut lines = self.lines(state / 2);
         if state.is_multiple_of(2) && self.keys() >= lines.len() * LOAD_MAX {
-            // From here on the larger table, which is empty, and the smaller one are both searched.
+            // From here on both tables are searched: the larger one, which is still empty, and the
+            // smaller one.
             state += 3;
             lines = self.lines(state / 2);
             self.moved.store(0, Ordering::Relaxed);
@@ -131,7 +126,7 @@ impl Table {
                 node
             }
             Spot::Free(line, slot) => {
-                // The key may not be moved yet.
+                // The key may still be in the smaller table.
                 let moving = state % 2 == 1;
                 let before = if moving { Some(self.lines(state / 2 - 1)) } else { None };
                 let older = before.and_then(|lines| find(lines, arena, hash, key));
@@ -148,7 +143,7 @@ impl Table {
         node
     }
 
-    /// Moves lines of the table before `current`.
+    /// Moves a few lines of the table before `current`.
     fn move_lines(&self, arena: &Arena, current: usize) {
         let (old, new) = (self.lines(current - 1), self.lines(current));
         debug_assert_eq!(new.len(), 2 * old.len(), "a table doubles");
@@ -163,7 +158,8 @@ impl Table {
                 let (Some(node), hash) = (slot.load(arena), hash.load(Ordering::Relaxed)) else {
                     break;
                 };
-                // A used slot has a newer node: the key was written after the move began.
+                // If the slot is used, the key was written again after the move began, and its node
+                // there is newer.
                 if let Spot::Free(line, slot) = spot(new, arena, hash, node.key()) {
                     fill(line, slot, hash, node);
                 }
@@ -185,7 +181,7 @@ impl Table {
     }
 }
 
-/// The node of `key` in `lines`.
+/// Finds the node of `key` in `lines`.
 #[inline]
 fn find<'a>(lines: &[Line], arena: &'a Arena, hash: u32, key: &[u8]) -> Option<Node<'a>> {
     let mut at = hash as usize & (lines.len() - 1);
@@ -203,8 +199,8 @@ fn find<'a>(lines: &[Line], arena: &'a Arena, hash: u32, key: &[u8]) -> Option<N
     None
 }
 
-/// The slot of the key with this hash, or a free slot for it. Marks full lines on the way as
-/// `PASSED`.
+/// Finds the slot of the key with this hash, or a free slot for it. Sets `PASSED` in full lines on
+/// the way.
 #[inline]
 fn spot<'t, 'a>(lines: &'t [Line], arena: &'a Arena, hash: u32, key: &[u8]) -> Spot<'t, 'a> {
     let mut at = hash as usize & (lines.len() - 1);
@@ -225,7 +221,7 @@ fn spot<'t, 'a>(lines: &'t [Line], arena: &'a Arena, hash: u32, key: &[u8]) -> S
     }
 }
 
-/// The slot and node of the key in this line, given the value of `fill` that was loaded.
+/// Finds the slot and node of the key in this line. `fill` is the value loaded from the line.
 #[inline]
 fn look<'a>(
     line: &Line,
@@ -234,7 +230,7 @@ fn look<'a>(
     hash: u32,
     key: &[u8],
 ) -> Option<(usize, Node<'a>)> {
-    // Compares all five without a branch; free slots are masked out.
+    // Compare all five hashes without a branch; free slots are masked out.
     let mut hits = 0_u32;
     for (slot, held) in line.hashes.iter().enumerate() {
         hits |= u32::from(held.load(Ordering::Relaxed) == hash) << slot;
@@ -252,8 +248,8 @@ fn look<'a>(
     None
 }
 
-/// Stores `node` in the first free slot, then counts it, so that a reader that sees the count finds
-/// the node.
+/// Stores `node` in the first free slot and then increments the count, so that a reader that sees
+/// the count finds the node.
 fn fill(line: &Line, slot: usize, hash: u32, node: Node<'_>) {
     let fill = line.fill.load(Ordering::Relaxed);
     line.slots[slot].store(node);

@@ -1,4 +1,4 @@
-//! The memtable compared with a `BTreeMap`, and concurrent readers and a writer.
+//! Compares the memtable with a `BTreeMap`, and tests concurrent readers and a writer.
 
 use std::cmp::Reverse;
 use std::collections::BTreeMap;
@@ -19,7 +19,7 @@ fn put(memtable: &Memtable, key: &[u8], seq: u64, row: &[u8]) {
     memtable.insert(hash_of(key), key, Seq(seq), Kind::Put, row);
 }
 
-/// All entries, from a new iterator.
+/// Returns all entries, from a new iterator.
 fn all(memtable: &Arc<Memtable>) -> Model {
     let mut iter = memtable.iter();
     let mut entries = Model::new();
@@ -61,7 +61,7 @@ fn versions_of_a_key() {
     assert_eq!(memtable.seq_max(), Some(Seq(10_000)));
 }
 
-/// A memtable and its model with the same contents.
+/// A memtable, and a model with the same contents.
 struct Pair {
     memtable: Arc<Memtable>,
     model: Model,
@@ -74,7 +74,7 @@ impl Pair {
         Self { memtable, model: Model::new(), seq: 1_000 }
     }
 
-    /// Inserts at the current Seq; false if the key already has an entry there.
+    /// Inserts at the current Seq. Returns false if the key already has an entry at that Seq.
     fn insert(&mut self, key: &[u8], kind: Kind, row: &[u8]) -> bool {
         let at = (key.to_vec(), Reverse(Seq(self.seq)));
         if self.model.contains_key(&at) {
@@ -99,7 +99,7 @@ impl Pair {
         assert_eq!(found.as_ref().map(|(k, v)| (k, v)), expected, "get {key:?} at {at}");
     }
 
-    /// A short scan from (`key`, `at`).
+    /// Checks a short scan from (`key`, `at`).
     fn check_seek(&self, iter: &mut MemtableIter, key: &[u8], at: Seq) {
         iter.seek_version(key, at);
         for ((key, Reverse(seq)), (kind, row)) in
@@ -120,7 +120,7 @@ impl Pair {
     }
 }
 
-/// Few keys with many versions, of all lengths and with shared prefixes.
+/// Returns one of few keys, of all lengths and with shared prefixes.
 fn random_key(rng: &mut Rng) -> Vec<u8> {
     let mut key = match rng.below(4) {
         0 => Vec::new(),
@@ -176,7 +176,7 @@ fn random_programs() {
     }
 }
 
-/// Keys from `key` for numbers in random order, with steps and scans in between.
+/// Inserts `key(n)` for numbers in random order, with steps and scans in between.
 #[track_caller]
 fn check_keys(count: u64, key: impl Fn(u64) -> Vec<u8>) {
     let mut rng = Rng::from_seed(count);
@@ -328,8 +328,8 @@ fn bytes_are_given_back_with_the_runs() {
     assert_eq!(pair.memtable.order.bytes(), 39_000 * size_of::<order::Item>());
 }
 
-/// Point reads and scans see every insert published to them, while tables double, runs are sorted
-/// and keys are overwritten.
+/// Point reads and scans see every published insert, while tables double, runs are sorted and keys
+/// are overwritten.
 #[test]
 fn readers_see_a_whole_prefix_of_the_inserts() {
     const INSERTS: u64 = 60_000;
@@ -410,12 +410,11 @@ fn a_table_made_for_its_keys_takes_less_memory_and_answers_the_same() {
         let found = [&grown, &made].map(|it| it.newest(hash_of(&key), &key).map(|it| it.seq));
         assert_eq!(found, [Some(Seq(i + 1)); 2]);
     }
-    // The initial table is limited to its share, whatever number of keys is expected.
+    // The initial table is limited to its share, even if very many keys are expected.
     assert!(Memtable::new(3, 1 << 20, usize::MAX).bytes() <= (1 << 20) / 7);
 }
 
-/// Rows consist of two parts, and all keys of a commit are inserted together, some of them
-/// repeatedly.
+/// Rows consist of two parts. All keys of a commit are inserted together, and some keys repeatedly.
 #[test]
 fn the_entries_of_a_commit_are_found_whole() {
     let memtable = Arc::new(Memtable::new(1, 4 << 20, 0));
