@@ -1,12 +1,13 @@
 //! The cache of blocks and index pages that are not read in place: sharded, with CLOCK eviction.
 //!
 //! Invariants
-//! * the counted bytes never exceed the limit; an evicted buffer held by a reader is not counted;
-//! * memory that others keep about blocks is also counted, within a share that blocks release at
-//!   first need;
+//! * the counted bytes never exceed the limit. An evicted buffer that a reader still holds is not
+//!   counted;
+//! * others may reserve a share of the limit for what they keep about blocks. Blocks give this
+//!   share up when it is first needed;
 //! * a file's number is never reused, so a cached block never becomes stale.
 //!
-//! Locks: one per shard, held for a look-up or an insertion, never across I/O.
+//! Locks: one per shard, held for a look-up or an insertion, never during I/O.
 
 use std::collections::HashMap;
 use std::fmt;
@@ -17,17 +18,17 @@ use bytes::Bytes;
 use crate::format::names::FileNumber;
 use crate::sync::{AtomicUsize, Mutex, OnceLock, Ordering};
 
-/// The block cache.
+/// Caches blocks and index pages of all open files.
 pub(crate) struct BlockCache {
-    /// The number of shards is a power of two.
+    /// The shards; their number is a power of two.
     shards: Box<[Mutex<Shard>]>,
     reserve_max: usize,
     reserved: AtomicUsize,
-    /// Set once the blocks have released the share that may be reserved.
+    /// Set once the blocks have given up the share that can be reserved.
     has_room: OnceLock<()>,
 }
 
-/// The identity of a cached buffer.
+/// Identifies a cached buffer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct CacheKey {
     pub(crate) file: FileNumber,
@@ -35,7 +36,7 @@ pub(crate) struct CacheKey {
     pub(crate) index: u32,
 }
 
-/// The part of a file in which `index` counts.
+/// The part of a file to which an index belongs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub(crate) enum Area {
@@ -45,13 +46,14 @@ pub(crate) enum Area {
     Zones = 3,
 }
 
-/// The overhead of an entry: key, slot in the map, slot in the ring.
+/// The overhead of an entry in bytes: its key, and its slots in the map and the ring.
 const ENTRY_BYTES: usize = 96;
-/// A smaller shard would hold too few blocks for CLOCK to separate hot from cold ones.
+/// The least size of a shard. A smaller one would hold too few blocks for CLOCK to distinguish hot
+/// from cold ones.
 const SHARD_BYTES_MIN: usize = 512 << 10;
 const SHARDS_MAX: usize = 16;
-/// The divisor for the part of the cache that others may reserve. Locations take 5 bytes per key,
-/// and a row has about 100 bytes.
+/// Others may reserve 1/16 of the cache: locations take 5 bytes per key, and rows have about 100
+/// bytes.
 const RESERVE_SHARE: usize = 16;
 const SEARCHES_MAX: u8 = 3;
 
@@ -59,7 +61,7 @@ struct Shard {
     bytes_max: usize,
     bytes: usize,
     places: HashMap<CacheKey, usize, BuildHasherDefault<Mix>>,
-    /// The entries of the CLOCK ring, in no order.
+    /// The entries of the CLOCK ring, in any order.
     ring: Vec<Cached>,
     hand: usize,
 }
@@ -67,14 +69,14 @@ struct Shard {
 struct Cached {
     key: CacheKey,
     contents: Bytes,
-    /// Used since the hand last passed.
+    /// True if the entry was used since the hand last passed it.
     used: bool,
-    /// The number of key searches in it, counted up to [`SEARCHES_MAX`].
+    /// How many keys were searched in it, counted up to [`SEARCHES_MAX`].
     searches: u8,
 }
 
 impl BlockCache {
-    /// A cache of at most `bytes_max` bytes; 0 disables caching.
+    /// Creates a cache of at most `bytes_max` bytes; 0 disables caching.
     pub(crate) fn new(bytes_max: usize) -> Self {
         let wanted = (bytes_max / SHARD_BYTES_MIN).clamp(1, SHARDS_MAX);
         let count = 1 << wanted.ilog2();
@@ -84,12 +86,13 @@ impl BlockCache {
         Self { shards: shards.collect(), reserve_max, reserved, has_room: OnceLock::new() }
     }
 
-    /// The contents cached under `key`.
+    /// Returns the contents cached under `key`.
     pub(crate) fn get(&self, key: CacheKey) -> Option<Bytes> {
         self.shard(key).lock().get(key)
     }
 
-    /// Caches `contents` and evicts others; does nothing if they are larger than a shard.
+    /// Caches `contents`, and evicts others if necessary. Does nothing if they are larger than a
+    /// shard.
     pub(crate) fn insert(&self, key: CacheKey, contents: &Bytes) {
         self.shard(key).lock().insert(key, contents);
     }
@@ -101,8 +104,8 @@ impl BlockCache {
         }
     }
 
-    /// Counts `bytes` that the caller keeps outside the cache; false if that exceeds the reservable
-    /// share.
+    /// Counts `bytes` that the caller keeps outside the cache. Returns false if they exceed the
+    /// share that can be reserved.
     pub(super) fn reserve(&self, bytes: usize) -> bool {
         if bytes > self.reserve_max {
             return false;
@@ -116,25 +119,25 @@ impl BlockCache {
         self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
     }
 
-    /// Releases reserved bytes.
+    /// Returns reserved bytes.
     pub(super) fn release(&self, bytes: usize) {
         let before = self.reserved.fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(before >= bytes, "only what was reserved is released");
     }
 
-    /// True at the second call for `key` while it is cached.
+    /// Counts a search in the entry of `key`. True at the second search while the entry is cached.
     pub(super) fn is_searched_again(&self, key: CacheKey) -> bool {
         self.shard(key).lock().is_searched_again(key)
     }
 
-    /// The bytes that are cached or reserved.
+    /// Returns the bytes that are cached or reserved.
     pub(crate) fn bytes(&self) -> usize {
         let blocks: usize = self.shards.iter().map(|shard| shard.lock().bytes).sum();
         blocks + self.reserved.load(Ordering::Relaxed)
     }
 
     fn shard(&self, key: CacheKey) -> &Mutex<Shard> {
-        // Uses the high bits, because the map uses the low ones.
+        // Use the high bits, because the map uses the low ones.
         let index = (mix(key) >> 48) as usize & (self.shards.len() - 1);
         &self.shards[index]
     }
@@ -189,8 +192,8 @@ impl Shard {
         }
     }
 
-    /// Evicts the first entry not used since the hand last passed; clears the mark of the others on
-    /// the way.
+    /// Evicts the first entry that was not used since the hand last passed it. Clears `used` in the
+    /// entries that the hand passes.
     fn evict(&mut self) {
         debug_assert!(!self.ring.is_empty(), "what takes room can be evicted");
         loop {
@@ -225,7 +228,7 @@ impl Shard {
     }
 }
 
-/// Mixes a key. File numbers and indexes are not under user control, so no user can cause
+/// Mixes the parts of a key. Users do not control file numbers and indexes, so they cannot cause
 /// collisions.
 #[inline]
 fn mix(key: CacheKey) -> u64 {
@@ -234,7 +237,7 @@ fn mix(key: CacheKey) -> u64 {
     (mixed ^ mixed >> 29).wrapping_mul(0xbf58_476d_1ce4_e5b9)
 }
 
-/// The map's hasher, which applies [`mix`] to the parts in sequence.
+/// The hasher of the map, which applies [`mix`] to each part.
 #[derive(Default)]
 struct Mix(u64);
 

@@ -1,5 +1,5 @@
-//! The examples of FORMAT.md for the structures of an SST: exactly these bytes, built by the code
-//! that writes files.
+//! The examples in FORMAT.md of the structures of an SST: the code that writes files must produce
+//! exactly these bytes.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
-/// Compares `bytes` with hex digits; ignores spaces and bars.
+/// Compares `bytes` with hex digits, ignoring spaces and bars.
 #[track_caller]
 fn check(bytes: &[u8], expected: &str) {
     let digits: String = expected.chars().filter(char::is_ascii_hexdigit).collect();
@@ -161,7 +161,8 @@ fn example_statistics() {
     );
 }
 
-/// Two blocks: two versions of one bolt in the first; another bolt and a tombstone in the second.
+/// Returns two blocks: the first has two versions of one bolt, the second another bolt and a
+/// tombstone.
 fn zones() -> ZoneBuilder {
     let bolt = |name, stock| {
         let names = vec![("Name".into(), EdmType::String), ("Stock".into(), EdmType::Int32)];

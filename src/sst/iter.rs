@@ -1,7 +1,7 @@
 //! Iterates over the entries of one file in order.
 //!
 //! Invariants
-//! * order is user key ascending, Seq descending within a key;
+//! * entries are ordered by ascending user key, and within a key by descending Seq;
 //! * after an error every call returns the same error, so a damaged file never looks like a shorter
 //!   one;
 //! * nothing is allocated per entry: the key is built in a reused buffer.
@@ -21,32 +21,32 @@ use crate::format::row::decode_row;
 use crate::format::row_block::{BlockEntry, EntryPlace, RowBlock, RowLayout};
 use crate::model::{RowRef, Seq};
 
-/// The initial capacity of the key buffer; sufficient for most keys.
+/// The initial capacity of the key buffer in bytes, sufficient for most keys.
 const KEY_BYTES: usize = 128;
 
-/// A length that most key suffixes in a block do not exceed.
+/// Most key suffixes in a block are at most this long, in bytes.
 const SHORT_SUFFIX: usize = 32;
 
-/// An iterator over a file, which it keeps open.
+/// Iterates over a file, which it keeps open.
 pub(crate) struct SstIter {
     sst: Arc<Sst>,
     fill_cache: bool,
     state: State,
-    /// The current block's number, contents and layout.
+    /// The number of the current block, with its contents and layout below.
     block: usize,
     contents: Bytes,
     layout: RowLayout,
     slot: usize,
     place: EntryPlace,
-    /// The current key; it begins with the block's prefix.
+    /// The current key, which begins with the block's prefix.
     key: Vec<u8>,
     prefix_len: usize,
     ahead: Readahead,
-    /// The number of blocks read so far.
+    /// How many blocks were read so far.
     loads: u64,
 }
 
-/// A sequence of entries of one block, in order.
+/// Consecutive entries of one block.
 pub(crate) struct BlockRun<'a> {
     sst: &'a Sst,
     number: usize,
@@ -54,13 +54,13 @@ pub(crate) struct BlockRun<'a> {
     pub(crate) slots: Range<usize>,
 }
 
-/// A walk through a run that finds the visible rows.
+/// A position in a run, for finding its visible rows.
 #[derive(Default)]
 pub(crate) struct RunWalk {
-    /// The slots still to visit.
+    /// The slots not visited yet.
     pub(crate) slots: Range<usize>,
-    /// Start and end of the last decided key's suffix in the block, and the Seq that decided it, if
-    /// this walk decided one.
+    /// The last key decided in this walk, if any: start and end of its suffix in the block, and the
+    /// Seq of the entry that decided it.
     decided: Option<(usize, usize, Seq)>,
 }
 
@@ -73,30 +73,30 @@ enum State {
 }
 
 impl Sst {
-    /// An iterator over all entries, positioned before the first. `fill_cache` is false for reads
-    /// that happen only once.
+    /// Returns an iterator over all entries, positioned before the first. `fill_cache` should be
+    /// false for reads that happen only once.
     pub(crate) fn iter(self: &Arc<Sst>, fill_cache: bool) -> SstIter {
         SstIter::new(Arc::clone(self), fill_cache)
     }
 }
 
 impl<'a> BlockRun<'a> {
-    /// True if the run has no entries because its bound is at or before its first entry.
+    /// True if the run has no entry, because its bound is at or before its first one.
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
 
-    /// The common prefix of all keys of the run.
+    /// Returns the common prefix of all keys of the run.
     pub(crate) fn prefix(&self) -> &'a [u8] {
         self.block.prefix()
     }
 
-    /// The entry in `slot`; its key is the run's prefix followed by the suffix.
+    /// Returns the entry in `slot`. Its key is the run's prefix followed by the suffix.
     pub(crate) fn entry(&self, slot: usize) -> Result<BlockEntry<'a>> {
         self.block.entry(slot).map_err(|error| self.damaged(error))
     }
 
-    /// The place of the entry in `slot` in its block, and its key suffix.
+    /// Returns the place of the entry in `slot` in its block, and its key suffix.
     #[inline]
     pub(crate) fn place(&self, slot: usize) -> Result<(EntryPlace, &'a [u8])> {
         match self.block.place(slot) {
@@ -112,7 +112,7 @@ impl<'a> BlockRun<'a> {
         visited.map_err(|error: DecodeError| self.damaged(error))
     }
 
-    /// Calls `with` with slot and entry of each entry of the run, in order.
+    /// Calls `with` with the slot and the entry of each entry of the run, in order.
     #[inline]
     pub(crate) fn visit(
         &self,
@@ -121,15 +121,13 @@ impl<'a> BlockRun<'a> {
         self.block.visit(self.slots.clone(), with).map_err(|error| self.damaged(error))
     }
 
-    /// The row of an entry.
-    ///
-    /// Requires: the entry is not a tombstone.
+    /// Decodes the row of an entry, which must not be a tombstone.
     #[inline]
     pub(crate) fn row(&self, entry: &BlockEntry<'a>) -> Result<RowRef<'a>, DecodeError> {
         decode_row(entry.row, |number| self.sst.shapes.get(number as usize))
     }
 
-    /// The error for a damaged row of the run.
+    /// Returns the error for a damaged row of the run.
     #[cold]
     fn damaged(&self, error: DecodeError) -> Error {
         self.sst.bad_block(self.number, error)
@@ -169,14 +167,14 @@ impl SstIter {
         matches!(self.state, State::Valid)
     }
 
-    /// Moves to the first entry whose key is not below `key`.
+    /// Moves to the first entry whose key is at or above `key`.
     pub(crate) fn seek(&mut self, key: &[u8]) -> Result<()> {
         self.check()?;
         let found = self.try_seek(key);
         self.finish_move(found)
     }
 
-    /// Moves to the next entry; from before the first, to the first.
+    /// Moves to the next entry, or to the first one from before it.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<()> {
         if self.valid() && self.slot + 1 < self.block().len() {
@@ -185,9 +183,9 @@ impl SstIter {
         self.next_block()
     }
 
-    /// The user key.
+    /// Returns the user key.
     ///
-    /// Requires, like the accessors below: [`valid`](Self::valid).
+    /// Requires, like the accessors below, that the iterator is [`valid`](Self::valid).
     #[inline]
     pub(crate) fn key(&self) -> &[u8] {
         debug_assert!(self.valid(), "the iterator is on an entry");
@@ -206,22 +204,21 @@ impl SstIter {
         self.place.kind
     }
 
-    /// The row as stored in the file; empty for a tombstone.
+    /// Returns the row as stored in the file; empty for a tombstone.
     #[inline]
     pub(crate) fn row_bytes(&self) -> &[u8] {
         debug_assert!(self.valid(), "the iterator is on an entry");
         self.contents.get(self.place.row_at..self.place.end).unwrap_or_default()
     }
 
-    /// The row.
-    ///
-    /// Requires: the entry is not a tombstone.
+    /// Decodes the row. The entry must not be a tombstone.
     #[inline(always)]
     pub(crate) fn row(&self) -> Result<RowRef<'_>> {
         self.sst.row(self.block, self.row_bytes())
     }
 
-    /// The entries from the current one to the end of its block whose keys are below `limit`.
+    /// Returns the entries from the current one to the end of its block whose keys are below
+    /// `limit`.
     pub(crate) fn rest_of_block(&self, limit: Option<&[u8]>) -> Result<BlockRun<'_>> {
         debug_assert!(self.valid(), "the iterator is on an entry");
         let block = self.block();
@@ -233,8 +230,9 @@ impl SstIter {
         Ok(BlockRun { sst: &self.sst, number: self.block, block, slots: self.slot..end })
     }
 
-    /// The entries from the current one whose keys are below `limit`. `limit` is at most the key
-    /// that [`put_key_ahead`](Self::put_key_ahead) returned; no entry after that one is read.
+    /// Returns the entries from the current one on whose keys are below `limit`. `limit` must not
+    /// exceed the key that [`put_key_ahead`](Self::put_key_ahead) returned; no entry after that key
+    /// is read.
     pub(crate) fn window(&self, limit: &[u8], ahead: usize) -> Result<BlockRun<'_>> {
         debug_assert!(self.valid(), "the iterator is on an entry");
         let block = self.block();
@@ -243,9 +241,7 @@ impl SstIter {
         Ok(BlockRun { sst: &self.sst, number: self.block, block, slots: self.slot..end })
     }
 
-    /// Moves to `slot` of the current block.
-    ///
-    /// Requires: the block has that slot.
+    /// Moves to `slot` of the current block, which must have that slot.
     #[inline]
     pub(crate) fn go_to_slot(&mut self, slot: usize) -> Result<()> {
         debug_assert!(self.valid(), "the iterator is on an entry");
@@ -262,9 +258,9 @@ impl SstIter {
         }
     }
 
-    /// Moves to the next entry of `walk` that is the newest of its key at or below `at`, and a put.
-    /// Returns false at the end of the walk and does not move then. `decided` is the key decided
-    /// before the walk; at the end it is set to the last key decided on it.
+    /// Moves to the next entry of `walk` that is a put and the newest version of its key at or
+    /// below `at`. At the end of the walk, returns false, does not move, and sets `decided` to the
+    /// last key decided. Before the walk, `decided` is the key decided last.
     // Inlined so that a loop over a run keeps the block's layout in registers.
     #[inline(always)]
     pub(crate) fn next_visible(
@@ -292,7 +288,7 @@ impl SstIter {
         Ok(false)
     }
 
-    /// Sets `decided` to the key that a finished walk decided last.
+    /// Sets `decided` to the last key that a finished walk decided.
     #[cold]
     fn put_decided(&self, walk: &RunWalk, decided: &mut Vec<u8>) {
         if let Some((start, end, _)) = walk.decided {
@@ -302,7 +298,7 @@ impl SstIter {
         }
     }
 
-    /// The place of an entry of the current block; an error ends the iteration.
+    /// Returns the place of an entry of the current block. An error ends the iteration.
     #[cold]
     fn place(&mut self, slot: usize) -> Result<EntryPlace> {
         let place = self.block().place(slot);
@@ -310,12 +306,12 @@ impl SstIter {
         place.inspect_err(|error| self.state = State::Failed(error.clone()))
     }
 
-    /// True if a newer version already decided the key at `place`.
+    /// True if a newer version has already decided the key at `place`.
     #[inline(always)]
     fn is_decided(&self, walk: &RunWalk, place: &EntryPlace, before: &[u8]) -> bool {
         let key = self.contents.get(place.suffix_at..place.row_at).unwrap_or_default();
         match walk.decided {
-            // Seqs of a key descend.
+            // Within a key Seqs descend, so this is another key.
             Some((_, _, seq)) if seq <= place.seq => false,
             Some((start, end, _)) => self.contents.get(start..end) == Some(key),
             None => before.strip_prefix(self.block().prefix()) == Some(key),
@@ -327,7 +323,8 @@ impl SstIter {
         slot < self.block().len()
     }
 
-    /// The key `ahead` entries further in the current block, or its last key.
+    /// Writes to `out` the key `ahead` entries further in the current block, or the block's last
+    /// key.
     pub(crate) fn put_key_ahead(&self, ahead: usize, out: &mut Vec<u8>) -> Result<()> {
         debug_assert!(self.valid(), "the iterator is on an entry");
         let slot = (self.slot + ahead).min(self.block().len() - 1);
@@ -338,19 +335,19 @@ impl SstIter {
         Ok(())
     }
 
-    /// The key of the entry at `place` in the current block, as prefix and suffix.
+    /// Returns the key of the entry at `place` in the current block, as prefix and suffix.
     pub(crate) fn key_at(&self, place: &EntryPlace) -> (&[u8], &[u8]) {
         (self.prefix(), self.block().suffix(place))
     }
 
-    /// The entry in `slot` of the current block; its key is the block's prefix followed by the
-    /// suffix.
+    /// Returns the entry in `slot` of the current block. Its key is the block's prefix followed by
+    /// the suffix.
     #[inline]
     fn entry_at(&self, slot: usize) -> Result<BlockEntry<'_>> {
         self.block().entry(slot).map_err(|error| self.sst.bad_block(self.block, error))
     }
 
-    /// The common prefix of all keys of the current block.
+    /// Returns the common prefix of all keys of the current block.
     #[inline]
     pub(crate) fn prefix(&self) -> &[u8] {
         self.key.get(..self.prefix_len).unwrap_or_default()
@@ -367,7 +364,7 @@ impl SstIter {
         // Entries before the current one may be outside the clip.
         for slot in from.max(self.slot)..block.len() {
             let entry = self.entry_at(slot)?;
-            // Seqs of a key descend.
+            // Within a key Seqs descend, so no later entry can match.
             if entry.suffix != suffix || entry.seq <= seq {
                 return Ok(false);
             }
@@ -378,12 +375,12 @@ impl SstIter {
         Ok(false)
     }
 
-    /// The slot of the current entry in its block.
+    /// Returns the slot of the current entry in its block.
     pub(crate) fn slot(&self) -> usize {
         self.slot
     }
 
-    /// The number of the current block.
+    /// Returns the number of the current block.
     pub(crate) fn block_number(&self) -> usize {
         self.block
     }
@@ -392,21 +389,20 @@ impl SstIter {
         &self.sst
     }
 
-    /// Moves to the first entry of another block.
-    ///
-    /// Requires: the block exists.
+    /// Moves to the first entry of another block, which must exist.
     pub(crate) fn go_to_block(&mut self, block: usize) -> Result<()> {
         debug_assert!(block < self.sst.handles.len(), "there is a block of this number");
         let moved = self.load(block).and_then(|()| self.go_to(0));
         self.finish_move(moved)
     }
 
-    /// The number of blocks read.
+    /// Returns how many blocks were read.
     pub(crate) fn loads(&self) -> u64 {
         self.loads
     }
 
-    /// Moves to the previous entry; from the end, to the last; from the first, to the end.
+    /// Moves to the previous entry: from the end to the last one, and from the first one to the
+    /// end.
     pub(crate) fn prev(&mut self) -> Result<()> {
         let moved = match self.state {
             State::Failed(_) => return self.check(),
@@ -424,7 +420,8 @@ impl SstIter {
         self.finish_move(moved)
     }
 
-    /// Moves to the last entry of the block before `block`; false if there is none.
+    /// Moves to the last entry of the block before `block`. Returns false if there is no such
+    /// block.
     fn load_last(&mut self, block: usize) -> Result<bool> {
         let Some(before) = block.checked_sub(1) else { return Ok(false) };
         self.load(before)?;
@@ -438,7 +435,7 @@ impl SstIter {
         }
     }
 
-    /// Stores the outcome of a move: valid, at the end, or failed, which is final.
+    /// Stores the outcome of a move: valid, at the end, or failed. A failure is permanent.
     fn finish_move(&mut self, moved: Result<bool>) -> Result<()> {
         self.state = match moved {
             Ok(true) => State::Valid,
@@ -449,7 +446,7 @@ impl SstIter {
     }
 
     fn try_seek(&mut self, key: &[u8]) -> Result<bool> {
-        // This check avoids a read for a range beyond the last key.
+        // Avoids a read for a seek beyond the last key.
         if key > &*self.sst.meta().key_max {
             return Ok(false);
         }
@@ -475,7 +472,7 @@ impl SstIter {
         self.finish_move(moved)
     }
 
-    /// Moves to the first entry of the next block; false if there is none.
+    /// Moves to the first entry of the next block. Returns false if there is no such block.
     fn load_next(&mut self) -> Result<bool> {
         if self.block + 1 >= self.sst.handles.len() {
             self.contents = Bytes::new();
@@ -519,8 +516,8 @@ impl SstIter {
         let len = place.row_at.saturating_sub(place.suffix_at);
         self.key.truncate(self.prefix_len);
         match rest.first_chunk::<SHORT_SUFFIX>() {
-            // A copy of constant length is two instructions without a call; the row bytes copied
-            // after the key are truncated.
+            // A copy of constant length is two instructions without a call. The bytes copied beyond
+            // the key are truncated.
             Some(chunk) if len <= SHORT_SUFFIX => {
                 self.key.extend_from_slice(chunk);
                 self.key.truncate(self.prefix_len + len);

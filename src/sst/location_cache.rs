@@ -1,13 +1,13 @@
-//! Remembers the locations of keys for a file with a hash index without locations, one per entry of
-//! the index, as far as the block cache has space.
+//! Remembers where keys are in a file whose hash index has no locations: one location per entry of
+//! the index, if the block cache has space.
 //!
 //! Invariants
 //! * only locations of the newest version of a key in the file are stored, so a hit ends the search
 //!   in the file;
 //! * a miss proves nothing, because entries with equal tags are indistinguishable;
-//! * a file never changes, so a stored location stays valid while the file is open.
+//! * a file never changes, so a stored location stays valid.
 //!
-//! Not here: the search after a miss (`reader`), the meaning of a location (`format::hash_index`).
+//! Not here: the search after a miss (`reader`), encoding locations (`format::hash_index`).
 
 use std::fmt;
 use std::hint::black_box;
@@ -17,37 +17,38 @@ use super::cache::BlockCache;
 use crate::format::hash_index::{HashLayout, LINES_PER_PAGE, LinePlace};
 use crate::sync::{AtomicU32, OnceLock, Ordering};
 
-/// The known locations of an open file.
+/// The known locations of keys in an open file.
 pub(super) struct LocationCache {
-    /// By page of the hash index; a page is allocated for its first location.
+    /// The locations by page of the hash index. A page is allocated for its first location.
     pages: Box<[OnceLock<Page>]>,
     cache: Arc<BlockCache>,
 }
 
-/// The locations of a page, by line.
+/// The locations of a page, ordered by line.
 type Page = Box<[Line]>;
 
-/// The locations of a line, by entry: 0, or a location plus one. Two processor cache lines.
+/// The locations of a line, by entry: 0 if unknown, otherwise the location plus one. Fills two
+/// cache lines of the processor.
 #[derive(Debug, Default)]
 #[repr(align(64))]
 struct Line([AtomicU32; ENTRIES]);
 
-/// At least the number of entries of a line in any form of the hash index.
+/// At least as many as the entries of a line in any form of the hash index.
 const ENTRIES: usize = 32;
-/// The first entry of the second cache line.
+/// The index of the first entry in the second cache line.
 const HALF: usize = ENTRIES / 2;
 const PAGE_BYTES: usize = LINES_PER_PAGE * size_of::<Line>();
 
 impl LocationCache {
-    /// An empty cache. An index with locations needs none.
+    /// Creates an empty cache. It has no pages if the index has locations.
     pub(super) fn new(layout: HashLayout, cache: &Arc<BlockCache>) -> Self {
         let pages = if layout.has_locations() { 0 } else { layout.pages() };
         let pages = (0..pages).map(|_| OnceLock::new()).collect();
         Self { pages, cache: Arc::clone(cache) }
     }
 
-    /// Prefetches the known locations of the line at `place` while the processor loads the line
-    /// itself, which determines the entry needed.
+    /// Prefetches the known locations of the line at `place`. Meanwhile the processor loads the
+    /// line itself, which determines the entry needed.
     #[inline]
     pub(super) fn touch(&self, place: LinePlace) {
         if let Some(line) = self.line(place) {
@@ -55,8 +56,8 @@ impl LocationCache {
         }
     }
 
-    /// The location of the key of entry `i` of the line at `place`, if known; it may be that of
-    /// another key with the same tag.
+    /// Returns the location stored for entry `i` of the line at `place`. It may be that of another
+    /// key with the same tag.
     #[inline]
     pub(super) fn get(&self, place: LinePlace, i: u32) -> Option<u32> {
         let known = self.line(place)?.0.get(i as usize)?;
@@ -68,8 +69,8 @@ impl LocationCache {
         self.pages.get(place.page)?.get()?.get(place.line())
     }
 
-    /// Stores the location of a key whose entry is one of `matches`, a bit set for the line at
-    /// `place`; false if there is no space.
+    /// Stores the location of a key in one of the entries `matches`, a bit set for the line at
+    /// `place`. Returns false if there is no space.
     pub(super) fn put(&self, place: LinePlace, mut matches: u32, location: u32) -> bool {
         let line = self.page(place.page).and_then(|page| page.get(place.line()));
         let Some((line, location)) = line.zip(location.checked_add(1)) else { return false };
@@ -92,13 +93,13 @@ impl LocationCache {
         lines.flat_map(|line| &line.0).filter(|known| known.load(Ordering::Relaxed) != 0).count()
     }
 
-    /// The lines of a page, allocated if there is space.
+    /// Returns the lines of a page, and allocates them if there is space.
     fn page(&self, number: usize) -> Option<&Page> {
         let page = self.pages.get(number)?;
         if page.get().is_none() && self.cache.reserve(PAGE_BYTES) {
             let lines = (0..LINES_PER_PAGE).map(|_| Line::default()).collect();
             if page.set(lines).is_err() {
-                // Another thread installed the page first.
+                // Another thread has installed the page first.
                 self.cache.release(PAGE_BYTES);
             }
         }
@@ -161,7 +162,7 @@ mod tests {
         }
         let found = files.iter().filter_map(|known| known.get(PLACE, 0));
         assert_eq!((found.count(), cache.bytes()), (2, 2 * PAGE_BYTES));
-        // Closing a file releases its space to other files.
+        // Closing a file makes its space available to other files.
         files.remove(0);
         assert_eq!(cache.bytes(), PAGE_BYTES);
         files[1].put(PLACE, 1, 5);

@@ -1,12 +1,13 @@
-//! A sorted table file (SST), written once and read by key, by range or as a whole. FORMAT.md §sst.
+//! A sorted table file (SST), written once and read by key, by range or as a whole. Format:
+//! FORMAT.md §sst.
 //!
 //! Invariants
 //! * a file gets its name after it is complete and synced; the caller syncs the directory;
-//! * no bytes of a file are used before their checksum matched; accesses are still bounds-checked;
-//! * damage is an error with the file's name and an offset; an iterator that failed keeps failing.
+//! * no bytes of a file are used before their checksum was verified. Accesses are still
+//!   bounds-checked;
+//! * damage is an error with the file's name and an offset. A failed iterator keeps failing.
 //!
-//! Not here: the set of files and the choice of files for a key (`manifest`, `ranges`), merging
-//! files (`lsm`).
+//! Not here: which files exist (`manifest`) or may hold a key (`ranges`), merging files (`lsm`).
 
 mod cache;
 #[cfg(test)]
@@ -44,11 +45,11 @@ use crate::codec::HashSeed;
 use crate::model::Shapes;
 use crate::options::{Codec, IoMode};
 
-/// Options of a file being written.
+/// Options for writing a file.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SstOptions {
-    /// The approximate length of a block before compression; `page_alignment` determines the exact
-    /// end. A single row may be longer.
+    /// The approximate length of a block before compression, in bytes. `page_alignment` determines
+    /// where it ends, and a single long row may exceed it.
     pub(crate) block_bytes: usize,
     pub(crate) codec: Codec,
     pub(crate) seed: HashSeed,

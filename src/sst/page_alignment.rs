@@ -1,24 +1,24 @@
-//! Ends blocks of rows at pages of the operating system where that costs little.
+//! Ends blocks of rows at page boundaries of the operating system where that costs little.
 //!
 //! Invariants
-//! * padding is at most 1/32 of a block, and half of that on average where there is any;
+//! * padding is at most 1/32 of a block, and on average half of that in padded blocks;
 //! * only uncompressed blocks with a target size of whole pages are padded.
 //!
 //! Not here: the encoding of padding (`format::block`).
 
 use crate::format::block::{HEADER_BYTES, Packing};
 
-/// The smallest unit that most systems read.
+/// The size of a page on most systems, in bytes.
 pub(super) const OS_PAGE_BYTES: u64 = 4096;
-/// The divisor for the share of a block that may be padding.
+/// Padding may be at most this fraction of a block.
 const PADDING_SHARE: u64 = 32;
 
 /// The layout of the blocks of a file.
 ///
-/// Pages that are not in memory are read as a whole. A block that straddles one page more than it
-/// needs costs one more read for every get of its rows. So blocks end before a page boundary, and
-/// zeros fill a small gap up to it. A large gap, before a long row, is not filled; the next block
-/// straddles one page more then.
+/// The system reads whole pages. A block that extends over one page more than necessary costs one
+/// more read for every get of its rows. So blocks end before a page boundary, and a small gap up to
+/// the boundary is filled with zeros. A large gap, before a long row, is not filled; then the next
+/// block may extend over one page more.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Pages {
     block_bytes: usize,
@@ -26,15 +26,15 @@ pub(super) struct Pages {
 }
 
 impl Pages {
-    /// A layout with blocks of about `block_bytes`.
+    /// Creates a layout with blocks of about `block_bytes` bytes.
     pub(super) fn new(block_bytes: usize, packing: Packing) -> Self {
         let is_whole = (block_bytes as u64).is_multiple_of(OS_PAGE_BYTES);
         Self { block_bytes, is_padded: packing == Packing::Plain && is_whole && block_bytes > 0 }
     }
 
-    /// The maximum length of the contents of a block that begins at `start`. The block then ends at
-    /// a page boundary. It has its target length if it begins at one, and otherwise up to half a
-    /// page less or more.
+    /// Returns the maximum length of the contents of a block that begins at `start`, so that a full
+    /// block ends at a page boundary. If `start` is no page boundary, the block is up to half a
+    /// page shorter or longer than its target.
     pub(super) fn room(&self, start: u64) -> usize {
         if !self.is_padded {
             return self.block_bytes;
@@ -49,7 +49,7 @@ impl Pages {
         usize::try_from(bytes).unwrap_or(usize::MAX).saturating_sub(HEADER_BYTES)
     }
 
-    /// The number of zeros after a block that ends at `end`.
+    /// Returns the number of zeros to write after a block that ends at `end`.
     pub(super) fn padding(&self, end: u64) -> usize {
         let gap = end.next_multiple_of(OS_PAGE_BYTES) - end;
         let is_small = gap <= self.block_bytes as u64 / PADDING_SHARE;

@@ -1,4 +1,4 @@
-//! The advice that the system receives about the pages of a file, mapped or read.
+//! Tests which advice the system receives about the pages of a file, mapped or read.
 
 use std::ops::Range;
 use std::path::Path;
@@ -48,7 +48,7 @@ impl FileRead for ToldFile {
 }
 
 impl Told {
-    /// The ranges requested since the last call.
+    /// Returns the ranges requested since the last call.
     fn asked(&self) -> Vec<Range<usize>> {
         let told = std::mem::take(&mut *self.0.lock());
         assert!(told.iter().all(|(advice, _)| *advice == Advice::WillNeed));
@@ -60,7 +60,7 @@ fn key(number: u64) -> Vec<u8> {
     format!("key{number:06}").into_bytes()
 }
 
-/// A file of about 4 MB in blocks of 16 KiB.
+/// Writes a file of about 4 MB in blocks of 16 KiB.
 fn write(fs: Arc<dyn Fs>, dir: &Path) -> FileMeta {
     let shape = Arc::new(Shape::new(vec![("Text".into(), EdmType::String)]));
     let mut body = Vec::new();
@@ -203,11 +203,11 @@ fn verification_asks_for_what_it_reads() {
     let (sst, told) = watched();
     sst.verify(&mut |_| {}).unwrap();
     let bytes: usize = told.asked().iter().map(|range| range.len()).sum();
-    // Rows twice: as a section, and block by block.
+    // The rows count twice: they are read as a section and then block by block.
     assert!(bytes as u64 >= 2 * (sst.handles.rows().end - sst.handles.rows().start), "{bytes}");
 }
 
-/// Reads the kernel's own report: `rr` marks a map with random-read advice.
+/// Reads the kernel's report, in which `rr` marks a map with random-read advice.
 #[cfg(target_os = "linux")]
 #[test]
 fn a_file_is_mapped_for_reads_here_and_there() {

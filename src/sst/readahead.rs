@@ -1,53 +1,55 @@
 //! Readahead for iteration over the rows of a file.
 //!
 //! Invariants
-//! * pure: the requests depend only on the blocks visited;
-//! * a visited block is inside the requested range.
+//! * the requests depend only on the blocks visited;
+//! * a visited block is inside the range requested so far.
 //!
 //! Not here: the advice to the system (`fs`), first reads of single blocks (`source`).
 
 use std::ops::Range;
 
-/// The first window after a seek: the first block, and the rest of a read of about 100 short rows.
+/// The first window after a seek: the first block, and enough for a read of about 100 short rows.
 const FIRST_BYTES: u64 = 48 << 10;
-/// From this window size on, the next window is requested before the current one ends.
+/// From this window size on, the next window is requested before the current one is read to its
+/// end.
 const EARLY_BYTES: u64 = 256 << 10;
 const WINDOW_BYTES_MAX: u64 = 1 << 20;
 
-/// The requests of an iteration.
+/// Decides which byte ranges an iteration requests ahead.
 ///
-/// At open, a file is declared as read at random, mapped or not, so that a get reads only the pages
-/// it touches. An iteration requests windows itself. The first window after a seek is small,
-/// because most ranges end soon. Each window read to its end doubles the next one, up to 1 MiB.
-/// From 256 KiB on, the next window is requested when half of the current one is left, so that the
-/// disk works while rows are read.
+/// When opened, a file is declared as read at random, so that a get reads only the pages that it
+/// touches. An iteration therefore requests *windows* of rows itself. The first window after a seek
+/// is small, because most scans are short. Each window that is read to its end doubles the next
+/// one, up to 1 MiB. From 256 KiB on, the next window is requested when half of the current one is
+/// left, so that the disk works while rows are read.
 #[derive(Clone, Debug)]
 pub(super) struct Readahead {
-    /// The byte range of the rows.
+    /// The byte range of the rows in the file.
     rows: Range<u64>,
-    /// The byte range requested since the last jump.
+    /// The byte range requested since the last seek or jump.
     asked: Range<u64>,
-    /// The length of the last window; 0 before the first.
+    /// The length of the last window, or 0 before the first.
     window: u64,
-    /// The start of the last visited block.
+    /// The start of the block visited last.
     last: u64,
-    /// The length of the window that the first visit opens.
+    /// The length of the first window.
     first: u64,
 }
 
 impl Readahead {
-    /// Readahead over `rows`; `is_whole` if the iteration is known to continue to their end.
+    /// Creates readahead over `rows`. `is_whole` should be true if the iteration will continue to
+    /// their end.
     pub(super) fn new(rows: Range<u64>, is_whole: bool) -> Self {
         let first = if is_whole { WINDOW_BYTES_MAX } else { FIRST_BYTES };
         Self { rows, asked: 0..0, window: 0, last: 0, first }
     }
 
-    /// Makes the next visit start with the first window again.
+    /// Starts again with the first window at the next visit.
     pub(super) fn seek(&mut self) {
         self.window = 0;
     }
 
-    /// The range to request before `block` is read, if any.
+    /// Returns the range to request before `block` is read, if any.
     #[inline]
     pub(super) fn visit(&mut self, block: &Range<u64>) -> Option<Range<u64>> {
         let is_back = block.start < self.last;
@@ -75,8 +77,7 @@ impl Readahead {
                 false => end..(end + self.window).max(block.end),
             }
         } else {
-            // After blocks were skipped, more may be skipped, so only the block itself is
-            // requested.
+            // Blocks were skipped, and more may be skipped, so request only this block.
             let is_jump = self.window > 0;
             self.window = if is_jump { block.end - block.start } else { self.first };
             self.asked = block.clone();
@@ -94,7 +95,7 @@ mod tests {
 
     const KIB: u64 = 1 << 10;
 
-    /// Blocks of 16 KiB, the first one at 4 KiB.
+    /// Returns the byte range of a block of 16 KiB; the first one is at 4 KiB.
     fn block(number: u64) -> Range<u64> {
         let start = 4 * KIB + number * 16 * KIB;
         start..start + 16 * KIB
@@ -104,7 +105,7 @@ mod tests {
         Readahead::new(block(0).start..block(blocks).start, is_whole)
     }
 
-    /// The sizes in KiB of the windows that visits of `blocks` open.
+    /// Visits `blocks` and returns the sizes of the windows requested, in KiB.
     fn windows(ahead: &mut Readahead, blocks: impl Iterator<Item = u64>) -> Vec<u64> {
         let mut windows = Vec::new();
         for number in blocks {
@@ -129,10 +130,10 @@ mod tests {
     #[test]
     fn large_windows_are_asked_for_early_and_small_ones_are_not() {
         let mut ahead = ahead(10_000, false);
-        // 48, 96 and 192 KiB are 21 blocks.
+        // Windows of 48, 96 and 192 KiB have 21 blocks.
         assert_eq!(windows(&mut ahead, 0..21), [48, 96, 192]);
         assert_eq!(windows(&mut ahead, 21..33), [384]);
-        // Less than half of the 24 blocks is left.
+        // Less than half of the last window's 24 blocks is left.
         assert_eq!(windows(&mut ahead, 33..34), [768]);
     }
 
@@ -141,7 +142,7 @@ mod tests {
         assert_eq!(windows(&mut ahead(1, true), 0..1), [16]);
         assert_eq!(windows(&mut ahead(10, false), 0..10), [48, 96, 16]);
         assert_eq!(windows(&mut ahead(10, false), (0..10).rev()), [16, 96, 48]);
-        // At the end of the rows, no empty requests are repeated.
+        // No empty range is requested at the end of the rows.
         assert_eq!(windows(&mut ahead(64, true), 0..64), [1024]);
     }
 

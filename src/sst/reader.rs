@@ -1,12 +1,12 @@
 //! An open SST and its point reads.
 //!
-//! A get checks the file's bounds and then the key's hash line. Each location with a matching tag
-//! leads to a slot, and from there to the newest version visible to the reader. Older versions
-//! follow in key order, possibly in the next block. If the line has only tags, a match leads to the
-//! remembered location of the key, or else through the sparse index.
+//! A get checks the file's bounds and then the key's hash line. Each entry of the line with a
+//! matching tag leads to a block and slot, and from there to the newest visible version. Older
+//! versions follow in key order, possibly in the next block. If the entries have only tags and no
+//! locations, a match leads to the remembered location of the key, or else to a search in the
+//! sparse index.
 //!
-//! Not here: `FileMeta::visible_from`, range tombstones and clips, which restrict reads of a file
-//! (`lsm`).
+//! Not here: what restricts reads of a file: `visible_from`, range tombstones and clips (`lsm`).
 
 use std::ops::Range;
 use std::path::Path;
@@ -34,31 +34,31 @@ use crate::model::{RowRef, Seq, Shape};
 use crate::options::IoMode;
 use crate::sync::OnceLock;
 
-/// An open, immutable file.
+/// An open file. It never changes.
 #[derive(Debug)]
 pub(crate) struct Sst {
     pub(super) meta: FileMeta,
     pub(super) source: Source,
     pub(super) handles: Handles,
-    /// The root of the sparse index, which is small.
+    /// The root of the sparse index, kept in memory because it is small.
     root: bytes::Bytes,
     pub(super) shapes: Box<[Arc<Shape>]>,
     pub(super) hash: HashLayout,
     hash_start: u64,
     pub(super) known: LocationCache,
     pub(super) seed: HashSeed,
-    /// Read by the first scan; `None` for a file without zones.
+    /// The zones, read by the first scan; `None` inside for a file without zones.
     zones: OnceLock<Option<Zones>>,
 }
 
-/// The summary of a file's zones, with the offsets of their pages.
+/// The zone summary of a file, and the offsets of its zone pages.
 #[derive(Debug)]
 pub(super) struct Zones {
     pub(super) contents: bytes::Bytes,
     pub(super) summary: ZoneSummary,
 }
 
-/// An entry that a get found.
+/// An entry found by a get.
 pub(crate) struct Hit<'a> {
     pub(crate) seq: Seq,
     pub(crate) kind: Kind,
@@ -68,7 +68,7 @@ pub(crate) struct Hit<'a> {
     block: usize,
 }
 
-/// The result of looking up a key at a location.
+/// The result of looking for a key at a location.
 enum Located<'a> {
     OtherKey,
     NoneVisible,
@@ -76,12 +76,12 @@ enum Located<'a> {
 }
 
 impl Sst {
-    /// Opens the file that `meta` describes, in `dir`. Its length, id and directory must match
-    /// `meta`.
+    /// Opens the file in `dir` that `meta` describes. The file's length, id and directory must
+    /// match `meta`.
     ///
     /// # Errors
-    /// `Corruption` if the file is missing or differs from the description; `Unsupported` if it is
-    /// newer than this build.
+    /// `Corruption` if the file is missing or does not match; `Unsupported` if its format is newer
+    /// than this build.
     pub(crate) fn open(
         fs: &dyn Fs,
         dir: &Path,
@@ -120,12 +120,12 @@ impl Sst {
         Ok(Sst { meta, source, handles, root, shapes, hash, hash_start, known, seed, zones })
     }
 
-    /// The first damage that readers found, if any.
+    /// Returns the first damage that a reader has found, if any.
     pub(crate) fn damage(&self) -> Option<&Error> {
         self.source.damage()
     }
 
-    /// The memory used by the open file, without its cached blocks.
+    /// Returns the memory used by the open file in bytes, without its cached blocks.
     pub(crate) fn memory_bytes(&self) -> usize {
         let places = self.handles.blocks.len() + self.handles.pages.len();
         let zones = self.zones.get().and_then(Option::as_ref);
@@ -139,19 +139,19 @@ impl Sst {
             + shapes
     }
 
-    /// The manifest's description of the file.
+    /// Returns the manifest's description of the file.
     pub(crate) fn meta(&self) -> &FileMeta {
         &self.meta
     }
 
-    /// The newest version of `key` visible at `at`; `hash` is the key's hash.
+    /// Returns the newest version of `key` visible at `at`. `hash` is the key's hash.
     #[inline]
     pub(crate) fn get(&self, hash: u64, key: &[u8], at: Seq) -> Result<Option<Hit<'_>>> {
         self.get_if(hash, key, at, || true)
     }
 
-    /// As [`get`](Self::get), if `counts` returns true: the file counts for the key. It is called
-    /// only if the file may hold the key, and before any block of rows is read.
+    /// As [`get`](Self::get), but finds nothing if `counts` returns false. `counts` is called only
+    /// if the file may hold the key, and before any block of rows is read.
     #[inline]
     pub(crate) fn get_if(
         &self,
@@ -194,13 +194,13 @@ impl Sst {
         Ok(None)
     }
 
-    /// The number of blocks of rows in the file.
+    /// Returns the number of blocks of rows in the file.
     pub(crate) fn block_count(&self) -> usize {
         self.handles.len()
     }
 
-    /// Calls `read` with the zones of the whole file, a set of one entry; `None` for a file without
-    /// zones.
+    /// Calls `read` with the zone summary, a set of one entry for the whole file. Returns `None`
+    /// for a file without zones.
     pub(crate) fn zone_summary<T>(
         &self,
         read: impl FnOnce(&ZoneSet<'_>) -> T,
@@ -213,11 +213,9 @@ impl Sst {
         Ok(Some(read(&set)))
     }
 
-    /// Calls `read` with page `number` of the zones; `None` for a file without zones. The page
-    /// covers the [`ZONE_BLOCKS`] blocks from `number` × [`ZONE_BLOCKS`] on; the last page may
-    /// cover fewer.
-    ///
-    /// Requires: the first of these blocks exists.
+    /// Calls `read` with page `number` of the zones. Returns `None` for a file without zones. The
+    /// page covers [`ZONE_BLOCKS`] blocks from block `number` × [`ZONE_BLOCKS`] on, of which the
+    /// first must exist; the last page may cover fewer.
     pub(crate) fn zone_page<T>(
         &self,
         number: usize,
@@ -242,7 +240,7 @@ impl Sst {
         Ok(Some(read(&set)))
     }
 
-    /// The summary, read at first use.
+    /// Returns the zone summary, which is read at first use.
     fn zones(&self) -> Result<Option<&Zones>> {
         if let Some(zones) = self.zones.get() {
             return Ok(zones.as_ref());
@@ -251,7 +249,7 @@ impl Sst {
         Ok(self.zones.get_or_init(|| zones).as_ref())
     }
 
-    /// Reads the summary from the file.
+    /// Reads the zone summary from the file.
     pub(super) fn read_zones(&self) -> Result<Option<Zones>> {
         let sections =
             (self.meta.section(section::ZONES), self.meta.section(section::ZONE_SUMMARY));
@@ -263,7 +261,7 @@ impl Sst {
         Ok(Some(Zones { contents, summary }))
     }
 
-    /// The byte range of block `index` of rows.
+    /// Returns the byte range of block `index` of rows.
     pub(super) fn block_range(&self, index: usize) -> Result<Range<u64>> {
         self.handles.block(index).ok_or_else(|| {
             let problem = format!("block {index} of {}", self.handles.len());
@@ -271,13 +269,13 @@ impl Sst {
         })
     }
 
-    /// Page `index` of the hash index.
+    /// Returns page `index` of the hash index.
     #[inline]
     pub(super) fn hash_page(&self, index: usize) -> Result<Contents<'_>> {
         self.source.hash_page(self.hash_start, index)
     }
 
-    /// The error for damaged contents of block `index` of rows.
+    /// Returns the error for damaged contents of block `index` of rows.
     #[cold]
     pub(super) fn bad_block(&self, index: usize, error: DecodeError) -> Error {
         let range = self.handles.block(index).unwrap_or_default();
@@ -296,15 +294,15 @@ impl Sst {
         let separator = SparsePage::parse(&contents).and_then(|page| page.separator(index));
         let (prefix, suffix) =
             separator.map_err(|error| self.source.decode(contents_at(&range), error))?;
-        // A separator is above the last key before it, or equal to it if its versions continue in
-        // the block.
+        // A separator is above the last key before it. It equals that key if versions of the key
+        // continue in the next block.
         Ok(match key.strip_prefix(prefix) {
             Some(rest) => suffix <= rest,
             None => prefix < key,
         })
     }
 
-    /// The block of rows to search for `key`; no block before it has the key.
+    /// Finds the first block of rows that may hold `key`.
     pub(super) fn block_of(&self, key: &[u8], fill: bool) -> Result<usize> {
         let page_count = self.handles.page_count();
         let bad = |page: usize, error| {
@@ -324,8 +322,8 @@ impl Sst {
         Ok(number * self.handles.fanout + index)
     }
 
-    /// The result of [`get`](Self::get), through the remembered locations of the entries in
-    /// `matches` of the line at `place`, or else through the sparse index.
+    /// As [`get`](Self::get), but tries the locations remembered for the entries `matches` of the
+    /// line at `place`, and then the sparse index.
     fn get_known(
         &self,
         (hash, key, at): (u64, &[u8], Seq),
@@ -345,7 +343,7 @@ impl Sst {
         self.search(hash, key, at)
     }
 
-    /// The result of [`get`](Self::get), through the sparse index.
+    /// As [`get`](Self::get), but searches the sparse index.
     fn search(&self, hash: u64, key: &[u8], at: Seq) -> Result<Option<Hit<'_>>> {
         let mut index = self.block_of(key, true)?;
         loop {
@@ -360,7 +358,7 @@ impl Sst {
                     Located::OtherKey | Located::NoneVisible => None,
                 });
             }
-            // A key equal to a separator is the first key of the next block.
+            // A key equal to a separator may be the first key of the next block.
             index += 1;
             if index == self.handles.len() {
                 return Ok(None);
@@ -368,8 +366,8 @@ impl Sst {
         }
     }
 
-    /// Remembers the location of `key` if it is in `slot` of block `index`. For a block that is
-    /// searched again, remembers every entry that is the first of its key.
+    /// Remembers the location of `key` if it is in `slot` of block `index`. At the second search in
+    /// a block, remembers all its entries that are the newest of their key.
     fn put_known(&self, hash: u64, key: &[u8], index: usize, slot: usize, block: &RowBlock<'_>) {
         let location = |slot: usize| {
             let parts = u32::try_from(index).ok().zip(u32::try_from(slot).ok());
@@ -385,8 +383,8 @@ impl Sst {
         }
         let mut key = block.prefix().to_vec();
         let mut before = None;
-        // The first key may have a newer version in the previous block. Unreadable entries are not
-        // remembered.
+        // Skip the first key, which may have a newer version in the previous block. Unreadable
+        // entries are not remembered.
         let visited = block.visit(0..block.len(), |slot, entry| {
             let is_newest = before.is_some_and(|before| before != entry.suffix);
             if has_room && is_newest {
@@ -400,8 +398,8 @@ impl Sst {
         visited.unwrap_or_default();
     }
 
-    /// Remembers the location of the newest version of a key with this hash, if the lines that lead
-    /// to its entry are in memory; false if there is no space.
+    /// Remembers the location of the newest version of a key with this hash, if the hash lines
+    /// leading to its entry are in memory. Returns false if there is no space.
     fn put_location(&self, hash: u64, location: u32) -> bool {
         let mut number = self.hash.home(hash);
         for _ in 0..self.hash.lines() {
@@ -422,13 +420,13 @@ impl Sst {
         true
     }
 
-    /// The contents of block `index` of rows.
+    /// Returns the contents of block `index` of rows.
     #[inline]
     fn rows(&self, index: usize) -> Result<Contents<'_>> {
         self.source.block(Area::Rows, index, self.block_range(index)?, true)
     }
 
-    /// Looks up `key` at a block and slot; `contents` are those of the block if the caller has
+    /// Looks for `key` at a block and slot. `contents` are those of the block, if the caller has
     /// them.
     fn locate<'a>(
         &'a self,
@@ -471,7 +469,7 @@ impl Sst {
         }
     }
 
-    /// Decodes the row that fills `bytes`, which are in block `block`.
+    /// Decodes the row in `bytes`, which are a part of block `block`.
     #[inline(always)]
     pub(super) fn row<'a>(&'a self, block: usize, bytes: &'a [u8]) -> Result<RowRef<'a>> {
         decode_row(bytes, |number| self.shapes.get(number as usize))
@@ -480,21 +478,19 @@ impl Sst {
 }
 
 impl Hit<'_> {
-    /// The row.
-    ///
-    /// Requires: the entry is not a tombstone.
+    /// Decodes the row. The entry must not be a tombstone.
     #[inline]
     pub(crate) fn row(&self) -> Result<RowRef<'_>> {
         self.sst.row(self.block, self.contents.get(self.row.clone()).unwrap_or_default())
     }
 }
 
-/// The byte range of a section.
+/// Returns the byte range of a section.
 pub(super) fn range(section: &Section) -> Range<u64> {
     section.offset..section.offset + section.len
 }
 
-/// The start of the contents of the uncompressed block in `range`.
+/// Returns the offset of the contents of the uncompressed block in `range`.
 pub(super) fn contents_at(range: &Range<u64>) -> u64 {
     range.start + BLOCK_HEADER_BYTES as u64
 }
@@ -504,12 +500,12 @@ pub(super) fn section_of<'a>(
     meta: &'a FileMeta,
     kind: u16,
 ) -> Result<&'a Section> {
-    // The directory was checked, so this cannot happen.
+    // The directory was checked when opening, so this cannot fail.
     let missing = || source.corrupt(0, "sst footer", format!("no section {kind}"));
     meta.section(kind).ok_or_else(missing)
 }
 
-/// The section of the hash index, in any form.
+/// Returns the section of the hash index, in any of its forms.
 pub(super) fn hash_section<'a>(source: &Source, meta: &'a FileMeta) -> Result<&'a Section> {
     let kinds = section::HASH_INDEXES;
     let kind = kinds.into_iter().find(|kind| meta.section(*kind).is_some());
@@ -532,7 +528,7 @@ fn open_source(fs: &dyn Fs, path: &Path, meta: &FileMeta, shared: &SstShared) ->
     let len = file.len().doing("ask for the length of", path)?;
     let map = match shared.mode {
         IoMode::Pread => None,
-        // The length is checked first: a file of unexpected length is not mapped.
+        // Do not map a file of unexpected length.
         IoMode::Mmap if len != meta.bytes => None,
         IoMode::Mmap => Some(file.map().doing("map", path)?),
     };
@@ -543,7 +539,7 @@ fn open_source(fs: &dyn Fs, path: &Path, meta: &FileMeta, shared: &SstShared) ->
     Ok(Source::new(path.to_owned(), meta, file, map, Arc::clone(&shared.cache)))
 }
 
-/// Checks header, tail and directory against `meta`.
+/// Checks the header, the footer and the directory against `meta`.
 fn check_ends(source: &Source, meta: &FileMeta) -> Result<()> {
     let ends = (HEADER_BYTES + TAIL_BYTES) as u64;
     if meta.bytes < ends {
@@ -560,7 +556,7 @@ fn check_ends(source: &Source, meta: &FileMeta) -> Result<()> {
     Ok(())
 }
 
-/// The file's own directory, with its offset.
+/// Reads the file's own directory; returns it with its offset.
 pub(super) fn read_directory(source: &Source, bytes: u64) -> Result<(Vec<Section>, u64)> {
     let tail_at = bytes.saturating_sub(TAIL_BYTES as u64);
     let tail = source.read(tail_at..bytes)?;

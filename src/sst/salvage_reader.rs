@@ -1,11 +1,11 @@
 //! Reads the undamaged blocks of a possibly damaged file. A block's checksum covers the file's id
-//! and the block's number, so each block proves its identity.
+//! and the block's number, so each block proves where it belongs.
 //!
 //! Invariants
-//! * only blocks with a valid checksum are returned, in ascending order of keys; a block out of
-//!   order counts as damaged;
-//! * a gap between two returned blocks is reported, so the loss is between their keys;
-//! * memory: one block.
+//! * only blocks with a valid checksum are returned, in ascending key order. A block out of order
+//!   counts as damaged;
+//! * a gap between two returned blocks is reported, so lost entries have keys between theirs;
+//! * only one block is in memory at a time.
 //!
 //! Not here: the meaning of a loss for other files (`check`).
 
@@ -33,35 +33,35 @@ use crate::format::stats::SstStats;
 use crate::fs::{FileRead, Fs};
 use crate::model::{Row, Seq, Shape, Shapes};
 
-/// A reader of the blocks of a possibly damaged file. It takes each fact from the first intact
-/// source:
+/// Reads the blocks of a possibly damaged file. It gets each fact from the first intact source:
 ///
-/// 1. The file's id: the manifest, the footer, the header.
-/// 2. The position of the rows: the manifest's copy of the directory, the file's own.
-/// 3. The positions of blocks: the handles. If those are damaged, each block is followed by the
-///    next; after a damaged block, every offset is tried as the header of one.
+/// 1. The file's id: from the manifest, the footer, or the header.
+/// 2. The position of the rows: from the manifest's copy of the directory, or from the file's own.
+/// 3. The positions of blocks: from the handles. If these are damaged, the blocks are *walked*: the
+///    next block begins where one ends. After a damaged block, every offset is tried as the start
+///    of a block.
 pub(crate) struct SalvageReader {
     input: Input,
     id: FileId,
     rows: RowsAt,
-    /// `None` makes rows with shape numbers unreadable, but not their keys.
+    /// The shapes; `None` makes rows with shape numbers unreadable, but not their keys.
     shapes: Option<Box<[Arc<Shape>]>>,
     pub(crate) stats: Option<SstStats>,
     /// The problems found so far.
     pub(crate) problems: Vec<Error>,
     last: Option<(Vec<u8>, Seq)>,
-    /// A block before the next one was lost.
+    /// True if a block was lost before the next one.
     pub(crate) has_gap: bool,
-    /// The bytes that the search for blocks may still checksum.
+    /// How many more bytes the search for blocks may checksum.
     search_left: Cell<u64>,
 }
 
-/// The positions of blocks of rows.
+/// How blocks of rows are found.
 enum RowsAt {
-    /// From the handles.
+    /// By the handles.
     Known { handles: Handles, next: usize },
-    /// Between `next` and `end`, starting with block `number`. `is_cut` if more blocks followed
-    /// `end`, or may have.
+    /// By walking from `next` to `end`, beginning with block `number`. `is_cut` is true if there
+    /// may have been more blocks after `end`.
     Walk { next: u64, end: u64, number: usize, is_cut: bool },
 }
 
@@ -71,26 +71,26 @@ pub(crate) struct RemainingEntry {
     pub(crate) key: Vec<u8>,
     pub(crate) seq: Seq,
     pub(crate) kind: Kind,
-    /// `None` for a tombstone, and for an unreadable row, which is thereby known to be lost.
+    /// The row. `None` for a tombstone, and for a put whose row is unreadable and so lost.
     pub(crate) row: Option<Row>,
 }
 
-/// The most problems listed; more of them would add no information.
+/// The most problems listed. More would add no information.
 const PROBLEMS_MAX: usize = 20;
-/// The number of block numbers tried at an offset if there are no handles. If more consecutive
+/// The number of block numbers tried at an offset if the handles are damaged. If more consecutive
 /// blocks are lost, the blocks after them are not found.
 const LOST_BLOCKS_MAX: usize = 64;
-/// The most bytes checksummed in the search, as a multiple of the file's length. If every offset
-/// looked like a header, the cost would otherwise be quadratic.
+/// The search checksums at most this multiple of the file's length. Otherwise its cost would be
+/// quadratic if every offset looked like a block header.
 const SEARCH_TIMES: u64 = 2 * LOST_BLOCKS_MAX as u64;
-/// A shorter file holds no row.
+/// The length of a file without any row.
 const ENDS_BYTES: u64 = (HEADER_BYTES + TAIL_BYTES) as u64;
 
 impl SalvageReader {
-    /// Opens `path`; `meta` is the manifest's description of the file, if it has one.
+    /// Opens `path`. `meta` is the manifest's description of the file, if it has one.
     ///
     /// # Errors
-    /// If the file is missing or unreadable, or if nothing states its id.
+    /// An error if the file is missing or unreadable, or if its id cannot be found.
     pub(crate) fn open(
         fs: &dyn Fs,
         path: &Path,
@@ -124,8 +124,8 @@ impl SalvageReader {
         Ok(remains)
     }
 
-    /// The entries of the next readable block; `None` after the last. [`has_gap`](Self::has_gap)
-    /// then tells whether a block before it, or before the end, was lost.
+    /// Returns the entries of the next readable block, or `None` after the last.
+    /// [`has_gap`](Self::has_gap) then tells whether a block was lost before it or before the end.
     pub(crate) fn next_block(&mut self) -> Option<Vec<RemainingEntry>> {
         self.has_gap = false;
         loop {
@@ -148,7 +148,7 @@ impl SalvageReader {
         }
     }
 
-    /// Reads the sections that describe the rows.
+    /// Reads the sections needed to read rows.
     fn read_sections(&mut self, sections: &[Section], shapes: &Shapes) {
         let of = |kind: u16| sections.iter().find(|section| section.kind == kind);
         let range = |section: &Section| section.offset..section.offset + section.len;
@@ -178,7 +178,7 @@ impl SalvageReader {
         };
     }
 
-    /// Decodes the only block of its kind, which is in `range`.
+    /// Decodes a section of one block, which is in `range`.
     fn single<T>(
         &mut self,
         kind: BlockKind,
@@ -192,7 +192,7 @@ impl SalvageReader {
         decoded.map_err(|error| self.record_problem(error)).ok()
     }
 
-    /// The contents of block `number` of `kind`, which fills `range`.
+    /// Reads and checks block `number` of `kind`, which fills `range`.
     fn read(&self, kind: BlockKind, number: usize, range: &Range<u64>) -> Result<Vec<u8>> {
         let bytes = self.input.read(range)?;
         let block = StoredBlock::open(BlockPlace::new(kind, self.id, number), &bytes);
@@ -237,7 +237,7 @@ impl SalvageReader {
         Ok(Some(row.to_row()))
     }
 
-    /// Finds the next block by walking; returns its number and range, or `None` at the end. Skipped
+    /// Finds the next block by walking. Returns its number and range, or `None` at the end. Skipped
     /// bytes count as a gap.
     fn find_block(&mut self) -> Option<(usize, Range<u64>)> {
         let RowsAt::Walk { next, end, number, is_cut } = &self.rows else { return None };
@@ -261,7 +261,7 @@ impl SalvageReader {
         found
     }
 
-    /// Block `number`, if it is at its expected offset.
+    /// Returns block `number` if it is at its expected offset.
     fn block_near(&self, next: u64, end: u64, number: usize) -> Option<(usize, Range<u64>)> {
         let header = self.input.read(&(next..end.min(next + BLOCK_HEADER_BYTES as u64))).ok()?;
         let lens = block_lens(&header, next)?;
@@ -270,8 +270,8 @@ impl SalvageReader {
         self.block_at(&bytes, next, number).filter(|(found, _)| *found == number)
     }
 
-    /// The block at the start of `bytes`, which are at offset `at`, if it is block `number` or one
-    /// of the next ones.
+    /// Checks whether `bytes`, which are at offset `at`, begin with block `number` or one of the
+    /// next.
     fn block_at(&self, bytes: &[u8], at: u64, number: usize) -> Option<(usize, Range<u64>)> {
         let lens = block_lens(bytes, at)?;
         (number..number + LOST_BLOCKS_MAX).find_map(|number| {
@@ -297,8 +297,8 @@ impl SalvageReader {
     }
 }
 
-/// The possible lengths of the block of rows at the start of `bytes`, which are at offset `at`;
-/// `None` if they are no block header.
+/// Returns the possible lengths of the block of rows at the start of `bytes`, which are at offset
+/// `at`: without and with padding. Returns `None` if they are not a block header.
 fn block_lens(bytes: &[u8], at: u64) -> Option<[usize; 2]> {
     let (header, _) = bytes.split_first_chunk::<BLOCK_HEADER_BYTES>()?;
     let [kind, 0..=2, 0..=3, 0, 0, 0, 0, 0, 0, 0, 0, 0, _, _, _, _, l0, l1, l2, l3, ..] = *header
@@ -307,13 +307,13 @@ fn block_lens(bytes: &[u8], at: u64) -> Option<[usize; 2]> {
     };
     let stored = u32::from_le_bytes([l0, l1, l2, l3]) as usize;
     let len = BLOCK_HEADER_BYTES.checked_add(stored)?;
-    // Padding ends at a page boundary.
+    // With padding, the block ends at a page boundary.
     let end = (at + len as u64).next_multiple_of(OS_PAGE_BYTES);
     let padded = usize::try_from(end - at).ok()?;
     (kind == BlockKind::Rows as u8).then_some([len, padded])
 }
 
-/// The file, read in parts.
+/// The file, which is read in parts.
 struct Input {
     path: PathBuf,
     file: Arc<dyn FileRead>,
@@ -321,8 +321,8 @@ struct Input {
 }
 
 impl Input {
-    /// Id and sections from the file's own footer, or only the id from its header. Adds problems to
-    /// `problems`.
+    /// Reads the id and the sections from the footer or, if that is damaged, only the id from the
+    /// header. Adds problems to `problems`.
     fn directory(
         &self,
         meta: Option<&FileMeta>,

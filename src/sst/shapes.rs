@@ -1,7 +1,7 @@
-//! The shapes section: the numbered shapes of a file's rows. FORMAT.md §shapes.
+//! The shapes section: the numbered shapes of a file's rows. Format: FORMAT.md §shapes.
 //!
-//! Invariant: the table is bounded in count and bytes; rows with a shape that does not fit it
-//! describe themselves.
+//! Invariant: the table is bounded in count and bytes. Rows whose shape does not fit are
+//! self-describing.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -11,24 +11,24 @@ use crate::format::shape::{decode_shape, encode_shape};
 use crate::model::{Shape, Shapes};
 
 const STRUCTURE: &str = "shapes section";
-/// Bounds the table, which every open file keeps in memory. Entities of one kind need one shape or
-/// a few.
+/// The most shapes in the table, which every open file keeps in memory. Entities of one kind need
+/// one shape or a few.
 const SHAPES_MAX: usize = 1024;
 const BYTES_MAX: usize = 256 << 10;
 
-/// The table of a file being written.
+/// The table of a file that is being written.
 #[derive(Default)]
 pub(super) struct ShapeTable {
     shapes: Vec<Arc<Shape>>,
     by_hash: HashMap<u64, Vec<u32>>,
     encoded: Vec<u8>,
     places: Vec<u16>,
-    /// The shape of the previous row, which most rows share.
+    /// The shape of the previous row with its number; most rows have the same.
     last: Option<(Arc<Shape>, Option<u32>)>,
 }
 
 impl ShapeTable {
-    /// The number of `shape` in this file; `None` if the table has no space for it.
+    /// Returns the number of `shape` in this file, or `None` if the table has no space for it.
     pub(super) fn number(&mut self, shape: &Arc<Shape>) -> Option<u32> {
         if let Some((last, number)) = &self.last
             && Arc::ptr_eq(last, shape)
@@ -66,19 +66,20 @@ impl ShapeTable {
         put_bytes(&mut self.encoded, &encoded);
         self.by_hash.entry(shape.hash().value()).or_default().push(number);
         self.shapes.push(Arc::clone(shape));
-        // For texts of less than 256 bytes in total, as most rows have.
+        // This is for texts of less than 256 bytes in total, which most rows have.
         let place = 1 + shape.body_bytes(0);
         self.places.push(u16::try_from(place).unwrap_or(u16::MAX));
         Some(number)
     }
 
-    /// The number of bytes before the texts in rows of each shape, including the head.
+    /// Returns, for each shape, the number of bytes before the texts in its rows, including the
+    /// head.
     pub(super) fn places(&self) -> &[u16] {
         &self.places
     }
 }
 
-/// Decodes the shapes that fill `bytes`; each is interned in the database.
+/// Decodes the table in `bytes`, and interns each shape in the database.
 pub(crate) fn decode_table(
     bytes: &[u8],
     shapes: &Shapes,

@@ -1,12 +1,11 @@
-//! The bytes of an open file: from its map, or from reads through the cache. Either way each block
-//! is checked once.
+//! The bytes of an open file, mapped or read through the cache. Either way a block is checked
+//! before its first use.
 //!
 //! Invariants
-//! * mapped: a block is checked at first touch and marked in a bitmap; no unsafe code relies on the
-//!   bitmap;
+//! * mapped: a block is checked when first touched and marked in a bitmap. No unsafe code relies on
+//!   the bitmap;
 //! * read: a block is checked when it is read, before it enters the cache;
-//! * a buffer is never larger than the file's length, or the limit of a compressed block,
-//!   justifies.
+//! * no buffer is larger than the file, or than the limit of a compressed block.
 
 use std::borrow::Cow;
 use std::ops::{Deref, Range};
@@ -32,27 +31,27 @@ use crate::sync::{AtomicBool, AtomicU64, OnceLock, Ordering};
 #[cfg(all(test, loom))]
 mod models;
 
-/// An open file.
+/// The source of an open file's bytes.
 #[derive(Debug)]
 pub(super) struct Source {
     pub(super) path: PathBuf,
     pub(super) number: FileNumber,
     pub(super) id: FileId,
-    /// `None` if the file is mapped: the map outlives the closed file.
+    /// The file; `None` if it is mapped, because a map remains valid after the file is closed.
     pub(super) file: Option<Arc<dyn FileRead>>,
-    /// `None` if the file is read instead.
+    /// The map; `None` if the file is read instead.
     pub(super) map: Option<Map>,
     cache: Arc<BlockCache>,
     seen: [Seen; 4],
-    /// Set after the first compressed block, so that blocks are looked up in the cache first.
+    /// Set after the first compressed block. From then on, blocks are first looked up in the cache.
     is_packed: AtomicBool,
-    /// The first and the last key, for messages.
+    /// The first and the last key of the file, for messages.
     keys: (Box<[u8]>, Box<[u8]>),
     /// The first damage found.
     damage: OnceLock<Error>,
 }
 
-/// The contents of a block or page.
+/// The contents of a block or an index page.
 pub(super) enum Contents<'a> {
     /// A part of the map.
     Mapped(&'a [u8]),
@@ -60,18 +59,18 @@ pub(super) enum Contents<'a> {
     Owned(Bytes),
 }
 
-/// The blocks of a section that were checked.
+/// A bitmap of the blocks of a section that were checked.
 #[derive(Debug, Default)]
 struct Seen(Box<[AtomicU64]>);
 
 impl Source {
-    /// The heap memory that the source uses.
+    /// Returns the heap memory used, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let seen: usize = self.seen.iter().map(|seen| size_of_val(&*seen.0)).sum();
         seen + self.path.as_os_str().len() + self.keys.0.len() + self.keys.1.len()
     }
 
-    /// Creates a source. [`expect`](Self::expect) sets the number of blocks later.
+    /// Creates a source. [`expect`](Self::expect) must then be called with the number of blocks.
     pub(super) fn new(
         path: PathBuf,
         meta: &FileMeta,
@@ -86,13 +85,13 @@ impl Source {
         Self { path, number, id, file, map, cache, seen, is_packed, keys, damage }
     }
 
-    /// The first damage found, if any.
+    /// Returns the first damage found, if any.
     pub(super) fn damage(&self) -> Option<&Error> {
         self.damage.get()
     }
 
-    /// Adds the file's key interval to an error about its contents, and remembers the first one
-    /// that is damage.
+    /// Adds the file's key interval to an error about its contents. Remembers the first error that
+    /// is damage.
     #[cold]
     pub(super) fn damaged(&self, error: Error) -> Error {
         let error = error.of_keys(|| display_keys(&self.keys.0, &self.keys.1));
@@ -102,7 +101,7 @@ impl Source {
         error
     }
 
-    /// The error for a damaged `structure` at `offset`.
+    /// Returns the error for a damaged `structure` at `offset`.
     #[cold]
     pub(super) fn corrupt(
         &self,
@@ -113,14 +112,15 @@ impl Source {
         self.damaged(Error::corrupt(&self.path, offset, structure, problem))
     }
 
-    /// Allocates the marks for `count` blocks of `area`.
+    /// Allocates the bitmap for `count` blocks of `area`.
     pub(super) fn expect(&mut self, area: Area, count: usize) {
         debug_assert!(self.seen[area as usize].0.is_empty(), "blocks of an area are counted once");
         self.seen[area as usize] =
             Seen((0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect());
     }
 
-    /// The contents of block `index` of `area`, which fills `range`; `fill` adds them to the cache.
+    /// Returns the contents of block `index` of `area`, which fills `range`. `fill` adds them to
+    /// the cache.
     #[inline]
     pub(super) fn block(
         &self,
@@ -132,8 +132,8 @@ impl Source {
         self.checked_block(area, index, range, fill, false)
     }
 
-    /// As [`block`](Self::block); `is_asked` if the system was already told that the range is
-    /// needed.
+    /// As [`block`](Self::block). `is_asked` must be true if the range was already requested from
+    /// the system.
     #[inline]
     fn checked_block(
         &self,
@@ -148,8 +148,8 @@ impl Source {
             return self.read_block(area, place, range, fill).map(Contents::Owned);
         };
         let key = self.cache_key(area, place.number);
-        // A decompressed block in the cache needs no access to the map, which may not be in memory.
-        // Only rows are compressed.
+        // Only rows are compressed. A decompressed block in the cache needs no access to the map,
+        // whose pages may not be in memory.
         let is_packed = area == Area::Rows && self.is_packed.load(Ordering::Relaxed);
         if is_packed && let Some(cached) = self.cache.get(key) {
             return Ok(Contents::Owned(cached));
@@ -183,8 +183,8 @@ impl Source {
         Ok(Contents::Owned(self.keep(key, Bytes::from(raw), fill)))
     }
 
-    /// As [`block`](Self::block), but with shared ownership. An iteration requests its ranges
-    /// itself, see [`ask`](Self::ask).
+    /// As [`block`](Self::block), but with shared ownership. The caller requests the range, see
+    /// [`ask`](Self::ask).
     pub(super) fn owned_block(
         &self,
         area: Area,
@@ -193,8 +193,8 @@ impl Source {
         fill: bool,
     ) -> Result<Bytes> {
         if !fill && self.map.is_some() {
-            // Compaction copies this block into another file, where damage would no longer be
-            // detectable, so it is checked again.
+            // Compaction copies this block to another file, where damage would no longer be
+            // detectable, so check it again.
             return self.unpack(self.place(area, index), range);
         }
         match (self.checked_block(area, index, range, fill, true)?, &self.map) {
@@ -204,13 +204,13 @@ impl Source {
         }
     }
 
-    /// True at the second call for block `index` of rows while it is cached.
+    /// Counts a search in block `index` of rows. True at the second one while it is cached.
     pub(super) fn is_searched_again(&self, index: usize) -> bool {
         let number = self.place(Area::Rows, index).number;
         self.cache.is_searched_again(self.cache_key(Area::Rows, number))
     }
 
-    /// Page `index` of the hash index, which begins at `start`.
+    /// Returns page `index` of the hash index, which begins at `start`.
     #[inline]
     pub(super) fn hash_page(&self, start: u64, index: usize) -> Result<Contents<'_>> {
         let start = start + (index * PAGE_BYTES) as u64;
@@ -238,7 +238,7 @@ impl Source {
         Ok(Contents::Owned(self.keep(key, page, true)))
     }
 
-    /// Page `index` of the hash index, if it was already read and checked.
+    /// Returns page `index` of the hash index if it was read and checked before.
     pub(super) fn hash_page_at_hand(&self, start: u64, index: usize) -> Option<Contents<'_>> {
         let is_at_hand = match &self.map {
             Some(_) => self.seen[Area::Hash as usize].get(index),
@@ -251,25 +251,25 @@ impl Source {
         if is_at_hand { self.hash_page(start, index).ok() } else { None }
     }
 
-    /// If the file is mapped, requests all of `range` in one call; page faults would fetch it page
-    /// by page.
+    /// If the file is mapped, requests all of `range` in one call. Otherwise page faults would read
+    /// it page by page.
     pub(super) fn ask(&self, range: Range<u64>) {
         if self.map.is_some() {
             self.ask_ahead(range);
         }
     }
 
-    /// Requests all of `range` in one call for an iteration, also if it will be read block by
-    /// block.
+    /// Requests all of `range` in one call for an iteration, even if blocks are then read one by
+    /// one.
     pub(super) fn ask_ahead(&self, range: Range<u64>) {
-        // A range within one page is fetched by its first access. With larger system pages some of
-        // these calls are superfluous.
+        // The first access to a range within one page reads all of it. On systems with larger pages
+        // some of these calls are superfluous.
         if range.start / OS_PAGE_BYTES != range.end.saturating_sub(1) / OS_PAGE_BYTES {
             self.advise(Advice::WillNeed, range);
         }
     }
 
-    /// Advises the system how `range` will be read.
+    /// Tells the system how `range` will be read.
     pub(super) fn advise(&self, advice: Advice, range: Range<u64>) {
         if let Some(file) = &self.file {
             return file.advise(advice, range);
@@ -280,13 +280,13 @@ impl Source {
         }
     }
 
-    /// The only block of `kind`, which fills `range`; it is read once and not cached.
+    /// Reads a section of a single block, which fills `range`, without caching it.
     pub(super) fn single(&self, kind: BlockKind, range: Range<u64>) -> Result<Bytes> {
         self.ask(range.clone());
         self.unpack(BlockPlace::new(kind, self.id, 0), range)
     }
 
-    /// The block at `place`, read and checked again regardless of the cache and of earlier checks.
+    /// Reads and checks the block at `place` again, regardless of the cache and of earlier checks.
     pub(super) fn unpack(&self, place: BlockPlace, range: Range<u64>) -> Result<Bytes> {
         let start = range.start;
         let bytes = self.read(range)?;
@@ -299,9 +299,7 @@ impl Source {
         Ok(Bytes::from(raw))
     }
 
-    /// Raw bytes of the file.
-    ///
-    /// Requires: `range` is within the file's length.
+    /// Reads raw bytes of the file. `range` must be within the file's length.
     pub(super) fn read(&self, range: Range<u64>) -> Result<Bytes> {
         if let Some(map) = &self.map {
             return self.mapped(map, &range).map(|part| map.bytes().slice_ref(part));
@@ -320,7 +318,7 @@ impl Source {
         }
     }
 
-    /// The error for damaged contents of this file at `base`.
+    /// Returns the error for damaged contents of this file at offset `base`.
     pub(super) fn decode(&self, base: u64, error: DecodeError) -> Error {
         self.damaged(Error::decode(&self.path, base, error))
     }
@@ -367,7 +365,7 @@ impl Source {
     fn place(&self, area: Area, index: usize) -> BlockPlace {
         let kind = match area {
             Area::Rows => BlockKind::Rows,
-            // Pages of the hash index have their own frame and are not read through here.
+            // Pages of the hash index have a different frame and are read by `hash_page`.
             Area::Sparse | Area::Hash => BlockKind::Sparse,
             Area::Zones => BlockKind::Zones,
         };

@@ -1,9 +1,8 @@
-//! Estimates the part of a file in a span of keys, and the end of its tombstones, from indexes and
-//! zones without reading rows.
+//! Estimates the part of a file inside a span of keys, and where its tombstones end, from indexes
+//! and zones without reading rows.
 //!
-//! Invariants
-//! * adjacent spans add up: the parts of a divided file sum to its length, except for the minimum
-//!   that a part shorter than a block counts.
+//! Invariant: the parts of adjacent spans add up to the file's length, except that a part shorter
+//! than a block counts a minimum.
 //!
 //! Not here: the use of the estimates (`lsm::background::compaction`).
 
@@ -17,21 +16,21 @@ use crate::format::zones::{ZONE_BLOCKS, flag};
 
 use super::reader::contents_at;
 
-/// The number of blocks examined to determine whether a file is compressed.
+/// The number of blocks examined to find out whether a file is compressed.
 const LOOK_BLOCKS: usize = 4;
 
-/// The approximate part of a file in a span.
+/// The approximate part of a file inside a span.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct SstPart {
-    /// Including a proportional part of the indexes.
+    /// The bytes of the part, including a proportional part of the indexes.
     pub(crate) bytes: u64,
     pub(crate) entries: u64,
-    /// An upper bound on the tombstones among the entries.
+    /// An upper bound of the tombstones among the entries.
     pub(crate) tombstones: u64,
 }
 
 impl Sst {
-    /// The part in `span`, accurate to about a block.
+    /// Estimates the part in `span`, accurate to about a block.
     pub(crate) fn part(&self, span: &Span) -> Result<SstPart> {
         let (from, to) = (self.first_block(&span.low)?, self.end_block(span)?);
         let rows = self.rows_bytes();
@@ -50,8 +49,8 @@ impl Sst {
         Ok(SstPart { bytes: share(self.meta.bytes), entries: share(self.meta.entries), tombstones })
     }
 
-    /// A block boundary in `span` with about `bytes` of the file's part below it; `None` if there
-    /// is none.
+    /// Returns a block boundary in `span` below which the part has about `bytes` bytes, if there is
+    /// any.
     pub(crate) fn key_at(&self, span: &Span, bytes: u64) -> Result<Option<Box<[u8]>>> {
         let from = self.first_block(&span.low)?;
         let rows = u128::from(bytes) * u128::from(self.rows_bytes());
@@ -69,8 +68,8 @@ impl Sst {
         Ok(None)
     }
 
-    /// A block boundary above every tombstone in `span`. `None` if there is none before the end of
-    /// the file, if there is no tombstone, or if the file has no zones.
+    /// Returns a block boundary above every tombstone in `span`. Returns `None` if there is no such
+    /// boundary before the end of the file, no tombstone, or no zones.
     pub(crate) fn tombstones_end(&self, span: &Span) -> Result<Option<Box<[u8]>>> {
         let (from, to) = (self.first_block(&span.low)?, self.end_block(span)?);
         match self.spent_blocks(from, to)? {
@@ -79,8 +78,8 @@ impl Sst {
         }
     }
 
-    /// True if any of the first blocks is compressed; blocks that compression does not shrink are
-    /// stored uncompressed.
+    /// True if any of the first few blocks is compressed. Blocks that compression does not shrink
+    /// are stored uncompressed even in a compressed file.
     pub(crate) fn is_compressed(&self) -> Result<bool> {
         for block in 0..self.handles.len().min(LOOK_BLOCKS) {
             let at = self.block_range(block)?.start;
@@ -91,8 +90,8 @@ impl Sst {
         Ok(false)
     }
 
-    /// The first block whose separator is not below `key`; the previous block may also hold the
-    /// key.
+    /// Returns the first block whose separator is at or above `key`. The block before it may also
+    /// hold the key.
     fn first_block(&self, key: &[u8]) -> Result<usize> {
         if *key <= *self.meta.key_min {
             return Ok(0);
@@ -112,8 +111,8 @@ impl Sst {
         rows.end.saturating_sub(rows.start)
     }
 
-    /// The blocks with tombstones among those from the block before `from` up to `to`; `None` for a
-    /// file without zones.
+    /// Summarizes the blocks with tombstones among those from `from` - 1 up to `to`. Returns `None`
+    /// for a file without zones.
     fn spent_blocks(&self, from: usize, to: usize) -> Result<Option<Spent>> {
         let from = from.saturating_sub(1);
         let mut spent = Spent { entries: 0, end: 0 };
@@ -136,8 +135,8 @@ impl Sst {
         Ok(Some(spent))
     }
 
-    /// The boundary below block `block`. All keys of earlier blocks are below it, or equal to it if
-    /// their versions continue.
+    /// Returns the separator before block `block`. All keys of earlier blocks are below it, or
+    /// equal to it if versions of the key continue in `block`.
     pub(super) fn separator(&self, block: usize) -> Result<Option<Box<[u8]>>> {
         if block == 0 || block >= self.handles.len() {
             return Ok(None);
@@ -152,11 +151,11 @@ impl Sst {
     }
 }
 
-/// Blocks with tombstones.
+/// A summary of blocks with tombstones.
 struct Spent {
     /// The number of all entries in these blocks.
     entries: u64,
-    /// The block after the last of them.
+    /// The block after the last of these blocks.
     end: usize,
 }
 
@@ -178,7 +177,7 @@ mod tests {
         format!("key{number:06}").into_bytes()
     }
 
-    /// A file of 20,000 keys with empty rows; keys 5,000 to 7,000 are tombstones.
+    /// Creates a file of 20,000 keys with empty rows; keys 5,000 to 7,000 are tombstones.
     fn file() -> Sst {
         let fs: Arc<dyn Fs> = Arc::new(MemFs::new());
         let dir = Path::new("db");

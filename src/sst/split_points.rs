@@ -1,6 +1,6 @@
-//! Split points of a file, from its sparse index.
+//! Finds keys at which a file can be split, from its sparse index.
 //!
-//! Not here: the bytes between two of them (`span_estimate`), the choice of one (`ranges::decide`).
+//! Not here: bytes between two keys (`span_estimate`), choosing a key (`ranges::decide`).
 
 use std::sync::Arc;
 
@@ -10,9 +10,9 @@ use crate::format::span::Span;
 use super::Sst;
 
 impl Sst {
-    /// Block boundaries inside `span`, ascending and evenly spread, at most about `count_max` of
-    /// them. Each has the bytes of the blocks between the previous boundary, or the span's start,
-    /// and itself.
+    /// Returns block boundaries inside `span`, ascending and evenly spread, about `count_max` at
+    /// most. Each has the bytes of the blocks between it and the previous boundary or the span's
+    /// start.
     pub(crate) fn places(&self, span: &Span, count_max: usize) -> Result<Vec<(Box<[u8]>, u64)>> {
         let first = self.block_of(&span.low, true)?;
         let last = match &span.high {
@@ -34,7 +34,7 @@ impl Sst {
         Ok(places)
     }
 
-    /// The first key at or above `key`; `None` if the file has none.
+    /// Returns the first key at or above `key`, if the file has any.
     pub(crate) fn key_from(self: &Arc<Sst>, key: &[u8]) -> Result<Option<Box<[u8]>>> {
         let mut iter = self.iter(true);
         iter.seek(key)?;

@@ -1,4 +1,4 @@
-//! Whole files, written and read back in every way, with every kind of damage.
+//! Tests whole files, written and read back in every way, with every kind of damage.
 
 mod salvage_reader;
 
@@ -85,7 +85,7 @@ fn shared(mode: IoMode, cache_bytes: usize) -> SstShared {
     SstShared { cache, shapes: Arc::new(Shapes::new(1 << 20)), mode, seed: SEED }
 }
 
-/// Random keys with shared prefixes, one to a few versions each, some tombstones.
+/// Returns random keys with shared prefixes, with one to a few versions each and some tombstones.
 fn random_entries(rng: &mut Rng, count: usize) -> Vec<Entry> {
     let mut entries: Vec<Entry> = (0..count)
         .map(|_| {
@@ -109,7 +109,7 @@ impl Written {
         self.entries.iter().find(|entry| entry.key == key && entry.seq <= at)
     }
 
-    /// Reads everything in every way. Wrong answers panic, errors are returned.
+    /// Reads everything in every way. Panics for a wrong answer, and returns errors.
     fn read_all(&self, sst: &Arc<Sst>) -> Result<()> {
         for entry in &self.entries {
             for at in [entry.seq, Seq(entry.seq.0 - 1), Seq::MAX] {
@@ -159,7 +159,7 @@ fn check_corrupt(error: &Error) {
     assert_eq!(error.corruption().unwrap().file, Path::new(FILE));
 }
 
-/// Round trips with every way of reading, and look-ups between the keys.
+/// Checks round trips with every way of reading, and look-ups between the keys.
 #[track_caller]
 fn check_round_trip(entries: Vec<Entry>, options: SstOptions) {
     let written = write(entries, options);
@@ -214,7 +214,7 @@ fn odd_files() {
     check(vec![put("", 1, "")]);
     check(vec![delete("", 1)]);
     check(vec![put("", 2, "new"), put("", 1, "old"), put("\0", 1, ""), delete("\0\0", 5)]);
-    // Older versions of a key in subsequent blocks.
+    // Older versions of a key in the following blocks.
     let mut versions = vec![put("a", 5, "")];
     versions.extend((1..200).rev().map(|seq| put("k", seq, "some text that takes room")));
     versions.push(put("kk", 3, ""));
@@ -240,7 +240,7 @@ fn rows_larger_than_any_block() {
 
 #[test]
 fn trap_42_keys_of_one_hash_line_are_all_found() {
-    // Enough keys with one home line that they overflow into the next lines.
+    // So many keys have the same home line that they overflow into the next lines.
     const LINES: u128 = 63;
     let mut entries = Vec::new();
     for i in 0.. {
@@ -255,8 +255,8 @@ fn trap_42_keys_of_one_hash_line_are_all_found() {
     check_round_trip(entries, options(1024, Codec::None));
 }
 
-/// Pairs of keys with the same line and tag, in a file with an index without locations; versions of
-/// each, and other keys between them.
+/// Pairs of keys with the same line and tag, several versions of each, and other keys between them,
+/// in a file whose index has no locations.
 #[cfg(feature = "zstd")]
 #[test]
 fn keys_of_one_tag_are_told_apart_where_they_are_known() {
@@ -284,7 +284,7 @@ fn keys_of_one_tag_are_told_apart_where_they_are_known() {
             written.read_all(&sst).unwrap();
         }
         assert!(shared.cache.bytes() > before);
-        // A key that overflowed past another key with its tag has no location of its own.
+        // A key that overflowed past another key with its tag cannot get a location.
         let (known, keys) = (sst.known.count(), written.entries.len() / 3);
         assert!(known * 10 > keys * 9 && known <= keys, "{known} of {keys}");
     }
@@ -321,7 +321,7 @@ fn facts_about_the_file() {
     assert_eq!(FileMeta::decode(&encoded).as_ref(), Ok(meta));
 }
 
-/// A small file with a few entries per block, versions across blocks, and a tombstone.
+/// Returns a small file with a few entries per block, versions across blocks, and a tombstone.
 fn small() -> Written {
     small_in(Codec::None)
 }
@@ -334,7 +334,7 @@ fn small_in(codec: Codec) -> Written {
     write(entries, options(150, codec))
 }
 
-/// The codecs of this build; each uses another form of the hash index.
+/// Returns the codecs of this build. Each uses another form of the hash index.
 fn codecs() -> Vec<Codec> {
     if cfg!(feature = "zstd") { vec![Codec::None, Codec::Zstd] } else { vec![Codec::None] }
 }
@@ -506,7 +506,7 @@ fn trap_23_blocks_with_a_right_checksum_and_wrong_contents_never_panic() {
     assert!(rows.len > 0);
 }
 
-/// A look-up of index pages in the cache would touch memory in vain at every seek.
+/// Looking up these index pages in the cache would only cost time at every seek.
 #[cfg(feature = "zstd")]
 #[test]
 fn indexes_of_a_mapped_file_are_used_in_place_though_its_rows_are_cached() {
@@ -567,8 +567,8 @@ fn a_wrong_hash_index_is_found_by_verification() {
             }
         }
     }
-    // In the second form tags are not the lowest bits; the third has no locations that could be
-    // wrong.
+    // In the second form tags are not the lowest bits. The third form has no locations that could
+    // be wrong.
     for codec in codecs() {
         check(codec, |_, _| {}, "");
         check(codec, |i, entry| *entry = if i == 3 { (0, 0) } else { *entry }, "hash index");
@@ -635,7 +635,8 @@ fn trap_31_a_writer_needs_little_memory_for_much_data() {
     }
     assert!(writer.bytes() > 10_000_000);
     let blocks = usize::try_from(writer.bytes()).unwrap() / (16 << 10) + 1;
-    // Keys and separators, zones of two properties, texts of the blocks on the unfinished page.
+    // Keys and separators, zones of two properties, and texts of the blocks on the unfinished zone
+    // page.
     let expected = 10_000 * 24 + blocks * (21 + 2 * 17 + 8) + 64 * 2 * 700;
     assert!(writer.memory_bytes() - before < expected);
 }

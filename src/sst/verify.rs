@@ -1,7 +1,7 @@
 //! Checks a whole file and lists all damage.
 //!
-//! Everything is read again, regardless of earlier checks. Damage is listed; an error is returned
-//! only if the file cannot be read at all, for instance because of a failing disk.
+//! Everything is read again, regardless of earlier checks. An error is returned only if the file
+//! cannot be read at all, for instance because of a failing disk.
 
 use super::Sst;
 use super::readahead::Readahead;
@@ -19,17 +19,17 @@ use crate::format::stats::SstStats;
 use crate::format::zones::ZoneSet;
 use crate::model::Seq;
 
-/// The findings about a file.
+/// What the verification of a file found.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SstFacts {
     pub(crate) blocks: u64,
     pub(crate) hash_pages: u64,
-    /// Counted from the entries.
+    /// The statistics, counted from the entries.
     pub(crate) stats: SstStats,
     pub(crate) problems: Vec<Corruption>,
 }
 
-/// The most problems listed; more of them would add no information.
+/// The most problems listed. More would add no information.
 const PROBLEMS_MAX: usize = 100;
 
 struct Check<'a> {
@@ -38,23 +38,24 @@ struct Check<'a> {
     last_key: Vec<u8>,
     last_seq: Seq,
     zones: ZoneBuilder,
-    /// The expected zone pages so far.
+    /// The zone pages computed from the entries so far.
     zone_pages: Vec<Vec<u8>>,
-    /// At least one row was unreadable, so zones cannot be compared.
+    /// True if some row was unreadable, so that zones cannot be compared.
     rows_missing: bool,
     ahead: Readahead,
 }
 
 impl Sst {
-    /// Checks everything in the file; calls `progress` with the bytes of each block read.
+    /// Checks everything in the file. Calls `progress` with the bytes of each block read.
     ///
-    /// 1. Every section against its checksum in the directory; zeros between the sections.
-    /// 2. Every block: checksum, layout, rows against their shapes, order within and across blocks,
-    ///    separators.
-    /// 3. The hash index: page checksums, lines, and one entry per key. An entry, or the sparse
-    ///    index if entries have no locations, must lead to the newest version of its key.
-    /// 4. Statistics, bounds and Seqs against the counted values and the manifest.
-    /// 5. Zones against those computed from the entries.
+    /// 1. Each section against its checksum in the directory, and the zeros between sections.
+    /// 2. Each block: its checksum and layout, rows against their shapes, the order within and
+    ///    across blocks, and separators.
+    /// 3. The hash index: page checksums, lines, and one entry per key. The entry, or the sparse
+    ///    index if entries have no locations, must lead to the newest version of the key.
+    /// 4. The statistics, bounds and Seqs, against values counted from entries and against the
+    ///    manifest.
+    /// 5. The zones against those computed from the entries.
     ///
     /// # Errors
     /// Only problems other than damage: a failing disk, or a newer format.
@@ -93,7 +94,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks sections against their checksums, and the gaps between them.
+    /// Checks the sections against their checksums, and the gaps between them.
     fn sections(&mut self) -> Result<()> {
         const STEP: u64 = 1 << 20;
         let mut end = HEADER_BYTES as u64;
@@ -133,7 +134,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks the entries of a block; returns true if all of them were readable.
+    /// Checks the entries of a block. Returns true if all were readable.
     fn entries(&mut self, index: usize, progress: &mut dyn FnMut(u64)) -> Result<bool> {
         let range = self.sst.block_range(index)?;
         if let Some(wanted) = self.ahead.visit(&range) {
@@ -190,14 +191,14 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Checks that look-ups find this entry, through the hash index and through the sparse index.
+    /// Checks that look-ups through the hash index and the sparse index find this entry.
     fn reachable(&mut self, key: &[u8], newest: bool, index: usize, slot: usize) -> Result<()> {
         let sst = self.sst;
         // Without locations every look-up uses the sparse index.
         if newest && (slot == 0 || !sst.hash.has_locations()) {
             let found = sst.block_of(key, false)?;
-            // A key equal to a separator is searched in the previous block first, and then found in
-            // the next.
+            // A key equal to a separator is searched in the block before it and then found in the
+            // next one.
             if found != index && (slot > 0 || found + 1 != index) {
                 let problem = format!("key {slot} of block {index} leads to block {found}");
                 let at = self.section_at(section::SPARSE_INDEX);
@@ -323,8 +324,8 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Compares each page and the summary with those computed from the entries. Checks their layout
-    /// even if entries are damaged.
+    /// Compares each page and the summary with those computed from the entries. If rows are
+    /// damaged, checks only the layout.
     fn zones(&mut self) -> Result<()> {
         let comparable = !self.rows_missing;
         if !self.zones.is_empty() {
@@ -358,7 +359,7 @@ impl Check<'_> {
         Ok(())
     }
 
-    /// Records damage; returns other errors, which end the check.
+    /// Records damage. Returns any other error, which ends the verification.
     fn record_damage<T>(&mut self, result: Result<T>) -> Result<Option<T>> {
         let error = match result {
             Ok(value) => return Ok(Some(value)),

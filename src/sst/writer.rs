@@ -1,13 +1,12 @@
 //! Writes an SST from front to back, in bounded memory.
 //!
 //! Invariants
-//! * until it is complete and synced the file has a temporary name, and an abandoned file is
-//!   removed;
-//! * an entry out of order is an error, never a file out of order;
+//! * until it is complete and synced, the file has a temporary name; an abandoned file is removed;
+//! * an entry out of order is an error and is never written;
 //! * memory: a block, a write buffer, 12 bytes per user key, about 10 bytes per block, separators,
-//!   and zones (21 bytes per block, 17 per block and property, at most 32 properties).
+//!   and zones (21 bytes per block, and 17 per block and property for up to 32 properties).
 //!
-//! Not here: the distribution of entries to files (`lsm`).
+//! Not here: which entries are in which file (`lsm`).
 
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
@@ -35,14 +34,14 @@ use crate::fs::{FileWrite, Fs};
 use crate::model::{RowRef, Seq};
 use crate::options::Codec;
 
-/// A file being written.
+/// Writes one file.
 ///
-/// 1. Entries fill a block. A full block is sealed and appended; its separator and handle are kept.
-///    `page_alignment` determines where it ends.
+/// 1. Entries fill a block. A full block is sealed and appended, and its separator and handle are
+///    kept. `page_alignment` determines where the block ends.
 /// 2. The file is synced about every 8 MiB, so that a commit's sync never waits for much of it.
-/// 3. After the rows follow the hash index, the shapes, the sparse index, the handles, the
-///    statistics, the zones and the footer.
-/// 4. The file is synced and renamed to its name. The caller syncs the directory.
+/// 3. The hash index, the shapes, the sparse index, the handles, the statistics, the zones and the
+///    footer follow the rows.
+/// 4. The file is synced and renamed to its final name. The caller syncs the directory.
 pub(crate) struct SstWriter {
     output: Output,
     number: FileNumber,
@@ -51,9 +50,9 @@ pub(crate) struct SstWriter {
     sealer: Sealer,
     pages: Pages,
     builder: RowBlockBuilder,
-    /// The maximum length of the contents of the current block.
+    /// The maximum length of the current block's contents, in bytes.
     room: usize,
-    /// The contents of a block while it is sealed; empty between calls.
+    /// A buffer for the contents of a block that is being sealed. Empty between calls.
     raw: Vec<u8>,
     shapes: ShapeTable,
     keys: Keys,
@@ -65,29 +64,29 @@ pub(crate) struct SstWriter {
     last_seq: Seq,
 }
 
-/// The input of the hash index.
+/// The data needed to build the hash index.
 #[derive(Default)]
 struct Keys {
     hashes: Vec<u64>,
-    /// The index in the file of each key's newest entry. Together with the entries per block it
-    /// yields a location.
+    /// The index in the file of each key's newest entry. With `block_entries` it gives the key's
+    /// location.
     entries: Vec<u32>,
     /// The number of entries of each finished block.
     block_entries: Vec<u16>,
 }
 
-/// The input of the sparse index and the handles.
+/// The data needed to build the sparse index and the handles.
 #[derive(Default)]
 struct Index {
     blocks: Vec<u64>,
     page: SparseBuilder,
     root: SparseBuilder,
-    /// Finished pages, and the start of each in this buffer.
+    /// The finished pages, and where each begins in this buffer.
     pages: Vec<u8>,
     page_starts: Vec<u64>,
 }
 
-/// Finished pages of zones, and the start of each in this buffer.
+/// The finished zone pages, and where each begins in this buffer.
 #[derive(Default)]
 struct ZonePages {
     bytes: Vec<u8>,
@@ -101,22 +100,22 @@ struct Output {
     path: PathBuf,
     file: Option<Box<dyn FileWrite>>,
     buffer: Vec<u8>,
-    /// The number of bytes written, and the number synced.
+    /// The number of bytes written so far, and of bytes synced.
     written: u64,
     synced: u64,
-    /// The checksum of the current section, which begins at `section_start`; it covers the buffer
+    /// The checksum of the current section, which begins at `section_start`. It includes the buffer
     /// up to `summed`.
     checksum: Checksum,
     section_start: u64,
     summed: usize,
     sections: Vec<Section>,
-    /// The error that ended writing; a failed write or sync is not retried.
+    /// The error that ended writing. A failed write or sync is not retried.
     failed: Option<Error>,
 }
 
-/// The size of a write to the file.
+/// The size of a write to the file, in bytes.
 const BUFFER_BYTES: usize = 256 << 10;
-/// The most unsynced bytes: at 100 MB/s they take less than 0.1 s to write back.
+/// The most unsynced bytes. At 100 MB/s it takes less than 0.1 s to write them back.
 const SYNC_BYTES: u64 = 8 << 20;
 
 impl SstWriter {
@@ -162,8 +161,8 @@ impl SstWriter {
         })
     }
 
-    /// Adds an entry; `row` is `None` for a tombstone. Keys must ascend, and versions of a key must
-    /// descend in Seq.
+    /// Adds an entry; `row` is `None` for a tombstone. Keys must ascend, and the Seqs of a key must
+    /// descend.
     pub(crate) fn add(
         &mut self,
         key: &[u8],
@@ -173,7 +172,7 @@ impl SstWriter {
     ) -> Result<()> {
         let newest = self.check_order(key, seq, kind, row.is_some())?;
         let number = row.and_then(|row| self.shapes.number(row.shape.arc()));
-        // A row that describes itself is rare; its shape is not counted.
+        // A self-describing row is rare, so the length of its shape is ignored.
         let head_len = number.map_or(0, |number| varint_len(u64::from(number) + 1));
         let row_len = row.map_or(0, |row| head_len + row.body.len());
         if self.builder.is_full(key, (seq, kind), row_len, self.room) {
@@ -197,7 +196,7 @@ impl SstWriter {
         });
         if newest {
             self.keys.hashes.push(hash(self.options.seed, key));
-            // Fits, because `check_order` bounds the number of entries.
+            // The conversion cannot fail, because `check_order` bounds the number of entries.
             self.keys.entries.push(u32::try_from(self.stats.entries).unwrap_or(u32::MAX));
         }
         self.stats.count(key, seq, kind, row_len);
@@ -207,29 +206,28 @@ impl SstWriter {
         Ok(())
     }
 
-    /// The last user key added; empty before the first.
+    /// Returns the last user key added; empty before the first.
     pub(crate) fn last_key(&self) -> &[u8] {
         &self.last_key
     }
 
-    /// The current length of the file, without its indexes.
+    /// Returns the current length of the file in bytes, without its indexes.
     pub(crate) fn bytes(&self) -> u64 {
         self.output.position()
     }
 
-    /// The memory that the writer uses, including the most it will need to finish.
+    /// Returns the memory used in bytes, including the most that finishing will need.
     pub(crate) fn memory_bytes(&self) -> usize {
-        // Per key a hash, a number and the index entry in any form; per block an offset and a
-        // count.
+        // For each key a hash, a number, and the index entry in any form; for each block an offset
+        // and a count.
         let keys = self.keys.hashes.len() * (8 + 4 + 9) + self.keys.block_entries.len() * 10;
         let index = self.index.page.bytes() + self.index.root.bytes() + self.index.pages.len();
         let zones = self.zones.memory_bytes() + self.zone_pages.bytes.len();
         keys + index + zones + BUFFER_BYTES + 3 * self.options.block_bytes
     }
 
-    /// Writes the indexes, syncs the file and renames it to its name.
-    ///
-    /// Requires: at least one entry was added.
+    /// Writes the indexes, syncs the file and renames it to its final name. At least one entry must
+    /// have been added.
     pub(crate) fn finish(mut self) -> Result<FileMeta> {
         if self.stats.entries == 0 {
             return Err(Error::new(ErrorKind::InvalidInput, "an sst needs an entry"));
@@ -281,7 +279,8 @@ impl SstWriter {
         }
     }
 
-    /// Checks the order; returns true if the entry is the first and newest version of its key.
+    /// Checks the order. Returns true if the entry is the first, and thus the newest, version of
+    /// its key.
     fn check_order(&self, key: &[u8], seq: Seq, kind: Kind, has_row: bool) -> Result<bool> {
         if let Some(error) = &self.output.failed {
             return Err(error.clone());
@@ -337,7 +336,7 @@ impl SstWriter {
         self.output.flush_if_full()
     }
 
-    /// Seals a page of the sparse index; pages stay in memory until the rows end.
+    /// Seals a page of the sparse index. Pages stay in memory until all rows are written.
     fn finish_page(&mut self) {
         debug_assert!(
             (1..=FANOUT).contains(&self.index.page.len()),
@@ -348,7 +347,7 @@ impl SstWriter {
         self.seal_page();
     }
 
-    /// Seals the page of the sparse index in `raw` into the pages.
+    /// Appends the page of the sparse index in `raw`, sealed, to the finished pages.
     fn seal_page(&mut self) {
         let number = self.index.page_starts.len();
         self.index.page_starts.push(self.index.pages.len() as u64);
@@ -375,7 +374,7 @@ impl SstWriter {
         Ok(starts.into())
     }
 
-    /// Seals a page of zones; pages stay in memory until the rows end.
+    /// Seals a page of zones. Pages stay in memory until all rows are written.
     fn finish_zone_page(&mut self) {
         let number = self.zone_pages.starts.len();
         self.zone_pages.starts.push(self.zone_pages.bytes.len() as u64);
@@ -421,7 +420,7 @@ impl SstWriter {
         self.output.pad(PAGE_BYTES as u64)?;
         debug_assert!(self.output.position().is_multiple_of(PAGE_BYTES as u64), "hash pages align");
         self.output.begin_section();
-        // Page by page, so that a large index is also written and synced in steps.
+        // Write page by page, so that a large index is also synced in steps.
         for page in pages.chunks(PAGE_BYTES) {
             self.output.buffer.extend_from_slice(page);
             self.output.flush_if_full()?;
@@ -442,11 +441,11 @@ impl SstWriter {
 }
 
 impl Keys {
-    /// Hash and location of each key.
+    /// Returns the hash and the location of each key.
     fn locations(&self, split: LocationSplit) -> impl Iterator<Item = (u64, u32)> {
         let (mut block, mut first) = (0, 0);
         self.hashes.iter().zip(&self.entries).map(move |(hash, entry)| {
-            // Entries are numbered in the order of the blocks.
+            // Entries are numbered in the order of blocks.
             while let Some(len) = self.block_entries.get(block)
                 && entry - first >= u32::from(*len)
             {
@@ -496,7 +495,7 @@ impl Output {
         })
     }
 
-    /// The offset of the next byte.
+    /// Returns the offset of the next byte.
     fn position(&self) -> u64 {
         self.written + self.buffer.len() as u64
     }
@@ -563,7 +562,7 @@ impl Output {
         Ok(())
     }
 
-    /// Writes the footer, syncs and renames; returns the file's length.
+    /// Writes the footer, syncs the file and renames it. Returns the file's length.
     fn finish(&mut self, id: FileId) -> Result<u64> {
         let before = self.position();
         let bytes = encode_footer(id, &self.sections, before, &mut self.buffer);
@@ -573,7 +572,7 @@ impl Output {
         debug_assert_eq!((bytes, bytes), (self.written, self.synced), "a named file is durable");
         let renamed = self.fs.rename(&self.temporary, &self.path);
         self.check("rename", renamed)?;
-        // Dropping the writer has nothing left to remove.
+        // Nothing is left to remove when the writer is dropped.
         self.temporary.clear();
         Ok(bytes)
     }
@@ -599,7 +598,7 @@ impl Drop for Output {
     fn drop(&mut self) {
         self.file = None;
         if !self.temporary.as_os_str().is_empty() {
-            // If it cannot be removed now, it is an orphan that the next open removes.
+            // If this fails, the file is an orphan, which the next opening removes.
             let _ = self.fs.remove(&self.temporary);
         }
     }

@@ -1,10 +1,10 @@
 //! Computes the zones of a file from its entries, for the writer and for verification.
 //!
 //! Invariants
-//! * every version in a block counts, not only the newest of a key;
-//! * an unreadable value counts as any value, so a damaged row never narrows a zone.
+//! * all versions in a block are included, not only the newest of each key;
+//! * an unreadable value is treated as any possible value, so damage never narrows a zone.
 //!
-//! Not here: the bytes of zones (`format::zones`).
+//! Not here: the encoding of zones (`format::zones`).
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -17,24 +17,24 @@ use crate::format::zones::{
 };
 use crate::model::{EdmType, RowRef, Seq, Shape, utf16_rank};
 
-/// The zones of a file that is being written or verified.
+/// Computes the zones of a file that is being written or verified.
 ///
-/// A page has a column for each of the first 32 (name, type) pairs of its entries, in order of
-/// entries and, within a row, of names. A page with more pairs is not complete.
+/// A page has a column for each of the first 32 (name, type) pairs in its entries, in the order of
+/// entries and, within a row, of names. A page with more pairs is *incomplete*.
 #[derive(Default)]
 pub(super) struct ZoneBuilder {
-    /// The current block.
+    /// The metadata of the current block.
     block: ZoneMeta,
     puts: u32,
-    /// The finished blocks of the current page.
+    /// The metadata of the finished blocks of the current page.
     metas: Vec<ZoneMeta>,
     columns: Vec<PageColumn>,
-    /// A property of the current page has no column.
+    /// True if some property of the current page has no column.
     incomplete: bool,
     page_puts: u64,
     slots: Slots,
-    /// The fixed-width values of rows of the current block, all of the last shape, that are not yet
-    /// in the columns. Adding many at a time to a column halves the cost.
+    /// Fixed-width values of rows of the current block that are not in the columns yet. All these
+    /// rows have the last shape. Adding many values at a time to a column halves the cost.
     waiting: Vec<u8>,
     summary: Summary,
 }
@@ -43,67 +43,68 @@ pub(super) struct ZoneBuilder {
 struct PageColumn {
     name: Box<str>,
     edm: EdmType,
-    /// The bounds of the current block.
+    /// The bounds in the current block.
     block: Bounds,
-    /// The bounds of the finished blocks, up to the last one with a value.
+    /// The bounds in the finished blocks, up to the last block with a value.
     done: Vec<Bounds>,
 }
 
-/// The zones of the whole file, merged from the pages in order.
+/// The zone summary of the whole file, merged from the pages in order.
 ///
-/// A page that is not complete removes from the summary the columns that the page lacks. The page's
-/// other columns are added, up to 32. Once a column was left out, the summary is not complete and
-/// no columns are added.
+/// An incomplete page removes all columns that it lacks from the summary. Its other columns are
+/// added, up to 32. Once a column was left out, the summary is incomplete, and no more columns are
+/// added.
 #[derive(Default)]
 struct Summary {
     meta: ZoneMeta,
     columns: Vec<(Box<str>, EdmType, Bounds)>,
-    /// A property has no column. No column is added any more, because it could be that of such a
-    /// property.
+    /// True if some property has no column. A new column could be that of such a property, so no
+    /// more columns are added.
     incomplete: bool,
     puts: u64,
 }
 
-/// The values of a column in a block, a page or a file.
+/// The bounds of a column's values in a block, a page or a file.
 #[derive(Clone)]
 struct Bounds {
     rows: u64,
-    /// Every put of the block has a value.
+    /// True if every put has a value.
     all: bool,
     nan: bool,
     min: u64,
     max: u64,
-    /// The least and greatest text or byte string, truncated to the lengths of prefix and head.
+    /// The least text or byte string, truncated to the combined length of prefix and head. The
+    /// greatest follows.
     min_text: Vec<u8>,
     max_text: Vec<u8>,
 }
 
-/// The columns of the properties of each shape in the current page.
+/// The columns of each shape's properties in the current page.
 #[derive(Default)]
 struct Slots {
     shapes: Vec<Known>,
     by_hash: HashMap<u64, usize>,
-    /// The shape of the previous row, which most rows share.
+    /// The index of the previous row's shape; most rows have the same.
     last: usize,
 }
 
-/// A shape that occurs in this page.
+/// A shape that occurs in the current page.
 struct Known {
     shape: Arc<Shape>,
-    /// The fixed-width properties that have a column.
+    /// The fixed-width properties that have columns.
     fixed: Box<[Step]>,
-    /// The column of each variable-width property.
+    /// The index of the column for each variable-width property.
     variable: Box<[u8]>,
 }
 
-/// The column of a fixed-width property, and its offset in a body.
+/// The column of a fixed-width property, and the offset of its value in a row's body.
 struct Step {
     column: u8,
     edm: EdmType,
     place: u32,
 }
 
-/// A property without a column.
+/// The index that stands for no column.
 const NO_COLUMN: u8 = u8::MAX;
 /// The most shapes remembered within a page.
 const SLOTS_MAX: usize = 256;
@@ -111,8 +112,9 @@ const SLOTS_MAX: usize = 256;
 const TEXT_BYTES_MAX: usize = PREFIX_BYTES_MAX + HEAD_BYTES;
 
 impl ZoneBuilder {
-    /// Begins a block. `newest` if its first entry is the newest of its key; otherwise the key
-    /// continues from the previous block. Returns true if the previous page must be taken first.
+    /// Begins a block. `newest` must be true if its first entry is the newest of its key, and false
+    /// if the key continues from the previous block. Returns true if the finished page must be
+    /// taken first.
     pub(super) fn begin_block(&mut self, newest: bool) -> bool {
         if !newest && let Some(last) = self.metas.last_mut() {
             last.flags |= flag::GOES_ON;
@@ -121,7 +123,7 @@ impl ZoneBuilder {
         self.metas.len() == ZONE_BLOCKS
     }
 
-    /// Counts an entry of the current block; `newest` if it is the first of its key.
+    /// Adds an entry of the current block. `newest` must be true if it is the first of its key.
     pub(super) fn add(&mut self, newest: bool, seq: Seq, kind: Kind, row: Option<&RowRef<'_>>) {
         let block = &mut self.block;
         if block.entries == 0 {
@@ -154,14 +156,14 @@ impl ZoneBuilder {
         let mut texts = shape.raw_variables(row.body);
         for column in variable {
             let bytes = texts.next().flatten();
-            // [`NO_COLUMN`] is not the index of a column.
+            // [`NO_COLUMN`] is beyond all columns.
             if let Some(column) = self.columns.get_mut(usize::from(*column)) {
                 column.block.add_variable(column.edm, bytes);
             }
         }
     }
 
-    /// Adds the waiting rows to their columns.
+    /// Adds the values of the waiting rows to their columns.
     fn drain_waiting(&mut self) {
         let Some(Known { shape, fixed, .. }) = self.slots.last() else { return };
         for Step { column, edm, place } in fixed {
@@ -173,7 +175,7 @@ impl ZoneBuilder {
         self.waiting.clear();
     }
 
-    /// Ends the current block, which has at least one entry.
+    /// Ends the current block, which must have at least one entry.
     pub(super) fn finish_block(&mut self) {
         self.drain_waiting();
         let number = self.metas.len();
@@ -188,12 +190,12 @@ impl ZoneBuilder {
         self.metas.push(std::mem::take(&mut self.block));
     }
 
-    /// True if there is no page to take.
+    /// True if no finished page can be taken.
     pub(super) fn is_empty(&self) -> bool {
         self.metas.is_empty()
     }
 
-    /// Returns the page of the finished blocks, and begins the next one.
+    /// Returns the page of the finished blocks, encoded, and begins the next one.
     pub(super) fn take_page(&mut self) -> Vec<u8> {
         let len = self.metas.len();
         self.columns.sort_unstable_by(|a, b| (&a.name, a.edm).cmp(&(&b.name, b.edm)));
@@ -213,7 +215,7 @@ impl ZoneBuilder {
         page
     }
 
-    /// Appends the set of the whole file, merged from the pages taken.
+    /// Appends the zone summary of all pages taken.
     pub(super) fn summary(&self, out: &mut Vec<u8>) {
         let Summary { meta, columns, incomplete, puts } = &self.summary;
         let columns = columns.iter().map(|(name, edm, bounds)| {
@@ -225,7 +227,7 @@ impl ZoneBuilder {
         encode(&[*meta], !incomplete, &columns, out);
     }
 
-    /// The approximate memory of a page until it is encoded.
+    /// Returns the approximate memory of a page before it is encoded, in bytes.
     pub(super) fn memory_bytes(&self) -> usize {
         let column = |column: &PageColumn| {
             let texts = column.done.iter().map(|it| it.min_text.len() + it.max_text.len());
@@ -283,7 +285,7 @@ impl Slots {
     }
 }
 
-/// Treats each fixed-width property of a row as any value.
+/// Adds any possible value for each fixed-width property of a damaged row.
 #[cold]
 fn add_damaged(fixed: &[Step], columns: &mut [PageColumn]) {
     for Step { column, edm, .. } in fixed {
@@ -294,7 +296,7 @@ fn add_damaged(fixed: &[Step], columns: &mut [PageColumn]) {
     }
 }
 
-/// The index of a column, which is added if there is space; [`NO_COLUMN`] otherwise.
+/// Returns the index of a column, which is added if there is space, otherwise [`NO_COLUMN`].
 fn column_of(columns: &mut Vec<PageColumn>, name: &str, edm: EdmType) -> u8 {
     let found = columns.iter().position(|column| column.edm == edm && &*column.name == name);
     if let Some(at) = found {
@@ -351,7 +353,7 @@ impl Bounds {
         max_text: Vec::new(),
     };
 
-    /// Adds the values at offset `place` of `rows`; an unreadable value counts as any value.
+    /// Adds the values at offset `place` of `rows`. An unreadable value counts as any value.
     fn add_fixed<'b>(
         &mut self,
         edm: EdmType,
@@ -360,7 +362,7 @@ impl Bounds {
     ) {
         self.rows += rows.len() as u64;
         let values = rows.map(|row| row.get(place..).unwrap_or_default());
-        // A separate loop per type, so that the type is constant in it.
+        // One loop per type, so that the type is constant inside it.
         match edm {
             EdmType::Double => values.for_each(|bytes| self.add_double(bytes)),
             EdmType::Int32 => self.add_keys(EdmType::Int32, values),
@@ -385,7 +387,7 @@ impl Bounds {
         }
     }
 
-    /// Adds a variable-width value; an unreadable value counts as any value.
+    /// Adds a variable-width value. An unreadable value counts as any value.
     #[inline]
     fn add_variable(&mut self, edm: EdmType, bytes: Option<&[u8]>) {
         self.rows += 1;
@@ -418,7 +420,7 @@ impl Bounds {
             replace(&mut self.min_text, bytes);
             replace(&mut self.max_text, bytes);
         } else if same_short(bytes, &self.min_text) {
-            // Equal to the least text, as with few distinct texts.
+            // Equal to the least text, which is frequent if there are few distinct texts.
         } else if is_less(edm, bytes, &self.min_text) {
             replace(&mut self.min_text, bytes);
         } else if is_less(edm, &self.max_text, bytes) {
@@ -459,7 +461,7 @@ impl Bounds {
     }
 }
 
-/// The column to encode: texts become a prefix and heads.
+/// Builds the column to encode: texts become a common prefix and heads.
 fn zone_column(name: &str, edm: EdmType, blocks: &[Bounds]) -> ZoneColumn {
     let prefix = if is_cut_text(edm) { shared_prefix(blocks) } else { &[] };
     let values = blocks.iter().map(|bounds| {
@@ -476,7 +478,7 @@ fn zone_column(name: &str, edm: EdmType, blocks: &[Bounds]) -> ZoneColumn {
     ZoneColumn { name: name.into(), edm, values: values.collect(), prefix: prefix.into() }
 }
 
-/// The common prefix of all texts.
+/// Returns the common prefix of all texts.
 fn shared_prefix(blocks: &[Bounds]) -> &[u8] {
     let mut with = blocks.iter().filter(|bounds| bounds.rows > 0);
     let Some(Bounds { min_text: first, max_text, .. }) = with.next() else { return &[] };
@@ -494,7 +496,7 @@ fn is_less(edm: EdmType, a: &[u8], b: &[u8]) -> bool {
     if edm == EdmType::Binary {
         return a < b;
     }
-    // Most values differ early or not at all. At the first difference, ranks determine the order.
+    // Most values differ early or not at all. The ranks of the first different bytes decide.
     let at = shared_len(a, b);
     match (a.get(at), b.get(at)) {
         (Some(a), Some(b)) => utf16_rank(*a) < utf16_rank(*b),

@@ -1,4 +1,4 @@
-//! Model of two threads that read parts of a mapped file for the first time, in every order.
+//! Loom model: two threads read parts of a mapped file for the first time, in every order.
 
 use std::path::Path;
 
@@ -13,8 +13,8 @@ use crate::sync::check_model;
 
 const ID: FileId = FileId(5);
 
-/// A mapped file of two blocks of rows of equal length, and that length. The second block is
-/// damaged.
+/// Returns a mapped file of two blocks of equal length, of which the second is damaged, and that
+/// length.
 fn source() -> (Arc<Source>, u64) {
     let mut bytes = Vec::new();
     for number in [0, 1] {
@@ -57,8 +57,8 @@ fn reads(source: &Source, block_bytes: u64, index: usize) -> bool {
     source.block(Area::Rows, index, start..start + block_bytes, false).is_ok()
 }
 
-/// No reader receives a block that failed its check, even if several read it for the first time at
-/// the same time.
+/// No reader gets a block that failed its check, even if several read it for the first time at
+/// once.
 #[test]
 fn trap_24_loom_a_damaged_block_is_refused_to_all_its_first_readers() {
     check_model(|| {
@@ -72,7 +72,8 @@ fn trap_24_loom_a_damaged_block_is_refused_to_all_its_first_readers() {
     });
 }
 
-/// A block is checked once: two threads that set marks in one word at the same time both succeed.
+/// Each block is checked once: two threads that set marks in one word at the same time both
+/// succeed.
 #[test]
 fn loom_marks_of_neighbours_stay() {
     check_model(|| {

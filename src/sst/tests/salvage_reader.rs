@@ -1,9 +1,10 @@
-//! Reading damaged files returns only entries that were written, and reports every loss.
+//! Tests that reading a damaged file returns only entries that were written, and reports every
+//! loss.
 
 use super::*;
 
-/// Reads a damaged file and returns the number of entries read. Panics if entries are missing
-/// without a reported gap, or were never written.
+/// Reads a damaged file and returns the number of entries read. Panics if an entry was never
+/// written, or if entries are missing without a reported gap.
 fn check_remains(written: &Written, meta: Option<&FileMeta>) -> Option<usize> {
     let shapes = Shapes::new(1 << 20);
     let mut remains = SalvageReader::open(&written.fs, Path::new(FILE), meta, &shapes).ok()?;
@@ -37,7 +38,7 @@ fn sample(codec: Codec, block_bytes: usize) -> Written {
     write(random_entries(&mut rng, 400), options(block_bytes, codec))
 }
 
-/// Codecs of this build, and block sizes.
+/// Returns the codecs of this build, with block sizes.
 fn layouts() -> impl Iterator<Item = (Codec, usize)> {
     let all = [(Codec::None, 512), (Codec::Zstd, 1024), (Codec::None, 4096)];
     all.into_iter().filter(|(codec, _)| cfg!(feature = "zstd") || *codec == Codec::None)
@@ -70,7 +71,8 @@ fn trap_24_each_damaged_byte_costs_a_block_at_most() {
     }
 }
 
-/// Without handles each block leads to the next, and after a damaged one the search finds the next.
+/// Without handles each block leads to the next, and after a damaged block a search finds the next
+/// one.
 #[test]
 fn blocks_are_found_without_handles() {
     for (codec, block_bytes) in layouts() {
@@ -85,8 +87,8 @@ fn blocks_are_found_without_handles() {
     }
 }
 
-/// If every offset looks like the header of a block that fills the rest, the search ends; the
-/// blocks before it are kept.
+/// The search ends even if every offset looks like the header of a block that fills the rest. The
+/// blocks before these bytes are still returned.
 #[test]
 fn bytes_that_all_look_like_blocks_are_given_up() {
     let written = sample(Codec::None, 512);
@@ -126,7 +128,7 @@ fn a_file_that_is_cut_keeps_its_beginning() {
     }
 }
 
-/// Without shapes, keys and Seqs remain known, and the fact that there was a row.
+/// Without shapes the keys and Seqs remain known, and that each key had a row.
 #[test]
 fn rows_without_shapes_are_known_to_be_lost() {
     let written = sample(Codec::None, 512);

@@ -1,4 +1,4 @@
-//! Zones computed from rows and read from files: limits, damage, and wrong values.
+//! Tests of zones computed from rows and read from files: limits, damage, and wrong values.
 
 use std::path::Path;
 
@@ -41,7 +41,7 @@ fn summary(zones: &ZoneBuilder) -> Vec<u8> {
     out
 }
 
-/// Name, type and values per block of every column.
+/// Returns the name, the type and the values per block of every column.
 fn shown(bytes: &[u8]) -> Vec<String> {
     let set = ZoneSet::parse(bytes).unwrap();
     assert_eq!(set.check(), Ok(()));
@@ -94,7 +94,7 @@ fn blocks_pages_and_the_file() {
     assert_eq!(meta, ZoneMeta { seq_min: Seq(30), seq_max: Seq(70), entries: 5, flags });
 }
 
-/// Adds a page of one block with this row; returns its number of columns and whether it is
+/// Adds a page of one block with this row. Returns its number of columns and whether it is
 /// complete.
 fn one_page(zones: &mut ZoneBuilder, row: &Row) -> (usize, bool) {
     assert!(!zones.begin_block(true));
@@ -121,8 +121,8 @@ fn trap_40_the_summary_has_no_column_that_a_page_could_have_left_out() {
     let mut zones = ZoneBuilder::default();
     one_page(&mut zones, &numbers(0..20, 1));
     assert_eq!(shown(&summary(&zones)).len(), 20);
-    // N10 to N41 have a column, N42 to N44 have none. N00 to N09 might have been left out of this
-    // page as well.
+    // N10 to N41 have a column, and N42 to N44 have none. N00 to N09 might also have been left out
+    // of this page.
     one_page(&mut zones, &numbers(10..45, 2));
     let whole = summary(&zones);
     let set = ZoneSet::parse(&whole).unwrap();
@@ -130,8 +130,7 @@ fn trap_40_the_summary_has_no_column_that_a_page_could_have_left_out() {
     let names: Vec<_> = set.columns().map(|column| column.name.to_vec()).collect();
     assert!(names.contains(&b"N10".to_vec()) && !names.contains(&b"N00".to_vec()));
     assert!(names.len() <= COLUMNS_MAX);
-    // A property left out of one page may have a column in a later page, which does not know the
-    // earlier ones.
+    // A property that was left out of one page may have a column in a later one.
     one_page(&mut zones, &numbers(42..45, 3));
     let again = summary(&zones);
     let again = ZoneSet::parse(&again).unwrap();
@@ -157,7 +156,7 @@ fn a_row_that_cannot_be_read_narrows_nothing() {
         let page = page(&mut zones);
         let set = ZoneSet::parse(&page).unwrap();
         let text = set.columns_named("S").next().unwrap();
-        // At every such length at least the last byte of the text is missing.
+        // At each such length at least the last byte of the text is missing.
         assert_eq!((text.prefix, text.values(0).map(|it| it.max)), (&b""[..], Some(u64::MAX)));
         let number = set.columns_named("I").next().unwrap().values(0).unwrap();
         assert_eq!((number.min, number.max) == (0, u64::MAX), len < 13, "{len}");
@@ -195,7 +194,7 @@ fn long_texts_share_a_prefix_of_at_most_255_bytes() {
     check(&[&long], &long[..255], b"xxxxxxxx", b"xxxxxxxx");
 }
 
-/// A file of three pages.
+/// Writes a file with three zone pages.
 fn written() -> (MemFs, FileMeta) {
     let fs = MemFs::new();
     let options = SstOptions { block_bytes: 64, codec: Codec::None, seed: HashSeed(1) };
@@ -257,7 +256,7 @@ fn trap_24_damaged_zones_are_an_error_when_they_are_asked_for_and_not_before() {
     }
 }
 
-/// Zones with valid checksums in which one byte is wrong.
+/// Tests zones with valid checksums and one wrong byte.
 #[test]
 fn trap_40_zones_that_lie_are_a_problem_of_the_file() {
     let (fs, meta) = written();
