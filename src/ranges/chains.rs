@@ -1,10 +1,10 @@
-//! Combines the files that a scan reads into few sources. A scan over a thousand ranges has no more
-//! files open at a time than a scan over the deepest of them.
+//! Combines the files that a scan reads into few sources, so that a scan over a thousand ranges has
+//! no more files open at a time than a scan over the range with the most sources.
 //!
 //! Invariants
 //! * each chain is ascending and disjoint, so that its files are read one after another;
-//! * of two overlapping references, the newer is in the earlier chain: an entry can be hidden only
-//!   by entries of earlier chains;
+//! * of two overlapping references, the newer is in the earlier chain. So an entry can be hidden
+//!   only by entries of earlier chains;
 //! * the runs of all ranges are in the last chain.
 
 use std::sync::Arc;
@@ -15,21 +15,21 @@ use crate::format::span::Span;
 
 use super::{Range, RangeFile, Reference};
 
-/// Files that are read one after another; usually one for a short span.
+/// Files that are read one after another. For a short span this is usually one file.
 pub(crate) type Chain<F> = SmallVec<[Reference<F>; 1]>;
 
-/// A list that is usually short, per range.
+/// A list per range, which is usually short.
 type Few<T> = SmallVec<[T; 8]>;
 
 /// A reference that may contain keys of the span being read.
 struct Inside<'r, F> {
     reference: &'r Reference<F>,
-    /// True if it covers the whole span, and so overlaps every other reference inside it.
+    /// True if the reference covers the whole span, so that it overlaps every other one.
     is_whole: bool,
 }
 
-/// The chains of the references of `ranges` that may contain keys of `span` and for which `sees` is
-/// true. Requires: `ranges` ascend.
+/// Combines the references of `ranges` that may contain keys of `span` and for which `sees` is true
+/// into chains. `ranges` must ascend.
 pub(crate) fn chains<F: RangeFile + Clone>(
     ranges: &[Arc<Range<F>>],
     span: &Span,
@@ -50,8 +50,8 @@ pub(crate) fn chains<F: RangeFile + Clone>(
         let deepest = levels.iter().max().map_or(0, |level| level + 1);
         chains.reserve(deepest.saturating_sub(chains.len()) + 1);
         chains.resize_with(deepest.max(chains.len()), Chain::new);
-        // References in a chain ascend. A reference that covers the whole span is alone in its
-        // chain.
+        // The references of a chain ascend. A reference that covers the whole span is the only one
+        // in its chain.
         let mut order: Few<usize> = (0..inside.len()).collect();
         if !inside.iter().all(|inside| inside.is_whole) {
             order.sort_by(|a, b| inside[*a].reference.clip.low.cmp(&inside[*b].reference.clip.low));
@@ -68,7 +68,7 @@ pub(crate) fn chains<F: RangeFile + Clone>(
     chains
 }
 
-/// The reference for a reader of the span. If it covers the span, no clip is needed.
+/// Returns the reference for a reader of the span. If it covers the span, no clip is needed.
 fn within<F: RangeFile + Clone>(inside: &Inside<'_, F>) -> Reference<F> {
     let Inside { reference, is_whole } = *inside;
     let clip = if is_whole { Span::all() } else { reference.clip.clone() };
@@ -76,7 +76,7 @@ fn within<F: RangeFile + Clone>(inside: &Inside<'_, F>) -> Reference<F> {
 }
 
 impl<F: RangeFile> Range<F> {
-    /// The number of sources that a scan of the range reads at a time.
+    /// Returns how many sources a scan of the range reads at a time.
     pub(crate) fn chain_count(&self) -> usize {
         let inside = |reference| Inside { reference, is_whole: false };
         let young: Few<Inside<'_, F>> = self.young.iter().map(inside).collect();
@@ -84,9 +84,9 @@ impl<F: RangeFile> Range<F> {
         young + usize::from(!self.run.is_empty())
     }
 
-    /// The maximum number of files that the look-up of one key may search.
+    /// Returns the most files that the look-up of one key may search.
     pub(crate) fn depth(&self) -> usize {
-        // The depth changes only where a file begins.
+        // The depth increases only where a file begins.
         let lows = self.references().map(|(_, reference)| &*reference.clip.low);
         lows.map(|key| self.sources(key).count()).max().unwrap_or(0)
     }
@@ -102,8 +102,8 @@ impl<'r, F> Inside<'r, F> {
     }
 }
 
-/// For each reference, newest first, the number of newer references above it in the longest stack
-/// of overlaps.
+/// Returns the level of each reference, which are ordered newest first: the length of the longest
+/// sequence of newer references in which each overlaps the next.
 fn levels<F>(young: &[Inside<'_, F>]) -> Few<usize> {
     let mut levels: Few<usize> = Few::with_capacity(young.len());
     for (i, reference) in young.iter().enumerate() {

@@ -1,65 +1,59 @@
-//! Decides which ranges to divide, where, and which neighbours to merge: pure functions of sizes,
-//! loads and ages.
-//!
-//! Azure Table storage splits ranges to move partitions to other servers. In one process, smaller
-//! ranges mean smaller merges, write delays confined to a range, and statistics per range. So
-//! ranges are cut mainly by size. They are cut by load only where the service would do so and the
-//! cut helps. They are merged late, because a superfluous range costs only some hundred bytes.
+//! Decides which ranges to split, where, and which neighbours to merge: pure functions of sizes,
+//! loads and ages. Ranges are split mainly by size, because smaller ranges mean shorter merges and
+//! write delays confined to a range. By load they are split only where Azure Table storage would do
+//! so and a cut helps. They are merged late, because an extra range costs little.
 //!
 //! Invariants
-//! * a split by load needs a cut that leaves each side [`DIVIDES_SHARE`] of the expected load:
-//!   ascending (descending) inserts are assumed to continue at the upper (lower) end, and a single
-//!   partition is never cut for its load;
-//! * a load counts only after it has lasted, and only in a range that is at least as old;
-//! * hysteresis: two ranges are merged only if together they have at most a quarter of the bytes
-//!   and less than an eighth of the load at which a range is divided, and have had so for an hour.
-//!
-//! Not here: applying decisions (`lsm::range_split`), statistics (`load`).
+//! * a split by load leaves each side [`DIVIDES_SHARE`] of the expected load, and never cuts a
+//!   partition. Ascending (descending) inserts are expected to continue at the upper (lower) end;
+//! * a load is relevant only after it has lasted, in a range that is at least as old;
+//! * hysteresis: ranges are merged far below the limits of a split, and only after an hour.
 
 use crate::format::names::{RangeId, TableId};
 
 use super::load::{Access, HISTORY_MINUTES, LoadSummary, Sample, partition};
 
-/// A range larger than this many full files is divided, so that a merge of the whole range takes
-/// only seconds.
+/// A range larger than this many full files is split, so that a merge of the whole range takes only
+/// seconds.
 const SPLIT_RUN_FILES: u64 = 16;
 /// Two ranges are merged if together they have at most this fraction of the split size.
 const MERGE_PART: u64 = 4;
-/// Load from which a range is divided, in operations per second. It is the service's target for one
-/// partition, so that the map resembles the one that an application has there.
+/// The load from which a range is split, in operations per second. This is the service's target for
+/// one partition, so that ranges resemble those that an application would have there.
 const SPLIT_OPS: f64 = 2_000.0;
-/// Two ranges are merged if together their load is below the split load divided by this.
+/// Two ranges are merged if their combined load is below the split load divided by this.
 const MERGE_OPS_PART: f64 = 8.0;
-/// Minimum size for a split by load. A flush cuts its files at range boundaries from 1 MB on, so
-/// smaller ranges would still share files.
+/// The least size for a split by load, in bytes. A flush begins a new file at a range boundary only
+/// from 1 MiB on, so smaller ranges would still share files.
 const LOAD_SPLIT_BYTES_MIN: u64 = 4 << 20;
-/// Minutes that a load must last before a split; the service waits five to ten.
+/// How many minutes a load must last before a split; the service waits five to ten.
 const HOT_MINUTES: usize = 5;
-/// Minimum load in each of these minutes, as a fraction of the threshold. It excludes bursts of
+/// The least load in each of these minutes, as a fraction of the threshold. Excludes bursts of
 /// seconds.
 const HOT_PART: f64 = 0.5;
-/// Minutes that ranges must be cold before they are merged.
+/// How many minutes ranges must be cold before they are merged.
 const COLD_MINUTES: usize = HISTORY_MINUTES;
-/// Minimum share of the smaller side of a divided load. With less, the larger side is as hot as
-/// before.
+/// The least share of the load on the smaller side of a cut. With less, the larger side would be as
+/// hot as before.
 pub(crate) const DIVIDES_SHARE: f64 = 0.25;
-/// Minimum number of sampled keys to estimate shares. With fewer, the standard error exceeds 9 %.
+/// The least number of sampled keys for estimating shares. With fewer, the standard error exceeds 9
+/// %.
 const SAMPLES_MIN: usize = 32;
-/// Share of all operations from which one partition is considered the whole load.
+/// A partition with at least this share of all operations is considered the whole load.
 pub(crate) const ONE_PARTITION_SHARE: f64 = 0.75;
-/// Share of writes from which inserts are considered ascending (descending); by chance it is 1 in
-/// 16.
+/// Inserts with at least this share of the writes are considered ascending (descending). By chance
+/// the share would be 1/16.
 pub(crate) const DIRECTED_SHARE: f64 = 0.5;
-/// Position of the cut in a range that grows at its end, so that the lower part stays nearly full.
+/// Where a range that grows at its end is cut, so that the lower part stays nearly full.
 const ASCENDING_CUT: f64 = 0.875;
-/// A cut between partitions must leave each side this share of the bytes; otherwise the cut divides
-/// a partition.
+/// The least share of the bytes on each side of a cut between partitions. If no boundary leaves
+/// that much, a partition is cut.
 const SIZE_SHARE_MIN: f64 = 0.2;
-/// Maximum number of ranges of a table. A map is read as a whole, and each split writes an edit.
+/// The most ranges of a table. A table's ranges are read as a whole, and each split writes an edit.
 const TABLE_RANGES_MAX: usize = 1_024;
-/// Maximum number of ranges of a database beyond the first of each table.
+/// The most ranges of a database, not counting the first of each table.
 const DATABASE_SPLITS_MAX: usize = 8_192;
-/// One split in two seconds: 16 GB of new data per minute at the default size.
+/// The most splits per minute: at the default size this suffices for 16 GB of new data per minute.
 const SPLITS_PER_MINUTE: usize = 30;
 
 /// The thresholds for decisions.
@@ -77,24 +71,24 @@ pub(crate) struct Limits {
     pub(crate) splits_per_minute: usize,
 }
 
-/// The state of a range for decisions.
+/// The state of a range on which decisions depend.
 #[derive(Clone, Debug)]
 pub(crate) struct RangeState {
     pub(crate) id: RangeId,
     pub(crate) table: TableId,
-    /// Bytes of all its references, clipped as precisely as is known without reading files.
+    /// The bytes of all its references, clipped, as precisely as is known without reading files.
     pub(crate) bytes: u64,
     pub(crate) load: LoadSummary,
     /// Seconds since it was split, merged or created, or since the database was opened.
     pub(crate) age: f64,
 }
 
-/// The inputs of the caps, in addition to the map itself.
+/// The inputs for the limits on the number of splits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pace {
-    /// Ranges of the whole database beyond the first of each table.
+    /// The ranges of the whole database, not counting the first of each table.
     pub(crate) database_splits: usize,
-    /// Splits in the last minute.
+    /// The number of splits in the last minute.
     pub(crate) splits_last_minute: usize,
 }
 
@@ -102,29 +96,30 @@ pub(crate) struct Pace {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Candidate {
     pub(crate) key: Box<[u8]>,
-    /// Approximate bytes of the range below the key.
+    /// The approximate bytes of the range below the key.
     pub(crate) below: u64,
 }
 
 /// The pattern of a range's load.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum LoadShape {
-    /// There are too few operations to classify it.
+    /// There are too few operations to classify the load.
     Unknown,
-    /// Inserts are above all other keys, so that the last range receives all of them: no cut helps.
+    /// Inserts are above all other keys. The upper range would receive all of them, so no cut
+    /// helps.
     Ascending,
     /// Inserts are below all other keys.
     Descending,
     /// One partition has nearly all of the load.
     OnePartition,
-    /// A cut at this key leaves the lower side this share.
+    /// A cut at this key leaves this share of the load on the lower side.
     Divides { at: Box<[u8]>, lower_share: f64 },
     /// No cut leaves enough load on both sides.
     Uneven,
 }
 
 impl Limits {
-    /// The limits of a database with full files of this size.
+    /// Returns the limits for a database with full files of `run_file_bytes` bytes.
     pub(crate) fn for_files(run_file_bytes: u64) -> Self {
         let split_bytes = run_file_bytes.saturating_mul(SPLIT_RUN_FILES);
         Self {
@@ -142,21 +137,22 @@ impl Limits {
     }
 }
 
-/// True if the caps allow one more range in a table with this many.
+/// True if the limits allow one more range in a table with `table_ranges` ranges.
 pub(crate) fn may_split(table_ranges: usize, pace: Pace, limits: &Limits) -> bool {
     table_ranges < limits.table_ranges_max
         && pace.database_splits < limits.database_splits_max
         && pace.splits_last_minute < limits.splits_per_minute
 }
 
-/// True if a range of this size must be divided.
+/// True if a range of this size must be split.
 pub(crate) fn is_too_large(bytes: u64, limits: &Limits) -> bool {
     bytes > limits.split_bytes
 }
 
-/// The key at which to cut a range of `bytes` for its size; `ascending` is the share of inserts at
-/// its end. The cut is between two partitions if that divides well enough, otherwise at a key.
-/// `candidates` ascend and are above the start of the range. Returns `None` if there are none.
+/// Returns the key at which to cut a range of `bytes` because of its size, or `None` without
+/// candidates. `ascending` is the share of inserts at its end. The cut is between two partitions if
+/// that divides the range well enough, otherwise at a key. `candidates` must ascend and be above
+/// the start of the range.
 pub(crate) fn cut_by_size(
     candidates: &[Candidate],
     bytes: u64,
@@ -171,7 +167,7 @@ pub(crate) fn cut_by_size(
         let below = candidate.below as f64;
         below >= least && bytes as f64 - below >= least
     };
-    // If the partition changes between one candidate and the next, the boundary is between the two.
+    // If two adjacent candidates are in different partitions, a partition boundary is between them.
     let pairs =
         candidates.windows(2).filter(|pair| partition(&pair[0].key) != partition(&pair[1].key));
     match pairs.map(|pair| &pair[1]).filter(|candidate| divides(candidate)).min_by(nearest) {
@@ -180,7 +176,8 @@ pub(crate) fn cut_by_size(
     }
 }
 
-/// The key at which to cut a range for its load, if the load has lasted and can be divided.
+/// Returns the key at which to cut a range because of its load, if the load has lasted and can be
+/// divided.
 pub(crate) fn split_by_load(range: &RangeState, limits: &Limits) -> Option<Box<[u8]>> {
     let has_lasted = range.age >= limits.hot_minutes as f64 * 60.0 && is_hot(&range.load, limits);
     if !has_lasted || range.bytes < limits.load_split_bytes_min {
@@ -192,7 +189,7 @@ pub(crate) fn split_by_load(range: &RangeState, limits: &Limits) -> Option<Box<[
     }
 }
 
-/// True if two neighbours are small and have been cold long enough.
+/// True if two neighbours are small and have been cold long enough to be merged.
 pub(crate) fn should_merge(lower: &RangeState, upper: &RangeState, limits: &Limits) -> bool {
     let peak = |range: &RangeState| range.bytes.max(range.load.bytes_peak);
     let bytes = peak(lower).saturating_add(peak(upper));
@@ -228,12 +225,12 @@ pub(crate) fn shape(load: &LoadSummary) -> LoadShape {
     }
 }
 
-/// The start of the partition at which the samples, sorted by key, divide best, and the lower
-/// side's share.
+/// Returns the start of the partition that best divides the samples, which are sorted by key, and
+/// the lower side's share.
 fn best_cut(samples: &[Sample]) -> Option<(Box<[u8]>, f64)> {
     let all = samples.len() as f64;
     debug_assert!(samples.is_sorted_by(|a, b| a.key <= b.key), "samples are in order of keys");
-    // Future ascending inserts will be above any cut, descending ones below it.
+    // Ascending inserts will be above any cut, and descending ones below it.
     let mut lower = samples.iter().filter(|s| s.access == Access::Descending).count();
     let mut best: Option<(&Sample, f64)> = None;
     for pair in samples.windows(2) {
@@ -250,7 +247,7 @@ fn best_cut(samples: &[Sample]) -> Option<(Box<[u8]>, f64)> {
     divides.then(|| (partition(&above.key).into(), share))
 }
 
-/// True if each of the last minutes was hot.
+/// True if the load was hot in each of the last minutes.
 fn is_hot(load: &LoadSummary, limits: &Limits) -> bool {
     let Some(minutes) = load.minutes.get(..limits.hot_minutes) else { return false };
     let mean = minutes.iter().sum::<f64>() / minutes.len().max(1) as f64;

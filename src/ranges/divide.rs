@@ -1,10 +1,10 @@
-//! Dividing a range and merging neighbours, as edits that move no bytes.
+//! Builds the edits that divide a range or merge neighbours. They move no bytes.
 //!
 //! Invariants
 //! * the new ranges cover the same keys as the old ones, and reference the same files with the same
 //!   keys of each, so that reads return the same results;
-//! * a merged range references a file once, so the parts of a file on both sides must touch, or
-//!   have no key in between.
+//! * a merged range references each file once. So if both ranges reference a file, its two clips
+//!   must touch, or the file has no key between them.
 //!
 //! Not here: when and where to divide, and applying the edit (`lsm::range_split`).
 
@@ -14,10 +14,9 @@ use crate::format::span::Span;
 
 use super::{Range, RangeFile, Reference};
 
-/// The edit that divides `range` at `key` into two ranges with these ids. For a reference that
-/// `key` cuts, `left_bytes` estimates its bytes below `key`.
-///
-/// Requires: `key` is inside the span, above its start.
+/// Returns the edit that divides `range` at `key` into two ranges with these ids. `key` must be
+/// inside the span and above its start. If `key` cuts a reference, `left_bytes` estimates its bytes
+/// below `key`.
 pub(crate) fn split<F: RangeFile>(
     range: &Range<F>,
     key: &[u8],
@@ -55,9 +54,9 @@ pub(crate) fn split<F: RangeFile>(
     edit
 }
 
-/// The edit that merges two neighbours into one range, `id`. Returns `None` if they are not
-/// neighbours, or if their files do not allow one range. `gap_is_empty` returns whether a file is
-/// known to have no key between its clips on both sides.
+/// Returns the edit that merges two neighbours into one range, `id`. Returns `None` if they are not
+/// neighbours, or if their files cannot be in one range. `gap_is_empty` returns whether a file is
+/// known to have no key between its clips.
 pub(crate) fn merge<F: RangeFile + Clone>(
     left: &Range<F>,
     right: &Range<F>,
@@ -81,8 +80,8 @@ pub(crate) fn merge<F: RangeFile + Clone>(
         }
         let clip = Span::new(&reference.clip.low, other.clip.high.as_deref());
         let bytes = reference.bytes.saturating_add(other.bytes).min(reference.file.bytes());
-        // One side may have merged newer files into its run while the file is young on the other.
-        // It may still be young in both.
+        // If one side has merged newer files into its run, the file is in that run but may still be
+        // young in the other range. A file that is young in either range becomes young.
         let is_run = (placement, other_placement) == (Placement::Run, Placement::Run);
         let placement = if is_run { Placement::Run } else { Placement::Young };
         merged.add(placement, Reference::new(reference.file.clone(), clip, Some(bytes)));

@@ -1,51 +1,48 @@
-//! The load of one range: rates, their last hour, pattern, and a sample of accessed keys. Pure:
-//! time is an argument.
-//!
-//! The input is sampled operations. One call stands for `weight` operations, so that reads and
-//! writes have almost no overhead.
+//! The load of one range: rates and their last hour, pattern, and a sample of accessed keys. Pure:
+//! time is an argument. Each call represents `weight` operations, of which one was sampled.
 //!
 //! Invariants
 //! * time advances in steps of [`STEP_SECONDS`]; results depend only on the calls and their times;
 //! * the size is bounded: about 8 KiB for a busy range, a few hundred bytes for a quiet one;
-//! * values decay with time, not with further operations, all with the same half-life
-//!   ([`HALF_LIFE_SECONDS`]). The exception is distinct partitions, which cover the last one to two
-//!   [`GENERATION_SECONDS`].
+//! * values decay with time, all with the same half-life ([`HALF_LIFE_SECONDS`]), except distinct
+//!   partitions, which cover the last one to two [`GENERATION_SECONDS`].
 //!
-//! Not here: the choice of sampled operations (`lsm::load_sampling`), decisions (`decide`).
+//! Not here: which operations are sampled (`lsm::load_sampling`), decisions (`decide`).
 
 use crate::format::key::partition_of;
 use crate::rng::Rng;
 
 use super::sketch::{Distinct, Heaviest, Heavy, partition_hash};
 
-/// Step of averages, in seconds. It is small in comparison with the half-life. Steps avoid an
-/// exponential function, whose last bit differs between machines.
+/// The step of averages in seconds, small compared with the half-life. Steps avoid an exponential
+/// function, whose last bit differs between machines.
 pub(crate) const STEP_SECONDS: f64 = 5.0;
-/// Half-life of averages and weights, in seconds. A changed load is visible within a minute or two;
-/// a burst of one second is not.
+/// The half-life of averages and weights in seconds. A change of load is visible within a minute or
+/// two; a burst of one second is not.
 pub(crate) const HALF_LIFE_SECONDS: f64 = 60.0;
 const _: () = assert!(HALF_LIFE_SECONDS / STEP_SECONDS == 12.0, "FADE depends on them");
-/// 2^(-1/12).
+/// The decay in one step: 2^(-1/12).
 const FADE: f64 = 0.943_874_312_681_693_5;
-/// Number of steps after which values are zero.
+/// After this many steps values are treated as zero.
 const FADED_STEPS: u64 = 1_000;
-/// Minutes of history: as long as `decide` requires a range to be cold.
+/// The minutes of history: as many as `decide` requires a range to be cold.
 pub(crate) const HISTORY_MINUTES: usize = 60;
 const STEPS_PER_MINUTE: u64 = 12;
-/// Interval after which counting distinct partitions restarts, in seconds.
+/// How often counting distinct partitions restarts, in seconds. Each such period is a *generation*.
 pub(crate) const GENERATION_SECONDS: f64 = 600.0;
-/// Sampled keys kept. They distinguish a share of 20 % from 35 % at three standard deviations.
+/// The number of sampled keys kept. They distinguish a share of 20 % from one of 35 % at three
+/// standard deviations.
 pub(crate) const SAMPLES: usize = 64;
-/// Minimum interval between two merges of a range for its readers, in seconds.
+/// The least interval between two turns of a range to be merged for its readers, in seconds.
 pub(crate) const TURN_SECONDS: f64 = 3_600.0;
-/// A write above (below) all of this many preceding sampled writes is ascending (descending); by
-/// chance 1 in 16.
+/// A write above (below) all of this many preceding sampled writes is ascending (descending). By
+/// chance this happens to 1 in 16.
 const RECENT_WRITES: usize = 15;
 
 /// The statistics of the load of one range.
 #[derive(Clone, Debug)]
 pub(crate) struct RangeLoad {
-    /// Steps since the start of the clock; all values are as of the start of this step.
+    /// The current step, counted from the start of the clock. All values are as of its start.
     step: u64,
     reads: Average,
     writes: Average,
@@ -53,35 +50,35 @@ pub(crate) struct RangeLoad {
     descending: Average,
     history: History,
     heaviest: Heaviest,
-    /// The current and the previous generation.
+    /// The distinct partitions of the current and the previous generation.
     distinct: [Distinct; 2],
     generation: u64,
-    /// Distinct partitions of the load from which this one was split, until the generation after
-    /// the next.
+    /// The distinct partitions inherited from the load of which this is a part. They expire with
+    /// the generation after the next.
     inherited: [f64; 2],
     samples: Vec<Sample>,
-    /// Decayed weight that the samples represent.
+    /// The decayed weight that the samples represent.
     sampled: f64,
     recent: Vec<Box<[u8]>>,
     next_recent: usize,
-    /// The largest size in the current and in the previous hour.
+    /// The largest sizes in the current and in the previous hour, in bytes.
     peaks: [u64; 2],
     hour: u64,
     loss: Loss,
     rng: Rng,
 }
 
-/// Losses of readers from overlapping files: rows looked up, each multiplied by the number of files
-/// searched beyond one.
+/// What overlapping files have cost readers: the rows looked up, each multiplied by the number of
+/// files searched beyond one.
 #[derive(Clone, Debug, Default)]
 struct Loss {
     rows: f64,
-    /// Start of the last turn.
+    /// When the last turn started.
     turn: Option<f64>,
     in_turn: bool,
 }
 
-/// An accessed key.
+/// A sampled key.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Sample {
     pub(crate) key: Box<[u8]>,
@@ -92,9 +89,9 @@ pub(crate) struct Sample {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     Read,
-    /// A write within the range of recently written keys.
+    /// A write between recently written keys.
     Write,
-    /// A write above all recently written keys: the next one is expected to be higher still.
+    /// A write above all recently written keys; the next one is expected to be higher still.
     Ascending,
     /// A write below all recently written keys.
     Descending,
@@ -103,22 +100,24 @@ pub(crate) enum Access {
 /// The load at a point in time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LoadSummary {
-    /// Operations per second, as decaying averages; a row visited by a scan is a read.
+    /// Operations per second, as decaying averages. Each row visited by a scan is a read.
     pub(crate) reads: f64,
     pub(crate) writes: f64,
-    /// Shares of the writes, 0 to 1.
+    /// The shares of the writes that are ascending and descending, 0 to 1.
     pub(crate) ascending: f64,
     pub(crate) descending: f64,
-    /// Distinct partitions accessed in the last 10 to 20 minutes, among the sampled operations.
+    /// The number of distinct partitions accessed in the last 10 to 20 minutes, among the sampled
+    /// operations.
     pub(crate) distinct: f64,
-    /// In descending order of weight, with their shares of all operations, 0 to 1.
+    /// The heaviest partitions in descending order of weight, with their shares of all operations,
+    /// 0 to 1.
     pub(crate) heaviest: Vec<(Heavy, f64)>,
-    /// In key order.
+    /// The sampled keys, in order.
     pub(crate) samples: Vec<Sample>,
     /// Reads and writes per second in each of the last [`HISTORY_MINUTES`] full minutes, newest
-    /// first; zeros before the first operation. An empty list means zeros.
+    /// first. Zeros before the first operation; an empty list means all zeros.
     pub(crate) minutes: Vec<f64>,
-    /// The largest recorded size in the last one to two hours.
+    /// The largest size recorded in the last one to two hours, in bytes.
     pub(crate) bytes_peak: u64,
 }
 
@@ -126,21 +125,22 @@ pub(crate) struct LoadSummary {
 #[derive(Clone, Copy, Debug, Default)]
 struct Average {
     faded: f64,
-    /// Operations in the current step.
+    /// The operations in the current step.
     now: f64,
 }
 
-/// Operations in each of the last minutes.
+/// Counts operations in each of the last minutes.
 #[derive(Clone, Debug)]
 struct History {
     minutes: [f32; HISTORY_MINUTES],
-    /// Operations in the current minute.
+    /// The operations in the current minute.
     now: f64,
     minute: u64,
 }
 
 impl RangeLoad {
-    /// The load of a range without any access so far. `seed` determines the sampled keys.
+    /// Creates the load of a range without accesses so far. `seed` determines which keys are
+    /// sampled.
     pub(crate) fn new(seed: u64, now: f64) -> Self {
         let step = step_at(now);
         Self {
@@ -169,14 +169,14 @@ impl RangeLoad {
         }
     }
 
-    /// Records `weight` reads, one of them of `key`.
+    /// Records `weight` reads, of which the sampled one is of `key`.
     pub(crate) fn read(&mut self, key: &[u8], weight: f64, now: f64) {
         self.advance(now);
         self.reads.now += weight;
         self.record(key, Access::Read, weight);
     }
 
-    /// Records `weight` writes, one of them of `key`.
+    /// Records `weight` writes, of which the sampled one is of `key`.
     pub(crate) fn write(&mut self, key: &[u8], weight: f64, now: f64) {
         self.advance(now);
         self.writes.now += weight;
@@ -189,13 +189,13 @@ impl RangeLoad {
         self.record(key, access, weight);
     }
 
-    /// Records the current size of the range.
+    /// Records the current size of the range in bytes.
     pub(crate) fn record_bytes(&mut self, bytes: u64, now: f64) {
         self.advance(now);
         self.peaks[0] = self.peaks[0].max(bytes);
     }
 
-    /// The load as of `now`.
+    /// Returns the load as of `now`.
     pub(crate) fn summary(&self, now: f64) -> LoadSummary {
         let mut load = self.clone();
         load.advance(now);
@@ -222,7 +222,7 @@ impl RangeLoad {
         }
     }
 
-    /// Reads and writes per second: the inexpensive part of the summary.
+    /// Returns reads and writes per second, a part of the summary that costs little.
     pub(crate) fn rates(&self, now: f64) -> [f64; 2] {
         let steps = step_at(now).saturating_sub(self.step);
         [self.reads, self.writes].map(|mut average| {
@@ -233,18 +233,19 @@ impl RangeLoad {
         })
     }
 
-    /// Adds `rows` to the losses of readers.
+    /// Adds `rows` to the cost of overlapping files for readers.
     pub(crate) fn lose(&mut self, rows: f64) {
         self.loss.rows += rows;
     }
 
-    /// Rows lost by readers since the range last had no files above its run.
+    /// Returns what overlapping files have cost readers, in rows, since the range last had no files
+    /// above its run.
     pub(crate) fn lost(&self) -> f64 {
         self.loss.rows
     }
 
-    /// Starts the range's turn to be merged, whatever the merge writes. Returns false during a turn
-    /// and within [`TURN_SECONDS`] of the start of the last one.
+    /// Starts the range's turn to be merged, regardless of how much the merge writes. Returns false
+    /// during a turn, and within [`TURN_SECONDS`] after the start of the last one.
     pub(crate) fn begin_turn(&mut self, now: f64) -> bool {
         let had_one = self.loss.turn.is_some_and(|turn| now < turn + TURN_SECONDS);
         if !had_one && !self.loss.in_turn {
@@ -259,14 +260,14 @@ impl RangeLoad {
         self.loss.in_turn
     }
 
-    /// Records that no file is above the run any more.
+    /// Records that no file overlaps the run any more.
     pub(crate) fn record_merged(&mut self) {
         self.loss.rows = 0.0;
         self.loss.in_turn = false;
     }
 
-    /// Divides the load like a range divided at a key. Statistics of single keys are assigned to
-    /// their side, the others by the shares of the sampled keys.
+    /// Splits the load with its range, which is divided at key `at`. Statistics of single keys are
+    /// assigned to their side, others in proportion to the sampled keys.
     pub(crate) fn split(mut self, at: &[u8], now: f64) -> (RangeLoad, RangeLoad) {
         self.advance(now);
         let is_left = |key: &[u8]| key < at;
@@ -284,7 +285,7 @@ impl RangeLoad {
         (left, right)
     }
 
-    /// Merges the loads of two neighbours that become one range; `self` is the lower one.
+    /// Merges the loads of two neighbours that become one range. `self` is the lower one.
     pub(crate) fn join(mut self, mut upper: RangeLoad, now: f64) -> RangeLoad {
         self.advance(now);
         upper.advance(now);
@@ -303,7 +304,7 @@ impl RangeLoad {
         for (own, other) in self.peaks.iter_mut().zip(upper.peaks) {
             *own = own.saturating_add(other);
         }
-        // Each side contributes samples in proportion to the weight that its samples represent.
+        // Take samples from each side in proportion to the weight that they represent.
         let all = self.sampled + upper.sampled;
         let room = SAMPLES.min(self.samples.len() + upper.samples.len());
         let share = if all > 0.0 { self.sampled / all } else { 0.5 };
@@ -316,25 +317,24 @@ impl RangeLoad {
         self.loss.rows += upper.loss.rows;
         self.loss.turn = self.loss.turn.into_iter().chain(upper.loss.turn).reduce(f64::max);
         self.loss.in_turn &= upper.loss.in_turn;
-        // Recent writes are those of the upper side if the load ascends, and those of the lower
-        // side if it descends.
+        // Keep the recent writes of the side with more writes, which continues the pattern.
         if upper.writes.rate() > self.writes.rate() {
             (self.recent, self.next_recent) = (upper.recent, upper.next_recent);
         }
         self
     }
 
-    /// True if the load can be discarded without losing more than zeros and the readers' losses of
-    /// an hour ago.
+    /// True if the load can be discarded, because all rates were zero for an hour. This loses only
+    /// what overlapping files cost readers before.
     pub(crate) fn is_idle(&mut self, now: f64) -> bool {
         self.advance(now);
-        // Operations of the current step are not in the rates yet.
+        // The rates do not include operations of the current step yet.
         let is_cold = [self.reads, self.writes].iter().all(|average| average.now == 0.0)
             && self.reads.rate() + self.writes.rate() < 1e-3;
         is_cold && self.history.rates().all(|rate| rate < 1e-3)
     }
 
-    /// Reduces a divided load to the part of one side.
+    /// Reduces a split load to the part of one side.
     fn take_part(&mut self, share: f64, partitions: f64, is_here: impl Fn(&[u8]) -> bool) {
         debug_assert!((0.0..=1.0).contains(&share), "a share is a part of one");
         for average in self.averages() {
@@ -347,7 +347,7 @@ impl RangeLoad {
         self.sampled *= share;
         self.recent.retain(|key| is_here(key));
         self.next_recent = 0;
-        // The size of each part was not recorded. The part is young, and young ranges are not
+        // The size of each part was not recorded. This is harmless, because young ranges are not
         // merged.
         self.peaks = [0; 2];
         self.distinct = [Distinct::default(), Distinct::default()];
@@ -357,7 +357,7 @@ impl RangeLoad {
         self.inherited = [(partitions * share).max(self.distinct[0].count()), 0.0];
     }
 
-    /// The number of partitions accessed in both generations.
+    /// Returns the number of partitions accessed in the current or the previous generation.
     fn partitions(&self) -> f64 {
         let mut both = self.distinct[0].clone();
         both.join(&self.distinct[1]);
@@ -368,7 +368,7 @@ impl RangeLoad {
         [&mut self.reads, &mut self.writes, &mut self.ascending, &mut self.descending]
     }
 
-    /// Decays all values up to `now`. Has no effect if `now` is not later than the current step.
+    /// Decays all values up to `now`. Does nothing if `now` is not after the current step.
     fn advance(&mut self, now: f64) {
         let step = step_at(now);
         if step <= self.step {
@@ -399,7 +399,7 @@ impl RangeLoad {
         }
     }
 
-    /// Classifies a written key relative to the recent ones.
+    /// Classifies a written key relative to the recently written ones.
     fn direction(&mut self, key: &[u8]) -> Access {
         debug_assert!(self.recent.len() <= RECENT_WRITES, "few recent keys are kept");
         let is_known = self.recent.len() == RECENT_WRITES;
@@ -419,8 +419,8 @@ impl RangeLoad {
         access
     }
 
-    /// Counts the key's partition. Samples the key with a probability that gives all decayed weight
-    /// the same chance to be in the sample.
+    /// Counts the key's partition. Adds the key to the sample with a probability such that equal
+    /// decayed weights have equal chances.
     fn record(&mut self, key: &[u8], access: Access, weight: f64) {
         self.history.now += weight;
         let partition = partition(key);
@@ -432,7 +432,7 @@ impl RangeLoad {
         if self.samples.len() < SAMPLES {
             return self.samples.push(sample());
         }
-        // 53 bits of the number: a fraction that is exact on every machine.
+        // Use 53 bits of the number, so that the fraction is exact on every machine.
         let chance = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
         if chance * self.sampled < SAMPLES as f64 * weight {
             let at = self.rng.index(SAMPLES);
@@ -442,14 +442,14 @@ impl RangeLoad {
 }
 
 impl LoadSummary {
-    /// Reads and writes per second.
+    /// Returns reads and writes per second, added.
     pub(crate) fn ops(&self) -> f64 {
         self.reads + self.writes
     }
 }
 
 impl Average {
-    /// Ends the current step and the empty steps after it.
+    /// Ends the current step and any empty steps after it.
     fn advance(&mut self, fade: f64) {
         self.faded = self.faded * fade + self.now / STEP_SECONDS * (1.0 - FADE) * (fade / FADE);
         self.now = 0.0;
@@ -469,7 +469,7 @@ impl History {
         let passed = passed.min(HISTORY_MINUTES);
         self.minutes.rotate_right(passed);
         self.minutes[..passed].fill(0.0);
-        // After a gap the ended minute is not the previous one.
+        // After a gap the ended minute is not the one before the current minute.
         let ended = (minute - self.minute - 1) as usize;
         if ended < HISTORY_MINUTES {
             self.minutes[ended] = (self.now / 60.0) as f32;
@@ -478,7 +478,7 @@ impl History {
         self.minute = minute;
     }
 
-    /// The rates of the full minutes, newest first.
+    /// Returns the rates of the full minutes, newest first.
     fn rates(&self) -> impl Iterator<Item = f64> {
         self.minutes.iter().map(|rate| f64::from(*rate))
     }
@@ -496,13 +496,14 @@ impl History {
     }
 }
 
-/// The common prefix of a partition's keys; the whole key if it is not a valid key.
+/// Returns the common prefix of the keys in the partition of `key`, or the whole key if it is not
+/// valid.
 pub(super) fn partition(key: &[u8]) -> &[u8] {
     partition_of(key).unwrap_or(key)
 }
 
 fn step_at(now: f64) -> u64 {
-    // The conversion saturates: earlier times count as the start of the clock.
+    // The conversion saturates, so earlier times become the start of the clock.
     (now / STEP_SECONDS) as u64
 }
 
@@ -514,7 +515,7 @@ fn generation_at(now: f64) -> u64 {
     (now / GENERATION_SECONDS) as u64
 }
 
-/// [`FADE`] to the power of `steps`, by multiplications only.
+/// Returns [`FADE`] to the power of `steps`, by multiplications only.
 fn fade(steps: u64) -> f64 {
     if steps > FADED_STEPS {
         return 0.0;

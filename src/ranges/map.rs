@@ -1,7 +1,7 @@
 //! All ranges of a database, in key order.
 //!
 //! A range is found by key with a binary search, and by id with a linear search of a dense list of
-//! ids. That search is short in comparison with the copy of the map that every version change
+//! ids. This search is cheap compared with the copy of the map that every change of the version
 //! makes.
 
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use super::{Range, RangeFile};
 /// Ranges ordered by key. A clone copies one pointer per range.
 #[derive(Clone, Debug)]
 pub(crate) struct RangeMap<F> {
-    /// Ascending and disjoint.
+    /// The ranges, ascending and disjoint.
     ranges: Vec<Arc<Range<F>>>,
     /// The ids of the ranges, in the same order.
     ids: Vec<RangeId>,
@@ -27,15 +27,15 @@ impl<F> Default for RangeMap<F> {
 }
 
 impl<F: RangeFile + Clone> RangeMap<F> {
-    /// The range that contains `key`.
+    /// Returns the range that contains `key`.
     #[inline]
     pub(crate) fn range_for(&self, key: &[u8]) -> Option<&Arc<Range<F>>> {
         let at = self.ranges.partition_point(|range| range.span.ends_before(key));
-        // The range does not end before the key, so only its start remains to be compared.
+        // The range does not end before the key, so only its start must still be compared.
         self.ranges.get(at).filter(|range| *range.span.low <= *key)
     }
 
-    /// The ranges that overlap `span`, ascending.
+    /// Returns the ranges that overlap `span`, ascending.
     pub(crate) fn ranges_in(&self, span: &Span) -> &[Arc<Range<F>>] {
         let from = self.ranges.partition_point(|range| range.span.ends_before(&span.low));
         let rest = &self.ranges[from..];
@@ -43,7 +43,7 @@ impl<F: RangeFile + Clone> RangeMap<F> {
         &rest[..len]
     }
 
-    /// All ranges, ascending.
+    /// Returns all ranges, ascending.
     pub(crate) fn iter(&self) -> impl ExactSizeIterator<Item = &Arc<Range<F>>> {
         self.ranges.iter()
     }
@@ -52,12 +52,13 @@ impl<F: RangeFile + Clone> RangeMap<F> {
         self.ranges.len()
     }
 
-    /// The range with this id; linear time.
+    /// Returns the range with this id. Takes linear time.
     pub(crate) fn get(&self, id: RangeId) -> Option<&Arc<Range<F>>> {
         self.ranges.get(self.ids.iter().position(|other| *other == id)?)
     }
 
-    /// The position of the range with this id. Checks `hint` and the next position first.
+    /// Returns the position of the range with this id. Checks `hint` and the position after it
+    /// first.
     pub(crate) fn position(&self, id: RangeId, hint: usize) -> Option<usize> {
         debug_assert_eq!(self.ids.len(), self.ranges.len(), "each range has its id");
         let near = self.ids.iter().skip(hint).take(2).position(|other| *other == id);
@@ -65,19 +66,19 @@ impl<F: RangeFile + Clone> RangeMap<F> {
         near.or_else(|| self.ids.iter().position(|other| *other == id))
     }
 
-    /// The range at `position`.
+    /// Returns the range at `position`.
     pub(crate) fn at(&self, position: usize) -> Option<&Arc<Range<F>>> {
         self.ranges.get(position)
     }
 
-    /// The range at `position`, copied first if it is shared.
+    /// Returns the range at `position`, after copying it if it is shared.
     pub(crate) fn at_mut(&mut self, position: usize) -> Option<&mut Range<F>> {
         self.ranges.get_mut(position).map(Arc::make_mut)
     }
 
-    /// Removes the ranges `gone`, which must have no files, and adds `new`. Returns an error for a
-    /// violated invariant; the map must not be used after that. Linear time for any number of
-    /// changes.
+    /// Removes the ranges `gone`, which must have no files, and adds `new`. Takes linear time for
+    /// any number of changes. Returns an error for a violated invariant; the map must not be used
+    /// afterwards.
     pub(crate) fn change(
         &mut self,
         gone: &[RangeId],
@@ -144,7 +145,7 @@ impl<F: RangeFile + Clone> RangeMap<F> {
         Ok(())
     }
 
-    /// Reports a violated invariant, within a range or between ranges.
+    /// Returns an error if an invariant is violated, within a range or between ranges.
     pub(crate) fn check(&self) -> Result<(), String> {
         for pair in self.ranges.windows(2) {
             let [a, b] = pair else { continue };

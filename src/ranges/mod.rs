@@ -1,17 +1,13 @@
-//! Contiguous key ranges, each with references to the files of its own small tree. Pure, and
-//! generic over the file type.
+//! Contiguous key ranges, each with references to its own files. Pure, and generic over the file
+//! type.
 //!
-//! Invariants, which [`Range::check`] and [`RangeMap::change`] enforce
-//! * ranges do not overlap; a key belongs to at most one range;
+//! Invariants, enforced by [`Range::check`] and [`RangeMap::change`]
+//! * ranges do not overlap, so a key belongs to at most one;
 //! * a reference is inside its range, and a range references a file once;
-//! * of two overlapping references, all commits of one are older than all commits of the other.
-//!   Every pair is compared, because neither the order by newest Seq nor the bounds of all files
-//!   prove it;
-//! * young references are ordered newest first; those of the run ascend and do not overlap each
-//!   other.
-//!
-//! Not here: which files exist (`manifest`), the choice of compactions
-//! (`lsm::background::compaction::picker`).
+//! * of two overlapping references, all commits of one are older than all of the other. Every pair
+//!   is compared, because comparing neighbours or unions would not prove this;
+//! * young references are ordered newest first. Those of the run ascend and do not overlap.
+//! Not here: which files exist (`manifest`), choosing compactions (`compaction::picker`).
 
 mod chains;
 pub(crate) mod decide;
@@ -28,12 +24,12 @@ use crate::format::names::{FileNumber, RangeId, TableId};
 use crate::format::span::Span;
 use crate::model::Seq;
 
-/// The properties of a file that a range needs.
+/// What a range needs to know about a file.
 pub(crate) trait RangeFile {
     fn number(&self) -> FileNumber;
-    /// The Seqs of its oldest and newest entry.
+    /// Returns the Seqs of the oldest and the newest entry.
     fn seqs(&self) -> (Seq, Seq);
-    /// Its length in bytes.
+    /// Returns the length in bytes.
     fn bytes(&self) -> u64;
 }
 
@@ -43,19 +39,19 @@ pub(crate) struct Reference<F> {
     pub(crate) file: F,
     /// The keys of the file that belong to the range.
     pub(crate) clip: Span,
-    /// Approximate bytes of that part.
+    /// The approximate bytes of that part.
     pub(crate) bytes: u64,
 }
 
 impl<F: RangeFile> Reference<F> {
-    /// The part of `file` in `clip`, with about `bytes` bytes; `None` stands for the length of the
-    /// file.
+    /// References the part of `file` in `clip`, which has about `bytes` bytes. `None` means the
+    /// length of the file.
     pub(crate) fn new(file: F, clip: Span, bytes: Option<u64>) -> Self {
         let bytes = bytes.unwrap_or_else(|| file.bytes());
         Self { file, clip, bytes }
     }
 
-    /// `bytes` as encoded in a version edit.
+    /// Returns `bytes` as a version edit encodes it.
     pub(crate) fn bytes_meta(&self) -> Option<u64> {
         (self.bytes != self.file.bytes()).then_some(self.bytes)
     }
@@ -67,24 +63,24 @@ pub(crate) struct Range<F> {
     pub(crate) id: RangeId,
     pub(crate) table: TableId,
     pub(crate) span: Span,
-    /// Newest first; young references may overlap.
+    /// Newest first. Young references may overlap.
     pub(crate) young: Vec<Reference<F>>,
-    /// Ascending and disjoint, older than any overlapping young file.
+    /// Ascending and disjoint. A reference here is older than any young one that it overlaps.
     pub(crate) run: Vec<Reference<F>>,
 }
 
 impl<F: RangeFile> Range<F> {
-    /// An empty range.
+    /// Creates an empty range.
     pub(crate) fn new(id: RangeId, table: TableId, span: Span) -> Self {
         Self { id, table, span, young: Vec::new(), run: Vec::new() }
     }
 
-    /// Approximate bytes of its files within the range.
+    /// Returns the approximate bytes of its files inside the range.
     pub(crate) fn bytes(&self) -> u64 {
         self.references().map(|(_, reference)| reference.bytes).sum()
     }
 
-    /// The references that may contain `key`, newest to oldest.
+    /// Returns the references that may contain `key`, newest first.
     pub(crate) fn sources<'a>(
         &'a self,
         key: &'a [u8],
@@ -93,14 +89,14 @@ impl<F: RangeFile> Range<F> {
         young.chain(self.run_at(key))
     }
 
-    /// The reference of the run that may contain `key`.
+    /// Returns the reference of the run that may contain `key`.
     pub(crate) fn run_at(&self, key: &[u8]) -> Option<&Reference<F>> {
         let at = self.run.partition_point(|reference| reference.clip.ends_before(key));
-        // The reference does not end before the key, so only its start remains to be compared.
+        // The reference does not end before the key, so only its start must still be compared.
         self.run.get(at).filter(|reference| *reference.clip.low <= *key)
     }
 
-    /// The references of the run that overlap `span`.
+    /// Returns the references of the run that overlap `span`.
     pub(crate) fn run_in(&self, span: &Span) -> &[Reference<F>] {
         let from = self.run.partition_point(|reference| reference.clip.ends_before(&span.low));
         let rest = &self.run[from..];
@@ -108,13 +104,13 @@ impl<F: RangeFile> Range<F> {
         &rest[..len]
     }
 
-    /// All references, newest first, then the run.
+    /// Returns all references: the young ones, newest first, and then the run.
     pub(crate) fn references(&self) -> impl Iterator<Item = (Placement, &Reference<F>)> {
         let young = self.young.iter().map(|reference| (Placement::Young, reference));
         young.chain(self.run.iter().map(|reference| (Placement::Run, reference)))
     }
 
-    /// Adds a reference in order; [`check`](Self::check) verifies that it is allowed.
+    /// Adds a reference in its place. [`check`](Self::check) must verify that it is allowed.
     pub(crate) fn add(&mut self, placement: Placement, reference: Reference<F>) {
         let age = |reference: &Reference<F>| {
             let (seq_min, seq_max) = reference.file.seqs();
@@ -134,7 +130,7 @@ impl<F: RangeFile> Range<F> {
         }
     }
 
-    /// Removes the reference to `file`.
+    /// Removes and returns the reference to `file`.
     pub(crate) fn remove(&mut self, file: FileNumber) -> Option<Reference<F>> {
         for references in [&mut self.young, &mut self.run] {
             if let Some(at) = references.iter().position(|r| r.file.number() == file) {
@@ -144,7 +140,7 @@ impl<F: RangeFile> Range<F> {
         None
     }
 
-    /// Reports a violated invariant.
+    /// Returns an error if an invariant is violated.
     pub(crate) fn check(&self) -> Result<(), String> {
         for (_, reference) in self.references() {
             if reference.clip.is_empty() || !self.span.covers(&reference.clip) {

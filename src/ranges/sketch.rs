@@ -1,26 +1,26 @@
-//! Sketches of a stream of partitions: the heaviest partitions, and their number. Fixed size,
+//! Sketches of a stream of partitions: the heaviest ones, and how many there are. Fixed size,
 //! deterministic, pure.
 //!
 //! Invariants
-//! * [`Heaviest`]: a weight is never too low, and too high by at most its `over`. `over` is at most
-//!   the total weight divided by [`HEAVIEST_SLOTS`] (after a join, twice that), so a partition with
-//!   a larger share is in the sketch. A split loses partitions that are not in it;
-//! * [`Distinct`]: exact up to [`EXACT_MAX`] partitions, above that with a standard error of 4.6 %.
+//! * [`Heaviest`]: a weight is never too low, and too high by at most its `over`, which is at most
+//!   the total weight divided by [`HEAVIEST_SLOTS`] (twice that after a join). So the sketch has
+//!   every partition with a larger share. A split loses partitions that are not in the sketch;
+//! * [`Distinct`]: exact up to [`EXACT_MAX`] partitions, with a standard error of 4.6 % above.
 //!   Order and repetitions have no effect.
-//!
-//! Not here: rates and time (`load`), decisions (`decide`).
 
 use crate::codec::{HashSeed, hash};
 
-/// Partitions stored; a partition with more than 3 % of the load is certain to be among them.
+/// The number of partitions stored. A partition with more than 3 % of the load is certainly among
+/// them.
 pub(crate) const HEAVIEST_SLOTS: usize = 32;
-/// Number of partitions counted exactly; most ranges of a small database never need registers.
+/// Up to this many partitions are counted exactly, so most ranges of a small database need no
+/// registers.
 pub(crate) const EXACT_MAX: usize = 64;
-/// 2^9 registers: 1.04 / sqrt(512) = 4.6 % standard error in 512 bytes.
+/// 2^9 registers have a standard error of 1.04 / sqrt(512) = 4.6 % and take 512 bytes.
 const INDEX_BITS: u32 = 9;
 const REGISTERS: usize = 1 << INDEX_BITS;
 
-/// The heaviest partitions of a stream (space-saving).
+/// The heaviest partitions of a stream, by the space-saving algorithm.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Heaviest {
     slots: Vec<Heavy>,
@@ -28,27 +28,27 @@ pub(crate) struct Heaviest {
     pub(crate) total: f64,
 }
 
-/// A partition with the bounds of its weight.
+/// A partition and the bounds of its weight.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Heavy {
-    /// The common prefix of its keys.
+    /// The common prefix of the partition's keys.
     pub(crate) partition: Box<[u8]>,
-    /// Upper bound of the true weight.
+    /// An upper bound of the true weight.
     pub(crate) weight: f64,
     /// `weight - over` is a lower bound of the true weight.
     pub(crate) over: f64,
     hash: u64,
 }
 
-/// The number of distinct partitions of a stream (HyperLogLog over 64-bit hashes).
+/// Counts the distinct partitions of a stream, by HyperLogLog over 64-bit hashes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Distinct {
-    /// Their hashes, ascending.
+    /// The hashes of all partitions, ascending.
     Exact(Vec<u64>),
     Registers(Box<[u8; REGISTERS]>),
 }
 
-/// The hash of a partition in both sketches; the same on every machine.
+/// Returns the hash of a partition for both sketches. It is the same on every machine.
 pub(crate) fn partition_hash(partition: &[u8]) -> u64 {
     hash(HashSeed(0), partition)
 }
@@ -68,7 +68,7 @@ impl Heaviest {
         if self.slots.len() < HEAVIEST_SLOTS {
             return self.slots.push(Heavy { partition, weight, over: 0.0, hash });
         }
-        // A partition outside the sketch weighs at most as much as the lightest one in it.
+        // A partition that is not in the sketch weighs at most as much as the lightest one in it.
         let lightest = self.slots.iter_mut().min_by(|a, b| a.weight.total_cmp(&b.weight));
         if let Some(slot) = lightest {
             let over = slot.weight;
@@ -76,7 +76,7 @@ impl Heaviest {
         }
     }
 
-    /// Multiplies every weight by `factor`; drops partitions whose weight has become negligible.
+    /// Multiplies every weight by `factor`, and drops partitions whose weight becomes negligible.
     pub(crate) fn scale(&mut self, factor: f64) {
         debug_assert!((0.0..=1.0).contains(&factor), "weights only fade");
         self.total *= factor;
@@ -87,7 +87,7 @@ impl Heaviest {
         self.slots.retain(|slot| slot.weight > FADED);
     }
 
-    /// Partitions by descending weight; equal weights by ascending key.
+    /// Returns the partitions by descending weight, and for equal weights by ascending key.
     pub(crate) fn ranked(&self) -> Vec<Heavy> {
         let mut ranked = self.slots.clone();
         ranked.sort_by(|a, b| {
@@ -96,7 +96,7 @@ impl Heaviest {
         ranked
     }
 
-    /// Merges another sketch. The error bound of the result is that of the summed streams.
+    /// Merges another sketch. The error bound of the result is the one for both streams together.
     pub(crate) fn join(&mut self, other: &Heaviest) {
         let (floor, other_floor) = (self.floor(), other.floor());
         for slot in &mut self.slots {
@@ -121,8 +121,8 @@ impl Heaviest {
         self.slots.truncate(HEAVIEST_SLOTS);
     }
 
-    /// Divides the sketch at a key. Partitions are assigned by their start; `left_share` of the
-    /// remaining weight is assigned to the left.
+    /// Divides the sketch at a key. Partitions are assigned to the side where they start. Of the
+    /// remaining weight, `left_share` is assigned to the left.
     pub(crate) fn split(self, at: &[u8], left_share: f64) -> (Heaviest, Heaviest) {
         debug_assert!((0.0..=1.0).contains(&left_share), "a share is a part of one");
         let is_part = |slot: &Heavy| slot.over <= slot.weight;
@@ -139,7 +139,7 @@ impl Heaviest {
         )
     }
 
-    /// The maximum weight of a partition that is not in the sketch.
+    /// Returns the largest weight that a partition not in the sketch can have.
     fn floor(&self) -> f64 {
         if self.slots.len() < HEAVIEST_SLOTS {
             return 0.0;
@@ -148,7 +148,7 @@ impl Heaviest {
     }
 }
 
-/// Weights up to this are dropped: a thousandth of an operation.
+/// Weights up to this, a thousandth of an operation, are dropped.
 const FADED: f64 = 1e-3;
 
 impl Default for Distinct {
@@ -194,7 +194,7 @@ impl Distinct {
         }
     }
 
-    /// The estimated number of partitions.
+    /// Returns the estimated number of partitions.
     pub(crate) fn count(&self) -> f64 {
         let registers = match self {
             Distinct::Exact(hashes) => return hashes.len() as f64,
@@ -204,15 +204,15 @@ impl Distinct {
         let sum: f64 = registers.iter().map(|rank| 1.0 / (1u64 << rank) as f64).sum();
         let raw = 0.7213 / (1.0 + 1.079 / m) * m * m / sum;
         let empty = registers.iter().filter(|rank| **rank == 0).count();
-        // For few partitions the number of empty registers is the better estimate.
+        // For few partitions, the number of empty registers gives the better estimate.
         if raw <= 2.5 * m && empty > 0 { m * (m / empty as f64).ln() } else { raw }
     }
 }
 
-/// Updates the register that the low bits select with the number of leading zeros plus one.
+/// Updates the register selected by the low bits with the number of leading zeros plus one.
 fn register(registers: &mut [u8; REGISTERS], hash: u64) {
     let index = (hash % REGISTERS as u64) as usize;
-    // At most 56: the index bits are excluded, and a sum of powers of two stays exact.
+    // At most 56, because the index bits are excluded. A sum of such powers of two is exact.
     let rank = ((hash | (REGISTERS as u64 - 1)).leading_zeros() + 1).min(56) as u8;
     registers[index] = registers[index].max(rank);
 }
@@ -230,7 +230,7 @@ mod tests {
         sketch.add(&name(i), partition_hash(&name(i)), weight);
     }
 
-    /// A random partition; lower ones are more frequent.
+    /// Returns a random partition; lower ones are more frequent.
     fn skewed(rng: &mut Rng, partitions: u64) -> u64 {
         (0..3).fold(partitions, |span, _| rng.below(span) + 1) - 1
     }
@@ -314,8 +314,8 @@ mod tests {
         assert_eq!(sketch.count(), EXACT_MAX as f64);
     }
 
-    /// 40 streams of each size: the root mean square error is as stated in the header, within
-    /// sampling noise.
+    /// Checks 40 streams of each size: the root mean square error must be as stated in the header,
+    /// within sampling noise.
     #[test]
     fn many_partitions_are_counted_within_the_stated_error() {
         for size in [65u64, 300, 1_000, 1_500, 5_000, 40_000] {

@@ -1,4 +1,5 @@
-//! Ranges: boundaries, look-ups against brute force, and the detection of violated invariants.
+//! Tests of ranges: boundaries, look-ups against brute force, and the detection of violated
+//! invariants.
 
 use std::sync::Arc;
 
@@ -6,7 +7,7 @@ use super::*;
 use crate::format::edit::{RangeMeta, VersionEdit};
 use crate::rng::Rng;
 
-/// A file: number and Seq interval.
+/// A file: its number, and its oldest and newest Seq.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct File(u64, u64, u64);
 
@@ -88,8 +89,8 @@ fn trap_12_overlapping_files_must_have_disjoint_seqs_newest_first() {
 
 #[test]
 fn trap_13_every_pair_is_compared_not_only_neighbours_or_unions() {
-    // The two conflicting files are not adjacent in the list, and neither conflicts with the file
-    // between them.
+    // The two conflicting files are not adjacent in the list, and the file between them conflicts
+    // with neither.
     let young = [
         reference(9, (10, 90), "a", "b"),
         reference(8, (70, 80), "c", "d"),
@@ -129,7 +130,7 @@ fn runs_clips_and_repeats_are_checked() {
 
 #[test]
 fn trap_20_every_key_belongs_to_exactly_one_range_wherever_the_boundaries_are() {
-    // All ways to cut the key space at up to three of the boundary keys.
+    // Try all ways to cut the key space at up to three of the boundary keys.
     for cuts in 0..1u32 << (KEYS.len() - 1) {
         if cuts.count_ones() > 3 {
             continue;
@@ -191,7 +192,7 @@ fn ranges_may_leave_gaps_and_must_not_overlap() {
     assert!(map.change(&[RangeId(1)], Vec::new()).is_err());
 }
 
-/// Files with random spans, each newer than all before it.
+/// Returns files with random spans, each newer than all before it.
 fn random_range(rng: &mut Rng) -> Range<File> {
     let mut range = range(Span::all());
     let mut seq = 1;
@@ -213,7 +214,7 @@ fn random_range(rng: &mut Rng) -> Range<File> {
         young.push(Reference::new(File(number, seq, seq + 5), clip, None));
         (seq, number) = (seq + 10, number + 1);
     }
-    // Files are added in any order; their Seqs determine their positions.
+    // Files are added in any order, and their Seqs determine their positions.
     while !young.is_empty() {
         let at = rng.below(young.len() as u64) as usize;
         range.add(Placement::Young, young.swap_remove(at));
@@ -250,7 +251,7 @@ fn trap_12_the_newest_file_that_holds_a_key_is_found_first() {
 fn trap_12_chains_hold_every_file_once_newer_before_older() {
     let mut rng = Rng::from_seed(7);
     for _ in 0..2000 {
-        // Two neighbours, each with its own files.
+        // Two neighbouring ranges, each with its own files.
         let cut = KEYS[1 + rng.below(10) as usize];
         let sides = [Span::new(b"", Some(cut)), Span::new(cut, None)];
         let ranges = sides.map(|side| {
@@ -284,7 +285,7 @@ fn trap_12_chains_hold_every_file_once_newer_before_older() {
     }
 }
 
-/// The ranges that `edit` creates, with the files of `from`.
+/// Returns the ranges that `edit` creates, with the files of `from`.
 fn made(edit: &VersionEdit, from: &[&Range<File>]) -> Vec<Range<File>> {
     let references = || from.iter().flat_map(|range| range.references());
     let make = |meta: &RangeMeta| {
@@ -343,17 +344,17 @@ fn neighbours_with_incompatible_files_are_not_merged() {
             .map(|edit| made(&edit, &[left, right]).remove(0))
     };
     let (mut left, mut right) = (side("a", "m"), side("m", "z"));
-    // Entries between the clips of a file may have been superseded by a compaction.
+    // A compaction may have merged away entries between the clips of a file.
     left.run = vec![reference(1, (1, 9), "b", "k")];
     right.run = vec![reference(1, (1, 9), "m", "p")];
     assert_eq!(merge(&left, &right, false), None);
     let whole = merge(&left, &right, true).unwrap();
     assert_eq!(whole.run, [reference(1, (1, 9), "b", "p")]);
-    // Young on one side and in the run on the other becomes young in both.
+    // A file that is young on one side and in the run on the other becomes young on both.
     left.young = std::mem::take(&mut left.run);
     let whole = merge(&left, &right, true).unwrap();
     assert_eq!((whole.young, whole.run.len()), (vec![reference(1, (1, 9), "b", "p")], 0));
-    // Not if another file of the run is newer.
+    // This is not possible if another file of the run is newer.
     right.run.push(reference(2, (20, 30), "q", "r"));
     left.young = vec![reference(1, (1, 9), "b", "m")];
     right.run[0] = reference(1, (1, 9), "m", "p");

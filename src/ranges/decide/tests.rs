@@ -1,4 +1,4 @@
-//! Each decision in isolation, at its thresholds.
+//! Tests each decision in isolation, at its thresholds.
 
 mod load_traces;
 
@@ -9,7 +9,7 @@ use crate::ranges::load::RangeLoad;
 /// The next decision. The engine calls the individual functions instead.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Decision {
-    /// The cut is at the result of [`cut_by_size`].
+    /// Splits at the key that [`cut_by_size`] returns.
     SplitBySize {
         range: RangeId,
     },
@@ -24,9 +24,9 @@ pub(super) enum Decision {
     },
 }
 
-/// The next decision for the ranges of one table, which are in key order. It is a split of the
-/// largest range that is too large, otherwise of the hottest range with a divisible load, otherwise
-/// a merge of the first two neighbours that should be merged.
+/// Returns the next decision for the ranges of one table, which are in key order: a split of the
+/// largest range that is too large, or else a split of the hottest range with a divisible load, or
+/// else a merge of the first two neighbours that should be merged.
 pub(super) fn next(ranges: &[RangeState], pace: Pace, limits: &Limits) -> Option<Decision> {
     if may_split(ranges.len(), pace, limits) {
         let too_large = ranges.iter().filter(|range| is_too_large(range.bytes, limits));
@@ -58,7 +58,7 @@ fn cold(id: u64, bytes: u64) -> RangeState {
     state(id, bytes, LoadSummary::default())
 }
 
-/// Ten minutes of `per_second` operations; `of` returns the i-th one.
+/// Returns the load of ten minutes with `per_second` operations; `of` returns the i-th one.
 fn hot(per_second: f64, of: impl Fn(u64) -> (Vec<u8>, bool)) -> LoadSummary {
     let mut load = RangeLoad::new(7, 0.0);
     for i in 0..6_000u64 {
@@ -129,7 +129,7 @@ fn a_size_cut_falls_between_partitions_where_that_divides() {
         0.0,
         Some(("b", None)),
     );
-    // One partition larger than a range: by RowKey.
+    // A single partition larger than a range is cut by RowKey.
     check_cut(&[("a", "1"), ("a", "2"), ("a", "3")], 0.0, Some(("a", Some("2"))));
     // A boundary too far from the middle is not used.
     let mut keys = vec![("a", "1")];
@@ -178,7 +178,7 @@ fn loads_that_no_cut_helps_are_recognised() {
     }
 }
 
-/// Readers of old data together with an appender: the cut separates the tail.
+/// One client reads old data and another appends. The cut separates the appended tail.
 #[test]
 fn an_appended_tail_is_cut_from_what_is_read() {
     let mixed = |i: u64| {

@@ -1,4 +1,4 @@
-//! Rates compared with arithmetic, directions, samples, and the effects of splits and joins.
+//! Tests rates against arithmetic, directions, samples, and the effects of splits and joins.
 
 use super::*;
 use crate::format::key::user_key;
@@ -12,7 +12,7 @@ fn load() -> RangeLoad {
     RangeLoad::new(1, 0.0)
 }
 
-/// Writes `per_second` keys in each of `seconds`; `of` returns the i-th key.
+/// Writes `per_second` keys in each of `seconds` seconds; `of` returns the i-th key.
 fn write(
     load: &mut RangeLoad,
     from: u64,
@@ -74,9 +74,9 @@ fn directions_are_told_from_chance() {
     assert!((0.03..0.1).contains(&up) && (0.03..0.1).contains(&down), "{up} {down}");
     assert!(shares(|i| key("p", i)).0 > 0.99);
     assert!(shares(|i| key("p", 99_999_999 - i)).1 > 0.99);
-    // Slightly unordered neighbours, as from writers on several threads.
+    // Neighbours slightly out of order, as from writers on several threads.
     assert!(shares(|i| key("p", i ^ 1)).0 > 0.45);
-    // A thousand series that ascend individually are not an ascending load.
+    // A thousand series that each ascend are not an ascending load.
     assert!(shares(|i| key(&format!("device{:03}", i * 617 % 1_000), i)).0 < 0.1);
 }
 
@@ -90,7 +90,7 @@ fn a_clock_that_stops_or_runs_backwards_changes_nothing() {
     assert_eq!((before.writes, before.minutes), (after.writes, after.minutes));
 }
 
-/// The sample follows the load within minutes and gives each operation the same weight.
+/// The sample follows the load within minutes and represents each operation with the same weight.
 #[test]
 fn the_sample_is_of_the_load_of_the_last_minutes() {
     let mut load = load();

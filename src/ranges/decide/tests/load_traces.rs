@@ -1,9 +1,9 @@
-//! Decisions under hours of load converge and do not oscillate. Without hysteresis the same traces
-//! do oscillate, which proves that the tests detect it.
+//! Decisions converge under hours of load and do not oscillate. Without hysteresis the same traces
+//! do oscillate, which proves that the tests would detect it.
 //!
-//! A second of a trace has a few sampled operations, each with the weight that yields the rate.
-//! Decisions are made once a minute, as in a background step. Rows have 64 bytes, and a range is
-//! divided at 1 MiB.
+//! A second of a trace has a few sampled operations, whose weights add up to the rate. Decisions
+//! are made once a minute, as in a background step. Rows have 64 bytes, and a range is split at 1
+//! MiB.
 
 use std::collections::BTreeSet;
 
@@ -13,7 +13,7 @@ use crate::ranges::load::RangeLoad;
 use crate::rng::Rng;
 
 const HOUR: u64 = 3_600;
-/// Sampled operations per second.
+/// The number of sampled operations per second.
 const SAMPLED: u64 = 12;
 const ROW_BYTES: u64 = 64;
 const DECIDE_EVERY: u64 = 60;
@@ -24,17 +24,17 @@ enum Op {
     Delete(Vec<u8>),
 }
 
-/// Returns the `i`-th operation, which is in second `now`.
+/// Returns the `i`-th operation, which happens in second `now`.
 type Trace = fn(now: u64, i: u64, rng: &mut Rng) -> Op;
 
 struct Run {
     trace: Trace,
     hours: u64,
     rate: f64,
-    /// Maximum deviation of each minute's rate, as a fraction.
+    /// The maximum deviation of each minute's rate, as a fraction.
     noise: f64,
     limits: Limits,
-    /// Treats ascending and descending inserts as ordinary writes.
+    /// True to treat ascending and descending inserts as ordinary writes.
     is_blind: bool,
     rows: u64,
 }
@@ -67,7 +67,7 @@ struct Outcome {
     ranges: usize,
     /// The second of the last decision.
     last: u64,
-    /// Spans that were divided, merged and divided again.
+    /// How many spans were split, merged and split again.
     flaps: usize,
 }
 
@@ -98,7 +98,7 @@ impl World {
     fn decide(&mut self, run: &Run, now: u64) -> bool {
         let state = |range: &mut Simulated| {
             let bytes = range.rows * ROW_BYTES;
-            // Without hysteresis the size is not recorded either.
+            // Without hysteresis the size is not recorded.
             if run.limits.cold_minutes > 1 {
                 range.load.record_bytes(bytes, now as f64);
             }
@@ -197,7 +197,7 @@ impl World {
         }
     }
 
-    /// Merges at a former cut whose span is divided again later.
+    /// Counts merges at a former cut whose span is split again later.
     fn flaps(&self) -> usize {
         let merges = self.events.iter().enumerate();
         let undone = merges.filter(|(i, (_, event))| {
@@ -218,8 +218,8 @@ impl World {
 }
 
 impl Run {
-    /// Eight hours of `rate` operations per second, with up to half more or less in each minute, on
-    /// 32,768 rows.
+    /// Creates a run of eight hours with `rate` operations per second on 32,768 rows. The rate of
+    /// each minute deviates by up to half.
     fn new(trace: Trace, rate: f64) -> Self {
         let limits = Limits::for_files(64 << 10);
         Self { trace, hours: 8, rate, noise: 0.5, limits, is_blind: false, rows: 32_768 }
@@ -241,7 +241,7 @@ impl Run {
         Self { is_blind: true, ..self }
     }
 
-    /// Ranges are merged as soon as they are below the split threshold, and no condition has to
+    /// Merges ranges as soon as they are below the split threshold, and requires no condition to
     /// last.
     fn without_hysteresis(mut self) -> Self {
         let limits = &mut self.limits;
@@ -271,7 +271,7 @@ impl Run {
         world.outcome()
     }
 
-    /// Runs two seeds: no oscillation, at most `decisions` decisions, and none after `settled`
+    /// Checks two seeds: no oscillation, at most `decisions` decisions, and none after `settled`
     /// minutes.
     #[track_caller]
     fn check(&self, decisions: usize, settled: u64) {
@@ -285,7 +285,7 @@ impl Run {
     }
 }
 
-/// Row `rk` of partition `pk`.
+/// Returns the key of row `rk` of partition `pk`.
 fn row(pk: u64, rk: u64) -> Vec<u8> {
     user_key(TableId(1), &format!("{pk:08}"), &format!("{rk:04}"))
 }
@@ -301,21 +301,21 @@ fn uniform(_: u64, i: u64, rng: &mut Rng) -> Op {
 
 /// Similar to Zipf's law: partition k of a permutation has a frequency of about 1 / k.
 fn zipfian(_: u64, i: u64, rng: &mut Rng) -> Op {
-    // Equal probability for each power of two.
+    // Choose each power of two with the same probability.
     let magnitude = rng.below(13);
     let rank = (1 << magnitude) - 1 + rng.below(1 << magnitude);
     let key = row(rank.wrapping_mul(2_654_435_761) % 4_096, rng.below(8));
     if i.is_multiple_of(3) { Op::Insert(key) } else { Op::Read(key) }
 }
 
-/// Most of the load is on one of four spots, which changes every ten minutes.
+/// Most of the load is on one of four spots. The spot changes every ten minutes.
 fn shifting(now: u64, i: u64, rng: &mut Rng) -> Op {
     let spot = now / 600 % 4 * 1_024;
     let pk = if i.is_multiple_of(10) { rng.below(4_096) } else { spot + rng.below(200) };
     Op::Read(row(pk, rng.below(8)))
 }
 
-/// As `shifting`, but a spot is hot for two hours and again after eight.
+/// As `shifting`, but each spot is hot for two hours, and again after eight.
 fn slowly_shifting(now: u64, i: u64, rng: &mut Rng) -> Op {
     shifting(now / 12, i, rng)
 }
@@ -369,7 +369,7 @@ fn a_hotspot_that_returns_within_the_hour_does_not_flap() {
     Run::new(shifting, 9_000.0).hours(9).check(24, 8 * 60);
 }
 
-/// Changes slower than an hour are followed with a few decisions each.
+/// Changes slower than an hour are followed, with a few decisions each.
 #[test]
 fn a_hotspot_that_moves_every_two_hours_is_followed_at_a_bounded_pace() {
     let found = Run::new(slowly_shifting, 9_000.0).hours(24).go(1);
@@ -378,7 +378,7 @@ fn a_hotspot_that_moves_every_two_hours_is_followed_at_a_bounded_pace() {
     assert!(found.ranges <= 16);
 }
 
-/// One split per 7/8 MiB of appended data, and no other.
+/// Each 7/8 MiB of appended data causes one split, and nothing else does.
 #[test]
 fn directed_load_is_cut_by_size_alone() {
     for trace in [ascending as Trace, descending] {
@@ -402,7 +402,7 @@ fn an_oscillating_size_does_not_flap() {
     Run::new(tidal, 100.0).rows(0).hours(12).check(4, 60);
 }
 
-/// The same traces without hysteresis.
+/// Runs the same traces without hysteresis.
 #[test]
 fn without_hysteresis_these_traces_flap() {
     let flaps = |run: Run| run.hours(4).without_hysteresis().go(1).flaps;
@@ -413,7 +413,7 @@ fn without_hysteresis_these_traces_flap() {
     assert!(flaps(Run::new(tidal, 100.0).rows(0)) > 2);
 }
 
-/// If appended keys are treated as ordinary writes, the tail is cut again and again.
+/// If appended keys were treated as ordinary writes, the tail would be cut again and again.
 #[test]
 fn without_direction_appended_load_is_cut_for_ever() {
     let blind = Run::new(ascending, 9_000.0).rows(0).blind().go(1);
