@@ -64,13 +64,13 @@ pub(crate) struct RecordView<'a> {
 }
 
 impl RecordView<'_> {
-    /// The byte range of the record in the file.
+    /// Returns the byte range of the record in the file.
     pub(crate) fn bytes(&self) -> Range<u64> {
         let end = self.payload_offset() + self.payload.len() as u64;
         self.offset..end.next_multiple_of(RECORD_ALIGN as u64)
     }
 
-    /// The offset of the payload in the file.
+    /// Returns the offset of the payload in the file.
     pub(crate) fn payload_offset(&self) -> u64 {
         self.offset + RECORD_HEADER_BYTES as u64
     }
@@ -289,7 +289,7 @@ impl LogReader {
         Ok(rest)
     }
 
-    /// Loads up to `most` bytes at `at`, a piece. Returns whether the piece is all zeros (allocated
+    /// Loads a piece of up to `most` bytes at `at`. Returns whether the piece is all zeros (allocated
     /// but not yet written), the offsets of possible headers, and the start of the next piece.
     fn look(&mut self, at: u64, most: usize) -> Result<(bool, Vec<u64>, u64)> {
         debug_assert!(at <= self.file_len, "a piece begins inside the file");

@@ -129,7 +129,7 @@ impl LogFile {
         Ok(())
     }
 
-    /// The error that ended writing, or the reason why this log refuses writes.
+    /// Returns the error that ended writing, or why this log refuses writes.
     pub(crate) fn failure(&self) -> Option<&Error> {
         self.failure.get().or(self.file.as_ref().err())
     }

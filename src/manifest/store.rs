@@ -420,7 +420,7 @@ impl Manifest {
         FileId(self.rng.next_u64())
     }
 
-    /// The failure that leaves the contents of the disk unknown, if any.
+    /// Returns the failure that leaves the contents of the disk unknown, if any.
     pub(crate) fn failure(&self) -> Option<&Error> {
         self.failure.as_ref()
     }

@@ -1,5 +1,5 @@
-//! Combines the files that a scan reads into few sources, so that a scan over a thousand ranges has
-//! no more files open at a time than a scan over the range with the most sources.
+//! Combines the files that a scan reads into few sources. A scan over a thousand ranges then has no
+//! more files open at a time than a scan over the deepest of them.
 //!
 //! Invariants
 //! * each chain is ascending and disjoint, so that its files are read one after another;

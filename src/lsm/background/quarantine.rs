@@ -21,7 +21,7 @@ const RETRY_LAST: Duration = Duration::from_secs(3_600);
 #[derive(Default)]
 pub(in crate::lsm) struct Quarantine {
     files: BTreeMap<FileNumber, Backoff>,
-    /// Ranges in which a job found damage without knowing the file.
+    /// Ranges with damage that a job could not attribute to a file.
     ranges: BTreeMap<RangeId, (Error, Backoff)>,
 }
 

@@ -354,7 +354,7 @@ impl Head {
     pub(in crate::lsm) fn end(&mut self, gaps: &GapCache, last: &[u8], at: Seq, min: u32) {
         self.is_open = false;
         if self.dead >= min {
-            // Not up to the end of the span, so that a put after all existing keys cuts no gap.
+            // End at the last key, not with the span: a put after all existing keys cuts no gap.
             self.offer(gaps, behind(last), at);
         }
     }

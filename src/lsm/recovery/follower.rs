@@ -154,7 +154,7 @@ impl LogFollower {
         let flushed = version.flushed_seq;
         self.logs.read(&files, version.vouched(), flushed, &self.sst)?;
         self.logs.forget_flushed(flushed);
-        // Files hold every commit up to the flushed Seq, but not every older version of a row.
+        // Files lack older versions of rows, so no Seq below the flushed one can be shown.
         Ok(self.logs.last.max(version.settled_seq(self.logs.tail.position())))
     }
 

@@ -92,11 +92,11 @@ pub(in crate::lsm) struct Admitted<'a> {
 /// Disk use by category, in bytes.
 #[derive(Clone, Copy, Debug)]
 pub(in crate::lsm) struct Taken {
-    /// Of all files in the directory.
+    /// Bytes of all files in the directory.
     pub(in crate::lsm) all: u64,
-    /// Of the files in use: table files of the current version, logs, manifest.
+    /// Bytes of the files in use: table files of the current version, logs, manifest.
     pub(in crate::lsm) live: u64,
-    /// Of the coming flush of the memtables, including the manifest's growth.
+    /// Bytes of the coming flush of the memtables, including the manifest's growth.
     pub(in crate::lsm) flush: u64,
 }
 

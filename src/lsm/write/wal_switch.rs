@@ -32,7 +32,8 @@ use crate::lsm::Env;
 
 /// How far the Seq reservation of weak commits is ahead of the clock.
 const SEQ_RESERVATION_TICKS: u64 = 5 * TICKS_PER_SECOND;
-/// The longest time before the background syncs weak commits and commits with dropped tickets.
+/// How long weak commits and commits with dropped tickets wait for the background sync, unless
+/// `max_commit_delay` is longer.
 pub(in crate::lsm) const WEAK_SYNC_EVERY: Duration = Duration::from_secs(1);
 /// The allocation of a log, in bytes, if the disk has no space for more.
 const LOG_BYTES_LEAST: u64 = 16 << 10;
