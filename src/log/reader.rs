@@ -289,7 +289,7 @@ impl LogReader {
         Ok(rest)
     }
 
-    /// Loads a piece of up to `most` bytes at `at`. Returns whether the piece is all zeros (allocated
+    /// Loads a piece of up to `most` bytes at `at`. Returns whether it is all zeros (allocated
     /// but not yet written), the offsets of possible headers, and the start of the next piece.
     fn look(&mut self, at: u64, most: usize) -> Result<(bool, Vec<u64>, u64)> {
         debug_assert!(at <= self.file_len, "a piece begins inside the file");

@@ -1,13 +1,12 @@
-//! The order of a memtable: sorted runs of its nodes, created by scans and by background steps.
-//!
-//! The *head* of an item is the eight bytes of its key after the common prefix of the run's keys.
-//! It decides most comparisons without access to a node. A group of items with equal heads is
-//! sorted like a run of its own, with its own prefix and heads.
+//! The order of a memtable: sorted runs of its nodes, created by scans and by background steps. The
+//! *head* of an item is the eight bytes of its key after the common prefix of the run's keys. It
+//! decides most comparisons without access to a node. A group of items with equal heads is sorted
+//! like a run of its own, with its own prefix and heads. `state` is locked while a tail is sorted
+//! or runs are replaced, but not while large runs are merged.
 //!
 //! Invariants
 //! * a node is in at most one run of the current list; nodes in no run are newer than `sorted`;
 //! * a run is in order (user key ascending, Seq descending) and never changes.
-//! Locks: `state`, while a tail is sorted or runs are replaced, not while large runs are merged.
 
 use std::cmp::Ordering::{Equal, Greater, Less};
 use std::sync::Arc;

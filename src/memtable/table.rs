@@ -2,12 +2,11 @@
 //! nodes and 32 bits of each one's hash, so a miss reads one line and no node. A full line
 //! overflows to the next. A full table is replaced by one twice as large, to which each later
 //! insert moves a few lines. Reads of keys not moved yet use the old table, which is no longer
-//! written.
+//! written. Writers hold the arena's lock; readers take none.
 //!
 //! Invariants
 //! * a key is in at most one slot of a table, and a slot never changes its key;
 //! * the old table keeps every key that it had when the new one was created.
-//! Locks: writers hold the arena's lock; readers take none.
 
 use super::arena::{Arena, ArenaWriter, LINE_SLOTS, Line, Node};
 use crate::mutants::mutant;

@@ -1,5 +1,5 @@
 //! Contiguous key ranges, each with references to its own files. Pure, and generic over the file
-//! type.
+//! type. `manifest` knows which files exist.
 //!
 //! Invariants, enforced by [`Range::check`] and [`RangeMap::change`]
 //! * ranges do not overlap, so a key belongs to at most one;
@@ -7,7 +7,6 @@
 //! * of two overlapping references, all commits of one are older than all of the other. Every pair
 //!   is compared, because comparing neighbours or unions would not prove this;
 //! * young references are ordered newest first. Those of the run ascend and do not overlap.
-//! Not here: which files exist (`manifest`), choosing compactions (`compaction::picker`).
 
 mod chains;
 pub(crate) mod decide;

@@ -1,5 +1,5 @@
 //! Reads non-overlapping files one after the other, as one source of a merge, and skips blocks that
-//! a filter need not see.
+//! a filter need not see (`query` evaluates zones).
 //!
 //! Invariants
 //! * a file is opened when it is reached, and read only inside its reference's clip;
@@ -7,7 +7,6 @@
 //!   and its last key does not continue in the next block. Otherwise a hidden row might reappear;
 //! * rows are counted without reading their block only if all of them match and are visible, and no
 //!   other source and no bound has a key in the block's span.
-//! Not here: order over several sources (`merge`), evaluating zones for a filter (`query`).
 
 use std::sync::Arc;
 

@@ -1,5 +1,5 @@
 //! Range tombstones mark key spans as dropped or expired: in a span, entries below a Seq are
-//! hidden. The highest such Seq at a key is the key's *floor*.
+//! hidden. The highest such Seq at a key is the key's *floor*. `reclaim` removes range tombstones.
 //!
 //! Invariants
 //! * a reader at or above a range tombstone's `from` does not see entries in its span below its
@@ -7,7 +7,6 @@
 //! * a range tombstone is in the view before its commit is published, and is removed by an edit
 //!   after which it hides nothing;
 //! * a read at a Seq uses a view with every range tombstone up to that Seq, see `Reader::pin_read`.
-//! Not here: dropped tables (`dropped_tables`), removing range tombstones (`reclaim`).
 
 use std::sync::Arc;
 
