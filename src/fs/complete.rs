@@ -1,5 +1,5 @@
-//! Completes operations that the system did only in part: interrupted calls, short transfers,
-//! chains of directories.
+//! Completes operations that the system carried out only in part: interrupted calls, short
+//! transfers, and the creation of several directories.
 //!
 //! Invariants
 //! * `Interrupted` never passes this module;
@@ -13,7 +13,7 @@ use std::path::Path;
 
 use super::parent;
 
-/// Calls `operation` until it is not interrupted.
+/// Repeats `operation` while it is interrupted.
 pub(super) fn retry<T>(mut operation: impl FnMut() -> io::Result<T>) -> io::Result<T> {
     loop {
         match operation() {
@@ -40,8 +40,8 @@ pub(super) fn write_all_at(
     Ok(())
 }
 
-/// Fills `buffer` by calls of `read`, which may read less than it is asked for; 0 means the end of
-/// the file.
+/// Fills `buffer` by calls of `read`, which may read less than it is asked for. A call that reads 0
+/// bytes means the end of the file.
 pub(super) fn read_exact_at(
     mut offset: u64,
     mut buffer: &mut [u8],
@@ -72,8 +72,7 @@ pub(super) trait Directories {
 /// 2. Sync its parent, because the process that created it may have been killed before doing so.
 /// 3. Create the next directory and sync its parent, down to `dir`.
 ///
-/// Of all existing directories only the entry of the deepest can be missing on disk, and step 2
-/// covers it.
+/// Only the deepest existing directory can lack a durable entry, and step 2 syncs that entry.
 pub(super) fn create_dir_all(directories: &impl Directories, dir: &Path) -> io::Result<()> {
     let mut missing = Vec::new();
     for ancestor in dir.ancestors().filter(|path| !path.as_os_str().is_empty()) {
@@ -85,7 +84,8 @@ pub(super) fn create_dir_all(directories: &impl Directories, dir: &Path) -> io::
     }
     for dir in missing.into_iter().rev() {
         match directories.make(dir) {
-            // Another thread or process was faster, or a path with `..` exists by now.
+            // Another thread or process created it first, or it exists now because the path has
+            // `..`.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             result => result?,
         }
@@ -100,7 +100,7 @@ fn confirm(directories: &impl Directories, dir: &Path) -> io::Result<()> {
         return Ok(()); // the root or `..`, which this library never creates
     }
     match directories.sync(&parent(dir)) {
-        // The parent is unreadable, so an administrator created the directory and not this library.
+        // The parent is unreadable, so an administrator created the directory, not this library.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         result => result,
     }

@@ -1,10 +1,10 @@
-//! The system's file system.
+//! The operating system's file system.
 //!
 //! Invariants
 //! * transfers are positioned: handles do not share a file cursor;
 //! * a sync that must make a changed length durable is a full one (see [`DiskWrite`]).
 //!
-//! Not here: interrupted and short calls (`complete`), system-specific code (`sys`).
+//! `complete` handles interrupted and short calls, `sys` has the system-specific code.
 
 #![expect(clippy::disallowed_methods, reason = "this is the module that touches the disk")]
 
@@ -22,7 +22,7 @@ use super::complete::{self, Directories, read_exact_at, retry, write_all_at};
 use super::{Advice, FileLock, FileRead, FileWrite, Fs, Map, Pages};
 use crate::sync::{AtomicBool, Ordering};
 
-/// The system's file system.
+/// The operating system's file system.
 ///
 /// ```
 /// use rowstone::fs::{DiskFs, Fs};
@@ -33,8 +33,8 @@ use crate::sync::{AtomicBool, Ordering};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiskFs {}
 
-/// A file being written. POSIX's fdatasync covers a length that grew by writing. For a length set
-/// otherwise systems differ, so the next sync is a full one.
+/// A file being written. POSIX's fdatasync makes a length durable that grew by writing. Systems
+/// differ for a length that was set otherwise, so the next sync after that is a full one.
 #[derive(Debug)]
 struct DiskWrite {
     file: File,
@@ -46,17 +46,17 @@ struct DiskRead {
     file: File,
 }
 
-/// Keeps the map alive for its bytes.
+/// Keeps the memory map alive while its bytes are in use.
 struct Mapped(Arc<memmap2::Mmap>);
 
-/// The system releases the lock when the file is closed.
+/// A locked file; the system releases the lock when the file is closed.
 #[derive(Debug)]
 struct DiskLock {
     _file: File,
 }
 
 impl DiskFs {
-    /// The system's file system.
+    /// Returns the operating system's file system.
     pub fn new() -> Self {
         Self {}
     }
@@ -71,7 +71,8 @@ impl Fs for DiskFs {
         let mut names = Vec::new();
         for entry in retry(|| std::fs::read_dir(dir))? {
             match entry {
-                // All names of this library are ASCII; other names are only listed.
+                // All names of this library are ASCII, so a lossy name is never used to open a
+                // file.
                 Ok(entry) => names.push(entry.file_name().to_string_lossy().into_owned()),
                 // The iterator continues where it was interrupted.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
@@ -212,10 +213,10 @@ impl FileRead for DiskRead {
         // SAFETY: memmap2 requires that the file is not changed while it is mapped. Files are
         // mapped only when complete (`FileRead::map`) and are never opened for writing again. An
         // unlinked file keeps its bytes while a map holds them. This covers this process and all
-        // processes that respect the lock. There is no protection against other processes:
-        // truncating a live file causes a signal, and overwriting it in place changes bytes that
-        // were already checked, possibly between a check and their use (`codec::text`).
-        // `IoMode::Pread` is for such media.
+        // unlinked file keeps its bytes while a map holds them. Other processes must respect the
+        // lock: truncating a mapped file causes a signal, and overwriting it in place changes bytes
+        // after they were checked, possibly between a check and their use (`codec::text`).
+        // `IoMode::Pread` is for media where this may happen.
         let map = unsafe { memmap2::MmapOptions::new().len(len).map(&self.file) }?;
         let map = Arc::new(map);
         Ok(Map::new(Bytes::from_owner(Mapped(Arc::clone(&map))), map))

@@ -1,11 +1,11 @@
 //! An `Fs` wrapper that injects failures into chosen operations.
 //!
 //! Invariants
-//! * an operation is counted once, however often it is interrupted;
+//! * an operation is counted once, even if it is interrupted and repeated;
 //! * a failed operation has no effect, except that a short write writes its first half;
 //! * faults are matched in the order in which they were armed; the first match applies.
 //!
-//! Not here: the state after a power cut (`mem`).
+//! The state after a power cut is modelled in `mem`.
 
 #[cfg(test)]
 mod tests;
@@ -67,7 +67,7 @@ named! {
         Map "map",
     }
 
-    /// The verb in error messages.
+    /// Returns the verb in error messages.
     fn name;
     pub const ALL;
 }
@@ -77,12 +77,12 @@ named! {
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     #[non_exhaustive]
     pub enum FaultKind {
-        /// An input/output error; the operation has no effect. A failed sync also gives up the
-        /// bytes that were not durable: they can still be read, and a later successful sync does
-        /// not make them durable.
+        /// An input/output error. The operation has no effect. A failed sync also gives up the
+        /// bytes that were not durable: they can still be read, but a later sync does not make them
+        /// durable.
         #[default]
         Eio "eio",
-        /// No space left; the operation has no effect, and the error's kind is `StorageFull`.
+        /// No space left. The operation has no effect, and the error's kind is `StorageFull`.
         Enospc "enospc",
         /// The call is interrupted once. The file system repeats it, so the caller sees no error.
         Eintr "eintr",
@@ -94,7 +94,7 @@ named! {
         ShortTransfer "short-transfer",
     }
 
-    /// The word in the text of a simulation.
+    /// Returns the word in the text of a simulation.
     #[cfg(feature = "sim")]
     pub(crate) fn word;
     pub const ALL;
@@ -106,9 +106,9 @@ pub struct Fault {
     pub(crate) kind: FaultKind,
     pub(crate) op: Option<OpKind>,
     pub(crate) path: Option<String>,
-    /// Only reads and maps of these bytes.
+    /// Only reads and maps that cover at least one of these bytes match.
     within: Option<Range<u64>>,
-    /// The number of matching operations that succeed before it.
+    /// The number of matching operations that succeed before the failure.
     pub(crate) after: u64,
     pub(crate) sticky: bool,
     spent: bool,
@@ -143,19 +143,19 @@ struct Plan {
     guard: Option<Guard>,
     counts: [u64; OpKind::ALL.len()],
     delivered: [u64; FaultKind::ALL.len()],
-    /// Counts of hints, which are not operations because they cannot fail.
+    /// Number of hints of each kind. Hints are not operations, because they cannot fail.
     random: u64,
     will_need: u64,
 }
 
-/// Returns whether a sync is carried out.
+/// A callback that returns whether a sync is carried out.
 type Decision = dyn Fn(OpKind, &Path) -> bool + Send + Sync;
 
-/// The callback for syncs.
+/// The callback for syncs, wrapped so that the plan can be cloned and printed.
 #[derive(Clone)]
 struct Guard(Arc<Decision>);
 
-/// An open file with the plan for its operations.
+/// An open file with the planned faults.
 #[derive(Debug)]
 struct Faulty<F> {
     inner: F,
@@ -176,29 +176,29 @@ impl fmt::Debug for Guard {
 }
 
 impl Fault {
-    /// The next operation fails, once.
+    /// Plans that the next operation of any kind fails, once.
     pub fn new(kind: FaultKind) -> Self {
         Self { kind, ..Self::default() }
     }
 
-    /// Only operations of this kind count and fail.
+    /// Restricts the fault to operations of this kind; others are not counted either.
     #[must_use]
     pub fn on(mut self, op: OpKind) -> Self {
         self.op = Some(op);
         self
     }
 
-    /// Only operations on paths that end in `suffix` count and fail; for a rename or link that is
-    /// the new path.
+    /// Restricts the fault to operations on paths that end in `suffix`; a rename or link is matched
+    /// by its new path.
     #[must_use]
     pub fn on_path(mut self, suffix: &str) -> Self {
         self.path = Some(suffix.to_owned());
         self
     }
 
-    /// Only reads of at least one byte of `bytes` count and fail, and maps, which cover every byte.
-    /// With [`sticky`](Self::sticky) this models a bad area of a medium. No other operation
-    /// matches, even on the file's path.
+    /// Restricts the fault to reads that include at least one byte of `bytes`, and to maps, which
+    /// cover every byte. With [`sticky`](Self::sticky) this models a bad area of a medium. No other
+    /// operation matches, even on the file's path.
     ///
     /// ```
     /// use std::path::Path;
@@ -222,22 +222,23 @@ impl Fault {
         self
     }
 
-    /// Lets `n` matching operations succeed first, counted from when the fault is armed: `nth(0)`
-    /// fails the next one.
+    /// Lets `n` matching operations succeed before the failure, counted from when the fault is
+    /// armed: `nth(0)` fails the next one.
     #[must_use]
     pub fn nth(mut self, n: u64) -> Self {
         self.after = n;
         self
     }
 
-    /// After the first failure every matching operation fails.
+    /// Makes every matching operation after the first failure fail, too.
     #[must_use]
     pub fn sticky(mut self) -> Self {
         self.sticky = true;
         self
     }
 
-    /// `touched`: the bytes that a read or map covers; empty for other operations.
+    /// Whether the fault applies to an operation. `touched` is the range of bytes that a read or
+    /// map covers; it is empty for other operations.
     fn matches(&self, op: OpKind, path: &Path, touched: &Range<u64>) -> bool {
         let on_path = |suffix: &String| path.to_string_lossy().ends_with(suffix.as_str());
         let meets =
@@ -249,7 +250,7 @@ impl Fault {
 }
 
 impl FaultKind {
-    /// True if the caller sees no error, because the file system repeats or completes the call.
+    /// Whether the caller sees no error, because the file system repeats or completes the call.
     pub fn is_hidden(self) -> bool {
         matches!(self, FaultKind::Eintr | FaultKind::ShortTransfer)
     }
@@ -266,7 +267,7 @@ impl FaultKind {
 }
 
 impl FaultFs {
-    /// Wraps `inner`, without any faults yet.
+    /// Wraps `inner`, at first without faults.
     pub fn new(inner: Arc<dyn Fs>) -> Self {
         Self { inner, plan: Arc::default() }
     }
@@ -276,19 +277,19 @@ impl FaultFs {
         self.plan.lock().faults.push(fault);
     }
 
-    /// Calls `guard` before each sync of a file or a directory that does not fail; `guard` may
-    /// block. If it returns false, nothing is synced and the sync still reports success, like a
+    /// Calls `guard` before each sync of a file or a directory for which no fault is due; `guard`
+    /// may block. If it returns false, the data is not synced, but the sync reports success, like a
     /// disk that ignores flushes.
     pub fn guard_syncs(&self, guard: impl Fn(OpKind, &Path) -> bool + Send + Sync + 'static) {
         self.plan.lock().guard = Some(Guard(Arc::new(guard)));
     }
 
-    /// Removes all faults; the counts stay.
+    /// Removes all faults and keeps the counts.
     pub fn disarm(&self) {
         self.plan.lock().faults.clear();
     }
 
-    /// True while some fault can still occur.
+    /// Whether some fault can still occur.
     pub fn is_armed(&self) -> bool {
         self.plan.lock().faults.iter().any(|fault| !fault.spent)
     }
@@ -298,7 +299,7 @@ impl FaultFs {
         self.plan.lock().counts[op as usize]
     }
 
-    /// How often open files received this advice, not counting [maps](Map).
+    /// Returns how often open files received this advice; advice to [maps](Map) is not counted.
     pub fn advised(&self, advice: Advice) -> u64 {
         let plan = self.plan.lock();
         match advice {
@@ -307,12 +308,13 @@ impl FaultFs {
         }
     }
 
-    /// The number of operations.
+    /// Returns the number of operations of all kinds.
     pub fn ops(&self) -> u64 {
         self.plan.lock().counts.iter().sum()
     }
 
-    /// The number of injected faults. 0 means that a sweep has passed the last operation.
+    /// Returns the number of injected faults. A test that fails the n-th operation for growing n
+    /// ends when this is 0.
     pub fn delivered(&self) -> u64 {
         self.plan.lock().delivered.iter().sum()
     }
@@ -322,7 +324,8 @@ impl FaultFs {
         self.plan.lock().delivered[kind as usize]
     }
 
-    /// The same plan and the same counts over another file system, such as that after a restart.
+    /// Wraps another file system, such as that after a restart, with the same plan and the same
+    /// counts.
     #[must_use]
     pub fn over(&self, inner: Arc<dyn Fs>) -> Self {
         Self { inner, plan: Arc::clone(&self.plan) }
@@ -374,14 +377,14 @@ impl FaultFs {
         })
     }
 
-    /// A sync without a fault.
+    /// Runs a sync without a fault, unless the guard skips it.
     fn sync_guarded(
         &self,
         op: OpKind,
         path: &Path,
         sync: impl FnOnce() -> io::Result<()>,
     ) -> io::Result<()> {
-        // The guard may wait for other threads, which must not wait for the plan.
+        // The guard may wait for other threads, so it runs without the lock on the plan.
         let guard = self.plan.lock().guard.clone();
         if guard.is_none_or(|Guard(guard)| guard(op, path)) { sync() } else { Ok(()) }
     }
@@ -463,12 +466,13 @@ impl Directories for FaultFs {
     fn is_dir(&self, dir: &Path) -> io::Result<bool> {
         let found = self.run(OpKind::Exists, dir, || self.inner.exists(dir))?;
         if found {
-            self.inner.list(dir)?; // fails for a file of this name
+            self.inner.list(dir)?; // fails if `dir` is a file
         }
         Ok(found)
     }
 
-    /// The inner file system also syncs the parent; the sync that can fail is a separate call.
+    /// Creates a directory. The inner file system also syncs the parent; the sync that can fail is
+    /// a separate call.
     fn make(&self, dir: &Path) -> io::Result<()> {
         self.run(OpKind::CreateDir, dir, || self.inner.create_dir_all(dir))
     }

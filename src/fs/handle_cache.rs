@@ -2,13 +2,12 @@
 //! on demand.
 //!
 //! Invariants
-//! * at most the limit of handles is open, and one more for each thread that is reading;
-//! * a reopened file is the original one only if its name was neither replaced nor removed: use
-//!   this for files that stay.
+//! * the number of open handles is at most the limit, plus one for each thread that is reading;
+//! * files are opened by name, so this wrapper is for files that are neither replaced nor removed
+//!   while in use.
 //!
-//! Locks: the queue, and under it that of one file; none is held while a file is opened or read.
-//!
-//! Not here: the choice of the files (`lsm`), handles of files that are written or mapped.
+//! Locks: the queue, then one file; none is held while a file is opened or read. Files that are
+//! written or mapped keep their own handles.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,7 +18,7 @@ use std::sync::{Arc, Weak};
 use super::{Advice, FileLock, FileRead, FileWrite, Fs, Map};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 
-/// The `Fs` wrapper; see the module.
+/// An `Fs` wrapper that bounds the open read handles, see the module.
 #[derive(Clone, Debug)]
 pub(crate) struct CachedHandleFs {
     inner: Arc<dyn Fs>,
@@ -39,15 +38,14 @@ struct HandleCache {
     fs: CachedHandleFs,
     path: PathBuf,
     file: Mutex<Option<Arc<dyn FileRead>>>,
-    /// Set when the file was read since it was opened or last checked.
+    /// Whether the file was read since it was opened or last checked.
     is_used: AtomicBool,
-    /// Set when the file was advised to be read in random order; each reopened handle gets the same
-    /// advice.
+    /// Whether the file will be read in random order; each reopened handle gets the same advice.
     is_random: AtomicBool,
 }
 
 impl CachedHandleFs {
-    /// Keeps at most `max` files of `inner` open, at least one.
+    /// Wraps `inner`, with at most `max` open files, but at least one.
     pub(crate) fn new(inner: Arc<dyn Fs>, max: usize) -> Self {
         Self { inner, open: Arc::new(Open { max: max.max(1), queue: Mutex::new(VecDeque::new()) }) }
     }
@@ -56,7 +54,8 @@ impl CachedHandleFs {
     fn admit(&self, few: &Arc<HandleCache>) {
         let mut queue = self.open.queue.lock();
         queue.push_back(Arc::downgrade(few));
-        // A second pass finds no file in use, except those read during the first.
+        // The first pass clears every use flag, so a second one finds an idle file unless all were
+        // read again.
         let mut looks = 2 * queue.len();
         while queue.len() > self.open.max && looks > 0 {
             looks -= 1;
@@ -94,7 +93,7 @@ impl HandleCache {
     }
 }
 
-/// The handle for callers; the queue refers to the `HandleCache` itself.
+/// The handle that callers receive; the queue refers to the `HandleCache` inside.
 #[derive(Debug)]
 struct Reader(Arc<HandleCache>);
 
@@ -154,7 +153,7 @@ mod tests {
 
     const FILES: usize = 8;
 
-    /// Eight files, each filled with its number, with at most `max` handles.
+    /// Opens eight files, each filled with its number, with at most `max` handles.
     fn eight(max: usize) -> (Arc<FaultFs>, CachedHandleFs, Vec<Arc<dyn FileRead>>) {
         let inner = Arc::new(FaultFs::new(Arc::new(MemFs::new())));
         let few = CachedHandleFs::new(inner.clone(), max);
@@ -197,7 +196,7 @@ mod tests {
     fn what_is_read_again_and_again_stays_open() {
         let (inner, _, files) = eight(3);
         read(&files, 0).unwrap();
-        // Each other file is read once; the first is read between any two of them.
+        // Reads each other file once, and the first file between any two of them.
         for other in 1..FILES {
             read(&files, other).unwrap();
             let before = inner.count(OpKind::OpenRead);

@@ -1,9 +1,6 @@
-//! The bytes of a mapped file, and advice about the access to its pages or to a file that is read.
+//! The bytes of a mapped file, and advice on how a map or a file will be read.
 //!
-//! Invariants
-//! * advice never fails and never changes a byte; an implementation may ignore it.
-//!
-//! Not here: creating maps (`disk`, `mem`), choosing the pages to fetch (`sst::readahead`).
+//! `disk` and `mem` create maps; `sst::readahead` chooses the pages to fetch.
 
 use std::fmt;
 use std::ops::{Deref, Range};
@@ -11,7 +8,7 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-/// A whole file, as it was when it was mapped. A clone is another handle to the same map.
+/// A whole file, as it was when it was mapped. Clones share the same map.
 #[derive(Clone, Debug, Default)]
 pub struct Map {
     bytes: Bytes,
@@ -22,31 +19,31 @@ pub struct Map {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Advice {
-    /// In random order: a missing page is read alone, without its neighbours.
+    /// In random order: the system reads a missing page alone, without its neighbours.
     Random,
-    /// Soon: missing pages are fetched in few large reads. The call does not wait for them.
+    /// Soon: the system fetches missing pages in few large reads. The call does not wait for them.
     WillNeed,
 }
 
-/// Receives the advice for a map's pages.
+/// The pages of a map, which the system can be advised about.
 pub trait Pages: Send + Sync + fmt::Debug {
-    /// Requires: a range of the map.
+    /// Announces how `range` will be read, which must be within the map.
     fn advise(&self, advice: Advice, range: Range<usize>);
 }
 
 impl Map {
-    /// A map with pages that take advice.
+    /// Creates a map of `bytes`; advice is passed to `pages`.
     pub fn new(bytes: Bytes, pages: Arc<dyn Pages>) -> Self {
         Self { bytes, pages: Some(pages) }
     }
 
-    /// The bytes, shared.
+    /// Returns the bytes, which can be shared.
     pub fn bytes(&self) -> &Bytes {
         &self.bytes
     }
 
-    /// Announces how `range`, clipped to the map, will be read. No effect if the pages take no
-    /// advice.
+    /// Announces how `range`, clipped to the map, will be read. Has no effect on a map without
+    /// pages.
     pub fn advise(&self, advice: Advice, range: Range<usize>) {
         let range = range.start..range.end.min(self.bytes.len());
         if let Some(pages) = self.pages.as_ref().filter(|_| !range.is_empty()) {
@@ -55,7 +52,7 @@ impl Map {
     }
 }
 
-/// A map without advice.
+/// Creates a map that ignores advice.
 impl From<Bytes> for Map {
     fn from(bytes: Bytes) -> Self {
         Self { bytes, pages: None }

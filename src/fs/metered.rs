@@ -2,16 +2,13 @@
 //! limit.
 //!
 //! Invariants
-//! * the count is the sum of the lengths of the directory's files: reserved space counts, files
-//!   elsewhere do not;
+//! * the count is the sum of the lengths of the directory's files, including reserved space;
 //! * during an operation, and after one that failed halfway, the count may be too high, but never
 //!   too low;
 //! * a refused operation has no effect and returns `StorageFull`, as on a full disk.
 //!
-//! Locks: one for the count, and one inside it for the limits; operations of the inner file system
-//! run outside both.
-//!
-//! Not here: the limits themselves (`lsm::space_limit`).
+//! Locks: the count, then the limits; neither is held during operations of the inner file system.
+//! `lsm::space_limit` sets the limits.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -21,7 +18,7 @@ use std::sync::Arc;
 use super::{FileLock, FileRead, FileWrite, Fs};
 use crate::sync::{AtomicBool, AtomicU64, Mutex, Ordering};
 
-/// The limit that applies to a file.
+/// The kind of a file, which determines its limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Metered {
     /// A table file, counted by [`Meter::tables`].
@@ -31,18 +28,18 @@ pub(crate) enum Metered {
     Other,
 }
 
-/// The `Fs` wrapper; see the module.
+/// An `Fs` wrapper that counts and limits bytes, see the module.
 #[derive(Clone, Debug)]
 pub(crate) struct MeteredFs {
     inner: Arc<dyn Fs>,
     meter: Arc<Meter>,
 }
 
-/// The bytes that the files of a directory take, and their limits.
+/// The number of bytes in the files of a directory, and the limits.
 #[derive(Debug)]
 pub(crate) struct Meter {
     dir: PathBuf,
-    /// The kind of a file, by its name.
+    /// Returns the kind of a file from its name.
     kind: fn(&str) -> Metered,
     total: AtomicU64,
     tables: AtomicU64,
@@ -51,14 +48,14 @@ pub(crate) struct Meter {
     files: Mutex<BTreeMap<String, Arc<Counted>>>,
 }
 
-/// The limits on the bytes of all files together, by the file that grows.
+/// The limits on the bytes of all files together, for each reason of growth.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeterLimits {
-    /// For the growth of a table file.
+    /// The limit for the growth of a table file.
     pub(crate) tables: u64,
-    /// For the growth of a log.
+    /// The limit for the growth of a log.
     pub(crate) logs: u64,
-    /// For space that is reserved in a log before it is needed.
+    /// The limit for space that is reserved in a log before it is needed.
     pub(crate) logs_ahead: u64,
 }
 
@@ -76,7 +73,7 @@ struct Counted {
     kind: Metered,
     /// Changed only under the meter's lock.
     bytes: AtomicU64,
-    /// The file has no name in the directory any more, and is not counted.
+    /// Whether the file has lost its name in the directory and is no longer counted.
     is_gone: AtomicBool,
 }
 
@@ -88,8 +85,8 @@ struct MeteredWrite {
 }
 
 impl MeteredFs {
-    /// Counts the files in `dir` of `inner`, which may be missing, with one look at each file.
-    /// Without limits nothing is refused.
+    /// Wraps `inner` and counts the files in `dir`, which may be missing. It asks once for the
+    /// length of each file. Until limits are set, nothing is refused.
     pub(crate) fn new(
         inner: Arc<dyn Fs>,
         dir: &Path,
@@ -148,7 +145,7 @@ impl Meter {
         self.total.load(Ordering::Acquire)
     }
 
-    /// The bytes of the table files, including unfinished and obsolete ones.
+    /// Returns the bytes of the table files, including unfinished and obsolete ones.
     pub(crate) fn tables(&self) -> u64 {
         self.tables.load(Ordering::Acquire)
     }
@@ -158,7 +155,7 @@ impl Meter {
         self.others.load(Ordering::Acquire)
     }
 
-    /// Sets the limits: tables and logs cannot grow if all files would then exceed them.
+    /// Sets the limits: a file cannot grow if the total would then exceed the limit for it.
     pub(crate) fn limit(&self, limits: MeterLimits) {
         *self.limits.lock() = limits;
     }
@@ -183,7 +180,7 @@ impl Meter {
         file
     }
 
-    /// Requires the lock.
+    /// Sets the count of a file. Requires the lock.
     fn set(&self, file: &Counted, bytes: u64) {
         if file.is_gone.load(Ordering::Acquire) {
             return;
@@ -204,7 +201,7 @@ impl Meter {
         debug_assert!(total >= parts, "tables and others are among all files");
     }
 
-    /// Reserves the growth of a file to `to` bytes, if it is shorter.
+    /// Counts the growth of a file to `to` bytes, if it is shorter, or refuses it.
     fn grow(&self, file: &Counted, to: u64, why: Growth) -> io::Result<()> {
         if file.bytes.load(Ordering::Acquire) >= to {
             return Ok(());
@@ -237,14 +234,15 @@ impl Meter {
         }
     }
 
-    /// Requires the lock.
+    /// Stops counting a file. Requires the lock.
     fn drop_count(&self, file: &Counted) {
         debug_assert!(!file.is_gone.load(Ordering::Acquire), "a file leaves once");
         self.set(file, 0);
         file.is_gone.store(true, Ordering::Release);
     }
 
-    /// Records a rename. False if the file was not counted before and is in the directory now.
+    /// Records a rename. Returns false if the file is in the directory now but was not counted
+    /// before.
     fn rename(&self, from: &Path, to: &Path) -> bool {
         let (from, to) = (self.name(from), self.name(to));
         if from == to {
@@ -276,7 +274,7 @@ impl MeteredWrite {
         work(&*self.inner).inspect_err(|_| self.look())
     }
 
-    /// Reads the file's length after a failure, because it is unknown then.
+    /// Counts the file's length after a failure, because it is unknown then.
     fn look(&self) {
         if let Ok(bytes) = self.inner.len() {
             let _files = self.meter.files.lock();
@@ -428,14 +426,14 @@ mod tests {
         log.allocate(1_000).unwrap();
         assert_eq!(refused(log.allocate(1_001)), io::ErrorKind::StorageFull);
         log.write_at(500, &[2; 500]).unwrap();
-        // Ahead-of-need reservations are refused earlier, however small they are.
+        // The limit for reservations ahead of need applies even to small ones.
         fs.meter().limit(MeterLimits { tables: 1_000, logs: 3_000_000, logs_ahead: 2_000 });
         assert_eq!(refused(log.allocate_ahead(1_001)), io::ErrorKind::StorageFull);
         assert_eq!((log.len().unwrap(), fs.meter().total()), (1_000, 2_000));
         let other = fs.create(Path::new("db/z.wal")).unwrap();
         other.allocate(1_000_000).unwrap();
         fs.remove(Path::new("db/z.wal")).unwrap();
-        // Files that free space are written in any case.
+        // Files that are needed for freeing space are never refused.
         fs.create(Path::new("db/MANIFEST")).unwrap().allocate(5_000).unwrap();
         assert_eq!((fs.meter().total(), fs.meter().tables()), (7_000, 1_000));
         assert_eq!(fs.meter().others(), 5_000);

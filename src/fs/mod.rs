@@ -1,4 +1,4 @@
-//! The only access to the disk: files, maps, directories and locks, behind traits.
+//! The only access to the disk: traits for files, maps, directories and locks.
 //!
 //! [`DiskFs`] is the system's file system, [`MemFs`] models the effects of a power cut, and
 //! [`FaultFs`] injects failures into another file system. A program written against [`Fs`] can be
@@ -11,9 +11,8 @@
 //!   completed or fails;
 //! * a path is written through one handle at a time.
 
-/// Methods of [`Fs`], [`FileWrite`] or [`FileRead`] that a wrapper forwards unchanged to the field
-/// `$inner`. With `after $check` the method `$check` is called first; if it fails, its error is
-/// returned.
+/// Forwards methods of [`Fs`], [`FileWrite`] or [`FileRead`] unchanged to the field `$inner`. With
+/// `after $check` each method calls `$check` first, and returns its error if it fails.
 macro_rules! pass_on {
     ($inner:ident: $($method:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
         $(fn $method(&self, $($argument: $type),*) $(-> $result)? {
@@ -57,10 +56,10 @@ use std::sync::Arc;
 
 /// A file system.
 pub trait Fs: Send + Sync + fmt::Debug {
-    /// Creates a directory and its missing parents. The new entries are durable on return:
-    /// each created directory's parent is synced. Existing directories are fine.
+    /// Creates a directory and its missing parents, and syncs the parent of each, so that the new
+    /// entries are durable on return. An existing directory is no error.
     fn create_dir_all(&self, dir: &Path) -> io::Result<()>;
-    /// The names (not paths) in a directory, sorted.
+    /// Returns the names (not paths) in a directory, sorted.
     fn list(&self, dir: &Path) -> io::Result<Vec<String>>;
     /// Whether a file or directory of this name exists.
     fn exists(&self, path: &Path) -> io::Result<bool>;
@@ -70,7 +69,7 @@ pub trait Fs: Send + Sync + fmt::Debug {
     fn open_write(&self, path: &Path) -> io::Result<Box<dyn FileWrite>>;
     /// Opens an existing file for reading.
     fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FileRead>>;
-    /// Renames a file atomically, replacing any file of the new name.
+    /// Renames a file atomically, and replaces any file that has the new name.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
@@ -83,7 +82,8 @@ pub trait Fs: Send + Sync + fmt::Debug {
     /// Creates the file if it is missing, and locks it exclusively until the lock is dropped;
     /// `WouldBlock` if another process or handle holds it.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>>;
-    /// The kind of the file system that holds `path`, for people ("ext4", "tmpfs", "memory").
+    /// Returns the kind of the file system that holds `path`, for messages ("ext4", "tmpfs",
+    /// "memory").
     fn kind(&self, path: &Path) -> String;
 }
 
@@ -99,11 +99,11 @@ pub trait FileWrite: Send + Sync + fmt::Debug {
     /// last successful sync can be assumed durable, and the handle must not be synced again.
     fn sync(&self) -> io::Result<()>;
     /// Reserves space up to `len` bytes and grows the file to that length with zeros, so that later
-    /// writes below `len` cannot run out of space. A file system without reservation only grows the
-    /// file.
+    /// writes below `len` cannot run out of space. A file system that cannot reserve space only
+    /// grows the file.
     fn allocate(&self, len: u64) -> io::Result<()>;
-    /// Reserves space before it is needed. If space is short, this may be refused with
-    /// `StorageFull` although [`allocate`] would still succeed.
+    /// Reserves space before it is needed. If space is short, an implementation may refuse this
+    /// with `StorageFull` although [`allocate`] would still succeed.
     ///
     /// [`allocate`]: Self::allocate
     fn allocate_ahead(&self, len: u64) -> io::Result<()> {
@@ -117,9 +117,9 @@ pub trait FileWrite: Send + Sync + fmt::Debug {
     fn start_write_back(&self, offset: u64, len: u64) {
         let _ = (offset, len);
     }
-    /// Gives up the bytes that are not durable yet, like a system after a failed sync: they can be
-    /// read, but no later sync makes them durable. Only file systems that model failures implement
-    /// it.
+    /// Gives up the bytes that are not durable yet, as a system may after a failed sync: they can
+    /// be read, but no later sync makes them durable. Only file systems that model failures
+    /// implement this.
     fn forget_dirty(&self) {}
 }
 
@@ -133,8 +133,8 @@ pub trait FileRead: Send + Sync + fmt::Debug {
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
     /// The file's length in bytes.
     fn len(&self) -> io::Result<u64>;
-    /// The whole file as it is now, mapped read-only. The file must not be written while it is
-    /// mapped.
+    /// Maps the whole file read-only, with its current length. The file must not be written while
+    /// it is mapped.
     fn map(&self) -> io::Result<Map>;
     /// Announces how the bytes `range` of the file will be read by [`read_at`](Self::read_at).
     /// Advice never fails and never changes a byte; an implementation may ignore it.

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use super::*;
 
-/// A storage with an empty directory; dropping the guard removes the files on disk.
+/// A file system with an empty directory; dropping the guard removes the files on disk.
 struct Storage {
     name: &'static str,
     fs: Arc<dyn Fs>,
@@ -284,7 +284,7 @@ fn handles_serve_several_threads() {
     });
 }
 
-/// The database directory may be a bare name: its parent is the current directory.
+/// The database directory may be a bare name: its parent is then the current directory.
 #[test]
 fn parents_of_bare_names() {
     assert_eq!(parent(Path::new("db")), Path::new("."));

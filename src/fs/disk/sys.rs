@@ -38,9 +38,8 @@ pub(super) fn write_at(mut file: &File, offset: u64, bytes: &[u8]) -> io::Result
     file.write(bytes)
 }
 
-/// Reserves space, or only grows the file if the file system cannot reserve. A reservation that
-/// fails for lack of space may leave the file longer. It is not truncated again, because that could
-/// discard a concurrent write.
+/// Reserves space, or only grows the file if the file system cannot reserve. If space is short, the
+/// file may stay longer than before: truncating it could discard a concurrent write.
 pub(super) fn allocate(file: &File, len: u64) -> io::Result<()> {
     reserve(file, len)?;
     if retry(|| file.metadata())?.len() < len {
@@ -71,7 +70,7 @@ fn reserve(_file: &File, _len: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// A failure to open the directory counts as a failure to sync it.
+/// Syncs a directory. A failure to open the directory counts as a failure to sync it.
 #[cfg(unix)]
 pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
@@ -82,7 +81,7 @@ pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     retry(|| file.sync_all())
 }
 
-/// On other systems directories cannot be synced; the file system's journal covers them.
+/// Does nothing: on other systems directories cannot be synced, and the journal covers them.
 #[cfg(not(unix))]
 pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     match retry(|| dir.metadata())?.is_dir() {
@@ -91,7 +90,7 @@ pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     }
 }
 
-/// On this advice Linux starts to write the dirty pages back; it is only a hint.
+/// Asks Linux to start writing the dirty pages back; this is only a hint.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn start_write_back(file: &File, offset: u64, len: u64) {
     if let Some(len) = std::num::NonZeroU64::new(len) {
@@ -102,15 +101,15 @@ pub(super) fn start_write_back(file: &File, offset: u64, len: u64) {
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) fn start_write_back(_file: &File, _offset: u64, _len: u64) {}
 
-/// A hint. No effect on systems without it.
+/// Advises the system how the file will be read; a hint.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn advise_file(file: &File, advice: Advice, range: Range<u64>) {
     use rustix::fs::{Advice as Known, fadvise};
     let len = std::num::NonZeroU64::new(range.end.saturating_sub(range.start));
     let _ = match advice {
-        // This advice applies to the whole file, whatever range is given.
+        // This advice applies to the whole file, whatever the range is.
         Advice::Random => fadvise(file, 0, None, Known::Random),
-        // Without a length it would apply up to the end of the file.
+        // The system would extend advice of length 0 to the end of the file.
         Advice::WillNeed if len.is_none() => return,
         Advice::WillNeed => fadvise(file, range.start, len, Known::WillNeed),
     };
@@ -119,7 +118,7 @@ pub(super) fn advise_file(file: &File, advice: Advice, range: Range<u64>) {
 #[cfg(not(any(target_os = "linux", target_os = "android")))]
 pub(super) fn advise_file(_file: &File, _advice: Advice, _range: Range<u64>) {}
 
-/// A hint: a system that refuses it reads as usual.
+/// Advises the system how the map will be read; a refused hint has no effect.
 #[cfg(unix)]
 pub(super) fn advise(map: &memmap2::Mmap, advice: Advice, range: Range<usize>) {
     let advice = match advice {
@@ -132,7 +131,7 @@ pub(super) fn advise(map: &memmap2::Mmap, advice: Advice, range: Range<usize>) {
 #[cfg(not(unix))]
 pub(super) fn advise(_map: &memmap2::Mmap, _advice: Advice, _range: Range<usize>) {}
 
-/// The kind of the file system that holds `path` or its nearest existing ancestor.
+/// Returns the kind of the file system that holds `path` or its nearest existing ancestor.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 pub(super) fn kind(path: &Path) -> String {
     let found = path.ancestors().find_map(|path| {
@@ -152,7 +151,7 @@ pub(super) fn kind(_path: &Path) -> String {
     "unknown".to_owned()
 }
 
-/// From Linux's magic.h; ext2 and ext3 share ext4's.
+/// Magic numbers from Linux's magic.h; ext2 and ext3 have the same number as ext4.
 #[cfg(any(target_os = "linux", target_os = "android"))]
 const KINDS: [(u64, &str); 18] = [
     (0x0102_1994, "tmpfs"),

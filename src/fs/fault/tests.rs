@@ -1,4 +1,4 @@
-//! Tests that every single operation can be made to fail, and that the effects are as modelled.
+//! Tests that every operation can be made to fail, and that the effects are as modelled.
 
 use std::io::ErrorKind;
 
@@ -14,7 +14,7 @@ fn both() -> (MemFs, FaultFs) {
     (mem.clone(), FaultFs::new(Arc::new(mem)))
 }
 
-/// A program that uses every operation once.
+/// Uses every operation once.
 fn every_operation(fs: &FaultFs) -> io::Result<()> {
     fs.create_dir_all(path("d"))?;
     let file = fs.create(path("d/f"))?;
@@ -74,7 +74,7 @@ fn syncs_are_carried_out_if_their_guard_says_so() {
     }
 }
 
-/// The sweep that the engine's tests use: fail the i-th operation, for every i, until no operation
+/// The engine's tests use the same sweep: fail the i-th operation, for every i, until no operation
 /// fails.
 #[test]
 fn the_nth_operation_fails_and_no_other() {

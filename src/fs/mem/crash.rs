@@ -9,8 +9,8 @@
 //! 4. In each file every unsynced sector gets one of the versions that it had since the sync. The
 //!    length is one that the file had, or one in between.
 //!
-//! The amount that survives is drawn per image, then per file. Seeds therefore cover the extremes
-//! (nothing, everything, only a prefix, only the newest) as well as mixtures.
+//! The share that survives is drawn once per image or once per file. The seeds therefore cover the
+//! extremes (nothing, everything, only a prefix, only the newest) as well as mixtures.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -21,14 +21,14 @@ use super::tree::{Change, Dir, Node, NodeId, ROOT, Tree};
 use crate::rng::Rng;
 
 type NameRef<'a> = (NodeId, &'a str);
-/// For each name with unsynced changes, the number of them that survive.
+/// For each name with unsynced changes, the number of surviving changes, oldest first.
 type Kept<'a> = BTreeMap<NameRef<'a>, usize>;
 
-/// The tree after a power cut.
+/// Returns the tree after a power cut.
 pub(super) fn after_power_cut(tree: &Tree, seed: u64) -> Tree {
     let mut rng = Rng::from_seed(seed);
     let names = Survival::draw(&mut rng);
-    // Half of the images treat all files alike, the others draw for each file separately.
+    // Half of the images treat all files alike, the others draw a share for each file.
     let files = rng.chance(1, 2).then(|| Survival::draw(&mut rng));
     let mut kept = draw_names(tree, names, &mut rng);
     keep_renamed(tree, &mut kept);
@@ -52,8 +52,7 @@ pub(super) fn after_power_cut(tree: &Tree, seed: u64) -> Tree {
 fn draw_names<'a>(tree: &'a Tree, survival: Survival, rng: &mut Rng) -> Kept<'a> {
     let mut kept = Kept::new();
     for (id, dir) in dirs(tree) {
-        // A random point in the order of operations, which separates earlier from later changes of
-        // names.
+        // A random point in the order of operations, for `Front` and `Back`.
         let stamps = dir.pending.values().flatten().map(|change| change.stamp);
         let (first, last) = (stamps.clone().min().unwrap_or(0), stamps.max().unwrap_or(0));
         let point = first + rng.below(last - first + 2);

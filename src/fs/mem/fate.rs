@@ -1,4 +1,4 @@
-//! The choices of a power cut: the writes that survive it.
+//! The choices of a power cut: which writes survive it.
 
 use crate::rng::Rng;
 
@@ -10,11 +10,11 @@ pub(super) const SECTOR: usize = 512;
 pub(super) enum Survival {
     Nothing,
     Everything,
-    /// The sectors before a randomly chosen point, in order.
+    /// The dirty sectors before a randomly chosen one.
     Front,
-    /// The sectors from such a point on, as if written back out of order.
+    /// The dirty sectors from a randomly chosen one on, as if written back out of order.
     Back,
-    /// Each sector with a probability of this number of eighths.
+    /// Each sector with this probability, in eighths.
     Some(u64),
 }
 
@@ -41,8 +41,8 @@ impl Survival {
 }
 
 impl FileFate {
-    /// The version of a sector that survives, of `count`: 0 is that of the last sync, the others
-    /// are the later ones in order.
+    /// Returns which of the `count` versions of a sector survives: 0 is that of the last sync, the
+    /// others follow in order.
     pub(super) fn version(&mut self, count: usize) -> usize {
         let met = self.met;
         self.met += 1;
@@ -60,8 +60,8 @@ impl FileFate {
         }
     }
 
-    /// The length that survives: durable, current, or between the minimum and the maximum since the
-    /// last sync.
+    /// Returns the length that survives: the durable one, the current one, or one between the
+    /// minimum and the maximum since the last sync.
     pub(super) fn len(&mut self, [durable, current, low, high]: [u64; 4]) -> u64 {
         let between = self.rng.below(high - low + 1);
         match (self.survival, self.rng.below(8)) {

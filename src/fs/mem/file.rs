@@ -20,7 +20,7 @@ use super::fate::{FileFate, SECTOR};
 
 const PAGE: usize = 4096;
 const SECTORS: usize = PAGE / SECTOR;
-/// The maximum file size, so that a wrong offset cannot allocate all memory for empty page slots.
+/// The maximum file size. A limit prevents that a wrong offset allocates all memory for page slots.
 const LEN_MAX: u64 = 1 << 36;
 
 #[derive(Clone, Debug)]
@@ -30,7 +30,7 @@ enum Page {
     Mapped(Bytes),
 }
 
-/// A length and its bytes; a missing page is zero.
+/// A length and the bytes in pages; a missing page is all zeros.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Content {
     len: u64,
@@ -45,7 +45,7 @@ struct Dirt {
     undo: Vec<Undo>,
 }
 
-/// The bytes that an unsynced write replaced in sectors with an earlier unsynced write.
+/// The bytes that a write replaced in sectors that had been written, but not synced, before.
 #[derive(Clone, Debug)]
 struct Undo {
     at: usize,
@@ -60,7 +60,7 @@ pub(super) struct File {
     /// The minimum and maximum length of the file since the last sync.
     len_low: u64,
     len_high: u64,
-    /// A failed sync gave sectors up: they read as written and never become durable.
+    /// Whether a failed sync gave sectors up: they can be read, but never become durable.
     lost: bool,
     /// The current bytes in one piece, until the next change.
     whole: Option<Bytes>,
@@ -134,7 +134,7 @@ impl Content {
         Ok(())
     }
 
-    /// Truncates or grows; keeps the bytes beyond the length zero.
+    /// Truncates or grows the content, and keeps the bytes beyond the length zero.
     pub(super) fn resize(&mut self, len: u64) {
         self.len = len;
         self.pages.truncate(len.div_ceil(PAGE as u64) as usize);
@@ -162,7 +162,8 @@ impl Dirt {
         self.sectors & (1 << sector) != 0
     }
 
-    /// Marks the sectors that `range` of the page overlaps; true if one of them was marked before.
+    /// Marks the sectors that `range` of the page overlaps. Returns whether one of them was marked
+    /// before.
     fn mark(&mut self, range: &Range<usize>) -> bool {
         debug_assert!(range.end <= PAGE, "a change is within one page");
         let mask = (range.start / SECTOR..range.end.div_ceil(SECTOR))
@@ -174,7 +175,7 @@ impl Dirt {
 }
 
 impl Undo {
-    /// The bytes of the sector that this change replaced: (offset in the page, old bytes).
+    /// Returns the bytes of the sector that this change replaced: (offset in the page, old bytes).
     fn within(&self, sector: usize) -> Option<(usize, &[u8])> {
         let start = self.at.max(sector * SECTOR);
         let end = (self.at + self.old.len()).min((sector + 1) * SECTOR);
@@ -193,7 +194,7 @@ impl File {
         file
     }
 
-    /// A copy that shares no data that either may change in place.
+    /// Returns a copy that shares no data that either copy may change in place.
     pub(super) fn detached(&self) -> Self {
         let (current, durable) = (self.current.detached(), self.durable.detached());
         Self { current, durable, ..self.clone() }
@@ -218,7 +219,7 @@ impl File {
         len.filter(|len| *len <= LEN_MAX).ok_or_else(|| io::ErrorKind::FileTooLarge.into())
     }
 
-    /// Requires that `check_len` allows the end of the write.
+    /// Writes `bytes`. Requires that `check_len` allows the end of the write.
     pub(super) fn write(&mut self, offset: u64, bytes: &[u8]) {
         self.whole = None;
         let end = offset.checked_add(bytes.len() as u64);
@@ -234,7 +235,7 @@ impl File {
         );
     }
 
-    /// Requires that `check_len` allows `len`.
+    /// Sets the length. Requires that `check_len` allows `len`.
     pub(super) fn set_len(&mut self, len: u64) {
         debug_assert!(Self::check_len(Some(len)).is_ok(), "the caller checked the length");
         self.whole = None;
@@ -284,7 +285,7 @@ impl File {
         if self.whole.is_none() {
             self.whole = Some(self.current.gather());
             if self.is_clean() {
-                self.durable = self.current.clone(); // so that the bytes are not held twice
+                self.durable = self.current.clone(); // both now share the buffer
             }
         }
         self.whole.clone().unwrap_or_default()
@@ -294,7 +295,7 @@ impl File {
         self.whole.clone()
     }
 
-    /// Changes the current and the durable bytes alike, without a write.
+    /// Changes the current and the durable bytes alike, as damage does.
     pub(super) fn replace(&mut self, change: impl FnOnce(&mut Content)) {
         change(&mut self.current);
         *self = Self {
@@ -331,8 +332,7 @@ impl File {
         file
     }
 
-    /// Chooses the version of one sector after a power cut: the newest, or an older one, as `fate`
-    /// draws.
+    /// Lets `fate` choose the version of one sector after a power cut.
     fn decide_sector(
         &self,
         left: &mut Content,
@@ -359,7 +359,7 @@ impl File {
     }
 }
 
-/// Splits a transfer at page boundaries: (page, range of the buffer, range of the page).
+/// Splits a transfer at page boundaries into (page, range of the buffer, range of the page).
 fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (usize, Range<usize>, Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {

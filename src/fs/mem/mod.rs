@@ -5,10 +5,8 @@
 //! * the same operations and the same seed give the same image, on every machine;
 //! * an image shares no mutable state with the file system from which it was taken.
 //!
-//! Locks: one, around the state; no foreign code runs under it.
-//!
-//! Not here: names (`tree`), bytes (`file`), the choice of the writes that survive (`crash`), the
-//! trait (`ops`).
+//! One lock protects the state; no callback runs under it. `tree` has the names, `file` the bytes,
+//! `crash` chooses the writes that survive, and `ops` implements the traits.
 
 mod crash;
 mod fate;
@@ -33,7 +31,7 @@ use crate::sync::{Mutex, MutexGuard};
 ///
 /// It distinguishes written from synced state, for the bytes of files (in sectors of 512 bytes) and
 /// for the names in directories. [`MemFs::crash_image`] models a power cut: any part of the
-/// unsynced state may survive, in any order, as the seed determines.
+/// unsynced state may survive, in any order, as chosen by the seed.
 ///
 /// * An unsynced sector has any version that it had since the file's last sync, independently of
 ///   its neighbours.
@@ -87,21 +85,22 @@ struct State {
     read_only: bool,
 }
 
-/// A recorded run.
+/// The recorded operations.
 struct Journal {
     /// The number of its first operation.
     first: u64,
     entries: Vec<Entry>,
 }
 
-/// An operation, and the state before it.
+/// A recorded operation, and the state before it.
 struct Entry {
     line: String,
     before: Arc<Tree>,
 }
 
 impl MemFs {
-    /// An empty file system with a root directory; absolute and relative paths both start there.
+    /// Creates an empty file system with a root directory, at which absolute and relative paths
+    /// start.
     pub fn new() -> Self {
         Self::default()
     }
@@ -111,10 +110,10 @@ impl MemFs {
         Self { state: Arc::new(Mutex::new(state)) }
     }
 
-    /// A separate file system with the state `tree`. Both have their own lock and share nodes until
-    /// one changes them. `Arc::make_mut` may then change a node in place that the other has read;
-    /// the fence in `Arc::drop` orders this, but the thread sanitizer does not model fences, so
-    /// there the tree is copied.
+    /// Creates a separate file system with the state `tree`. The two share nodes until one changes
+    /// them. `Arc::make_mut` may then change a node in place that the other has read. The fence in
+    /// `Arc::drop` orders this, but the thread sanitizer does not model fences, so it gets a copy
+    /// of the tree.
     fn image(tree: Arc<Tree>) -> Self {
         Self::of(if cfg!(tsan) { Arc::new(tree.detached()) } else { tree })
     }
@@ -123,29 +122,29 @@ impl MemFs {
         self.state.lock()
     }
 
-    /// The state after a power cut at this moment, one of many possibilities chosen by `seed`. The
-    /// new file system is fully durable, without open files, locks, quota or recording.
+    /// Returns the state after a power cut at this moment, one of many possibilities chosen by
+    /// `seed`. The new file system is fully durable, without open files, locks, quota or recording.
     #[must_use]
     pub fn crash_image(&self, seed: u64) -> Self {
         Self::image(Arc::new(crash::after_power_cut(&self.state().tree, seed)))
     }
 
-    /// The state after the end of the process at this moment. All writes are present, and unsynced
-    /// ones can still be lost in a power cut of the image.
+    /// Returns the state after the end of the process at this moment. All writes are present, but a
+    /// power cut of the image can still lose unsynced ones.
     #[must_use]
     pub fn kill_image(&self) -> Self {
         Self::image(Arc::clone(&self.state().tree))
     }
 
-    /// Starts to record a line and an image for every operation; discards an earlier recording.
-    /// Images share equal pages, so an operation costs the pages that it changes.
+    /// Starts to record the name of every operation and the state before it; discards an earlier
+    /// recording. States share equal pages, so an operation costs only the pages that it changes.
     pub fn record(&self) {
         let mut state = self.state();
         state.journal = Some(Journal { first: state.ops, entries: Vec::new() });
     }
 
-    /// The numbers of operations for which images are available: before each recorded operation,
-    /// and now. Empty without a recording.
+    /// Returns the range of operations for [`crash_image_at`](Self::crash_image_at): one state
+    /// before each recorded operation, and the current one. Empty without a recording.
     pub fn recorded(&self) -> RangeInclusive<u64> {
         let state = self.state();
         match &state.journal {
@@ -155,35 +154,37 @@ impl MemFs {
         }
     }
 
-    /// The state after `op` operations and a power cut (see [`MemFs::ops`]); `None` if that was not
-    /// recorded.
+    /// Returns the state after `op` operations (see [`MemFs::ops`]) and a power cut; `None` if that
+    /// state was not recorded.
     #[must_use]
     pub fn crash_image_at(&self, op: u64, seed: u64) -> Option<Self> {
         Some(Self::image(Arc::new(crash::after_power_cut(&*self.state().tree_at(op)?, seed))))
     }
 
-    /// The state after `op` operations and the end of the process; `None` if that was not recorded.
+    /// Returns the state after `op` operations and the end of the process; `None` if it was not
+    /// recorded.
     #[must_use]
     pub fn kill_image_at(&self, op: u64) -> Option<Self> {
         Some(Self::image(self.state().tree_at(op)?))
     }
 
-    /// The number of operations that changed something.
+    /// Returns the number of operations that changed something.
     pub fn ops(&self) -> u64 {
         self.state().ops
     }
 
-    /// The recorded operations as text: `create 000003.wal`, `write 000003.wal 0..4096`, `sync
-    /// 000003.wal`, `sync-dir .` and so on. A handle is named by the path with which it was opened.
+    /// Returns the recorded operations as text: `create 000003.wal`, `write 000003.wal 0..4096`,
+    /// `sync 000003.wal`, `sync-dir .` and so on. An open file has the path with which it was
+    /// opened.
     pub fn log(&self) -> Vec<String> {
         let state = self.state();
         let entries = state.journal.iter().flat_map(|journal| &journal.entries);
         entries.map(|entry| entry.line.clone()).collect()
     }
 
-    /// Sets a quota: a write that would make all files together longer than `bytes` writes the part
-    /// that fits and fails with `StorageFull`. Reservations fail as a whole. `None` lifts the
-    /// limit.
+    /// Sets a quota on the length of all files together. A write beyond it writes the part that
+    /// fits, then fails with `StorageFull`; a reservation beyond it has no effect. `None` removes
+    /// the quota.
     pub fn set_quota(&self, bytes: Option<u64>) {
         self.state().quota = bytes;
     }
@@ -218,9 +219,8 @@ impl MemFs {
         Ok(state.tree.file(state.tree.find(path.as_ref())?)?.len())
     }
 
-    /// Creates a file, durable with its name, or replaces its bytes. Its directory must exist. Like
-    /// the other methods that damage files this is not an operation: it is neither counted nor
-    /// recorded.
+    /// Creates a durable file, or replaces its bytes. Its directory must exist. Like the other
+    /// methods that damage files, this is not an operation: it is neither counted nor recorded.
     pub fn write(&self, path: impl AsRef<Path>, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.state();
         let tree = Arc::make_mut(&mut state.tree);
@@ -233,13 +233,13 @@ impl MemFs {
         tree.make_durable(&place)
     }
 
-    /// Inverts the bits of `mask` in the byte at `offset`, both as read and as durable. Like all
-    /// damage it makes the whole file durable in its current state.
+    /// Inverts the bits of `mask` in the byte at `offset`, both as read and as durable. The whole
+    /// file becomes durable in its current state, as with all damage.
     pub fn flip(&self, path: impl AsRef<Path>, offset: u64, mask: u8) -> io::Result<()> {
         self.damage(path.as_ref(), |content| content.flip(offset, mask))
     }
 
-    /// Truncates or grows a file without its owner's knowledge.
+    /// Truncates or grows a file, as damage.
     pub fn truncate(&self, path: impl AsRef<Path>, len: u64) -> io::Result<()> {
         File::check_len(Some(len))?;
         self.damage(path.as_ref(), |content| {
@@ -248,7 +248,7 @@ impl MemFs {
         })
     }
 
-    /// Releases all locks, as the end of their process would; all bytes stay.
+    /// Releases all locks, as the end of their process would; keeps all bytes.
     #[cfg(test)]
     pub(crate) fn kill_locks(&self) {
         self.state().locked.clear();

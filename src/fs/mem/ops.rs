@@ -1,7 +1,7 @@
 //! The operations of [`MemFs`], its handles and its locks.
 //!
-//! An operation is checked before it changes anything. A refused one has no effect, except that a
-//! write over the quota writes the part that fits, as a disk does.
+//! An operation is checked before it changes anything, so a refused one has no effect. The
+//! exception is a write over the quota, which writes the part that fits, as on a disk.
 
 use std::io;
 use std::path::Path;
@@ -18,7 +18,7 @@ use crate::fs::{FileLock, FileRead, FileWrite, Fs, Map};
 struct Handle {
     fs: MemFs,
     node: NodeId,
-    /// The path with which it was opened, for the log.
+    /// The path with which the file was opened, for the log.
     path: String,
 }
 
@@ -90,7 +90,7 @@ impl Fs for MemFs {
             None => self.create_file(&mut state, path)?,
         };
         let taken = state.locked.insert(handle.node);
-        drop(state); // because dropping an unused handle takes the lock
+        drop(state); // because dropping an unused handle takes the lock again
         if taken { Ok(Box::new(Lock(handle))) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 

@@ -19,7 +19,7 @@ fn create(fs: &MemFs, name: &str, bytes: &[u8]) -> Box<dyn FileWrite> {
     file
 }
 
-/// A file that is durable with its name.
+/// Creates a file that is durable with its name.
 fn put(fs: &MemFs, name: &str, bytes: &[u8]) -> Box<dyn FileWrite> {
     let file = create(fs, name, bytes);
     file.sync().unwrap();
@@ -41,7 +41,7 @@ fn check_files(fs: &MemFs, expected: &[&str]) {
     assert_eq!(outcomes(fs, files), expected.iter().map(|files| files.to_string()).collect());
 }
 
-/// The sectors of `name`, each as the letter that fills it, `0` for zeros.
+/// Returns one letter for each sector of `name`: the byte that fills it, `0` for zeros.
 fn letters(fs: &MemFs, name: &str) -> String {
     let bytes = fs.read(name).unwrap();
     let letter = |sector: &[u8]| {
@@ -324,7 +324,7 @@ fn an_image_is_durable_and_can_crash_again() {
     }
 }
 
-/// A random program, determined by its seed.
+/// Runs random operations, determined by the seed.
 fn churn(fs: &MemFs, seed: u64, steps: u64) {
     let mut rng = Rng::from_seed(seed);
     fs.create_dir_all(path("d/e")).unwrap();
@@ -393,8 +393,7 @@ fn sync_dirs(fs: &MemFs) {
     }
 }
 
-/// Synced bytes under a synced name survive changes to other files, until the file itself is
-/// changed.
+/// Synced bytes under a synced name survive unsynced changes to other files.
 #[test]
 fn trap_06_what_was_promised_survives_what_happens_around_it() {
     for seed in 0..30 {

@@ -6,7 +6,7 @@
 //! * a node is kept while a name, a durable name, a pending change or an open handle refers to it;
 //! * nodes are numbered in the order of creation, so that equal operations give equal trees.
 //!
-//! Not here: the bytes that survive a power cut (`file`), the choices of a power cut (`crash`).
+//! `file` has the bytes; `crash` makes the choices of a power cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -40,7 +40,7 @@ pub(super) struct Dir {
 pub(super) struct Change {
     /// The number of the operation; both names of a rename have the same one.
     pub(super) stamp: u64,
-    /// The node of the name after the change.
+    /// The node that the name has after the change.
     pub(super) target: Option<NodeId>,
     /// The new name of a rename: the old name disappears only if the new one survives.
     pub(super) moved_to: Option<(NodeId, Name)>,
@@ -54,7 +54,7 @@ pub(super) struct Tree {
     stamp: u64,
 }
 
-/// The location of a path: the directory and the name in it.
+/// A path, resolved to its directory and the name in it.
 pub(super) struct Place {
     dir: NodeId,
     name: Name,
@@ -67,7 +67,7 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// A copy that shares no data that either may change in place.
+    /// Returns a copy that shares no data that either copy may change in place.
     pub(super) fn detached(&self) -> Self {
         let copy = |node: &Node| match node {
             Node::File(file) => Node::File(Arc::new(file.detached())),
@@ -76,7 +76,7 @@ impl Tree {
         self.with_nodes(self.nodes.iter().map(|(id, node)| (*id, copy(node))).collect())
     }
 
-    /// A tree with the same numbering and other nodes.
+    /// Returns a tree with the same counters and other nodes.
     pub(super) fn with_nodes(&self, nodes: BTreeMap<NodeId, Node>) -> Self {
         Self { nodes, ..*self }
     }
@@ -113,7 +113,7 @@ impl Tree {
         }
     }
 
-    /// The node of a path.
+    /// Returns the node of a path.
     pub(super) fn find(&self, path: &Path) -> io::Result<NodeId> {
         let mut node = ROOT;
         for name in components(path)? {
@@ -131,7 +131,7 @@ impl Tree {
         }
     }
 
-    /// The directory of the last name of a path; the name itself may be missing.
+    /// Resolves a path to the directory of its last name; the name itself may be missing.
     pub(super) fn place(&self, path: &Path) -> io::Result<Place> {
         let components = components(path)?;
         let Some((name, parents)) = components.split_last() else {
@@ -162,7 +162,7 @@ impl Tree {
         Ok(id)
     }
 
-    /// A second name for a file; it must be free.
+    /// Adds a second name, which must be free, for a file.
     pub(super) fn link(&mut self, node: NodeId, place: &Place) -> io::Result<()> {
         self.file(node)?;
         if self.target(place)?.is_some() {
@@ -193,7 +193,7 @@ impl Tree {
         let node = self.target(from)?.ok_or(io::ErrorKind::NotFound)?;
         if let Some(replaced) = self.target(to)? {
             if replaced == node {
-                return Ok(()); // two names of one file: POSIX leaves both
+                return Ok(()); // two names of one file: POSIX keeps both
             }
             match (&self.nodes[&node], &self.nodes[&replaced]) {
                 (Node::File(_), Node::File(_)) => {}
@@ -248,7 +248,7 @@ impl Tree {
         Ok(())
     }
 
-    /// The nodes that are not referred to any more.
+    /// Returns the nodes that no name and no open handle refers to.
     pub(super) fn strays(&self, open: impl Iterator<Item = NodeId>) -> Vec<NodeId> {
         let mut seen = BTreeSet::new();
         let mut todo: Vec<NodeId> = open.chain([ROOT]).collect();
@@ -306,7 +306,7 @@ impl Dir {
     }
 }
 
-/// The names on a path from the root: `.` is skipped and `..` removes the last name.
+/// Splits a path from the root into names: skips `.`, and `..` removes the name before it.
 pub(super) fn components(path: &Path) -> io::Result<Vec<&str>> {
     let mut names = Vec::new();
     for component in path.components() {
@@ -321,7 +321,7 @@ pub(super) fn components(path: &Path) -> io::Result<Vec<&str>> {
     Ok(names)
 }
 
-/// The canonical spelling of a path, for people: `db/CURRENT`, and `.` for the root.
+/// Returns the canonical spelling of a path, for messages: `db/CURRENT`, and `.` for the root.
 pub(super) fn spelled(path: &Path) -> String {
     match components(path) {
         Ok(names) if names.is_empty() => ".".to_owned(),
