@@ -1,15 +1,14 @@
-//! A damaged database, offline: the available evidence, and its conclusions about keys.
+//! The readable data of a damaged, closed database, and the conclusions about each key.
 //!
-//! Proven are
-//! * the files that count, if the manifest is whole (`manifest::salvage`). Otherwise nothing is
-//!   proven, because a file that is no longer known may have held something newer;
-//! * the commits of the logs up to the first lost one: the state is that of this moment, and
-//!   commits read after it do not count;
-//! * a row, if no file that may hold something newer has a gap at its key. Otherwise the row is
+//! The rules of proof:
+//! * A whole manifest proves which files are live. Otherwise nothing is proven, because a file that
+//!   the manifest does not name may have held newer data.
+//! * Log commits are proven up to the first lost one; later commits do not belong to the state.
+//! * A row is proven if no file that may hold a newer version has a gap at its key. Otherwise it is
 //!   *suspect*: lost data may have overwritten or deleted it.
 //!
-//! Nothing is written. Not here: the new database (`db::repair`), the treatment of suspect rows
-//! (its caller).
+//! This module writes nothing. `db::repair` writes the new database, its caller decides on suspect
+//! rows.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -28,7 +27,7 @@ use crate::model::{Seq, Shapes};
 use super::logs::{LogRows, read_all, read_proven, vouched_manifest};
 use super::walk::{FoundIn, Item, KeyFacts, Source, Walk};
 
-/// See the module.
+/// The readable data of a damaged database, see the module.
 pub(crate) struct Evidence {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
@@ -40,14 +39,15 @@ pub(crate) struct Evidence {
     pub(crate) sources: Vec<Source>,
     /// Existing table files that the manifest does not name.
     pub(crate) unnamed: Vec<FileNumber>,
-    /// Prevents concurrent changes of the directory.
+    /// Held so that no other process changes the directory.
     _lock: Option<Box<dyn FileLock>>,
 }
 
 /// The amount of data to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Breadth {
-    /// The data that counts: files that the manifest names, logs up to damage.
+    /// Only data that belongs to the state: files that the manifest names, and logs up to the
+    /// damage.
     Proven,
     /// All readable data.
     All,
@@ -56,21 +56,21 @@ pub(crate) enum Breadth {
 /// The conclusion about a key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// This item is its row.
+    /// The item with this index is the current row.
     Live(usize),
-    /// This item is the newest one left; something newer may be lost.
+    /// The item with this index is the newest one left, but a newer one may be lost.
     Suspect(usize),
-    /// The key is deleted, by itself or with a dropped span.
+    /// The key is deleted, alone or within a dropped span.
     Gone,
-    /// The key has a row, which cannot be read.
+    /// The current row of the key cannot be read.
     RowLost,
 }
 
-/// The memory limit of shapes, in bytes; generous, because no other data competes for the memory.
+/// The memory limit of shapes, in bytes. No cache competes for the memory, so it is generous.
 const SHAPE_BYTES: usize = 64 << 20;
 
 impl Evidence {
-    /// Gathers the evidence in `dir`.
+    /// Reads the manifest and the logs in `dir`, and finds the table files.
     ///
     /// # Errors
     /// `NotFound` if there is no such directory, or no database in it; `Locked` if it is open;
@@ -87,7 +87,7 @@ impl Evidence {
         let is_whole = salvaged.doubt.is_none();
         if !is_whole && version.identity.is_none() && tables.is_empty() {
             let names = fs.list(dir).doing("look at", dir)?;
-            // A directory of backups has a lock file, too.
+            // A directory of backups also has a lock file.
             let is_of_database =
                 |name: &String| FileName::parse(name).is_some_and(|name| name != FileName::Lock);
             if !names.iter().any(is_of_database) {
@@ -132,18 +132,18 @@ impl Evidence {
         })
     }
 
-    /// True if the manifest proves which files count.
+    /// Whether the manifest is whole, and so proves which files are live.
     pub(crate) fn is_whole(&self) -> bool {
         self.salvaged.doubt.is_none()
     }
 
-    /// The size of the files to read.
+    /// Returns the size of the files to read, in bytes.
     pub(crate) fn bytes(&self) -> u64 {
         self.sources.iter().filter_map(|source| source.meta.as_ref()).map(|meta| meta.bytes).sum()
     }
 
-    /// The error of a sound file that this build cannot read; known only after the attempt to read
-    /// it.
+    /// Returns the error of an undamaged file that this build cannot read. Such an error is known
+    /// only after the attempt to read the file.
     pub(crate) fn unsupported(&self) -> Option<&Error> {
         self.sources.iter().find_map(|source| source.outcome.unsupported.as_ref())
     }
@@ -153,7 +153,7 @@ impl Evidence {
         self.logs.last.max(self.salvaged.version.flushed_seq)
     }
 
-    /// No Seq above this was ever assigned, according to all evidence.
+    /// Returns an upper bound of all Seqs ever assigned, according to the readable data.
     pub(crate) fn seq_max(&self) -> Seq {
         let files = self.sources.iter().map(|source| source.seqs.1).filter(|seq| *seq < Seq::MAX);
         let known =
@@ -162,10 +162,10 @@ impl Evidence {
     }
 
     /// Calls `visit` with every readable key, in order, and the conclusion about it. Afterwards
-    /// `sources` state the losses.
+    /// `sources` contain the losses of each file.
     ///
     /// # Errors
-    /// Those of `visit`.
+    /// Errors of `visit`.
     pub(crate) fn walk(
         &mut self,
         progress: &mut dyn FnMut(u64),
@@ -190,8 +190,8 @@ impl Evidence {
             return Verdict::Gone;
         };
         if item.seq < floor {
-            // Imported rows may have an older Seq than an earlier deletion of their span: only a
-            // whole manifest can exclude that.
+            // An imported row may be older than the deletion of its span and still be live. Only a
+            // whole manifest tells these rows from deleted ones.
             let is_doubted = !self.is_whole() && item.kind == Kind::Put && item.row.is_some();
             return if is_doubted { Verdict::Suspect(at) } else { Verdict::Gone };
         }
@@ -207,8 +207,8 @@ impl Evidence {
         }
     }
 
-    /// False for an item that was merged away. False also for one after damage in a log, if the
-    /// manifest is whole.
+    /// Whether `item` belongs to the state. An item that compaction merged away does not, nor does
+    /// a log entry after damage if the manifest is whole.
     pub(crate) fn counts(&self, item: &Item, key: &[u8]) -> bool {
         match item.from {
             FoundIn::Table(i) => self.holds(i, key),
@@ -216,7 +216,7 @@ impl Evidence {
         }
     }
 
-    /// True if source `i` is consulted for `key`, or if the manifest cannot exclude it.
+    /// Whether source `i` may hold the current version of `key`, as far as the manifest shows.
     fn holds(&self, i: usize, key: &[u8]) -> bool {
         if !self.is_whole() {
             return true;
@@ -225,7 +225,7 @@ impl Evidence {
         self.salvaged.version.sources(key).any(|r| Some(r.file.meta.number) == number)
     }
 
-    /// False if all entries of source `i` from `low` to `high` were merged away.
+    /// Whether source `i` may hold the current version of any key from `low` to `high`.
     pub(crate) fn holds_any(&self, i: usize, low: &[u8], high: &[u8]) -> bool {
         if !self.is_whole() {
             return true;
@@ -240,7 +240,7 @@ impl Evidence {
     }
 }
 
-/// Locks the directory if it has a lock file; none is created.
+/// Locks the directory if it has a lock file; does not create one.
 fn lock(fs: &dyn Fs, dir: &Path) -> Result<Option<Box<dyn FileLock>>> {
     let path = dir.join(FileName::Lock.to_string());
     if !fs.exists(&path).unwrap_or(false) {

@@ -1,10 +1,12 @@
-//! The contents of the logs of a damaged database, read without opening the database.
+//! Reads the logs of a damaged database without opening it.
 //!
-//! There are two ways. *Proven* reads as recovery replays: up to the first place after which an
-//! acknowledged commit is missing. The result is the consistent state of that moment. *All* reads
-//! every record that verifies, also after damage, for callers that examine each row by itself.
+//! * [`read_proven`] reads like recovery: up to the first damage behind which an acknowledged
+//!   commit is missing. The result is the consistent state before that commit.
+//! * [`read_all`] reads every record that verifies, also after damage, for callers that examine
+//!   each row by itself.
 //!
-//! Format: FORMAT.md §recovery. Nothing is written. Not here: replay into an engine (`lsm`).
+//! FORMAT.md §recovery describes the format. This module writes nothing; `lsm` replays logs into an
+//! engine.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -31,12 +33,12 @@ pub(crate) struct LogRows {
     pub(crate) rows: BTreeMap<Vec<u8>, Vec<LogEntry>>,
     pub(crate) range_tombstones: Vec<RangeTombstone>,
     pub(crate) dropped: BTreeMap<TableId, Seq>,
-    /// The newest commit read.
+    /// The Seq of the newest commit read.
     pub(crate) last: Seq,
     pub(crate) losses: Vec<LogLoss>,
-    /// A torn tail, which is an ordinary result of a crash.
+    /// Describes a torn tail, which is an ordinary result of a crash.
     pub(crate) torn: Option<String>,
-    /// A bound above any assigned Seq, as far as records state one.
+    /// The highest Seq reservation that a record states.
     pub(crate) seq_reservation: Seq,
 }
 
@@ -48,7 +50,7 @@ pub(crate) struct LogEntry {
     /// `None` for a tombstone, and for an unreadable row.
     pub(crate) row: Option<Row>,
     pub(crate) file: FileNumber,
-    /// The entry is after damage.
+    /// Whether the entry is after damage.
     pub(crate) is_behind: bool,
 }
 
@@ -57,7 +59,8 @@ pub(crate) struct LogEntry {
 pub(crate) struct LogLoss {
     pub(crate) file: FileNumber,
     pub(crate) problem: String,
-    /// Readable commits after the damage, which do not count because earlier ones are unreadable.
+    /// The number of readable commits after the damage. They are not part of the state, because
+    /// earlier ones are unreadable.
     pub(crate) commits_behind: u64,
 }
 
@@ -72,7 +75,7 @@ struct Reading<'a> {
     out: LogRows,
 }
 
-/// The consistent state that results from the logs of `version` and its files.
+/// Reads the consistent state that results from the logs of `version` and its files.
 ///
 /// # Errors
 /// `Unsupported` for logs of a newer build.
@@ -100,7 +103,7 @@ pub(crate) fn read_proven(
     Ok(reading.out)
 }
 
-/// Every readable record of every log in the directory.
+/// Reads every readable record of every log in the directory.
 ///
 /// # Errors
 /// `Io` if the directory cannot be listed; `Unsupported`.
@@ -119,7 +122,7 @@ pub(crate) fn read_all(fs: &dyn Fs, dir: &Path, shapes: &Shapes) -> Result<LogRo
     Ok(reading.out)
 }
 
-/// The longest durable length of the manifest that any log in the directory states.
+/// Returns the longest durable length of the manifest that any log in the directory states.
 pub(crate) fn vouched_manifest(fs: &dyn Fs, dir: &Path) -> Option<Position> {
     let mut most = None;
     for name in fs.list(dir).unwrap_or_default() {
@@ -144,8 +147,7 @@ pub(crate) fn vouched_manifest(fs: &dyn Fs, dir: &Path) -> Option<Position> {
 }
 
 impl LogRows {
-    /// Adds all other readable entries. They do not count, because something before them is
-    /// unreadable.
+    /// Adds the other readable entries of `all`, marked as being after damage.
     pub(crate) fn with_rest(mut self, all: LogRows) -> LogRows {
         for (key, entries) in all.rows {
             let known = self.rows.entry(key).or_default();
@@ -186,7 +188,8 @@ impl<'a> Reading<'a> {
         (record.kind == RecordKind::Open).then(|| Open::decode(record.payload).ok()).flatten()
     }
 
-    /// Takes the commits of one log up to `end`, or to their end; false if nothing after it counts.
+    /// Reads one log up to `end`, or to its own end. Returns false if later records and logs do not
+    /// belong to the state.
     fn proven_log(
         &mut self,
         version: &Version,
@@ -229,7 +232,8 @@ impl<'a> Reading<'a> {
         Ok(false)
     }
 
-    /// The highest durable offset stated by any record after the stop.
+    /// Returns the highest durable offset that a record after the reader's position or in `later`
+    /// states.
     fn vouched(&self, reader: &mut LogReader, later: &[LogMeta]) -> Option<Position> {
         let mut highest = reader.rest().ok().and_then(|rest| rest.durable_up_to);
         for log in later {
@@ -248,7 +252,7 @@ impl<'a> Reading<'a> {
         logs.map(|mut reader| commits_behind(&mut reader)).sum()
     }
 
-    /// Takes all readable commits of a log, and skips damage.
+    /// Reads all readable commits of a log, and skips damage.
     fn whole_log(&mut self, number: FileNumber) -> Result<()> {
         let mut reader = match self.open(number, None) {
             Ok(reader) => reader,
@@ -278,7 +282,8 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Takes records up to the stop or the first invalid one; returns the problem with the latter.
+    /// Reads records until the reader stops or a record is invalid; returns the problem of the
+    /// latter.
     fn records(&mut self, reader: &mut LogReader, file: FileNumber) -> Result<Option<String>> {
         let mut order = RecordOrder::default();
         while let Some(record) = reader.next()? {
@@ -341,7 +346,7 @@ impl<'a> Reading<'a> {
     }
 }
 
-/// The number of readable commits from here on; damage is skipped.
+/// Counts the readable commits from the current position on, and skips damage.
 fn commits_behind(reader: &mut LogReader) -> u64 {
     let mut commits = 0;
     loop {

@@ -1,21 +1,13 @@
-//! Verification: all files on disk are read and compared with everything that describes them.
+//! Verification: reads all files from disk and compares them with the metadata about them.
 //!
 //! | rule     | requirement                                                                     |
 //! | manifest | CURRENT names it; every record verifies, and its edits make the current version |
-//! | ranges   | disjoint; the ranges of a table tile it; references are inside them;            |
-//! |          | overlapping files have disjoint Seq intervals                                   |
-//! | file     | every checksum; keys in order; each key has one hash entry, to its newest       |
-//! |          | version; counts, bounds, Seqs, zones and sections match the statements in the   |
-//! |          | file and in the manifest                                                        |
+//! | ranges   | the ranges of a table tile its keys; files that overlap have disjoint Seqs      |
+//! | file     | checksums, order, counts, bounds, Seqs, zones and hash entries match the rows   |
 //! | log      | every record up to the end of the commits verifies                              |
-//! | catalog  | every range with files belongs to a table, or to a dropped one                  |
+//! | catalog  | every range with files belongs to a known or dropped table                      |
 //!
-//! Files are read from disk, even if they are open. A damaged file is quarantined.
-//!
-//! The submodules `evidence`, `walk` and `logs` collect the provable contents of a database
-//! that does not open.
-//!
-//! Not here: healing (`db::heal`), the new database of a repair (`db::repair`).
+//! A damaged file is quarantined. The submodules read a database that does not open.
 
 mod evidence;
 mod logs;
@@ -35,14 +27,14 @@ use crate::lsm::{Engine, Inspector};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VerifyReport {
-    /// The kinds of things that were checked, and the number of each.
+    /// The kinds of checked objects, and the number of each.
     pub checked: Vec<(&'static str, u64)>,
     /// The problems, each with file and offset; empty for a sound database.
     pub problems: Vec<String>,
 }
 
 impl VerifyReport {
-    /// True if there are no problems.
+    /// Whether there are no problems.
     pub fn is_sound(&self) -> bool {
         self.problems.is_empty()
     }
@@ -65,11 +57,11 @@ impl VerifyReport {
     }
 }
 
-/// Reads everything; `progress` is called with the bytes read since the last call. `tables` returns
-/// the ids in the catalog at the time of its call.
+/// Verifies all files. Calls `progress` with the number of bytes read since the last call. `tables`
+/// returns the ids in the catalog at the time of the call.
 ///
 /// # Errors
-/// Only errors that prevent the verification; problems found are in the report.
+/// Errors that prevent the verification; problems found are in the report.
 pub(crate) fn verify(
     engine: &Engine,
     tables: impl FnOnce() -> BTreeSet<TableId>,
@@ -94,7 +86,7 @@ pub(crate) fn verify(
     Ok(report)
 }
 
-/// Keys of a table that no range contains: a flush could not place them.
+/// Reports keys that no range of their table contains, so that a flush could not place them.
 fn gaps(version: &crate::manifest::Version) -> Vec<String> {
     let ranges: Vec<_> = version.ranges.iter().collect();
     let mut problems = Vec::new();
@@ -114,9 +106,9 @@ fn gaps(version: &crate::manifest::Version) -> Vec<String> {
     problems
 }
 
-/// Reports ranges of `version` whose table is unknown. Tables may be dropped and their ranges
-/// reclaimed concurrently, in this order. A table was never known if it is missing in the catalog,
-/// is then not among the dropped tables, and its range still exists after that.
+/// Reports ranges of `version` whose table was never known. A concurrent drop first removes a table
+/// from the catalog, then reclaims its ranges. So a table was never known if the catalog lacks it,
+/// it is not among the dropped tables, and its range still exists after these two checks.
 ///
 /// Requires: `tables` is read after the version was pinned.
 fn catalog(

@@ -1,16 +1,12 @@
-//! All keys of a damaged database in order, each with every readable version, and possible losses.
+//! Visits all keys of a damaged database in order, with every readable version and possible losses.
 //!
-//! 1. Each table file is a source of entries in key order. Lost blocks make a *gap*, a span of keys
-//!    of which the file may have held any. The logs are one more source.
-//! 2. Sources are merged by key. A file is opened at its first key and closed after its last one.
-//! 3. For each key, the walk yields the versions in each source, and the sources with a gap there.
+//! Each table file is a source of entries in key order; the logs are one more source. Lost blocks
+//! make a *gap* in a file: a span of keys of which it may have held any. Sources are merged by key.
+//! A file is opened at its first key and closed after its last one.
 //!
-//! Invariants
-//! * a gap reaches from the last key read before it to the first key after it. Of the former key
-//!   only older versions may be lost, of the latter also newer ones;
-//! * memory: a block of each open file, and the logs.
-//!
-//! Not here: the choice among the versions (`evidence`).
+//! A gap reaches from the last key read before it to the first key after it. Of the former key only
+//! older versions may be lost, of the latter also newer ones. Memory is bounded by one block of
+//! each open file, and the logs. `evidence` chooses among the versions.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -36,7 +32,7 @@ pub(crate) struct Source {
     pub(crate) number: FileNumber,
     /// The metadata in the manifest, if it names the file.
     pub(crate) meta: Option<FileMeta>,
-    /// From the manifest, or else from the file's own statistics or entries.
+    /// The file's key bounds, from the manifest, or else from the file's statistics or entries.
     pub(crate) keys: Option<KeyBounds>,
     pub(crate) seqs: (Seq, Seq),
     /// The number of entries, if known.
@@ -51,11 +47,11 @@ pub(crate) struct Outcome {
     pub(crate) read: u64,
     /// Spans, both ends included, of which the file may have held any key.
     pub(crate) gaps: Vec<(Vec<u8>, Vec<u8>)>,
-    /// The number of keys with unreadable rows; the field below has the first and the last.
+    /// The number of keys with unreadable rows; `rows_between` has the first and the last such key.
     pub(crate) rows_lost: u64,
     pub(crate) rows_between: Option<(Vec<u8>, Vec<u8>)>,
     pub(crate) problems: Vec<String>,
-    /// The first problem that is not damage: this build cannot read the file.
+    /// The first problem that is not damage, but a format that this build cannot read.
     pub(crate) unsupported: Option<Error>,
 }
 
@@ -81,9 +77,9 @@ pub(crate) struct Item {
 /// The origin of a version.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FoundIn {
-    /// In this source.
+    /// The source with this index.
     Table(usize),
-    /// In this log; true if after damage.
+    /// The log with this number; true if the version is after damage.
     Log(FileNumber, bool),
 }
 
@@ -92,7 +88,7 @@ pub(crate) struct KeyFacts<'w> {
     pub(crate) key: &'w [u8],
     /// Versions, newest first.
     pub(crate) items: Vec<Item>,
-    /// Sources that may have held the key in their damaged parts.
+    /// Indexes of sources that may have held the key in their damaged parts.
     pub(crate) gaps: Vec<usize>,
 }
 
@@ -108,12 +104,12 @@ struct Gap {
 struct Cursor {
     remains: Option<SalvageReader>,
     entries: VecDeque<RemainingEntry>,
-    /// The gap before the current entry, or after the last one; it ends at and includes this key.
+    /// The gap before the current entry, or after the last one; its `high` is that entry's key.
     gap: Option<Gap>,
     last: Option<Vec<u8>>,
 }
 
-/// See the module.
+/// The merge of all sources, see the module.
 pub(crate) struct Walk<'a> {
     fs: &'a dyn Fs,
     dir: PathBuf,
@@ -127,7 +123,7 @@ pub(crate) struct Walk<'a> {
 }
 
 impl Source {
-    /// A file that the manifest names.
+    /// Describes a file that the manifest names.
     pub(crate) fn named(meta: &FileMeta) -> Source {
         Source {
             name: meta.number.sst_name(),
@@ -140,7 +136,7 @@ impl Source {
         }
     }
 
-    /// A file that only its own contents describe.
+    /// Describes a file that the manifest does not name, from the file's own contents.
     pub(crate) fn found(fs: &dyn Fs, dir: &Path, number: FileNumber, shapes: &Shapes) -> Source {
         let name = FileName::Sst(number).to_string();
         let mut outcome = Outcome::default();
@@ -171,8 +167,8 @@ fn bounds(remains: &mut SalvageReader) -> Option<KeyBounds> {
 }
 
 impl<'a> Walk<'a> {
-    /// A walk over the files `sources` of `dir`; `progress` is called with the bytes of each file
-    /// read.
+    /// Creates a walk over the files `sources` of `dir`. It calls `progress` with the size of each
+    /// file read.
     pub(crate) fn new(
         fs: &'a dyn Fs,
         dir: &Path,
@@ -192,7 +188,7 @@ impl<'a> Walk<'a> {
     /// Calls `visit` with every key that is readable anywhere, in order.
     ///
     /// # Errors
-    /// Those of `visit`.
+    /// Errors of `visit`.
     pub(crate) fn run(
         &mut self,
         logs: &LogRows,
@@ -225,7 +221,7 @@ impl<'a> Walk<'a> {
         Ok(())
     }
 
-    /// Takes the entries of `key` from all files, and advances past it.
+    /// Moves the entries of `key` from all files to `items`.
     fn take(&mut self, key: &[u8], items: &mut Vec<Item>) {
         while let Some(Reverse((next, i))) = self.heap.peek()
             && next == key
@@ -242,7 +238,8 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Takes all versions of `key` from file `i`; its next key, if any, is in front afterwards.
+    /// Moves all versions of `key` from file `i` to `items`. Afterwards the file's next key, if
+    /// any, is first in its queue.
     fn take_of(&mut self, i: usize, key: &[u8], items: &mut Vec<Item>) {
         loop {
             let Some(cursor) = &mut self.cursors[i] else { return };
@@ -293,7 +290,8 @@ impl<'a> Walk<'a> {
         self.load(i);
     }
 
-    /// Loads the next block of file `i`; records losses before it, or before the end.
+    /// Loads the next block of file `i`. Records lost keys before that block, or before the end of
+    /// the file.
     fn load(&mut self, i: usize) {
         let (Some(cursor), source) = (&mut self.cursors[i], &mut self.sources[i]) else { return };
         let Some(remains) = &mut cursor.remains else { return };
@@ -304,8 +302,8 @@ impl<'a> Walk<'a> {
             let next = block.as_ref().and_then(|entries| entries.first());
             let high = next.map_or_else(|| bounds.1.to_vec(), |entry| entry.key.clone());
             source.outcome.gaps.push((low.clone(), high.clone()));
-            // The key between two gaps is still to be visited, and the first gap may have held
-            // newer versions of it.
+            // If the previous gap ends at `low`, the two are merged: the key between them is not
+            // visited yet, and the previous gap may have held newer versions of it.
             let touching = cursor.gap.take().filter(|gap| gap.high >= low);
             let (low, is_low_lost) =
                 touching.map_or((low, cursor.last.is_none()), |gap| (gap.low, gap.is_low_lost));
