@@ -1,6 +1,6 @@
 //! The database: opening and closing, tables, snapshots, maintenance.
 //!
-//! Not here: entities (`table`), scans (`query`), the engine (`lsm`).
+//! `table` has the operations on entities, `query` the scans, and `lsm` the engine.
 
 pub(crate) mod advice;
 mod backup;
@@ -49,12 +49,12 @@ use crate::options::Options;
 use crate::query::KeyRange;
 use crate::table::{Catalog, GateEntry, GateMode, SlowQuery, Snapshot, Table};
 
-/// An open database. A cheap clone, usable from any thread. One process at a time may open it for
-/// writing. Other processes may [read](Options::open_read_only) or [follow](Options::follow) it
-/// concurrently.
+/// An open database. A cheap clone, usable from any thread. One process at a time may open a
+/// database for writing. Other processes may [read](Options::open_read_only) or
+/// [follow](Options::follow) it concurrently.
 ///
 /// Call [`close`](Db::close) to find out whether all commits were made durable. Dropping the last
-/// handle closes the database too, but loses an error.
+/// handle also closes the database, but does not report errors.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -87,34 +87,35 @@ pub struct ClosedGate {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpenReport {
-    /// True if the database did not exist and was created.
+    /// Whether the database did not exist and was created.
     pub created: bool,
-    /// Commits recovered from the log.
+    /// The number of commits recovered from the log.
     pub replayed: u64,
-    /// Where a crash cut off the log. Nothing that was acknowledged as durable is beyond it.
+    /// If a crash cut off the log: where. No commit acknowledged as durable is beyond that
+    /// position.
     pub torn: Option<String>,
-    /// Leftover files that were removed.
+    /// The number of leftover files that were removed.
     pub orphans: u64,
 }
 
 impl Options {
-    /// Opens the database in the directory `path`. Creates it if the path is missing or an empty
-    /// directory. The time does not depend on the size of the data; after a crash the log is
-    /// replayed.
+    /// Opens the database in the directory `path`, or creates it if the path is missing or an empty
+    /// directory. The time does not depend on the size of the data, but after a crash the log must
+    /// be replayed.
     ///
     /// # Errors
-    /// `Locked` if another process or handle has it open; `NotFound` if it does not exist and must
-    /// not be created; `InvalidInput` for a directory with other contents; `Corruption`,
+    /// `Locked` if another process or handle has the database open; `NotFound` if it does not exist
+    /// and must not be created; `InvalidInput` for a directory with other contents; `Corruption`,
     /// `Unsupported`, `Io`, `StorageFull`.
     pub fn open(self, path: impl AsRef<Path>) -> Result<Db> {
         Db::of_engine(crate::lsm::open(path.as_ref(), self)?)
     }
 
-    /// Opens a new database in memory, for tests and examples. It is discarded with the last
+    /// Opens a new database in memory, for tests and examples. The data is discarded with the last
     /// handle.
     ///
     /// # Errors
-    /// Only for options that cannot be satisfied.
+    /// Fails only for options that cannot be satisfied.
     pub fn open_in_memory(self) -> Result<Db> {
         self.fs(Arc::new(MemFs::new())).open("memory")
     }
@@ -137,16 +138,16 @@ impl Db {
         Options::new().open_in_memory()
     }
 
-    /// The default options, to be changed before opening.
+    /// Returns the default options, to be changed before opening.
     pub fn options() -> Options {
         Options::new()
     }
 
-    /// Creates a table. A table of this name must not exist. A name has 3 to 63 letters and digits
-    /// and begins with a letter. Look-ups of names ignore case.
+    /// Creates a table, which must not exist. A name has 3 to 63 letters and digits and begins with
+    /// a letter. Look-ups of names ignore case.
     ///
     /// # Errors
-    /// `AlreadyExists`, `InvalidInput`, and those of any write.
+    /// `AlreadyExists`, `InvalidInput`, and errors of any write.
     pub fn create_table(&self, name: &str) -> Result<Table> {
         let entry = self.catalog.create(name)?;
         Ok(Table::new(Arc::clone(&self.engine), entry))
@@ -161,33 +162,34 @@ impl Db {
         Ok(Table::new(Arc::clone(&self.engine), entry))
     }
 
-    /// Returns the table of this name and creates it if it does not exist.
+    /// Returns the table of this name, and creates it first if it does not exist.
     ///
     /// # Errors
-    /// `InvalidInput`, and those of any write.
+    /// `InvalidInput`, and errors of any write.
     pub fn table_or_create(&self, name: &str) -> Result<Table> {
         let entry = self.catalog.table_or_create(name)?;
         Ok(Table::new(Arc::clone(&self.engine), entry))
     }
 
-    /// Deletes a table with all its entities. They disappear immediately; their space is reclaimed
-    /// in the background.
+    /// Deletes a table with all its entities. They disappear immediately, and their space is
+    /// reclaimed in the background.
     ///
     /// # Errors
-    /// `NotFound`, and those of any write.
+    /// `NotFound`, and errors of any write.
     pub fn delete_table(&self, name: &str) -> Result<()> {
         self.catalog.delete(name)
     }
 
-    /// Sets the time to live of a table's rows; with `None` rows do not expire. A row expires `ttl`
-    /// after its Timestamp, at the latest a 64th of `ttl` (and a second) later. The setting applies
-    /// to existing rows too and survives reopening. Azure Table storage has no such setting. Files
-    /// without younger rows are removed unread.
+    /// Sets the time to live of a table's rows; with `None` rows do not expire. A row expires
+    /// between `ttl` and `ttl` × 65/64 + 1 s after its Timestamp. The setting also applies to
+    /// existing rows and survives reopening. Files in which all rows have expired are removed
+    /// without reading them. Azure Table storage has no such setting.
     ///
-    /// A jump of the clock by more than a day is not trusted: see [`Options::trust_clock_jumps`].
+    /// If the clock jumps by more than a day, rows do not expire at once: see
+    /// [`Options::trust_clock_jumps`].
     ///
     /// # Errors
-    /// `NotFound`; `InvalidInput` for less than a second; and those of any write.
+    /// `NotFound`; `InvalidInput` for less than a second; and errors of any write.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -208,7 +210,7 @@ impl Db {
         self.catalog.set_ttl(&*self.catalog.table(table)?, seconds)
     }
 
-    /// The time to live of a table's rows; `None` if they do not expire.
+    /// Returns the time to live of a table's rows; `None` if they do not expire.
     ///
     /// # Errors
     /// `NotFound`.
@@ -216,7 +218,8 @@ impl Db {
         Ok(self.catalog.table(table)?.ttl())
     }
 
-    /// The names of all tables as they were spelled at creation, ordered by lower-case name.
+    /// Returns the names of all tables as they were spelled at creation, ordered by lower-case
+    /// name.
     ///
     /// # Errors
     /// Currently none.
@@ -225,13 +228,13 @@ impl Db {
     }
 
     /// Closes a gate on a key range of a table. From now on, also after reopening, writes to the
-    /// range fail with `ServerBusy`; with [`GateMode::Offline`] its reads do too. The gate applies
+    /// range fail with `ServerBusy`; with [`GateMode::Offline`] reads fail, too. The gate applies
     /// until it is [lifted](Self::lift_gate). When this method returns, all earlier writes to the
-    /// range are visible and no later one can enter it.
+    /// range are visible, and no later one can succeed.
     ///
-    /// A query that may touch an offline range is refused as a whole; reads that began earlier
-    /// continue. A gate does not prevent the deletion of its table, which removes the gate too.
-    /// Gates may overlap; a new gate replaces one with the same range.
+    /// A query that may touch an offline range is refused as a whole. Reads that began earlier
+    /// continue. A table with a gate can be deleted, which removes the gate. Gates may overlap; a
+    /// new gate replaces one with the same range.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -249,22 +252,23 @@ impl Db {
     /// ```
     ///
     /// # Errors
-    /// `NotFound`; `InvalidInput` for a range that cannot contain a key; and those of any write.
+    /// `NotFound`; `InvalidInput` for a range that cannot contain a key; and errors of any write.
     pub fn gate(&self, table: &str, range: KeyRange, mode: GateMode) -> Result<()> {
         let table = self.catalog.table(table)?.gate.table;
         self.catalog.close_gate(table, range.span(table), mode)
     }
 
-    /// Opens the gate that was closed with exactly this range.
+    /// Opens the gate that was closed with exactly this range, so that the range is no longer
+    /// blocked.
     ///
     /// # Errors
-    /// `NotFound` for the table or the gate, and those of any write.
+    /// `NotFound` for the table or the gate, and errors of any write.
     pub fn lift_gate(&self, table: &str, range: KeyRange) -> Result<()> {
         let table = self.catalog.table(table)?.gate.table;
         self.catalog.lift_gate(&range.span(table))
     }
 
-    /// The closed gates of all tables, by table and key.
+    /// Returns the closed gates of all tables, by table and key.
     ///
     /// # Errors
     /// `Corruption` for a stored gate with an invalid span.
@@ -276,7 +280,7 @@ impl Db {
         self.catalog.gates().into_iter().map(closed).collect()
     }
 
-    /// A state of all tables that stays readable.
+    /// Returns a snapshot of all tables. Later writes do not change what it shows.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(SnapshotGuard::take(&self.engine))
     }
@@ -292,7 +296,7 @@ impl Db {
     /// Writes the contents of memory to table files.
     ///
     /// # Errors
-    /// `StorageFull`, `Io`, `Poisoned`; nothing is lost.
+    /// `StorageFull`, `Io`, `Poisoned`. No data is lost after an error.
     pub fn flush(&self) -> Result<()> {
         self.engine.maintenance().flush_all()
     }
@@ -307,11 +311,11 @@ impl Db {
         self.engine.maintenance().compact_all()
     }
 
-    /// Copies the database, as of now, into the new or empty directory `path`, while it is in use.
-    /// The copy is one state of all tables, with its gates and its retention. Memory is flushed
+    /// Copies the current state of the database into the new or empty directory `path`, while the
+    /// database is in use. The copy has all tables, with gates and times to live. Memory is flushed
     /// first. Table files are then linked, at a small constant cost per file, or copied if the file
-    /// system cannot link. The copy has a new manifest and another incarnation. It is an
-    /// independent database: a change of one never shows in the other.
+    /// system cannot link. The copy has a new manifest and a new incarnation. It is an independent
+    /// database: changes of one never show in the other.
     ///
     /// A linked file is one file on disk, so damage to it affects both databases. A
     /// [backup](Self::backup) has files of its own.
@@ -338,8 +342,8 @@ impl Db {
         self.checkpoint_with(path, |_| ())
     }
 
-    /// As [`checkpoint`](Self::checkpoint). If files are copied, `progress` is called with the
-    /// bytes since the last call.
+    /// As [`checkpoint`](Self::checkpoint). If files must be copied, `progress` is called with the
+    /// number of bytes copied since the last call.
     ///
     /// # Errors
     /// As [`checkpoint`](Self::checkpoint).
@@ -351,10 +355,11 @@ impl Db {
         checkpoint(&self.engine, path.as_ref(), &mut progress)
     }
 
-    /// Reads everything on disk and compares it with all statements about its contents.
+    /// Reads all files from disk and checks them against their checksums and all metadata about
+    /// them.
     ///
     /// # Errors
-    /// Only errors that prevent the check; damage is in the report.
+    /// Fails only for errors that prevent the check; damage is in the report.
     pub fn verify(&self) -> Result<VerifyReport> {
         self.verify_with(|_| {})
     }
@@ -367,8 +372,8 @@ impl Db {
         verify(&self.engine, || self.catalog.ids(), &mut progress)
     }
 
-    /// Counters since opening, and current sizes. Counters since the creation of the database have
-    /// names that begin with `wear`.
+    /// Returns counters since opening, and current sizes. Fields whose names begin with `wear`
+    /// count since the creation of the database.
     pub fn stats(&self) -> Stats {
         let mut fields = vec![("tables", self.catalog.ids().len() as u64)];
         fields.extend(self.catalog.log().fields());
@@ -376,16 +381,16 @@ impl Db {
         Stats::new(fields)
     }
 
-    /// Bytes and syncs that the database has written to its medium since its creation, by cause,
-    /// across restarts: see [`Wear`]. A copy (checkpoint, restored backup, repaired database)
-    /// begins at zero. For a read-only or followed database this is the state of the last edit of
-    /// the manifest.
+    /// Returns the bytes and syncs that the database has written to its medium since its creation,
+    /// by cause, across restarts: see [`Wear`]. A copy (checkpoint, restored backup, repaired
+    /// database) begins at zero. A read-only or followed database returns the figures that its
+    /// writer stored last in the manifest.
     pub fn wear(&self) -> Wear {
         Inspector::new(&self.engine).wear()
     }
 
-    /// The last 128 queries that took at least [`Options::slow_query`], oldest first; none if that
-    /// option is not set.
+    /// Returns the last 128 queries that took at least [`Options::slow_query`], oldest first. The
+    /// list is empty if that option is not set.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -404,7 +409,7 @@ impl Db {
         self.catalog.log().slow()
     }
 
-    /// The result of opening.
+    /// Returns what opening the database found and did.
     pub fn opened(&self) -> OpenReport {
         let found = &self.engine.recovered;
         OpenReport {
@@ -415,16 +420,16 @@ impl Db {
         }
     }
 
-    /// The engine, for simulations.
+    /// Returns the engine, for simulations.
     #[cfg(feature = "sim")]
     pub(crate) fn engine(&self) -> &Arc<Engine> {
         &self.engine
     }
 
-    /// Runs background work for about `budget`, for
-    /// [`Background::Manual`](crate::Background::Manual). It runs at least one step, and each step
-    /// to its end. A merge of [`Options::edge`] reads and writes some files of 4 MiB. Returns false
-    /// if no work is left until the next write or a timer expires.
+    /// Runs background work for about `budget`; needed with
+    /// [`Background::Manual`](crate::Background::Manual). Runs at least one step, and never
+    /// interrupts a step. With [`Options::edge`] a step that merges reads and writes some files of
+    /// 4 MiB. Returns false if no work is left until the next write or until a timer expires.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -446,8 +451,8 @@ impl Db {
     /// refused.
     ///
     /// # Errors
-    /// `Poisoned`, `Io`: commits that were not durable may be lost if the machine stops. Opening
-    /// the database again recovers as much as possible.
+    /// `Poisoned`, `Io`: commits that were not durable may be lost if the machine stops. Open the
+    /// database again to recover as much as possible.
     pub fn close(self) -> Result<()> {
         self.engine.close()
     }

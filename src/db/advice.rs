@@ -1,8 +1,6 @@
-//! Anti-patterns of key design, detected from load, data and queries, with evidence and remedy.
+//! Detects anti-patterns of key design from load, data and queries, with evidence and remedy.
 //!
-//! [`advise`] is pure; [`Db::advise`] collects the figures for it.
-//!
-//! Not here: the sources of the figures (`partitions`, `shape`).
+//! [`advise`] is pure; [`Db::advise`] collects the figures for it from `partitions` and `shape`.
 
 use super::Db;
 use super::partitions::{LoadPattern, PartitionRange};
@@ -11,7 +9,7 @@ use crate::error::Result;
 use crate::named::named;
 use crate::table::QueryCounts;
 
-/// A choice of keys that will not scale, and a remedy.
+/// A detected anti-pattern in the choice of keys, and a remedy.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Advice {
@@ -36,20 +34,19 @@ named! {
         HotPartition "one hot partition",
         /// One partition grows without bound.
         UnboundedPartition "unbounded partition",
-        /// Every entity is its own partition, and they are read by range.
+        /// Every entity is its own partition, and queries read ranges of them.
         SingleEntityPartitions "one-row partitions",
         /// Filters without keys read the whole table.
         TableScans "filters that scan the table",
     }
 
-    /// The name, as printed by commands.
+    /// Returns the name, as printed by commands.
     pub fn name;
 }
 
 impl Db {
-    /// The anti-patterns of key design that a table's data and its load since opening show, with
-    /// evidence and remedy; empty if none is detected. Reads keys as
-    /// [`data_shape`](Self::data_shape) does.
+    /// Returns the anti-patterns of key design that a table's data, and its load since opening,
+    /// show. Each has evidence and a remedy. Reads keys as [`data_shape`](Self::data_shape) does.
     ///
     /// # Errors
     /// As [`data_shape`](Self::data_shape).
@@ -100,13 +97,13 @@ const QUERIES_SHARE: f64 = 0.1;
 /// Buckets in worked examples: sixteen partitions that share the inserts.
 const BUCKETS: u32 = 16;
 
-/// The detected anti-patterns, in the order of [`AntiPattern`].
+/// Returns the detected anti-patterns, in the order of [`AntiPattern`].
 pub(crate) fn advise(seen: &Seen<'_>) -> Vec<Advice> {
     let found = [directed(seen), hot(seen), unbounded(seen), singles(seen), table_scans(seen)];
     found.into_iter().flatten().collect()
 }
 
-/// Append-only or prepend-only: by the load if there is enough, otherwise by the data.
+/// Detects append-only or prepend-only keys, by the load if there is enough, otherwise by the data.
 fn directed(seen: &Seen<'_>) -> Option<Advice> {
     let writes: f64 = seen.ranges.iter().map(|range| range.writes).sum();
     let advice =
@@ -154,7 +151,7 @@ fn directed(seen: &Seen<'_>) -> Option<Advice> {
     }
 }
 
-/// The remedy for keys ordered by time.
+/// Returns the remedy for keys ordered by time.
 fn spread(example: &str) -> String {
     let bucket = example.bytes().map(u32::from).sum::<u32>() % BUCKETS;
     format!(
@@ -221,7 +218,7 @@ fn singles(seen: &Seen<'_>) -> Option<Advice> {
     let (data, queries) = (seen.data, seen.queries);
     let share = data.single_partitions as f64 / data.partitions.max(1) as f64;
     let wide = queries.partition_ranges + queries.table_scans;
-    // Without any query this is unknown; with queries, range queries must be among them.
+    // Without any query it is unknown whether ranges are read; with queries, some must read ranges.
     let is_scanned = queries.all() == 0 || wide >= QUERIES_MIN && is_share(wide, queries);
     if data.partitions < SINGLES_MIN || share < SINGLES_SHARE || !is_scanned {
         return None;

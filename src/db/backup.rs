@@ -7,8 +7,6 @@
 //! * a file is stored once, identified by its unique id, and is copied, never linked: damage to the
 //!   database's file does not affect the backup's;
 //! * damaged files are neither backed up nor restored.
-//!
-//! Not here: copies on the same disk ([`Db::checkpoint`]).
 
 mod overlay;
 mod store;
@@ -71,20 +69,20 @@ pub struct Backup {
 pub struct Generation {
     /// The number to pass to [`Backup::restore`]; later backups have greater numbers.
     pub number: u64,
-    /// When it was taken, by the database's clock.
+    /// The time of the backup, by the database's clock.
     pub taken: DateTime,
-    /// The Seq of its last commit: all commits up to this one are included, and none after.
+    /// The Seq of the last commit in the backup: earlier commits are included, later ones are not.
     pub seq: Seq,
-    /// Table files that it consists of.
+    /// The number of table files in the backup.
     pub files: u64,
-    /// Bytes of these files.
+    /// The total size of these files in bytes.
     pub bytes: u64,
-    /// Those of its files that no earlier backup in the directory has.
+    /// The number of files that no earlier backup in the directory has.
     pub new_files: u64,
-    /// Bytes of the new files.
+    /// The total size of the new files in bytes.
     pub new_bytes: u64,
-    /// If its generation file is damaged: the problem. The backup cannot be restored then, and its
-    /// other fields but the number are unknown.
+    /// If the generation file is damaged: the problem. The backup cannot be restored then, and all
+    /// fields except `number` are unknown.
     pub problem: Option<String>,
 }
 
@@ -92,18 +90,18 @@ pub struct Generation {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BackupReport {
-    /// Backups that were read.
+    /// The number of backups that were read.
     pub generations: u64,
-    /// Table files that were read, each once.
+    /// The number of table files that were read, each once.
     pub files: u64,
-    /// Bytes of these files.
+    /// The total size of these files in bytes.
     pub bytes: u64,
-    /// The damaged or missing files, with the backups they affect.
+    /// The damaged or missing files, and for each the backups that need it.
     pub problems: Vec<String>,
 }
 
 impl Options {
-    /// Opens the directory of backups `dir`. Of the options it uses the file system and, for
+    /// Opens the directory of backups `dir`. Uses only the file system of these options and, for
     /// restores into a running database, the read options.
     ///
     /// # Errors
@@ -115,27 +113,25 @@ impl Options {
 }
 
 impl Db {
-    /// Backs up the database, as of now, into the directory `dir`, while it is in use. The backup
-    /// is one state of all tables. The first backup creates the directory. Later ones copy only
-    /// table files that it does not contain yet. A directory is for one database and the databases
-    /// restored from it.
+    /// Backs up the current state of the database into the directory `dir`, while the database is
+    /// in use. The first backup creates the directory. Later ones copy only table files that the
+    /// directory does not contain yet. A directory is for one database and the databases restored
+    /// from it.
     ///
-    /// The copy of each new file is read and checked, so that a backup never contains damage.
-    /// Merges rewrite files, so the number of new files depends on the amount written, not on the
-    /// time since the last backup. An interrupted backup does not count; the next one replaces or
-    /// removes its files.
+    /// Each new copy is read and checked, so that a backup never contains damage. Merges rewrite
+    /// files, so the number of new files depends on the amount of data written since the last
+    /// backup. An interrupted backup is not listed; the next one replaces or removes its files.
     ///
     /// # Errors
     /// `Corruption` if a table file is damaged; `InvalidInput` for a directory with other contents,
     /// with backups of another database, or inside this database; `Locked` while another backup
-    /// into it runs; `Busy`, `Io`, `StorageFull`. After an error no backup was added, and the
-    /// existing ones are unchanged.
+    /// into the directory runs; `Busy`, `Io`, `StorageFull`. After an error no backup was added,
+    /// and the existing ones are unchanged.
     pub fn backup(&self, dir: impl AsRef<Path>) -> Result<Generation> {
         self.backup_with(dir, |_, _| ())
     }
 
-    /// As [`backup`](Self::backup); `progress` is called with the bytes copied so far and the
-    /// total.
+    /// As [`backup`](Self::backup); calls `progress` with the bytes copied so far and the total.
     ///
     /// # Errors
     /// As [`backup`](Self::backup).
@@ -193,11 +189,11 @@ impl Backup {
         Options::new().open_backup(dir)
     }
 
-    /// The backups in the directory, oldest first.
+    /// Returns the backups in the directory, oldest first.
     ///
     /// # Errors
-    /// `Io`; `Unsupported` for a backup of a newer format. A damaged backup is listed with its
-    /// problem.
+    /// `Io`; `Unsupported` for a backup of a newer format. A damaged backup is no error: it is
+    /// listed with its problem.
     pub fn generations(&self) -> Result<Vec<Generation>> {
         let (mut list, mut seen) = (Vec::new(), BTreeSet::new());
         for number in self.store.numbers()? {
@@ -220,7 +216,7 @@ impl Backup {
     /// Reads all files of the backups and compares them with their checksums.
     ///
     /// # Errors
-    /// Only errors that prevent the check; damage is in the report.
+    /// Fails only for errors that prevent the check; damage is in the report.
     pub fn verify(&self) -> Result<BackupReport> {
         self.verify_with(|_, _| ())
     }
@@ -231,8 +227,8 @@ impl Backup {
     /// As [`verify`](Self::verify).
     pub fn verify_with(&self, mut progress: impl FnMut(u64, u64)) -> Result<BackupReport> {
         let mut report = BackupReport::default();
-        // Generations may disagree about a damaged file of one id, so the key is the whole
-        // statement.
+        // If a file is damaged, generations may have different entries for one id, so the key is
+        // the whole entry.
         let mut files: BTreeMap<format::StoredFile, Vec<u64>> = BTreeMap::new();
         for number in self.store.numbers()? {
             match self.store.read(number).and_then(|g| version_of(&g).map(|_| g)) {
@@ -259,11 +255,11 @@ impl Backup {
         Ok(report)
     }
 
-    /// Removes all backups but the newest `keep`, and the files that only the removed ones used.
+    /// Removes all backups except the newest `keep`, and the files that only the removed ones used.
     ///
     /// # Errors
-    /// `InvalidInput` for `keep` = 0; `Corruption` if a backup to be kept cannot be read, in which
-    /// case nothing was removed; `Locked` while a backup runs; `Io`, after which the backups to be
+    /// `InvalidInput` for `keep` = 0; `Corruption` if a backup to be kept cannot be read, after
+    /// which nothing was removed; `Locked` while a backup runs; `Io`, after which the backups to be
     /// kept are intact.
     pub fn prune(&self, keep: usize) -> Result<Pruned> {
         if keep == 0 {
@@ -274,15 +270,15 @@ impl Backup {
         self.store.prune(keep)
     }
 
-    /// Restores a backup, or the newest for `None`, as a database in the new or empty directory
-    /// `path`. It has all tables as of the backup, with ETags and Timestamps, and a new
+    /// Restores a backup, or the newest one for `None`, as a database in the new or empty directory
+    /// `path`. The database has all tables as of the backup, with ETags and Timestamps, and a new
     /// incarnation. A consumer of the old database's changes gets `ChangesLost`. Each copied file
-    /// is compared with its checksum.
+    /// is checked against its checksum.
     ///
     /// # Errors
-    /// `AlreadyExists` if `path` is not empty; `NotFound` without such a backup; `Corruption`
-    /// naming the damaged file, `Io`, `StorageFull`. After an error the contents of `path` do not
-    /// open, and are removed where possible.
+    /// `AlreadyExists` if `path` is not empty; `NotFound` if there is no such backup; `Corruption`,
+    /// which names the damaged file; `Io`, `StorageFull`. After an error `path` contains no
+    /// database that opens; its files are removed where possible.
     pub fn restore(
         &self,
         generation: impl Into<Option<u64>>,
@@ -315,19 +311,20 @@ impl Backup {
     }
 
     /// Restores the entities of a key range of a table from a backup into the table `into` of a
-    /// running database. The table is created if it does not exist, and entities keep their ETags
-    /// and Timestamps. All entities become visible at the same time, and no earlier snapshot sees
-    /// them. The files that contain them are checked first; only their rows are written.
+    /// running database. Creates the table if it does not exist. Entities keep their ETags and
+    /// Timestamps. All of them become visible at the same time, and no earlier snapshot sees them.
+    /// The files that contain them are checked first, and only rows in the range are written.
     ///
     /// The table must have no entity between the first and the last restored key, nor a deleted one
-    /// that a snapshot still reads. To examine old data, restore into a new table; to replace data,
-    /// delete the range first. The database keeps its incarnation; its change feed shows an
+    /// that a snapshot still reads. To examine old data, restore into a new table. To replace data,
+    /// delete the range first. The database keeps its incarnation, and its change feed shows an
     /// imported range.
     ///
     /// # Errors
-    /// `NotFound` for the backup or the table; `AlreadyExists` if there are entities; `Busy` while
-    /// a snapshot reads deleted entities there, or while concurrent writes do not pause;
-    /// `Corruption`, `Io`, `StorageFull`. After an error the table has its previous contents.
+    /// `NotFound` for the backup or the table; `AlreadyExists` if the range has entities; `Busy`
+    /// while a snapshot reads deleted entities of the range, or while concurrent writes do not
+    /// pause; `Corruption`, `Io`, `StorageFull`. After an error the table has its previous
+    /// contents.
     pub fn restore_into(
         &self,
         generation: impl Into<Option<u64>>,
@@ -340,7 +337,7 @@ impl Backup {
     }
 
     /// As [`restore_into`](Self::restore_into); calls `progress` periodically with the number of
-    /// entities so far.
+    /// entities restored so far.
     ///
     /// # Errors
     /// As [`restore_into`](Self::restore_into).
@@ -363,25 +360,26 @@ impl Backup {
         for file in ids.iter().filter_map(|id| generation.file(*id)) {
             self.store.check(file, &mut |_| ())?;
         }
-        // The gates were set for the database that was backed up.
+        // The backup has the gates of the database, which would block reads here.
         for gate in source.gates()? {
             source.lift_gate(&gate.table, gate.range)?;
         }
         db.take_in((&source, &from), range, into, &mut progress)
     }
 
-    /// Opens the database as of a backup for reading. Its table files are read from the backup in
-    /// place. Writes are kept in memory and are discarded with the last handle. The backup must not
-    /// be pruned while the handle exists.
+    /// Opens the state of a backup as a database for reading. Table files are read from the backup
+    /// in place. Writes are kept in memory and are discarded with the last handle. The backup must
+    /// not be pruned while the handle exists.
     ///
     /// # Errors
-    /// `NotFound`; `Corruption`, `Io`. Damage of a file is detected when the file is read.
+    /// `NotFound`; `Corruption`, `Io`. Damage of a table file is detected only when the file is
+    /// read.
     pub fn open_database(&self, generation: impl Into<Option<u64>>) -> Result<Db> {
         self.look(&self.read(generation.into())?)
     }
 
     fn look(&self, generation: &format::Generation) -> Result<Db> {
-        // No file exists at this path; errors identify the backup by it.
+        // Errors name the backup by this path; no file exists there.
         let dir = self.store.dir.join(format!("generation {}", generation.number));
         let name = |number| dir.join(FileName::Sst(number).to_string());
         let files = generation.edit.add_files.iter();
@@ -404,7 +402,7 @@ impl Backup {
         self.store.read(number)
     }
 
-    /// Builds a database with a new incarnation in `dir` of `fs`; `place` puts each file there.
+    /// Builds a database with a new incarnation in `dir` of `fs`; `place` creates each table file.
     fn build(
         &self,
         generation: &format::Generation,
@@ -462,7 +460,7 @@ impl Generation {
     }
 }
 
-/// The version that a generation describes; its edit must be consistent.
+/// Returns the version that a generation describes; its edit must be consistent.
 fn version_of(generation: &format::Generation) -> Result<Version> {
     let version = Version::default().apply(&generation.edit);
     version.and_then(|version| version.check().map(|()| version)).map_err(|problem| {
@@ -471,7 +469,7 @@ fn version_of(generation: &format::Generation) -> Result<Version> {
     })
 }
 
-/// The text of an error that means damage; any other error is returned.
+/// Returns the text of an error that means damage, and fails with any other error.
 fn found(error: Error) -> Result<String> {
     match error.kind() {
         ErrorKind::Corruption | ErrorKind::Unsupported => Ok(error.chain()),

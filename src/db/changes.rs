@@ -1,7 +1,7 @@
 //! The public interface of the change feed: starting positions, and cursors that store a position
 //! under a name.
 //!
-//! Not here: reading logs (`lsm::recovery::change_log`), decoding their records (`feed`).
+//! `lsm::recovery::change_log` reads the logs, `feed` decodes their records.
 
 mod feed;
 
@@ -14,7 +14,7 @@ use crate::lsm::ChangeLog;
 
 use super::Db;
 
-/// Prefix of the notes that are cursors.
+/// The prefix of the names of notes that store cursors.
 const CURSOR: &str = "cursor-";
 /// The longest name of a cursor, in bytes.
 const NAME_BYTES_MAX: usize = 200;
@@ -22,9 +22,9 @@ const NAME_BYTES_MAX: usize = 200;
 /// A position that the database stores under a name for a consumer of its changes.
 ///
 /// A consumer that processes each commit and then [commits](Self::commit) its position sees every
-/// commit at least once. After a crash it sees again only the commits after its last committed
-/// position. A consumer that stores the position with its results in one transaction sees each
-/// commit exactly once and needs no cursor.
+/// commit at least once. After a crash it sees only the commits after its last committed position
+/// again. A consumer that stores the position with its results in one transaction sees each commit
+/// exactly once and needs no cursor.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -53,11 +53,11 @@ pub struct Cursor {
 }
 
 impl Db {
-    /// The position after the last commit that readers see; the changes after it are the future
-    /// commits. To copy the database and continue from here, read the position first and then copy.
-    /// Commits in between are repeated by the feed, which changes nothing. The copy may contain
-    /// commits weaker than `Sync` that a power cut reverts. To avoid that, call
-    /// [`sync`](Self::sync) first, or copy from a follower, which shows durable data only.
+    /// Returns the position after the last commit that readers see; all future commits are after
+    /// it. To copy the database and then follow its changes, read the position first and copy
+    /// afterwards. The feed repeats commits from in between, which does no harm. The copy may
+    /// contain commits weaker than `Sync` that a power cut reverts. To avoid that, call
+    /// [`sync`](Self::sync) first, or copy from a follower, which shows only durable data.
     pub fn position(&self) -> Position {
         Position {
             incarnation: self.engine.reader().incarnation(),
@@ -65,8 +65,8 @@ impl Db {
         }
     }
 
-    /// The oldest position from which changes are still kept. Of earlier changes only their result
-    /// is left in the database.
+    /// Returns the oldest position from which changes are still kept. Of earlier changes only the
+    /// result remains in the database.
     ///
     /// # Errors
     /// `Corruption`, `Io`.
@@ -75,18 +75,18 @@ impl Db {
         Ok(Position { incarnation: self.engine.reader().incarnation(), seq })
     }
 
-    /// The commits after `since`, as far as they are now durable. After its end the iterator may be
+    /// Returns the durable commits after `since`, without gaps. After its end the iterator may be
     /// called again to return later commits, including those of another process if this database is
     /// read-only. Reads the logs that recovery needs and those that
-    /// [`Options::keep_changes`](crate::Options::keep_changes) keeps. Never skips a commit.
+    /// [`Options::keep_changes`](crate::Options::keep_changes) keeps.
     ///
-    /// A table is named by its number, such as `t5`, if it was created before `since` but after a
-    /// read-only database was opened. Open the database again to get its name.
+    /// A table that was created before `since` but after a read-only database was opened is named
+    /// by its number, such as `t5`. Open the database again to get its name.
     ///
     /// # Errors
-    /// `ChangesLost` if a commit after `since` is no longer kept, or `since` belongs to another
-    /// history: copy the database and continue from its [`position`](Self::position). `Corruption`,
-    /// `Io`.
+    /// `ChangesLost` if a commit after `since` is no longer kept, or if `since` belongs to another
+    /// history. Copy the database then, and continue from its [`position`](Self::position).
+    /// `Corruption`, `Io`.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -114,8 +114,8 @@ impl Db {
             );
             return Err(Error::new(ErrorKind::ChangesLost, problem));
         }
-        // A read-only database cannot check this: the writer may have published `since` already
-        // while the commit is not yet visible here.
+        // A read-only database cannot check this: the writer may already have published `since`,
+        // although the commit is not visible here yet.
         if self.engine.maintenance().writable().is_ok() && since > self.position() {
             let problem = format!(
                 "{since} is of another history of this database, which ends at {}: copy it and go on from there",
@@ -126,8 +126,8 @@ impl Db {
         Changes::new(since, self.engine.env(), self.catalog.names_by_id())
     }
 
-    /// The cursor of this name. It is created when a position is first committed to it; until then
-    /// it is at the [oldest position](Self::oldest_position).
+    /// Returns the cursor of this name. The cursor is created when a position is first committed to
+    /// it; until then it is at the [oldest position](Self::oldest_position).
     ///
     /// # Errors
     /// `InvalidInput` for a name that is empty, longer than 200 bytes or has control characters.
@@ -142,12 +142,12 @@ impl Db {
 }
 
 impl Cursor {
-    /// Its name.
+    /// Returns the cursor's name.
     pub fn name(&self) -> &str {
         &self.name
     }
 
-    /// The last committed position; `None` if there is none.
+    /// Returns the last committed position; `None` if no position was committed.
     ///
     /// # Errors
     /// `Corruption` if the stored value is not a position.
@@ -158,26 +158,26 @@ impl Cursor {
         })
     }
 
-    /// The commits after the cursor's position, as from [`Db::changes`]. A cursor without a
+    /// Returns the commits after the cursor's position, as from [`Db::changes`]. A cursor without a
     /// position starts at the oldest kept commit and stores that position, which costs a commit.
     ///
     /// # Errors
-    /// As [`Db::changes`], and as every write.
+    /// As [`Db::changes`], and errors of any write.
     pub fn changes(&self) -> Result<Changes> {
         if let Some(position) = self.position()? {
             return self.db.changes(position);
         }
-        // Without storing it, the next call would start at the position that is the oldest by then.
+        // Stored now, because by the next call the oldest position may be a later one.
         let oldest = self.db.oldest_position()?;
         self.commit(oldest)?;
         self.db.changes(oldest)
     }
 
-    /// Records that everything up to `position` has been processed. Durable when this returns;
-    /// costs a commit.
+    /// Records that everything up to `position` has been processed. The record is durable on
+    /// return; it costs a commit.
     ///
     /// # Errors
-    /// `InvalidInput` for a position that is before the cursor's or of another history, and those
+    /// `InvalidInput` for a position that is before the cursor's or of another history, and errors
     /// of any write.
     pub fn commit(&self, position: Position) -> Result<()> {
         let known = self.position()?.filter(|known| known.incarnation == position.incarnation);
@@ -195,7 +195,7 @@ impl Cursor {
     /// Removes the cursor.
     ///
     /// # Errors
-    /// Those of any write.
+    /// Errors of any write.
     pub fn remove(&self) -> Result<()> {
         self.db.catalog.set_note(None, &self.note(), None)
     }

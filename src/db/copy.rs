@@ -1,15 +1,13 @@
-//! Copying entities from one table into another, of the same database or not, optionally under
-//! other keys.
+//! Copies entities from one table into another, of the same database or not, optionally under other
+//! keys.
 //!
 //! Invariants
 //! * a run may end anywhere: each row is in the source, or its copy is durable, or both, and a
 //!   repeated run continues;
-//! * a row whose new key another row of the source would get too is not copied; hashes find them,
-//!   in enough passes to bound memory;
+//! * rows of the source that would get the same new key are not copied. Hashes of the keys find
+//!   them, in enough passes to bound memory;
 //! * a source row is deleted only after the target is synced, and only if it has not changed since
 //!   it was read.
-//!
-//! Not here: moving files unchanged, with ETags (`moving`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -26,19 +24,19 @@ use crate::table::{EntityGroup, LoadMode, Snapshot, Table};
 
 /// Rows per batch of look-ups, inserts and deletes.
 const BATCH_ROWS: usize = 1_000;
-/// Limit on the bytes of a batch, by the size formula.
+/// Limit on the total entity size of a batch, in bytes.
 const BATCH_BYTES: usize = 4 << 20;
-/// New keys compared with each other per pass, 16 bytes each.
+/// Number of new keys that one pass compares with each other, 16 bytes each.
 const PASS_ROWS: u64 = 4 << 20;
-/// Problems kept in a summary; all of them are counted.
+/// Maximum number of problems in a summary; all problems are counted.
 const PROBLEMS_MAX: usize = 100;
 
 /// A copy of entities from one table into another. It may be run again after an interruption.
 ///
-/// Nothing in the target is overwritten unless [`replace`](Self::replace) is set. A row that exists
-/// there with the same properties is not an error, so an interrupted run is simply repeated. With
-/// [`then_delete`](Self::then_delete) the job is an archive step. Copies get new Timestamps and
-/// ETags.
+/// Nothing in the target is overwritten unless [`replace`](Self::replace) is set. A target row with
+/// the same key and the same properties is not an error, so an interrupted run is simply repeated.
+/// With [`then_delete`](Self::then_delete) the job is an archive step. Copies get new Timestamps
+/// and ETags.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -71,11 +69,11 @@ pub struct CopyJob {
     pub(super) pass_rows: u64,
 }
 
-/// The callback for each problem.
+/// The callback for problems.
 type OnProblem = Box<dyn FnMut(&CopyProblem) + Send>;
 
-/// The result of a [`CopyJob`]. Every row read is copied, replaced, present, in place, or a
-/// problem.
+/// The result of a [`CopyJob`]. Every row read is counted as copied, replaced, present, in place,
+/// or as a problem.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CopySummary {
@@ -83,11 +81,11 @@ pub struct CopySummary {
     pub rows: u64,
     /// Rows copied by this run.
     pub copied: u64,
-    /// Rows for which the target already had the same properties under the key.
+    /// Rows that were not copied because the target has the same properties under the key.
     pub present: u64,
-    /// Rows for which the target had other properties, which were replaced.
+    /// Rows that replaced a target row with other properties under the key.
     pub replaced: u64,
-    /// Rows that already have the key of their copy, when a table is copied into itself.
+    /// Rows that already have the key of their copy because a table is copied into itself.
     pub in_place: u64,
     /// Rows deleted from the source after their copies were durable.
     pub deleted: u64,
@@ -97,9 +95,9 @@ pub struct CopySummary {
     pub shared: u64,
     /// Rows not copied because they lack a property of the key, or the target refuses them.
     pub refused: u64,
-    /// Copied rows that were not deleted because of a concurrent write or delete.
+    /// Rows copied but not deleted, because of a concurrent write or delete.
     pub changed: u64,
-    /// The first hundred rows counted by the four fields above.
+    /// The first hundred rows counted in `conflicts`, `shared`, `refused` and `changed`.
     pub problems: Vec<CopyProblem>,
 }
 
@@ -132,7 +130,7 @@ named! {
         Changed "changed",
     }
 
-    /// The name, one word.
+    /// Returns the name, one word.
     pub fn as_str;
 }
 
@@ -142,7 +140,7 @@ struct Moving {
     row_key: String,
     etag: Option<ETag>,
     copy: Entity,
-    /// True if its copy is in the target.
+    /// Whether the copy is in the target.
     is_there: bool,
 }
 
@@ -187,8 +185,8 @@ impl CopyJob {
         Ok(self)
     }
 
-    /// Copies only these properties; keys may be formed from others too. Properties that are not
-    /// copied are lost if the row is then deleted.
+    /// Copies only these properties; new keys may also be formed from other properties. If rows are
+    /// deleted after copying, their other properties are lost.
     pub fn select(mut self, names: &[&str]) -> Self {
         let all = names.contains(&"*");
         self.select = (!all).then(|| names.iter().map(|name| (*name).to_owned()).collect());
@@ -196,9 +194,9 @@ impl CopyJob {
     }
 
     /// Sets the PartitionKey of the copies: a text with properties in braces, such as
-    /// `{carrier}-{origin}`; `{{` and `}}` are literal braces. PartitionKey, RowKey and Timestamp
-    /// may be named too. A DateTime is written as in JSON, a Binary as hexadecimal digits. Default:
-    /// the row's own PartitionKey.
+    /// `{carrier}-{origin}`. `{{` and `}}` are literal braces. PartitionKey, RowKey and Timestamp
+    /// may be used like properties. A DateTime is written as in JSON, a Binary as hexadecimal
+    /// digits. By default a copy keeps the row's PartitionKey.
     ///
     /// # Errors
     /// `InvalidInput` for a lone brace.
@@ -207,7 +205,7 @@ impl CopyJob {
         Ok(self)
     }
 
-    /// Sets the RowKey of the copies, as [`partition_key`](Self::partition_key).
+    /// Sets the RowKey of the copies, like [`partition_key`](Self::partition_key).
     ///
     /// # Errors
     /// `InvalidInput` for a lone brace.
@@ -216,16 +214,17 @@ impl CopyJob {
         Ok(self)
     }
 
-    /// Deletes each row from the source once its copy is durable in the target, whatever the
-    /// durability of the two databases. A row that was written since it was read is not deleted.
+    /// Deletes each row from the source after its copy is durable in the target, whatever the
+    /// durability of the two databases. A row that was written after the job read it is not
+    /// deleted.
     pub fn then_delete(mut self, then_delete: bool) -> Self {
         self.then_delete = then_delete;
         self
     }
 
     /// Replaces a target row with other properties under the same key, instead of reporting a
-    /// conflict. Within one table only copies are replaced: a row whose key is not formed from its
-    /// own properties still has to be copied itself.
+    /// conflict. Within one table only earlier copies are replaced. A row whose key is not formed
+    /// from its own properties is not a copy and must be copied itself.
     pub fn replace(mut self, replace: bool) -> Self {
         self.replace = replace;
         self
@@ -237,17 +236,17 @@ impl CopyJob {
         self
     }
 
-    /// Runs the job. Reads the source once without new keys. With new keys it reads the source
-    /// twice per four million rows of it: first to find keys that two rows share, then to copy.
-    /// Memory does not grow with the tables.
+    /// Runs the job. Without new keys it reads the source once. With new keys it reads the source
+    /// twice for every four million rows: first to find keys that several rows would get, then to
+    /// copy. Memory does not grow with the tables.
     ///
-    /// To copy within one table, form both keys from selected properties alone, so that a copy is
-    /// its own copy.
+    /// To copy within one table, form both keys only from properties that are copied, so that the
+    /// copy of a copy has the same key.
     ///
     /// # Errors
     /// `InvalidInput` for a copy of a table into itself that is not repeatable. Errors that end
     /// reading or writing: `Corruption`, `Io`, `StorageFull`, `Poisoned`, `Busy`, `NotFound` for a
-    /// table that was dropped; the job may be run again after these. Problems of single rows are in
+    /// table that was dropped. The job may be run again after these. Problems of single rows are in
     /// the summary.
     pub fn run(&mut self) -> Result<CopySummary> {
         self.run_with(|_, _| ())
@@ -278,7 +277,7 @@ impl CopyJob {
         self.partition_key.is_some() || self.row_key.is_some()
     }
 
-    /// Within one table a copy must map to itself in the next run.
+    /// Checks that within one table a copy would be copied to its own key in the next run.
     fn check(&self) -> Result<()> {
         if !self.is_within_a_table() {
             return Ok(());
@@ -296,7 +295,7 @@ impl CopyJob {
         wrong("within a table keys are made of properties that are copied, and of no keys")
     }
 
-    /// The copy of a row, or the name of a key property that it lacks.
+    /// Returns the copy of a row, or the name of a key property that it lacks.
     fn copy_of(&self, row: &Entity) -> std::result::Result<Entity, String> {
         let (partition_key, row_key) = self.keys_of(row)?;
         let Some(select) = &self.select else { return Ok(row.with_keys(&partition_key, &row_key)) };
@@ -344,7 +343,8 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// The hashes, in ascending order, of this pass's new keys that several rows would get.
+    /// Returns the hashes of new keys that several rows would get, of this pass, in ascending
+    /// order.
     fn shared_keys(&self, pass: u64, passes: u64) -> Result<Vec<u128>> {
         let mut hashes = Vec::new();
         if !self.job.is_rekeyed() {
@@ -370,13 +370,13 @@ impl Run<'_, '_> {
             && (row.partition_key(), row.row_key()) == (partition_key, row_key)
     }
 
-    /// True if a row of the target has the keys that its own properties form.
+    /// Whether a row of the target has the keys that its own properties form.
     fn is_copy(&self, found: &Entity) -> bool {
         let keys = self.job.keys_of(found);
         keys.is_ok_and(|(pk, rk)| (found.partition_key(), found.row_key()) == (&*pk, &*rk))
     }
 
-    /// Copies the rows with new keys of this pass.
+    /// Copies the rows whose new keys belong to this pass.
     fn pass(&mut self, pass: u64, passes: u64, shared: &[u128]) -> Result<()> {
         let mut batch = Vec::new();
         let mut bytes = 0;
@@ -395,7 +395,7 @@ impl Run<'_, '_> {
         self.copy_batch(batch)
     }
 
-    /// Prepares the row if it belongs to this pass and can be copied.
+    /// Prepares the row for copying if it belongs to this pass and can be copied.
     fn take(
         &mut self,
         row: &Entity,
@@ -432,10 +432,9 @@ impl Run<'_, '_> {
         Some(Moving { partition_key, row_key, etag: row.etag(), copy, is_there: false })
     }
 
-    /// Copies a batch to the target. Rows that the target has under the new keys are compared:
-    /// equal properties count as present, others as a conflict or a replacement. The other rows are
-    /// inserted. If requested, the target is then synced, and the source rows with copies are
-    /// deleted.
+    /// Copies a batch to the target. If the target has a row under the new key, equal properties
+    /// count as present, others as a conflict or a replacement. All other rows are inserted. If
+    /// requested, the target is then synced, and the source rows with copies are deleted.
     fn copy_batch(&mut self, mut batch: Vec<Moving>) -> Result<()> {
         let keys: Vec<_> =
             batch.iter().map(|row| (row.copy.partition_key(), row.copy.row_key())).collect();
@@ -470,7 +469,7 @@ impl Run<'_, '_> {
             }
             false => "the target has other properties under the key",
         };
-        // Within one table a row that is not a copy still has to be copied itself.
+        // Within one table a row that is not a copy is itself still to be copied.
         let may_replace =
             self.job.replace && (!self.job.is_within_a_table() || self.is_copy(found));
         if let (true, Some(etag)) = (may_replace, found.etag()) {
@@ -495,9 +494,9 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// False if `found`, which has equal properties, cannot be an earlier copy of `row` because it
-    /// is older, and `row` is to be deleted. With new keys it may be the copy of another row with
-    /// the same properties.
+    /// Whether `found`, which has the same properties as the copy, may be an earlier copy of `row`.
+    /// It is not if `row` is newer, because then it may be the copy of another row with the same
+    /// properties. This is checked only for new keys and if `row` is to be deleted.
     fn may_be_copy(&self, row: &Moving, found: &Entity) -> bool {
         let is_older = || match (found.etag(), row.etag) {
             (Some(found), Some(of)) => found.seq() < of.seq(),
@@ -506,8 +505,8 @@ impl Run<'_, '_> {
         !(self.job.then_delete && self.job.is_rekeyed() && is_older())
     }
 
-    /// Inserts the copies at these indexes. A key that a concurrent writer inserted first is
-    /// compared with its new row.
+    /// Inserts the copies at these indexes. If a concurrent writer inserted a key first, the copy
+    /// is compared with that row.
     fn insert(&mut self, batch: &mut [Moving], absent: &[usize]) -> Result<()> {
         let loader = self.job.target.loader().mode(LoadMode::Insert);
         let mut loader = loader.durability(Durability::Os);
@@ -540,7 +539,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Deletes the rows with existing copies, one group per partition.
+    /// Deletes the source rows that have copies, one group per partition.
     fn delete(&mut self, batch: &[Moving]) -> Result<()> {
         let there: Vec<_> = batch.iter().filter(|row| row.is_there).collect();
         for partition in there.chunk_by(|a, b| a.partition_key == b.partition_key) {
@@ -612,12 +611,12 @@ fn key(entity: &Entity) -> (String, String) {
     (entity.partition_key().to_owned(), entity.row_key().to_owned())
 }
 
-/// True if the error reports that the row changed or is missing, not that its table is missing.
+/// Whether the error reports that the row changed or is missing, not that its table is missing.
 fn is_of_row(error: &Error) -> bool {
     matches!(error.code(), "ResourceNotFound" | "UpdateConditionNotSatisfied")
 }
 
-/// 128 bits, so that collisions do not occur in practice.
+/// Returns a hash of 128 bits, so that collisions do not occur in practice.
 fn key_hash(partition_key: &str, row_key: &str) -> u128 {
     let key = [partition_key.as_bytes(), &[0], row_key.as_bytes()].concat();
     let half = |seed| u128::from(hash(HashSeed(seed), &key));
@@ -629,12 +628,12 @@ fn is_of(hash: u128, pass: u64, passes: u64) -> bool {
 }
 
 impl CopySummary {
-    /// Rows that were not copied, or copied and not deleted.
+    /// Returns the number of rows that were not copied, or copied but not deleted.
     pub fn problem_count(&self) -> u64 {
         self.conflicts + self.shared + self.refused + self.changed
     }
 
-    /// All counts by name.
+    /// Returns the name and value of every count.
     pub fn fields(&self) -> [(&'static str, u64); 10] {
         [
             ("rows", self.rows),

@@ -1,6 +1,4 @@
 //! Databases written by another process: opened read-only, and followed.
-//!
-//! Not here: reading their files (`lsm::follower`).
 
 use std::fmt;
 use std::path::Path;
@@ -14,17 +12,17 @@ use crate::table::Catalog;
 
 use super::Db;
 
-/// A reader of a database that another process writes. It holds one state to read from and advances
-/// it on request.
+/// A reader of a database that another process writes. It shows one state, and advances to the
+/// newest one on request.
 ///
 /// A follower shows only data that a power cut cannot revert. A commit with `Durability::Sync` is
-/// visible as soon as it is acknowledged to its writer; with concurrent writers, one log write
-/// later. Weaker commits are visible once the writer has synced them, which it does every second.
+/// visible when its writer gets the acknowledgement, or one log write later if there are concurrent
+/// writers. Weaker commits are visible when the writer has synced them, which it does every second.
 /// The lag of a follower depends on how often it is [refreshed](Self::refresh).
 ///
-/// A follower takes no lock and changes no file. There may be any number of followers, started
-/// before or after the writer. They survive a crash and a reopening of the writer. After a restore
-/// of the database a refresh returns `ChangesLost`; open the follower again.
+/// A follower takes no lock and changes no file. Any number of followers may be started before or
+/// after the writer. They survive a crash and a reopening of the writer. After a restore of the
+/// database a refresh returns `ChangesLost`; open the follower again then.
 /// ```
 /// # fn main() -> rowstone::Result<()> {
 /// use rowstone::{Db, Entity, Options, fs::MemFs};
@@ -42,19 +40,19 @@ use super::Db;
 pub struct Follower {
     following: Mutex<LogFollower>,
     current: Mutex<Db>,
-    /// True if more was read than `current` shows.
+    /// Whether more was read than `current` shows.
     is_pending: AtomicBool,
 }
 
 impl Options {
-    /// Opens the database in `path` read-only, in its present durable state, whether another
-    /// process has it open or not. Takes no lock and creates, changes or removes nothing. Writes
-    /// fail with `InvalidInput`. Later writes are not visible; see [`follow`](Self::follow) for
-    /// those.
+    /// Opens the database in `path` read-only, in its current durable state, whether another
+    /// process has it open or not. Takes no lock and does not create, change or remove anything.
+    /// Writes fail with `InvalidInput`. Later commits are not visible; see [`follow`](Self::follow)
+    /// for that.
     ///
     /// Reads the logs as a normal open does, and opens every table file, so that a file stays
     /// readable after the writer removes it. Each file needs a descriptor with
-    /// [`IoMode::Pread`](crate::IoMode::Pread), otherwise a map.
+    /// [`IoMode::Pread`](crate::IoMode::Pread), and a memory map otherwise.
     ///
     /// # Errors
     /// `NotFound` if there is no database; `Busy` if the writer replaces files faster than they can
@@ -101,8 +99,8 @@ impl Db {
 }
 
 impl Follower {
-    /// Shows all commits that became durable since the last refresh, atomically; returns false if
-    /// there are none. Reads the additions to manifest and log and opens new table files. Never
+    /// Shows all commits that became durable since the last refresh, atomically. Returns false if
+    /// there are none. Reads the additions to manifest and log, and opens new table files. Never
     /// waits for the writer.
     ///
     /// # Errors
@@ -123,13 +121,13 @@ impl Follower {
         Ok(is_new)
     }
 
-    /// The database as of the last refresh: a state that never changes and stays readable as long
-    /// as the handle is held.
+    /// Returns the database as of the last refresh. This state never changes, and stays readable as
+    /// long as the handle is held.
     pub fn db(&self) -> Db {
         self.current.lock().clone()
     }
 
-    /// The number of commits read from logs so far.
+    /// Returns the number of commits read from logs so far.
     pub fn commits(&self) -> u64 {
         self.following.lock().commits()
     }

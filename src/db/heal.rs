@@ -1,7 +1,7 @@
-//! Damaged table files: the list of them, and their replacement by sound copies.
+//! Damaged table files: lists them, and replaces them by undamaged copies.
 //!
-//! Not here: detection (`check`, and every read), the replacement of one file
-//! (`lsm::file_replacement`), damage without a copy (`repair`).
+//! `check` and every read detect damage; `lsm::file_replacement` replaces one file; `repair` is for
+//! damage without a copy.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -12,18 +12,18 @@ use crate::lsm::{Engine, FileReplacement, Healed, Inspector, SoundCopies};
 use crate::manifest::FileEntry;
 use crate::options::{Background, Options};
 
-/// A table file that is known to be damaged. It stays referenced, and its undamaged parts are still
-/// read; reads of the others fail with `Corruption`. Compaction avoids it.
+/// A table file that is known to be damaged. It stays in use, and its undamaged parts are still
+/// read; reads of the other parts fail with `Corruption`. Compaction avoids the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Quarantined {
     /// The file's name.
     pub file: String,
-    /// Its first and last key; only reads between them may encounter the damage.
+    /// The file's first and last key; only reads between them may encounter the damage.
     pub keys: String,
-    /// Its entries, deletions included.
+    /// The number of entries in the file, including deletions.
     pub entries: u64,
-    /// Its bytes.
+    /// The file's size in bytes.
     pub bytes: u64,
     /// The damage that was detected first.
     pub problem: String,
@@ -35,9 +35,10 @@ pub struct Quarantined {
 pub struct FileOutcome {
     /// The damaged file.
     pub damaged: Quarantined,
-    /// The path of the sound copy that replaced it, and the new file's name in the database.
+    /// The path of the undamaged copy that replaced the file, and the name of the new file in the
+    /// database.
     pub healed: Option<(String, String)>,
-    /// The reason if it was not replaced.
+    /// The reason why the file was not replaced, if it was not.
     pub why: Option<String>,
 }
 
@@ -45,22 +46,21 @@ pub struct FileOutcome {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct HealReport {
-    /// Table files that were read and checked.
+    /// The number of table files that were read and checked.
     pub checked: u64,
     /// The damaged files.
     pub files: Vec<FileOutcome>,
 }
 
 impl HealReport {
-    /// True if no damaged file remains.
+    /// Whether no damaged file remains.
     pub fn is_healed(&self) -> bool {
         self.files.iter().all(|file| file.why.is_none())
     }
 }
 
 impl Db {
-    /// The table files that are known to be damaged, because a read or a verification since opening
-    /// found the damage.
+    /// Returns the table files in which a read or a verification since opening found damage.
     pub fn quarantined(&self) -> Vec<Quarantined> {
         self.engine
             .maintenance()
@@ -71,10 +71,10 @@ impl Db {
     }
 
     /// Reads all table files, or only the one named `file`, and replaces each damaged or missing
-    /// one by a sound copy. A copy is a file in the directory `from`, or in `files` below it, with
-    /// the same unique id under any name. It is copied, and checked as a whole before it is used.
-    /// `from` is a checkpoint, a backup, or any directory with such files; it is not changed. The
-    /// database may be in use. Reads that began earlier encounter the damage until they end.
+    /// one by an undamaged copy. A copy is a file with the same unique id, under any name, in the
+    /// directory `from` or in `files` below it. It is copied, and checked as a whole before it is
+    /// used. `from` is a checkpoint, a backup, or any directory with such files; it is not changed.
+    /// The database may be in use. Reads that began earlier may still fail with `Corruption`.
     /// `progress` is called with the bytes read since the last call.
     ///
     /// ```
@@ -94,7 +94,7 @@ impl Db {
     ///
     /// # Errors
     /// `NotFound` if there is no directory `from`, or no such `file`; `Io`, `StorageFull`,
-    /// `Poisoned`. Files replaced before the error stay replaced.
+    /// `Poisoned`. Files that were replaced before the error stay replaced.
     pub fn heal(
         &self,
         file: Option<&str>,
@@ -106,8 +106,8 @@ impl Db {
 }
 
 impl Options {
-    /// As [`Db::heal`], for the database in the directory `path`, which must not be open. It may be
-    /// a database that does not open because its catalog is damaged.
+    /// As [`Db::heal`], for the database in the directory `path`, which must not be open. The
+    /// database may have a damaged catalog and therefore not open otherwise.
     ///
     /// # Errors
     /// As [`Db::heal`] and [`Options::open`].

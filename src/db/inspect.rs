@@ -1,11 +1,7 @@
-//! Inspection of one file of a database without the database: header, records, sections, blocks, a
-//! row in hex.
+//! Inspects one file of a database without the database: header, records, sections, blocks, a row
+//! in hex. Damage is shown at its position, and readable data after it is shown, too.
 //!
-//! The contents read affect nothing else. Damage is shown where it is, and readable data after it
-//! is read.
-//!
-//! Not here: whether files belong together (`check`), the meaning of the bytes (FORMAT.md,
-//! `format`).
+//! `check` examines whether files fit together; FORMAT.md and `format` define the bytes.
 
 mod backup;
 mod bytes;
@@ -30,8 +26,8 @@ const SMALL_BYTES: u64 = 1 << 20;
 
 /// Passes every part of the file `path` to `with`. The file is an SST, a log, a manifest, CURRENT
 /// or a generation of a backup; its name determines which, or else its first bytes. Reads the file
-/// once; memory is bounded by its largest block or record. Returns the number of damaged places,
-/// which are parts too.
+/// once; memory is bounded by its largest block or record. Returns the number of damaged parts,
+/// which are passed to `with`, too.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -78,7 +74,7 @@ pub fn inspect(
     Ok(damaged)
 }
 
-/// The kind of the file, by its name, or by its magic number if the name is unknown.
+/// Returns the kind of the file, by its name, or by its magic number if the name is unknown.
 fn kind_of(path: &Path, file: &Bytes) -> Result<FileName> {
     let name = path.file_name().and_then(|name| name.to_str()).and_then(FileName::parse);
     if let Some(name) = name.filter(|name| !matches!(name, FileName::Temporary)) {

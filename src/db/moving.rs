@@ -1,13 +1,12 @@
-//! Moving a key range: export into a new database, import into another.
+//! Moves a key range: export into a new database, import into another.
 //!
-//! Export creates a new database in an empty directory and writes the rows of the range, as of a
-//! snapshot, to its table files. It creates the table last, so that an interrupted export has no
-//! table, and then closes the database.
+//! An export writes the rows of the range, as of a snapshot, to table files of a new database. It
+//! creates the table last, so that an interrupted export has no table.
 //!
-//! Import opens the other database. Its rows become files of the target table
-//! (`lsm::background::ingest`), atomically.
+//! An import opens the other database. Its rows become files of the target table atomically
+//! (`lsm::background::ingest`).
 //!
-//! Not here: blocking writes during a move ([`Db::gate`]), comparing (`cli`).
+//! [`Db::gate`] blocks writes during a move; `cli` compares the copies.
 
 use std::path::Path;
 
@@ -26,22 +25,22 @@ use crate::table::Table;
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Moved {
-    /// Entities.
+    /// The number of entities.
     pub entities: u64,
-    /// Table files that contain them now.
+    /// The number of table files that contain them now.
     pub files: u64,
-    /// Bytes of these files.
+    /// The total size of these files in bytes.
     pub bytes: u64,
 }
 
 impl Db {
-    /// Copies the entities of a key range, as of now, into a new database in the new or empty
-    /// directory `path`. The table keeps its name, and entities keep their ETags and Timestamps.
-    /// The result is an ordinary database; [`import_range`](Self::import_range) adds it to another.
-    /// Each row of the range is read once and written once, directly to table files.
+    /// Copies the current entities of a key range into a new database in the new or empty directory
+    /// `path`. The table keeps its name, and entities keep their ETags and Timestamps. The result
+    /// is an ordinary database; [`import_range`](Self::import_range) adds its entities to another.
+    /// Each row of the range is read once, and written once, directly to table files.
     ///
-    /// A [gate](Self::gate) does not block the export. Close one first, so that no later write
-    /// misses the copy.
+    /// A [gate](Self::gate) does not block the export. To move a range, close a gate first, so that
+    /// the copy does not miss later writes.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -62,8 +61,8 @@ impl Db {
     ///
     /// # Errors
     /// `NotFound`; `AlreadyExists` for a directory that is not empty; `Corruption`, `Io`,
-    /// `StorageFull`. After an error `path` contains no database, or one without the table: remove
-    /// it.
+    /// `StorageFull`. After an error `path` contains no database, or one without the table; remove
+    /// the directory.
     pub fn export_range(
         &self,
         table: &str,
@@ -74,7 +73,7 @@ impl Db {
     }
 
     /// As [`export_range`](Self::export_range); calls `progress` periodically with the number of
-    /// entities so far.
+    /// entities copied so far.
     ///
     /// # Errors
     /// As [`export_range`](Self::export_range).
@@ -101,26 +100,27 @@ impl Db {
         Ok(moved.into())
     }
 
-    /// Imports the entities of the database in `path`, made by [`export_range`](Self::export_range)
-    /// or not, into the table `table`. The table is created if it does not exist, and entities keep
-    /// their ETags and Timestamps. If the other database has several tables, the one of the same
-    /// name is imported. All entities become visible at the same time, and no earlier snapshot sees
-    /// them.
+    /// Imports the entities of the database in `path`, which need not come from
+    /// [`export_range`](Self::export_range), into the table `table`. Creates the table if it does
+    /// not exist. Entities keep their ETags and Timestamps. If the other database has several
+    /// tables, the one with the same name is imported. All entities become visible at the same
+    /// time, and no earlier snapshot sees them.
     ///
     /// `table` must have no entity between the first and the last imported key, nor a deleted one
     /// that a snapshot still reads. The other database must not be open.
     ///
     /// # Errors
-    /// `AlreadyExists` if there are entities; `Busy` while a snapshot reads deleted entities there,
-    /// or while concurrent writes do not pause; `NotFound` for a path without a database;
-    /// `InvalidInput` if it has several tables and none of this name; `Locked`; `Corruption`, `Io`,
-    /// `StorageFull`. After an error the table has its previous contents.
+    /// `AlreadyExists` if `table` has entities between these keys; `Busy` while a snapshot reads
+    /// deleted entities between them, or while concurrent writes do not pause; `NotFound` for a
+    /// path without a database; `InvalidInput` if it has several tables and none of this name;
+    /// `Locked`; `Corruption`, `Io`, `StorageFull`. After an error the table has its previous
+    /// contents.
     pub fn import_range(&self, path: impl AsRef<Path>, table: &str) -> Result<Moved> {
         self.import_range_with(path, table, |_| ())
     }
 
     /// As [`import_range`](Self::import_range); calls `progress` periodically with the number of
-    /// entities so far.
+    /// entities imported so far.
     ///
     /// # Errors
     /// As [`import_range`](Self::import_range).
@@ -153,7 +153,7 @@ impl Db {
         Ok(self.engine.maintenance().ingest(&mut rows, &into.gate, &span, progress)?.into())
     }
 
-    /// Options for opening another database temporarily.
+    /// Returns options for opening another database temporarily.
     fn beside(&self) -> Options {
         let mut options = self.engine.env().options.clone().background(Background::Manual);
         options.targets = None;
@@ -167,7 +167,7 @@ impl From<Ingested> for Moved {
     }
 }
 
-/// The table of this name, or the only table.
+/// Returns the table of this name, or the only table.
 fn the_table(db: &Db, name: &str) -> Result<Table> {
     match (db.table(name), db.tables()?.as_slice()) {
         (Ok(table), _) => Ok(table),
@@ -179,8 +179,8 @@ fn the_table(db: &Db, name: &str) -> Result<Table> {
     }
 }
 
-/// The span from the first to the last key in `range` of `table`, as keys of the table `into`;
-/// `None` without a key.
+/// Returns the span from the first to the last key in `range` of `table`, as keys of the table
+/// `into`; `None` if the range has no key.
 fn bounds(table: &Table, range: KeyRange, into: TableId) -> Result<Option<Span>> {
     let first = table.scan(range.clone()).top(1).into_iter().next().transpose()?;
     let last = table.scan(range).reverse().top(1).into_iter().next().transpose()?;

@@ -1,7 +1,6 @@
 //! The range map of a table with sizes and load, for operators and programs.
 //!
-//! Not here: splitting and merging (`lsm`), the shape of data at rest (`shape`), anti-patterns
-//! (`advice`).
+//! `lsm` splits and merges ranges, `shape` describes stored data, `advice` finds anti-patterns.
 
 use crate::error::Result;
 use crate::format::key::{TABLE_ID_BYTES, decode_part};
@@ -12,11 +11,11 @@ use crate::ranges::load::LoadSummary;
 use super::Db;
 use super::shape::{self, DataShape};
 
-/// A range partition: a contiguous span of a table's keys with its own files, load and merge debt.
+/// A range partition: a contiguous span of a table's keys with its own files and load.
 ///
-/// Numbers of entities are estimates, because neighbours share files after a split. Entities that
-/// are only in memtables are not counted. Rates are decaying averages with a half-life of one
-/// minute, counted since the database was opened.
+/// Numbers of entities are estimates, because neighbouring ranges share files after a split.
+/// Entities that are only in memtables are not counted. Rates are decaying averages with a
+/// half-life of one minute, counted since the database was opened.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct PartitionRange {
@@ -26,35 +25,36 @@ pub struct PartitionRange {
     pub low: Option<RangeBound>,
     /// The first key after the range; `None` at the end of the table.
     pub high: Option<RangeBound>,
-    /// Bytes of its files, counting only the parts that belong to the range.
+    /// The size of the range's files in bytes, counting only the parts that belong to the range.
     pub bytes: u64,
-    /// Entries in them that are not tombstones, all versions counted.
+    /// The number of entries in the files that are not tombstones, counting all versions.
     pub entities: u64,
-    /// Tombstones in them.
+    /// The number of tombstones in the files.
     pub tombstones: u64,
-    /// Files that the range refers to.
+    /// The number of files that the range refers to.
     pub files: usize,
-    /// The most files that a point read searches.
+    /// The maximum number of files that a point read searches.
     pub sources: usize,
-    /// Bytes that await merging: those of the young files, unless they are the only source.
+    /// The number of bytes that await merging: those of the newer files that may overlap, unless
+    /// they are the only files.
     pub debt: u64,
     /// Entities read per second, by point reads and scans.
     pub reads: f64,
     /// Entities written per second.
     pub writes: f64,
-    /// The share of writes, 0 to 1, above (below) all recently written keys; by chance about 0.06.
+    /// The share of writes, 0 to 1, above all recently written keys; about 0.06 for random keys.
     pub ascending: f64,
-    /// See [`ascending`](Self::ascending).
+    /// The share of writes, 0 to 1, below all recently written keys; about 0.06 for random keys.
     pub descending: f64,
-    /// The pattern of its load.
+    /// The pattern of the range's load.
     pub pattern: LoadPattern,
-    /// Approximate number of partitions accessed in the last 10 to 20 minutes, among the sampled
-    /// operations.
+    /// The approximate number of partitions accessed in the last 10 to 20 minutes, among the
+    /// sampled operations.
     pub distinct: u64,
     /// The most accessed partitions, at most five, each with its share of the operations, 0 to 1.
     pub heaviest: Vec<(String, f64)>,
-    /// Operations per second in each of the last sixty full minutes, newest first; empty without
-    /// any.
+    /// Operations per second in each of the last sixty full minutes, newest first; empty in the
+    /// first minute.
     pub minutes: Vec<f64>,
 }
 
@@ -62,9 +62,9 @@ pub struct PartitionRange {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RangeBound {
-    /// Its PartitionKey.
+    /// The PartitionKey.
     pub partition_key: String,
-    /// Its RowKey; empty at the start of a partition.
+    /// The RowKey; empty at the start of a partition.
     pub row_key: String,
 }
 
@@ -78,9 +78,9 @@ named! {
         Unknown "unknown",
         /// The load is spread, so that a split would divide it.
         Spread "spread",
-        /// Inserts are at the upper end: no split helps.
+        /// Inserts are at the upper end, so no split helps.
         Ascending "ascending",
-        /// Inserts are at the lower end.
+        /// Inserts are at the lower end, so no split helps.
         Descending "descending",
         /// One partition has at least three quarters of the load.
         OnePartition "one partition",
@@ -89,14 +89,14 @@ named! {
         Uneven "uneven",
     }
 
-    /// The name, as printed by commands.
+    /// Returns the name, as printed by commands.
     pub fn name;
 }
 
 impl Db {
-    /// The range partitions of a table in key order, with their sizes and their load. Reads no
-    /// file. The time is linear in the number of ranges and references. A table that was never
-    /// flushed has none.
+    /// Returns the range partitions of a table in key order, with their sizes and their load. Reads
+    /// no file; the time is linear in the number of ranges and references. A table that was never
+    /// flushed has no ranges.
     ///
     /// # Errors
     /// `NotFound`.

@@ -1,16 +1,16 @@
 //! The Prometheus text format, version 0.0.4: metrics, each with its help and kind, and their
 //! samples.
 //!
-//! Not here: the metrics (`stats`, and `rest::metrics`), serving them (`rest::metrics`).
+//! `stats` and `rest::metrics` define the metrics; `rest::metrics` serves them.
 
 use std::fmt::{Display, Write};
 
-/// A metric, before its samples.
+/// The name, kind and help of a metric.
 pub(crate) struct Metric {
     pub(crate) name: String,
     /// `counter`, `gauge` or `histogram`.
     pub(crate) kind: &'static str,
-    /// One line.
+    /// One line of help.
     pub(crate) help: &'static str,
 }
 
@@ -22,7 +22,7 @@ impl Exposition {
         Self(String::new())
     }
 
-    /// Begins a metric: its samples follow.
+    /// Begins a metric; its samples must follow.
     pub(crate) fn begin(&mut self, metric: &Metric) {
         let Metric { name, kind, help } = metric;
         // Writing to a String cannot fail.

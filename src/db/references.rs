@@ -1,11 +1,9 @@
-//! References: entities whose properties form the keys of another entity, and the targets that are
-//! missing.
+//! Finds references to missing entities: entities whose properties form the keys of an entity that
+//! does not exist.
 //!
-//! Rows are read in key order. Their target keys are collected, looked up in batches in key order,
-//! and cached. The cache is bounded: found keys are all evicted together when it is full; further
-//! missing keys are counted without their names.
-//!
-//! Not here: maintaining references during writes, which the engine does not do.
+//! Rows are read in key order. The keys that they refer to are collected, looked up in batches in
+//! key order, and cached. When the cache is full, all found keys are evicted; further missing keys
+//! are counted without their names. The engine does not maintain references during writes.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -19,11 +17,11 @@ use crate::table::{Snapshot, Table};
 
 /// Keys per batch of look-ups.
 const BATCH_KEYS: usize = 1_000;
-/// Limit on the bytes of cached found keys, and the same for missing keys.
+/// Limit on the memory for cached found keys, and the same for missing keys, in bytes.
 const REMEMBERED_BYTES: usize = 16 << 20;
 /// Approximate memory per cached key in addition to its text, in bytes.
 const KEY_BYTES: usize = 96;
-/// Rows between two calls of `progress`.
+/// Number of rows between two calls of `progress`.
 const PROGRESS_ROWS: u64 = 1_000;
 
 /// A search for entities that refer to missing entities.
@@ -56,18 +54,18 @@ pub struct ReferenceCheck {
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct References {
-    /// Rows that match the filter.
+    /// The number of rows that match the filter.
     pub rows: u64,
-    /// Rows without one of the properties, which refer to nothing.
+    /// The number of rows that lack a property of the keys, so that they refer to nothing.
     pub without: u64,
-    /// Rows that refer to an existing entity.
+    /// The number of rows that refer to an existing entity.
     pub found: u64,
-    /// Rows that refer to a missing entity.
+    /// The number of rows that refer to a missing entity.
     pub missing: u64,
     /// The missing entities, in descending order of referring rows.
     pub targets: Vec<MissingTarget>,
-    /// False if `targets` is incomplete because their keys exceed 16 MiB; `missing` still counts
-    /// all rows.
+    /// Whether `targets` is complete. It is not if the missing keys exceed 16 MiB; `missing` still
+    /// counts all rows.
     pub has_all_targets: bool,
 }
 
@@ -75,11 +73,11 @@ pub struct References {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MissingTarget {
-    /// Its PartitionKey.
+    /// The missing PartitionKey.
     pub partition_key: String,
-    /// Its RowKey.
+    /// The missing RowKey.
     pub row_key: String,
-    /// Number of rows that refer to it.
+    /// The number of rows that refer to the entity.
     pub rows: u64,
     /// PartitionKey and RowKey of the first referring row.
     pub first: (String, String),
@@ -87,7 +85,7 @@ pub struct MissingTarget {
 
 type Keys = (String, String);
 
-/// Rows that refer to the same entity: their number, and the first.
+/// The rows that refer to the same entity: their number, and the first.
 struct Pointing {
     rows: u64,
     first: Keys,
@@ -106,8 +104,8 @@ struct Search<'c> {
 }
 
 impl ReferenceCheck {
-    /// Checks the entities of `source`. Their properties form PartitionKey and RowKey of entities
-    /// of `target` by the two templates, as for
+    /// Creates a check of the entities of `source`. By the two templates, their properties form
+    /// PartitionKey and RowKey of entities of `target`, as for
     /// [`CopyJob::partition_key`](crate::CopyJob::partition_key).
     ///
     /// # Errors
@@ -137,8 +135,8 @@ impl ReferenceCheck {
         Ok(self)
     }
 
-    /// Runs the check. Two tables of one database are read at the same snapshot. Each key is looked
-    /// up about once. Memory is bounded to about 32 MiB.
+    /// Runs the check. If both tables are in one database, they are read at the same snapshot. Each
+    /// key is looked up about once. Memory is bounded to about 32 MiB.
     ///
     /// # Errors
     /// `Corruption`, `Io`, `Busy`; `NotFound` for a table that was dropped.
@@ -206,7 +204,7 @@ impl<'c> Search<'c> {
         if self.pending.len() >= BATCH_KEYS { self.look_up() } else { Ok(()) }
     }
 
-    /// Looks up the pending keys.
+    /// Looks up the collected keys.
     fn look_up(&mut self) -> Result<()> {
         let pending: Vec<_> = self.pending.drain().collect();
         let keys: Vec<_> = pending.iter().map(|((pk, rk), _)| (pk.as_str(), rk.as_str())).collect();
@@ -265,7 +263,8 @@ impl<'c> Search<'c> {
 }
 
 impl References {
-    /// All counts by name; `targets` is the number of distinct entities known to be missing.
+    /// Returns the name and value of every count; `targets` is the number of distinct missing
+    /// entities found.
     pub fn fields(&self) -> [(&'static str, u64); 5] {
         [
             ("rows", self.rows),

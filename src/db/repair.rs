@@ -1,15 +1,11 @@
-//! Builds a new database from the provable contents of a damaged one. The damaged database is only
-//! read.
+//! Builds a new database from the provable contents of a damaged one, which is only read.
 //!
-//! 1. Gather the evidence and evaluate it key by key (`check::evidence`).
+//! 1. Read the damaged database and decide key by key (`check::evidence`).
 //! 2. Write the newest row of each key, with its Seq, into table files of a new directory: one run
 //!    per table.
 //! 3. Write the catalog. A table without a catalog row gets a generated name.
-//! 4. Write a manifest with a new incarnation, and CURRENT last: before that there is no database.
+//! 4. Write a manifest with a new incarnation, then CURRENT, which makes the directory a database.
 //!    Open the database once.
-//!
-//! Not here: replacing damaged files by copies from a backup (`heal`), examining single rows
-//! (`salvage`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
@@ -31,13 +27,13 @@ use crate::rng::Rng;
 use crate::sst::{SstOptions, SstWriter};
 use crate::table::CatalogRow;
 
-/// The treatment of rows that a lost write or deletion may have superseded.
+/// How to treat rows that a lost write or deletion may have superseded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum SuspectRows {
-    /// Suspect rows are counted and left out.
+    /// Counts suspect rows and leaves them out.
     #[default]
     LeaveOut,
-    /// The newest remaining version is kept.
+    /// Keeps the newest remaining version of suspect rows.
     Keep,
 }
 
@@ -47,11 +43,11 @@ pub enum SuspectRows {
 pub struct RepairReport {
     /// If the manifest does not prove which files are live: the reason. All rows are suspect then.
     pub doubt: Option<String>,
-    /// Harmless findings.
+    /// Findings that caused no loss.
     pub notes: Vec<String>,
-    /// The time of the state that the new database contains, if that is proven.
+    /// The time of the state that the new database contains, if the state is proven.
     pub as_of: Option<DateTime>,
-    /// The same, as the Seq of its last commit.
+    /// The Seq of the last commit of that state.
     pub as_of_seq: Seq,
     /// The tables, by name.
     pub tables: Vec<RepairedTable>,
@@ -63,15 +59,15 @@ pub struct RepairReport {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairedTable {
-    /// Its name.
+    /// The table's name.
     pub name: String,
-    /// True if its catalog row, and with it its name, is lost; `name` is generated then.
+    /// Whether the table's catalog row is lost; `name` is generated then.
     pub is_name_lost: bool,
-    /// Its rows, in the new database.
+    /// The number of the table's rows in the new database.
     pub rows: u64,
     /// Number of suspect rows; they are left out, or included in `rows` with [`SuspectRows::Keep`].
     pub suspect: u64,
-    /// Rows that existed and cannot be read.
+    /// The number of rows that existed and cannot be read.
     pub unreadable: u64,
 }
 
@@ -83,8 +79,8 @@ pub struct Loss {
     pub file: String,
     /// The damage.
     pub problem: String,
-    /// Upper bound of the lost entries, all versions and deletions counted, if the file's original
-    /// number is known. For a log: of the lost commits.
+    /// An upper bound of the lost entries, counting all versions and deletions, if the file's
+    /// original number of entries is known. For a log: of the lost commits.
     pub entries: Option<u64>,
     /// The key ranges of the lost entries; empty if unknown, as for a log.
     pub ranges: Vec<LostRange>,
@@ -96,41 +92,42 @@ pub struct Loss {
 pub struct LostRange {
     /// The table of the first key, by name if known.
     pub table: String,
-    /// PartitionKey and RowKey of the first.
+    /// PartitionKey and RowKey of the first key.
     pub first: (String, String),
     /// The table of the last key.
     pub last_table: String,
-    /// PartitionKey and RowKey of the last.
+    /// PartitionKey and RowKey of the last key.
     pub last: (String, String),
 }
 
 impl RepairReport {
-    /// True if nothing is lost, and nothing was left out.
+    /// Whether nothing is lost and nothing was left out.
     pub fn is_whole(&self) -> bool {
         let is_table_whole = |t: &RepairedTable| !t.is_name_lost && t.suspect + t.unreadable == 0;
         self.doubt.is_none() && self.losses.is_empty() && self.tables.iter().all(is_table_whole)
     }
 
-    /// Rows in the new database.
+    /// Returns the number of rows in the new database.
     pub fn rows(&self) -> u64 {
         self.tables.iter().map(|table| table.rows).sum()
     }
 
-    /// Suspect rows.
+    /// Returns the number of suspect rows.
     pub fn suspect(&self) -> u64 {
         self.tables.iter().map(|table| table.suspect).sum()
     }
 }
 
 impl Options {
-    /// Builds, in the new or empty directory `target`, a database of the provable contents of the
-    /// one in `source`. The source may not open at all, or open in part; it must not be open in a
-    /// process, and it is not changed. Entities keep their Timestamps and ETags; the new database
-    /// has another incarnation. Reads every file once and writes every kept row.
+    /// Builds a new database in the new or empty directory `target` from the provable contents of
+    /// the one in `source`. The source need not open. It must not be in use by a process, and it is
+    /// not changed. Entities keep their Timestamps and ETags; the new database has another
+    /// incarnation. Reads every file once and writes every kept row.
     ///
-    /// A row is *suspect* if a newer version of its key may have been lost: it may be outdated or
-    /// deleted. If the manifest is damaged, all rows are suspect, because the set of live files is
-    /// unknown. `progress` is called with the bytes read since the last call and the total.
+    /// A row is *suspect* if a newer version of its key may have been lost, so that the row may be
+    /// outdated or deleted. If the manifest is damaged, all rows are suspect, because the set of
+    /// live files is unknown. `progress` is called with the bytes read since the last call and the
+    /// total.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -172,7 +169,7 @@ impl Options {
         evidence.walk(&mut report_progress, |evidence, facts, verdict| {
             build.take(evidence, facts, verdict)
         })?;
-        // Otherwise data that another build can read would be reported as lost.
+        // Without this check, data that another build can read would be reported as lost.
         evidence.unsupported().map_or(Ok(()), |error| Err(error.clone()))?;
         let report = build.finish(&evidence)?;
         self.create_if_missing(false).background(Background::Manual).open(target)?.close()?;
@@ -192,8 +189,8 @@ struct Build<'o> {
     files: Vec<FileMeta>,
     catalog: BTreeMap<Vec<u8>, (Seq, Row)>,
     names: BTreeMap<TableId, String>,
-    /// Catalog rows of tables that may have been dropped since. They are used for tables that have
-    /// rows.
+    /// Catalog rows of tables that may have been dropped since. They are used only for tables that
+    /// have rows.
     suspect_names: BTreeMap<TableId, (Vec<u8>, Seq, Row, String)>,
     next_table: u32,
     tables: BTreeMap<TableId, RepairedTable>,
@@ -251,8 +248,8 @@ impl<'o> Build<'o> {
         if keeps { self.put(facts.key, item.seq, row) } else { Ok(()) }
     }
 
-    /// A suspect catalog row is accepted if the manifest has ranges of its table, because the name
-    /// and number of a table never change.
+    /// Adds a catalog row. A suspect one is accepted if the manifest has ranges of its table,
+    /// because the name and number of a table never change.
     fn take_catalog(
         &mut self,
         evidence: &Evidence,
@@ -281,7 +278,8 @@ impl<'o> Build<'o> {
                 self.names.insert(id, name.to_owned());
                 self.table(id);
             }
-            // Table numbers are never reused, so any row that mentions one raises the limit.
+            // Table numbers are never reused, so the limit grows with any number that a row
+            // mentions.
             Some(CatalogRow::Next(id)) => {
                 self.next_table = self.next_table.max(id.0);
                 return Ok(());
@@ -298,7 +296,7 @@ impl<'o> Build<'o> {
         self.tables.entry(id).or_default()
     }
 
-    /// Writes a row. Requires: keys in ascending order.
+    /// Writes a row. Requires that keys are in ascending order.
     fn put(&mut self, key: &[u8], seq: Seq, row: &Row) -> Result<()> {
         let ends = |writer: &SstWriter| {
             table_of(writer.last_key()) != table_of(key)
@@ -332,7 +330,7 @@ impl<'o> Build<'o> {
         self.end_file()?;
         self.tables.remove(&TableId::CATALOG);
         if evidence.is_whole() {
-            // Include tables without a remaining row.
+            // Tables without a remaining row are included, too.
             let ranges = evidence.salvaged.version.ranges.iter().map(|range| range.table);
             let there =
                 ranges.filter(|t| *t != TableId::CATALOG && !evidence.dropped.contains_key(t));
@@ -349,7 +347,7 @@ impl<'o> Build<'o> {
         Ok(self.report(evidence))
     }
 
-    /// Gives every table a catalog row, and writes the row of the next table number.
+    /// Gives every table a catalog row, and writes the row with the next table number.
     fn name_tables(&mut self, seq: Seq, shapes: &Shapes) -> Result<()> {
         let ids: Vec<TableId> = self.tables.keys().copied().collect();
         let mut taken: BTreeSet<String> =
@@ -385,7 +383,7 @@ impl<'o> Build<'o> {
         Ok(())
     }
 
-    /// Step 4.
+    /// Writes the manifest and CURRENT, and opens the database once (step 4).
     fn publish(&mut self, evidence: &Evidence) -> Result<()> {
         self.options.fs.sync_dir(&self.dir).doing("sync", &self.dir)?;
         let mut edit = VersionEdit {
@@ -432,7 +430,7 @@ impl<'o> Build<'o> {
     }
 }
 
-/// The losses, by file.
+/// Returns the losses, by file.
 fn losses(evidence: &Evidence, names: &BTreeMap<TableId, String>) -> Vec<Loss> {
     let tables = evidence.sources.iter().enumerate();
     let tables = tables.filter_map(|(i, source)| table_loss(evidence, i, source, names));
@@ -479,7 +477,7 @@ pub(super) fn entity_of(key: &[u8], seq: Seq, row: &Row) -> Option<Entity> {
     Entity::from_row(pk, rk, seq, &row.as_ref()).ok()
 }
 
-/// The table and the texts of a key.
+/// Returns the table and the texts of a key.
 pub(super) fn texts(key: &[u8], names: &BTreeMap<TableId, String>) -> (String, (String, String)) {
     let text = |part: &[u8]| {
         decode_part(part).map_or_else(|_| part.escape_ascii().to_string(), |t| t.into_owned())

@@ -1,8 +1,9 @@
-//! Everything that is still readable in a damaged database, entity by entity, for examination.
+//! Returns everything that is still readable in a damaged database, entity by entity, for
+//! examination.
 //!
 //! The result includes data that a repair leaves out: older versions and deletions, files that no
-//! manifest names, and log records beyond damage. Each version has its file and its state. Nothing
-//! is written.
+//! manifest names, and log records after damage. Each version has its file and its state. This
+//! module writes nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -22,15 +23,15 @@ use crate::table::CatalogRow;
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Salvaged {
-    /// Its table's name, or `t` and its number if the name is lost.
+    /// The name of the entity's table, or `t` and the table's number if the name is lost.
     pub table: String,
     /// The PartitionKey.
     pub partition_key: String,
     /// The RowKey.
     pub row_key: String,
-    /// Its commit: the Timestamp and the ETag.
+    /// The Seq of the version's commit: its Timestamp and its ETag.
     pub seq: Seq,
-    /// The file it was found in.
+    /// The file in which the version was found.
     pub file: String,
     /// How far the version can be trusted.
     pub state: SalvagedState,
@@ -47,17 +48,17 @@ named! {
         Live "live",
         /// The newest remaining version; a newer one may be lost.
         Suspect "suspect",
-        /// There is a newer version.
+        /// A newer version exists.
         Superseded "superseded",
         /// A deletion.
         Deleted "deleted",
-        /// Deleted by a drop of its table or of a key span.
+        /// Deleted with its table or with a key span.
         Dropped "dropped",
-        /// Its key and Seq are known, but its row cannot be read.
+        /// The key and the Seq are known, but the row cannot be read.
         Unreadable "unreadable",
     }
 
-    /// The state's name, as printed.
+    /// Returns the state's name, as printed.
     pub fn as_str;
 }
 
@@ -75,12 +76,12 @@ pub struct SalvageReport {
 
 impl Options {
     /// Calls `take` with every version of every entity that is readable in the directory `source`,
-    /// by table and key, newest first. It reads table files, whether a manifest names them or not,
-    /// and logs, including records beyond damage. The database must not be open and is not changed.
+    /// by table and key, newest first. Reads all table files, even those that no manifest names,
+    /// and all log records, even after damage. The database must not be open and is not changed.
     /// `progress` is called with the bytes read since the last call and the total.
     ///
     /// # Errors
-    /// Those of [`repair`](Self::repair), and those of `take`.
+    /// Errors of [`repair`](Self::repair), and of `take`.
     pub fn salvage(
         self,
         source: impl AsRef<Path>,
@@ -129,7 +130,7 @@ fn state(evidence: &Evidence, facts: &KeyFacts<'_>, verdict: Verdict, at: usize)
     let is_dropped = table_of(facts.key).is_some_and(|t| evidence.dropped.contains_key(&t));
     let newest = facts.items.iter().position(|item| evidence.counts(item, facts.key));
     let is_in_log = matches!(item.from, FoundIn::Log(..));
-    // The log is kept for the change feed: its live entries are in table files.
+    // The entry is in a log that is kept only for the change feed, and also in a table file.
     let is_flushed = is_in_log
         && evidence.is_whole()
         && item.seq <= evidence.salvaged.version.flushed_seq
@@ -141,9 +142,9 @@ fn state(evidence: &Evidence, facts: &KeyFacts<'_>, verdict: Verdict, at: usize)
         (_, Verdict::Live(i)) if i == at => SalvagedState::Live,
         (_, Verdict::Suspect(i)) if i == at => SalvagedState::Suspect,
         _ if is_flushed => SalvagedState::Superseded,
-        // Beyond damage of a log, and newer than the proven version.
+        // The version is after damage in a log, and newer than the proven version.
         _ if newest.is_some_and(|newest| at < newest) && is_in_log => SalvagedState::Suspect,
-        // The only remaining version of a key that a lost block may have contained.
+        // The version is the only one left of a key that a lost block may have contained.
         _ if newest.is_none() && at == 0 && (is_in_log || !facts.gaps.is_empty()) => {
             SalvagedState::Suspect
         }
@@ -152,7 +153,7 @@ fn state(evidence: &Evidence, facts: &KeyFacts<'_>, verdict: Verdict, at: usize)
     }
 }
 
-/// True if another live item has the same Seq.
+/// Whether another live item has the same Seq.
 fn has_twin(evidence: &Evidence, facts: &KeyFacts<'_>, at: usize) -> bool {
     let seq = facts.items.get(at).map(|item| item.seq);
     let is_twin = |(i, other): (usize, &Item)| {

@@ -1,7 +1,7 @@
-//! The shape of data at rest: the number and sizes of partitions, and the order in which they were
-//! created.
+//! Describes a table's stored data: the number and sizes of partitions, and the order in which they
+//! were created.
 //!
-//! Not here: the load (`partitions`), conclusions about a choice of keys (`advice`).
+//! `partitions` describes the load; `advice` judges the choice of keys.
 
 use crate::error::Result;
 use crate::format::key::{TABLE_ID_BYTES, decode_part, decode_user_key};
@@ -10,42 +10,43 @@ use crate::format::span::whole_table;
 use crate::lsm::Engine;
 use crate::rng::Rng;
 
-/// Sample of partition sizes for the median, which is exact up to this number of partitions.
+/// Sample size of partition sizes for the median, which is exact up to this number of partitions.
 const SIZES_MAX: usize = 4_096;
-/// Sample of rows that locates the newest ones.
+/// Sample size of rows that locate the newest ones.
 const ROWS_MAX: usize = 4_096;
-/// Parts of a table for which the share of the newest rows is reported.
+/// Number of parts of a table for which the share of the newest rows is reported.
 const SLICES: usize = 20;
-/// Partitions listed in [`DataShape::largest`].
+/// Number of partitions in [`DataShape::largest`].
 const LARGEST: usize = 10;
 
 /// The distribution of a table's entities over partitions.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct DataShape {
-    /// False if reading ended at a limit; the figures then cover only the first entities in key
-    /// order.
+    /// Whether all entities were read. If a limit ended reading, the figures cover only the first
+    /// entities in key order.
     pub complete: bool,
-    /// Entities read.
+    /// The number of entities read.
     pub entities: u64,
-    /// Bytes of their keys and rows, as encoded.
+    /// The size of their keys and rows in bytes, as encoded.
     pub bytes: u64,
-    /// Distinct PartitionKeys.
+    /// The number of distinct PartitionKeys.
     pub partitions: u64,
-    /// Partitions with a single entity.
+    /// The number of partitions with a single entity.
     pub single_partitions: u64,
-    /// Median number of entities per partition; from a sample of 4,096 if there are more
+    /// The median number of entities per partition, from a sample of 4,096 if there are more
     /// partitions.
     pub median_entities: u64,
     /// The largest partitions by bytes, largest first; at most ten.
     pub largest: Vec<PartitionSize>,
-    /// Share, 0 to 1, of neighbouring partitions in key order of which the upper one was created
-    /// later. For data read from a file: share of consecutive rows with different PartitionKeys of
-    /// which the later has the higher key. About 0.5 if keys are independent of time.
+    /// The share, 0 to 1, of pairs of neighbouring partitions in key order of which the upper one
+    /// was created later. For data read from a file, the share of consecutive rows with different
+    /// PartitionKeys of which the later row has the higher key. About 0.5 if keys are independent
+    /// of time.
     pub ascending: f64,
-    /// The table is cut into twenty parts of equally many entities in key order. Each value is a
-    /// part's share of the newest tenth of the table, from a sample of 4,096 entities. Empty for
-    /// data in a file.
+    /// Where the newest entities are. The table is cut in key order into twenty parts with equal
+    /// numbers of entities. Each value is a part's share, 0 to 1, of the newest tenth of the
+    /// entities, from a sample of 4,096. Empty for data in a file.
     pub newest: Vec<f64>,
     /// The highest PartitionKey.
     pub last: String,
@@ -55,22 +56,22 @@ pub struct DataShape {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct PartitionSize {
-    /// Its PartitionKey.
+    /// The PartitionKey.
     pub partition_key: String,
-    /// Its entities.
+    /// The number of entities.
     pub entities: u64,
-    /// Bytes of their keys and rows, as encoded.
+    /// The size of their keys and rows in bytes, as encoded.
     pub bytes: u64,
 }
 
-/// Collects partitions one by one.
+/// Computes a [`DataShape`] from partitions that are added one by one.
 pub(crate) struct ShapeBuilder {
     shape: DataShape,
     sizes: Vec<u64>,
     rng: Rng,
     ascending: u64,
     pairs: u64,
-    /// A sample of rows: position in key order, and time.
+    /// A sample of rows: the position in key order, and the time of writing.
     rows: Vec<(u64, u64)>,
     rows_seen: u64,
 }
@@ -88,7 +89,7 @@ impl ShapeBuilder {
         }
     }
 
-    /// Adds a partition. Requires: it was not added before.
+    /// Adds a partition that was not added before.
     pub(crate) fn add(&mut self, partition: PartitionSize) {
         let shape = &mut self.shape;
         shape.partitions += 1;
@@ -113,7 +114,8 @@ impl ShapeBuilder {
         }
     }
 
-    /// Counts a pair of different keys and whether their order agrees with their order in time.
+    /// Counts a pair of different keys; `is_ascending` if their order agrees with their order in
+    /// time.
     pub(crate) fn add_pair(&mut self, is_ascending: bool) {
         self.pairs += 1;
         self.ascending += u64::from(is_ascending);
@@ -130,7 +132,7 @@ impl ShapeBuilder {
         }
     }
 
-    /// The share of the newest tenth of the rows in each part of the table.
+    /// Returns the share of the newest tenth of the rows in each part of the table.
     fn newest(&self) -> Vec<f64> {
         let mut by_time = self.rows.clone();
         by_time.sort_unstable_by_key(|(place, time)| (std::cmp::Reverse(*time), *place));

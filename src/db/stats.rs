@@ -1,12 +1,8 @@
 //! Counters and sizes by name, with their meaning and unit, and all of them in the Prometheus text
 //! format.
 //!
-//! Invariants
-//! * every field has a line in the table `stats.md`, which is the documentation, and every line a
-//!   field.
-//!
-//! Not here: the counting (`lsm::inspect`, `table::counts`), the server's own counters
-//! (`rest::metrics`).
+//! Invariant: every field has a line in the table `stats.md`, and every line a field.
+//! `lsm::inspect` and `table::counts` do the counting; `rest::metrics` has the server's counters.
 
 use super::prometheus::{Exposition, Metric};
 
@@ -19,14 +15,14 @@ pub struct Stats {
 /// The description of a field.
 struct Field {
     name: &'static str,
-    /// The unit of its value.
+    /// The unit of the field's value.
     unit: &'static str,
     kind: &'static str,
-    /// Its meaning, in a sentence.
+    /// The field's meaning, in a sentence.
     help: &'static str,
 }
 
-/// The table in the documentation: name, unit, `total` since opening or `now`, meaning.
+/// The documentation of all fields: name, unit, `total` since opening or `now`, meaning.
 const TABLE: &str = include_str!("stats.md");
 
 impl Stats {
@@ -34,30 +30,31 @@ impl Stats {
         Self { fields }
     }
 
-    /// All fields, in a fixed order. A `total` counts since opening; the others are current values.
+    /// Returns all fields, in a fixed order. Fields marked `total` count since opening; the others
+    /// are current values.
     ///
     #[doc = include_str!("stats.md")]
     pub fn fields(&self) -> &[(&'static str, u64)] {
         &self.fields
     }
 
-    /// The value of one field.
+    /// Returns the value of one field.
     pub fn get(&self, name: &str) -> Option<u64> {
         self.fields.iter().find(|(field, _)| *field == name).map(|(_, value)| *value)
     }
 
-    /// The unit of a field: `bytes`, `commits`, `microseconds`, ….
+    /// Returns the unit of a field: `bytes`, `commits`, `microseconds`, ….
     pub fn unit(name: &str) -> Option<&'static str> {
         field(name).map(|field| field.unit)
     }
 
-    /// The meaning of a field, in a sentence.
+    /// Returns the meaning of a field, in a sentence.
     pub fn meaning(name: &str) -> Option<&'static str> {
         field(name).map(|field| field.help)
     }
 
-    /// All fields in the Prometheus text format. Names begin with `rowstone_`, and names of
-    /// counters end with `_total`. Times are in seconds, and ratios have the base 1.
+    /// Returns all fields in the Prometheus text format. Names begin with `rowstone_`, and names of
+    /// counters end with `_total`. Times are in seconds; 50 % is the ratio 0.5.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -87,7 +84,7 @@ pub(crate) fn put_all(out: &mut Exposition, all: &[(&[(&str, &str)], &Stats)]) {
     }
 }
 
-/// Every line of the table.
+/// Returns the lines of the table.
 fn table() -> impl Iterator<Item = Field> {
     TABLE.lines().filter_map(|line| {
         let mut cells = line.strip_prefix("| `")?.split('|').map(str::trim);
@@ -102,7 +99,7 @@ fn field(name: &str) -> Option<Field> {
     table().find(|field| field.name == name)
 }
 
-/// The metric of a field in base units, and the number of field units per base unit.
+/// Returns the metric of a field in base units, and the number of field units per base unit.
 fn metric(field: &Field) -> (Metric, f64) {
     let (base, units) = match field.unit {
         "percent" => (field.name.replace("_percent", "_ratio"), 100.0),
@@ -132,7 +129,7 @@ mod tests {
         assert_eq!((Stats::unit("colour"), Stats::meaning("colour")), (None, None));
     }
 
-    /// Reads the text as a scraper does: each sample belongs to the preceding metric.
+    /// Reads the text as a scraper does: each sample belongs to the metric before it.
     #[test]
     fn the_text_for_prometheus_can_be_read_back() {
         let db = Db::open_in_memory().unwrap();

@@ -1,11 +1,8 @@
 //! A file system that shows a generation as a database: table files are read from the backup, all
 //! other files are in memory.
 //!
-//! Invariants
-//! * nothing is ever written to the backup: writes of the database are kept in memory and discarded
-//!   with it.
-//!
-//! Not here: the choice of the files (`store`).
+//! Nothing is ever written to the backup: writes are kept in memory and discarded with the
+//! database.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -24,7 +21,7 @@ pub(super) struct Overlay {
 }
 
 impl Overlay {
-    /// `files` maps the path of a file here to its path in `under`.
+    /// Creates the overlay. `files` maps the path of a file in it to the file's path in `under`.
     pub(super) fn new(under: Arc<dyn Fs>, files: BTreeMap<PathBuf, PathBuf>) -> Self {
         Self { memory: MemFs::new(), under, files: Mutex::new(files) }
     }

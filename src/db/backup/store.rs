@@ -1,15 +1,12 @@
-//! The directory of backups: `files/<id>.sst`, `generations/<n>.generation`, `LOCK`. FORMAT.md
+//! The directory of backups: `files/<id>.sst`, `generations/<n>.generation`, `LOCK`. See FORMAT.md
 //! §generation.
 //!
 //! Invariants
-//! * a generation is renamed to its final name only when every file that it names is durable, its
-//!   name included;
-//! * a stored file that a generation names is never written again, nor is a generation;
-//! * a file is identified by its id. Two files with equal ids mean damage, so the statements of
-//!   their entries are compared;
+//! * a generation is renamed to its final name only when every file that it names is durable under
+//!   its name;
+//! * generations, and stored files that a generation names, are never written again;
+//! * a file is identified by its id. Files with equal ids but different entries mean damage;
 //! * a file is removed only after all generations that named it are durably removed.
-//!
-//! Not here: the contents of a backup and restores (`db::backup`).
 
 use std::collections::BTreeMap;
 use std::io;
@@ -38,7 +35,7 @@ pub(super) struct Store {
 /// The files of a store as its generations describe them.
 #[derive(Default)]
 pub(super) struct Known {
-    /// By id: the file's metadata and its stored entry.
+    /// By id: the metadata of the file, and its entry in a generation.
     files: BTreeMap<FileId, (FileMeta, StoredFile)>,
 }
 
@@ -46,11 +43,11 @@ pub(super) struct Known {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pruned {
-    /// Backups removed.
+    /// The number of removed backups.
     pub generations: u64,
-    /// Table files removed, which no other backup used, and leftovers.
+    /// The number of removed table files that no other backup used, and of removed leftovers.
     pub files: u64,
-    /// Bytes of these files.
+    /// The total size of these files in bytes.
     pub bytes: u64,
 }
 
@@ -91,7 +88,7 @@ impl Store {
         Ok(store)
     }
 
-    /// Excludes other backups and prunes.
+    /// Takes the lock that excludes other backups and prunes.
     pub(super) fn lock(&self) -> Result<Box<dyn FileLock>> {
         let path = self.dir.join(LOCK);
         self.fs.lock(&path).map_err(|error| match error.kind() {
@@ -104,7 +101,7 @@ impl Store {
         })
     }
 
-    /// The numbers of all generations, ascending.
+    /// Returns the numbers of all generations, ascending.
     pub(super) fn numbers(&self) -> Result<Vec<u64>> {
         let names = self.list(&self.dir.join(GENERATIONS))?;
         let mut numbers: Vec<u64> = names.iter().filter_map(|name| parse_number(name)).collect();
@@ -112,10 +109,10 @@ impl Store {
         Ok(numbers)
     }
 
-    /// The number of the next generation, above all others.
+    /// Returns the number for the next generation, one above the highest.
     ///
     /// # Errors
-    /// `InvalidInput` if the last number is taken, which only a foreign file can cause.
+    /// `InvalidInput` if the highest possible number exists, which only a foreign file can cause.
     pub(super) fn next_number(&self) -> Result<u64> {
         let Some(last) = self.numbers()?.last().copied() else { return Ok(1) };
         last.checked_add(1).ok_or_else(|| {
@@ -148,7 +145,7 @@ impl Store {
         Ok(generation)
     }
 
-    /// The path of the file with this id, whether it exists or not.
+    /// Returns the path of the file with this id, whether it exists or not.
     pub(super) fn file_path(&self, id: FileId) -> PathBuf {
         self.dir.join(FILES).join(format!("{:016x}.sst", id.0))
     }
@@ -157,7 +154,7 @@ impl Store {
         self.dir.join(GENERATIONS).join(format!("{number:06}.generation"))
     }
 
-    /// The stored files of `database`. Unreadable generations are ignored.
+    /// Returns the stored files of `database`. Unreadable generations are ignored.
     ///
     /// # Errors
     /// `InvalidInput` if the backups are of another database.
@@ -184,7 +181,7 @@ impl Store {
         Ok(known)
     }
 
-    /// True if the file exists with the expected length.
+    /// Whether the file exists with the expected length.
     pub(super) fn has(&self, file: &StoredFile) -> Result<bool> {
         let path = self.file_path(file.id);
         if !self.exists(&path)? {
@@ -219,10 +216,11 @@ impl Store {
         Ok(StoredFile { id: meta.id, bytes: copied.bytes, checksum: copied.checksum })
     }
 
-    /// Writes a generation, all of whose files exist. Syncs `files`, writes the generation to a
-    /// temporary name, syncs and renames it, and syncs `generations`.
+    /// Writes a generation. All files that it names must exist. Syncs `files`, writes the
+    /// generation to a temporary name, syncs and renames it, and syncs `generations`.
     pub(super) fn put(&self, generation: &Generation) -> Result<()> {
-        // Needed without a new file too: names of an interrupted attempt may not be durable.
+        // Sync even without a new file: an interrupted attempt may have left names that are not
+        // durable.
         self.sync(FILES)?;
         let path = self.generation_path(generation.number);
         let bytes = generation.encode();
@@ -264,11 +262,11 @@ impl Store {
         Ok(())
     }
 
-    /// Removes all generations but the newest `keep`, and then every file that no kept generation
-    /// names. Requires the lock.
+    /// Removes all generations except the newest `keep`, and then every file that no kept
+    /// generation names. Requires the lock.
     ///
     /// # Errors
-    /// `Corruption` if a generation to be kept cannot be read; nothing is removed then.
+    /// `Corruption` if a generation to be kept cannot be read; then nothing is removed.
     pub(super) fn prune(&self, keep: usize) -> Result<Pruned> {
         let numbers = self.numbers()?;
         let (old, kept) = numbers.split_at(numbers.len().saturating_sub(keep));
@@ -350,14 +348,14 @@ impl Store {
     }
 }
 
-/// True if `path` has the name of a stored file: an id in hexadecimal and the extension.
+/// Whether `path` has the name of a stored file: an id in hexadecimal, and the extension.
 fn is_stored_file(path: &Path) -> bool {
     let id = path.file_name().and_then(|name| name.to_str()?.strip_suffix(".sst"));
     id.is_some_and(|id| id.len() == 16 && u64::from_str_radix(id, 16).is_ok())
 }
 
 impl Known {
-    /// The stored file that equals the one of `meta`, if there is one.
+    /// Returns the stored file that equals the one of `meta`, if there is one.
     ///
     /// # Errors
     /// `Corruption` if another file has its id.
@@ -405,7 +403,8 @@ fn temporary(path: &Path) -> PathBuf {
     name.into()
 }
 
-/// At least six digits without superfluous zeros, so that each number has one name.
+/// Returns the number of a generation from its file name. The name must have the canonical form, at
+/// least six digits without superfluous zeros, so that each number has one name.
 fn parse_number(name: &str) -> Option<u64> {
     let number: u64 = name.strip_suffix(".generation")?.parse().ok()?;
     (format!("{number:06}.generation") == name).then_some(number)

@@ -1,16 +1,14 @@
-//! The change feed: the commits of the logs as changes of tables and entities, in order, each
-//! complete.
+//! The change feed: returns the commits of the logs in order, each with all its changes of tables
+//! and entities.
 //!
 //! Invariants
-//! * an entity is returned as it was after its commit, whatever the kind of write, because the log
-//!   contains whole rows;
-//! * a commit with internal changes only (gates, notes, cursors) is skipped, and its Seq counts as
-//!   returned;
+//! * an entity is returned as it was after its commit, because the log contains whole rows;
+//! * a commit with internal changes only (gates, notes, cursors) is skipped;
 //! * a table has the name it was created with; if it was created before the oldest log and dropped
-//!   since, only its lower-case name remains.
+//!   since, only its lower-case name is known.
 //!
-//! Not here: which commits are durable and which are still kept (`lsm::recovery::change_log`);
-//! cursors (`changes`).
+//! `lsm::recovery::change_log` decides which commits are durable and kept; `changes` has the
+//! cursors.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;
@@ -30,15 +28,15 @@ use crate::lsm::{ChangeLog, Env, Logged, More};
 use crate::model::{DateTime, Entity, Seq, Shape};
 use crate::query::KeyRange;
 
-/// Limits of one read: commits, and changes.
+/// Limits of one read: the number of commits, and the number of changes.
 const BATCH_COMMITS: usize = 256;
 const BATCH_ENTRIES: usize = 4_096;
 
-/// A position between two commits of one history of a database, after the commit with a given Seq.
+/// A position in the history of a database, between the commit with a given Seq and the next one.
 ///
 /// Positions of one history are ordered; a restored database begins another history. The text form,
 /// by [`Display`](fmt::Display) and [`FromStr`], is the history in 16 hexadecimal digits, `-`, and
-/// the commit's number.
+/// the commit's Seq.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Position {
     pub(super) incarnation: u64,
@@ -49,10 +47,10 @@ pub struct Position {
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Commit {
-    /// The position after this commit, from which to continue once it has been processed.
+    /// The position after this commit, from which to continue when the commit has been processed.
     pub position: Position,
-    /// The time of the commit: the Timestamp of every entity that it wrote, and, as an ETag, their
-    /// version.
+    /// The time of the commit, which is the Timestamp of every entity that it wrote. Their ETag has
+    /// the same time.
     pub timestamp: DateTime,
     /// At least one change, in order of effect. An entity group is one commit.
     pub changes: Vec<Change>,
@@ -64,50 +62,50 @@ pub struct Commit {
 pub enum Change {
     /// A table was created.
     TableCreated {
-        /// Its name.
+        /// The table's name.
         table: String,
     },
     /// A table was deleted with all its contents.
     TableDropped {
-        /// Its name; in lower case if it was created before the oldest change that is kept.
+        /// The table's name, in lower case if it was created before the oldest kept change.
         table: String,
     },
     /// An entity was written: inserted, replaced or merged.
     Put {
-        /// Its table.
+        /// The entity's table.
         table: String,
         /// The whole entity after the commit.
         entity: Entity,
     },
     /// An entity was deleted.
     Deleted {
-        /// Its table.
+        /// The entity's table.
         table: String,
-        /// Its PartitionKey.
+        /// The entity's PartitionKey.
         partition_key: String,
-        /// Its RowKey.
+        /// The entity's RowKey.
         row_key: String,
     },
     /// All entities of a range were deleted together.
     RangeDeleted {
-        /// Their table.
+        /// The entities' table.
         table: String,
-        /// The range.
+        /// The key range.
         range: KeyRange,
     },
     /// Entities of a table reached their time to live.
     Expired {
-        /// Their table.
+        /// The entities' table.
         table: String,
         /// Entities with an earlier Timestamp have expired.
         before: DateTime,
     },
     /// The entities of a range were imported from another database, with their own Timestamps. They
-    /// are not listed. Read the range, which was empty before.
+    /// are not listed: read the range, which was empty before.
     Imported {
-        /// Their table.
+        /// The entities' table.
         table: String,
-        /// The key range that contains them.
+        /// The key range that contains the entities.
         range: KeyRange,
     },
 }
@@ -122,7 +120,7 @@ pub struct Changes {
     log: ChangeLog,
     tables: Tables,
     shapes: Shapes,
-    /// Commits read and not yet returned.
+    /// Commits that were read and not returned yet.
     ready: VecDeque<Commit>,
     given: Seq,
 }
@@ -133,14 +131,15 @@ type Shapes = BTreeMap<u32, Arc<Shape>>;
 /// The known names of tables.
 struct Tables {
     names: BTreeMap<TableId, Arc<str>>,
-    /// True once the rest of the log was searched for the names of dropped tables.
+    /// Whether the rest of the log was searched for the names of dropped tables.
     is_looked_ahead: bool,
 }
 
 const TABLES: &[u8] = b"table";
 
 impl Position {
-    /// The number of the commit before this position: the Seq of every entity that it wrote.
+    /// Returns the Seq of the commit before this position, which is also the Seq of every entity
+    /// that the commit wrote.
     pub fn seq(self) -> Seq {
         self.seq
     }
@@ -156,7 +155,7 @@ impl FromStr for Position {
     type Err = Error;
 
     /// # Errors
-    /// `InvalidInput` for a text that [`Display`](fmt::Display) does not write.
+    /// `InvalidInput` for a text that is not a position as printed by [`Display`](fmt::Display).
     fn from_str(text: &str) -> Result<Self> {
         let parts = text.split_once('-').filter(|(history, seq)| {
             let is_hex = history.bytes().all(|b| b.is_ascii_digit() || (b'a'..=b'f').contains(&b));
@@ -177,7 +176,7 @@ impl FromStr for Position {
 }
 
 impl Change {
-    /// The table that changed.
+    /// Returns the table that changed.
     pub fn table(&self) -> &str {
         match self {
             Change::TableCreated { table }
@@ -192,7 +191,7 @@ impl Change {
 }
 
 impl Changes {
-    /// The commits after `since`; `names` contains the names of the present tables.
+    /// Reads the commits after `since`; `names` contains the names of the current tables.
     pub(super) fn new(
         since: Position,
         env: &Env,
@@ -205,7 +204,8 @@ impl Changes {
         Ok(Self { incarnation, log, tables, shapes, ready, given })
     }
 
-    /// The position after the last returned commit and any skipped commits after it.
+    /// Returns the position after the last returned commit, and after any skipped commits that
+    /// follow it.
     pub fn position(&self) -> Position {
         let seq = if self.ready.is_empty() { self.log.given } else { self.given };
         Position { incarnation: self.incarnation, seq }
@@ -265,7 +265,7 @@ impl Tables {
     fn name(&mut self, id: TableId, from: &ChangeLog) -> Result<String> {
         if !self.names.contains_key(&id) && !self.is_looked_ahead {
             match self.look_ahead(from) {
-                // If the kept log was removed in the meantime, no source of the name is left.
+                // A removed log is no error here: then the name of the table is unknown.
                 Err(error) if error.kind() != ErrorKind::ChangesLost => return Err(error),
                 _ => self.is_looked_ahead = true,
             }
@@ -273,7 +273,7 @@ impl Tables {
         Ok(self.names.entry(id).or_insert_with(|| id.to_string().into()).to_string())
     }
 
-    /// The table of a span, and the key range of that table.
+    /// Returns the table of a span, and the key range of that table.
     fn range(&mut self, span: &Span, from: &ChangeLog) -> Result<(String, KeyRange)> {
         let id = table_of(&span.low).unwrap_or(TableId::CATALOG);
         Ok((self.name(id, from)?, KeyRange::of_span(span, id)?))
@@ -298,7 +298,7 @@ impl Tables {
     }
 }
 
-/// The lower-case name of the table that `group` drops.
+/// Returns the lower-case name of the table that `group` drops.
 fn dropped_name(group: &Group<'_>) -> Option<Arc<str>> {
     let mut deleted = group.entries().filter(|entry| entry.kind == Kind::Delete);
     deleted.find_map(|entry| {
@@ -317,7 +317,7 @@ fn define(shapes: &mut Shapes, group: &Group<'_>) -> Result<(), DecodeError> {
     Ok(())
 }
 
-/// The changes of a group, without internal catalog rows.
+/// Returns the changes of a group, without internal catalog rows.
 fn changes(
     group: &Group<'_>,
     seq: Seq,
@@ -381,7 +381,7 @@ fn changes(
     Ok(changes)
 }
 
-/// The number and name of a table from its catalog row.
+/// Returns the number and name of a table from its catalog row.
 fn named(partition: &[u8], row: &Entity) -> Option<(TableId, Arc<str>)> {
     if partition != TABLES {
         return None;

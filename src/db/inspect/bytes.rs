@@ -20,7 +20,7 @@ impl Bytes {
         Ok(Self { file, len, path: path.to_owned() })
     }
 
-    /// The bytes of the file within `range`, which may exceed the end of the file.
+    /// Returns the bytes of the file within `range`, which may exceed the end of the file.
     pub(super) fn read(&self, range: std::ops::Range<u64>) -> Result<Vec<u8>> {
         let (start, end) = (range.start.min(self.len), range.end.min(self.len));
         let mut bytes = vec![0; usize::try_from(end.saturating_sub(start)).unwrap_or(0)];

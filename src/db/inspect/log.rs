@@ -1,4 +1,4 @@
-//! Logs and manifests: the header, each record, and the end of the records.
+//! Inspects logs and manifests: the header, each record, and the end of the records.
 
 use std::path::Path;
 

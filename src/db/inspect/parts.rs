@@ -1,4 +1,4 @@
-//! The parts of an inspected file: a name, an offset, and fields of numbers and texts.
+//! The parts of an inspected file. A part has a name, an offset, and fields with numbers and texts.
 
 use std::fmt;
 
@@ -6,7 +6,7 @@ use crate::codec::DecodeError;
 use crate::error::{Error, Result};
 use crate::format::field::FormatError;
 
-/// Bytes of a value shown at most.
+/// Maximum number of bytes of a value that are shown.
 const SHOWN_BYTES: usize = 256;
 pub(super) const DAMAGE: &str = "damage";
 
@@ -24,11 +24,11 @@ pub struct InspectOptions {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct InspectedPart {
-    /// Its kind: `header`, `section`, `block`, `record`, `row`, `bytes`, `damage`, ….
+    /// The part's kind: `header`, `section`, `block`, `record`, `row`, `bytes`, `damage`, ….
     pub what: &'static str,
-    /// Its offset in the file, in bytes.
+    /// The part's offset in the file, in bytes.
     pub at: u64,
-    /// Its contents, by name.
+    /// The part's contents, by name.
     pub fields: Vec<(&'static str, InspectedValue)>,
 }
 
@@ -43,9 +43,9 @@ pub enum InspectedValue {
 
 /// The reason why the rest of a part is not shown.
 pub(super) enum Stop {
-    /// It is damaged; the damage is shown instead.
+    /// The part is damaged; the damage is shown instead.
     Damage(InspectedPart),
-    /// The inspection fails.
+    /// The inspection failed.
     Failed(Error),
 }
 
@@ -61,7 +61,7 @@ impl From<Error> for Stop {
     }
 }
 
-/// Shows the damage that ended a part; other errors are returned.
+/// Shows the damage that ended a part; fails with other errors.
 pub(super) fn show_damage(shown: Result<(), Stop>, sink: &mut Sink<'_>) -> Result<()> {
     match shown {
         Ok(()) => Ok(()),
@@ -81,12 +81,12 @@ pub(super) fn part<const N: usize>(
     InspectedPart { what, at, fields: fields.into() }
 }
 
-/// Bytes and their meaning.
+/// Describes bytes and their meaning.
 pub(super) fn hex_part(at: u64, bytes: &[u8], means: impl fmt::Display) -> InspectedPart {
     part("bytes", at, [("hex", hex(bytes)), ("means", text(means))])
 }
 
-/// A damaged place; `base` is the file offset of the decoder's buffer.
+/// Describes a damaged place; `base` is the file offset of the decoder's buffer.
 pub(super) fn damage(base: u64, error: impl Into<FormatError>) -> InspectedPart {
     match error.into() {
         FormatError::Damaged(DecodeError { structure, at, problem }) => {
@@ -99,8 +99,8 @@ pub(super) fn damage(base: u64, error: impl Into<FormatError>) -> InspectedPart 
     }
 }
 
-/// The offset of `slice` within `whole`, of which it is a part, from their addresses; 0 for an
-/// empty slice elsewhere.
+/// Returns the offset of `slice` within `whole`, of which it is a part, from their addresses.
+/// Returns 0 for an empty slice elsewhere.
 pub(super) fn place_in(whole: &[u8], slice: &[u8]) -> u64 {
     let apart = (slice.as_ptr() as usize).checked_sub(whole.as_ptr() as usize);
     apart.filter(|apart| *apart <= whole.len()).map_or(0, |apart| apart as u64)
@@ -118,7 +118,7 @@ pub(super) fn hex_id(id: u64) -> InspectedValue {
     text(format!("{id:016x}"))
 }
 
-/// Bytes as hexadecimal digits, at most [`SHOWN_BYTES`] of them.
+/// Formats bytes as hexadecimal digits, at most [`SHOWN_BYTES`] bytes.
 pub(super) fn hex(bytes: &[u8]) -> InspectedValue {
     let mut digits: String =
         bytes.iter().take(SHOWN_BYTES).map(|byte| format!("{byte:02x}")).collect();
@@ -128,7 +128,7 @@ pub(super) fn hex(bytes: &[u8]) -> InspectedValue {
     InspectedValue::Text(digits)
 }
 
-/// One line: offset, kind and fields.
+/// Prints one line: offset, kind and fields.
 impl fmt::Display for InspectedPart {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{:>10}  {:<8}", self.at, self.what)?;

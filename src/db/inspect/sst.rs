@@ -1,4 +1,5 @@
-//! An SST: header and footer, sections, blocks of rows; one block, or one row in hex.
+//! Inspects an SST: header and footer, sections, and blocks of rows; or one block; or one row in
+//! hex.
 //!
 //! If the directory or the handles are damaged, blocks are found sequentially from the end of the
 //! header, by the length in each block's header.
@@ -31,13 +32,13 @@ use crate::sst::decode_table;
 
 type Found<T> = std::result::Result<T, Stop>;
 
-/// Bytes read at a time for the checksum of a section.
+/// Number of bytes read at a time for the checksum of a section.
 const STEP: u64 = 1 << 20;
-/// Bytes read at a time to find the end of padding.
+/// Number of bytes read at a time to find the end of padding.
 const STEP_ZEROS: u64 = 4 << 10;
 /// Capacity for interning the shapes of a file, which are few.
 const SHAPES_BYTES: usize = 1 << 20;
-/// Characters of a value shown at most.
+/// Maximum number of characters of a value that are shown.
 const VALUE_CHARS: usize = 60;
 
 /// A file being inspected.
@@ -57,7 +58,7 @@ pub(super) fn parts(file: &Bytes, options: InspectOptions, sink: &mut Sink<'_>) 
     let own = FileId(own.map_or(0, |id| u64::from_le_bytes(*id)));
     let is_outline = options.block.is_none();
     let checked = check_header(own, &header);
-    // Header and footer both contain the id, so that damage of one does not make all blocks appear
+    // Header and footer both contain the id. Using an undamaged one avoids that all blocks appear
     // damaged.
     let id = match (&checked, &tail) {
         (Err(_), Ok(tail)) => tail.file,
@@ -106,7 +107,7 @@ impl Looking<'_> {
         Ok(())
     }
 
-    /// Shows each section and compares its checksum; checks that bytes between sections are zero.
+    /// Shows each section and verifies its checksum; checks that bytes between sections are zero.
     fn sums(&self, sink: &mut Sink<'_>) -> Found<()> {
         let mut end = HEADER_BYTES as u64;
         for section in &self.sections {
@@ -140,12 +141,12 @@ impl Looking<'_> {
         Some(section.offset..section.offset + section.len)
     }
 
-    /// The contents of a section that is one block.
+    /// Returns the contents of a section that is one block.
     fn single(&self, kind: BlockKind, range: &Range<u64>) -> Found<Vec<u8>> {
         self.unpack(BlockPlace::new(kind, self.id, 0), range)
     }
 
-    /// The contents of a block, or its damage.
+    /// Returns the contents of a block, or its damage.
     fn unpack(&self, place: BlockPlace, range: &Range<u64>) -> Found<Vec<u8>> {
         let bytes = self.file.read(range.clone())?;
         let contents = StoredBlock::open(place, &bytes).and_then(|block| block.decompress());
@@ -168,8 +169,8 @@ impl Looking<'_> {
         Ok(())
     }
 
-    /// The places of the row blocks: from the handles or, without valid handles, by a sequential
-    /// search.
+    /// Returns the places of the row blocks: from the handles or, without valid handles, by a
+    /// sequential search.
     fn blocks(&self, sink: &mut Sink<'_>) -> Result<Vec<Range<u64>>> {
         let ranges = (
             self.section(section::HANDLES),
@@ -206,7 +207,7 @@ impl Looking<'_> {
                 break;
             }
             let mut next = at + BLOCK_HEADER_BYTES as u64 + stored;
-            // Padding consists of zeros, and no block begins with a zero.
+            // Skips padding, which is zeros; no block begins with a zero.
             loop {
                 let ahead = self.file.read(next..(next + STEP_ZEROS).min(end))?;
                 let zeros = ahead.iter().take_while(|byte| **byte == 0).count();
@@ -259,7 +260,7 @@ impl Looking<'_> {
             return Ok(sink(hex_part(range.start, head, "its header"))?);
         };
         let Ok(block) = RowBlock::parse(&contents) else { return Ok(()) };
-        // Offsets in a compressed block are offsets in its uncompressed contents.
+        // For a compressed block, offsets are relative to its uncompressed contents.
         let base = if is_plain { range.start + BLOCK_HEADER_BYTES as u64 } else { 0 };
         for slot in 0..block.len() {
             if self.options.row.is_none_or(|row| row == slot as u64) {
@@ -317,7 +318,7 @@ impl Looking<'_> {
         }
     }
 
-    /// Shows the properties, each with its bytes.
+    /// Shows the properties of a row, each with its bytes.
     fn body(&self, row: &RowRef<'_>, at: u64, sink: &mut Sink<'_>) -> Result<()> {
         let shape = row.shape.arc();
         for index in 0..shape.len() {
@@ -347,13 +348,13 @@ impl Looking<'_> {
     }
 }
 
-/// `Price Double, Stock Int32`.
+/// Formats names and types, as in `Price Double, Stock Int32`.
 pub(super) fn names_of(shape: &Shape) -> String {
     let names: Vec<_> = shape.properties().map(|(name, edm)| format!("{name} {edm}")).collect();
     names.join(", ")
 }
 
-/// A value for display, truncated if it is long.
+/// Returns a value for display, truncated if it is long.
 fn shown(value: ValueRef<'_>) -> String {
     let mut shown: String = match value {
         ValueRef::String(text) => format!("'{}'", text.escape_debug()),

@@ -39,7 +39,7 @@ fn backups(fs: &MemFs) -> Backup {
     options(fs).seed(99).open_backup("backups").unwrap()
 }
 
-/// The names of the files below `part` of the backups.
+/// Returns the names of the files below `part` of the backups.
 fn stored(fs: &MemFs, part: &str) -> Vec<String> {
     let dir = format!("backups/{part}/");
     fs.paths().into_iter().filter_map(|path| path.strip_prefix(&dir).map(str::to_owned)).collect()

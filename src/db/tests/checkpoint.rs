@@ -4,7 +4,7 @@ use super::*;
 use crate::error::Result;
 use crate::fs::{Fault, FaultFs, FaultKind, OpKind};
 
-/// A database with two tables, rows in files and in memory, a deleted span and a gate.
+/// Returns a database with two tables, rows in files and in memory, a deleted span and a gate.
 fn filled(options: Options) -> Db {
     let db = options.open("db").unwrap();
     let (things, others) = (db.create_table("things").unwrap(), db.create_table("others").unwrap());

@@ -213,7 +213,7 @@ fn trap_51_a_death_during_a_close_leaves_a_log_that_the_next_opening_syncs() {
     }
 }
 
-/// The file, and the offset, that opening `fs` reports as damaged.
+/// Returns the file, and the offset, that opening `fs` reports as damaged.
 fn damage(fs: &MemFs) -> (String, u64) {
     let error = options(fs).open("db").unwrap_err();
     let corruption = error.corruption().expect("damage");

@@ -17,7 +17,7 @@ fn flights(db: &Db, count: u32) -> Table {
     table
 }
 
-/// Number and year of every row, by its keys.
+/// Returns number and year of every row, by its keys.
 fn content(table: &Table) -> BTreeMap<(String, String), (Option<i32>, Option<i32>)> {
     let row = |entity: Entity| {
         let keys = (entity.partition_key().to_owned(), entity.row_key().to_owned());

@@ -22,14 +22,14 @@ struct History {
     last: Seq,
 }
 
-/// A row that fills a memtable in a few commits.
+/// Returns a row that fills a memtable in a few commits.
 fn big(table: usize, key: usize, value: i32) -> Entity {
     Entity::new(format!("p{table}"), format!("{key:04}"))
         .with("V", value)
         .with("Filler", vec![value as u8; 9000])
 }
 
-/// The content, with each table as an additional row.
+/// Returns the content, with each table as an additional row.
 fn content(db: &Db) -> Result<Content> {
     let mut content = Content::new();
     for name in db.tables()? {
@@ -129,8 +129,8 @@ impl History {
         self.acknowledged.push((self.fs.ops(), self.states.len() - 1, durability));
     }
 
-    /// The minimum number of commits after an end at operation `op` that loses everything weaker
-    /// than `durability`.
+    /// Returns the minimum number of commits after an end at operation `op` that loses everything
+    /// weaker than `durability`.
     fn floor(&self, op: u64, durability: Durability) -> usize {
         let counted =
             self.acknowledged.iter().filter(|(at, _, how)| *at <= op && *how >= durability);

@@ -8,7 +8,7 @@ use crate::model::{Binary, DateTime, FromValue, Guid, Value, ValueRef};
 use crate::rng::Rng;
 use crate::table::{RowDecoder, RowView, Table};
 
-/// A value of each type, two of some widths, and texts that are not ASCII.
+/// Returns a value of each type, two of some widths, and texts that are not ASCII.
 fn any_value(rng: &mut Rng) -> Value {
     match rng.below(10) {
         0 => Value::String("plain".to_owned()),

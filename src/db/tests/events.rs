@@ -53,7 +53,7 @@ impl Subscriber for Kept {
 }
 
 impl Kept {
-    /// The events since the last call, by name.
+    /// Returns the events since the last call, by name.
     fn take(&self) -> Vec<(String, BTreeMap<String, String>)> {
         let all = std::mem::take(&mut *self.0.lock().unwrap());
         all.into_iter().map(|fields| (fields["event"].clone(), fields)).collect()
@@ -137,7 +137,7 @@ fn a_life_is_told_with_causes_and_sizes() {
     assert!(seen.len() >= 6, "{seen:?}");
 }
 
-/// The names of events and of their fields, from the table in docs/OPERATIONS.md.
+/// Returns the names of events and of their fields, from the table in docs/OPERATIONS.md.
 fn documented() -> BTreeMap<String, Vec<String>> {
     let rows = include_str!("../../../docs/OPERATIONS.md").lines().filter_map(|line| {
         let cells: Vec<_> = line.strip_prefix("| `")?.split('|').collect();

@@ -13,7 +13,7 @@ fn follow(fs: &MemFs) -> Follower {
     options(fs).follow("db").unwrap()
 }
 
-/// Every entity's version, by table and row key.
+/// Returns every entity's version, by table and row key.
 fn state(db: &Db) -> BTreeMap<(String, String), i32> {
     let mut state = BTreeMap::new();
     for name in db.tables().unwrap() {

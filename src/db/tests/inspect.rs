@@ -5,7 +5,8 @@ use crate::db::{InspectOptions, InspectedPart, InspectedValue, inspect};
 use crate::format::names::FileName;
 use crate::fs::{FaultFs, Fs};
 
-/// A database with files, an edit of every common kind, and a log; also the names in its directory.
+/// Returns a database with files, an edit of every common kind, and a log; also the names in its
+/// directory.
 fn written() -> (MemFs, Vec<String>) {
     let fs = MemFs::new();
     let db = options(&fs).open("db").unwrap();

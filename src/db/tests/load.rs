@@ -16,7 +16,7 @@ struct Run {
 }
 
 impl Run {
-    /// A thousand partitions of one range, in a file.
+    /// Creates a thousand partitions of one range, in a file.
     fn new() -> Self {
         Self::with(Options::new())
     }

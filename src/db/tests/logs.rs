@@ -40,7 +40,7 @@ fn find(record: &[u8], what: &[u8]) -> Option<usize> {
     record.windows(what.len()).position(|window| window == what)
 }
 
-/// The files of a process that wrote two rows with one commit and died.
+/// Returns the files of a process that wrote two rows with one commit and died.
 fn left_behind() -> MemFs {
     let fs = MemFs::new();
     let db = open(&fs);

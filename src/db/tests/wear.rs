@@ -22,7 +22,7 @@ const PAGE: u64 = 4096;
 const LOGS_MAX: u64 = 100;
 
 impl Asked {
-    /// The requests, and the number of synced pages.
+    /// Returns the requests, and the number of synced pages.
     fn of(fs: &MemFs) -> (Self, u64) {
         let (mut asked, mut pages) = (Self::default(), 0);
         let mut unsynced = std::collections::BTreeMap::new();
@@ -87,7 +87,8 @@ impl Asked {
     }
 }
 
-/// A memory file system whose journal starts after the directory was created, which is not counted.
+/// Returns a memory file system whose journal starts after the directory was created, which is not
+/// counted.
 fn recorded() -> MemFs {
     let fs = MemFs::new();
     fs.create_dir_all(std::path::Path::new("db")).unwrap();

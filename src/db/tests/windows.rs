@@ -32,7 +32,7 @@ fn found(query: Query) -> Vec<((String, String), i32)> {
     first(query, usize::MAX)
 }
 
-/// The first `count` rows, at least one; the reader then stops the scan.
+/// Returns the first `count` rows, at least one; the reader then stops the scan.
 fn first(query: Query, count: usize) -> Vec<((String, String), i32)> {
     let mut rows = Vec::new();
     let read = query.for_each_row(|row| {
