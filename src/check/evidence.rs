@@ -148,7 +148,7 @@ impl Evidence {
         self.sources.iter().find_map(|source| source.outcome.unsupported.as_ref())
     }
 
-    /// The Seq of the proven state.
+    /// Returns the Seq of the proven state.
     pub(crate) fn as_of(&self) -> Seq {
         self.logs.last.max(self.salvaged.version.flushed_seq)
     }
@@ -257,7 +257,7 @@ fn lock(fs: &dyn Fs, dir: &Path) -> Result<Option<Box<dyn FileLock>>> {
     }
 }
 
-/// The existing table files.
+/// Returns the existing table files.
 fn tables_in(fs: &dyn Fs, dir: &Path) -> Result<Vec<FileNumber>> {
     let names = fs.list(dir).doing("list", dir)?;
     let number = |name: &String| match FileName::parse(name) {

@@ -246,7 +246,7 @@ impl<'a> Reading<'a> {
         highest
     }
 
-    /// The number of readable commits in `logs`.
+    /// Returns the number of readable commits in `logs`.
     fn commits_in(&self, logs: &[LogMeta]) -> u64 {
         let logs = logs.iter().filter_map(|log| self.open(log.number, Some(log.id)).ok());
         logs.map(|mut reader| commits_behind(&mut reader)).sum()

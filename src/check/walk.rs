@@ -155,7 +155,7 @@ impl Source {
     }
 }
 
-/// The first and the last readable key.
+/// Returns the first and the last readable key.
 fn bounds(remains: &mut SalvageReader) -> Option<KeyBounds> {
     let mut keys: Option<KeyBounds> = None;
     while let Some(entries) = remains.next_block() {
@@ -322,7 +322,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// The sources that may have lost versions of `key`.
+    /// Returns the sources that may have lost versions of `key`.
     fn gaps_at(&mut self, key: &[u8]) -> Vec<usize> {
         let mut at = Vec::new();
         let cursors = &self.cursors;

@@ -255,7 +255,7 @@ impl FaultKind {
         matches!(self, FaultKind::Eintr | FaultKind::ShortTransfer)
     }
 
-    /// The error that the caller sees, if any.
+    /// Returns the error that the caller sees, if any.
     fn error(self, op: OpKind, path: &Path) -> Option<io::Error> {
         let (kind, problem) = match self {
             FaultKind::Eio | FaultKind::ShortWrite => (io::ErrorKind::Other, "input/output error"),
@@ -294,7 +294,7 @@ impl FaultFs {
         self.plan.lock().faults.iter().any(|fault| !fault.spent)
     }
 
-    /// The number of operations of this kind, including failed ones.
+    /// Returns the number of operations of this kind, including failed ones.
     pub fn count(&self, op: OpKind) -> u64 {
         self.plan.lock().counts[op as usize]
     }
@@ -319,7 +319,7 @@ impl FaultFs {
         self.plan.lock().delivered.iter().sum()
     }
 
-    /// The number of injected faults of this kind.
+    /// Returns the number of injected faults of this kind.
     pub fn delivered_of(&self, kind: FaultKind) -> u64 {
         self.plan.lock().delivered[kind as usize]
     }
@@ -389,8 +389,8 @@ impl FaultFs {
         if guard.is_none_or(|Guard(guard)| guard(op, path)) { sync() } else { Ok(()) }
     }
 
-    /// The result of the first call of a transfer of `len` bytes: an error, or the number of bytes
-    /// moved.
+    /// Returns the result of the first call of a transfer of `len` bytes: an error, or the number
+    /// of bytes moved.
     fn first_call(fault: &mut Option<FaultKind>, len: usize) -> io::Result<usize> {
         match fault.take() {
             Some(FaultKind::Eintr) => Err(io::ErrorKind::Interrupted.into()),

@@ -71,7 +71,7 @@ impl CachedHandleFs {
 }
 
 impl HandleCache {
-    /// The file's handle, reopened if it was closed.
+    /// Returns the file's handle, reopened if it was closed.
     fn file(self: &Arc<Self>) -> io::Result<Arc<dyn FileRead>> {
         if let Some(file) = &*self.file.lock() {
             self.is_used.store(true, Ordering::Relaxed);

@@ -140,7 +140,7 @@ impl Default for MeterLimits {
 }
 
 impl Meter {
-    /// The bytes of all files.
+    /// Returns the bytes of all files.
     pub(crate) fn total(&self) -> u64 {
         self.total.load(Ordering::Acquire)
     }
@@ -150,7 +150,7 @@ impl Meter {
         self.tables.load(Ordering::Acquire)
     }
 
-    /// The bytes of the files that are neither tables nor logs.
+    /// Returns the bytes of the files that are neither tables nor logs.
     pub(crate) fn others(&self) -> u64 {
         self.others.load(Ordering::Acquire)
     }
@@ -160,7 +160,7 @@ impl Meter {
         *self.limits.lock() = limits;
     }
 
-    /// The name of `path` in the directory; `None` if it is in another one.
+    /// Returns the name of `path` in the directory; `None` if it is in another one.
     fn name(&self, path: &Path) -> Option<String> {
         let name = path.file_name().filter(|_| path.parent() == Some(&self.dir))?;
         Some(name.to_string_lossy().into_owned())

@@ -111,7 +111,7 @@ pub trait FileWrite: Send + Sync + fmt::Debug {
     }
     /// Truncates or grows the file to `len` bytes.
     fn set_len(&self, len: u64) -> io::Result<()>;
-    /// The file's length in bytes.
+    /// Returns the file's length in bytes.
     fn len(&self) -> io::Result<u64>;
     /// Starts write-back of the range's dirty pages without waiting; a hint.
     fn start_write_back(&self, offset: u64, len: u64) {
@@ -131,7 +131,7 @@ pub trait FileWrite: Send + Sync + fmt::Debug {
 pub trait FileRead: Send + Sync + fmt::Debug {
     /// Fills `buffer` from `offset`; `UnexpectedEof` if the file is shorter.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
-    /// The file's length in bytes.
+    /// Returns the file's length in bytes.
     fn len(&self) -> io::Result<u64>;
     /// Maps the whole file read-only, with its current length. The file must not be written while
     /// it is mapped.
@@ -158,7 +158,7 @@ pub(crate) fn read_small(fs: &dyn Fs, path: &Path, max: u64) -> io::Result<Vec<u
     Ok(bytes)
 }
 
-/// The directory that holds `path`.
+/// Returns the directory that holds `path`.
 pub(crate) fn parent(path: &Path) -> PathBuf {
     match path.parent() {
         Some(parent) if !parent.as_os_str().is_empty() => parent.to_owned(),

@@ -76,7 +76,7 @@ impl Page {
 }
 
 impl Content {
-    /// A copy that shares no page.
+    /// Creates a copy that shares no page.
     fn detached(&self) -> Self {
         let copy = |page: &Option<Page>| {
             page.as_ref().map(|page| match page {
@@ -184,7 +184,7 @@ impl Undo {
 }
 
 impl File {
-    /// A file with the durable bytes `bytes`.
+    /// Creates a file with the durable bytes `bytes`.
     pub(super) fn durable(bytes: &[u8]) -> Self {
         let mut file = Self::default();
         file.replace(|content| {
@@ -280,7 +280,7 @@ impl File {
         self.dirty.clear();
     }
 
-    /// The whole file in one buffer, which is shared by all callers until the next change.
+    /// Returns the whole file in one buffer, which is shared by all callers until the next change.
     pub(super) fn map(&mut self) -> Bytes {
         if self.whole.is_none() {
             self.whole = Some(self.current.gather());
@@ -312,12 +312,12 @@ impl File {
         self.dirty.is_empty() && !self.lost && self.len_low == self.len_high
     }
 
-    /// The number of unsynced sectors.
+    /// Returns the number of unsynced sectors.
     pub(super) fn dirty_sectors(&self) -> u64 {
         self.dirty.values().map(|dirt| u64::from(dirt.sectors.count_ones())).sum()
     }
 
-    /// The file after a power cut; `fate` chooses a version for each sector.
+    /// Returns the file after a power cut; `fate` chooses a version for each sector.
     pub(super) fn after_power_cut(&self, fate: &mut FileFate) -> Self {
         let mut left = self.durable.clone();
         for (index, dirt) in &self.dirty {

@@ -189,7 +189,7 @@ impl MemFs {
         self.state().quota = bytes;
     }
 
-    /// The sum of the lengths of all files with a name.
+    /// Returns the sum of the lengths of all files with a name.
     pub fn used(&self) -> u64 {
         self.state().used()
     }
@@ -199,12 +199,12 @@ impl MemFs {
         self.state().read_only = read_only;
     }
 
-    /// The paths of all files, sorted.
+    /// Returns the paths of all files, sorted.
     pub fn paths(&self) -> Vec<String> {
         self.state().tree.paths()
     }
 
-    /// The bytes of a file.
+    /// Returns the bytes of a file.
     pub fn read(&self, path: impl AsRef<Path>) -> io::Result<Vec<u8>> {
         let tree = Arc::clone(&self.state().tree);
         let file = tree.file(tree.find(path.as_ref())?)?;
@@ -213,7 +213,7 @@ impl MemFs {
         Ok(bytes)
     }
 
-    /// The length of a file.
+    /// Returns the length of a file.
     pub fn len(&self, path: impl AsRef<Path>) -> io::Result<u64> {
         let state = self.state();
         Ok(state.tree.file(state.tree.find(path.as_ref())?)?.len())
@@ -288,7 +288,7 @@ impl fmt::Debug for MemFs {
 }
 
 impl State {
-    /// The tree after `op` operations.
+    /// Returns the tree after `op` operations.
     fn tree_at(&self, op: u64) -> Option<Arc<Tree>> {
         let journal = self.journal.as_ref()?;
         if op == self.ops {

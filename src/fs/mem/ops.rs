@@ -245,7 +245,7 @@ impl State {
         if self.read_only { Err(io::ErrorKind::ReadOnlyFilesystem.into()) } else { Ok(()) }
     }
 
-    /// The maximum length of a file within the quota; never less than its current length.
+    /// Returns the maximum length of a file within the quota; never less than its current length.
     fn len_max(&self, node: NodeId) -> io::Result<u64> {
         let len = self.tree.file(node)?.len();
         let Some(quota) = self.quota else { return Ok(u64::MAX) };

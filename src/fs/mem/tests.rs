@@ -27,7 +27,7 @@ fn put(fs: &MemFs, name: &str, bytes: &[u8]) -> Box<dyn FileWrite> {
     file
 }
 
-/// The results of `look` on the images of many seeds.
+/// Returns the results of `look` on the images of many seeds.
 fn outcomes<T: Ord>(fs: &MemFs, look: impl Fn(&MemFs) -> T) -> BTreeSet<T> {
     (0..SEEDS).map(|seed| look(&fs.crash_image(seed))).collect()
 }

@@ -122,7 +122,7 @@ impl Tree {
         Ok(node)
     }
 
-    /// The node of a path, if it exists.
+    /// Returns the node of a path, if it exists.
     pub(super) fn look(&self, path: &Path) -> io::Result<Option<NodeId>> {
         match self.find(path) {
             Ok(node) => Ok(Some(node)),
@@ -271,14 +271,14 @@ impl Tree {
         }
     }
 
-    /// The sum of the lengths of all files with a name.
+    /// Returns the sum of the lengths of all files with a name.
     pub(super) fn used(&self) -> u64 {
         let dirs = self.nodes.keys().filter_map(|id| self.dir(*id).ok());
         let named: BTreeSet<_> = dirs.flat_map(|dir| dir.names.values()).collect();
         named.into_iter().filter_map(|id| self.file(*id).ok()).map(|file| file.len()).sum()
     }
 
-    /// The paths of all files, sorted.
+    /// Returns the paths of all files, sorted.
     pub(super) fn paths(&self) -> Vec<String> {
         let mut paths = Vec::new();
         self.collect(ROOT, "", &mut paths);
