@@ -1,4 +1,4 @@
-//! The engine as the library sees it, on memory file systems.
+//! Tests of the engine through the library's interface, on memory file systems.
 
 use std::sync::Arc;
 
@@ -16,7 +16,7 @@ use crate::query::KeyRange;
 
 const NOW: u64 = 133_000_000_000_000_000;
 
-/// Small sizes, so that everything happens often.
+/// Returns options with small sizes, so that flushes and compactions happen often.
 fn options(fs: &MemFs) -> Options {
     Options::new()
         .fs(Arc::new(fs.clone()))
@@ -116,7 +116,7 @@ fn a_table_reclaimed_while_verifying_is_no_problem() {
     db.delete_table("things").unwrap();
     db.flush().unwrap();
     let files = db.stats().get("files").unwrap();
-    // The first bytes are read when the version is pinned, and before the catalog is asked.
+    // `progress` is called first after the version is pinned and before the catalog is read.
     let report = db.verify_with(|_| while db.step(std::time::Duration::ZERO) {}).unwrap();
     assert!(db.stats().get("files").unwrap() < files, "something was reclaimed");
     assert_eq!(report.problems, Vec::<String>::new());
@@ -176,7 +176,7 @@ mod threads;
 mod wear;
 mod windows;
 
-/// What every row meets.
+/// A filter that every row meets.
 struct Everything;
 
 impl RowFilter for Everything {
@@ -204,7 +204,7 @@ impl RowFilter for Everything {
     }
 }
 
-/// A reference may end, and begin, in the middle of a block.
+/// A reference may begin and end in the middle of a block.
 #[test]
 fn trap_20_a_filtered_scan_stays_inside_a_clip() {
     let fs = MemFs::new();

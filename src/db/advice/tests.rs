@@ -1,10 +1,10 @@
-//! Each anti-pattern is detected above its threshold and not below it.
+//! Tests that each anti-pattern is detected above its threshold and not below it.
 
 use super::super::partitions::PartitionRange;
 use super::super::shape::{PartitionSize, ShapeBuilder};
 use super::*;
 
-/// Partitions with the given numbers of entities, and the share of pairs in which keys and time
+/// Returns a data shape with these partitions, and with the share of pairs in which keys and time
 /// agree.
 fn data(sizes: &[(&str, u64)], partitions: u64, ascending: f64) -> DataShape {
     let mut builder = ShapeBuilder::new();
@@ -61,8 +61,8 @@ fn ordered_data_is_seen() {
 fn directed_load_is_seen() {
     check_load(&[range(5.0, 0.1, 0.1), range(90.0, 0.9, 0.0)], &[AppendOnly]);
     check_load(&[range(90.0, 0.0, 0.9), range(5.0, 0.1, 0.1)], &[PrependOnly]);
-    // Not the last range, not most of the writes, not directed, a single partition, too little
-    // load.
+    // In order: not the last range, not most of the writes, no direction, a single partition, too
+    // little load.
     check_load(&[range(90.0, 0.9, 0.0), range(5.0, 0.1, 0.1)], &[]);
     check_load(&[range(90.0, 0.1, 0.1), range(50.0, 0.9, 0.0)], &[]);
     check_load(&[range(90.0, 0.4, 0.0)], &[]);
@@ -71,7 +71,7 @@ fn directed_load_is_seen() {
     check_load(&[range(9.0, 0.9, 0.0)], &[]);
 }
 
-/// The present load counts more than the order in which old data was loaded.
+/// The current load outweighs the order in which old data was loaded.
 #[test]
 fn a_spread_load_on_ordered_data_is_fine() {
     let ranges = [range(90.0, 0.06, 0.06)];

@@ -75,7 +75,7 @@ fn increments_share_files_and_each_restores_its_own_state() {
     assert!(second.new_files > 0 && second.new_files < second.files, "{second:?}");
     assert_eq!(after.difference(&before).count() as u64, second.new_files);
     assert!(before.is_subset(&after));
-    // Nothing was written since, so nothing is copied.
+    // Nothing was written since the last backup, so nothing is copied.
     let third = db.backup("backups").unwrap();
     assert_eq!((third.new_files, third.files, third.seq), (0, second.files, second.seq));
     assert!(first.seq < second.seq);
@@ -107,7 +107,7 @@ fn a_restored_database_continues_in_the_same_directory_of_backups() {
     let db = filled(&fs);
     db.backup("backups").unwrap();
     let other = restored(&fs, 1).unwrap();
-    // Both write files, possibly with equal numbers and sizes.
+    // Both databases write files, possibly with equal numbers and sizes.
     for (db, version) in [(&db, 5), (&other, 6)] {
         fill(db, 400..500, version);
     }
@@ -181,9 +181,9 @@ fn erase(fs: &MemFs, dir: &str) {
 struct History {
     /// The database's content at each acknowledged backup.
     states: Vec<Vec<String>>,
-    /// The first backup was, or may have been, pruned.
+    /// Whether the first backup was pruned, or may have been.
     pruned: bool,
-    /// The number of file operations at each of these times.
+    /// The number of file operations after each step.
     ops: Vec<u64>,
 }
 
@@ -194,7 +194,7 @@ fn small(fs: &MemFs, faulty: &FaultFs) -> Db {
 }
 
 impl History {
-    /// A run without a fault, whose states are those of every run.
+    /// Runs without a fault. The content at each backup is the same in every run.
     fn whole() -> (MemFs, Self) {
         let fs = MemFs::new();
         let faulty = FaultFs::new(Arc::new(fs.clone()));
@@ -205,7 +205,7 @@ impl History {
         (fs, history)
     }
 
-    /// Stops at the first error.
+    /// Runs all steps, and stops at the first error.
     fn run(
         &mut self,
         fs: &MemFs,
@@ -229,7 +229,7 @@ impl History {
         backups.restore(2, "restored").map(drop)
     }
 
-    /// Checks that every acknowledged backup is there.
+    /// Checks that every acknowledged backup exists.
     #[track_caller]
     fn check(&self, fs: &MemFs, what: &str) {
         if self.states.is_empty() {
@@ -340,7 +340,7 @@ fn damage_in_a_backup_is_found_by_verify_and_by_restore() {
     assert_eq!(backups(&fs).verify().unwrap().problems.len(), 1);
     assert_eq!(db.backup("backups").unwrap().new_files, 1);
     check_restored(&fs, 1, &content(&db), "mended");
-    // A generation file.
+    // Damages a generation file.
     let path = flip_stored(&fs, "000001.generation");
     let report = backups(&fs).verify().unwrap();
     assert!(report.problems[0].contains(&path), "{:?}", report.problems);
@@ -388,7 +388,7 @@ fn a_table_and_a_range_come_back_into_a_database_in_use() {
     assert_eq!(db.engine.reader().incarnation(), incarnation);
     let seen = things.at(&snapshot).scan(range.clone()).into_iter().count();
     assert_eq!(seen, 0, "no snapshot from before sees what came in");
-    // The whole table, under another name.
+    // Restores the whole table under another name.
     let all = backups.restore_into(1, "things", KeyRange::all(), &db, "again").unwrap();
     let rows = |name: &str| -> Vec<String> {
         let rows = db.table(name).unwrap().scan(KeyRange::all()).into_iter();
@@ -477,7 +477,7 @@ fn backups_and_restores_run_concurrently_with_writers() {
     }
 }
 
-/// Only files that a backup created are removed.
+/// Prune removes only files that a backup created.
 #[test]
 fn prune_leaves_what_is_not_of_a_backup() {
     let fs = MemFs::new();

@@ -1,4 +1,4 @@
-//! Catalog rows that this build does not write.
+//! Tests of catalog rows that this build does not write.
 
 use super::*;
 use crate::format::names::TableId;

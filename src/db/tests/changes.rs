@@ -1,4 +1,4 @@
-//! The change feed compared with the database, on memory file systems.
+//! Compares the change feed with the database, on memory file systems.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::time::Duration;
@@ -67,7 +67,7 @@ fn apply(state: &mut State, commit: &Commit, of: &Db) {
     }
 }
 
-/// Applies all available commits.
+/// Applies all available commits, and returns their positions.
 fn drain(changes: &mut Changes, state: &mut State, of: &Db) -> Vec<Position> {
     let mut positions = Vec::new();
     for commit in changes {
@@ -136,7 +136,7 @@ fn replaying_the_feed_gives_the_database_at_every_position() {
                     db.close().unwrap();
                     db = options().open("db").unwrap();
                 }
-                // The feed continues from its own position, in any process.
+                // In any process the feed continues from its position.
                 1 => {
                     let reader = options().open_read_only("db").unwrap();
                     let since = changes.position();
@@ -145,7 +145,8 @@ fn replaying_the_feed_gives_the_database_at_every_position() {
                 _ => {}
             }
         }
-        // From the start again, and from a random position: the same commits, each once, in order.
+        // Reading again, from the start and from a random position, returns the same commits in
+        // order, each once.
         assert!(seen.iter().is_sorted_by(|a, b| a < b));
         let again: Vec<_> =
             db.changes(start).unwrap().map(|commit| commit.unwrap().position).collect();
@@ -195,7 +196,7 @@ fn changes_that_are_no_longer_kept_are_reported_as_lost() {
     assert_eq!(oldest, db.position());
     table.insert(row(3, 0)).unwrap();
     assert_eq!(db.changes(oldest).unwrap().count(), 1);
-    // A position of another database, or of one that continued elsewhere.
+    // Tests a position of another database, and one of a copy that continued elsewhere.
     let other = options(&MemFs::new()).seed(9).open("db").unwrap();
     assert_eq!(other.changes(since).unwrap_err().kind(), ErrorKind::ChangesLost);
     let (seq, text) = (since.seq().0, since.to_string());
@@ -204,7 +205,7 @@ fn changes_that_are_no_longer_kept_are_reported_as_lost() {
     assert_eq!(db.changes(later).unwrap_err().kind(), ErrorKind::ChangesLost);
 }
 
-/// A position returned by a writer is not lost just because readers do not see its commit yet.
+/// A position returned by a writer may be used before readers see its commit.
 #[test]
 fn a_position_that_is_not_durable_yet_is_waited_for() {
     let fs = MemFs::new();
@@ -246,7 +247,8 @@ fn as_much_is_kept_as_was_asked_for() {
         assert_eq!(puts, expected, "{bytes} bytes, {age} s");
         assert_eq!(db.verify().unwrap().problems, Vec::<String>::new());
         drop((db, table));
-        // Opening takes none of them for a leftover, and a flush without retention removes them.
+        // Opening does not treat kept logs as leftovers, and a flush without retention removes
+        // them.
         let db = open(&fs);
         assert_eq!(db.opened().orphans, 0);
         db.table("things").unwrap().insert(row(6, 0)).unwrap();
@@ -307,7 +309,7 @@ fn imported_ranges_are_in_the_feed_in_their_place() {
     let all = || db.changes(db.oldest_position().unwrap()).unwrap().map(|c| c.unwrap());
     assert_eq!(all().position(|commit| of_import(&commit)), Some(2));
     assert_eq!(all().count(), 4);
-    // Also when nothing follows it.
+    // A deleted span is returned even when nothing follows it.
     table.delete_range(&KeyRange::all()).unwrap();
     let last = db.changes(db.position()).unwrap();
     db.import_range("source", "parts").unwrap();
@@ -316,8 +318,7 @@ fn imported_ranges_are_in_the_feed_in_their_place() {
     assert_eq!(all().filter(of_import).count(), 2);
 }
 
-/// The previous log ended before the import and is removed by a later flush, and the next log has
-/// no commit yet.
+/// The log before the import is removed by a later flush, and the next log has no commit yet.
 #[test]
 fn an_import_between_two_logs_is_not_forgotten_with_the_first() {
     let fs = MemFs::new();
@@ -355,8 +356,8 @@ fn an_import_between_two_logs_is_not_forgotten_with_the_first() {
     assert!(db.engine.reader().pin().version.imports.is_empty());
 }
 
-/// After a kill, the Seqs that weak commits had reserved are unused: a reader of the last commit
-/// has missed nothing.
+/// After a kill, the Seqs reserved for weak commits are unused. A reader at the last commit has
+/// missed nothing.
 #[test]
 fn after_a_kill_the_feed_continues_at_the_position_of_readers() {
     let fs = MemFs::new();
@@ -437,14 +438,15 @@ fn no_power_cut_takes_back_what_was_in_the_feed() {
     }
 }
 
-/// A commit, independent of the case of table names.
+/// A commit as text, independent of the case of table names.
 type Told = (Position, String);
 
 fn told(commit: Commit) -> Told {
     (commit.position, format!("{:?}", commit.changes).to_lowercase())
 }
 
-/// The writer's operations while others read; returns the full content of its feed if that is kept.
+/// Runs a writer, and reads between its operations. Returns the content of the whole feed if that
+/// is kept.
 fn looked_on(db: Db, open: &dyn Fn() -> Db, clock: &ManualClock, rng: &mut Rng) -> Vec<Told> {
     let mut db = db;
     let mut all = Vec::new();
@@ -469,7 +471,7 @@ fn looked_on(db: Db, open: &dyn Fn() -> Db, clock: &ManualClock, rng: &mut Rng) 
     all
 }
 
-/// The state that others see between any two operations of the writer, and the state after a power
+/// Compares what readers see between any two operations of the writer with the state after a power
 /// cut at that moment.
 #[test]
 fn at_every_operation_readers_see_durable_commits_and_the_feed_has_no_gap() {
@@ -536,7 +538,8 @@ fn positions_have_a_text_that_is_read_back() {
     }
 }
 
-/// A cursor that was read but never committed continues from its start, or reports the loss.
+/// A cursor that was read but never committed continues from its start, or reports that changes are
+/// lost.
 #[test]
 fn a_cursor_begins_where_it_was_read_first() {
     let fs = MemFs::new();

@@ -1,4 +1,5 @@
-//! Copies of a database in use: their identity, and the result of failures and power cuts.
+//! Tests of copies of a database in use: their identity, and the results of failures and power
+//! cuts.
 
 use super::*;
 use crate::error::Result;
@@ -35,7 +36,7 @@ fn incarnation(db: &Db) -> (u128, u64) {
     (identity.database, identity.incarnation)
 }
 
-/// Checks that `copy` is not a database or has all of `expected`; true if it opens.
+/// Checks that `copy` is not a database or has all of `expected`; returns whether it opens.
 #[track_caller]
 fn check_copy(fs: &MemFs, expected: &[String], what: &str) -> bool {
     match options(fs).create_if_missing(false).seed(8).open("copy") {
@@ -158,7 +159,7 @@ fn an_import_is_copied_with_all_that_was_committed_before_it_only() {
         }
     })
     .unwrap();
-    // Imported rows are in files, but rows committed before them in memory.
+    // Imported rows are in files, but rows committed before them are in memory.
     assert!(!db.engine.reader().pin().is_a_prefix());
     db.checkpoint("copy").unwrap();
     assert!(db.engine.reader().pin().is_a_prefix());

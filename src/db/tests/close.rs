@@ -1,4 +1,4 @@
-//! Closing, and operations of other handles and threads during and after it.
+//! Tests of closing, and of operations of other handles and threads during and after it.
 
 use std::path::Path;
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn a_close_gives_back_what_was_allocated_ahead() {
         let db = options(&fs).open("db").unwrap();
         let table = db.table_or_create("things").unwrap();
         table.upsert(row(round, 0)).unwrap();
-        // Prepares the next log.
+        // Background work prepares the next log.
         while db.step(Duration::ZERO) {}
         let open = lengths(&fs);
         db.close().unwrap();
@@ -91,7 +91,7 @@ fn a_session_that_only_reads_after_a_close_writes_nothing() {
         db.close().unwrap();
         assert_eq!(writes.map(|op| fs.count(op)), [0; 8]);
     }
-    // The first commit creates a log and is durable like any other; so is a following close.
+    // The first commit creates a log and is durable, and so is the close after it.
     for i in 2..5 {
         let db = reopen();
         db.table("things").unwrap().insert(row(i, 0)).unwrap();
@@ -107,7 +107,7 @@ fn a_session_that_only_reads_after_a_close_writes_nothing() {
     }
 }
 
-/// A time to live requires clock records; a close writes one only if an hour has passed.
+/// Expiry requires clock records, but a close writes one only if an hour has passed.
 #[test]
 fn reading_rows_that_expire_writes_nothing_but_the_clock() {
     let memory = MemFs::new();
@@ -213,7 +213,7 @@ fn trap_51_a_death_during_a_close_leaves_a_log_that_the_next_opening_syncs() {
     }
 }
 
-/// Returns the file, and the offset, that opening `fs` reports as damaged.
+/// Returns the file and the offset that opening `fs` reports as damaged.
 fn damage(fs: &MemFs) -> (String, u64) {
     let error = options(fs).open("db").unwrap_err();
     let corruption = error.corruption().expect("damage");
@@ -228,12 +228,12 @@ fn damage_behind_a_clean_close_is_named_where_it_is() {
     db.flush().unwrap();
     db.close().unwrap();
     let log = fs.paths().into_iter().find(|path| path.ends_with(".wal")).unwrap();
-    // The first record of the only log.
+    // Damages the first record of the only log.
     let image = fs.kill_image();
     image.flip(&log, 70, 1).unwrap();
     assert_eq!(damage(&image), (log, 64));
-    // A manifest cut back to where it refers to a removed log: the last record of the other log
-    // proves it.
+    // Cuts the manifest back to where it refers to a removed log. The last record of the other log
+    // proves that the manifest was longer.
     let manifest = fs.paths().into_iter().find(|path| path.contains("MANIFEST")).unwrap();
     let named = (64..fs.len(&manifest).unwrap()).step_by(8).map(|len| {
         let image = fs.kill_image();
@@ -258,7 +258,7 @@ fn trap_51_a_closed_log_that_was_cut_is_missed_behind_the_log_of_a_session_that_
     db.close().unwrap();
     let log = fs.paths().into_iter().filter(|path| path.ends_with(".wal")).max().unwrap();
     let mut cut = 0;
-    // After its records there is only reserved space.
+    // After the log's records there is only reserved space.
     for len in 0..1024 {
         let image = fs.kill_image();
         image.truncate(&log, len).unwrap();
@@ -287,7 +287,7 @@ fn a_dropped_database_can_be_opened_again_at_once() {
 fn a_checkpoint_continues_with_its_own_file_numbers() {
     let fs = MemFs::new();
     let db = open(&fs);
-    // More ranges than numbers that are reserved at a time.
+    // Creates more ranges than numbers are reserved at a time.
     for i in 0..100 {
         let table = db.create_table(&format!("table{i}")).unwrap();
         table.insert(row(i, 0)).unwrap();
@@ -338,8 +338,8 @@ fn trap_27_sync_and_close_succeed_on_a_full_disk() {
     table.insert(row(rows, 0)).unwrap();
 }
 
-/// If space in a log cannot be reserved, it accepts no more records, not even ones that fit into
-/// the reserved space.
+/// A log in which space cannot be reserved accepts no more records, not even ones that fit into the
+/// space reserved before.
 #[test]
 fn trap_01_a_failed_reservation_ends_writing_for_weak_commits_too() {
     for in_the_background in [false, true] {
@@ -349,7 +349,7 @@ fn trap_01_a_failed_reservation_ends_writing_for_weak_commits_too() {
         let db = options.open("db").unwrap();
         let table = db.create_table("things").unwrap().with_durability(Durability::Buffered);
         table.insert(row(0, 0)).unwrap();
-        // The next log exists, so that the only further reservation is one in this log.
+        // The next log exists already, so the only further reservation is one in this log.
         while db.step(Duration::ZERO) {}
         fs.arm(Fault::new(FaultKind::Eio).on(OpKind::Allocate).on_path(".wal"));
         let large = |i: u32| table.insert(row(i, 0).with("Filler", vec![7; 20_000]));

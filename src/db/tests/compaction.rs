@@ -1,5 +1,5 @@
-//! Compaction through the library's interface: bounded jobs, many small tables, and tombstones that
-//! are dropped.
+//! Tests of compaction through the library's interface: bounded jobs, many small tables, and
+//! dropped tombstones.
 
 use std::time::Duration;
 
@@ -18,7 +18,7 @@ fn steps(db: &Db) {
     panic!("background work does not end");
 }
 
-/// Row numbers in an order that is neither ascending nor descending.
+/// Returns row numbers in an order that is neither ascending nor descending.
 fn scattered(count: u32) -> impl Iterator<Item = u32> {
     (0..count).map(move |i| i * 7_919 % count)
 }

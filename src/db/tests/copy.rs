@@ -1,4 +1,4 @@
-//! Copies between tables: copied rows, reported rows, and interruption at every file operation.
+//! Tests of copies between tables: copied rows, reported rows, and interruption at every operation.
 
 use std::collections::BTreeMap;
 
@@ -6,7 +6,7 @@ use super::*;
 use crate::db::{CopyJob, CopyProblemKind, CopySummary};
 use crate::table::Table;
 
-/// Flights by carrier and number, with year and number as properties.
+/// Fills a table with flights by carrier and number, with year and number as properties.
 fn flights(db: &Db, count: u32) -> Table {
     let table = db.table_or_create("flights").unwrap();
     for i in 0..count {
@@ -17,7 +17,7 @@ fn flights(db: &Db, count: u32) -> Table {
     table
 }
 
-/// Returns number and year of every row, by its keys.
+/// Returns number and year of every row, by keys.
 fn content(table: &Table) -> BTreeMap<(String, String), (Option<i32>, Option<i32>)> {
     let row = |entity: Entity| {
         let keys = (entity.partition_key().to_owned(), entity.row_key().to_owned());
@@ -72,7 +72,7 @@ fn rows_that_would_share_a_key_stay_whatever_the_passes() {
     for pass_rows in [1, 7, 1_000] {
         let db = open(&MemFs::new());
         let (source, target) = (flights(&db, 30), db.create_table("years").unwrap());
-        // Two of the rows have the same number.
+        // These two rows have the same number.
         source.insert(Entity::new("ZZ", "1").with("Flight", 7).with("Year", 2013)).unwrap();
         source.insert(Entity::new("ZZ", "2").with("Year", 2013)).unwrap();
         source.insert(Entity::new("ZZ", "3").with("Flight", 1).with("Year", 2013)).unwrap();
@@ -175,8 +175,8 @@ fn within_a_table_rows_in_place_stay_and_the_rest_moves() {
     assert!(content(&table).keys().all(|(pk, _)| pk == "2013" || pk == "2014"));
 }
 
-/// `replace` is not for a row at the new key of another: that row must be moved itself, or cannot
-/// be.
+/// `replace` does not replace a row that is at the new key of another row and is not a copy: that
+/// row must itself be moved, or cannot be.
 #[test]
 fn within_a_table_nothing_is_replaced_but_copies() {
     let db = open(&MemFs::new());
@@ -196,7 +196,7 @@ fn within_a_table_nothing_is_replaced_but_copies() {
     let counts = [("rows", 2), ("conflicts", 1), ("refused", 1)];
     check(&job().run().unwrap(), &counts);
     assert_eq!((value("a", "1"), value("p2", "2")), (Some(1), Some(2)));
-    // A row that is moved away frees its key for the next run.
+    // A row that is moved away frees its key, so the next run can use the key.
     put("p2", "2", "3", 2);
     let counts = [("rows", 2), ("copied", 1), ("deleted", 1), ("conflicts", 1)];
     check(&job().run().unwrap(), &counts);
@@ -210,15 +210,15 @@ fn within_a_table_nothing_is_replaced_but_copies() {
     assert_eq!((value("a", "1"), value("p2", "2")), (None, Some(4)));
 }
 
-/// A memtable of a few batches. Copies are newer than their originals, even by the other database's
-/// clock.
+/// Opens a database with a memtable of a few batches. Its clock ensures that copies are newer than
+/// their originals.
 fn fat(fs: &MemFs, path: &str, durability: Durability) -> Db {
     let later = u64::from(path == "archive") * 1_000_000;
     let options = options(fs).clock(Arc::new(ManualClock::new(NOW + later)));
     options.durability(durability).memtable_bytes(16 << 10).open(path).unwrap()
 }
 
-/// Archives the rows of 2013, whatever happened before.
+/// Archives the rows of 2013; works after any interruption.
 fn archive(fs: &MemFs, paths: [&str; 2], durability: Durability) -> Option<CopySummary> {
     let source = fat(fs, paths[0], durability);
     let other = (paths[0] != paths[1]).then(|| fat(fs, paths[1], durability));
@@ -236,8 +236,8 @@ fn archive(fs: &MemFs, paths: [&str; 2], durability: Durability) -> Option<CopyS
     summary.ok()
 }
 
-/// Checks that each row is in the source, in the target under its copy's key, or in both; if
-/// `is_over`, only in the target.
+/// Checks that each row is in the source, in the target under its copy's key, or in both. If
+/// `is_over`, it must be only in the target.
 #[track_caller]
 fn check_union(fs: &MemFs, paths: [&str; 2], is_over: bool, what: &str) {
     let source = open_at(fs, paths[0]);
@@ -271,7 +271,7 @@ fn open_at(fs: &MemFs, path: &str) -> Db {
 }
 
 /// An archive step that a power cut or kill interrupts at any file operation loses and repeats
-/// nothing. A second run, possibly interrupted too, and a third complete it.
+/// nothing. A third run completes it, even if the second is interrupted, too.
 #[test]
 fn an_archive_step_may_end_at_every_operation() {
     let mut images = 0;
@@ -309,8 +309,8 @@ fn an_archive_step_may_end_at_every_operation() {
     assert!(images > 500, "{images} images");
 }
 
-/// The row in the target is the copy of a row archived earlier: this row has the same properties
-/// and target key.
+/// The row in the target is the copy of a row archived earlier. Another row with the same
+/// properties and the same target key must not be deleted.
 #[test]
 fn a_row_that_was_never_archived_is_not_deleted_for_an_equal_one() {
     let db = open(&MemFs::new());

@@ -1,5 +1,5 @@
 //! Power cuts at every file operation of one history with mixed durabilities, switches of logs and
-//! a dropped table; and again during and after the recovery.
+//! a dropped table, and during and after the recovery.
 
 use std::collections::BTreeMap;
 
@@ -16,7 +16,7 @@ struct History {
     fs: MemFs,
     /// The content by number of commits; the first is empty.
     states: Vec<Content>,
-    /// Each acknowledgement: its time in file operations, the number of commits, and their
+    /// Acknowledgements: the number of file operations before, the number of commits, and their
     /// durability.
     acknowledged: Vec<(u64, usize, Durability)>,
     last: Seq,
@@ -129,8 +129,8 @@ impl History {
         self.acknowledged.push((self.fs.ops(), self.states.len() - 1, durability));
     }
 
-    /// Returns the minimum number of commits after an end at operation `op` that loses everything
-    /// weaker than `durability`.
+    /// Returns the minimum number of commits that survive an end at operation `op` which loses
+    /// everything weaker than `durability`.
     fn floor(&self, op: u64, durability: Durability) -> usize {
         let counted =
             self.acknowledged.iter().filter(|(at, _, how)| *at <= op && *how >= durability);
@@ -150,7 +150,7 @@ impl History {
     }
 }
 
-/// Makes one more synced commit, after which nothing that is there may be lost.
+/// Makes one more synced commit. After that nothing found before may be lost.
 #[track_caller]
 fn go_on(db: &Db, found: &Content, last: Seq, what: &str) -> Content {
     let table = db.table_or_create("more").unwrap();
@@ -164,7 +164,7 @@ fn go_on(db: &Db, found: &Content, last: Seq, what: &str) -> Content {
 fn trap_54_mixed_durabilities_leave_no_hole_at_any_operation_twice() {
     let history = History::run();
     for op in history.fs.recorded() {
-        // Two of three moments are power cuts, the others kills of the process.
+        // Two of three interruptions are power cuts, the others kills of the process.
         let is_power = op % 3 < 2;
         let what = format!("operation {op}");
         let (image, durability) = if is_power {
@@ -172,14 +172,14 @@ fn trap_54_mixed_durabilities_leave_no_hole_at_any_operation_twice() {
         } else {
             (history.fs.kill_image_at(op).unwrap(), Durability::Os)
         };
-        // Only Seqs that may have been returned to a caller.
+        // Only these Seqs may have been returned to a caller.
         let seen = history.states[history.floor(op, Durability::Buffered)].values();
         let seen = seen.map(|(_, seq)| *seq).max().unwrap_or(Seq::ZERO);
         image.record();
         let (db, found) = history.check(&image, history.floor(op, durability), &what);
         let opened = image.ops();
         let more = go_on(&db, &found, seen, &what);
-        // The original guarantee holds in the middle of the recovery, too.
+        // An interruption of the recovery must not lose acknowledged commits, either.
         let first = *image.recorded().start();
         let again = first + op % (opened - first + 1);
         let second = image.crash_image_at(again, op).unwrap();
@@ -218,7 +218,7 @@ fn trap_18_the_ceiling_of_numbers_outlives_the_log_that_names_it() {
     for i in 0..12 {
         last = table.upsert(big(0, i, i as i32)).unwrap().seq_of();
     }
-    // The first log is removed; the second holds weak commits only.
+    // The flush removes the first log; the second has only weak commits.
     db.flush().unwrap();
     for i in 0..3 {
         last = table.upsert(big(0, i, i as i32)).unwrap().seq_of();

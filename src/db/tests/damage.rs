@@ -25,7 +25,7 @@ fn tables_of(fs: &MemFs, dir: &str) -> Vec<String> {
     fs.paths().into_iter().filter(is_table).collect()
 }
 
-/// Changes the bytes of one file only: a checkpoint may share them by a hard link.
+/// Changes the bytes of one file, but not of a checkpoint that shares them by a hard link.
 fn damage(fs: &MemFs, path: &str, change: impl FnOnce(&mut Vec<u8>)) {
     let mut bytes = fs.read(path).unwrap();
     change(&mut bytes);
@@ -37,8 +37,8 @@ fn flip(fs: &MemFs, path: &str) {
     damage(fs, path, |bytes| bytes[300] ^= 1);
 }
 
-/// Three table files: a run of rows 0 to 2,999, and young files that replace every second row and
-/// delete every third.
+/// Creates three table files: a run of rows 0 to 2,999, a young file that replaces every second
+/// row, and one that deletes every third.
 fn layered(fs: &MemFs) -> Db {
     let db = options(fs).run_file_bytes(1 << 20).memtable_bytes(4 << 20).open("db").unwrap();
     let table = db.create_table("things").unwrap();
@@ -61,7 +61,7 @@ fn expected(i: u32) -> Option<i32> {
     (!i.is_multiple_of(3)).then_some(i32::from(i.is_multiple_of(2)))
 }
 
-/// Checks that every row is right or damaged; returns the number of damaged rows.
+/// Checks that every row is correct or damaged; returns the number of damaged rows.
 fn damaged_rows(db: &Db) -> usize {
     let table = db.table("things").unwrap();
     let is_damaged = |i: &u32| match table.get(&format!("p{}", i % 7), &format!("{i:06}")) {
@@ -152,7 +152,7 @@ fn damaged_files_are_healed_from_a_checkpoint_while_in_use() {
     let db = options(&fs).open("db").unwrap();
     let before = db.table("things").unwrap().scan(KeyRange::all()).into_iter().next();
     assert!(before.unwrap().is_err());
-    // Neither a file of the right number and size with another id, nor a damaged one, is used.
+    // Heal uses neither a damaged file nor one with the right number and size but another id.
     let nothing = db.heal(None, "nothing", |_| ()).unwrap_err();
     assert_eq!(nothing.kind(), ErrorKind::NotFound);
     let mut read = 0;
@@ -241,7 +241,8 @@ fn a_crash_while_healing_loses_nothing() {
     }
 }
 
-/// A compaction checks its input as it is on disk, even blocks that a reader has checked before.
+/// A compaction reads its input from disk and checks it, even blocks that a reader has checked
+/// before.
 #[test]
 fn trap_23_damage_behind_a_readers_back_is_not_copied() {
     for mode in [crate::options::IoMode::Mmap, crate::options::IoMode::Pread] {
@@ -252,7 +253,7 @@ fn trap_23_damage_behind_a_readers_back_is_not_copied() {
         assert_eq!(damaged_rows(&db), 0);
         let file = tables_of(&fs, "db").pop().unwrap();
         flip(&fs, &file);
-        // The file is damaged, and possibly the map, too: jobs read one of the two.
+        // The file is damaged, and possibly the map, too. A job reads one of the two.
         match db.compact() {
             Err(error) => assert_eq!(error.kind(), ErrorKind::Corruption),
             Ok(()) => assert_eq!(damaged_rows(&db), 0),
@@ -290,8 +291,8 @@ fn trap_23_what_this_build_cannot_read_is_not_repaired_away() {
     assert!(options(&fs).create_if_missing(false).open("repaired").is_err());
 }
 
-/// Restored rows are older than the deletion of their span. Without a complete manifest nothing
-/// shows which of the two is newer, and none is lost silently.
+/// Restored rows are older than the deletion of their span. Without a complete manifest it is
+/// unknown which of the two is newer, so no row is dropped silently.
 #[test]
 fn with_a_doubted_manifest_restored_rows_are_suspect_and_not_gone() {
     let fs = MemFs::new();
@@ -320,8 +321,8 @@ fn with_a_doubted_manifest_restored_rows_are_suspect_and_not_gone() {
     assert!(doubted > 10, "{doubted}");
 }
 
-/// A closed log is read up to the end that the next one records, and so is one that is kept for the
-/// change feed.
+/// Verification reads a closed log, or one kept for the change feed, up to the end that the next
+/// log records.
 #[test]
 fn verify_finds_damage_in_closed_logs_and_in_kept_ones() {
     for is_kept in [false, true] {
@@ -365,8 +366,8 @@ fn salvage_takes_nothing_from_kept_logs_of_a_sound_database() {
     assert_eq!((report.found.get("live"), report.found.get("suspect")), (Some(&16), None));
 }
 
-/// Two versions of a key, in blocks of one row. The newer version is lost, and so are the rows
-/// after the older one. The key between the two gaps is in both.
+/// A key has two versions in blocks of one row. The newer version is lost, and so are the rows
+/// after the older one. So the key is in both gaps.
 #[test]
 fn the_last_key_before_a_second_gap_is_suspect_for_the_first() {
     let fs = MemFs::new();

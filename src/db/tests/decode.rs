@@ -1,4 +1,4 @@
-//! Decoding the same properties of many rows, compared with entities.
+//! Compares decoded properties of many rows with entities.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -50,7 +50,7 @@ fn what_is_decoded_is_what_the_entity_says() {
         }
         table.insert(entity).unwrap();
     }
-    // In a different order, with a name that no row has.
+    // The names are in a different order, and no row has one of them.
     let mut decoder = RowDecoder::new(["C", "A", "X", "B"]);
     let check = |row: &RowView<'_>, decoder: &mut RowDecoder<4>| {
         let entity = row.to_entity().unwrap();

@@ -1,4 +1,4 @@
-//! Delayed commits, and a single thread for all background work.
+//! Tests of delayed commits, and of a single thread for all background work.
 
 #![expect(clippy::disallowed_methods, reason = "tests have threads of their own")]
 

@@ -1,4 +1,4 @@
-//! Events for subscribers of `tracing`.
+//! Tests of the events that subscribers of `tracing` receive.
 
 use std::collections::BTreeMap;
 use std::fmt::Debug;
@@ -11,7 +11,8 @@ use tracing::{Event, Metadata, Subscriber};
 
 use super::*;
 
-/// Keeps the fields of every event of the engine, with the level as an additional field.
+/// A subscriber that keeps the fields of every event of the engine, and the level as one more
+/// field.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Vec<BTreeMap<String, String>>>>);
 
@@ -53,7 +54,7 @@ impl Subscriber for Kept {
 }
 
 impl Kept {
-    /// Returns the events since the last call, by name.
+    /// Returns the names and fields of the events since the last call.
     fn take(&self) -> Vec<(String, BTreeMap<String, String>)> {
         let all = std::mem::take(&mut *self.0.lock().unwrap());
         all.into_iter().map(|fields| (fields["event"].clone(), fields)).collect()
@@ -68,7 +69,7 @@ fn number(fields: &BTreeMap<String, String>, name: &str) -> u64 {
         .unwrap_or_else(|| panic!("{name}: {fields:?}"))
 }
 
-/// A database's life on one thread, up to a checkpoint.
+/// Runs a database on one thread, from creation to a checkpoint.
 fn live(fs: &MemFs) -> Db {
     let db = options(fs).slow_query(Duration::ZERO).open("db").unwrap();
     let table = db.create_table("things").unwrap();
@@ -80,18 +81,17 @@ fn live(fs: &MemFs) -> Db {
     while db.step(Duration::ZERO) {}
     db.checkpoint("copy").unwrap();
     assert_eq!(table.query("I ge 2990").unwrap().count().unwrap(), 10);
-    // One thread cannot stall by itself.
+    // Reports a stall, because one thread cannot stall by itself.
     table.engine.writer().stalled("ranges", Duration::from_micros(7));
     db
 }
 
-/// A database's life on one thread, with one subscriber: the documented fields are there, and no
-/// others.
+/// The events of a database on one thread have exactly the documented fields.
 #[test]
 fn a_life_is_told_with_causes_and_sizes() {
-    // With one subscriber only, tracing caches the interest of the thread that first meets an
-    // event, and other tests' threads have no subscriber. Therefore there are more subscribers, and
-    // every event has been met before it counts.
+    // With only one subscriber, tracing caches the interest of the thread that first reaches an
+    // event, and other tests' threads have no subscriber. So this test adds more subscribers and
+    // reaches every event once before it collects them.
     let _others = [(), ()].map(|()| tracing::Dispatch::new(Kept::default()));
     tracing::subscriber::with_default(Kept::default(), || live(&MemFs::new()).close().unwrap());
     let kept = Kept::default();

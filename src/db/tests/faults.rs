@@ -1,4 +1,4 @@
-//! The n-th file operation fails, for every n and every kind of failure.
+//! Fails the n-th file operation, for every n and every kind of failure.
 
 use std::collections::BTreeMap;
 
@@ -42,7 +42,7 @@ impl Run {
         result.map(drop)
     }
 
-    /// Writes, flushes, compacts; errors are counted and the work continues.
+    /// Writes, flushes and compacts. Counts errors and continues.
     fn work(&mut self, db: &Db) {
         for i in 0..32u32 {
             drop(self.write(db, i % 11, i as i32));
@@ -58,7 +58,7 @@ impl Run {
         }
     }
 
-    /// From now on exactly the current values are allowed.
+    /// Allows exactly the current values from now on.
     fn settle(&mut self, db: &Db) {
         let Ok(table) = db.table("things") else { return };
         for (key, allowed) in &mut self.allowed {
@@ -86,7 +86,7 @@ impl Run {
     }
 }
 
-/// Runs the history with one fault; false if it was not delivered.
+/// Runs the history with one fault; returns false if the fault was not delivered.
 fn run(fault: Fault, full: bool, what: &str) -> bool {
     let memory = MemFs::new();
     let fs = FaultFs::new(Arc::new(memory.clone()));
@@ -96,11 +96,11 @@ fn run(fault: Fault, full: bool, what: &str) -> bool {
     let opened = run.options().open("db");
     if let Ok(db) = &opened {
         run.work(db);
-        // Reads still work; the fault is disarmed because it may be one of reads.
+        // Reads still work. The fault is disarmed first, because it may be one of reads.
         run.fs.disarm();
         run.check(db, &format!("{what}, still open"));
         if full {
-            // A full disk is no permanent failure: without reopening, everything works again.
+            // A full disk is not a permanent failure: everything works again without reopening.
             run.failed = 0;
             run.work(db);
             assert_eq!(run.failed, 0, "{what}: the disk has space again");
@@ -124,8 +124,8 @@ fn run(fault: Fault, full: bool, what: &str) -> bool {
     let again = options(&memory).open("db");
     let again = again.unwrap_or_else(|error| panic!("{what}, reopened: {}", error.chain()));
     run.check(&again, &format!("{what}, reopened"));
-    // Values that were read once stay: after a failed sync they must not be only in the operating
-    // system's cache.
+    // Values that were read must survive: after a failed sync they must not be only in the
+    // operating system's cache.
     run.settle(&again);
     again.table_or_create("things").unwrap().upsert(row(2, 2)).unwrap();
     for seed in 0..3 {
@@ -144,7 +144,7 @@ fn run(fault: Fault, full: bool, what: &str) -> bool {
     delivered
 }
 
-/// Every `stride`-th operation of each kind, until the history has no more.
+/// Fails every `stride`-th operation of each kind, until the history has no more operations.
 fn sweep(kind: FaultKind, ops: &[OpKind], stride: u64, full: bool) {
     for op in ops {
         for n in (0..).step_by(usize::try_from(stride).unwrap()) {

@@ -1,4 +1,4 @@
-//! Readers and followers concurrent with a writer, on one memory file system.
+//! Tests of readers and followers concurrent with a writer, on one memory file system.
 
 use std::collections::BTreeMap;
 
@@ -76,8 +76,8 @@ fn a_reader_of_nothing_creates_nothing() {
     assert_eq!(fs.paths(), Vec::<String>::new());
 }
 
-/// A random step with all operations that move rows: durabilities, flushes, compactions, drops,
-/// reopenings.
+/// Does a random step. The steps include all operations that move rows: durabilities, flushes,
+/// compactions, drops, reopenings.
 fn random_step(db: &mut Option<Db>, fs: &MemFs, rng: &mut Rng, version: u32) {
     let now = db.take().unwrap_or_else(|| open(fs));
     let table = now.table_or_create("things").unwrap();
@@ -95,7 +95,7 @@ fn random_step(db: &mut Option<Db>, fs: &MemFs, rng: &mut Rng, version: u32) {
         3 => now.delete_table("things").unwrap(),
         4 => return now.close().unwrap(),
         5 => now.sync().unwrap(),
-        // Killed: data handed to the operating system is kept, the rest is not.
+        // Kills the process: only data handed to the operating system is kept.
         6 => return std::mem::forget(now),
         _ => while now.step(std::time::Duration::ZERO) {},
     }
@@ -122,7 +122,7 @@ fn a_follower_shows_nothing_that_a_power_cut_takes_back() {
             let image = fs.crash_image(rng.next_u64());
             let recovered = open(&image);
             assert!(recovered.snapshot().seq() >= seq, "seed {seed}, step {step}");
-            // Nothing was written since: only commits that are not durable may differ.
+            // Nothing was written since the refresh: only commits that are not durable may differ.
             if recovered.snapshot().seq() == seq {
                 assert_eq!(state(&recovered), state(&followed), "seed {seed}, step {step}");
             }
@@ -134,7 +134,7 @@ fn a_follower_shows_nothing_that_a_power_cut_takes_back() {
                 assert!(follower.refresh().unwrap() || state(db) == state(&follower.db()));
                 assert_eq!(state(db), state(&follower.db()), "seed {seed}, step {step}");
             }
-            // A state shown once does not change.
+            // A state that was shown never changes.
             let past = &shown[rng.below(shown.len() as u64) as usize];
             assert_eq!(past.0, state(&past.1), "seed {seed}, step {step}");
         }
@@ -160,7 +160,7 @@ fn a_follower_of_another_database_in_the_same_place_says_so() {
     assert_eq!(follower.db().tables().unwrap(), ["things"]);
 }
 
-/// A refresh that fails after reading new commits shows them the next time.
+/// If a refresh fails after reading new commits, the next one shows them.
 #[test]
 fn a_refresh_that_failed_is_not_lost() {
     let mut failed = 0;

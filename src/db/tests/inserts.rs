@@ -1,4 +1,4 @@
-//! Inserts of properties, whose rows are encoded only when they are needed.
+//! Tests of inserts of properties, whose rows are encoded only when they are needed.
 
 use crate::db::Db;
 use crate::error::ErrorKind;

@@ -1,12 +1,12 @@
-//! Files inspected without their database, sound and damaged.
+//! Tests of the inspection of files, sound and damaged, without their database.
 
 use super::*;
 use crate::db::{InspectOptions, InspectedPart, InspectedValue, inspect};
 use crate::format::names::FileName;
 use crate::fs::{FaultFs, Fs};
 
-/// Returns a database with files, an edit of every common kind, and a log; also the names in its
-/// directory.
+/// Returns a database with files, an edit of every common kind, and a log; also the names of its
+/// files.
 fn written() -> (MemFs, Vec<String>) {
     let fs = MemFs::new();
     let db = options(&fs).open("db").unwrap();
@@ -87,7 +87,7 @@ fn a_row_is_shown_in_hex_with_its_meaning() {
     assert_eq!(text(find(&one, "row")[0], "entry"), text(listed[1], "entry"));
     let means: Vec<_> = find(&one, "bytes").iter().map(|part| text(part, "means")).collect();
     assert!(means.iter().any(|means| means.starts_with("Note (Edm.String) = 'note ")), "{means:?}");
-    // The offsets are right: the shown bytes are those of the file at that offset.
+    // The shown offsets are correct: the file has the shown bytes there.
     let file = fs.open_read(format!("db/{sst}").as_ref()).unwrap();
     for part in find(&one, "bytes") {
         let hex = text(part, "hex");
@@ -104,8 +104,8 @@ fn a_row_is_shown_in_hex_with_its_meaning() {
     assert_eq!(find(&record, "record").len(), 1);
 }
 
-/// Whatever byte is wrong, the file is shown as far as possible, without a panic. No flipped byte
-/// of an SST or of CURRENT is missed.
+/// With any byte wrong, the file is shown as far as possible, without a panic. Every flipped byte
+/// of an SST or of CURRENT is detected.
 #[test]
 fn damage_is_shown_where_it_is() {
     let (fs, names) = written();
@@ -124,8 +124,8 @@ fn damage_is_shown_where_it_is() {
             look(&copy, name, Some(0), Some(0));
             if name.ends_with(".sst") || name == "CURRENT" {
                 assert!(damaged > 0, "{name}, byte {at}");
-                // At most one block is not shown: without their handles, blocks are found by
-                // walking the file.
+                // At most one block is not shown, because without handles blocks are found
+                // sequentially.
                 assert!(blocks(&parts) + 1 >= whole, "{name}, byte {at}");
             }
         }
@@ -155,7 +155,7 @@ fn what_has_no_inside_is_refused_and_other_names_are_told_by_their_bytes() {
         assert_eq!(look(&fs, &format!("copy-of-{name}.bak"), None, None), was);
         assert!(FileName::parse(name).is_some());
     }
-    // An error of the disk is returned, and so is one of the caller.
+    // An error of the disk or of the caller is returned.
     let failing = FaultFs::new(Arc::new(fs.clone()));
     let stop = |_: InspectedPart| Err(crate::error::Error::new(ErrorKind::Busy, "enough"));
     assert_eq!(inspect(&failing, "db/CURRENT", options, stop).unwrap_err().kind(), ErrorKind::Busy);

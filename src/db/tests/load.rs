@@ -1,4 +1,4 @@
-//! The measured load of ranges, and the advice and splits that follow from it.
+//! Tests of the measured load of ranges, and of the advice and splits that follow from it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -136,8 +136,8 @@ fn filters_that_scan_are_named_and_listings_are_not() {
     assert!(run.seen().contains(&AntiPattern::TableScans));
 }
 
-/// Six minutes of divisible load split the range. Its parts, though small, are not merged until
-/// they have been cold for an hour.
+/// Six minutes of divisible load split the range. The parts are small, but are merged only after
+/// they had no load for an hour.
 #[test]
 fn a_hot_range_is_divided_and_joined_again_when_it_is_cold() {
     let run = Run::with(Options::new().run_file_bytes(4 << 10));

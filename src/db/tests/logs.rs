@@ -1,4 +1,4 @@
-//! Logs with correct checksums and impossible content.
+//! Tests of logs with correct checksums and impossible content.
 
 use super::*;
 use crate::codec::{Checksum, checksum};
@@ -7,15 +7,15 @@ use crate::table::EntityGroup;
 const HEADER: usize = 48;
 /// The offset of the commit's Seq in a record's header.
 const SEQ_AT: usize = 24;
-/// And its kind.
+/// The offset of the record's kind in the header.
 const KIND_AT: usize = 12;
-/// Table 1 is created.
+/// An encoded field that creates table 1.
 const CREATED: &[u8] = &[0x0b, 1, 1];
-/// The first byte of the field that drops one.
+/// The first byte of the field that drops a table.
 const DROPPED: u8 = 0x0d;
 
 /// Lets `edit` change the records of all logs, header and payload, and corrects their checksums.
-/// `edit` returns true for records that it changed, at least one.
+/// `edit` returns whether it changed the record, and must change at least one.
 fn edit_records(image: &MemFs, edit: impl Fn(&mut [u8]) -> bool) {
     let mut edited = 0;
     for path in image.paths().into_iter().filter(|path| path.ends_with(".wal")) {
@@ -40,7 +40,7 @@ fn find(record: &[u8], what: &[u8]) -> Option<usize> {
     record.windows(what.len()).position(|window| window == what)
 }
 
-/// Returns the files of a process that wrote two rows with one commit and died.
+/// Returns the files of a process that was killed after writing two rows with one commit.
 fn left_behind() -> MemFs {
     let fs = MemFs::new();
     let db = open(&fs);
@@ -95,7 +95,8 @@ fn commits_are_above_the_seq_of_an_open_record() {
         }
         is_open
     });
-    // The commits of this log are below its open record, as after an import from the future.
+    // The commits of this log have lower Seqs than its open record, as after an import from the
+    // future.
     let table = open(&image).table("things").unwrap();
     table.insert(Entity::new("p", "later")).unwrap();
     let timestamp = table.get("p", "later").unwrap().unwrap().timestamp().unwrap();
@@ -122,7 +123,8 @@ fn a_record_behind_the_close_is_corruption() {
         let is_creation = find(record, CREATED).is_some();
         if is_creation {
             record[KIND_AT] = 5;
-            // A close that has seen nothing of the manifest, and a field that need not be known.
+            // A close without a manifest position, and with an unknown field that a reader may
+            // ignore.
             let close = [3, 2, 0, 0, 7, 1, 0, 0x64];
             let len = u32::from_le_bytes(record[8..12].try_into().unwrap()) as usize;
             let rest = len - close.len() - 2;

@@ -1,8 +1,8 @@
-//! Imports of ranges concurrent with writes around them.
+//! Tests of imports of ranges concurrent with writes around them.
 
 use super::*;
 
-/// An hour in ticks.
+/// An hour, in ticks.
 const HOUR: u64 = 36_000_000_000;
 
 #[test]
@@ -25,7 +25,7 @@ fn rows_of_a_clock_that_is_ahead_come_in_between_rows_that_are_written_meanwhile
         }
     })
     .unwrap();
-    // Their file spans the imported rows.
+    // The file of these rows spans the imported rows.
     db.flush().unwrap();
     while db.step(std::time::Duration::ZERO) {}
     table.insert(Entity::new("b", "")).unwrap();
@@ -35,8 +35,8 @@ fn rows_of_a_clock_that_is_ahead_come_in_between_rows_that_are_written_meanwhile
     assert_eq!(table.scan(KeyRange::all()).count().unwrap(), 103);
 }
 
-/// Background work that looked for deleted spans before an import drops the hidden rows, but not
-/// the imported ones.
+/// If background work found deleted spans before an import, it drops the hidden rows but not the
+/// imported ones.
 #[test]
 fn rows_that_come_in_where_a_span_was_deleted_stay() {
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -47,7 +47,7 @@ fn rows_that_come_in_where_a_span_was_deleted_stay() {
         table.insert(row(i, 0)).unwrap();
     }
     let rows = || table.scan(KeyRange::partition("p3")).count();
-    // The other threads end regardless of the result.
+    // Whatever the result, the other threads must end.
     let round = || -> crate::error::Result<(u64, u64)> {
         table.delete_partition("p3")?;
         let moved = db.import_range("moving", "things")?;

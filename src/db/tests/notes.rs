@@ -1,4 +1,4 @@
-//! Texts stored for a table or for the database.
+//! Tests of texts stored for a table or for the database.
 
 use super::*;
 
@@ -7,7 +7,7 @@ fn notes_survive_and_go_with_their_table() {
     let fs = MemFs::new();
     let db = open(&fs);
     db.create_table("People").unwrap();
-    // More than one piece, divided inside a character of three bytes.
+    // The text takes more than one piece, and is divided inside a character of three bytes.
     let long = "x".to_owned() + &"€".repeat(40_000);
     db.catalog.set_note(Some("people"), "acl", Some(&long)).unwrap();
     db.catalog.set_note(None, "service", Some("")).unwrap();

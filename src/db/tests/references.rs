@@ -1,10 +1,11 @@
-//! References to missing entities.
+//! Tests of the search for references to missing entities.
 
 use super::*;
 use crate::db::{ReferenceCheck, References};
 use crate::table::Table;
 
-/// 600 flights with one of 30 planes, every third of which is unknown; every tenth flight has none.
+/// Creates 600 flights with one of 30 planes. Every third plane is unknown, every tenth flight has
+/// none.
 fn tables(db: &Db, other: &Db) -> (Table, Table) {
     let (flights, planes) =
         (db.create_table("flights").unwrap(), other.create_table("planes").unwrap());
@@ -30,7 +31,8 @@ fn what_is_missing_is_counted_and_named() {
     let (flights, planes) = tables(&db, &db);
     let check = ReferenceCheck::new(&flights, &planes, "all", "{Tail}").unwrap();
     let found = check.run().unwrap();
-    // Of 0, 3, …, 27 only 9 ends with a nine.
+    // Of the unknown planes 0, 3, …, 27 only N9 would have flights with a number that ends with 9,
+    // which have no plane.
     assert_eq!(counts(&found), [600, 60, 360, 180, 9]);
     assert!(found.has_all_targets);
     let first = &found.targets[0];

@@ -1,11 +1,12 @@
-//! The slow-query log, and counts of queries by class.
+//! Tests of the slow-query log, and of counts of queries by class.
 
 use std::time::Duration;
 
 use super::*;
 use crate::table::SlowQuery;
 
-/// Thirty rows in three partitions; the clock only moves when a test advances it.
+/// Returns a database with thirty rows in three partitions, and a clock that only the test
+/// advances.
 fn filled(options: Options) -> (Db, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(NOW));
     let db = options.clock(clock.clone()).open("db").unwrap();
@@ -53,17 +54,17 @@ fn a_query_that_took_long_is_kept_with_its_explanation() {
     let (db, clock) = filled(options(&MemFs::new()).slow_query(Duration::from_millis(5)));
     let table = db.table("things").unwrap();
     let query = |filter: &str| table.query(filter).unwrap();
-    // As fast as the clock: not slow.
+    // A query that takes no time by the clock is not slow.
     assert_eq!(query("I gt 3").count().unwrap(), 26);
     assert!(db.slow_queries().is_empty());
-    // Row by row, and not to the end.
+    // Reads row by row, and not to the end.
     let mut rows = query("PartitionKey eq 'b'").into_iter();
     rows.next().unwrap().unwrap();
     clock.advance(Duration::from_millis(3));
     rows.next().unwrap().unwrap();
     clock.advance(Duration::from_millis(3));
     drop(rows);
-    // To the end, where the query is over; time after it does not count.
+    // Reads to the end. The query ends there, and later time does not count.
     let mut rows = query("PartitionKey eq 'c' and RowKey ge '20'").into_iter();
     for row in rows.by_ref() {
         row.unwrap();
@@ -71,7 +72,7 @@ fn a_query_that_took_long_is_kept_with_its_explanation() {
     }
     clock.advance(Duration::from_secs(60));
     drop(rows);
-    // Rows that are read in place.
+    // Reads rows in place.
     let slow = |_: &crate::table::RowView<'_>| {
         clock.advance(Duration::from_millis(9));
         Ok(std::ops::ControlFlow::Break(()))

@@ -1,5 +1,5 @@
-//! Threads of the application and of the database at the same time. A lost wake-up makes a test
-//! hang.
+//! Tests with concurrent threads of the application and of the database. If a wake-up is lost, a
+//! test hangs.
 
 #![expect(clippy::disallowed_methods, reason = "tests have threads of their own")]
 

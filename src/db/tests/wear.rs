@@ -1,4 +1,4 @@
-//! The wear account compared with the requests to the file system.
+//! Compares the wear account with the requests to the file system.
 
 use super::*;
 use crate::format::edit::Wear;
@@ -18,7 +18,7 @@ struct Asked {
 }
 
 const PAGE: u64 = 4096;
-/// More logs than any test here writes.
+/// A bound above the number of logs that any test here writes.
 const LOGS_MAX: u64 = 100;
 
 impl Asked {
@@ -50,13 +50,13 @@ impl Asked {
                 _ => {}
             }
         }
-        // One sync of the parent directory, and its page, are not accounted.
+        // One sync of the parent directory, and its page, are not part of the account.
         asked.directory_syncs -= 1;
         (asked, pages - 1)
     }
 
-    /// Compares the account with the journal. The account may also count the page of each log's
-    /// last record, which was not synced.
+    /// Compares the account with the journal. The account may also include the page of each log's
+    /// last record although that was not synced.
     #[track_caller]
     fn check(fs: &MemFs, wear: &Wear) {
         let (asked, pages) = Self::of(fs);
@@ -87,8 +87,8 @@ impl Asked {
     }
 }
 
-/// Returns a memory file system whose journal starts after the directory was created, which is not
-/// counted.
+/// Returns a memory file system whose journal starts after the creation of the directory, which the
+/// account does not include.
 fn recorded() -> MemFs {
     let fs = MemFs::new();
     fs.create_dir_all(std::path::Path::new("db")).unwrap();
@@ -121,7 +121,7 @@ fn the_account_is_what_the_file_system_was_asked_for_across_restarts() {
         assert!(wear.compaction_bytes > 0 && wear.flush_bytes > 0 && wear.import_bytes == 0);
         assert!(wear.user_bytes < wear.log_bytes, "{wear:?}");
         db.close().unwrap();
-        // The next open finds the close in the account, and the edit that records it.
+        // The next open adds the close to the account, and also the edit that records it.
         let db = open(&fs);
         Asked::check(&fs, &db.wear());
         db.close().unwrap();
@@ -155,7 +155,8 @@ fn users_bytes_are_keys_and_rows() {
     let before = db.wear();
     table.insert(row(1, 0)).unwrap();
     let one = db.wear().since(&before);
-    // The table's id, both keys and their terminators; two integers and the shape number.
+    // Key: the table's id, both texts and their terminators. Row: two integers and the shape
+    // number.
     assert_eq!(one.user_bytes, db_key_bytes() + 9, "{one:?}");
     table.delete("p1", "000001").unwrap();
     assert_eq!(db.wear().since(&before).user_bytes - one.user_bytes, db_key_bytes());
@@ -168,8 +169,8 @@ fn db_key_bytes() -> u64 {
     user_key(crate::format::names::TableId(1), "p1", "000001").len() as u64
 }
 
-/// After a kill at any operation, the bytes of commits and logs are found again, and existing
-/// tables are counted.
+/// After a kill at any operation, the bytes of commits and logs are found again, and existing table
+/// files are in the account.
 #[test]
 fn a_kill_forgets_no_commit_and_no_log() {
     let fs = recorded();
@@ -196,7 +197,7 @@ fn a_kill_forgets_no_commit_and_no_log() {
         assert!(wear.log_bytes >= before.log_bytes, "at {op}: {wear:?}, {before:?} before");
         let tables = wear.flush_bytes + wear.compaction_bytes;
         assert!(tables >= db.stats().get("file_bytes").unwrap(), "at {op}: {wear:?}");
-        // Found once, not at every opening.
+        // The bytes are added once, not at every opening.
         db.close().unwrap();
         let again = open(&image).wear();
         assert_eq!(again.user_bytes, wear.user_bytes, "at {op}");
@@ -229,7 +230,7 @@ fn copies_count_where_they_are_made_and_begin_at_zero() {
     assert!(made.copy_bytes >= files && made.copy_syncs > 0, "{made:?}");
     db.checkpoint("copy").unwrap();
     let copy = options(&fs).open("copy").unwrap();
-    // Its log and the edit that adds it.
+    // The account has only the log of the copy and the edit that adds the log.
     assert!(copy.wear().written() < 2000 && copy.wear().flush_bytes == 0, "{:?}", copy.wear());
 }
 

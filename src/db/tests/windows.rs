@@ -1,5 +1,5 @@
-//! Scans that merge many sources return the written rows, whatever the keys have in common and
-//! whatever is requested.
+//! Tests that scans which merge many sources return the written rows, for all kinds of keys and
+//! requests.
 
 use std::collections::BTreeMap;
 use std::ops::ControlFlow;
@@ -14,8 +14,8 @@ use crate::table::{Snapshot, Table};
 
 type Rows = BTreeMap<(String, String), i32>;
 
-/// Partitions with few and with many rows, keys that differ early and late, keys that are prefixes
-/// of others.
+/// Returns keys of several kinds: in partitions with few and with many rows, with early and with
+/// late differences, and prefixes of others.
 fn key(rng: &mut Rng, form: u64) -> (String, String) {
     match form {
         0 => (format!("device-{:08}", rng.below(3)), format!("0{:018}", rng.below(300) * 10_000)),
@@ -32,7 +32,7 @@ fn found(query: Query) -> Vec<((String, String), i32)> {
     first(query, usize::MAX)
 }
 
-/// Returns the first `count` rows, at least one; the reader then stops the scan.
+/// Returns the first `count` rows, at least one, and then stops the scan.
 fn first(query: Query, count: usize) -> Vec<((String, String), i32)> {
     let mut rows = Vec::new();
     let read = query.for_each_row(|row| {
