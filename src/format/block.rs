@@ -3,11 +3,9 @@
 //! Invariants
 //! * the checksum covers the header, the file's id and the block's number, so a moved, copied or
 //!   relabelled block fails the check like a damaged one;
-//! * nothing is interpreted or decompressed before the checksum matched;
+//! * nothing is interpreted or decompressed before the checksum is verified;
 //! * padding is zeros, covered by the checksum, and not part of the contents;
 //! * decompression yields exactly the raw length, which is at most [`RAW_BYTES_MAX`].
-//!
-//! Not here: contents (`row_block`, `sparse_index`, `stats`, `zones`), hash pages (`hash_index`).
 
 #[cfg_attr(not(feature = "zstd"), allow(dead_code, reason = "only what is compressed is split"))]
 mod columns;
@@ -27,7 +25,7 @@ use crate::format::row_block::leaves_out;
 /// The length of a block's header.
 pub(crate) const HEADER_BYTES: usize = 24;
 
-/// The most bytes that a compressed block may hold: twice the largest row (2 MiB) with its key.
+/// The maximum length of a compressed block's contents: twice the largest row (2 MiB) with its key.
 pub(crate) const RAW_BYTES_MAX: usize = 4 << 20;
 
 /// The kind of a block's contents.
@@ -39,7 +37,7 @@ pub(crate) enum BlockKind {
     Sparse = 3,
     Handles = 4,
     Stats = 5,
-    // 6 marks pages of the hash index in their checksums; they are not blocks.
+    // 6 is used in the checksums of hash pages, which are not blocks.
     Zones = 7,
     ZoneSummary = 8,
 }
@@ -54,7 +52,7 @@ pub(crate) enum Packing {
     Columns,
 }
 
-/// The identity of a block. It is not stored, but the checksum covers it.
+/// The identity of a block. The checksum covers it, although it is not stored.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct BlockPlace {
     pub(crate) kind: BlockKind,
@@ -78,7 +76,7 @@ pub(crate) struct StoredBlock<'a> {
 }
 
 const STRUCTURE: &str = "block";
-/// True if the header of `block` declares its contents compressed.
+/// Whether the header of `block` declares its contents compressed.
 pub(crate) fn is_compressed(block: &[u8]) -> bool {
     matches!(block.get(1), Some(&(CODEC_ZSTD | CODEC_COLUMNS)))
 }
@@ -86,16 +84,16 @@ pub(crate) fn is_compressed(block: &[u8]) -> bool {
 const CODEC_NONE: u8 = 0;
 const CODEC_ZSTD: u8 = 1;
 const CODEC_COLUMNS: u8 = 2;
-/// Zeros follow the stored bytes up to the start of the next block.
+/// Flag: zeros follow the stored bytes up to the start of the next block.
 const FLAG_PADDED: u8 = 1;
-/// A block of rows with entries that omit a part. A reader that does not know this flag must not
-/// read the block.
+/// Flag of a block of rows: its entries omit a part, and a reader that does not know the flag must
+/// not read the block.
 const FLAG_SHORT: u8 = 2;
-/// zstd compression level. Blocks are 2 % smaller than with zstd's default level, 3. Decompression,
-/// which happens far more often, takes the same time at every level.
+/// zstd compression level. It makes blocks 2 % smaller than zstd's default level, 3. Decompression,
+/// which is far more frequent, takes the same time at every level.
 #[cfg(feature = "zstd")]
 const ZSTD_LEVEL: i32 = 6;
-/// The header's bytes before the checksum.
+/// The number of header bytes before the checksum.
 const CHECKED_BYTES: usize = 20;
 
 /// Compresses and frames blocks; reuses the compressor's memory for all blocks.
@@ -108,6 +106,8 @@ pub(crate) struct Sealer {
 }
 
 impl Sealer {
+    /// Creates a sealer.
+    ///
     /// # Errors
     /// The part of `packing` that this build does not support.
     pub(crate) fn new(packing: Packing) -> Result<Self, Cow<'static, str>> {
@@ -129,7 +129,7 @@ impl Sealer {
         }
     }
 
-    /// Appends `raw` as a block; stores it uncompressed if compression saves less than one eighth.
+    /// Appends `raw` as a block. Stores it uncompressed if compression saves less than one eighth.
     pub(crate) fn seal(&mut self, place: BlockPlace, raw: &[u8], out: &mut Vec<u8>) {
         let start = out.len();
         out.resize(start + HEADER_BYTES, 0);
@@ -140,9 +140,9 @@ impl Sealer {
         seal_header(place, (codec, raw, 0), out.get_mut(start..).unwrap_or_default());
     }
 
-    /// Appends `raw`, a block of rows; if it is compressed, by columns. `places` holds for each
-    /// shape, from number 0 on, how many bytes its rows have before their texts. It affects only
-    /// the size of the block.
+    /// Appends `raw`, a block of rows, compressed by columns if this sealer compresses. `places`
+    /// has for each shape, from number 0 on, how many bytes its rows have before their texts; it
+    /// affects only the size of the block.
     #[cfg(feature = "zstd")]
     pub(crate) fn seal_rows(
         &mut self,
@@ -154,8 +154,7 @@ impl Sealer {
         let mut columns = std::mem::take(&mut self.columns);
         let start = out.len();
         out.resize(start + HEADER_BYTES, 0);
-        // A block that columns do not reproduce exactly, because this module did not write it, is
-        // stored by rows.
+        // Columns reproduce every block that this module writes. Any other block is stored by rows.
         let is_split = self.zstd.is_some()
             && columns::split(raw, places, &mut columns).is_ok()
             && columns::join(&columns, raw.len()).as_deref() == Ok(raw);
@@ -169,7 +168,7 @@ impl Sealer {
         self.columns = columns;
     }
 
-    /// Without zstd, stores the block uncompressed.
+    /// Stores the block uncompressed, because this build has no zstd.
     #[cfg(not(feature = "zstd"))]
     pub(crate) fn seal_rows(
         &mut self,
@@ -202,7 +201,7 @@ impl Sealer {
         seal_header(place, (CODEC_NONE, raw, padding), block);
     }
 
-    /// Appends `bytes` compressed; returns false if that saves less than one eighth of `raw_len`.
+    /// Appends `bytes` compressed. Returns false if that saves less than one eighth of `raw_len`.
     #[cfg(feature = "zstd")]
     fn compress(&mut self, bytes: &[u8], raw_len: usize, out: &mut Vec<u8>) -> bool {
         let Some(zstd) = &mut self.zstd else { return false };
@@ -212,7 +211,8 @@ impl Sealer {
             return false;
         }
         out.resize(start + limit, 0);
-        // Too small an output buffer means that compression does not pay; it is not an error.
+        // An output buffer that is too small means that compression saves too little; this is no
+        // error.
         let stored = zstd.compress_to_buffer(bytes, out.get_mut(start..).unwrap_or_default());
         out.truncate(start + stored.as_ref().copied().unwrap_or(0));
         stored.is_ok()
@@ -239,11 +239,11 @@ impl<'a> StoredBlock<'a> {
         Self::header(place, Cursor::new(STRUCTURE, checked), stored)
     }
 
-    /// Reads the header of a block with a checksum that was verified before.
+    /// Reads the header of a block whose checksum was verified before.
     #[inline]
     pub(crate) fn reopen(place: BlockPlace, bytes: &'a [u8]) -> Result<Self, FormatError> {
-        // Fast path for the common block, in one comparison: the right kind, uncompressed, no
-        // reserved bits set.
+        // Recognizes the common block in one comparison: the right kind, uncompressed, no reserved
+        // bits set.
         if let Some((header, rest)) = bytes.split_first_chunk::<HEADER_BYTES>()
             && let [kind, CODEC_NONE, 0..=3, 0, .., l0, l1, l2, l3, _, _, _, _] = *header
             && kind == place.kind as u8
@@ -302,7 +302,7 @@ impl<'a> StoredBlock<'a> {
         Ok(Self { packing, raw_len, stored })
     }
 
-    /// The block's contents in a new buffer.
+    /// Returns the block's contents in a new buffer.
     pub(crate) fn decompress(&self) -> Result<Vec<u8>, FormatError> {
         match self.packing {
             Packing::Plain => Ok(self.stored.to_vec()),
@@ -329,7 +329,7 @@ impl<'a> StoredBlock<'a> {
         let len_max = self.raw_len + more;
         // While a thread ends, its thread-local decompressor may already be destroyed.
         let raw = DECOMPRESSOR.try_with(|kept| {
-            // The code below does not reenter, so this is the only borrow.
+            // The code below does not reenter this closure, so this is the only borrow.
             let mut kept = kept.borrow_mut();
             let decompressor = match &mut *kept {
                 Some(decompressor) => decompressor,
@@ -349,13 +349,13 @@ impl<'a> StoredBlock<'a> {
 
 #[cfg(feature = "zstd")]
 thread_local! {
-    /// Created by the first compressed block that a thread reads. It uses some 100 KB, which would
+    /// Created when a thread reads its first compressed block. It uses some 100 KB, which would
     /// otherwise be initialized for each block.
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// The block of `raw_len` bytes that was split into `columns`. For fuzzing, which cannot guess
-/// compressed bytes.
+/// Returns the block of `raw_len` bytes that was split into `columns`. For fuzzing, which cannot
+/// guess compressed bytes.
 #[cfg(any(fuzzing, feature = "fuzzing"))]
 pub(crate) fn join_columns(columns: &[u8], raw_len: usize) -> Option<Vec<u8>> {
     columns::join(columns, raw_len).ok()
@@ -442,7 +442,8 @@ mod tests {
             }
         }
         thread_local! { static LAST: Last = const { Last("what is read while a thread ends") } }
-        // The thread-local initialized first is destroyed last; the loop covers both orders.
+        // The thread-local value that is initialized first is destroyed last, so the test tries
+        // both orders.
         for first in [true, false] {
             let ending = std::thread::spawn(move || {
                 if first {
@@ -483,7 +484,7 @@ mod tests {
         assert_eq!(seal_rows(&mut sealer, &[7; 10_000]).0, Packing::Zstd);
         assert_eq!(seal_rows(&mut sealer, b"short").0, Packing::Plain);
         assert_eq!(seal_rows(&mut Sealer::new(Packing::Plain).unwrap(), &rows).0, Packing::Plain);
-        // The length is checked as in other blocks, and only blocks of rows have columns.
+        // The length is checked as in other blocks. Only blocks of rows may have columns.
         let forge = |place, at: usize, value: &[u8]| {
             let mut bytes = columns.clone();
             bytes[at..at + value.len()].copy_from_slice(value);
@@ -576,7 +577,7 @@ mod tests {
             assert_eq!(block.stored, rows(flags));
             assert_eq!(StoredBlock::reopen(PLACE, &bytes), Ok(block));
         }
-        // In other blocks this flag is unknown.
+        // The flag is unknown in blocks that have no rows.
         let place = BlockPlace { kind: BlockKind::Stats, ..PLACE };
         let mut bytes = Vec::new();
         sealer.seal_plain(place, &rows(1), &mut bytes);

@@ -1,4 +1,5 @@
-//! CURRENT names the active manifest and its length that was durable then. FORMAT.md §current.
+//! CURRENT names the active manifest, and the length of it that was durable at that time. FORMAT.md
+//! §current.
 
 use crate::codec::DecodeError;
 

@@ -4,9 +4,9 @@
 //! * an edit is a sequence of tagged fields, written in ascending order of tag and read in any
 //!   order;
 //! * an unknown field that need not be understood is kept and written to every snapshot;
-//! * the first record of a manifest holds the identity.
+//! * the first record of a manifest contains the identity.
 //!
-//! Not here: applying an edit to a version and validating it (`manifest`).
+//! `manifest` applies edits to versions and validates them.
 
 mod lived;
 mod wear;
@@ -34,14 +34,14 @@ pub use wear::Wear;
 const EDIT: &str = "version edit";
 const IDENTITY: &str = "identity";
 
-/// The features in these sets that this build knows; none yet.
+/// The features in these sets that this build supports; none yet.
 const FEATURES_KNOWN: [&str; 0] = [];
 
 /// A change of the version, applied atomically.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct VersionEdit {
     pub(crate) identity: Option<Identity>,
-    /// All file numbers below this are in use, were in use, or may be.
+    /// Every file number that was ever assigned is below this number.
     pub(crate) numbers_below: Option<FileNumber>,
     pub(crate) add_logs: Vec<LogMeta>,
     pub(crate) remove_logs: Vec<FileNumber>,
@@ -57,7 +57,8 @@ pub(crate) struct VersionEdit {
     pub(crate) forget_tables: Vec<TableId>,
     pub(crate) add_range_tombstones: Vec<RangeTombstone>,
     pub(crate) remove_range_tombstones: Vec<RangeTombstone>,
-    /// States the durable end of its log as long as the version has that log.
+    /// The clean close, which states the durable end of the log as long as the version has that
+    /// log.
     pub(crate) clean_close: Option<CleanClose>,
     /// The clock by which rows expire.
     pub(crate) clock: Option<LivedTime>,
@@ -67,7 +68,7 @@ pub(crate) struct VersionEdit {
     /// Imports of the files that this edit adds, kept for the change feed.
     pub(crate) add_imports: Vec<Import>,
     pub(crate) forget_imports: Vec<Seq>,
-    /// The position up to which the logs were durable before the edit was written.
+    /// The position up to which the logs were durable before this edit was written.
     pub(crate) log_durable: Option<Position>,
     /// The wear account before this edit was written.
     pub(crate) account: Option<Account>,
@@ -104,7 +105,7 @@ pub(crate) struct KeptLog {
     pub(crate) log: LogMeta,
     /// The length of the file.
     pub(crate) bytes: u64,
-    /// No commit in it has a greater Seq.
+    /// The greatest Seq of a commit in it.
     pub(crate) last: Seq,
 }
 
@@ -127,16 +128,17 @@ pub(crate) struct RangeMeta {
     pub(crate) span: Span,
 }
 
-/// The use of a file by a range.
+/// The reference of a range to a file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct ReferenceMeta {
     pub(crate) range: RangeId,
     pub(crate) file: FileNumber,
     pub(crate) placement: Placement,
-    /// The part of the file's keys that counts in this range; [`whole_range`](Self::whole_range)
+    /// The part of the file's keys that is valid in this range; [`whole_range`](Self::whole_range)
     /// means the span of the range.
     pub(crate) clip: Span,
-    /// The approximate bytes of the file in the clip; `None` means the size of the file.
+    /// The approximate number of bytes that the file has in the clip; `None` means the size of the
+    /// file.
     pub(crate) bytes: Option<u64>,
 }
 
@@ -144,23 +146,24 @@ pub(crate) struct ReferenceMeta {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Placement {
-    /// One of the young files, which may overlap.
+    /// Among the young files, which may overlap.
     Young = 1,
-    /// In the sorted run.
+    /// In the sorted run, whose files do not overlap.
     Run = 2,
 }
 
-/// Hides the entries of `span` with Seqs below `below` from reads at `from` or later.
+/// A range tombstone hides the entries of `span` with Seqs below `below` from reads at `from` or
+/// later.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct RangeTombstone {
     pub(crate) span: Span,
-    /// Equal to `from` for a drop, lower for an expiry.
+    /// Equal to `from` for a deletion, lower for an expiry.
     pub(crate) below: Seq,
     /// The commit that created it.
     pub(crate) from: Seq,
 }
 
-/// Written by a clean close: the last log is complete only if it reaches to `end`.
+/// A clean close. The last log is complete only if it extends to `end`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct CleanClose {
     pub(crate) log: FileNumber,
@@ -207,7 +210,7 @@ mod identity_tag {
     pub(super) const IGNORABLE_FEATURE: u64 = 6;
 }
 
-/// The approximate bytes of a file in a range.
+/// The approximate number of bytes that a range uses of a file.
 type Sizes = BTreeMap<(RangeId, FileNumber), u64>;
 
 impl VersionEdit {
@@ -272,7 +275,8 @@ impl VersionEdit {
         }
     }
 
-    /// Ignores sizes of references that this edit does not add: an older build may have kept them.
+    /// Sets the sizes of references that this edit adds. An older build may have kept other sizes,
+    /// which are ignored.
     fn set_sizes(&mut self, sizes: &Sizes) {
         if !sizes.is_empty() {
             for reference in &mut self.add_references {
@@ -281,8 +285,8 @@ impl VersionEdit {
         }
     }
 
-    /// Sorts drops before expiries, the order in which they take effect and are written, for any
-    /// order of their fields.
+    /// Sorts deletions before expiries, whatever the order of their fields. They take effect and
+    /// are written in this order.
     fn order_range_tombstones(&mut self) {
         for range_tombstones in [&mut self.add_range_tombstones, &mut self.remove_range_tombstones]
         {
@@ -332,7 +336,8 @@ impl VersionEdit {
             tag::LOG_DURABLE => self.log_durable = Some(Content::decode(c)?),
             tag::ACCOUNT => match Content::decode(c) {
                 Ok(account) if c.is_empty() => self.account = Some(account),
-                // No row depends on it: a malformed one is kept like a field of a newer format.
+                // No row depends on the account, so a malformed one is kept like a field of a newer
+                // format.
                 _ => return Ok(false),
             },
             tag::REFERENCE_BYTES => {
@@ -347,7 +352,7 @@ impl VersionEdit {
 }
 
 impl Identity {
-    /// The identity of a new database.
+    /// Returns the identity of a new database.
     pub(crate) fn random(rng: &mut Rng) -> Self {
         Self {
             database: u128::from(rng.next_u64()) << 64 | u128::from(rng.next_u64()),
@@ -359,7 +364,7 @@ impl Identity {
         }
     }
 
-    /// True if positions in the history of `other` are valid in this history.
+    /// Whether positions in the history of `other` are valid in this history.
     pub(crate) fn is_same_history(&self, other: &Identity) -> bool {
         (self.database, self.incarnation) == (other.database, other.incarnation)
     }
@@ -409,12 +414,12 @@ impl Identity {
         })
     }
 
-    /// The first feature that this build lacks to read the database.
+    /// Returns the first feature that this build lacks to read the database.
     pub(crate) fn unreadable(&self) -> Option<&str> {
         first_unknown(&self.read_features)
     }
 
-    /// The first feature that this build lacks to write to the database.
+    /// Returns the first feature that this build lacks to write to the database.
     pub(crate) fn unwritable(&self) -> Option<&str> {
         first_unknown(&self.write_features)
     }
@@ -429,13 +434,13 @@ content! {
 }
 
 impl ReferenceMeta {
-    /// The clip that means the whole range.
+    /// Returns the clip that means the whole range.
     pub(crate) fn whole_range() -> Span {
         Span::all()
     }
 }
 
-/// Encodes all members but `bytes`, which has its own field.
+/// Encodes all members except `bytes`, which has a field of its own.
 impl Content for ReferenceMeta {
     fn encode(&self, out: &mut Vec<u8>) {
         (self.range, self.file).encode(out);
@@ -455,7 +460,7 @@ impl Content for ReferenceMeta {
 }
 
 impl RangeTombstone {
-    /// All of `span` is dropped by commit `seq`.
+    /// Creates the range tombstone by which commit `seq` deletes all entries of `span`.
     pub(crate) fn drop(span: Span, seq: Seq) -> Self {
         Self { span, below: seq, from: seq }
     }
@@ -478,7 +483,7 @@ impl RangeTombstone {
     }
 }
 
-/// The text form that `inspect` prints, one line per field.
+/// Prints the text for `inspect`, one line per field.
 impl fmt::Display for VersionEdit {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some(id) = &self.identity {
@@ -550,7 +555,7 @@ impl fmt::Display for VersionEdit {
 }
 
 impl VersionEdit {
-    /// The last lines: fields that were not read, and the close.
+    /// Prints the last lines: the number of bytes that were not read, and the close.
     fn fmt_end(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.unknown.is_empty() {
             writeln!(f, "{} bytes of fields that cannot be read", self.unknown.len())?;
@@ -578,8 +583,8 @@ fn put_optional<C: Content>(out: &mut Vec<u8>, tag: u64, content: Option<&C>) {
     }
 }
 
-/// Appends the drops or the expiries, which have different tags. A drop omits `below`, which equals
-/// `from`.
+/// Appends the deletions or the expiries, which have different tags. A deletion omits `below`,
+/// which equals `from`.
 fn put_tombstones(out: &mut Vec<u8>, tag: u64, tombstones: &[RangeTombstone], drops: bool) {
     for RangeTombstone { span, below, from } in
         tombstones.iter().filter(|tombstone| tombstone.is_drop() == drops)

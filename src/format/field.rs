@@ -3,7 +3,8 @@
 //! A field is `varint (tag × 2 + must-understand bit) ‖ varint length ‖ content`.
 //!
 //! Invariants
-//! * an unknown tag with the bit is refused by name, as unsupported; without the bit it is skipped;
+//! * an unknown tag with the bit is refused with an error that names it; without the bit it is
+//!   skipped;
 //! * a tag may repeat; each structure defines the meaning of repetition.
 
 use std::borrow::Cow;
@@ -15,7 +16,7 @@ use crate::model::Seq;
 
 use super::names::{FileId, FileNumber, RangeId, TableId};
 
-/// Bytes that cannot be used: they are damaged, or need a newer build.
+/// Bytes that cannot be used.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FormatError {
     /// Bytes that no version writes.
@@ -28,7 +29,7 @@ pub(crate) enum FormatError {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Field<'a> {
     pub(crate) tag: u64,
-    /// A reader that does not know the tag must refuse the structure.
+    /// Whether a reader that does not know the tag must refuse the structure.
     pub(crate) must_understand: bool,
     pub(crate) content: &'a [u8],
     /// The offset of the content in the decoded buffer.
@@ -60,7 +61,7 @@ macro_rules! content {
 }
 pub(crate) use content;
 
-/// The greatest file number that is ever assigned, so that sums of file numbers do not overflow.
+/// The upper limit of file numbers, so that their sums do not overflow.
 const NUMBER_MAX: u64 = 1 << 56;
 
 /// Appends a field that every reader must understand.
@@ -107,7 +108,7 @@ pub(crate) fn read_fields(
     Ok(())
 }
 
-/// The next field; `None` at the end.
+/// Reads the next field; `None` at the end.
 pub(crate) fn next_field<'a>(cursor: &mut Cursor<'a>) -> Result<Option<Field<'a>>, DecodeError> {
     if cursor.is_empty() {
         return Ok(None);
@@ -119,7 +120,7 @@ pub(crate) fn next_field<'a>(cursor: &mut Cursor<'a>) -> Result<Option<Field<'a>
 }
 
 impl Field<'_> {
-    /// Handles a field with an unknown tag: refuses or skips it.
+    /// Refuses a field with an unknown tag, or skips it if that is allowed.
     pub(crate) fn unknown(&self, structure: &'static str) -> Result<(), FormatError> {
         if self.must_understand {
             unsupported(format!("{structure} field {} of a newer format", self.tag))
@@ -215,19 +216,19 @@ impl From<DecodeError> for FormatError {
 pub(crate) struct FileHead {
     pub(crate) structure: &'static str,
     pub(crate) magic: [u8; 8],
-    /// The name of the file in errors.
+    /// The name of the kind of file, for errors.
     pub(crate) file: &'static str,
-    /// The name of the format in errors.
+    /// The name of the format, for errors.
     pub(crate) format: &'static str,
 }
 
 impl FileHead {
     /// The version of every format; there is only one so far.
     const VERSION: u32 = 1;
-    /// The offset of the checksum, also within the covered bytes.
+    /// The offset of the checksum, which covers all other bytes of `covered`.
     const SUM_AT: usize = 12;
 
-    /// Writes the head of `covered`, with the checksum over it.
+    /// Writes the magic number, the version, and the checksum of `covered` into its head.
     pub(crate) fn seal(&self, covered: &mut [u8]) {
         covered[..8].copy_from_slice(&self.magic);
         covered[8..12].copy_from_slice(&Self::VERSION.to_le_bytes());
@@ -265,13 +266,13 @@ impl FileHead {
     }
 }
 
-/// An error for data that needs a feature this build lacks.
+/// Returns an error for data that needs a feature this build lacks.
 pub(crate) fn unsupported<T>(what: impl Into<Cow<'static, str>>) -> Result<T, FormatError> {
     Err(FormatError::Unsupported(what.into()))
 }
 
 impl FormatError {
-    /// The engine's error for the bytes at offset `base` of `file`.
+    /// Returns the engine's error for the bytes at offset `base` of `file`.
     pub(crate) fn into_error(self, file: &Path, base: u64) -> Error {
         match self {
             FormatError::Damaged(error) => Error::decode(file, base, error),
@@ -281,7 +282,7 @@ impl FormatError {
         }
     }
 
-    /// The same error with its offset counted from `base` bytes earlier.
+    /// Returns the same error with an offset that counts from `base` bytes earlier.
     pub(crate) fn shifted(self, base: usize) -> Self {
         match self {
             FormatError::Damaged(mut error) => {

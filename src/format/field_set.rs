@@ -1,8 +1,8 @@
 //! Tagged fields, each present at most once. FORMAT.md §field_set.
 //!
 //! Invariants
-//! * tags ascend, so a set of fields has one encoding;
-//! * fields with tags above the known ones are kept as they were written.
+//! * tags ascend, so a set of fields has only one encoding;
+//! * fields with unknown tags, which are above the known ones, are kept as they were written.
 
 use super::field::{Content, next_field};
 use crate::codec::{Cursor, DecodeError};
@@ -10,9 +10,9 @@ use crate::codec::{Cursor, DecodeError};
 /// The known fields of a structure by tag, and the encoded unknown fields.
 pub(crate) struct FieldSet<'a, const KNOWN: usize> {
     structure: &'static str,
-    /// Offset and content of each field.
+    /// Offset and content of each known field.
     known: [Option<(usize, &'a [u8])>; KNOWN],
-    /// The fields with greater tags, as they were encoded.
+    /// The fields with unknown tags, as they were encoded.
     pub(crate) unknown: &'a [u8],
 }
 
@@ -41,22 +41,23 @@ impl<'a, const KNOWN: usize> FieldSet<'a, KNOWN> {
         Ok(Self { structure, known, unknown })
     }
 
-    /// The content of a required field.
+    /// Returns the content of a required field.
     pub(crate) fn bytes(&self, tag: u64) -> Result<&'a [u8], DecodeError> {
         self.required(tag).map(|(_, content)| content)
     }
 
-    /// The value of a required field.
+    /// Returns the value of a required field.
     pub(crate) fn get<T: Content>(&self, tag: u64) -> Result<T, DecodeError> {
         self.read(tag, T::decode)
     }
 
-    /// The value of a field, or its default if the field is absent.
+    /// Returns the value of a field, or its default if the field is absent.
     pub(crate) fn get_or_default<T: Content + Default>(&self, tag: u64) -> Result<T, DecodeError> {
         self.optional(tag).map_or_else(|| Ok(T::default()), |_| self.get(tag))
     }
 
-    /// The value that `read` decodes from a required field; `read` must consume the whole content.
+    /// Returns the value that `read` decodes from a required field; `read` must consume the whole
+    /// content.
     pub(crate) fn read<T>(
         &self,
         tag: u64,
@@ -80,7 +81,7 @@ impl<'a, const KNOWN: usize> FieldSet<'a, KNOWN> {
     }
 }
 
-/// The first tag in `unknown` fields that must be understood.
+/// Returns the first tag in `unknown` fields that must be understood.
 pub(crate) fn not_understood(unknown: &[u8]) -> Option<u64> {
     let mut cursor = Cursor::new("fields", unknown);
     while let Ok(Some(field)) = next_field(&mut cursor) {

@@ -1,12 +1,12 @@
 //! The manifest's entry for one SST, including the directory of its sections. FORMAT.md §file_meta.
 //!
 //! Invariants
-//! * fields are tagged and in ascending order of tag, so a value has one encoding;
-//! * an unknown field is kept as it was and encoded again;
+//! * fields are tagged and in ascending order of tag, so a value has only one encoding;
+//! * an unknown field is kept and encoded again unchanged;
 //! * an unknown field that must be understood makes the file
 //!   [unreadable](FileMeta::not_understood), not corrupt.
 //!
-//! Not here: a checksum (the edit's record has one), the file itself (`format::sst`).
+//! The entry has no checksum of its own; the edit's record has one.
 
 use crate::codec::{Cursor, DecodeError, put_varint};
 use crate::format::field::{put_content, put_field};
@@ -14,26 +14,26 @@ use crate::format::field_set::{self, FieldSet};
 use crate::format::names::{FileId, FileNumber};
 use crate::model::Seq;
 
-/// The description of an SST, known without opening it.
+/// The metadata of an SST, known without opening the file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct FileMeta {
     pub(crate) number: FileNumber,
-    /// Also stored in the file. The number locates the file; the id confirms that it is the right
-    /// one.
+    /// The file's id, which the file also contains. The number locates the file; the id confirms
+    /// that it is the right one.
     pub(crate) id: FileId,
     /// The length of the file.
     pub(crate) bytes: u64,
     /// The Seqs of the oldest and the newest entry.
     pub(crate) seq_min: Seq,
     pub(crate) seq_max: Seq,
-    /// Reads before this Seq do not see the file; [`Seq::ZERO`] for all but ingested files.
+    /// Reads before this Seq do not see the file. [`Seq::ZERO`] except for ingested files.
     pub(crate) visible_from: Seq,
-    /// The range tombstones created by this Seq or before hide no entry of the file; [`Seq::ZERO`]
+    /// No range tombstone created by this Seq or before hides an entry of the file. [`Seq::ZERO`]
     /// if this was not checked.
     pub(crate) tombstones_applied: Seq,
     pub(crate) entries: u64,
     pub(crate) tombstones: u64,
-    /// Bytes of keys and rows as encoded, before prefix sharing and block compression.
+    /// Size of keys and rows in bytes, as encoded, before prefix sharing and block compression.
     pub(crate) raw_bytes: u64,
     /// The first and the last user key.
     pub(crate) key_min: Box<[u8]>,
@@ -48,7 +48,7 @@ pub(crate) struct FileMeta {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Section {
     pub(crate) kind: u16,
-    /// See [`Section::MUST_UNDERSTAND`]; the other bits are reserved and zero.
+    /// [`Section::MUST_UNDERSTAND`]; the other bits are reserved and zero.
     pub(crate) flags: u8,
     pub(crate) offset: u64,
     pub(crate) len: u64,
@@ -58,7 +58,8 @@ pub(crate) struct Section {
 
 const STRUCTURE: &str = "file entry";
 
-/// More sections than any file has; bounds the allocation for a hostile directory.
+/// A bound above the number of sections of any file, which limits the allocation for a hostile
+/// directory.
 const SECTIONS_MAX: usize = 256;
 
 mod tag {
@@ -78,7 +79,7 @@ mod tag {
 }
 
 impl Section {
-    /// A reader that does not know the section's kind must not use the file.
+    /// Flag: a reader that does not know the section's kind must not use the file.
     pub(crate) const MUST_UNDERSTAND: u8 = 1;
 
     /// Appends a directory: the number of sections, then the sections.
@@ -131,7 +132,7 @@ impl Section {
 }
 
 impl FileMeta {
-    /// The heap memory that the entry uses.
+    /// Returns the heap memory that the entry uses.
     pub(crate) fn memory_bytes(&self) -> usize {
         let keys = self.key_min.len() + self.key_max.len() + self.unknown.len();
         keys + self.sections.capacity() * size_of::<Section>()
@@ -187,18 +188,18 @@ impl FileMeta {
         Ok(meta)
     }
 
-    /// The tag of an unknown field that must be understood. The file must not be used then, and the
-    /// database returns [`Unsupported`](crate::error::ErrorKind::Unsupported).
+    /// Returns the tag of an unknown field that must be understood. If there is one, the database
+    /// must not use the file and returns [`Unsupported`](crate::error::ErrorKind::Unsupported).
     pub(crate) fn not_understood(&self) -> Option<u64> {
         field_set::not_understood(&self.unknown)
     }
 
-    /// The section of this kind.
+    /// Returns the section of this kind.
     pub(crate) fn section(&self, kind: u16) -> Option<&Section> {
         self.sections.iter().find(|section| section.kind == kind)
     }
 
-    /// True if `key` is between the file's first and last key, inclusive.
+    /// Whether `key` is between the file's first and last key, inclusive.
     #[inline]
     pub(crate) fn covers(&self, key: &[u8]) -> bool {
         key >= &*self.key_min && key <= &*self.key_max

@@ -2,11 +2,11 @@
 //!
 //! Invariants
 //! * one checksum covers the whole file, so it is valid as a whole or not at all;
-//! * the stored files are exactly the files of the edit, in ascending order of id, with the lengths
-//!   that the edit states;
+//! * the stored files are exactly the files of the edit, with the same lengths, in ascending order
+//!   of id;
 //! * an unknown field that need not be understood is kept.
 //!
-//! Not here: writing, restoring and removing generations (`db::backup`).
+//! `db::backup` writes, restores and removes generations.
 
 use crate::codec::{Cursor, DecodeError, put_varint};
 use crate::format::edit::{Identity, VersionEdit};
@@ -15,7 +15,7 @@ use crate::format::field_set::{self, FieldSet};
 use crate::format::names::FileId;
 use crate::model::Seq;
 
-/// The bytes before the fields.
+/// The number of bytes before the fields.
 pub(crate) const GENERATION_HEADER_BYTES: usize = 24;
 
 /// The maximum length of a generation file; bounds the memory that a reader uses.
@@ -26,20 +26,21 @@ pub(crate) const MAGIC: [u8; 8] = *b"rowsgen\0";
 const HEAD: FileHead =
     FileHead { structure: STRUCTURE, magic: MAGIC, file: "generation", format: "backup" };
 
-/// The minimum encoding of a stored file: id, one byte of length, checksum.
+/// The length of a stored file in the shortest encoding: id, one byte of length, checksum.
 const STORED_BYTES_MIN: usize = 8 + 1 + 4;
 
 /// One backup of a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Generation {
-    /// 1 for the first backup in a directory, then ascending; not reused while a later one exists.
+    /// 1 for the first backup in a directory, then ascending. A number is not reused while a later
+    /// one exists.
     pub(crate) number: u64,
     /// The time of the backup in ticks since 1601, by the database's clock.
     pub(crate) taken: u64,
     /// Every file of the edit, by ascending id.
     pub(crate) files: Vec<StoredFile>,
-    /// Recreates the database from the files. It holds the identity, and the Seq up to which the
-    /// backup has every commit.
+    /// The edit that recreates the database from the files. It contains the identity, and the Seq
+    /// of the backup.
     pub(crate) edit: VersionEdit,
     /// Fields of a newer format, as they were encoded.
     pub(crate) unknown: Box<[u8]>,
@@ -62,17 +63,17 @@ mod tag {
 }
 
 impl Generation {
-    /// The backup has every commit up to this Seq, and none above.
+    /// Returns the Seq of the backup, which has every commit up to this Seq and no later one.
     pub(crate) fn seq(&self) -> Seq {
         self.edit.flushed_seq.unwrap_or_default()
     }
 
-    /// The identity of the database; a decoded generation always has one.
+    /// Returns the identity of the database; a decoded generation always has one.
     pub(crate) fn identity(&self) -> Option<&Identity> {
         self.edit.identity.as_ref()
     }
 
-    /// The stored file with this id.
+    /// Returns the stored file with this id.
     pub(crate) fn file(&self, id: FileId) -> Option<&StoredFile> {
         let at = self.files.binary_search_by_key(&id, |file| file.id);
         at.ok().and_then(|at| self.files.get(at))
@@ -139,7 +140,8 @@ impl Generation {
         let is_stored = |meta: &crate::format::file_meta::FileMeta| {
             self.file(meta.id).is_some_and(|file| file.bytes == meta.bytes)
         };
-        // As many distinct ids as files on both sides, and all found: each file is named once.
+        // Files and edit name equally many files, and all distinct ids match: each file is named
+        // once.
         let mut ids: Vec<FileId> = edit.add_files.iter().map(|meta| meta.id).collect();
         ids.sort_unstable();
         ids.dedup();

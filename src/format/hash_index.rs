@@ -1,12 +1,10 @@
-//! The hash index of an SST: from a key's hash to its newest version. FORMAT.md §hash_index.
+//! The hash index of an SST maps a key's hash to its newest version. FORMAT.md §hash_index.
 //!
 //! Invariants
 //! * each user key of the file has exactly one entry, tombstones included;
-//! * an entry is in its home line or a later one (wrapping after the last), and every line from its
-//!   home up to there is full and marked for its hash;
+//! * an entry is in its home line or a later one (wrapping after the last). All lines before it,
+//!   from its home line on, are full and marked for its hash;
 //! * the checksum of a page covers the file's id and the page's number.
-//!
-//! Not here: lines (`line`), the target of a location (`row_block`), hashing (`codec::hash`).
 
 mod line;
 
@@ -25,10 +23,10 @@ const STRUCTURE: &str = "hash page";
 const PAGE_KIND: u8 = 6;
 pub(crate) const LINES_PER_PAGE: usize = PAGE_BYTES / LINE_BYTES - 1;
 
-/// The number of lines of an index, and the layout of its entries.
+/// The number of lines of an index, and the layout of their entries.
 ///
-/// A page of 4 KiB holds a header and 63 lines of 64 bytes. The [`Form`] defines the layout of a
-/// line. The index of a compressed file holds no locations, only the presence of keys.
+/// A page of 4 KiB has a header and 63 lines of 64 bytes. The [`Form`] defines the layout of a
+/// line. The index of a compressed file has no locations and only shows which keys exist.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HashLayout {
     lines: u64,
@@ -44,30 +42,30 @@ pub(crate) struct LinePlace {
 }
 
 impl LinePlace {
-    /// The index of the line in its page.
+    /// Returns the index of the line in its page.
     #[inline]
     pub(crate) fn line(self) -> usize {
         (self.offset / LINE_BYTES).saturating_sub(1)
     }
 }
 
-/// The split of a location into block and slot. The slot has as many low bits as the file's longest
-/// block needs.
+/// The division of a location into block and slot. The slot uses the low bits, as many as the
+/// file's longest block needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LocationSplit {
     pub(crate) slot_bits: u8,
 }
 
 impl LocationSplit {
-    /// The split for a file of `blocks` blocks of at most `slots` entries; `None` if 32 bits do not
-    /// suffice.
+    /// Returns the division for a file of `blocks` blocks of at most `slots` entries; `None` if 32
+    /// bits do not suffice.
     pub(crate) fn new(blocks: usize, slots: usize) -> Option<Self> {
         let (slot_bits, block_bits) = (bits(slots), bits(blocks));
         let slot_bits = u8::try_from(slot_bits).ok().filter(|_| slot_bits + block_bits <= 32)?;
         Some(Self { slot_bits })
     }
 
-    /// The number of location bits in a file of `blocks` blocks.
+    /// Returns the number of location bits in a file of `blocks` blocks.
     pub(crate) fn location_bits(self, blocks: usize) -> u8 {
         self.slot_bits.saturating_add(u8::try_from(bits(blocks)).unwrap_or(u8::MAX))
     }
@@ -87,14 +85,15 @@ impl LocationSplit {
     }
 }
 
-/// The number of bits of numbers below `count`.
+/// Returns how many bits the numbers below `count` need.
 fn bits(count: usize) -> u32 {
     usize::BITS - count.saturating_sub(1).leading_zeros()
 }
 
-/// The smallest suitable form of a new index, and the kind of its section. A compressed block is
-/// decompressed as a whole, so a search for the key costs little there. In other blocks a search
-/// would touch memory that a get need not touch.
+/// Returns the form of a new index, and the kind of its section. A compressed block is decompressed
+/// as a whole, so searching it for the key costs little. In other blocks a search would touch
+/// memory that a get need not touch, so the form has locations, and the second form is smaller if
+/// it is possible.
 pub(crate) fn choose_form(is_compressed: bool, location_bits: u8) -> (Form, u16) {
     if is_compressed {
         return (Form::Third, section::HASH_TAGS);
@@ -106,7 +105,8 @@ pub(crate) fn choose_form(is_compressed: bool, location_bits: u8) -> (Form, u16)
 }
 
 impl HashLayout {
-    /// The index that fills `bytes` bytes of a section of `kind`, in a file of `blocks` blocks.
+    /// Returns the index that fills `bytes` bytes of a section of `kind`, in a file of `blocks`
+    /// blocks.
     pub(crate) fn of_section(
         kind: u16,
         bytes: u64,
@@ -128,7 +128,7 @@ impl HashLayout {
         Ok(Self::of_pages(form, bytes / PAGE_BYTES as u64))
     }
 
-    /// An index of `pages` pages.
+    /// Creates an index of `pages` pages.
     pub(crate) fn of_pages(form: Form, pages: u64) -> Self {
         Self { lines: pages * LINES_PER_PAGE as u64, form }
     }
@@ -143,18 +143,18 @@ impl HashLayout {
         self.lines
     }
 
-    /// True if entries hold the locations of their keys; otherwise they only show that keys exist,
+    /// Whether entries have the locations of their keys. Otherwise they only show that keys exist,
     /// and the sparse index locates them.
     #[inline]
     pub(crate) fn has_locations(&self) -> bool {
         self.form != Form::Third
     }
 
-    /// The home line of a key with this hash.
+    /// Returns the home line of a key with this hash.
     #[inline]
     pub(crate) fn home(&self, hash: u64) -> u64 {
-        // The high half of the product. The high bits of the hash choose the line; its low bits are
-        // the tag.
+        // The high bits of the hash choose the line, so the result is the high half of the product.
+        // The low bits of the hash are the tag.
         ((u128::from(hash) * u128::from(self.lines)) >> 64) as u64
     }
 
@@ -162,7 +162,7 @@ impl HashLayout {
         usize::try_from(self.lines).unwrap_or(usize::MAX) / LINES_PER_PAGE
     }
 
-    /// The line after `line`.
+    /// Returns the line after `line`.
     #[inline]
     pub(crate) fn next(&self, line: u64) -> u64 {
         if line + 1 == self.lines { 0 } else { line + 1 }
@@ -170,14 +170,15 @@ impl HashLayout {
 
     #[inline]
     pub(crate) fn place(&self, line: u64) -> LinePlace {
-        // A line number is below the number of lines, all of which are in memory.
+        // The cast is lossless: a line number is below the number of lines, all of which are in
+        // memory.
         #[expect(clippy::cast_possible_truncation, reason = "as above")]
         let line = line as usize;
         let offset = (line % LINES_PER_PAGE + 1) * LINE_BYTES;
         LinePlace { page: line / LINES_PER_PAGE, offset }
     }
 
-    /// The line at `place` of its page.
+    /// Returns the line at `place` of its page.
     #[inline]
     pub(crate) fn line<'a>(
         &self,
@@ -190,7 +191,7 @@ impl HashLayout {
         Ok(HashLine { bytes, form: self.form })
     }
 
-    /// The lines of a page.
+    /// Returns the lines of a page.
     pub(crate) fn lines_of<'a>(
         &self,
         page: &'a [u8],
@@ -200,7 +201,7 @@ impl HashLayout {
         lines.map(move |bytes| HashLine { bytes, form })
     }
 
-    /// Checks the parts that look-ups ignore: counts, marks and unused places.
+    /// Checks the parts that look-ups ignore: counts, marks and unused bytes.
     pub(crate) fn check_lines(&self, page: &[u8]) -> Result<(), DecodeError> {
         let head = page.get(4..LINE_BYTES).unwrap_or_default();
         if head.iter().any(|byte| *byte != 0) {
@@ -226,7 +227,7 @@ pub(crate) fn check_page(file: FileId, number: u32, page: &[u8]) -> Result<(), D
     Ok(())
 }
 
-/// Encodes all pages of the index of `file`; `entries` holds hash and location of each key.
+/// Encodes all pages of the index of `file`; `entries` has the hash and the location of each key.
 pub(crate) fn encode_pages(
     file: FileId,
     form: Form,
@@ -269,7 +270,8 @@ mod tests {
 
     const FILE: FileId = FileId(42);
 
-    /// Every form, and the second with the most, the usual and the fewest tag bits.
+    /// Returns every form, the second one with the most, a usual number of, and the fewest tag
+    /// bits.
     fn forms() -> Vec<Form> {
         let second = [0, 19, 22].map(|bits| Form::second(bits).unwrap());
         [Form::First, Form::Third].into_iter().chain(second).collect()
@@ -279,7 +281,7 @@ mod tests {
         HashLayout::of_pages(form, (bytes.len() / PAGE_BYTES) as u64)
     }
 
-    /// The locations of matching entries, and the number of lines read.
+    /// Returns the locations of matching entries, and the number of lines read.
     fn find(form: Form, bytes: &[u8], hash: u64) -> (Vec<u32>, usize) {
         let layout = layout(form, bytes);
         let (mut found, mut lines) = (Vec::new(), 0);
@@ -298,7 +300,7 @@ mod tests {
         }
     }
 
-    /// The part of a location that an entry keeps.
+    /// Returns the part of a location that an entry of this form stores.
     fn kept(form: Form, location: u32) -> u32 {
         match form {
             Form::First => location,
@@ -366,7 +368,7 @@ mod tests {
             let wrong: usize = wrong.sum();
             assert!(wrong < wrong_most, "{form:?}: {wrong} false positives in 100,000 misses");
         }
-        // Tenths of bits per entry.
+        // The numbers are tenths of bits per entry.
         check(Form::First, 720, 40);
         check(Form::second(19).unwrap(), 420, 250);
         check(Form::second(22).unwrap(), 420, 1800);
@@ -403,8 +405,7 @@ mod tests {
         }
         let first = [(5, 1), (64 + 20, 11), (64 + 21, 1), (64 + 22, 1), (64 + 2, 1), (126, 1)];
         check(Form::First, &first);
-        // Reserved bytes, counts above the maximum, marks of a line that is not full, unused
-        // places.
+        // Reserved bytes, counts above the maximum, marks of a line that is not full, unused bytes.
         let words = [(5, 1), (64 + 60, 16), (64 + 60, 31), (127, 1), (64 + 60, 33), (64 + 4, 1)];
         check(Form::second(12).unwrap(), &words);
         check(Form::Third, &[(5, 1), (64 + 60, 31), (127, 1), (64 + 60, 33), (64 + 2, 1)]);
@@ -417,7 +418,7 @@ mod tests {
         assert_eq!(choose_form(false, 22), second(22));
         assert_eq!(choose_form(false, 23), (Form::First, section::HASH_INDEX));
         assert_eq!(choose_form(true, 23), (Form::Third, section::HASH_TAGS));
-        // The form of a section is the form it was written in.
+        // A section is read in the form in which it was written.
         let split = LocationSplit { slot_bits: 12 };
         for blocks in [1, 1024, 1025, 1 << 20] {
             for is_compressed in [false, true] {

@@ -2,12 +2,12 @@
 //! FORMAT.md §key.
 //!
 //! Invariants
-//! * keys of valid entities hold no U+0000, so the first 00 after the table id ends the
+//! * keys of valid entities do not contain U+0000, so the first 00 after the table id ends the
 //!   PartitionKey;
-//! * the bytes of two keys compare as (table, PartitionKey, RowKey) do, texts by UTF-16 unit;
-//! * a bound from a filter may hold any character, and sorts correctly among the keys.
+//! * the bytes of two keys compare like (table, PartitionKey, RowKey), with texts by UTF-16 unit;
+//! * a bound from a filter may contain any character, and sorts correctly among the keys.
 //!
-//! Not here: Seqs and kinds, which entries carry in addition to the key.
+//! Seqs and kinds are not part of a key; an entry has them separately.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -22,14 +22,15 @@ const STRUCTURE: &str = "user key";
 pub(crate) const TABLE_ID_BYTES: usize = 4;
 /// The byte that ends a PartitionKey; no encoded text contains it.
 const SEPARATOR: u8 = 0;
-/// The byte directly above [`SEPARATOR`], below every character that a key may hold.
+/// The byte directly above [`SEPARATOR`]; every character that a key may contain is encoded above
+/// it.
 const AFTER_SEPARATOR: u8 = 1;
-/// Keys up to this length are built without an allocation.
+/// Keys up to this length are built on the stack.
 const SHORT_BYTES: usize = 128;
 
 /// Appends the key of an entity.
 ///
-/// Requires: neither text holds U+0000.
+/// Requires: neither text contains U+0000.
 pub(crate) fn encode_user_key(table: TableId, pk: &str, rk: &str, out: &mut Vec<u8>) {
     debug_assert!(!pk.contains('\0') && !rk.contains('\0'), "keys are checked before");
     out.reserve(TABLE_ID_BYTES + pk.len() + 1 + rk.len());
@@ -39,7 +40,7 @@ pub(crate) fn encode_user_key(table: TableId, pk: &str, rk: &str, out: &mut Vec<
     put_text(out, rk);
 }
 
-/// The key of an entity.
+/// Returns the key of an entity.
 pub(crate) fn user_key(table: TableId, pk: &str, rk: &str) -> Vec<u8> {
     let mut key = Vec::with_capacity(TABLE_ID_BYTES + pk.len() + 1 + rk.len());
     encode_user_key(table, pk, rk, &mut key);
@@ -48,14 +49,14 @@ pub(crate) fn user_key(table: TableId, pk: &str, rk: &str) -> Vec<u8> {
 
 /// Appends a RowKey to a key that ends with the separator.
 ///
-/// Requires: the RowKey holds no U+0000.
+/// Requires: the RowKey does not contain U+0000.
 #[inline]
 pub(crate) fn put_row_key(out: &mut Vec<u8>, rk: &str) {
     put_text(out, rk);
 }
 
 /// Calls `with` with the key that an entity with these texts would have. Returns `None` if a text
-/// holds U+0000, because no entity has such a key. A key of common length needs no allocation.
+/// contains U+0000, because no entity has such a key. A key of common length needs no allocation.
 #[inline]
 pub(crate) fn with_possible_key<R>(
     table: TableId,
@@ -85,7 +86,7 @@ pub(crate) fn with_possible_key<R>(
     Some(with(key))
 }
 
-/// Appends the key that an entity with these texts would have. Returns false if a text holds
+/// Appends the key that an entity with these texts would have. Returns false if a text contains
 /// U+0000, because no entity has such a key.
 pub(crate) fn put_possible_key(table: TableId, pk: &str, rk: &str, out: &mut Vec<u8>) -> bool {
     let is_possible = |text: &str| find_zero(text.as_bytes()).is_none();
@@ -108,12 +109,12 @@ pub(crate) fn decode_user_key(key: &[u8]) -> Result<(TableId, &[u8], &[u8]), Dec
     }
 }
 
-/// The table of a key or of a bound.
+/// Returns the table of a key or of a bound.
 pub(crate) fn table_of(key: &[u8]) -> Option<TableId> {
     key.get(..TABLE_ID_BYTES).map(table_id)
 }
 
-/// The text of an encoded PartitionKey or RowKey.
+/// Returns the text of an encoded PartitionKey or RowKey.
 pub(crate) fn decode_part(part: &[u8]) -> Result<Cow<'_, str>, DecodeError> {
     let plain = is_ascii(part) || part.iter().all(|&byte| byte < 0xee);
     let text = if plain {
@@ -126,21 +127,21 @@ pub(crate) fn decode_part(part: &[u8]) -> Result<Cow<'_, str>, DecodeError> {
     text.map_err(|at| DecodeError::new(STRUCTURE, at, "a key is not text"))
 }
 
-/// Encodes a text as in keys; it may hold characters that keys must not have.
+/// Encodes a text as in keys. The text may contain characters that keys must not have.
 pub(crate) fn ranked_text(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     put_text(&mut bytes, text);
     bytes
 }
 
-/// The lower bound of the keys of `table`.
+/// Returns the lower bound of the keys of `table`.
 pub(crate) fn table_start(table: TableId) -> Vec<u8> {
     let mut bound = Vec::with_capacity(TABLE_ID_BYTES);
     put_table(&mut bound, table);
     bound
 }
 
-/// The exclusive upper bound of the keys of `table`.
+/// Returns the exclusive upper bound of the keys of `table`.
 pub(crate) fn table_end(table: TableId) -> Vec<u8> {
     match table.0.checked_add(1) {
         Some(next) => table_start(TableId(next)),
@@ -149,38 +150,39 @@ pub(crate) fn table_end(table: TableId) -> Vec<u8> {
     }
 }
 
-/// The bound that separates keys with a PartitionKey < `pk` (below it) from keys with a
-/// PartitionKey ≥ `pk` (at or above it). `pk` may hold any character.
+/// Returns the bound between keys with a PartitionKey < `pk`, which are below it, and keys with a
+/// PartitionKey ≥ `pk`, which are at or above it. `pk` may contain any character.
 pub(crate) fn before_partition(table: TableId, pk: &str) -> Vec<u8> {
     partition_bound(table, pk, SEPARATOR)
 }
 
-/// The bound that separates keys with a PartitionKey ≤ `pk` (below it) from keys with a
-/// PartitionKey > `pk` (at or above it). `pk` may hold any character.
+/// Returns the bound between keys with a PartitionKey ≤ `pk`, which are below it, and keys with a
+/// PartitionKey > `pk`, which are at or above it. `pk` may contain any character.
 pub(crate) fn after_partition(table: TableId, pk: &str) -> Vec<u8> {
     partition_bound(table, pk, AFTER_SEPARATOR)
 }
 
-/// The bound that separates keys < (`pk`, `rk`), which are below it, from keys ≥ (`pk`, `rk`),
-/// which are at or above it. Both texts may hold any character.
+/// Returns the bound between keys < (`pk`, `rk`), which are below it, and keys ≥ (`pk`, `rk`),
+/// which are at or above it. Both texts may contain any character.
 pub(crate) fn before_row(table: TableId, pk: &str, rk: &str) -> Vec<u8> {
     row_bound(table, pk, rk, false)
 }
 
-/// The bound that separates keys ≤ (`pk`, `rk`), which are below it, from keys > (`pk`, `rk`),
-/// which are at or above it. Both texts may hold any character.
+/// Returns the bound between keys ≤ (`pk`, `rk`), which are below it, and keys > (`pk`, `rk`),
+/// which are at or above it. Both texts may contain any character.
 pub(crate) fn after_row(table: TableId, pk: &str, rk: &str) -> Vec<u8> {
     row_bound(table, pk, rk, true)
 }
 
-/// The partition part of a key, up to and including the separator.
+/// Returns the partition part of a key, up to and including the separator.
 pub(crate) fn partition_of(key: &[u8]) -> Option<&[u8]> {
     let end = find_zero(key.get(TABLE_ID_BYTES..)?)?;
     key.get(..TABLE_ID_BYTES + end + 1)
 }
 
-/// The first eight bytes of `rest` as a number, padded with zeros. `rest` is the part of a key
-/// after a common prefix. If the numbers of two keys differ, they order like the keys.
+/// Returns the first eight bytes of `rest` as a big-endian number, padded with zeros. `rest` is the
+/// part of a key after a common prefix. If the numbers of two keys differ, they order like the
+/// keys.
 #[inline]
 #[expect(clippy::big_endian_bytes, reason = "the first byte decides, as it does in the key")]
 pub(crate) fn head(rest: &[u8]) -> u64 {
@@ -192,15 +194,14 @@ pub(crate) fn head(rest: &[u8]) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-/// Text form of an entry: `t1/bolts/m4x20#17,PUT`.
+/// Displays an entry: `t1/bolts/m4x20#17,PUT`.
 pub(crate) struct DisplayEntry<'a> {
     pub(crate) key: &'a [u8],
     pub(crate) seq: Seq,
     pub(crate) kind: Kind,
 }
 
-/// Text form of a user key or of a bound: `t1/bolts/m4x20`; bytes that are no key are written in
-/// hex.
+/// Displays a user key or a bound: `t1/bolts/m4x20`; bytes that are not a key in hex.
 pub(crate) struct DisplayKey<'a>(pub(crate) &'a [u8]);
 
 impl fmt::Display for DisplayEntry<'_> {
@@ -229,7 +230,7 @@ impl fmt::Display for DisplayKey<'_> {
     }
 }
 
-/// Text form of an inclusive interval of keys: `t1/bolts/m4x20 to t1/nuts/m3`.
+/// Formats an inclusive interval of keys: `t1/bolts/m4x20 to t1/nuts/m3`.
 pub(crate) fn display_keys(first: &[u8], last: &[u8]) -> String {
     format!("{} to {}", DisplayKey(first), DisplayKey(last))
 }
@@ -250,7 +251,7 @@ fn row_bound(table: TableId, pk: &str, rk: &str, after: bool) -> Vec<u8> {
     let mut bound =
         Vec::with_capacity(TABLE_ID_BYTES + pk.len() + 1 + rk.len() + usize::from(after));
     put_partition_bound(&mut bound, table, pk, SEPARATOR);
-    // No entity has a PartitionKey with U+0000: all its rows would fall at one point between
+    // No entity has a PartitionKey with U+0000, so any row of it has the same bound, between two
     // partitions.
     if find_zero(pk.as_bytes()).is_none() {
         let whole = put_text_before_nul(&mut bound, rk);
@@ -261,9 +262,9 @@ fn row_bound(table: TableId, pk: &str, rk: &str, after: bool) -> Vec<u8> {
     bound
 }
 
-/// Appends `text` up to its first U+0000; returns true if there is none. Texts that continue after
-/// a prefix and U+0000 sort after the prefix and before every longer key. Their bound is therefore
-/// `prefix ‖ 01`.
+/// Appends `text` up to its first U+0000; returns true if it has none. A text that continues after
+/// a prefix and U+0000 sorts after the prefix and before every longer key, so its bound is `prefix
+/// ‖ 01`.
 fn put_text_before_nul(out: &mut Vec<u8>, text: &str) -> bool {
     if is_plain(text.as_bytes()) {
         out.extend_from_slice(text.as_bytes());

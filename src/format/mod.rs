@@ -1,7 +1,7 @@
-//! Every structure on disk, with encoding, decoding and verification in one place. All code works
-//! from memory to memory. FORMAT.md is the specification.
+//! Every structure on disk: encoding, decoding and verification, all from memory to memory.
+//! FORMAT.md is the specification.
 //!
-//! Not here: files (`log`, `sst`, `manifest`), primitives (`codec`).
+//! `log`, `sst` and `manifest` read and write the files; `codec` has the primitives.
 
 pub(crate) mod block;
 pub(crate) mod current;
@@ -35,7 +35,8 @@ pub(crate) enum Kind {
 }
 
 impl Kind {
-    /// The kind with this code; others are reserved (range delete, blob reference, expiry).
+    /// Returns the kind with this code. Other codes are reserved (range delete, blob reference,
+    /// expiry).
     pub(crate) fn from_code(code: u8) -> Option<Kind> {
         match code {
             1 => Some(Kind::Put),

@@ -23,7 +23,7 @@ pub(crate) struct RangeId(pub(crate) u64);
 pub(crate) enum FileName {
     Lock,
     Current,
-    /// CURRENT or an SST before its rename.
+    /// The temporary name of CURRENT or of an SST before its rename.
     Temporary,
     Manifest(FileNumber),
     Wal(FileNumber),
@@ -41,7 +41,7 @@ impl fmt::Display for FileNumber {
 }
 
 impl FileNumber {
-    /// The name of the table file with this number.
+    /// Returns the name of the table file with this number.
     pub(crate) fn sst_name(self) -> String {
         FileName::Sst(self).to_string()
     }
@@ -67,7 +67,7 @@ impl fmt::Display for FileName {
 }
 
 impl FileName {
-    /// Parses `name`; `None` if it is not a name of this engine.
+    /// Parses `name`; `None` if this engine does not create such a name.
     pub(crate) fn parse(name: &str) -> Option<FileName> {
         if let Some(number) = name.strip_prefix("MANIFEST-") {
             return Some(FileName::Manifest(parse_number(number)?));
@@ -88,7 +88,8 @@ impl FileName {
     }
 }
 
-/// Accepts at least six digits, no sign, and no superfluous zero, so that a number has one name.
+/// Accepts at least six digits, no sign, and no superfluous zero, so that a number has only one
+/// name.
 fn parse_number(text: &str) -> Option<FileNumber> {
     let number = FileNumber(text.parse().ok()?);
     (number.to_string() == text).then_some(number)

@@ -6,7 +6,7 @@
 //! * no length is used before the header that contains it is verified;
 //! * the durable offset in a record is never beyond the record itself.
 //!
-//! Not here: files and syncing (`log`), the contents of records (`wal`, `edit`).
+//! `log` reads, writes and syncs the files; `wal` and `edit` have the contents of records.
 
 use std::fmt;
 
@@ -21,7 +21,7 @@ use super::names::{FileId, FileNumber};
 pub(crate) const RECORD_ALIGN: usize = 8;
 /// The length of a record's header.
 pub(crate) const RECORD_HEADER_BYTES: usize = 48;
-/// The maximum length of a payload; bounds the memory of a reader, also for a damaged length.
+/// The maximum length of a payload. It bounds the memory of a reader even if a length is damaged.
 pub(crate) const PAYLOAD_BYTES_MAX: usize = 16 << 20;
 /// The length of a file's header, which is the offset of its first record.
 pub(crate) const LOG_HEADER_BYTES: usize = 64;
@@ -33,7 +33,7 @@ const HEADER: &str = "record header";
 const PAYLOAD: &str = "record payload";
 const LOG_HEADER: &str = "log header";
 
-/// A position in the sequence of record files.
+/// A position in the sequence of record files: a file, and an offset in it.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub(crate) struct Position {
     pub(crate) file: FileNumber,
@@ -60,13 +60,13 @@ pub(crate) struct LogHeader {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum RecordKind {
-    /// The first record of a WAL; names the preceding WAL.
+    /// The first record of a WAL, which names the preceding WAL.
     Open = 1,
     /// The entries of one commit.
     Group = 2,
     /// A commit that creates or drops tables.
     Catalog = 3,
-    /// Only a newer durable offset, and the Seq reservation.
+    /// A newer durable offset and the Seq reservation, without a commit.
     DurableUpTo = 4,
     /// The last record of a WAL after a clean close.
     Close = 5,
@@ -80,16 +80,17 @@ pub(crate) struct RecordHeader {
     kind: u8,
     flags: u8,
     pub(crate) seq: Seq,
-    /// The log was durable up to here when this record was submitted for writing.
+    /// The durable offset: the log was durable up to this position when the record was submitted
+    /// for writing.
     pub(crate) durable_up_to: Position,
     payload_len: u32,
     payload_checksum: u32,
 }
 
-/// Starts a record at the end of `out` and returns its offset. The caller appends the payload next
-/// and then calls [`end`].
+/// Starts a record at the end of `out` and returns its offset. Next, the caller appends the payload
+/// and calls [`end`].
 ///
-/// Requires: `out` holds whole records only.
+/// Requires: `out` contains only whole records.
 pub(crate) fn begin(out: &mut Vec<u8>, kind: RecordKind, seq: Seq) -> usize {
     let start = out.len();
     debug_assert!(start.is_multiple_of(RECORD_ALIGN), "a record starts at a multiple of 8");
@@ -99,12 +100,12 @@ pub(crate) fn begin(out: &mut Vec<u8>, kind: RecordKind, seq: Seq) -> usize {
     start
 }
 
-/// Ends the record begun at `start` by setting its length and padding. It becomes readable after
+/// Ends the record that begins at `start`: sets its length and pads it. It becomes readable after
 /// [`seal`].
 ///
 /// # Errors
-/// `RequestBodyTooLarge` if the payload is too long, as merges into large entities can make it. The
-/// record is removed from `out` then.
+/// `RequestBodyTooLarge` if the payload is too long, which merges into large entities can cause.
+/// The record is then removed from `out`.
 pub(crate) fn end(out: &mut Vec<u8>, start: usize) -> Result<(), Error> {
     let len = out.len() - start - RECORD_HEADER_BYTES;
     let Some(len32) = u32::try_from(len).ok().filter(|_| len <= PAYLOAD_BYTES_MAX) else {
@@ -117,11 +118,11 @@ pub(crate) fn end(out: &mut Vec<u8>, start: usize) -> Result<(), Error> {
 }
 
 /// Completes all records of `buffer` with ids, durable offsets and checksums. The buffer will be
-/// written at `at` of the file with this `id`. The leader of a commit group calls it outside the
-/// lock.
+/// written at `at` of the file with this `id`. The leader of a commit group calls this outside the
+/// commit lock.
 ///
-/// Requires: `buffer` holds whole records made by [`begin`] and [`end`], and `durable_up_to` is not
-/// beyond `at`.
+/// Requires: `buffer` contains whole records made by [`begin`] and [`end`], and `durable_up_to` is
+/// not beyond `at`.
 pub(crate) fn seal(buffer: &mut [u8], at: Position, id: FileId, durable_up_to: Position) {
     debug_assert!(durable_up_to <= at, "a durable offset covers only written bytes");
     let mut start = 0;
@@ -150,12 +151,13 @@ fn seal_one(
     header[..4].copy_from_slice(&sum.to_le_bytes());
 }
 
-/// The checksum covers the record's offset, so a copy elsewhere does not verify.
+/// Computes the checksum of a header. It covers the record's offset, so a copy elsewhere does not
+/// verify.
 fn header_checksum(header: &[u8; RECORD_HEADER_BYTES], offset: u64) -> u32 {
     Checksum::new().u64(offset).bytes(&header[4..]).finish()
 }
 
-/// True if `header` may be a record header of the file with this `id`. A cheap test for scans.
+/// Whether `header` may be a record header of the file with this `id`; a cheap test for scans.
 pub(crate) fn may_be_header(header: &[u8; RECORD_HEADER_BYTES], id: FileId) -> bool {
     header[16..24] == id.0.to_le_bytes()
 }
@@ -194,22 +196,22 @@ pub(crate) fn decode_header(
 }
 
 impl RecordHeader {
-    /// The kind, or its code if this format has no such kind.
+    /// Returns the kind, or its code if this version does not know it.
     pub(crate) fn kind(&self) -> Result<RecordKind, u8> {
         RecordKind::from_code(self.kind).ok_or(self.kind)
     }
 
-    /// A reader that does not know the kind must refuse the file.
+    /// Whether a reader that does not know the kind must refuse the file.
     pub(crate) fn must_understand(&self) -> bool {
         self.flags & MUST_UNDERSTAND != 0
     }
 
-    /// The length of the payload in bytes.
+    /// Returns the length of the payload in bytes.
     pub(crate) fn payload_len(&self) -> usize {
         self.payload_len as usize
     }
 
-    /// The length of payload and padding after the header, in bytes.
+    /// Returns the length of payload and padding after the header, in bytes.
     pub(crate) fn stored_len(&self) -> usize {
         padded_len(self.payload_len)
     }

@@ -3,9 +3,10 @@
 //! Invariants
 //! * the body is copied verbatim when a row moves to another file; only its shape number is
 //!   rewritten;
-//! * decoding reads only the head; the body is checked when it is read, or by [`RowRef::check`].
+//! * decoding a row reads only the head; a value is checked when it is read, or by
+//!   [`RowRef::check`].
 //!
-//! Not here: the contents of a body (`model::shape`).
+//! `model::shape` defines the contents of a body.
 
 use std::sync::Arc;
 
@@ -14,7 +15,7 @@ use crate::codec::{Cursor, DecodeError, put_varint};
 use crate::model::{RowRef, Shape, ShapeRef};
 
 const STRUCTURE: &str = "row";
-/// The most bytes of the varint of a 32-bit number plus one.
+/// The maximum length of the varint of a 32-bit number plus one.
 const HEAD_BYTES_MAX: usize = 5;
 
 /// Appends `row` with `number` as its shape number in this file; `None` makes the row describe
@@ -39,7 +40,7 @@ pub(crate) struct RowHead {
 }
 
 impl RowHead {
-    /// The head of a row with this shape number.
+    /// Returns the head of a row with this shape number.
     #[inline]
     pub(crate) fn new(number: u32) -> Self {
         let (mut head, mut rest) = (Self::default(), u64::from(number) + 1);
@@ -62,7 +63,7 @@ impl RowHead {
 }
 
 /// Decodes the row that fills `bytes`; `lookup` returns shapes by number.
-// Called for every row read. If it is not inlined, moving the result costs more than the look-up.
+// Called for every row read: without inlining, moving the result would cost more than the look-up.
 #[inline(always)]
 pub(crate) fn decode_row<'a>(
     bytes: &'a [u8],
@@ -74,8 +75,8 @@ pub(crate) fn decode_row<'a>(
     }
 }
 
-/// Decodes only the common row, which has a shape number of one byte.
-// For callers that convert the error: otherwise the row would be moved between the two functions.
+/// Decodes a row only if it is common, that is, has a shape number of one byte.
+// For callers that convert the error: without this function the row would be moved twice.
 #[inline(always)]
 pub(crate) fn decode_common_row<'a>(
     bytes: &'a [u8],
@@ -103,14 +104,15 @@ fn decode_rare_row<'a>(
     Ok(RowRef { shape, body: cursor.rest() })
 }
 
-/// True for a first byte that is the whole head of a row. All rows of a file that begin with it
-/// have the same shape, and the body follows it.
+/// Whether `head`, the first byte of a row, is its whole head. All rows of a file that begin with
+/// such a byte have the same shape, and the body follows the byte.
 #[inline]
 pub(crate) fn is_shared_head(head: u8) -> bool {
     (1..0x80).contains(&head)
 }
 
-/// The number of the row's shape without looking it up; `None` for a row that describes itself.
+/// Returns the number of the row's shape without looking it up; `None` for a row that describes
+/// itself.
 pub(crate) fn row_shape_number(bytes: &[u8]) -> Result<Option<u32>, DecodeError> {
     let mut cursor = Cursor::new(STRUCTURE, bytes);
     match shape_number(cursor.varint()?) {

@@ -3,10 +3,9 @@
 //! Invariants
 //! * entries are in order: user key ascending, Seq strictly descending within a key;
 //! * every access is bounds-checked, whether or not the block's checksum was verified;
-//! * a list of entries has one encoding.
+//! * a list of entries has only one encoding.
 //!
-//! Not here: the frame and its checksum (`block`), the contents of rows (`row`), which are bytes
-//! here.
+//! `block` has the frame and its checksum. The contents of rows are opaque bytes here (`row`).
 
 use std::cmp::Ordering;
 use std::hint::black_box;
@@ -16,30 +15,32 @@ use crate::codec::{Cursor, DecodeError, is_below, put_varint, shared_len, varint
 use crate::format::Kind;
 use crate::model::Seq;
 
-/// The most entries in a block. They use 12 bits of a location, which leaves a file a million
-/// blocks.
+/// The maximum number of entries in a block. A slot uses 12 bits of a location, which leaves a
+/// million blocks per file.
 pub(crate) const SLOTS_MAX: usize = 4096;
 
-/// The longest user key that fits a block's prefix field; keys are bounded far below.
+/// The maximum length of a user key in a block. The data model allows only much shorter keys.
 pub(crate) const KEY_BYTES_MAX: usize = u16::MAX as usize;
 
 const STRUCTURE: &str = "row block";
-/// Count, widths, prefix length, flags, the length of suffixes, smallest Seq.
+/// The length of the fixed part: count, widths, prefix length, flags, length of suffixes, least
+/// Seq.
 pub(crate) const FIXED_BYTES: usize = 16;
 /// The offset of the flags, which state the parts that entries omit.
 const FLAGS_AT: usize = 6;
-/// Every entry is a put, so the kind is omitted.
+/// Flag: every entry is a put, so entries omit the kind.
 const FLAG_PUTS: u8 = 1;
-/// All suffixes have the length in the byte after the flags.
+/// Flag: all suffixes have the length in the byte after the flags.
 const FLAG_EVEN: u8 = 2;
-/// The first suffix length that takes two bytes in an entry; such lengths are not omitted.
+/// The least suffix length that takes two bytes in an entry; such lengths are not omitted.
 const LONG_SUFFIX: usize = 0x80;
-/// The second and third processor cache line. Of longer rows a reader may need only the beginning.
+/// The number of bytes to prefetch: two processor cache lines. Of longer rows a reader may need
+/// only the beginning.
 const TOUCH_BYTES: usize = 128;
 const NARROW: u8 = 2;
 const WIDE: u8 = 4;
 
-/// A readable block.
+/// A block that was parsed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct RowBlock<'a> {
     pub(crate) bytes: &'a [u8],
@@ -64,7 +65,7 @@ pub(crate) struct RowLayout {
     prefix_end: usize,
 }
 
-/// An entry; its key is the block's prefix and this suffix.
+/// An entry. Its key is the block's prefix followed by this suffix.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct BlockEntry<'a> {
     pub(crate) suffix: &'a [u8],
@@ -90,25 +91,25 @@ impl<'a> RowBlock<'a> {
         Ok(Self { bytes, layout: RowLayout::parse(bytes)? })
     }
 
-    /// The number of entries; at least one.
+    /// Returns the number of entries, which is at least one.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.layout.count
     }
 
-    /// The common prefix of all keys of the block.
+    /// Returns the common prefix of all keys of the block.
     #[inline]
     pub(crate) fn prefix(&self) -> &'a [u8] {
         self.bytes.get(self.layout.prefix_at..self.layout.prefix_end).unwrap_or_default()
     }
 
-    /// The offset of the entry in `slot`.
+    /// Returns the offset of the entry in `slot`.
     pub(crate) fn start(&self, slot: usize) -> Option<usize> {
         self.span(slot).map(|(start, _)| start)
     }
 
     /// Prefetches a later part of the row in `slot` while the processor loads the start of the
-    /// entry. Without it, the processor learns only from the start that there is more to load.
+    /// entry. Without this, the processor knows that it must load more only after it has the start.
     #[inline]
     pub(crate) fn touch(&self, slot: usize) {
         let far =
@@ -116,7 +117,7 @@ impl<'a> RowBlock<'a> {
         black_box(far.and_then(|far| self.bytes.get(far)).copied());
     }
 
-    /// The entry in `slot`.
+    /// Returns the entry in `slot`.
     #[inline]
     pub(crate) fn entry(&self, slot: usize) -> Result<BlockEntry<'a>, DecodeError> {
         let place = self.place(slot)?;
@@ -126,8 +127,8 @@ impl<'a> RowBlock<'a> {
         Ok(BlockEntry { suffix, seq, kind, row })
     }
 
-    /// Calls `with` with each entry of `slots`, in order. Equivalent to [`entry`](Self::entry), at
-    /// half its cost.
+    /// Calls `with` with each entry of `slots`, in order. This costs half as much as calls of
+    /// [`entry`](Self::entry).
     #[inline]
     pub(crate) fn visit<E: From<DecodeError>>(
         &self,
@@ -151,8 +152,8 @@ impl<'a> RowBlock<'a> {
         Ok(())
     }
 
-    /// Calls `with` with the place and the key suffix of each entry of `slots`, in order.
-    /// Equivalent to [`place`](Self::place) and [`suffix`](Self::suffix), at half their cost.
+    /// Calls `with` with the place and the key suffix of each entry of `slots`, in order. This
+    /// costs half as much as calls of [`place`](Self::place) and [`suffix`](Self::suffix).
     #[inline(always)]
     pub(crate) fn visit_places<E: From<DecodeError>>(
         &self,
@@ -176,7 +177,7 @@ impl<'a> RowBlock<'a> {
         Ok(())
     }
 
-    /// The entry that fills `bytes`, if it has the common form.
+    /// Returns the entry that fills `bytes`, if it has the common form.
     #[inline]
     fn short_entry(&self, bytes: &'a [u8]) -> Option<BlockEntry<'a>> {
         let (len, kind, head_len) = self.short_head(bytes)?;
@@ -187,7 +188,7 @@ impl<'a> RowBlock<'a> {
         Some(BlockEntry { suffix: parts.0, seq, kind, row: parts.1 })
     }
 
-    /// The offsets of the entry in `slot`; all are within the block.
+    /// Returns the offsets of the entry in `slot`, which are within the block.
     #[inline]
     pub(crate) fn place(&self, slot: usize) -> Result<EntryPlace, DecodeError> {
         match self.short_place(slot) {
@@ -196,14 +197,14 @@ impl<'a> RowBlock<'a> {
         }
     }
 
-    /// The offsets of the entry in `slot`, if it has the common form.
+    /// Returns the offsets of the entry in `slot`, if it has the common form.
     #[inline(always)]
     pub(crate) fn short_place(&self, slot: usize) -> Option<EntryPlace> {
         let (start, end) = self.span(slot)?;
         self.short_place_in(start, end)
     }
 
-    /// The offsets of the entry from `start` to `end`, if it has the common form.
+    /// Returns the offsets of the entry from `start` to `end`, if it has the common form.
     #[inline(always)]
     fn short_place_in(&self, start: usize, end: usize) -> Option<EntryPlace> {
         let entry = self.bytes.get(start..end)?;
@@ -216,8 +217,8 @@ impl<'a> RowBlock<'a> {
         (row_at <= end).then_some(EntryPlace { suffix_at, row_at, end, seq, kind })
     }
 
-    /// The suffix length and kind of the entry that begins with `bytes`, and the number of bytes
-    /// that encode them. `None` if the length takes more than one byte.
+    /// Returns the suffix length and kind of the entry that begins with `bytes`, and the number of
+    /// bytes that encode them. `None` if the length takes more than one byte.
     #[inline(always)]
     fn short_head(&self, bytes: &[u8]) -> Option<(usize, Kind, usize)> {
         let (len, kind_at) = match self.layout.is_even {
@@ -233,7 +234,7 @@ impl<'a> RowBlock<'a> {
         }
     }
 
-    /// The key suffix of the entry at `place`.
+    /// Returns the key suffix of the entry at `place`.
     #[inline]
     pub(crate) fn suffix(&self, place: &EntryPlace) -> &'a [u8] {
         self.bytes.get(place.suffix_at..place.row_at).unwrap_or_default()
@@ -266,12 +267,12 @@ impl<'a> RowBlock<'a> {
         place.ok_or_else(|| bad_entry(start))
     }
 
-    /// The first slot whose key is not below `key`; [`len`](Self::len) if there is none.
+    /// Returns the first slot whose key is not below `key`; [`len`](Self::len) if there is none.
     pub(crate) fn lower_bound(&self, key: &[u8]) -> Result<usize, DecodeError> {
         self.lower_bound_in(0..self.len(), key)
     }
 
-    /// The first of `slots` whose key is not below `key`; their end if there is none.
+    /// Returns the first of `slots` whose key is not below `key`; their end if there is none.
     ///
     /// Requires: all keys before `slots` are below `key`.
     pub(crate) fn lower_bound_in(
@@ -299,8 +300,8 @@ impl<'a> RowBlock<'a> {
         Ok(low)
     }
 
-    /// The suffix of the entry in `slot`, if the entry has the common form and the suffix is within
-    /// the block.
+    /// Returns the suffix of the entry in `slot`, if the entry has the common form and the suffix
+    /// is within the block.
     #[inline]
     fn short_suffix(&self, slot: usize) -> Option<&'a [u8]> {
         let entry = self.bytes.get(self.offset(slot)?..)?;
@@ -313,7 +314,7 @@ impl<'a> RowBlock<'a> {
         (usize::from(len) < LONG_SUFFIX).then_some(suffix)
     }
 
-    /// True if the last key is below `key`.
+    /// Whether the last key is below `key`.
     pub(crate) fn ends_before(&self, key: &[u8]) -> bool {
         let prefix = self.prefix();
         match (key.strip_prefix(prefix), self.entry(self.len() - 1)) {
@@ -323,16 +324,17 @@ impl<'a> RowBlock<'a> {
         }
     }
 
-    /// True if `key` is the key of the entry at `place`.
+    /// Whether `key` is the key of the entry at `place`.
     #[inline]
     pub(crate) fn is_key_at(&self, place: &EntryPlace, key: &[u8]) -> bool {
         let suffix = self.bytes.get(place.suffix_at..place.row_at);
-        // Compares the suffix first: it distinguishes keys of one block, the prefix does not.
+        // The suffix is compared first: it distinguishes keys of one block, and the prefix does
+        // not.
         key.split_at_checked(self.prefix().len())
             .is_some_and(|(prefix, rest)| Some(rest) == suffix && prefix == self.prefix())
     }
 
-    /// Checks everything that the accessors do not: no gaps, order, minimal widths.
+    /// Checks everything that the accessors do not check: no gaps, order, minimal widths.
     pub(crate) fn check(&self) -> Result<(), DecodeError> {
         let mut expected = self.layout.prefix_end;
         let mut previous: Option<BlockEntry<'_>> = None;
@@ -364,7 +366,7 @@ impl<'a> RowBlock<'a> {
         if seq_min != self.layout.seq_min {
             return Err(DecodeError::new(STRUCTURE, 8, "the smallest Seq is that of no entry"));
         }
-        // Blocks of older writers have no flags.
+        // In blocks of older writers entries omit nothing, so the flags are not set.
         let (layout, old) = (&self.layout, !self.layout.is_puts && !self.layout.is_even);
         if !old && (layout.is_puts, layout.is_even) != (is_puts, is_even) {
             let problem = "the flags are not what the entries need";
@@ -388,7 +390,7 @@ impl<'a> RowBlock<'a> {
         Ok(())
     }
 
-    /// The start and the end of the entry in `slot`.
+    /// Returns the start and the end of the entry in `slot`.
     #[inline]
     fn span(&self, slot: usize) -> Option<(usize, usize)> {
         if slot >= self.layout.count {
@@ -413,7 +415,7 @@ impl<'a> RowBlock<'a> {
         }
     }
 
-    /// The Seq at `at` as the difference to the block's least Seq.
+    /// Returns the Seq at `at`, minus the block's least Seq.
     #[inline]
     fn delta(&self, at: usize) -> u64 {
         let bytes = self.bytes.get(at..).unwrap_or_default();
@@ -434,7 +436,7 @@ impl<'a> RowBlock<'a> {
     }
 }
 
-/// True if the entries of the block in `bytes` omit parts that older readers expect in each entry.
+/// Whether entries of the block in `bytes` omit parts that older readers expect in each entry.
 pub(crate) fn leaves_out(bytes: &[u8]) -> bool {
     bytes.get(FLAGS_AT).is_some_and(|flags| *flags != 0)
 }
@@ -453,7 +455,8 @@ impl RowLayout {
         })
     }
 
-    /// The layout of a block that begins with `bytes`. The length of the block is not checked.
+    /// Reads the layout of a block that begins with `bytes`, without checking the length of the
+    /// block.
     #[inline]
     pub(crate) fn fixed(bytes: &[u8]) -> Option<Self> {
         bytes.first_chunk::<FIXED_BYTES>().and_then(|fixed| {
@@ -490,7 +493,7 @@ impl RowLayout {
         self.prefix_end - self.prefix_at
     }
 
-    /// The length of every suffix, if entries omit it.
+    /// Returns the common length of all suffixes, if entries omit it.
     pub(crate) fn even_len(&self) -> Option<usize> {
         self.is_even.then_some(usize::from(self.suffix_len))
     }
@@ -499,12 +502,13 @@ impl RowLayout {
 /// Collects the entries of a block.
 #[derive(Default)]
 pub(crate) struct RowBlockBuilder {
-    /// Keys and rows, in sequence.
+    /// All keys and rows, one after another.
     data: Vec<u8>,
     entries: Vec<Pending>,
     /// The length of the prefix shared by the first and the last key, and so by all keys.
     prefix_len: usize,
-    /// All entries are puts (`is_puts`); all keys have the same length (`is_even`).
+    /// Whether all entries are puts (`is_puts`), and whether all keys have the same length
+    /// (`is_even`).
     is_puts: bool,
     is_even: bool,
     seq_min: u64,
@@ -527,8 +531,8 @@ impl RowBlockBuilder {
         self.entries.is_empty()
     }
 
-    /// True if one more entry, with `key` and a row of `row_len` bytes, makes the block longer than
-    /// `target`.
+    /// Whether one more entry, with `key` and a row of `row_len` bytes, would make the block longer
+    /// than `target`.
     #[inline]
     pub(crate) fn is_full(
         &self,
@@ -556,17 +560,17 @@ impl RowBlockBuilder {
         if bytes(self.prefix_len) > target {
             return true;
         }
-        // The shared prefix is computed only if it decides.
+        // The shared prefix is computed only if the result depends on it.
         bytes(0) > target && bytes(self.shared_with(key)) > target
     }
 
-    /// The length of the prefix that `key` shares with all keys.
+    /// Returns the length of the prefix that `key` shares with all keys.
     fn shared_with(&self, key: &[u8]) -> usize {
         let first = self.first_len().min(self.prefix_len);
         shared_len(self.data.get(..first).unwrap_or_default(), key)
     }
 
-    /// The length of the first key.
+    /// Returns the length of the first key.
     fn first_len(&self) -> usize {
         self.entries.first().map_or(0, |first| first.key_end)
     }
@@ -648,7 +652,7 @@ impl RowBlockBuilder {
         out.extend_from_slice(&self.seq_min.to_le_bytes());
     }
 
-    /// The length of every suffix, if entries can omit it.
+    /// Returns the common length of all suffixes, if entries can omit it.
     fn even_len(&self) -> Option<u8> {
         let len = self.first_len() - self.prefix_len;
         u8::try_from(len).ok().filter(|_| self.is_even && len < LONG_SUFFIX)
@@ -688,7 +692,7 @@ fn put_offset(out: &mut [u8], at: &mut usize, wide: bool, offset: usize) {
     }
 }
 
-/// The number of bytes that hold `value`; 0 for 0.
+/// Returns the number of bytes needed for `value`; 0 for 0.
 #[inline]
 fn width(value: u64) -> usize {
     (64 - value.leading_zeros()).div_ceil(8) as usize
@@ -790,7 +794,7 @@ mod tests {
             1, 1, 0x34, b'x', b'R', b'1', 2, 2, 0, b'y', b'z',
         ];
         assert_eq!(encoded(&entries), expected);
-        // Only puts, with suffixes of one length.
+        // All entries are puts, and all suffixes have the same length.
         let entries = [put("k/a", 0x1234, "R1"), put("k/b", 0x1200, "")];
         let expected = [
             2, 0, 2, 1, 2, 0, 3, 1, 0, 0x12, 0, 0, 0, 0, 0, 0, 22, 0, 26, 0, b'k', b'/', 0x34,
@@ -799,7 +803,7 @@ mod tests {
         assert_eq!(encoded(&entries), expected);
     }
 
-    /// Blocks of older writers, with entries that omit nothing, are readable and valid.
+    /// Blocks of older writers, in which entries omit nothing, can be read and are valid.
     #[test]
     fn trap_44_entries_that_say_everything_are_read() {
         let bytes = [
@@ -871,7 +875,7 @@ mod tests {
         check(&[put("a", Seq::MAX.0 + 1, "")]);
     }
 
-    /// No space remains that would hold the next entry, whatever that entry changes in prefix and
+    /// A full block has no space for the next entry, even if that entry changes the prefix and the
     /// widths.
     #[test]
     fn a_full_block_is_as_long_as_asked() {

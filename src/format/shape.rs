@@ -1,13 +1,13 @@
 //! The bytes of a shape. FORMAT.md §shape.
 //!
-//! Invariant: equal shapes are encoded as equal bytes. A reader accepts varints longer than needed,
-//! but no other order.
+//! Invariant: equal shapes are encoded as equal bytes. A reader accepts varints that are longer
+//! than needed, but no other order.
 
 use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
 use crate::model::{EdmType, PROPERTIES_MAX, Shape};
 
 const STRUCTURE: &str = "shape";
-/// A reserved bit in a type's code: the value is stored elsewhere.
+/// A reserved bit in a type's code, for values that are stored elsewhere.
 const ELSEWHERE: u8 = 0x80;
 
 pub(crate) fn encode_shape(out: &mut Vec<u8>, shape: &Shape) {

@@ -1,7 +1,7 @@
 //! A contiguous span of user keys. FORMAT.md §span.
 //!
 //! Invariants
-//! * `low` is inclusive and `high` exclusive, so neighbours share a bound and no key;
+//! * `low` is inclusive and `high` exclusive, so adjacent spans share a bound but no key;
 //! * a span without a high bound has no end.
 
 use std::fmt;
@@ -16,36 +16,36 @@ use super::names::TableId;
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub(crate) struct Span {
     pub(crate) low: Box<[u8]>,
-    /// Exclusive; `None` means no end.
+    /// The exclusive upper bound; `None` means no end.
     pub(crate) high: Option<Box<[u8]>>,
 }
 
-/// All keys of a table.
+/// Returns the span of all keys of a table.
 pub(crate) fn whole_table(table: TableId) -> Span {
     Span::new(&table_start(table), Some(&table_end(table)))
 }
 
 impl Span {
-    /// Every key.
+    /// Returns the span of all keys.
     pub(crate) fn all() -> Self {
         Self { low: Box::default(), high: None }
     }
 
-    /// The span from `low` (inclusive) to `high` (exclusive).
+    /// Returns the span from `low` (inclusive) to `high` (exclusive).
     pub(crate) fn new(low: &[u8], high: Option<&[u8]>) -> Self {
         Self { low: low.into(), high: high.map(Into::into) }
     }
 
-    /// The span from `first` to `last`, both inclusive.
+    /// Returns the span from `first` to `last`, both inclusive.
     pub(crate) fn inclusive(first: &[u8], last: &[u8]) -> Self {
-        // There is no key between a key and the same key followed by a zero byte.
+        // There is no key between a key and the key followed by a zero byte.
         let mut high = Vec::with_capacity(last.len() + 1);
         high.extend_from_slice(last);
         high.push(0);
         Self { low: first.into(), high: Some(high.into()) }
     }
 
-    /// True if the span contains no key.
+    /// Whether the span contains no key.
     pub(crate) fn is_empty(&self) -> bool {
         self.ends_before(&self.low)
     }
@@ -54,12 +54,12 @@ impl Span {
         key >= &*self.low && !self.ends_before(key)
     }
 
-    /// True if the whole span is below `key`.
+    /// Whether the whole span is below `key`.
     pub(crate) fn ends_before(&self, key: &[u8]) -> bool {
         self.high.as_deref().is_some_and(|high| high <= key)
     }
 
-    /// True if both spans may have a key in common.
+    /// Whether both spans may have a key in common.
     pub(crate) fn overlaps(&self, other: &Span) -> bool {
         !self.ends_before(&other.low)
             && !other.ends_before(&self.low)
@@ -67,7 +67,7 @@ impl Span {
             && !other.is_empty()
     }
 
-    /// True if every key of `other` is in `self`.
+    /// Whether every key of `other` is in `self`.
     pub(crate) fn covers(&self, other: &Span) -> bool {
         let high_inside = match (&self.high, &other.high) {
             (None, _) => true,
@@ -77,7 +77,7 @@ impl Span {
         self.low <= other.low && high_inside
     }
 
-    /// The intersection; `None` if it is empty.
+    /// Returns the intersection; `None` if it is empty.
     pub(crate) fn intersect(&self, other: &Span) -> Option<Span> {
         let low = self.low.as_ref().max(&other.low);
         let high = match (self.high.as_deref(), other.high.as_deref()) {
@@ -89,7 +89,7 @@ impl Span {
     }
 }
 
-/// A span fills the rest of the content of its field.
+/// Encodes a span as the rest of the content of its field.
 impl Content for Span {
     fn encode(&self, out: &mut Vec<u8>) {
         put_bytes(out, &self.low);
@@ -109,7 +109,7 @@ impl Content for Span {
     }
 }
 
-/// Text form `[low, high)`; printable bytes as they are.
+/// Displays `[low, high)`, with printable bytes as they are.
 impl fmt::Display for Span {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "[{}, ", self.low.escape_ascii())?;

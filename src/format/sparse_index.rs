@@ -1,12 +1,12 @@
 //! The sparse index of an SST locates the block of a key. FORMAT.md §sparse_index.
 //!
 //! Invariants
-//! * a block's separator is not above its first key, and above every key of earlier blocks that is
-//!   not also a key of this block;
+//! * a block's separator is at most its first key. It is above every key of earlier blocks, except
+//!   a key that is also in this block;
 //! * separators never descend, and the first one is empty;
-//! * handles ascend; blocks have no gaps between them, and neither have pages.
+//! * handles ascend, and neither blocks nor pages have gaps between them.
 //!
-//! Not here: the frame around pages and handles (`block`).
+//! `block` has the frame around pages and handles.
 
 use std::ops::Range;
 
@@ -14,14 +14,14 @@ use crate::codec::{Cursor, DecodeError, shared_len};
 use crate::format::block::HEADER_BYTES;
 use crate::format::hash_index::LocationSplit;
 
-/// The most separators of a page, which make about 4 KiB with keys of 30 bytes.
+/// The maximum number of separators in a page: about 4 KiB with keys of 30 bytes.
 pub(crate) const FANOUT: usize = 128;
 
-/// A page of the separators of [`FANOUT`] adjacent blocks, or the root. The root has the same form
-/// and holds the first separator of every page.
+/// A page with the separators of [`FANOUT`] adjacent blocks, or the root. The root has the same
+/// form and contains the first separator of every page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SparsePage<'a> {
-    /// The end of each suffix, four bytes each.
+    /// The end of each suffix, in four bytes.
     ends: &'a [u8],
     prefix: &'a [u8],
     suffixes: &'a [u8],
@@ -63,7 +63,7 @@ impl<'a> SparsePage<'a> {
         self.ends.len() / 4
     }
 
-    /// Separator `i` as prefix and suffix.
+    /// Returns separator `i` as prefix and suffix.
     pub(crate) fn separator(&self, i: usize) -> Result<(&'a [u8], &'a [u8]), DecodeError> {
         let start = i.checked_sub(1).map_or(Some(0), |i| self.end(i));
         let suffix = start.zip(self.end(i)).and_then(|(start, end)| self.suffixes.get(start..end));
@@ -73,7 +73,7 @@ impl<'a> SparsePage<'a> {
         Ok((self.prefix, suffix))
     }
 
-    /// The last entry whose separator is below `key`, or the first: it locates `key`.
+    /// Returns the index of the last separator below `key`, or 0: its block may contain `key`.
     pub(crate) fn find(&self, key: &[u8]) -> Result<usize, DecodeError> {
         let Some(suffix) = key.strip_prefix(self.prefix) else {
             return Ok(if key < self.prefix { 0 } else { self.len() - 1 });
@@ -90,7 +90,7 @@ impl<'a> SparsePage<'a> {
         Ok(low.saturating_sub(1))
     }
 
-    /// Checks the parts that look-ups ignore: order, and no bytes left over.
+    /// Checks the parts that look-ups ignore: the order, and that no bytes are left over.
     pub(crate) fn check(&self) -> Result<(), DecodeError> {
         let mut previous = &[][..];
         for i in 0..self.len() {
@@ -112,7 +112,7 @@ impl<'a> SparsePage<'a> {
     }
 }
 
-/// Collects the separators of a page.
+/// Builds a page from separators.
 #[derive(Default)]
 pub(crate) struct SparseBuilder {
     keys: Vec<u8>,
@@ -129,7 +129,7 @@ impl SparseBuilder {
         self.keys.len() + self.ends.len() * size_of::<usize>()
     }
 
-    /// The first separator; empty if there is none.
+    /// Returns the first separator; empty if there is none.
     pub(crate) fn first(&self) -> &[u8] {
         let end = self.ends.first().copied().unwrap_or(0);
         self.keys.get(..end).unwrap_or_default()
@@ -137,7 +137,7 @@ impl SparseBuilder {
 
     /// Adds a separator.
     ///
-    /// Requires: it is not below the previous one.
+    /// Requires: the separator is not below the previous one.
     pub(crate) fn add(&mut self, separator: &[u8]) {
         self.prefix_len = match self.ends.is_empty() {
             true => separator.len(),
@@ -171,7 +171,8 @@ impl SparseBuilder {
     }
 }
 
-/// The shortest separator between the last key of a block and the first key of the next.
+/// Returns the shortest separator between the last key of a block and the first key of the next
+/// block.
 pub(crate) fn separator<'a>(last: &[u8], first: &'a [u8]) -> &'a [u8] {
     first.get(..=shared_len(last, first)).unwrap_or(first)
 }
@@ -188,7 +189,7 @@ impl Handles {
         }
     }
 
-    /// Reads the handles that fill `bytes`; the blocks are in `rows` and the pages in `sparse`.
+    /// Reads the handles that fill `bytes`; the blocks must be in `rows` and the pages in `sparse`.
     pub(crate) fn decode(
         bytes: &[u8],
         rows: Range<u64>,
@@ -210,36 +211,36 @@ impl Handles {
         Ok(Handles { split: LocationSplit { slot_bits }, fanout, blocks, pages })
     }
 
-    /// The number of blocks.
+    /// Returns the number of blocks.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.blocks.len() - 1
     }
 
-    /// The byte range of block `i`.
+    /// Returns the byte range of block `i`.
     #[inline]
     pub(crate) fn block(&self, i: usize) -> Option<Range<u64>> {
         Some(*self.blocks.get(i)?..*self.blocks.get(i + 1)?)
     }
 
-    /// The byte range of all blocks.
+    /// Returns the byte range of all blocks.
     pub(crate) fn rows(&self) -> Range<u64> {
         let ends = self.blocks.first().zip(self.blocks.last());
         ends.map_or(0..0, |(start, end)| *start..*end)
     }
 
-    /// The byte range of page `i` of the sparse index.
+    /// Returns the byte range of page `i` of the sparse index.
     pub(crate) fn page(&self, i: usize) -> Option<Range<u64>> {
         Some(*self.pages.get(i)?..*self.pages.get(i + 1)?)
     }
 
-    /// The number of pages of the sparse index below its root.
+    /// Returns the number of pages of the sparse index below its root.
     pub(crate) fn page_count(&self) -> usize {
         self.pages.len() - 2
     }
 }
 
-/// Reads `count` offsets and an end, which must divide `span` into blocks without gaps.
+/// Reads `count` offsets and an end, which must divide `span` without gaps.
 pub(super) fn offsets(
     cursor: &mut Cursor<'_>,
     count: usize,

@@ -1,12 +1,11 @@
 //! The ends of an SST: the header, the directory of sections and the tail. FORMAT.md §sst.
 //!
 //! Invariants
-//! * header and tail keep this form in every format version, so a newer file is distinguished from
+//! * header and tail have this form in every format version, so a reader can tell a newer file from
 //!   a damaged one;
-//! * both hold the file's id; the tail also holds the file's length.
+//! * both contain the file's id; the tail also contains the file's length.
 //!
-//! Not here: the contents of sections (`row_block`, `hash_index`, `sparse_index`, `stats`,
-//! `zones`), the directory's entries (`file_meta`).
+//! `file_meta` has the entries of the directory; each kind of section has a module of its own.
 
 use crate::codec::{Checksum, Cursor, DecodeError, check_sum};
 use crate::format::field::{FormatError, unsupported};
@@ -30,12 +29,12 @@ pub(crate) mod section {
     pub(crate) const ZONES: u16 = 6;
     pub(crate) const STATISTICS: u16 = 7;
     pub(crate) const ZONE_SUMMARY: u16 = 8;
-    /// A hash index of the second form.
+    /// A hash index in the second form.
     pub(crate) const HASH_WORDS: u16 = 9;
-    /// A hash index of the third form.
+    /// A hash index in the third form.
     pub(crate) const HASH_TAGS: u16 = 10;
 
-    /// Each file has exactly one of these.
+    /// The kinds of hash indexes, of which each file has exactly one.
     pub(crate) const HASH_INDEXES: [u16; 3] = [HASH_INDEX, HASH_WORDS, HASH_TAGS];
     pub(super) const NEEDED: [u16; 4] = [ROWS, SHAPES, SPARSE_INDEX, HANDLES];
     pub(super) const OPTIONAL: [u16; 3] = [STATISTICS, ZONES, ZONE_SUMMARY];
@@ -46,7 +45,7 @@ const STRUCTURE_TAIL: &str = "sst footer";
 const MAGIC: [u8; 8] = *b"rwsn.sst";
 const VERSION: u32 = 1;
 
-/// The tail: the length of the directory and the identity of the file.
+/// The tail of an SST, with the length of the directory and the identity of the file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Tail {
     pub(crate) directory_len: usize,
@@ -62,7 +61,7 @@ pub(crate) fn encode_header(file: FileId, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&MAGIC);
     out.extend_from_slice(&VERSION.to_le_bytes());
-    // No features that a reader must understand.
+    // no features that a reader must understand
     out.extend_from_slice(&0u32.to_le_bytes());
     out.extend_from_slice(&file.0.to_le_bytes());
     let sum = Checksum::new().bytes(out.get(start..).unwrap_or_default()).bytes(&[0; 4]).finish();
@@ -87,7 +86,7 @@ pub(crate) fn check_header(file: FileId, bytes: &[u8]) -> Result<(), FormatError
     check_id(STRUCTURE_HEADER, 16, id, file)
 }
 
-/// The id of the file that begins with `bytes`, after checking its header.
+/// Returns the id of the file that begins with `bytes`, after checking its header.
 pub(crate) fn file_id(bytes: &[u8]) -> Result<FileId, FormatError> {
     let id = bytes.get(16..24).and_then(|id| id.first_chunk::<8>());
     let id = FileId(id.map_or(0, |id| u64::from_le_bytes(*id)));
@@ -143,7 +142,7 @@ impl Tail {
 
     /// Checks the tail and the directory of `file`, and decodes the directory. Offsets in errors
     /// count from the start of `directory`. The tail states that start, so an error before the
-    /// checksum matched is reported at the tail.
+    /// checksum is verified is reported at the tail.
     pub(crate) fn sections(
         &self,
         file: FileId,
@@ -284,7 +283,7 @@ mod tests {
         }
     }
 
-    /// The tail states the position of the directory, so a wrong statement is reported at the tail.
+    /// The tail states the position of the directory, so a wrong position is reported at the tail.
     #[test]
     fn a_wrong_checksum_is_reported_at_its_offset() {
         let footer = footer(&sections());

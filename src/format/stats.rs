@@ -1,6 +1,6 @@
 //! Statistics in an SST, sufficient to rebuild its entry in the manifest. FORMAT.md §stats.
 //!
-//! Not here: the copy of these facts that the engine uses while it runs (`file_meta`).
+//! At run time the engine uses the copy in `file_meta`.
 
 use crate::codec::DecodeError;
 use crate::format::Kind;
@@ -12,10 +12,10 @@ use crate::model::Seq;
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SstStats {
     pub(crate) entries: u64,
-    /// Distinct user keys, which is the number of entries in the hash index.
+    /// The number of distinct user keys, which is also the number of entries in the hash index.
     pub(crate) keys: u64,
     pub(crate) tombstones: u64,
-    /// Bytes of keys and rows as encoded.
+    /// Size of keys and rows in bytes, as encoded.
     pub(crate) raw_bytes: u64,
     pub(crate) seq_min: Seq,
     pub(crate) seq_max: Seq,
@@ -25,7 +25,7 @@ pub(crate) struct SstStats {
 
 const STRUCTURE: &str = "statistics";
 
-/// Facts that are also in the manifest's file entry have the same tags here.
+/// The tags. Statistics that are also in the manifest's file entry have the same tags there.
 mod tag {
     pub(super) const SEQ_MIN: u64 = 4;
     pub(super) const SEQ_MAX: u64 = 5;
@@ -63,7 +63,7 @@ impl SstStats {
         put_content(out, tag::KEYS, &self.keys);
     }
 
-    /// Reads the statistics that fill `bytes`; ignores facts of newer formats.
+    /// Reads the statistics that fill `bytes`; ignores fields of newer formats.
     pub(crate) fn decode(bytes: &[u8]) -> Result<SstStats, DecodeError> {
         let fields = FieldSet::<{ tag::KEYS as usize + 1 }>::decode(STRUCTURE, bytes)?;
         Ok(SstStats {

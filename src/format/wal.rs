@@ -1,12 +1,12 @@
 //! The payloads of WAL records. FORMAT.md §wal.
 //!
 //! Invariants
-//! * rows are opaque here (shape number and body, as `row` frames them); a record defines the
-//!   shapes that it is the first to use;
+//! * rows are opaque here (shape number and body, see `row`); a record defines the shapes that it
+//!   is the first to use;
 //! * decoding borrows and allocates nothing; entries are decoded while they are visited;
-//! * every payload ends in tagged fields, so that it can be extended.
+//! * every payload ends with tagged fields, so that it can be extended.
 //!
-//! Not here: the frame around a payload (`record`), rows (`row`), shapes (`shape`).
+//! `record` has the frame around a payload.
 
 use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
 use crate::model::Seq;
@@ -49,7 +49,7 @@ pub(crate) enum WalRecord<'a> {
 pub(crate) struct Open {
     /// The preceding WAL; `None` for the first WAL of a database.
     pub(crate) predecessor: Option<Predecessor>,
-    /// The current manifest at that time, with its synced length; a shorter manifest is incomplete.
+    /// The manifest at that time, with its synced length. A shorter manifest is incomplete.
     pub(crate) manifest: Position,
 }
 
@@ -58,14 +58,14 @@ pub(crate) struct Open {
 pub(crate) struct Predecessor {
     pub(crate) number: FileNumber,
     pub(crate) id: FileId,
-    /// Records of that WAL count up to here and no further.
+    /// The offset up to which the records of that WAL are valid.
     pub(crate) accepted_end: u64,
 }
 
-/// An empty commit; its header carries a newer durable offset.
+/// A record without a commit; its header carries a newer durable offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DurableUpTo {
-    /// No commit acknowledged so far has a greater Seq.
+    /// An upper bound of the Seqs of all commits acknowledged so far.
     pub(crate) seq_reservation: Seq,
 }
 
@@ -90,7 +90,7 @@ pub(crate) struct Group<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShapeDefinition<'a> {
     pub(crate) number: u32,
-    /// The shape as `shape` encodes it.
+    /// The encoded shape.
     pub(crate) shape: &'a [u8],
 }
 
@@ -98,11 +98,11 @@ pub(crate) struct ShapeDefinition<'a> {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct WalEntry<'a> {
     pub(crate) kind: Kind,
-    /// The user key after the group's prefix.
+    /// The user key without the group's prefix.
     pub(crate) key_suffix: &'a [u8],
-    /// Bytes written before `row`, if they are stored separately; empty after decoding.
+    /// Bytes to be written before `row`, if they are stored separately; empty after decoding.
     pub(crate) head: &'a [u8],
-    /// The row as `row` frames it; empty for a tombstone.
+    /// The encoded row; empty for a tombstone.
     pub(crate) row: &'a [u8],
 }
 
@@ -111,21 +111,22 @@ pub(crate) struct WalEntry<'a> {
 pub(crate) enum Change {
     Created(TableId),
     Dropped(TableId),
-    /// Entries in the span with Seqs below this commit are deleted.
+    /// Entries in the span with Seqs below that of this commit are deleted.
     RangeTombstone(Span),
-    /// Entries in the span with Seqs below the given one, which is below this commit, have expired.
+    /// Entries in the span with Seqs below the given one, which is lower than that of this commit,
+    /// have expired.
     Ttl(Seq, Span),
 }
 
-/// The order of the records of a WAL: an open record is the first, no other is, and none follows a
-/// close.
+/// Checks the order of the records of a WAL: exactly the first is an open record, and none follows
+/// a close.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RecordOrder {
     is_closed: bool,
 }
 
 impl RecordOrder {
-    /// Checks the next record, which begins at `offset`; the error says what is wrong.
+    /// Checks the next record, which begins at `offset`; the error describes what is wrong.
     pub(crate) fn check(&mut self, kind: RecordKind, offset: u64) -> Result<(), &'static str> {
         let is_first = offset == LOG_HEADER_BYTES as u64;
         if (kind == RecordKind::Open) != is_first {
@@ -237,7 +238,8 @@ pub(crate) fn put_group<'a>(
 }
 
 impl<'a> Group<'a> {
-    /// Decodes a payload. It is walked to the end once, so the iterators cannot fail later.
+    /// Decodes a payload. It reads the payload to the end once, so that the iterators cannot fail
+    /// later.
     pub(crate) fn decode(payload: &'a [u8]) -> Result<Self, FormatError> {
         let mut cursor = Cursor::new(GROUP, payload);
         let shapes = Items::read(&mut cursor, |cursor| shape_definition(cursor).map(drop))?;
@@ -284,7 +286,7 @@ impl<'a> WalRecord<'a> {
 }
 
 impl Change {
-    /// The range tombstone that this change creates as part of commit `from`.
+    /// Returns the range tombstone that this change creates in commit `from`.
     pub(crate) fn into_tombstone(self, from: Seq) -> Option<RangeTombstone> {
         match self {
             Change::Created(_) | Change::Dropped(_) => None,
@@ -305,7 +307,7 @@ impl Change {
         }
     }
 
-    /// Decodes a change; `None` for a tag that is no change.
+    /// Decodes a change; `None` if the tag is not that of a change.
     fn decode(field: &Field<'_>) -> Result<Option<Self>, DecodeError> {
         let mut content = Cursor::new(GROUP, field.content);
         let change = match field.tag {
@@ -322,7 +324,7 @@ impl Change {
     }
 }
 
-/// `count` items that were walked once.
+/// `count` items that have been decoded once without error.
 #[derive(Clone, Debug)]
 struct Items<'a> {
     count: usize,
@@ -334,7 +336,7 @@ impl<'a> Items<'a> {
         cursor: &mut Cursor<'a>,
         skip: impl Fn(&mut Cursor<'a>) -> Result<(), DecodeError>,
     ) -> Result<Self, DecodeError> {
-        // An item is at least two bytes long, so a larger count is wrong.
+        // An item has at least two bytes, so a larger count is wrong.
         let count = cursor.count(cursor.left() / 2)?;
         let items = Self { count, cursor: cursor.clone() };
         (0..count).try_for_each(|_| skip(cursor))?;
@@ -346,7 +348,7 @@ impl<'a> Items<'a> {
         item: fn(&mut Cursor<'a>) -> Result<T, DecodeError>,
     ) -> impl Iterator<Item = T> + use<'a, T> {
         let mut cursor = self.cursor;
-        // All items were walked when decoded, so none fails here.
+        // All items were decoded before, so none fails here.
         (0..self.count).map_while(move |_| item(&mut cursor).ok())
     }
 }

@@ -6,7 +6,7 @@
 //! * a set is used in place: parsing checks lengths once, accessors are bounds-checked and allocate
 //!   nothing.
 //!
-//! Not here: collecting zones from rows (`sst::zones`), pruning by a filter (`query::prune`).
+//! `sst::zones` collects zones from rows; `query::prune` uses them.
 
 use std::ops::Range;
 
@@ -16,16 +16,17 @@ use crate::model::{DateTime, EdmType, Seq, utf16_rank};
 
 /// The number of blocks that a page covers, which is the number of bits of a mask.
 pub(crate) const ZONE_BLOCKS: usize = 64;
-/// The most columns of a set.
+/// The maximum number of columns of a set.
 pub(crate) const COLUMNS_MAX: usize = 32;
-/// A property with a longer name gets no column; names accepted from users are shorter.
+/// The maximum length of a name. A property with a longer name gets no column; user names are
+/// shorter.
 pub(crate) const NAME_BYTES_MAX: usize = 1024;
-/// The longest common prefix of the texts of a column.
+/// The maximum length of the common prefix of the texts of a column.
 pub(crate) const PREFIX_BYTES_MAX: usize = 255;
-/// The number of bytes after the prefix that the order key of a text holds.
+/// The number of bytes after the prefix that the order key of a text contains.
 pub(crate) const HEAD_BYTES: usize = 8;
 
-/// The least and the greatest order key if there is no value.
+/// The least and the greatest order key of a block without values.
 pub(crate) const NO_VALUES: (u64, u64) = (u64::MAX, 0);
 
 /// Flags of an entry.
@@ -36,35 +37,35 @@ pub(crate) mod flag {
     pub(crate) const VERSIONS: u8 = 2;
     /// The last user key has more versions in the next block.
     pub(crate) const GOES_ON: u8 = 4;
-    /// The first user key has newer versions in the block before.
+    /// The first user key has newer versions in the previous block.
     pub(crate) const BEGAN_BEFORE: u8 = 8;
 }
 
 /// Presence of a column's property, with its type, in the rows of a block.
 pub(crate) mod presence {
-    /// At least one row has it.
+    /// At least one row has the property.
     pub(crate) const SOME: u8 = 1;
-    /// Every put has it.
+    /// Every put has the property.
     pub(crate) const ALL: u8 = 2;
-    /// At least one row has NaN, which the bounds do not include.
+    /// At least one row has NaN in the property, which the bounds do not include.
     pub(crate) const NAN: u8 = 4;
 }
 
-/// An entry of a set without its values.
+/// An entry of a set, without values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ZoneMeta {
     pub(crate) seq_min: Seq,
     pub(crate) seq_max: Seq,
-    /// Entries of the block, including tombstones and older versions.
+    /// The number of entries of the block, including tombstones and older versions.
     pub(crate) entries: u32,
-    /// See [`flag`].
+    /// Bits of [`flag`].
     pub(crate) flags: u8,
 }
 
 /// The values of one column in one block.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ZoneValues {
-    /// See [`presence`].
+    /// Bits of [`presence`].
     pub(crate) presence: u8,
     pub(crate) min: u64,
     pub(crate) max: u64,
@@ -76,19 +77,19 @@ pub(crate) struct ZoneColumn {
     pub(crate) name: Box<str>,
     pub(crate) edm: EdmType,
     pub(crate) prefix: Box<[u8]>,
-    /// One per entry of the set.
+    /// The values, one for each entry of the set.
     pub(crate) values: Vec<ZoneValues>,
 }
 
 /// A set of zones, read in place.
 ///
 /// It has one entry per block, for up to [`ZONE_BLOCKS`] adjacent blocks, or one entry for the
-/// whole file. A column has a property name and a type, and per entry the least and the greatest
-/// value.
+/// whole file. A column has a property name and a type, and for each entry the least and the
+/// greatest value.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct ZoneSet<'a> {
-    /// True if every property of every row has a column. Otherwise a property without a column may
-    /// be present, also with another type.
+    /// Whether every property of every row has a column. Otherwise a property without a column may
+    /// be present, and one with a column may be present with another type.
     pub(crate) is_complete: bool,
     /// The least Seq of each entry, as little-endian numbers.
     pub(crate) seq_min: &'a [[u8; 8]],
@@ -117,19 +118,19 @@ pub(crate) struct Column<'a> {
     pub(crate) max: &'a [[u8; 8]],
 }
 
-/// The contents of the summary's block.
+/// The contents of the block with the summary.
 #[derive(Clone, Debug)]
 pub(crate) struct ZoneSummary {
     /// The start of each page, and the end of the last one.
     pub(crate) pages: Box<[u64]>,
-    /// The offset of the set in the contents.
+    /// The offset of the set within the contents.
     pub(crate) set_at: usize,
 }
 
 const STRUCTURE: &str = "zones";
 const STRUCTURE_SUMMARY: &str = "zone summary";
 const COMPLETE: u8 = 1;
-/// The bytes of a column per entry: presence, minimum, maximum.
+/// The number of bytes of a column per entry: presence, minimum, maximum.
 const VALUES_BYTES: usize = 1 + 8 + 8;
 
 /// Appends a set.
@@ -197,13 +198,13 @@ impl<'a> ZoneSet<'a> {
         Ok(set)
     }
 
-    /// The number of entries.
+    /// Returns the number of entries.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.flags.len()
     }
 
-    /// Entry `i`; `None` beyond the last.
+    /// Returns entry `i`; `None` beyond the last.
     pub(crate) fn meta(&self, i: usize) -> Option<ZoneMeta> {
         Some(ZoneMeta {
             seq_min: Seq(u64::from_le_bytes(*self.seq_min.get(i)?)),
@@ -213,7 +214,7 @@ impl<'a> ZoneSet<'a> {
         })
     }
 
-    /// All columns, by name and type.
+    /// Returns all columns, by name and type.
     pub(crate) fn columns(&self) -> impl Iterator<Item = Column<'a>> {
         let (len, values) = (self.len(), self.values);
         let parts = Descriptions(self.descriptions).zip(values.chunks_exact(VALUES_BYTES * len));
@@ -225,12 +226,12 @@ impl<'a> ZoneSet<'a> {
         })
     }
 
-    /// The columns of a property, one for each of its types.
+    /// Returns the columns of a property, one for each of its types.
     pub(crate) fn columns_named(&self, name: &str) -> impl Iterator<Item = Column<'a>> {
         self.columns().filter(move |column| column.name == name.as_bytes())
     }
 
-    /// Checks the parts on which correct use does not rely.
+    /// Checks the properties of a set that its users do not rely on.
     pub(crate) fn check(&self) -> Result<(), DecodeError> {
         let wrong = |problem| Err(DecodeError::new(STRUCTURE, 0, problem));
         let metas = (0..self.len()).filter_map(|i| self.meta(i));
@@ -256,7 +257,7 @@ impl<'a> ZoneSet<'a> {
 }
 
 impl<'a> Column<'a> {
-    /// Entry `i`; `None` beyond the last.
+    /// Returns entry `i`; `None` beyond the last.
     pub(crate) fn values(&self, i: usize) -> Option<ZoneValues> {
         Some(ZoneValues {
             presence: *self.presence.get(i)?,
@@ -267,7 +268,7 @@ impl<'a> Column<'a> {
 }
 
 impl ZoneValues {
-    /// No row has the property.
+    /// The values of a block in which no row has the property.
     pub(crate) const NONE: ZoneValues =
         ZoneValues { presence: 0, min: NO_VALUES.0, max: NO_VALUES.1 };
 
@@ -282,7 +283,7 @@ impl ZoneValues {
     }
 }
 
-/// Types, names and prefixes in sequence.
+/// Iterates over types, names and prefixes of columns.
 struct Descriptions<'a>(&'a [u8]);
 
 impl<'a> Iterator for Descriptions<'a> {
@@ -332,7 +333,7 @@ impl ZoneSummary {
         out.extend_from_slice(set);
     }
 
-    /// Reads the summary that fills `bytes`, for a file of `blocks` blocks with its pages in
+    /// Reads the summary that fills `bytes`. The file has `blocks` blocks, and the pages must be in
     /// `zones`.
     pub(crate) fn decode(
         bytes: &[u8],
@@ -357,34 +358,34 @@ impl ZoneSummary {
     }
 }
 
-/// True for the types with order keys made from the bytes after a prefix.
+/// Whether order keys of this type are made from the bytes after a prefix.
 #[inline]
 pub(crate) fn is_cut_text(edm: EdmType) -> bool {
     matches!(edm, EdmType::String | EdmType::Binary)
 }
 
-/// True if equal order keys of this type imply equal values.
+/// Whether equal order keys of this type imply equal values.
 #[inline]
 pub(crate) fn is_exact(edm: EdmType) -> bool {
     !matches!(edm, EdmType::String | EdmType::Binary | EdmType::Guid)
 }
 
-/// The order key of an Int32 or Int64.
+/// Returns the order key of an Int32 or Int64.
 #[inline]
 pub(crate) fn int_key(value: i64) -> u64 {
     value.cast_unsigned() ^ 1 << 63
 }
 
-/// The order key of a Double; NaN has none.
+/// Returns the order key of a Double; NaN has none.
 #[inline]
 pub(crate) fn double_key(value: f64) -> Option<u64> {
-    // Adding zero turns -0.0 into 0.0, which it equals.
+    // Adding zero turns -0.0 into the equal 0.0.
     let bits = (value + 0.0).to_bits();
     let key = if bits >> 63 == 0 { bits | 1 << 63 } else { !bits };
     (!value.is_nan()).then_some(key)
 }
 
-/// The order key of the bytes after a column's prefix in a text or byte string.
+/// Returns the order key of the bytes after a column's prefix in a text or byte string.
 #[inline]
 pub(crate) fn head(edm: EdmType, rest: &[u8]) -> u64 {
     let mut head = [0; HEAD_BYTES];
@@ -396,15 +397,15 @@ pub(crate) fn head(edm: EdmType, rest: &[u8]) -> u64 {
     bytes_key(head)
 }
 
-/// The order key of eight bytes that compare lexicographically.
+/// Returns the order key of eight bytes that compare lexicographically.
 #[inline]
 #[expect(clippy::big_endian_bytes, reason = "the first byte decides first")]
 pub(crate) fn bytes_key(bytes: [u8; HEAD_BYTES]) -> u64 {
     u64::from_be_bytes(bytes)
 }
 
-/// The order key of the fixed-width value at the start of `bytes`, Double excepted; `None` if the
-/// value is damaged.
+/// Returns the order key of the fixed-width value at the start of `bytes`, except for a Double;
+/// `None` if the value is damaged.
 #[inline]
 pub(crate) fn order_key(edm: EdmType, bytes: &[u8]) -> Option<u64> {
     let eight = || bytes.first_chunk().copied();

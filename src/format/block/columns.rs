@@ -1,24 +1,25 @@
-//! Blocks of rows stored by columns, which compress better. Lengths, Seqs and keys are stored
-//! column by column, and so are the bytes at one offset of all rows of a shape. FORMAT.md §block.
+//! Stores blocks of rows by columns, which compress better. Lengths, Seqs and keys are stored
+//! column by column, and so are the bytes at the same offset of all rows of a shape. FORMAT.md
+//! §block.
 //!
 //! Invariants
 //! * joining the columns of a block reproduces its bytes;
 //! * joining allocates no more than the requested length, and never panics.
 //!
-//! Not here: compression and the frame (above), the meaning of a block of rows (`row_block`).
+//! `block` has the compression and the frame, `row_block` the meaning of a block of rows.
 
 use crate::codec::{Cursor, DecodeError, put_varint, varint_len};
 use crate::format::row_block::{EntryPlace, FIXED_BYTES, RowBlock, RowLayout, SLOTS_MAX};
 
-/// The most bytes by which the columns of a block may be longer than the block: one more for the
-/// length of each suffix, three for each head, and the number of heads.
+/// The maximum number of bytes by which columns are longer than the block: one more for the length
+/// of each suffix, three for each head, and the number of heads.
 pub(super) const MORE_BYTES_MAX: usize = SLOTS_MAX + 3 * HEADS + 1;
 
 const STRUCTURE: &str = "columns";
 /// The number of one-byte row heads that may have columns. Head 0 is a row that describes itself.
 const HEADS: usize = 0x80;
 
-/// Appends the block in `raw` by columns. `places` holds for each shape, from number 0 on, how many
+/// Appends the columns of the block `raw`. `places` has for each shape, from number 0 on, how many
 /// bytes its rows have before their texts.
 pub(crate) fn split(raw: &[u8], places: &[u16], out: &mut Vec<u8>) -> Result<(), DecodeError> {
     let block = RowBlock::parse(raw)?;
@@ -56,15 +57,15 @@ pub(crate) fn split(raw: &[u8], places: &[u16], out: &mut Vec<u8>) -> Result<(),
     Ok(())
 }
 
-/// The number of leading bytes of rows that are stored by columns, per head. It is 0 for a head
-/// that `places` does not cover: only the head itself is in a column then.
+/// Returns for each head how many leading bytes of its rows are stored by columns. For a head that
+/// `places` does not cover this is 0, and only the head itself is in a column.
 fn row_widths(rows: &[&[u8]], places: &[u16]) -> [u16; HEADS] {
     let mut widths = [0; HEADS];
     for row in rows {
         if let Some(head @ 1..) = row.first().map(|head| usize::from(*head))
             && let Some((width, places)) = widths.get_mut(head).zip(places.get(head - 1))
         {
-            // At most as many as `places` has, and as many as the longest row has.
+            // The number in `places`, limited to the longest row.
             let len = u16::try_from(row.len()).unwrap_or(u16::MAX);
             *width = (*width).max(len.min(*places));
         }
@@ -101,7 +102,7 @@ fn transpose(bytes: &mut [u8], width: usize) {
     }
 }
 
-/// Appends the heads, then each byte offset of the rows with the same head, then the rest of each
+/// Appends the heads, then for each head its rows byte by byte as columns, then the rest of each
 /// row.
 fn put_rows(rows: &[&[u8]], widths: &[u16; HEADS], out: &mut Vec<u8>) {
     out.extend(rows.iter().filter_map(|row| row.first()));
@@ -118,7 +119,8 @@ fn put_rows(rows: &[&[u8]], widths: &[u16; HEADS], out: &mut Vec<u8>) {
     }
 }
 
-/// The number of bytes of a row with this head that are stored in columns, including the head.
+/// Returns the number of bytes of a row with this head that are stored in columns, including the
+/// head.
 fn row_width(widths: &[u16; HEADS], head: u8) -> usize {
     usize::from(widths.get(usize::from(head)).copied().unwrap_or(0)).max(1)
 }
@@ -140,7 +142,7 @@ pub(crate) fn join(bytes: &[u8], raw_len: usize) -> Result<Vec<u8>, DecodeError>
     let seqs = cursor.take(count * layout.seq_width)?;
     let rows = take_numbers(&mut cursor, count, layout.offset_width())?;
     let len_of = |len: usize| if layout.even_len().is_some() { 0 } else { varint_len(len as u64) };
-    // The sum of hostile lengths may exceed a 32-bit `usize`.
+    // Hostile lengths may have a sum that exceeds a 32-bit `usize`.
     let heads: u64 = suffixes.iter().map(|len| (len_of(*len) + len) as u64).sum();
     let each = layout.offset_width() + usize::from(!layout.is_puts) + layout.seq_width;
     let rows_len: u64 = rows.iter().map(|len| *len as u64).sum();
@@ -283,8 +285,8 @@ mod tests {
     use crate::model::Seq;
     use crate::rng::Rng;
 
-    /// A block of random entries, with equal or different key lengths, with or without tombstones,
-    /// with several shapes.
+    /// Returns a block of random entries, with equal or different key lengths, with or without
+    /// tombstones, with several shapes.
     fn block(rng: &mut Rng) -> Vec<u8> {
         let mut builder = RowBlockBuilder::default();
         let (even, puts, bits) = (rng.chance(1, 2), rng.chance(1, 2), rng.below(60));
@@ -349,7 +351,7 @@ mod tests {
         }
     }
 
-    /// The hex digits of the last block of FORMAT.md in front of `end` that begins with `fence`.
+    /// Returns the hex digits of the last block of FORMAT.md before `end` that begins with `fence`.
     fn printed(fence: &str, end: &str) -> String {
         let document = include_str!("../../../FORMAT.md");
         let before = document.split(end).next().unwrap_or_default();

@@ -1,23 +1,24 @@
-//! Lived time, the clock by which rows expire, with its record of wall clocks that were wrong.
+//! Lived time: the clock by which rows expire, with a record of wall clocks that were wrong.
 //! FORMAT.md §edit.
 //!
 //! Invariants
-//! * at most [`ERAS_MAX`] eras, [`MARKS_MAX`] marks and [`MARKS_MAX`] doubts; marks and doubts
-//!   ascend in both members;
+//! * there are at most [`ERAS_MAX`] eras, [`MARKS_MAX`] marks and [`MARKS_MAX`] doubts; marks and
+//!   doubts ascend in both members;
 //! * a clock that was never wrong is encoded as one number.
 //!
-//! Not here: advancing the clock (`lsm::background::ttl`).
+//! `lsm::background::ttl` advances the clock.
 
 use crate::codec::{Cursor, DecodeError, put_varint};
 use crate::format::field::Content;
 use crate::model::Seq;
 
-/// The most wrong wall clocks that are distinguished.
+/// The maximum number of wrong wall clocks that are distinguished.
 pub(crate) const ERAS_MAX: usize = 8;
-/// Enough for a retention of a year in steps of one sixteenth, next to one of a minute.
+/// The maximum number of marks. It suffices for times to live of a year and of a minute together,
+/// each in steps of one sixteenth.
 pub(crate) const MARKS_MAX: usize = 256;
 
-/// The expiry clock; see the module. Times are ticks since 1601.
+/// The expiry clock. Times are ticks since 1601.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct LivedTime {
     /// Zero if no time was ever recorded.
@@ -25,10 +26,10 @@ pub(crate) struct LivedTime {
     /// Eras, the most recently used last. No era means that both clocks show the same time.
     pub(crate) eras: Vec<Era>,
     pub(crate) marks: Vec<Mark>,
-    /// At each of these times, every commit after the mark's `seq` and up to that time may have
-    /// been young.
+    /// At each of these times, a commit after the mark's `seq` and up to that time may have been
+    /// too young to expire.
     pub(crate) doubts: Vec<Mark>,
-    /// The clock has not been right since this commit.
+    /// The wall clock has been wrong, as far as known, since this commit.
     pub(crate) unsure: Option<Seq>,
 }
 
@@ -38,11 +39,12 @@ pub(crate) struct LivedTime {
 pub(crate) struct Era {
     pub(crate) wall: u64,
     pub(crate) lived: u64,
-    /// A later open found the wall clock in this era.
+    /// Whether a later open found the wall clock in this era.
     pub(crate) is_known: bool,
 }
 
-/// At time `lived`, every commit up to `seq` existed. For Seqs that are later than their time.
+/// States that at time `lived` every commit up to `seq` existed. Needed if Seqs are later than the
+/// time of their commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) lived: u64,
@@ -50,21 +52,21 @@ pub(crate) struct Mark {
 }
 
 impl From<u64> for LivedTime {
-    /// A clock that was never wrong.
+    /// Creates a clock that was never wrong.
     fn from(now: u64) -> Self {
         Self { now, ..Self::default() }
     }
 }
 
 impl LivedTime {
-    /// True if there is more to encode than `now`.
+    /// Whether more than `now` must be encoded.
     pub(crate) fn was_wrong(&self) -> bool {
         let is_plain = self.eras.is_empty() && self.marks.is_empty() && self.doubts.is_empty();
         !is_plain || self.unsure.is_some()
     }
 }
 
-/// Encodes all members but `now`, which has its own field.
+/// Encodes all members except `now`, which has a field of its own.
 impl Content for LivedTime {
     fn encode(&self, out: &mut Vec<u8>) {
         put_varint(out, self.eras.len() as u64);
@@ -75,7 +77,7 @@ impl Content for LivedTime {
         }
         put_marks(out, &self.marks);
         put_marks(out, &self.doubts);
-        // 0 means `None`; Seqs are stored plus one.
+        // A Seq is stored plus one, and 0 means `None`.
         put_varint(out, self.unsure.map_or(0, |seq| seq.0 + 1));
     }
 

@@ -25,7 +25,7 @@ fn identity() -> Identity {
     }
 }
 
-/// A flush: adds a file to one range, removes its log and adds a new log.
+/// Returns a flush: adds a file to one range, removes its log and adds a new log.
 fn flush() -> VersionEdit {
     VersionEdit {
         numbers_below: Some(FileNumber(64)),
@@ -77,7 +77,7 @@ fn clock() -> LivedTime {
     LivedTime { now: 400, eras, marks, doubts, unsure: Some(Seq(299)) }
 }
 
-/// An edit with every field.
+/// Returns an edit with every field.
 fn full() -> VersionEdit {
     let range_tombstone = RangeTombstone::drop(Span::new(b"a", None), Seq(5));
     let expiry = RangeTombstone { span: Span::new(b"b", Some(b"c")), below: Seq(3), from: Seq(5) };
@@ -109,7 +109,8 @@ fn example_edit() {
     assert_eq!(VersionEdit::decode(&bytes), Ok(flush()));
 }
 
-/// The right half of a range split: the file is shared, and about half of it counts here.
+/// Returns the right half of a range split, which shares the file; its clip has about half the
+/// bytes.
 fn half() -> VersionEdit {
     VersionEdit {
         add_references: vec![ReferenceMeta {
@@ -146,7 +147,7 @@ fn example_edit_clock() {
     assert!(encoded(&VersionEdit { clock: Some(400.into()), ..VersionEdit::default() }).len() == 4);
 }
 
-/// A flush that keeps its log, and an import.
+/// Returns a flush that keeps its log, and an import.
 fn history() -> VersionEdit {
     let log = LogMeta { number: FileNumber(4), id: FileId(0x0807_0605_0403_0201) };
     VersionEdit {
@@ -176,7 +177,7 @@ fn example_edit_history() {
     assert!(history().to_string().contains("keep log 000004 65536 bytes up to #300\n"));
 }
 
-/// An edit with only a wear account.
+/// Returns an edit with only a wear account.
 fn account() -> VersionEdit {
     let mut wear = Wear {
         user_bytes: 300,
@@ -352,7 +353,7 @@ fn a_malformed_account_is_kept_and_not_used() {
     let edit = VersionEdit { account: Some(account), ..flush() };
     let sound = encoded(&edit);
     let mut malformed = encoded(&flush());
-    // A figure more than this version knows.
+    // The account has one more figure than this version knows.
     let mut content = Vec::new();
     account.encode(&mut content);
     content.push(7);

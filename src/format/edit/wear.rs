@@ -1,10 +1,9 @@
 //! The wear account: bytes and syncs since the database was created, by cause. FORMAT.md §edit.
 //!
-//! Invariants
-//! * an account only grows; sums saturate at `u64::MAX`.
+//! Invariant: an account only grows; sums saturate at `u64::MAX`.
 //!
-//! Not here: counting (`write_accounting`), restoring the account after a restart (`manifest`,
-//! `lsm::recovery::replay`).
+//! `write_accounting` counts; `manifest` and `lsm::recovery::replay` restore the account after a
+//! restart.
 
 use std::ops::Range;
 
@@ -19,16 +18,16 @@ const PAGE_BITS_MAX: u32 = 20;
 /// The number of page sizes: all powers of two from the smallest to the greatest.
 const PAGE_SIZES: usize = (PAGE_BITS_MAX - PAGE_BITS_MIN) as usize + 1;
 
-/// Bytes handed to the file system and syncs since the database was created, by cause.
+/// Bytes handed to the file system, and syncs, since the database was created, by cause.
 ///
-/// The account persists across restarts: it is stored in the manifest, with edits that are written
-/// anyway. It is exact after every close. After a kill or a power failure, writes after the last
-/// edit are counted from the files found: commits and logs to the byte, each log as one write and
-/// one sync. Unfinished table files, and the writes of a session that only opened the database, are
-/// not counted. Every figure is a lower bound then.
+/// The account persists across restarts: edits of the manifest include it. It is exact after every
+/// close. After a kill or a power failure, later writes are derived from the files found: commits
+/// and logs to the byte, each log as one write and one sync. Unfinished table files, and the writes
+/// of a session that only opened the database, are not included then, so every figure is a lower
+/// bound.
 ///
-/// No figure includes the file system's own writes, such as inodes and its journal. Space reserved
-/// for logs and the manifest is counted when it is written.
+/// No figure includes the file system's own writes, such as inodes and its journal. Reserved space
+/// is counted only when it is written.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -48,8 +47,8 @@ const PAGE_SIZES: usize = (PAGE_BITS_MAX - PAGE_BITS_MIN) as usize + 1;
 #[non_exhaustive]
 pub struct Wear {
     /// Bytes that the user asked to write: the keys and encoded rows of each commit, and the key of
-    /// each delete. It includes the few bytes of the catalog. It does not include rows added as
-    /// files (imported ranges, restored tables), which count as `import_bytes`.
+    /// each delete, plus a few bytes of the catalog. Rows added as files (imported ranges, restored
+    /// tables) are in `import_bytes` instead.
     pub user_bytes: u64,
     /// Bytes written to logs.
     pub log_bytes: u64,
@@ -81,13 +80,13 @@ pub struct Wear {
     pub(super) pages: [u64; PAGE_SIZES],
 }
 
-/// An account as stored in the manifest.
+/// The account as stored in the manifest.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Account {
     pub(crate) wear: Wear,
-    /// `log_bytes` includes the logs up to here.
+    /// The position in the logs up to which `log_bytes` includes them.
     pub(crate) log_end: Position,
-    /// `user_bytes` includes the commits up to here.
+    /// The position in the logs up to which `user_bytes` includes their commits.
     pub(crate) user_end: Position,
 }
 
@@ -95,12 +94,12 @@ impl Wear {
     /// The number of figures other than pages.
     const FIGURES: usize = 13;
 
-    /// All bytes written.
+    /// Returns the sum of all bytes written.
     pub fn written(&self) -> u64 {
         self.causes().iter().fold(0, |sum, (_, bytes)| sum.saturating_add(*bytes))
     }
 
-    /// Bytes written, by cause.
+    /// Returns the bytes written, by cause.
     pub fn causes(&self) -> [(&'static str, u64); 6] {
         [
             ("log", self.log_bytes),
@@ -112,38 +111,38 @@ impl Wear {
         ]
     }
 
-    /// All syncs.
+    /// Returns the sum of all syncs.
     pub fn syncs(&self) -> u64 {
         let syncs = [self.log_syncs, self.table_syncs, self.manifest_syncs, self.copy_syncs];
         syncs.iter().fold(self.directory_syncs, |sum, syncs| sum.saturating_add(*syncs))
     }
 
-    /// Bytes written per byte that the user asked to write; `None` before the first such byte.
+    /// Returns the bytes written per byte that the user asked to write; `None` if there is no such
+    /// byte.
     pub fn amplification(&self) -> Option<f64> {
         (self.user_bytes > 0).then(|| self.written() as f64 / self.user_bytes as f64)
     }
 
     /// Estimates the bytes written by a medium that can only write whole pages of `page_size`
-    /// bytes. The bytes written to a file between two syncs are rounded to whole pages, so a page
-    /// that is filled little by little counts with each sync. Each sync of a directory counts as
-    /// one page.
+    /// bytes. The bytes written to a file between two syncs are rounded up to whole pages, so a
+    /// page that is filled in steps counts once per sync. Each sync of a directory counts as one
+    /// page.
     ///
-    /// The estimate exists for powers of two from 512 bytes to 1 MiB; other sizes are clamped to
-    /// that interval and rounded up. It is a lower bound. It excludes the file system's own writes,
-    /// pages that the system writes back early, and the data that a flash controller moves when it
-    /// erases blocks.
+    /// `page_size` is rounded up to a power of two and clamped to 512 bytes to 1 MiB. The estimate
+    /// is a lower bound. It excludes the file system's own writes, pages that the system writes
+    /// back early, and data that a flash controller moves when it erases blocks.
     pub fn flash_bytes(&self, page_size: u64) -> u64 {
         let size = page_size.clamp(1 << PAGE_BITS_MIN, 1 << PAGE_BITS_MAX).next_power_of_two();
         let at = (size.trailing_zeros() - PAGE_BITS_MIN) as usize;
         self.pages[at].saturating_mul(size)
     }
 
-    /// The growth since `earlier`, an account of the same database.
+    /// Returns the growth since `earlier`, an account of the same database.
     pub fn since(&self, earlier: &Wear) -> Wear {
         self.zip(earlier, u64::saturating_sub)
     }
 
-    /// The sum of both accounts.
+    /// Returns the sum of both accounts.
     pub(crate) fn plus(&self, other: &Wear) -> Wear {
         self.zip(other, u64::saturating_add)
     }
@@ -163,7 +162,7 @@ impl Wear {
         self.count_pages(&(0..1));
     }
 
-    /// Counts a manifest record, which is written and synced alone.
+    /// Counts a manifest record, which has a write and a sync of its own.
     pub(crate) fn count_edit(&mut self, record: &Range<u64>) {
         self.manifest_bytes = self.manifest_bytes.saturating_add(record.end - record.start);
         self.manifest_syncs = self.manifest_syncs.saturating_add(1);
@@ -171,8 +170,8 @@ impl Wear {
         self.count_pages(record);
     }
 
-    /// Counts records found at the end of a log that no account includes yet, as one write and one
-    /// sync.
+    /// Counts records found at the end of a log, which no account includes yet, as one write and
+    /// one sync.
     pub(crate) fn count_found(&mut self, records: &Range<u64>) {
         if !records.is_empty() {
             self.log_bytes = self.log_bytes.saturating_add(records.end - records.start);
@@ -191,7 +190,7 @@ impl Wear {
         result
     }
 
-    /// All figures but the pages, in the order in which they are stored.
+    /// Returns all figures except the pages, in the order in which they are stored.
     fn figures(&mut self) -> [&mut u64; Self::FIGURES] {
         [
             &mut self.user_bytes,
@@ -252,7 +251,7 @@ mod tests {
         check(100..200, 512, 512);
         check(0..1 << 20, 512, 1 << 20);
         check(0..1, 1 << 20, 1 << 20);
-        // Other sizes are clamped and rounded up to one that is counted.
+        // Other sizes are clamped, and rounded up to a size that is counted.
         check(0..1, 0, 512);
         check(0..1, 3000, 4096);
         check(0..1, u64::MAX, 1 << 20);

@@ -27,7 +27,7 @@ fn meta(number: u64, id: u64) -> FileMeta {
     }
 }
 
-/// Of the example of an SST's footer.
+/// Returns the sections in the example of an SST's footer.
 fn sections() -> Vec<Section> {
     let section =
         |kind, flags, offset, len, checksum| Section { kind, flags, offset, len, checksum };
@@ -69,7 +69,7 @@ fn sample() -> Generation {
     Generation { number: 2, taken: 300, files: vec![file], edit, unknown: Box::default() }
 }
 
-/// `bytes` with corrected length and checksum.
+/// Returns `bytes` with corrected length and checksum.
 fn sealed(mut bytes: Vec<u8>) -> Vec<u8> {
     let len = (bytes.len() as u64).to_le_bytes();
     bytes[16..24].copy_from_slice(&len);

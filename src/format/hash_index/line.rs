@@ -1,10 +1,10 @@
 //! A line of a hash index: one processor cache line, in one of three forms. FORMAT.md §hash_index.
 //!
 //! Invariants
-//! * only a full line has marks, and unused places are zero;
+//! * only a full line has marks, and unused bytes are zero;
 //! * every access is bounds-checked, whether or not the page's checksum was verified.
 //!
-//! Not here: the choice of the line for an entry, pages and their checksums (above).
+//! `hash_index` chooses the line for an entry, and has pages and their checksums.
 
 /// The length of a line.
 pub(crate) const LINE_BYTES: usize = 64;
@@ -19,21 +19,21 @@ pub(crate) const LINE_BYTES: usize = 64;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
     First,
-    /// The low `location_bits` bits of an entry are its location; the others are bits of the hash.
+    /// The low `location_bits` bits of an entry are its location; the other bits are the tag.
     Second {
         location_bits: u8,
     },
     Third,
 }
 
-/// One line.
+/// A line of a page.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct HashLine<'a> {
     pub(super) bytes: &'a [u8; LINE_BYTES],
     pub(super) form: Form,
 }
 
-/// The most location bits that leave a tag of 10 bits.
+/// The maximum number of location bits, which leaves a tag of 10 bits.
 const LOCATION_BITS_MAX: u8 = 22;
 
 /// The number of entries of a line in the first form.
@@ -42,19 +42,20 @@ const FIRST_COUNT_AT: usize = 2 * FIRST_ENTRIES;
 const FIRST_MARKS_AT: usize = FIRST_COUNT_AT + 2;
 const FIRST_LOCATIONS_AT: usize = FIRST_COUNT_AT + 4;
 
-/// The offset of the word after the entries of the second and third form: the count in its low
-/// bits, marks above.
+/// The offset of the word after the entries of the second and third form. Its low bits are the
+/// count, the bits above are marks.
 const END_AT: usize = LINE_BYTES - 4;
 const COUNT_BITS: u32 = 5;
 const CLASSES: u32 = 32 - COUNT_BITS;
 
 impl Form {
-    /// The second form for locations of `bits` bits; `None` if that leaves too few tag bits.
+    /// Returns the second form for locations of `bits` bits; `None` if that leaves too few tag
+    /// bits.
     pub(crate) fn second(bits: u8) -> Option<Form> {
         (bits <= LOCATION_BITS_MAX).then_some(Form::Second { location_bits: bits })
     }
 
-    /// The capacity of a line.
+    /// Returns the capacity of a line.
     #[inline]
     pub(crate) fn entries(self) -> usize {
         match self {
@@ -64,7 +65,8 @@ impl Form {
         }
     }
 
-    /// The target fill, as entries per lines. The share of look-ups that continue to a second line:
+    /// Returns the target fill as (entries, lines). Of all look-ups, this share continues to a
+    /// second line:
     ///
     /// | entries per line | key absent | key present |
     /// | --- | --- | --- |
@@ -72,7 +74,7 @@ impl Form {
     /// | 12.75 of 15 | 1 in 8 | 1 in 9 |
     /// | 26.5 of 30 | 1 in 10 | 1 in 16 |
     ///
-    /// A fill 5 % higher doubles these shares.
+    /// A fill that is 5 % higher doubles these shares.
     pub(super) fn fill(self) -> (usize, usize) {
         match self {
             Form::First => (15, 2),
@@ -83,7 +85,7 @@ impl Form {
 }
 
 impl HashLine<'_> {
-    /// A bit set of the entries with the tag of `hash`.
+    /// Returns a bit set of the entries whose tag is that of `hash`.
     #[inline]
     pub(crate) fn matches(&self, hash: u64) -> u32 {
         let bits = match self.form {
@@ -111,8 +113,8 @@ impl HashLine<'_> {
         let mask = tag_mask(location_bits);
         let wanted = low_word(hash) & mask;
         let mut bits = 0;
-        // The last word is no entry; the count masks its bit. Comparing 16 words takes as few steps
-        // as comparing 15.
+        // The last word is not an entry; the count masks its bit. Comparing 16 words takes as few
+        // steps as comparing 15.
         for (i, word) in self.bytes.as_chunks::<4>().0.iter().enumerate() {
             bits |= u32::from(u32::from_le_bytes(*word) & mask == wanted) << i;
         }
@@ -128,7 +130,8 @@ impl HashLine<'_> {
         bits
     }
 
-    /// The location of entry `i`, which is below [`len`](Self::len); 0 in a form without locations.
+    /// Returns the location of entry `i`, which is below [`len`](Self::len); 0 in a form without
+    /// locations.
     #[inline]
     pub(crate) fn location(&self, i: u32) -> u32 {
         let (at, mask) = match self.form {
@@ -140,13 +143,13 @@ impl HashLine<'_> {
         location.map_or(u32::MAX, |location| u32::from_le_bytes(*location)) & mask
     }
 
-    /// The number of entries.
+    /// Returns the number of entries.
     #[inline]
     pub(crate) fn len(&self) -> usize {
         self.count().min(self.form.entries())
     }
 
-    /// True if the entry of a key with this hash may be in the next line.
+    /// Whether the entry of a key with this hash may be in the next line.
     #[inline]
     pub(crate) fn goes_on(&self, hash: u64) -> bool {
         match self.form {
@@ -155,7 +158,7 @@ impl HashLine<'_> {
         }
     }
 
-    /// Checks the parts that look-ups ignore: the count, marks and unused places.
+    /// Checks the parts that look-ups ignore: the count, marks and unused bytes.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let (count, entries) = (self.count(), self.form.entries());
         let marked = match self.form {
@@ -237,7 +240,7 @@ fn end(line: &[u8; LINE_BYTES]) -> u32 {
     line.last_chunk().map_or(0, |end| u32::from_le_bytes(*end))
 }
 
-/// The tag of a hash in the first and the third form.
+/// Returns the tag of a hash in the first and the third form.
 #[inline]
 fn tag(hash: u64) -> u16 {
     #[expect(clippy::cast_possible_truncation, reason = "the low bits are the tag")]
@@ -252,19 +255,19 @@ fn low_word(hash: u64) -> u32 {
     word
 }
 
-/// The bits of a second-form entry that hold the tag.
+/// Returns the bits that hold the tag in an entry of the second form.
 #[inline]
 fn tag_mask(location_bits: u8) -> u32 {
     u32::MAX.checked_shl(u32::from(location_bits)).unwrap_or(0)
 }
 
-/// The first-form mark for entries with this hash: one of 16, chosen by the tag.
+/// Returns the mark of the first form for entries with this hash: one of 16, chosen by the tag.
 #[inline]
 fn first_mark(hash: u64) -> u16 {
     1 << (hash & 15)
 }
 
-/// The mark for entries with this hash: one of 27, chosen by bits that are not in the tag.
+/// Returns the mark for entries with this hash: one of 27, chosen by bits that are not in the tag.
 #[inline]
 fn mark(hash: u64) -> u32 {
     let bits = (hash >> 32) & 0xffff;

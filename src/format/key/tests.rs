@@ -5,7 +5,7 @@ use crate::rng::Rng;
 
 const T: TableId = TableId(1);
 
-/// Valid key texts around every boundary of UTF-8 and UTF-16, some of them prefixes of others.
+/// Valid key texts around every boundary of UTF-8 and UTF-16, including prefixes of others.
 const TEXTS: [&str; 20] = [
     "",
     " ",
@@ -78,7 +78,7 @@ fn tables_do_not_run_together() {
     assert!(user_key(TableId(u32::MAX), "\u{ffff}", "") < table_end(TableId(u32::MAX)));
 }
 
-/// Filter literals may hold characters that keys must not have.
+/// Returns texts of filter literals, which may contain characters that keys must not have.
 fn literals() -> Vec<String> {
     let mut all: Vec<String> = TEXTS.iter().map(|text| (*text).to_owned()).collect();
     for text in ["", "a", "\u{e000}"] {
@@ -148,7 +148,7 @@ fn hostile_keys_never_panic() {
     }
 }
 
-/// A point read builds the same key as a write, for every length.
+/// A point read builds the same key as a write, whatever its length.
 #[test]
 fn keys_put_together_without_allocation_are_the_same() {
     let long: Vec<String> = (0..140).map(|len| "k".repeat(len)).collect();

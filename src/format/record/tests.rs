@@ -1,4 +1,4 @@
-//! Frames: sealed records are read back, and nothing else is.
+//! Tests that sealed records are read back, and that nothing else is read.
 
 use super::*;
 use crate::rng::Rng;
@@ -10,7 +10,7 @@ fn header() -> LogHeader {
     LogHeader { kind: LogKind::Wal, number: FileNumber(3), id: ID }
 }
 
-/// One sealed record.
+/// Returns one sealed record.
 fn record(payload: &[u8], durable_up_to: Position) -> Vec<u8> {
     let mut out = Vec::new();
     let start = begin(&mut out, RecordKind::Group, Seq(7));

@@ -1,4 +1,4 @@
-//! Sets of zones: valid, truncated, hostile; the order of keys.
+//! Tests of valid, truncated and hostile sets of zones, and of the order of keys.
 
 use super::*;
 use crate::rng::Rng;
@@ -96,7 +96,7 @@ fn what_is_not_valid_is_refused() {
     check(8, 9, "unknown type");
     check(8, 6, "has no prefix");
     check(17, 1, "not in order");
-    // After the descriptions: Seqs, entries, flags, values.
+    // The descriptions are followed by Seqs, numbers of entries, flags and values.
     let metas = 8 + 4 + 5 + 5 + 5;
     check(metas, 10, "impossible Seqs");
     check(metas + 32, 0, "no entries");
