@@ -1,9 +1,8 @@
-//! Counts and sums over the rows of a query, in place: an extension, because the service has none.
+//! Counts and sums over the rows of a query, computed in place. An extension: the service has none.
 //!
 //! Invariants
 //! * integers are summed in 128 bits, which cannot overflow; doubles are summed separately;
-//! * NaNs, absent properties and properties of other types are counted separately, and affect
-//!   nothing else.
+//! * NaNs, absent properties and properties of other types only affect their own counts.
 
 use std::sync::Arc;
 
@@ -43,10 +42,10 @@ pub struct Aggregate {
     others: u64,
 }
 
-/// A number computed from Int32 and Int64 only, or also from Double.
+/// A number computed only from Int32 and Int64, or also from Double.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
-    /// Exact.
+    /// An exact sum, minimum or maximum of integers.
     Integer(i128),
     /// Computed from doubles, or from integers and doubles together.
     Double(f64),
@@ -69,52 +68,52 @@ struct Doubles {
 }
 
 impl Aggregate {
-    /// The number of entities that matched: the sum of all counts below.
+    /// Returns the number of entities that matched: the sum of all counts below.
     pub fn rows(&self) -> u64 {
         self.rows
     }
 
-    /// The number of entities with an Int32 or Int64 property.
+    /// Returns the number of entities with an Int32 or Int64 property.
     pub fn integers(&self) -> u64 {
         self.integers.count
     }
 
-    /// The number of entities with a Double property other than NaN.
+    /// Returns the number of entities with a Double property other than NaN.
     pub fn doubles(&self) -> u64 {
         self.doubles.count
     }
 
-    /// The number of entities with a NaN property.
+    /// Returns the number of entities with a NaN property.
     pub fn nans(&self) -> u64 {
         self.nans
     }
 
-    /// The number of entities without the property.
+    /// Returns the number of entities without the property.
     pub fn missing(&self) -> u64 {
         self.missing
     }
 
-    /// The number of entities with a property of a type other than integer and Double.
+    /// Returns the number of entities with a property of a type other than integer and Double.
     pub fn others(&self) -> u64 {
         self.others
     }
 
-    /// The least number; `None` if there is none.
+    /// Returns the least number; `None` if there are no numbers.
     pub fn min(&self) -> Option<Number> {
         self.fold(|a| a.least.into(), |a| a.least, f64::min)
     }
 
-    /// The greatest number; `None` if there is none.
+    /// Returns the greatest number; `None` if there are no numbers.
     pub fn max(&self) -> Option<Number> {
         self.fold(|a| a.greatest.into(), |a| a.greatest, f64::max)
     }
 
-    /// The sum; `None` if there is no number. Doubles are added in key order.
+    /// Returns the sum; `None` if there are no numbers. Doubles are added in key order.
     pub fn sum(&self) -> Option<Number> {
         self.fold(|a| a.sum, |a| a.sum, |a, b| a + b)
     }
 
-    /// The sum divided by the count of numbers; `None` if there is none.
+    /// Returns the sum divided by the count of numbers; `None` if there are no numbers.
     pub fn avg(&self) -> Option<f64> {
         let count = (self.integers.count + self.doubles.count) as f64;
         self.sum().map(|sum| sum.to_f64() / count)
@@ -185,11 +184,11 @@ impl Doubles {
     }
 }
 
-/// Passes each matching row to `add`, and selects none of them.
+/// A row filter that passes each matching row to `add` and rejects all rows.
 struct Folder<F> {
     evaluator: Evaluator,
     add: F,
-    /// The number of rows counted without being read; `None` if every row must be read.
+    /// The number of rows counted without reading them; `None` if every row must be read.
     unseen: Option<u64>,
 }
 
@@ -279,14 +278,14 @@ impl Query {
         count(&self).map(|(count, _)| count)
     }
 
-    /// The count, and the number of blocks of rows that were not read for it.
+    /// Returns the count, and the number of blocks of rows that were not read for it.
     #[cfg(feature = "sim")]
     pub(crate) fn count_explained(self) -> Result<(u64, u64)> {
         count(&self)
     }
 
-    /// The count for each PartitionKey with matching entities, in the order of reading. The result
-    /// holds all partitions in memory.
+    /// Returns the count for each PartitionKey with matching entities, in key order. The counts of
+    /// all partitions are kept in memory.
     ///
     /// # Errors
     /// As [`page`](Self::page).
@@ -297,9 +296,9 @@ impl Query {
         })
     }
 
-    /// Least, greatest, sum and average of a numeric property, an extension of the service. Nothing
-    /// is copied. Keys and Timestamp are not properties here. [`top`](Self::top) and the budgets of
-    /// pages do not apply.
+    /// Returns minimum, maximum, sum and average of a numeric property, an extension of the
+    /// service. Nothing is copied. Keys and Timestamp are not properties here. [`top`](Self::top)
+    /// and the budgets of pages do not apply.
     ///
     /// # Errors
     /// As [`page`](Self::page).
@@ -309,8 +308,8 @@ impl Query {
         Ok(aggregate)
     }
 
-    /// The aggregate for each PartitionKey with matching entities, in the order of reading. The
-    /// result holds all partitions in memory.
+    /// Returns the aggregate for each PartitionKey with matching entities, in key order. The
+    /// aggregates of all partitions are kept in memory.
     ///
     /// # Errors
     /// As [`page`](Self::page).
@@ -322,7 +321,7 @@ impl Query {
     }
 }
 
-/// The count, and the number of blocks that were not read for it.
+/// Returns the count, and the number of blocks that were not read for it.
 fn count(query: &Query) -> Result<(u64, u64)> {
     let mut read = 0;
     let (unseen, counts) = run(query, Some(0), |_, _| {
@@ -332,13 +331,13 @@ fn count(query: &Query) -> Result<(u64, u64)> {
     Ok((read + unseen.unwrap_or(0), counts.read.blocks_skipped))
 }
 
-/// One result for each partition, made from its rows by `add`.
+/// Computes one result for each partition; `add` adds a row to it.
 fn by_partition<T: Default>(
     query: &Query,
     mut add: impl FnMut(&mut T, &RowRef<'_>) -> Result<(), DecodeError>,
 ) -> Result<Vec<(String, T)>> {
     let mut groups: Vec<(String, T)> = Vec::new();
-    // The PartitionKey, as encoded.
+    // The encoded PartitionKey of the last row.
     let mut key = Vec::new();
     run(query, None, |fields, row| {
         let (first, second) = fields.parts().0;
@@ -354,7 +353,8 @@ fn by_partition<T: Default>(
     Ok(groups)
 }
 
-/// Passes all rows of the query to `add`; with `unseen`, whole blocks may be counted there instead.
+/// Passes all rows of the query to `add`. If `unseen` is given, whole blocks may be counted there
+/// instead.
 fn run(
     query: &Query,
     unseen: Option<u64>,
@@ -364,7 +364,7 @@ fn run(
     let mut cursor = query.begin_with(&plan, |evaluator| Folder { evaluator, add, unseen })?;
     while cursor.advance()? != Step::End {}
     let counts = cursor.counts();
-    // The result is one number, or one per partition.
+    // One row is reported as returned, because the result is a number.
     cursor.finish(1);
     Ok((cursor.into_filter().unseen, counts))
 }

@@ -1,4 +1,4 @@
-//! The start of a query: its plan, the state that it reads, its counters, and its admission.
+//! Starts a query: its plan, the state that it reads, its counters, and its admission.
 
 use crate::error::Result;
 use crate::lsm::RowFilter;
@@ -29,7 +29,8 @@ impl Query {
         }
     }
 
-    /// Begins to execute `plan`; `wrap` makes the row filter from the evaluator of the plan's rest.
+    /// Begins to execute `plan`. `wrap` makes the row filter from the evaluator of the rest of the
+    /// filter.
     pub(super) fn begin_with<F: RowFilter>(
         &self,
         plan: &Plan,
@@ -38,7 +39,7 @@ impl Query {
         self.begin_over(&plan.intervals, plan.class, plan.rest.clone(), wrap)
     }
 
-    /// Begins to read `intervals`, which have this class, and to evaluate `rest` on their rows.
+    /// Begins to read `intervals`, whose class is `class`, and to evaluate `rest` on their rows.
     fn begin_over<F: RowFilter>(
         &self,
         intervals: &[KeyRange],
@@ -63,7 +64,7 @@ impl Query {
         Ok(cursor)
     }
 
-    /// The breadth of the query, for the counters of its table.
+    /// Returns the kind of the query by the keys that it reads, for the counters of its table.
     fn breadth(&self, class: Class) -> Breadth {
         match class {
             Class::Empty | Class::Point => Breadth::Points,

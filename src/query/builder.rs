@@ -1,7 +1,7 @@
 //! A query under construction: the table, the filter or key range, and the requested result.
 //!
-//! Not here: its execution (`begin`, `exec`), and the ways to read it: `entities`, `page`,
-//! `aggregate`, `explain`.
+//! `begin` and `exec` execute it; `entities`, `page`, `aggregate` and `explain` are the ways to
+//! read it.
 
 use std::time::Duration;
 
@@ -16,9 +16,8 @@ use super::token::Token;
 /// Reads the entities that match a filter, in ascending order of PartitionKey and RowKey (ordinal
 /// UTF-16).
 ///
-/// All entities of one iteration, or of one page, are from a single state of the table. The
-/// filter's conditions on keys become key intervals, and nothing else is read; see
-/// [`explain`](Self::explain).
+/// All entities of one iteration, or of one page, are from a single state of the table. Only keys
+/// that can meet the filter's conditions on keys are read; see [`explain`](Self::explain).
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -46,12 +45,12 @@ pub struct Query {
     pub(super) limits: Limits,
 }
 
-/// The conditions under which a page ends before it is full.
+/// The limits of a page other than its number of entities.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Limits {
     pub(super) time: Duration,
     pub(super) bytes: usize,
-    /// Pages end early as those of a busy service.
+    /// The seed of [`Query::service_like`], by which pages end early.
     pub(super) seed: Option<u64>,
 }
 
@@ -77,7 +76,7 @@ impl Table {
 }
 
 impl TableView<'_> {
-    /// Reads the entities that match `filter` as of the snapshot, which the query keeps.
+    /// Reads the entities that match `filter` as of the snapshot. The query keeps the snapshot.
     ///
     /// # Errors
     /// As [`Table::query`].
@@ -89,7 +88,7 @@ impl TableView<'_> {
         Ok(Query { at: Some(self.snapshot.clone()), ..self.table.query(filter)? })
     }
 
-    /// Reads the entities of a key range as of the snapshot, which the query keeps.
+    /// Reads the entities of a key range as of the snapshot. The query keeps the snapshot.
     pub fn scan(&self, range: KeyRange) -> Query {
         Query { at: Some(self.snapshot.clone()), ..self.table.scan(range) }
     }
@@ -110,22 +109,22 @@ impl Query {
         }
     }
 
-    /// Returns only these properties; `*` returns all. Keys and Timestamp are always known. An
-    /// entity without any of these properties is returned with none.
+    /// Returns only these properties; `*` returns all. Keys and Timestamp are always returned. An
+    /// entity without any of these properties is returned, too.
     pub fn select(mut self, names: &[&str]) -> Self {
         let all = names.contains(&"*");
         self.select = (!all).then(|| names.iter().map(|name| (*name).to_owned()).collect());
         self
     }
 
-    /// Only these properties, if any are named.
+    /// Returns only these properties, or all if `names` is empty or `None`.
     #[cfg(any(feature = "cli", feature = "sim"))]
     pub(crate) fn select_some(self, names: Option<&[String]>) -> Self {
         let Some(names) = names else { return self };
         self.select(&names.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// The filter, which was checked.
+    /// Returns the filter, which has been checked.
     pub(crate) fn into_filter(self) -> Filter {
         self.filter
     }
@@ -136,16 +135,17 @@ impl Query {
         self
     }
 
-    /// Continues where a page ended: at the key in `token` or, if that was deleted, at the next key
-    /// in the direction of reading. Any texts are accepted, even if they cannot be keys.
+    /// Continues where a page ended: at the key in `token` or, if its entity was deleted, at the
+    /// next key in the direction of reading. A token may have any texts, even ones that cannot be
+    /// keys.
     pub fn after(mut self, token: Token) -> Self {
         self.from = Some(token);
         self
     }
 
-    /// Reads from the last key to the first, an extension: the service has no descending order.
-    /// With [`top`](Self::top) this returns the newest n entities of a partition with RowKeys that
-    /// ascend with time. An entity costs about as much as a [`Table::get`], and zones skip nothing.
+    /// Reads from the last key to the first, an extension: the service has no descending order. If
+    /// RowKeys ascend with time, this and [`top`](Self::top) return the newest n entities of a
+    /// partition. An entity costs about as much as a [`Table::get`], and no blocks are skipped.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -166,25 +166,25 @@ impl Query {
         self
     }
 
-    /// The time for reading a page, after which it ends early with a token; 5 s by default. The
-    /// clock is read between stretches of some thousands of rows, or fewer if the filter is long.
-    /// Counts, aggregates and iteration have no such budget, and planning is not included in it.
+    /// Sets the time for reading a page, after which the page ends early with a token. Default: 5
+    /// s. The clock is read after every few thousand rows, or fewer if the filter is long. The time
+    /// for planning is not included. Counts, aggregates and iteration have no such limit.
     pub fn time_budget(mut self, time: Duration) -> Self {
         self.limits.time = time;
         self
     }
 
-    /// The size of a page: it ends with the entity at which the sum of sizes, by the size formula,
-    /// reaches this many bytes; 4 MiB by default.
+    /// Sets the maximum size of a page in bytes. A page ends with the entity at which the sum of
+    /// sizes, by the size formula, reaches this number. Default: 4 MiB.
     pub fn byte_budget(mut self, bytes: usize) -> Self {
         self.limits.bytes = bytes;
         self
     }
 
-    /// Ends pages as a busy service does, controlled by a seed: short pages, empty ones, and ones
-    /// that end between two partitions. For tests of applications: a reader that follows the tokens
-    /// sees the same entities. A query for a single point is answered completely, as by the
-    /// service. No effect in reverse.
+    /// Ends pages early as a busy service may, as determined by a seed: short pages, empty ones,
+    /// and ones that end between two partitions. For tests of applications: a reader that follows
+    /// the tokens gets the same entities. A query for a single point is answered completely, as by
+    /// the service. No effect on reverse queries.
     pub fn service_like(mut self, seed: u64) -> Self {
         self.limits.seed = Some(seed);
         self

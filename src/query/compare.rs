@@ -1,10 +1,9 @@
-//! The semantics of comparisons, defined here for evaluation, planning and zones.
+//! The semantics of comparisons, for evaluation, planning and zones.
 //!
 //! Invariants
-//! * two-valued: a comparison with an absent property is false, and `not` makes that true;
-//! * a property of a type that does not match the literal's counts as less than it.
-//!
-//! Not here: the tree (`tree`), key intervals (`plan`).
+//! * there are two truth values: a comparison with an absent property is false, and its `not` is
+//!   true;
+//! * a property of a type that does not match the literal's type is less than the literal.
 
 use std::cmp::Ordering;
 
@@ -13,7 +12,8 @@ use crate::model::{Value, ValueRef, utf16_cmp};
 use super::tree::{CompareOp, Node, Property};
 
 impl CompareOp {
-    /// True if `property op literal` holds for a property with this order relative to the literal.
+    /// Whether `property op literal` is true if the property has this order relative to the
+    /// literal.
     #[inline]
     pub(crate) fn admits(self, ordering: Ordering) -> bool {
         match self {
@@ -26,7 +26,7 @@ impl CompareOp {
         }
     }
 
-    /// The operator with its sides exchanged: `5 lt A` is `A gt 5`.
+    /// Returns the operator with its sides exchanged: `5 lt A` is `A gt 5`.
     pub(crate) fn flipped(self) -> CompareOp {
         match self {
             CompareOp::Lt => CompareOp::Gt,
@@ -48,7 +48,7 @@ pub(crate) fn compare(property: Option<ValueRef<'_>>, op: CompareOp, literal: &V
     }
 }
 
-/// The order of a property relative to a literal; `None` if one of them is NaN.
+/// Returns the order of a property relative to a literal; `None` if one of them is NaN.
 #[inline]
 pub(crate) fn order(property: ValueRef<'_>, literal: ValueRef<'_>) -> Option<Ordering> {
     use ValueRef::{Binary, Boolean, DateTime, Double, Guid, Int32, Int64, String};
@@ -64,7 +64,8 @@ pub(crate) fn order(property: ValueRef<'_>, literal: ValueRef<'_>) -> Option<Ord
         (Double(a), Int64(b)) => return a.partial_cmp(&(b as f64)),
         (DateTime(a), DateTime(b)) => a.cmp(&b),
         (Guid(a), Guid(b)) => a.cmp(&b),
-        // Types do not match. Only the property is widened: an Int32 is not `5L`.
+        // The types do not match. Only the property is widened, so an Int32 is not comparable with
+        // `5L`.
         _ => Ordering::Less,
     })
 }
@@ -77,7 +78,7 @@ pub(crate) fn holds<'v>(node: &Node, lookup: &dyn Fn(&Property) -> Option<ValueR
         Node::And(nodes) => nodes.iter().all(|node| holds(node, lookup)),
         Node::Or(nodes) => nodes.iter().any(|node| holds(node, lookup)),
         Node::Not(node) => !holds(node, lookup),
-        // Every query refuses it beforehand.
+        // Not reached: every query refuses such a filter.
         Node::TooDeep => false,
     }
 }

@@ -1,4 +1,4 @@
-//! The rows of a query one by one: as entities, or in place.
+//! Iterates over the rows of a query, as entities or in place.
 
 use std::ops::ControlFlow;
 
@@ -11,7 +11,7 @@ use super::builder::Query;
 use super::eval::Evaluator;
 use super::exec::Cursor;
 
-/// The entities of a query, one by one.
+/// An iterator over the entities of a query.
 pub struct Entities {
     cursor: Result<Cursor<Evaluator>>,
     projector: Option<Projector>,
@@ -25,7 +25,7 @@ impl Query {
     /// Calls `with` with each row in place, without copying it, until it breaks.
     ///
     /// # Errors
-    /// As [`page`](Self::page), and those of `with`.
+    /// As [`page`](Self::page), and errors of `with`.
     pub fn for_each_row(
         self,
         mut with: impl FnMut(&RowView<'_>) -> Result<ControlFlow<()>>,
@@ -80,7 +80,7 @@ impl Drop for Entities {
 }
 
 impl Entities {
-    /// Ends the query, which is logged if it was slow.
+    /// Ends the query, and logs it if it was slow.
     fn finish(&mut self) {
         let returned = (self.top - self.left) as u64;
         if let Ok(cursor) = &mut self.cursor {
@@ -107,8 +107,8 @@ impl Iterator for Entities {
                 self.finish();
                 self.left = 0;
             }
-            // Every later call returns the error again: a failed scan neither appears complete nor
-            // continues.
+            // Every later call returns the same error, so that a failed scan neither appears
+            // complete nor continues.
             Err(error) => self.cursor = Err(error.clone()),
         }
         next.transpose()
@@ -121,7 +121,7 @@ impl std::fmt::Debug for Entities {
     }
 }
 
-/// The next entity; it is charged as a read of the table `booked`, if given.
+/// Returns the next entity. If `booked` is given, it is charged as a read of that table.
 #[inline]
 fn advance(
     cursor: &mut Cursor<Evaluator>,
@@ -143,7 +143,7 @@ fn advance(
     }
 }
 
-/// The entity of a row view, projected if there is a projector.
+/// Returns the entity of a row view, projected if there is a projector.
 #[inline]
 pub(super) fn projected(row: &RowView<'_>, projector: &mut Option<Projector>) -> Result<Entity> {
     match projector {

@@ -1,13 +1,11 @@
-//! Filters compiled once per shape: each comparison knows its property's offset and its literal's
-//! bytes.
+//! Compiles filters for each shape, so that a comparison knows its property's offset and its
+//! literal's bytes.
 //!
 //! Invariants
 //! * the result equals that of `compare`, which defines the semantics of comparisons;
 //! * nothing is allocated for a row, unless it is self-describing;
-//! * comparisons read only the values they need: absent and mismatched properties are constants of
-//!   a shape.
-//!
-//! Not here: the rows to evaluate (`lsm::read::scan`), whole blocks (`prune`).
+//! * comparisons read only the values they need. Comparisons with absent and mismatched properties
+//!   are constants of a shape.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -27,16 +25,16 @@ use super::tree::{CompareOp, Comparison, Node, Property};
 
 /// A filter that caches its compiled form for each shape.
 pub(crate) struct Evaluator {
-    /// `None` matches every row.
+    /// The filter; `None` matches every row.
     node: Option<Node>,
-    /// The number of comparisons of the filter; `stretch` is the number of rows between reads of a
+    /// The number of comparisons of the filter, and the number of rows between two reads of the
     /// clock.
     comparisons: usize,
     stretch: u64,
-    /// True if the filter refers to anything that zones contain.
+    /// Whether zones may exclude rows by this filter.
     asks_zones: bool,
     programs: Vec<Program>,
-    /// The index of the program of a shape, by the shape's address; the programs keep the shapes
+    /// The index of each shape's program, by the shape's address. The programs keep the shapes
     /// alive.
     by_shape: HashMap<usize, usize>,
     last: usize,
@@ -57,7 +55,7 @@ enum Expr {
     Not(Box<Expr>),
 }
 
-/// A comparison with a property that rows of the shape have, in a type comparable with the literal.
+/// A comparison with a property of the shape that has a type comparable with the literal.
 #[derive(Debug, PartialEq)]
 enum Test {
     Boolean { at: usize, op: CompareOp, value: bool },
@@ -73,7 +71,7 @@ enum Test {
     RowKey { op: CompareOp, value: Box<[u8]> },
 }
 
-/// A comparison of integers as bounds: one form for all operators.
+/// A comparison of integers, expressed by bounds, which have the same form for all operators.
 #[derive(Debug, PartialEq)]
 struct Within<T> {
     low: T,
@@ -81,7 +79,7 @@ struct Within<T> {
     inside: bool,
 }
 
-/// Bytes in two pieces, one after the other.
+/// Bytes in two pieces, of which the second continues the first.
 pub(super) type TwoParts<'a> = (&'a [u8], &'a [u8]);
 
 /// The known parts of a row; its key is in two parts.
@@ -91,11 +89,11 @@ pub(super) struct Fields<'a> {
     pub(super) body: &'a [u8],
 }
 
-/// Beyond this many comparisons in all programs, they are discarded and compiled again.
+/// If all programs together have more comparisons, they are discarded and compiled again.
 const COMPARISONS_MAX: usize = 128 << 10;
-/// The number of comparisons between two reads of a clock.
+/// The number of comparisons between two reads of the clock.
 const STRETCH_COMPARISONS: u64 = 128 << 10;
-/// The minimum and maximum number of rows between them.
+/// The minimum and maximum number of rows between two reads of the clock.
 const STRETCH_ROWS: (u64, u64) = (64, 16 << 10);
 
 impl Evaluator {
@@ -114,12 +112,12 @@ impl Evaluator {
         }
     }
 
-    /// True if every row matches.
+    /// Whether the filter matches every row.
     pub(super) fn takes_all(&self) -> bool {
         self.node.is_none()
     }
 
-    /// True if the row matches.
+    /// Whether the filter matches the row.
     #[inline]
     pub(super) fn test(
         &mut self,
@@ -138,8 +136,8 @@ impl Evaluator {
         self.test_other(fields, row)
     }
 
-    /// Calls `with` with slot, fields and entry of each visible row of `run` that matches. The body
-    /// in the fields is that of the row only if there is a filter.
+    /// Calls `with` with the slot, the fields and the entry of each visible row of `run` that
+    /// matches. Without a filter, the fields do not contain the row's body.
     #[inline]
     pub(super) fn visit<'a>(
         &mut self,
@@ -149,7 +147,8 @@ impl Evaluator {
         self.ask::<false>(run, with)
     }
 
-    /// The same; with `HIDDEN`, also for rows hidden by a newer version in the run.
+    /// Does the same as [`visit`](Self::visit); with `HIDDEN`, also for rows hidden by a newer
+    /// version in the run.
     #[inline]
     fn ask<'a, const HIDDEN: bool>(
         &mut self,
@@ -158,8 +157,8 @@ impl Evaluator {
     ) -> Result<()> {
         let prefix = run.prefix();
         let filters = self.node.is_some();
-        // The head of rows that use the last program: one byte identifies it, without a lookup of
-        // the shape.
+        // The head of rows that use the last program. If one byte is the whole head, it identifies
+        // the program without a look-up of the shape.
         let mut known = None;
         let ask = |slot, entry: &BlockEntry<'a>| {
             let head = entry.row.split_first();
@@ -334,7 +333,7 @@ impl Test {
 }
 
 impl<'a> Fields<'a> {
-    /// PartitionKey and RowKey as encoded, each in two parts.
+    /// Returns PartitionKey and RowKey as encoded, each in two parts.
     pub(super) fn parts(&self) -> (TwoParts<'a>, TwoParts<'a>) {
         let (first, second) = self.key;
         let end = |part: &[u8], from: usize| {
@@ -348,7 +347,7 @@ impl<'a> Fields<'a> {
             let (partition, row) = split(first, TABLE_ID_BYTES, at);
             return ((partition, &[]), (row, second));
         }
-        // The prefix of a block may end inside the table's id.
+        // The prefix of a block may end within the table's id.
         let from = TABLE_ID_BYTES.saturating_sub(first.len());
         let at = end(second, from).unwrap_or(second.len());
         let (partition, row) = split(second, from, at);
@@ -362,7 +361,7 @@ impl<T: PartialOrd + Copy> Within<T> {
         (self.low <= value && value <= self.high) == self.inside
     }
 
-    /// `x op value` for integers between `least` and `greatest`.
+    /// Creates the bounds for `x op value`, where integers are between `least` and `greatest`.
     fn new(op: CompareOp, value: T, least: T, greatest: T) -> Self {
         let (low, high, inside) = match op {
             CompareOp::Eq => (value, value, true),
@@ -377,7 +376,7 @@ impl<T: PartialOrd + Copy> Within<T> {
 }
 
 impl CompareOp {
-    /// As in IEEE 754: only `ne` holds for a NaN.
+    /// Compares as in IEEE 754: for a NaN only `ne` is true.
     #[inline]
     fn accepts_partial(self, a: f64, b: f64) -> bool {
         match self {
@@ -411,7 +410,7 @@ fn asks_zones(node: &Node) -> bool {
     }
 }
 
-/// The filter for rows of `shape`, with constants folded.
+/// Compiles the filter for rows of `shape`, with constants folded.
 fn compile(node: &Node, shape: &Shape) -> Expr {
     let all = |nodes: &[Node], neutral: bool| {
         let mut list = Vec::with_capacity(nodes.len());
@@ -431,7 +430,7 @@ fn compile(node: &Node, shape: &Shape) -> Expr {
     };
     match node {
         Node::All => Expr::Const(true),
-        // Refused before anything is read.
+        // Not reached: every query refuses such a filter.
         Node::TooDeep => Expr::Const(false),
         Node::And(nodes) => all(nodes, true),
         Node::Or(nodes) => all(nodes, false),
@@ -461,12 +460,13 @@ fn compile_comparison(comparison: &Comparison, shape: &Shape) -> Expr {
         },
         _ => None,
     };
-    // A property of a type that is not comparable with the literal counts as less.
+    // A property of a type that is not comparable with the literal is less than the literal.
     let mismatch = Expr::Const(matches!(op, CompareOp::Ne | CompareOp::Lt | CompareOp::Le));
     test.map_or(mismatch, Expr::Test)
 }
 
-/// The test of property `index` of the shape; `None` if its type does not match the literal's.
+/// Compiles the test of property `index` of the shape; `None` if its type does not match the
+/// literal's type.
 fn compile_named(op: CompareOp, value: &Value, shape: &Shape, index: usize) -> Option<Test> {
     let edm = shape.property(index).1;
     let at = if edm.fixed_width().is_some() { shape.fixed_offset(index) } else { 0 };
@@ -503,7 +503,7 @@ fn compile_named(op: CompareOp, value: &Value, shape: &Shape, index: usize) -> O
 fn compare_parts((first, second): (&[u8], &[u8]), whole: &[u8]) -> Ordering {
     match whole.split_at_checked(first.len()) {
         Some((start, rest)) => first.cmp(start).then_with(|| second.cmp(rest)),
-        // `first` alone is longer, so the two cannot be equal.
+        // `first` alone is longer than `whole`, so the two cannot be equal.
         None => first.cmp(whole),
     }
 }
@@ -514,7 +514,7 @@ mod tests {
     use crate::model::{ShapeRef, ValueRef};
     use crate::query::filter::{Filter, prop};
 
-    /// Many shapes with a long filter: the cache is bounded by the comparisons in all programs.
+    /// With many shapes and a long filter, the cache is bounded by the comparisons in all programs.
     #[test]
     fn compiled_filters_are_bounded_by_their_comparisons() {
         let filter = Filter::any((0..1_000).map(|i| prop("A").eq(i)));

@@ -1,12 +1,12 @@
-//! Execution of a plan: interval after interval, in one state of the database.
+//! Executes a plan: reads its intervals one after another, in one state of the database.
 //!
 //! Invariants
-//! * a cursor reads a single state: a view and a Seq, pinned when it begins;
+//! * a cursor reads a single state: a view and a Seq, pinned when the query begins;
 //! * rows are returned in ascending or descending key order, each at most once;
-//! * a cursor that has examined many rows without a match pauses, so that callers can check a
+//! * a cursor that has examined many rows without a match pauses, so that its caller can check a
 //!   budget.
 //!
-//! Not here: the end of a page (`page`), reports about a plan (`explain`).
+//! `page` decides where a page ends; `explain` reports on a plan.
 
 use std::ops::ControlFlow;
 use std::time::Duration;
@@ -23,7 +23,7 @@ use super::key_range::KeyRange;
 use super::token::token;
 use super::tree::Node;
 
-/// The execution of a query.
+/// A query being executed.
 pub(super) struct Cursor<F> {
     view: ReadView,
     filter: F,
@@ -33,9 +33,9 @@ pub(super) struct Cursor<F> {
     /// The source of the current row.
     place: Place,
     counts: Counts,
-    /// Examined rows that are not yet counted for the load of their range.
+    /// The number of examined rows that are not yet added to the load of their range.
     uncounted: u64,
-    /// The maximum number of rows that will be requested, if each row read is returned.
+    /// The maximum number of rows that the caller requests, if each row read is returned.
     rows_max: Option<usize>,
     /// Present only if slow queries are logged.
     pub(super) slow: Option<Box<SlowWatch>>,
@@ -47,10 +47,10 @@ pub(super) struct SlowWatch {
     pub(super) since: Duration,
 }
 
-/// The work done by a cursor.
+/// The work that a cursor has done.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Counts {
-    /// Rows and tombstones examined, visible or not.
+    /// The number of rows and tombstones examined, visible or not.
     pub(super) rows: u64,
     pub(super) points: u64,
     pub(super) read: ReadCounts,
@@ -59,7 +59,7 @@ pub(super) struct Counts {
 /// The intervals still to be read, and the direction.
 struct Intervals {
     spans: Vec<Interval>,
-    /// Number of intervals begun.
+    /// The number of intervals begun.
     taken: usize,
     reverse: bool,
 }
@@ -71,15 +71,15 @@ struct Interval {
 }
 
 enum Place {
-    /// Between intervals.
+    /// The cursor is between two intervals.
     Between,
     Point(Point),
-    /// In `Cursor::scan`.
+    /// The current row is that of `Cursor::scan`.
     Scan,
     Reverse(Box<ReverseScan>),
 }
 
-/// A row found by its key; copied, so that its source is not pinned.
+/// A row found by its key, copied so that its source need not be pinned.
 struct Point {
     key: Box<[u8]>,
     seq: Seq,
@@ -88,9 +88,10 @@ struct Point {
 
 /// The cost of a point lookup, in examined rows.
 const POINT_COST: u64 = 4;
-/// Examined rows are added to the load in portions of this size.
+/// The number of examined rows that are added to the load at a time.
 const PORTION: u64 = 16;
-/// The rows counted for a scan in addition to its full portions: the average remainder at its end.
+/// The rows counted for a scan in addition to its full portions: the average number of remaining
+/// rows.
 const SCAN_COST: u64 = PORTION / 2;
 /// The cost of beginning an interval, in examined rows.
 const SEEK_COST: u64 = 32;
@@ -106,8 +107,8 @@ impl SlowWatch {
 }
 
 impl<F: RowFilter> Cursor<F> {
-    /// A cursor over the intervals of a plan in `table`, restricted to the query's range and to the
-    /// positions from its token on.
+    /// Creates a cursor over the intervals of a plan in `table`, restricted to the query's range
+    /// and to the positions from the query's token on.
     pub(super) fn new(
         view: ReadView,
         filter: F,
@@ -163,11 +164,11 @@ impl<F: RowFilter> Cursor<F> {
         self.advance_further()
     }
 
-    /// Calls `with` with rows whose filter result is already known, at most `max`, until it breaks.
-    /// [`advance`](Self::advance) continues after them.
+    /// Calls `with` with at most `max` rows whose filter result is already known, until it breaks.
+    /// A following [`advance`](Self::advance) continues after these rows.
     ///
     /// # Errors
-    /// As [`advance`](Self::advance), and those of `with`.
+    /// As [`advance`](Self::advance), and errors of `with`.
     #[inline]
     pub(super) fn visit_batch(
         &mut self,
@@ -191,7 +192,7 @@ impl<F: RowFilter> Cursor<F> {
         Ok(all)
     }
 
-    /// Like [`advance`](Self::advance), without rows whose filter result is already known.
+    /// As [`advance`](Self::advance), if no row remains whose filter result is already known.
     fn advance_further(&mut self) -> Result<Step> {
         let mut left = self.filter.stretch();
         loop {
@@ -214,7 +215,7 @@ impl<F: RowFilter> Cursor<F> {
         }
     }
 
-    /// Continues in the current interval, and subtracts the examined rows from `left`.
+    /// Continues in the current interval, and subtracts the number of examined rows from `left`.
     fn advance_in_place(&mut self, left: &mut u64) -> Result<Step> {
         let (step, looked) = match (&mut self.place, &mut self.scan) {
             (Place::Scan, Some(scan)) => {
@@ -240,7 +241,8 @@ impl<F: RowFilter> Cursor<F> {
         let key = match (&self.place, &self.scan) {
             (Place::Scan, Some(scan)) if scan.is_valid() => scan.key(),
             (Place::Reverse(scan), _) if scan.is_valid() => scan.key(),
-            // At the end: the interval began in the same range, or in one that was read as well.
+            // At the end of an interval: it began in the same range, or in one whose rows were read
+            // as well.
             _ => match self.intervals.current() {
                 Some(interval) => &interval.span.low,
                 None => return,
@@ -250,7 +252,7 @@ impl<F: RowFilter> Cursor<F> {
         self.uncounted = 0;
     }
 
-    /// The current row. Requires that the cursor is on a row.
+    /// Returns the current row. Requires that the cursor is on a row.
     #[inline(always)]
     pub(super) fn row(&self) -> Result<ScanRow<'_>> {
         match (&self.place, &self.scan) {
@@ -261,9 +263,9 @@ impl<F: RowFilter> Cursor<F> {
         }
     }
 
-    /// The key, or a bound, at which a reader that stops now can continue; `None` at the end. In
-    /// the direction of reading, all matching rows before it were returned, and none at or after
-    /// it, except for the current row.
+    /// Returns the key, or a bound, from which a reader that stops now can continue; `None` at the
+    /// end. In the direction of reading, all matching rows before this position were returned. None
+    /// at or after it was returned, except the current row.
     pub(super) fn position(&self) -> Option<&[u8]> {
         match (&self.place, &self.scan) {
             (Place::Scan, Some(scan)) if scan.is_valid() => Some(scan.key()),
@@ -273,7 +275,7 @@ impl<F: RowFilter> Cursor<F> {
         }
     }
 
-    /// The filter, with its state.
+    /// Returns the filter, with its state.
     pub(super) fn into_filter(self) -> F {
         self.filter
     }
@@ -290,18 +292,18 @@ impl<F: RowFilter> Cursor<F> {
         counts
     }
 
-    /// The number of ranges of the table that the intervals touch.
+    /// Returns the number of ranges of the table that the intervals touch.
     pub(super) fn ranges(&self) -> usize {
         self.view.ranges(self.intervals.spans.iter().map(|interval| &interval.span))
     }
 
-    /// True if any key to be read may be in `span`.
+    /// Whether `span` may contain a key that the query reads.
     pub(super) fn touches(&self, span: &Span) -> bool {
         self.intervals.spans.iter().any(|interval| interval.span.overlaps(span))
     }
 
-    /// A key, or a bound, of the only partition that contains all intervals; `None` if there is
-    /// none.
+    /// Returns a key, or a bound, of the only partition that contains all intervals; `None` if they
+    /// are in several.
     pub(super) fn partition(&self) -> Option<Vec<u8>> {
         let mut lows = self.intervals.spans.iter().map(|interval| &*interval.span.low);
         let first = partition_of(lows.next()?)?;
@@ -313,7 +315,7 @@ impl<F: RowFilter> Cursor<F> {
         self.intervals.spans.iter().all(in_it).then(|| first.to_vec())
     }
 
-    /// Begins the next interval, which must exist; returns its cost in rows.
+    /// Begins the next interval, which must exist. Returns the cost as a number of rows.
     fn next_interval(&mut self) -> Result<u64> {
         self.end_interval();
         debug_assert!(self.intervals.taken < self.intervals.spans.len(), "an interval is left");
@@ -358,19 +360,20 @@ impl<F: RowFilter> Cursor<F> {
 }
 
 impl Intervals {
-    /// The interval begun last.
+    /// Returns the interval that was begun last.
     fn current(&self) -> Option<&Interval> {
         self.spans.get(self.taken.checked_sub(1)?)
     }
 
-    /// The position at which to continue between two intervals; `None` at the end.
+    /// Returns the position from which to continue between two intervals; `None` at the end.
     fn position(&self) -> Option<&[u8]> {
         let next = self.spans.get(self.taken)?;
         if !self.reverse {
             return Some(&next.span.low);
         }
-        // A reverse position includes its key, so it cannot be right below a key. Resuming at the
-        // low end of the finished interval returns no row twice: no row of it was returned.
+        // A reverse position includes its key, so it cannot exclude the key at the upper end of the
+        // next interval. Continue at the low end of the finished interval instead: its row there
+        // was not returned.
         let left = self.taken.checked_sub(1).and_then(|left| self.spans.get(left));
         left.map(|left| &*left.span.low)
     }
@@ -382,26 +385,27 @@ impl Point {
     }
 }
 
-/// The part of the plan's intervals that may be read; `None` means all of it.
+/// Returns the span to which the plan's intervals must be restricted; `None` if they need no
+/// restriction.
 fn bound(query: &Query, table: TableId) -> Option<Span> {
-    // Without a filter the plan is the range.
+    // Without a filter the plan already consists of the range.
     let range = match query.filter.node() {
         Node::All => None,
         _ => Some(query.range.span(table)),
     };
     let Some(from) = &query.from else { return range };
     let (pk, rk) = (&from.partition_key, &from.row_key);
-    // The key itself is still to be read.
+    // The row with the token's key has not been read yet.
     let part = match query.reverse {
         true => Span::new(&[], Some(&after_row(table, pk, rk))),
         false => Span::new(&before_row(table, pk, rk), None),
     };
     let Some(range) = range else { return Some(part) };
-    // If the two are disjoint, nothing is read: any empty span expresses that.
+    // If the two are disjoint, nothing is read, so the result may be any empty span.
     Some(range.intersect(&part).unwrap_or_else(|| Span::new(&[], Some(&[]))))
 }
 
-/// The bound after all keys that begin with `prefix`, a partition with its separator.
+/// Returns the bound after all keys that begin with `prefix`, a partition with its separator.
 fn after_prefix(prefix: &[u8]) -> Vec<u8> {
     let mut end = prefix.to_vec();
     if let Some(last) = end.last_mut() {
@@ -414,8 +418,8 @@ fn is_possible(pk: &str, rk: &str) -> bool {
     check_key(KeyPart::PartitionKey, pk).is_ok() && check_key(KeyPart::RowKey, rk).is_ok()
 }
 
-/// True if a token may name the bound: a literal of the filter may contain characters that tokens,
-/// like keys, must not.
+/// Whether a token may have this bound. A literal of the filter may contain characters that neither
+/// tokens nor keys may contain.
 fn is_nameable(bound: &[u8]) -> bool {
     let key = |text: &str| text.strip_suffix('\u{1}').unwrap_or(text).to_owned();
     token(bound).is_ok_and(|at| is_possible(&key(&at.partition_key), &key(&at.row_key)))

@@ -1,6 +1,4 @@
 //! The cost of a query: its plan in the service's terms, the data read and skipped, and the time.
-//!
-//! Not here: the plan itself (`plan`), JSON (`json`).
 
 use std::fmt;
 use std::sync::Arc;
@@ -37,7 +35,7 @@ pub struct Explain {
     laps: Laps,
 }
 
-/// The times of the phases of a query.
+/// The time spent in each phase of a query.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Laps {
     pub(super) planning: Duration,
@@ -45,7 +43,7 @@ pub(super) struct Laps {
     pub(super) building: Duration,
 }
 
-/// Measures the phases of a query; does not read the clock unless it is on.
+/// Measures the phases of a query. It reads the clock for each row only if it is on.
 pub(super) struct Watch<'q> {
     clock: &'q dyn Clock,
     on: bool,
@@ -82,7 +80,7 @@ impl Explain {
         self.laps = laps;
     }
 
-    /// The explanation of a finished query that was measured as a whole.
+    /// Returns the explanation of a finished query that was measured as a whole.
     pub(super) fn of_slow<F: RowFilter>(
         query: &Query,
         cursor: &Cursor<F>,
@@ -95,93 +93,96 @@ impl Explain {
         explain
     }
 
-    /// The filter's text; empty if all entities were requested.
+    /// Returns the filter's text; empty if all entities were requested.
     pub fn filter(&self) -> &str {
         &self.filter
     }
 
-    /// The class of the plan, in the service's terms: `Point query`, `Row range scan`, `Partition
-    /// scan`, …
+    /// Returns the class of the plan, in the service's terms: `Point query`, `Row range scan`,
+    /// `Partition scan`, …
     pub fn class(&self) -> &'static str {
         self.class_of(|plan| plan.class).0
     }
 
-    /// The rating of the class: its cost, and when it is good.
+    /// Returns the rating of the class: its cost, and when it is appropriate.
     pub fn rating(&self) -> &'static str {
         self.class_of(|plan| plan.class).1
     }
 
-    /// The class of the same filter in Azure Table storage, which reads whole partitions or tables
-    /// for many filters with `or`.
+    /// Returns the class of the same filter in Azure Table storage, which reads whole partitions or
+    /// tables for many filters with `or`.
     pub fn service_class(&self) -> &'static str {
         self.class_of(|plan| plan.service_class).0
     }
 
-    /// The key intervals that the plan reads, in order. With a token, the parts of them before it
-    /// were not read.
+    /// Returns the key intervals that the plan reads, in order. If the query has a token, their
+    /// parts before the token were not read.
     pub fn intervals(&self) -> Vec<String> {
         let plan = self.plan.iter();
         plan.flat_map(|plan| &plan.intervals).map(ToString::to_string).collect()
     }
 
-    /// The filter evaluated on rows in the intervals; `None` if there is none.
+    /// Returns the part of the filter that is evaluated on each row in the intervals; `None` if
+    /// there is none.
     pub fn rest(&self) -> Option<String> {
         self.plan.as_ref()?.rest.as_ref().map(ToString::to_string)
     }
 
-    /// The number of ranges of the table that the intervals touch.
+    /// Returns the number of ranges of the table that the intervals touch.
     pub fn ranges(&self) -> u64 {
         self.ranges as u64
     }
 
-    /// The number of table files read forwards. Point lookups and reverse scans use the index of
-    /// each file and are not counted here.
+    /// Returns the number of table files read forwards. Point lookups and reverse scans use the
+    /// index of each file and are not counted here.
     pub fn files_read(&self) -> u64 {
         self.counts.read.files
     }
 
-    /// The number of table files in the intervals that were skipped because no row could match.
+    /// Returns the number of table files in the intervals that were skipped because no row could
+    /// match.
     pub fn files_skipped(&self) -> u64 {
         self.counts.read.files_skipped
     }
 
-    /// The number of blocks of rows read, with the same exceptions.
+    /// Returns the number of blocks of rows read. As for files, point lookups and reverse scans are
+    /// not counted.
     pub fn blocks_read(&self) -> u64 {
         self.counts.read.blocks
     }
 
-    /// The number of blocks of rows that were skipped because no row could match. For counts, also
-    /// those in which every row matches.
+    /// Returns the number of blocks of rows that were skipped because no row could match. For a
+    /// count, it includes blocks in which every row matches.
     pub fn blocks_skipped(&self) -> u64 {
         self.counts.read.blocks_skipped
     }
 
-    /// The number of entities looked up by their keys.
+    /// Returns the number of entities looked up by their keys.
     pub fn points(&self) -> u64 {
         self.counts.points
     }
 
-    /// The number of row versions examined, including invisible ones and tombstones.
+    /// Returns the number of row versions examined, including invisible ones and tombstones.
     pub fn rows_looked_at(&self) -> u64 {
         self.counts.rows
     }
 
-    /// The number of entities returned.
+    /// Returns the number of entities returned.
     pub fn rows_returned(&self) -> u64 {
         self.returned
     }
 
-    /// The time for planning.
+    /// Returns the time for planning.
     pub fn planning_time(&self) -> Duration {
         self.laps.planning
     }
 
-    /// The time for finding rows: seeking, reading, evaluating.
+    /// Returns the time for finding rows: seeking, reading, evaluating.
     pub fn finding_time(&self) -> Duration {
         self.laps.finding
     }
 
-    /// The time for building entities from the found rows.
+    /// Returns the time for building entities from the found rows.
     pub fn building_time(&self) -> Duration {
         self.laps.building
     }
@@ -232,7 +233,7 @@ impl<'q> Watch<'q> {
         Self { clock, on, last, laps: Laps::default() }
     }
 
-    /// True if the time of each row is measured.
+    /// Whether the time for each row is measured.
     pub(super) fn is_on(&self) -> bool {
         self.on
     }
@@ -241,7 +242,7 @@ impl<'q> Watch<'q> {
         self.clock.monotonic()
     }
 
-    /// Adds the time since the last call to one of the laps.
+    /// Adds the time since the last call to the phase that `of` selects.
     pub(super) fn lap(&mut self, of: impl FnOnce(&mut Laps) -> &mut Duration) {
         if self.on {
             let last = std::mem::replace(&mut self.last, self.clock.monotonic());

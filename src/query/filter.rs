@@ -1,9 +1,9 @@
 //! Filters: the public form of the tree of comparisons, and its text.
 //!
-//! Invariant: a filter's text, if it has one, parses back to it; no text with another meaning is
-//! ever written.
+//! Invariant: the text of a filter parses back to the same filter, or does not parse at all.
 //!
-//! Not here: parsing (`parse`), the semantics of comparisons (`compare`), key intervals (`plan`).
+//! `parse` parses texts, `compare` defines the semantics of comparisons, `plan` finds key
+//! intervals.
 
 use std::fmt;
 use std::str::FromStr;
@@ -16,8 +16,8 @@ use super::{compare, parse};
 
 /// A condition on entities; the empty filter matches all.
 ///
-/// It is parsed from the service's filter language or built with [`prop`], and prints as that
-/// language. Values passed to [`prop`] are bound literally: quotes in them are safe.
+/// A filter is parsed from the service's filter language or built with [`prop`], and prints as that
+/// language. Values passed to [`prop`] are never parsed, so quotes in them are safe.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -43,7 +43,8 @@ pub struct Filter {
 #[derive(Clone, Debug)]
 pub struct Prop(Property);
 
-/// The property of this name; `PartitionKey`, `RowKey` and `Timestamp` are the system properties.
+/// Returns the property of this name; `PartitionKey`, `RowKey` and `Timestamp` are the system
+/// properties.
 ///
 /// ```
 /// use rowstone::prop;
@@ -55,22 +56,22 @@ pub fn prop(name: &str) -> Prop {
 }
 
 impl Filter {
-    /// The condition that every entity meets.
+    /// Returns the filter that matches every entity.
     pub fn all() -> Filter {
         Filter { node: Node::All }
     }
 
-    /// The entities of one partition.
+    /// Returns the filter for the entities of one partition.
     pub fn partition(key: impl Into<String>) -> Filter {
         Prop(Property::PartitionKey).eq(key.into())
     }
 
-    /// The one entity with these keys.
+    /// Returns the filter for the one entity with these keys.
     pub fn row(partition_key: impl Into<String>, row_key: impl Into<String>) -> Filter {
         Filter::partition(partition_key).and(Prop(Property::RowKey).eq(row_key.into()))
     }
 
-    /// The entities of one partition with RowKeys that start with `prefix`.
+    /// Returns the filter for the entities of one partition with RowKeys that start with `prefix`.
     ///
     /// ```
     /// use rowstone::Filter;
@@ -87,7 +88,8 @@ impl Filter {
         }
     }
 
-    /// The entities that meet at least one of `filters`; no entity if there are no filters.
+    /// Returns the filter for entities that meet at least one of `filters`. Without filters it
+    /// matches nothing.
     ///
     /// ```
     /// use rowstone::Filter;
@@ -98,32 +100,33 @@ impl Filter {
         filters.into_iter().reduce(Filter::or).unwrap_or(Filter { node: Node::none() })
     }
 
-    /// The entities that meet all of `filters`; every entity if there are no filters.
+    /// Returns the filter for entities that meet all of `filters`. Without filters it matches every
+    /// entity.
     pub fn every(filters: impl IntoIterator<Item = Filter>) -> Filter {
         filters.into_iter().fold(Filter::all(), Filter::and)
     }
 
-    /// The entities that meet both filters.
+    /// Returns the filter for entities that meet both filters.
     #[must_use]
     pub fn and(self, other: Filter) -> Filter {
         Filter { node: self.node.and(other.node) }
     }
 
-    /// The entities that meet at least one of both filters.
+    /// Returns the filter for entities that meet at least one of both filters.
     #[must_use]
     pub fn or(self, other: Filter) -> Filter {
         Filter { node: self.node.or(other.node) }
     }
 
-    /// The entities that do not meet the filter, including those without the compared property. The
-    /// same as `!filter`.
+    /// Returns the filter for entities that do not meet this filter, including those without the
+    /// compared property. The same as `!filter`.
     #[expect(clippy::should_implement_trait, reason = "it is implemented; this needs no import")]
     #[must_use]
     pub fn not(self) -> Filter {
         Filter { node: self.node.negated() }
     }
 
-    /// True if `entity` meets the condition. An entity that was not read from a table has no
+    /// Whether `entity` meets the filter. An entity that was not read from a table has no
     /// Timestamp.
     pub fn matches(&self, entity: &Entity) -> bool {
         compare::holds(&self.node, &|property| match property {
@@ -134,13 +137,14 @@ impl Filter {
         })
     }
 
-    /// Parses a filter; an error includes the index of the character that it refers to, if any.
+    /// Parses a filter. An error includes the index of the character that it refers to, if there is
+    /// one.
     #[cfg(feature = "cli")]
     pub(crate) fn parse_placed(text: &str) -> Result<Filter, (Error, Option<usize>)> {
         parse::parse_placed(text).map(|node| Filter { node })
     }
 
-    /// The tree.
+    /// Returns the tree of the filter.
     pub(crate) fn node(&self) -> &Node {
         &self.node
     }
@@ -158,32 +162,32 @@ impl Filter {
 }
 
 impl Prop {
-    /// Equal to `value`, and of a matching type.
+    /// Returns a filter: the property is equal to `value` and of a matching type.
     pub fn eq(self, value: impl Into<Value>) -> Filter {
         self.compare(CompareOp::Eq, value.into())
     }
 
-    /// Present, and not equal to `value` or of another type.
+    /// Returns a filter: the property is present, and not equal to `value` or of another type.
     pub fn ne(self, value: impl Into<Value>) -> Filter {
         self.compare(CompareOp::Ne, value.into())
     }
 
-    /// Present, and less than `value` or of another type.
+    /// Returns a filter: the property is present, and less than `value` or of another type.
     pub fn lt(self, value: impl Into<Value>) -> Filter {
         self.compare(CompareOp::Lt, value.into())
     }
 
-    /// Present, and at most `value` or of another type.
+    /// Returns a filter: the property is present, and at most `value` or of another type.
     pub fn le(self, value: impl Into<Value>) -> Filter {
         self.compare(CompareOp::Le, value.into())
     }
 
-    /// Greater than `value`, and of a matching type.
+    /// Returns a filter: the property is greater than `value` and of a matching type.
     pub fn gt(self, value: impl Into<Value>) -> Filter {
         self.compare(CompareOp::Gt, value.into())
     }
 
-    /// At least `value`, and of a matching type.
+    /// Returns a filter: the property is at least `value` and of a matching type.
     pub fn ge(self, value: impl Into<Value>) -> Filter {
         self.compare(CompareOp::Ge, value.into())
     }
@@ -210,7 +214,7 @@ impl Default for Filter {
 impl FromStr for Filter {
     type Err = Error;
 
-    /// Parses a filter; blank text is the filter that matches all entities.
+    /// Parses a filter. A blank text is the filter that matches every entity.
     fn from_str(text: &str) -> Result<Filter> {
         parse::parse(text).map(|node| Filter { node })
     }
@@ -229,10 +233,10 @@ macro_rules! parsed_from {
 }
 parsed_from!(&str, String, &String);
 
-/// The text that parses back to the filter; empty for the filter that matches all entities.
+/// Prints the text that parses back to the filter; empty for the filter that matches every entity.
 ///
-/// A property with a name that the language cannot express is written in braces, and the text does
-/// not parse. Such a name is not an identifier, or is one of the language's words.
+/// The language cannot express every property name: a name may be no identifier, or a word of the
+/// language. Such a name is printed in braces, and the text does not parse.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.node, f)
@@ -305,16 +309,16 @@ fn write_literal(f: &mut fmt::Formatter<'_>, value: &Value) -> fmt::Result {
         Value::Int64(value) => write!(f, "{value}L"),
         Value::Double(value) if *value == f64::INFINITY => f.write_str("INF"),
         Value::Double(value) if *value == f64::NEG_INFINITY => f.write_str("-INF"),
-        // `Debug` always has a point or an exponent, and the fewest digits that read back as the
-        // number.
+        // `Debug` always prints a point or an exponent, and the fewest digits that read back as the
+        // same number.
         Value::Double(value) => write!(f, "{value:?}"),
         Value::DateTime(time) => write!(f, "datetime'{time}'"),
         Value::Guid(guid) => write!(f, "guid'{guid}'"),
     }
 }
 
-/// The least text, by UTF-16 unit, that is greater than all texts with this `prefix`; `None` if
-/// there is none.
+/// Returns the least text, by UTF-16 unit, that is greater than all texts with this `prefix`;
+/// `None` if no text is.
 fn behind_prefix(prefix: &str) -> Option<String> {
     let mut chars: Vec<char> = prefix.chars().collect();
     while let Some(last) = chars.pop() {

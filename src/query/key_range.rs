@@ -15,7 +15,7 @@ use crate::format::span::Span;
 /// characters, including those forbidden in keys.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct KeyRange {
-    /// The table's own end on this side if there is none.
+    /// The lower end; `None` is the start of the table. `high` is the upper end.
     pub(super) low: Option<Edge>,
     pub(super) high: Option<Edge>,
 }
@@ -24,32 +24,33 @@ pub struct KeyRange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Edge {
     pub(super) partition: String,
-    /// The table's end on this side.
+    /// The RowKey; `None` means the whole partition.
     pub(super) row: Option<String>,
     pub(super) after: bool,
 }
 
 impl KeyRange {
-    /// The whole table.
+    /// Returns the range of the whole table.
     pub fn all() -> Self {
         Self { low: None, high: None }
     }
 
-    /// One partition.
+    /// Returns the range of one partition.
     pub fn partition(key: impl Into<String>) -> Self {
         let low = Edge { partition: key.into(), row: None, after: false };
         let high = Edge { after: true, ..low.clone() };
         Self { low: Some(low), high: Some(high) }
     }
 
-    /// The partitions with keys in `keys`: `"a".."c"`, `"b"..="d"`, `"m"..`.
+    /// Returns the range of the partitions with keys in `keys`: `"a".."c"`, `"b"..="d"`, `"m"..`.
     pub fn partitions<'k>(keys: impl RangeBounds<&'k str>) -> Self {
         let edge = |(key, after)| Edge::of_partition(key, after);
         let [low, high] = cuts(&keys).map(|cut| cut.map(edge));
         Self { low, high }
     }
 
-    /// The rows of one partition with keys in `rows`: `"a".."c"`, `"b"..="d"`, `"m"..`.
+    /// Returns the range of the rows of one partition with keys in `rows`: `"a".."c"`, `"b"..="d"`,
+    /// `"m"..`.
     pub fn rows<'k>(partition_key: impl Into<String>, rows: impl RangeBounds<&'k str>) -> Self {
         let Self { low: Some(mut low), high: Some(mut high) } = Self::partition(partition_key)
         else {
@@ -63,7 +64,7 @@ impl KeyRange {
         Self { low: Some(low), high: Some(high) }
     }
 
-    /// The one entity with these keys, if it exists.
+    /// Returns the range of the one entity with these keys.
     pub fn point(partition_key: impl Into<String>, row_key: impl Into<String>) -> Self {
         let low = Edge { partition: partition_key.into(), row: Some(row_key.into()), after: false };
         let high = Edge { after: true, ..low.clone() };
@@ -74,17 +75,17 @@ impl KeyRange {
         Self { low, high }
     }
 
-    /// The keys of the only entity that can be in the range, if the range was made for a single
+    /// Returns the keys of the only entity that can be in the range, if it was made for a single
     /// entity.
     pub(super) fn as_point(&self) -> Option<(&str, &str)> {
         let (low, high) = (self.low.as_ref()?, self.high.as_ref()?);
-        // The empty text is the least, so a partition begins with it.
+        // The empty text is the least RowKey, so a partition begins with it.
         let row = low.row.as_deref().unwrap_or_default();
         let is_point = !low.after && high.after && high.row.as_deref() == Some(row);
         (is_point && low.partition == high.partition).then_some((&*low.partition, row))
     }
 
-    /// The partition, its first row key and the one after the last, if they are bounds.
+    /// Returns the partition, and the bounds of its row keys as far as the range has them.
     #[cfg(feature = "sim")]
     pub(crate) fn rows_of_partition(&self) -> [Option<&str>; 3] {
         let [low, high] = [&self.low, &self.high].map(Option::as_ref);
@@ -92,12 +93,12 @@ impl KeyRange {
         [partition, low.and_then(|low| low.row.as_deref()), high.and_then(|h| h.row.as_deref())]
     }
 
-    /// True if no key can be in the range.
+    /// Whether no key can be in the range.
     pub(super) fn is_empty(&self) -> bool {
         !self.is_plainly_full() && self.span(TableId(1)).is_empty()
     }
 
-    /// True for the rest of a partition and the whole table, as far as their texts show that.
+    /// Whether the range obviously contains keys: the whole table, or the rest of a partition.
     fn is_plainly_full(&self) -> bool {
         match (&self.low, &self.high) {
             (None, None) => true,
@@ -109,7 +110,8 @@ impl KeyRange {
         }
     }
 
-    /// The range from which [`span`](Self::span) makes this span, or one with the same keys.
+    /// Returns a range with the keys of this span, from which [`span`](Self::span) makes an equal
+    /// span if possible.
     pub(crate) fn of_span(span: &Span, table: TableId) -> Result<Self> {
         let (start, end) = (table_start(table), table_end(table));
         let low = Some(&*span.low).filter(|low| *low > start.as_slice());
@@ -125,7 +127,7 @@ impl KeyRange {
     }
 }
 
-/// Where the texts of `keys` begin and end: before a text or after it.
+/// Returns where `keys` begin and end: a text, and whether the position is after it.
 fn cuts<'k>(keys: &impl RangeBounds<&'k str>) -> [Option<(&'k str, bool)>; 2] {
     let cut = |bound: Bound<&&'k str>, after: bool| match bound {
         Bound::Included(key) => Some((*key, after)),
@@ -144,7 +146,8 @@ impl Edge {
         Self { row: Some(row.to_owned()), ..Self::of_partition(partition, after) }
     }
 
-    /// The position of a bound: after a text if the bound ends in U+0001, which no key contains.
+    /// Returns the position of a bound. It is after a text if the bound ends with U+0001, which no
+    /// key contains.
     fn of_bound(bound: &[u8]) -> Result<Self> {
         let text = |bytes: &[u8]| {
             let text = decode_part(bytes).map_err(|e| Error::decode("span".as_ref(), 0, e));
@@ -157,7 +160,7 @@ impl Edge {
             return Ok(Self { partition, row: None, after: before.is_some() });
         };
         let (partition, row) = (text(&texts[..end])?, &texts[end + 1..]);
-        // A key and a zero byte is the place right behind the key.
+        // A key followed by a zero byte is the position directly after the key.
         let before = row.strip_suffix(&[1]).or_else(|| row.strip_suffix(&[0]));
         let row = (!row.is_empty()).then(|| text(before.unwrap_or(row))).transpose()?;
         Ok(Self { partition, row, after: before.is_some() })
@@ -173,7 +176,7 @@ impl Edge {
     }
 }
 
-/// `('p','r')` for a point, `['p' … 'q')` for a span; rows as `'p'/'r'`.
+/// Prints `('p','r')` for a point and `['p' … 'q')` for a span, with rows as `'p'/'r'`.
 impl fmt::Display for KeyRange {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if let Some((pk, rk)) = self.as_point() {
@@ -198,7 +201,7 @@ impl fmt::Display for Edge {
     }
 }
 
-/// A key as a literal of the filter language.
+/// Prints a key as a literal of the filter language.
 struct Quoted<'k>(&'k str);
 
 impl fmt::Display for Quoted<'_> {

@@ -2,14 +2,11 @@
 //!
 //! A set of texts is a list of cuts at which membership flips. A set of keys is a list of cuts
 //! between PartitionKeys, each with the set of RowKeys from there on. Union, intersection and
-//! complement are therefore sweeps over two sorted lists.
+//! complement are sweeps over two sorted lists.
 //!
-//! Invariants
-//! * cuts ascend strictly, by UTF-16 unit, and the contents before and after a cut differ;
-//! * no cut is at a text with U+0000: no key contains that character, so all texts from `p\0` on
-//!   are directly after `p`.
-//!
-//! Not here: filters and intervals (`plan`), bounds as bytes (`format::key`).
+//! Invariants: cuts ascend strictly, by UTF-16 unit, and the contents before and after a cut
+//! differ. No cut is at a text with U+0000: no key contains it, so all texts from `p\0` on are
+//! directly after `p`.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -27,7 +24,7 @@ pub(super) struct Cut<'a> {
 /// A set of texts. Clones share the cuts.
 #[derive(Clone, Debug)]
 pub(super) struct Texts<'a> {
-    /// True if the set contains the empty text, which is the least.
+    /// Whether the set contains the empty text, which is the least one.
     starts: bool,
     /// The cuts at which membership flips; `None` if there are none.
     flips: Option<Arc<[Cut<'a>]>>,
@@ -44,7 +41,7 @@ pub(super) struct KeySet<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece<'s, 'a> {
     pub(super) low: Cut<'a>,
-    /// `None` if there is no end.
+    /// The end; `None` if there is none.
     pub(super) high: Option<Cut<'a>>,
     pub(super) rows: &'s Texts<'a>,
 }
@@ -57,7 +54,7 @@ pub(super) enum Op {
 }
 
 impl<'a> Cut<'a> {
-    /// Before every text.
+    /// The cut before every text.
     pub(super) const START: Cut<'static> = Cut { text: "", after: false };
 
     fn new(text: &'a str, after: bool) -> Self {
@@ -89,7 +86,7 @@ impl<'a> Texts<'a> {
         Self { starts: false, flips: None }
     }
 
-    /// The texts for which the comparison with `text` holds.
+    /// Returns the texts for which the comparison with `text` holds.
     pub(super) fn compared(op: CompareOp, text: &'a str) -> Self {
         let (before, after) = (Cut::new(text, false), Cut::new(text, true));
         match op {
@@ -118,7 +115,7 @@ impl<'a> Texts<'a> {
         !self.starts && self.flips.is_none()
     }
 
-    /// Its segments, ascending, as start and end.
+    /// Returns the segments of the set, ascending, as start and end.
     pub(super) fn segments(&self) -> impl Iterator<Item = (Cut<'a>, Option<Cut<'a>>)> + '_ {
         let flips = self.flips();
         let start = self.starts.then_some((Cut::START, flips.first().copied()));
@@ -126,7 +123,7 @@ impl<'a> Texts<'a> {
         start.into_iter().chain(later.map(|pair| (pair[0], pair.get(1).copied())))
     }
 
-    /// The smallest segment that contains the whole set; `None` if the set is empty.
+    /// Returns the smallest segment that contains the whole set; `None` if the set is empty.
     pub(super) fn hull(&self) -> Option<(Cut<'a>, Option<Cut<'a>>)> {
         let flips = self.flips();
         let low = if self.starts { Cut::START } else { *flips.first()? };
@@ -154,7 +151,7 @@ impl<'a> Texts<'a> {
         }
     }
 
-    /// The result in cases that need no sweep.
+    /// Returns the result in cases that need no sweep.
     fn combine_at_once(&self, other: &Self, op: Op) -> Option<Self> {
         let (neutral, decides) = match op {
             Op::And => (Self::is_all as fn(&Self) -> bool, Self::is_none as fn(&Self) -> bool),
@@ -186,7 +183,7 @@ impl<'a> Texts<'a> {
         Self::new(starts, flips)
     }
 
-    /// True if the sets have a text in common.
+    /// Whether the two sets have a text in common.
     fn meets(&self, other: &Self) -> bool {
         let (few, many) =
             if self.flips().len() <= other.flips().len() { (self, other) } else { (other, self) };
@@ -214,7 +211,7 @@ impl<'a> KeySet<'a> {
         Self::rows(Texts::none())
     }
 
-    /// All rows of these partitions.
+    /// Returns the set of all rows of these partitions.
     pub(super) fn partitions(partitions: &Texts<'a>) -> Self {
         let mut set = Self::builder();
         set.push(Cut::START, Texts::none());
@@ -227,7 +224,7 @@ impl<'a> KeySet<'a> {
         set
     }
 
-    /// These rows in all partitions.
+    /// Returns the set of these rows in all partitions.
     pub(super) fn rows(rows: Texts<'a>) -> Self {
         Self { steps: vec![(Cut::START, rows)] }
     }
@@ -236,12 +233,12 @@ impl<'a> KeySet<'a> {
         self.steps.iter().all(|(_, rows)| rows.is_none())
     }
 
-    /// The number of pieces, including empty ones.
+    /// Returns the number of pieces, including empty ones.
     pub(super) fn len(&self) -> usize {
         self.steps.len()
     }
 
-    /// Its pieces in order, including those without rows.
+    /// Returns the pieces of the set in order, including those without rows.
     pub(super) fn pieces(&self) -> impl Iterator<Item = Piece<'_, 'a>> + '_ {
         (0..self.steps.len()).filter_map(|at| self.piece(at))
     }
@@ -251,9 +248,9 @@ impl<'a> KeySet<'a> {
         Self { steps: steps.collect() }
     }
 
-    /// Union or intersection; `None` if the result needs more than `cuts_max` new cuts between
-    /// rows. If both sets have pieces with individual rows, the result can be as large as the
-    /// product of both.
+    /// Computes the union or intersection; `None` if the result needs more than `cuts_max` new cuts
+    /// between rows. If both sets have pieces with individual rows, the result can be as large as
+    /// the product of their sizes.
     pub(super) fn combine(&self, other: &Self, op: Op, cuts_max: usize) -> Option<Self> {
         let is_whole = |set: &Self| set.steps.first().is_some_and(|step| step.0 == Cut::START);
         debug_assert!(
@@ -262,7 +259,8 @@ impl<'a> KeySet<'a> {
         );
         let mut result = Self::builder();
         let (mut i, mut j, mut cuts) = (0, 0, 0);
-        // Pieces often alternate between nothing and the same rows.
+        // Caches the last combination, because pieces often alternate between nothing and the same
+        // rows.
         let mut last: Option<(Texts<'a>, Texts<'a>, Texts<'a>)> = None;
         let (mut left, mut right) = (&self.steps[0].1, &other.steps[0].1);
         while i < self.steps.len() || j < other.steps.len() {
@@ -296,7 +294,7 @@ impl<'a> KeySet<'a> {
         Some(result)
     }
 
-    /// A simple superset: one segment of rows in each piece.
+    /// Creates a simple superset: one segment of rows in each piece.
     pub(super) fn widened(&self) -> Self {
         let hull = |rows: &Texts<'a>| match rows.hull() {
             Some((low, high)) => Texts::between(low, high),
@@ -305,13 +303,13 @@ impl<'a> KeySet<'a> {
         self.map(hull)
     }
 
-    /// A simple subset: whole partitions only.
+    /// Creates a simple subset: whole partitions only.
     pub(super) fn narrowed(&self) -> Self {
         self.map(|rows| if rows.is_all() { Texts::all() } else { Texts::none() })
     }
 
-    /// The smallest superset that consists of few intervals. A piece with many partitions gets
-    /// everything between its first and its last key, as far as these are known.
+    /// Returns the smallest superset that consists of few intervals. A piece with many partitions
+    /// gets all keys between its first and its last key, as far as these are known.
     pub(super) fn contiguous(&self) -> Self {
         let mut set = Self::builder();
         for piece in self.pieces() {
@@ -336,8 +334,8 @@ impl<'a> KeySet<'a> {
         set
     }
 
-    /// True if the sets have a key in common. Each step uses one of `fuel`; `None` if that is
-    /// exhausted.
+    /// Whether the two sets have a key in common. Each step uses one of `fuel`; `None` if none is
+    /// left.
     pub(super) fn meets(&self, other: &Self, fuel: &mut usize) -> Option<bool> {
         let (few, many) = if self.len() <= other.len() { (self, other) } else { (other, self) };
         for piece in few.pieces().filter(|piece| !piece.rows.is_none()) {
@@ -366,8 +364,8 @@ impl<'a> KeySet<'a> {
         Some(Piece { low: *low, high: self.steps.get(at + 1).map(|step| step.0), rows })
     }
 
-    /// Requires: `low` is after all cuts so far, or equals the last one, whose rows it then
-    /// replaces.
+    /// Adds a cut with its rows. Requires: `low` is after all cuts so far, or equals the last one,
+    /// whose rows are then replaced.
     fn push(&mut self, low: Cut<'a>, rows: Texts<'a>) {
         if self.steps.last().is_some_and(|last| last.0 == low) {
             self.steps.pop();
@@ -388,7 +386,7 @@ impl<'a> KeySet<'a> {
 }
 
 impl<'a> Piece<'_, 'a> {
-    /// The partition, if the piece has exactly one.
+    /// Returns the partition if the piece has exactly one.
     pub(super) fn partition(&self) -> Option<&'a str> {
         let one = self
             .high
@@ -406,9 +404,9 @@ impl Op {
     }
 }
 
-/// The lesser cut, and flags that tell which of the two it is; both are set if they are equal.
+/// Returns the lesser cut, and for each of the two whether it equals the lesser cut.
 ///
-/// Requires: at least one exists.
+/// Requires: at least one of the cuts exists.
 fn next_cut<'a>(left: Option<&Cut<'a>>, right: Option<&Cut<'a>>) -> (Cut<'a>, bool, bool) {
     debug_assert!(left.is_some() || right.is_some(), "a cut is left");
     match (left, right) {

@@ -1,10 +1,8 @@
-//! Reads of many entities: filters and key ranges, in order, page by page or one by one.
+//! Reads of many entities by filter or key range, in key order, page by page or one by one.
 //!
 //! A filter's text becomes a tree (`parse`, `filter`); `plan` turns its conditions on keys into
 //! intervals, and `eval` compiles the rest for each shape; `exec` executes the plan in one state of
-//! the database.
-//!
-//! Not here: points by their keys (`table`).
+//! the database. `table` reads single entities by their keys.
 
 mod aggregate;
 mod begin;

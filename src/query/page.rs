@@ -1,8 +1,8 @@
 //! Pages, and the tokens between them.
 //!
 //! Invariants
-//! * a token is a key and not a state: it stays valid forever, whatever happens to the table;
-//! * a page with a token has made progress: following the tokens reaches the end.
+//! * a token is a key and not a state: it stays valid whatever happens to the table;
+//! * a page with a token has made progress, so following the tokens reaches the end.
 
 use std::ops::ControlFlow::{Break, Continue};
 
@@ -26,14 +26,14 @@ const PAGE_ENTITIES_MAX: usize = 1_000;
 /// The number of rows between reads of the clock.
 const CLOCK_ROWS: usize = 64;
 
-/// Some entities, and the start of the next ones.
+/// The entities of a page, and the start of the next page.
 #[derive(Clone, Debug)]
 pub struct Page {
     entities: Vec<Entity>,
     next: Option<Token>,
 }
 
-/// The way in which a service-like page ends early.
+/// Where a service-like page ends early.
 enum EarlyEnd {
     Never,
     /// Before this entity of the page, counted from 0.
@@ -43,7 +43,7 @@ enum EarlyEnd {
 }
 
 impl Page {
-    /// The entities, in key order.
+    /// Returns the entities, in key order.
     pub fn entities(&self) -> &[Entity] {
         &self.entities
     }
@@ -53,27 +53,26 @@ impl Page {
         self.entities
     }
 
-    /// The start of the next page; `None` after the last one.
+    /// Returns the start of the next page; `None` after the last one.
     pub fn next(&self) -> Option<&Token> {
         self.next.as_ref()
     }
 }
 
 impl Query {
-    /// Reads one page of at most `count` entities, and returns the start of the next one. A
-    /// [`top`](Self::top) bounds each page and not their sum: a token is returned as long as there
-    /// are more entities. A page may be short or empty and still have a token.
+    /// Reads one page of at most `count` entities, and returns the start of the next page. A
+    /// [`top`](Self::top) bounds each page but not their sum: there is a token as long as there are
+    /// more entities. A page may be short or empty and still have a token.
     ///
     /// # Errors
-    /// `InvalidInput` for more than 1,000; `Corruption`, `Io`; `NotFound` once the table was
-    /// dropped.
+    /// `InvalidInput` for more than 1,000; `Corruption`, `Io`; `NotFound` if the table was dropped.
     pub fn page(self, count: usize) -> Result<Page> {
         read(&self, count, None)
     }
 
-    /// Like [`page`](Self::page), but calls `with` with each row in place, without copying it, and
-    /// returns the start of the next page. Rows have all properties regardless of
-    /// [`select`](Self::select), which only affects the bytes charged against a page's budget.
+    /// As [`page`](Self::page), but calls `with` with each row in place, without copying it, and
+    /// returns the start of the next page. Rows have all properties. [`select`](Self::select) only
+    /// affects the number of bytes by which a row counts against the page's budget.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -93,7 +92,7 @@ impl Query {
     /// ```
     ///
     /// # Errors
-    /// As [`page`](Self::page), and those of `with`.
+    /// As [`page`](Self::page), and errors of `with`.
     pub fn page_rows(
         self,
         count: usize,
@@ -102,9 +101,9 @@ impl Query {
         self.page_texts(count, |row| with(row).map(|()| (0, None)))
     }
 
-    /// The same for a page that becomes a text. `with` returns the bytes of text that the row
-    /// takes, and the size of the row if it knows it. Each row is charged the larger of the two
-    /// against the page budget. `with` must check the values that it writes.
+    /// As [`page_rows`](Self::page_rows), for a page that becomes a text. `with` writes a row, and
+    /// must check its values. It returns the number of bytes written, and the size of the row if
+    /// known. The larger of the two counts against the page's budget.
     pub(crate) fn page_texts(
         self,
         count: usize,
@@ -122,7 +121,7 @@ impl Query {
         })
     }
 
-    /// A page, and its cost.
+    /// As [`page`](Self::page); also returns the cost.
     ///
     /// # Errors
     /// As [`page`](Self::page).
@@ -146,7 +145,7 @@ fn read(query: &Query, count: usize, explain: Option<&mut Explain>) -> Result<Pa
 }
 
 /// Passes the rows of a page to `take`, which returns their sizes, and records the cost in
-/// `explain`. Returns the token after them.
+/// `explain`. Returns the token after the rows.
 fn visit(
     query: &Query,
     count: usize,
@@ -184,9 +183,9 @@ struct Reader<'q, T> {
     query: &'q Query,
     count: usize,
     take: T,
-    /// Number of rows taken.
+    /// The number of rows taken.
     len: usize,
-    /// PartitionKey of the last row, if a whim needs it.
+    /// The PartitionKey of the last row, if the page ends early between partitions.
     last_partition: Option<String>,
     next: Option<Token>,
     early_end: EarlyEnd,
@@ -201,7 +200,7 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
             watch.lap(|laps| &mut laps.finding);
             let full = self.is_full();
             let late = || watch.now() >= deadline;
-            // The clock is never read before the first row.
+            // The clock is read only after the first row, so that a page makes progress.
             let is_time_to_look = self.len > 0 && self.len.is_multiple_of(CLOCK_ROWS);
             match step {
                 Step::End => return Ok(()),
@@ -227,7 +226,7 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
         }
     }
 
-    // Always inlined: a row passed through memory would be waited for here.
+    // Always inlined: otherwise the row would pass through memory, which takes longer.
     #[inline(always)]
     fn take_row(&mut self, row: ScanRow<'_>) -> Result<()> {
         debug_assert!(self.len < self.count, "a page takes no row beyond its count");
@@ -243,7 +242,7 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
         Ok(())
     }
 
-    /// The number of rows that may be taken without checks other than the size of the page.
+    /// Returns the number of rows that may be taken with the page's size as the only check.
     fn unasked(&self, watch: &Watch<'_>) -> usize {
         if watch.is_on() || !matches!(self.early_end, EarlyEnd::Never) || self.is_full() {
             return 0;
@@ -251,7 +250,8 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
         (self.count - self.len).min(CLOCK_ROWS - self.len % CLOCK_ROWS)
     }
 
-    /// Never before the first entity, because a page must make progress.
+    /// Whether the page is full. It is not before its first entity, because a page must make
+    /// progress.
     fn is_full(&self) -> bool {
         self.len >= self.count || self.len > 0 && self.bytes >= self.query.limits.bytes
     }
@@ -261,7 +261,7 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
         Ok(())
     }
 
-    /// The token if the page ends early before the current row, which only a whim demands.
+    /// Returns the token if a service-like page ends early before the current row.
     fn ends_early(&self, cursor: &Cursor<Evaluator>) -> Result<Option<Token>> {
         let (len, last) = (self.len, &self.last_partition);
         let mut next = match self.early_end {
@@ -279,7 +279,8 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
     }
 }
 
-/// The end of the page that begins at the query's token: always the same for the same seed.
+/// Returns where a service-like page that begins at the query's token ends early. The result
+/// depends only on the seed and the token.
 fn early_end(query: &Query, count: usize, is_one_point: bool) -> EarlyEnd {
     let Some(seed) = query.limits.seed.filter(|_| !query.reverse && !is_one_point) else {
         return EarlyEnd::Never;

@@ -1,13 +1,12 @@
-//! From a filter's text to its tree. The grammar is in docs/SEMANTICS.md §9.
+//! Parses a filter's text into its tree. The grammar is in docs/SEMANTICS.md §9.
 //!
 //! The parser reads the whole language, including functions, arithmetic and comparisons of two
-//! properties. It thus separates malformed text (`InvalidInput`, with a position) from text that is
-//! only unsupported (`NotImplemented`). A text that is both counts as malformed.
+//! properties. Malformed text is `InvalidInput`, with a position; text that is only unsupported is
+//! `NotImplemented`. A text that is both counts as malformed.
 //!
-//! Invariants
-//! * recursion is bounded by the number of open parentheses, at most [`DEPTH_MAX`]; `and`, `or` and
-//!   `not` are loops;
-//! * a position is the index of a character, from 0, at which the offending word or literal starts.
+//! Recursion is bounded by the number of open parentheses, at most [`DEPTH_MAX`]; `and`, `or` and
+//! `not` are loops. A position is the index, from 0, of the first character of the wrong word or
+//! literal.
 
 use std::cell::Cell;
 
@@ -18,10 +17,10 @@ use super::tree::{CompareOp, DEPTH_MAX, Node, Property};
 
 /// The maximum length of a filter's text, in bytes.
 const TEXT_BYTES_MAX: usize = 1 << 20;
-/// The maximum number of characters of a filter shown in an error.
+/// The maximum number of characters of a filter that an error shows.
 const SHOWN_CHARS_MAX: usize = 1_000;
 
-/// The tree of `text`; for blank text it is `All`.
+/// Parses `text` into its tree; blank text becomes `All`.
 ///
 /// # Errors
 /// `InvalidInput` and `NotImplemented`, with the service's texts.
@@ -29,13 +28,13 @@ pub(super) fn parse(text: &str) -> Result<Node> {
     parse_placed(text).map_err(|(error, _)| error)
 }
 
-/// The same; an error includes the position that it names, if any.
+/// As [`parse`]; an error includes the position that it names, if any.
 pub(super) fn parse_placed(text: &str) -> Result<Node, (Error, Option<usize>)> {
     let mut parser = Parser { text, at: 0, refusal: None, place: Cell::new(None) };
     parser.whole().map_err(|error| (error, parser.place.get()))
 }
 
-/// True if `text` is parsed as the name of a property.
+/// Whether `text` would be parsed as the name of a property.
 pub(super) fn is_name(text: &str) -> bool {
     let mut chars = text.chars();
     chars.next().is_some_and(starts_name)
@@ -50,7 +49,7 @@ enum Term<'a> {
     Property(&'a str),
     Literal(Value),
     Null,
-    /// Well-formed but refused; anything that contains it is refused, too.
+    /// Well-formed but not supported; a term that contains it is refused, too.
     Refused,
 }
 
@@ -58,13 +57,13 @@ struct Parser<'a> {
     text: &'a str,
     /// The offset in bytes.
     at: usize,
-    /// The first well-formed part that was refused.
+    /// The error for the first unsupported part.
     refusal: Option<Error>,
-    /// The position in the error that ended the parse.
+    /// The position in the error that ended parsing.
     place: Cell<Option<usize>>,
 }
 
-/// Grammar levels, outermost first: `or`, `and`, `not`, comparison, arithmetic, operand.
+/// Parses the levels of the grammar: `or`, `and`, `not`, comparison, arithmetic, operand.
 impl<'a> Parser<'a> {
     fn whole(&mut self) -> Result<Node> {
         if self.text.len() > TEXT_BYTES_MAX {
@@ -155,8 +154,8 @@ impl<'a> Parser<'a> {
             (Term::Literal(value), Term::Property(name)) => (name, op.flipped(), value),
             (Term::Null, _) | (_, Term::Null) => return Ok(self.refuse(null_error(op))),
             (Term::Property(left), Term::Property(right)) => {
-                // These words are spelled like names, but hardly meant as such next to another
-                // name.
+                // `true`, `false` and `null` are also names, but next to another name a literal
+                // must have been meant.
                 for (name, at) in [(right, right_at), (left, left_at)] {
                     if word_literal(&name.to_ascii_lowercase()).is_some() {
                         return Err(self.syntax_error(at));
@@ -169,7 +168,8 @@ impl<'a> Parser<'a> {
         Ok(Term::Condition(Node::compare(Property::from(property), op, value)))
     }
 
-    /// Operands joined by arithmetic operators, which are refused regardless of precedence.
+    /// Parses operands joined by arithmetic operators, which are unsupported, so their precedence
+    /// does not matter.
     fn arithmetic(&mut self, depth: usize) -> Result<Term<'a>> {
         let mut left = self.operand(depth)?;
         while ["add", "sub", "mul", "div", "mod"].into_iter().any(|word| self.keyword(word)) {
@@ -194,7 +194,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// A literal that starts with a word, a function, or a property.
+    /// Parses a literal that starts with a word, a function, or a property.
     fn word(&mut self, depth: usize) -> Result<Term<'a>> {
         let start = self.at;
         let rest = self.text.get(start..).unwrap_or_default();
@@ -220,7 +220,7 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The arguments of a function; all functions are refused.
+    /// Parses the arguments of a function; all functions are unsupported.
     fn call(&mut self, depth: usize) -> Result<Term<'a>> {
         self.open(depth)?;
         if !self.symbol(')') {
@@ -246,10 +246,10 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Terms to nodes.
+/// Converts terms to nodes.
 impl<'a> Parser<'a> {
-    /// Converts a term to a condition; a property by itself is compared with true. `None` if the
-    /// term was refused.
+    /// Converts a term to a condition. A property alone is compared with true. `None` if the term
+    /// was refused.
     fn condition(&mut self, term: Term<'a>) -> Option<Node> {
         match term {
             Term::Condition(node) => return Some(node),
@@ -258,7 +258,8 @@ impl<'a> Parser<'a> {
                 return Some(Node::compare(property, CompareOp::Eq, value));
             }
             Term::Refused => {}
-            // A condition without a property, like the comparison of two literals.
+            // A condition must contain a property; a literal alone is refused, like the comparison
+            // of two literals.
             Term::Literal(Value::Boolean(_)) => {
                 self.refuse(Error::refused(Code::NotImplemented));
             }
@@ -285,13 +286,14 @@ impl<'a> Parser<'a> {
     }
 }
 
-/// Words, symbols and literals.
+/// Parses words, symbols and literals.
 impl Parser<'_> {
-    /// A string in quotes, with inner quotes doubled. `start` is the position of the literal.
+    /// Parses a string in quotes, with inner quotes doubled. `start` is the position of the
+    /// literal.
     fn quoted(&mut self, start: usize) -> Result<String> {
         let mut value = String::new();
         loop {
-            // At a quote: the opening one, or the second of a pair.
+            // The parser is at a quote: the opening one, or the second one of a pair.
             let rest = self.text.get(self.at + 1..).unwrap_or_default();
             let Some(len) = rest.find('\'') else { return Err(self.syntax_error(start)) };
             value.push_str(rest.get(..len).unwrap_or_default());
@@ -343,7 +345,7 @@ impl Parser<'_> {
         CompareOp::ALL.into_iter().find(|op| self.keyword(op.word()))
     }
 
-    /// Skips space and then `word`, if it is next as a separate word.
+    /// Skips space and then `word`. Returns false if it is not next, as a separate word.
     fn keyword(&mut self, word: &str) -> bool {
         let start = self.skip_space();
         let Some(rest) = self.text.get(start..).and_then(|rest| rest.strip_prefix(word)) else {
@@ -374,7 +376,7 @@ impl Parser<'_> {
     }
 }
 
-/// Errors at a position in the text.
+/// Makes errors at a position in the text.
 impl Parser<'_> {
     fn syntax_error(&self, at: usize) -> Error {
         self.error(at, "Syntax error")
@@ -389,7 +391,7 @@ impl Parser<'_> {
         Error::refused_with(Code::InvalidInput, message)
     }
 
-    /// The position of `at`, recorded as that of the error.
+    /// Returns the character index of the offset `at`, and records it as the position of the error.
     fn place(&self, at: usize) -> usize {
         let position = self.position(at);
         self.place.set(Some(position));
@@ -405,7 +407,7 @@ impl Parser<'_> {
     }
 }
 
-/// `text`, or the part around the character `position` if the text is long.
+/// Returns `text`, or the part around the character `position` if the text is long.
 fn excerpt(text: &str, position: usize) -> String {
     if text.chars().nth(SHOWN_CHARS_MAX).is_none() {
         return text.to_owned();
@@ -425,7 +427,7 @@ fn is_reserved(word: &str) -> bool {
     matches!(word, "and" | "or" | "not" | "eq" | "ne" | "gt" | "ge" | "lt" | "le")
 }
 
-/// The literal that a word denotes by itself; `null` has no value.
+/// Returns the literal that a word alone denotes; `null` has no value.
 fn word_literal(word: &str) -> Option<Option<Value>> {
     Some(match word {
         "true" => Some(Value::Boolean(true)),
@@ -437,7 +439,7 @@ fn word_literal(word: &str) -> Option<Option<Value>> {
     })
 }
 
-/// The literal of a word and the quoted text after it.
+/// Returns the literal of a type's word and the quoted text after it.
 fn typed_literal(word: &str, text: &str) -> Option<Value> {
     Some(match word {
         "datetime" => Value::DateTime(text.parse::<DateTime>().ok()?),
@@ -453,7 +455,8 @@ fn bytes_of_hex(text: &str) -> Option<Vec<u8>> {
     if rest.is_empty() { bytes.collect() } else { None }
 }
 
-/// The length of the number at the start of `bytes`, without a suffix, and whether it is a Double.
+/// Returns the length of the number at the start of `bytes`, without a suffix, and whether the
+/// number is a Double.
 fn number_len(bytes: &[u8]) -> Option<(usize, bool)> {
     let digits = |from: usize| {
         bytes.get(from..).unwrap_or_default().iter().take_while(|b| b.is_ascii_digit()).count()
@@ -477,7 +480,7 @@ fn number_len(bytes: &[u8]) -> Option<(usize, bool)> {
     Some((len, len > whole))
 }
 
-/// The service's error for a comparison with `null`; the operator is the one written.
+/// Returns the service's error for a comparison with `null`; `op` is the operator in the text.
 fn null_error(op: CompareOp) -> Error {
     let name = match op {
         CompareOp::Eq | CompareOp::Ne => return Error::refused(Code::InvalidInput),

@@ -1,17 +1,13 @@
-//! From a filter to the keys to read, and to the remaining filter on their rows.
+//! Splits a filter into the key intervals to read, and the remaining filter on their rows:
 //!
-//! 1. Bounds of every part of the tree, bottom up: the keys for which it may be true, and those for
+//! 1. Bottom up, bound each part of the tree: the keys for which it may be true, and those for
 //!    which it must be.
-//! 2. The keys for which the whole filter may be true, as few intervals.
-//! 3. The rest, top down: a part that must be true within the intervals, or cannot be, becomes a
-//!    constant.
+//! 2. Turn the keys for which the whole filter may be true into few intervals.
+//! 3. Top down, replace a part that is always or never true within the intervals by a constant.
 //!
-//! Invariants
-//! * no entity outside the intervals meets the filter; inside them, rest and filter agree;
-//! * bounds may be too wide, never too narrow: large products of keys are widened (`CUTS_MIN`);
-//! * time and memory are O(n log n) in the number n of comparisons.
-//!
-//! Not here: the semantics of comparisons (`compare`), reading (`exec`).
+//! No entity outside the intervals meets the filter, and inside them rest and filter agree. Bounds
+//! may be too wide, never too narrow (`CUTS_MIN`). Time and memory are O(n log n) in the number of
+//! comparisons.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -22,20 +18,21 @@ use super::tree::{CompareOp, Comparison, Node, Property};
 use crate::model::Value;
 use crate::named::named;
 
-/// The number of cuts, or intervals, permitted for any filter. A filter of many comparisons has
-/// [`CUTS_PER_COMPARISON`] for each. Enumerated points and ranges stay below; 1,000 partitions
-/// times 1,000 rows do not.
+/// The number of cuts, or intervals, permitted for any filter. A filter with many comparisons may
+/// have [`CUTS_PER_COMPARISON`] for each instead. Enumerated points and ranges need fewer; a
+/// product of 1,000 partitions and 1,000 rows needs more.
 const CUTS_MIN: usize = 1 << 16;
 const CUTS_PER_COMPARISON: usize = 8;
-/// The number of steps per comparison that the search for constants may take.
+/// The maximum number of steps, per comparison, of the search for constants.
 const FUEL: usize = 64;
 
-/// The way to answer a filter.
+/// How a filter is answered.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plan {
-    /// Ascending, disjoint, and never touching; if empty, nothing can match and nothing is read.
+    /// The intervals to read: ascending, disjoint, and not adjacent. If there are none, nothing can
+    /// match.
     pub(crate) intervals: Vec<KeyRange>,
-    /// The filter on rows inside the intervals; `None` if there is none.
+    /// The filter on rows inside the intervals; `None` if all of them match.
     pub(crate) rest: Option<Node>,
     /// The widest class of the intervals.
     pub(crate) class: Class,
@@ -44,12 +41,12 @@ pub(crate) struct Plan {
 }
 
 named! {
-    /// The breadth of a query, from best to worst. docs/SEMANTICS.md §9.
+    /// The class of a query, from best to worst. docs/SEMANTICS.md §9.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
     pub(crate) enum Class {
         /// No key can match.
         Empty "Empty plan",
-        /// One key, or some.
+        /// One key, or several single keys.
         Point "Point query",
         /// A range of rows within a partition.
         RowRange "Row range scan",
@@ -61,11 +58,11 @@ named! {
         Table "Full table scan",
     }
 
-    /// The name of the class.
+    /// Returns the name of the class.
     pub(crate) fn word;
 }
 
-/// A part of the tree and its bounds.
+/// A part of the tree, with its bounds.
 struct Part<'a> {
     node: &'a Node,
     bounds: Bounds<'a>,
@@ -80,14 +77,14 @@ struct Bounds<'a> {
     must: Arc<KeySet<'a>>,
 }
 
-/// The remainder of a part.
+/// The remainder of a part of the filter for rows within the intervals.
 enum Rest {
     True,
     False,
     Node(Node),
 }
 
-/// Plans the filter of this tree.
+/// Plans the filter with this tree.
 pub(crate) fn plan(node: &Node) -> Plan {
     if let Some((partition, row)) = point(node) {
         let intervals = vec![KeyRange::point(partition, row)];
@@ -98,7 +95,7 @@ pub(crate) fn plan(node: &Node) -> Plan {
     plan_within(node, cuts_max, comparisons.saturating_mul(FUEL).max(CUTS_MIN))
 }
 
-/// Plans with at most about `cuts_max` cuts in a set, and `fuel` steps for the search for
+/// Plans with at most about `cuts_max` cuts in a set, and at most `fuel` steps of the search for
 /// constants.
 fn plan_within(node: &Node, cuts_max: usize, mut fuel: usize) -> Plan {
     let whole = Part::new(node, cuts_max);
@@ -114,7 +111,7 @@ fn plan_within(node: &Node, cuts_max: usize, mut fuel: usize) -> Plan {
 }
 
 impl Plan {
-    /// The plan that reads `range` and tests no rows.
+    /// Returns the plan that reads `range` and tests no rows.
     pub(crate) fn of_range(range: &KeyRange) -> Plan {
         let class = Class::of_range(range);
         let intervals = if class == Class::Empty { Vec::new() } else { vec![range.clone()] };
@@ -123,12 +120,12 @@ impl Plan {
 }
 
 impl Class {
-    /// The class of a plan that reads `range`.
+    /// Returns the class of a plan that reads `range`.
     pub(crate) fn of_range(range: &KeyRange) -> Class {
         if range.is_empty() { Class::Empty } else { class_of(range) }
     }
 
-    /// The rating of the class, with its cost.
+    /// Returns the rating of the class, with its cost.
     pub(crate) fn rating(self) -> &'static str {
         match self {
             Class::Empty => "nothing is read",
@@ -164,7 +161,7 @@ impl<'a> Part<'a> {
         Self { node, bounds, parts }
     }
 
-    /// The remainder of the part, given that the key is one of `keys`.
+    /// Returns the remainder of the part, given that the key is one of `keys`.
     fn rest(&self, keys: &KeySet<'_>, fuel: &mut usize) -> Rest {
         if self.parts.is_empty() && self.bounds.is_unknown() || *fuel == 0 {
             return Rest::Node(self.node.clone());
@@ -195,7 +192,8 @@ impl<'a> Part<'a> {
                 (Rest::True, Op::And) | (Rest::False, Op::Or) => {}
                 (Rest::False, Op::And) => return Rest::False,
                 (Rest::True, Op::Or) => return Rest::True,
-                // A list that shrank to one may be of this list's kind.
+                // A list that shrank to one node becomes that node, which may be of the same kind
+                // as this list.
                 (Rest::Node(Node::And(nodes)), Op::And) | (Rest::Node(Node::Or(nodes)), Op::Or) => {
                     list.extend(nodes);
                 }
@@ -227,7 +225,7 @@ impl<'a> Bounds<'a> {
     fn of(comparison: &'a Comparison) -> Self {
         let texts = match &comparison.value {
             Value::String(text) => Texts::compared(comparison.op, text),
-            // A key is less than every literal of another type.
+            // A key is less than every literal of another type than String.
             _ if comparison.op.admits(Ordering::Less) => Texts::all(),
             _ => Texts::none(),
         };
@@ -253,7 +251,8 @@ impl<'a> Bounds<'a> {
         Self { may: Arc::new(self.must.complement()), must: Arc::new(self.may.complement()) }
     }
 
-    /// Combines halves recursively: a sweep from the left over a growing result would be quadratic.
+    /// Combines halves recursively: combining one part after another with the growing result would
+    /// be quadratic.
     fn fold(parts: &[Part<'a>], op: Op, cuts_max: usize) -> Self {
         match parts {
             [] if op == Op::And => Self::exact(KeySet::all()),
@@ -286,8 +285,8 @@ impl<'a> Bounds<'a> {
     }
 }
 
-/// The keys of a filter that is exactly a point query. It needs no sets, which cost more than the
-/// lookup.
+/// Returns the keys of a filter that is exactly a point query. No sets are computed, because they
+/// cost more than the lookup.
 fn point(node: &Node) -> Option<(&str, &str)> {
     let Node::And(terms) = node else { return None };
     let [Node::Compare(a), Node::Compare(b)] = terms.as_slice() else { return None };
@@ -302,14 +301,14 @@ fn point(node: &Node) -> Option<(&str, &str)> {
     (equal && can_be_keys).then_some((partition, row))
 }
 
-/// The keys to read: those of `may`, and as many others as needed to make few intervals.
+/// Returns the keys to read: those of `may`, and additional ones where this makes fewer intervals.
 fn cover<'a>(may: &KeySet<'a>, intervals_max: usize) -> KeySet<'a> {
     let exact = may.contiguous();
     let count: usize = exact.pieces().map(|piece| piece.rows.segments().count()).sum();
     if count <= intervals_max { exact } else { may.widened().contiguous() }
 }
 
-/// Requires: `set` is contiguous.
+/// Converts a set to intervals. Requires: `set` is contiguous.
 fn intervals(set: &KeySet<'_>) -> Vec<KeyRange> {
     let mut intervals = Vec::new();
     let mut open: Option<(Option<Edge>, Option<Edge>)> = None;
@@ -348,7 +347,8 @@ fn high_edge(piece: &Piece<'_, '_>, row: Option<Cut<'_>>) -> Option<Edge> {
 
 fn interval(low: Option<Edge>, high: Option<Edge>) -> KeyRange {
     let range = KeyRange::between(low, high);
-    // The first row of a partition has the empty key; a point is looked up, which avoids a seek.
+    // The first row of a partition has the empty key. As a point it is looked up, which avoids a
+    // seek.
     match range.as_point() {
         Some((partition, row)) => KeyRange::point(partition, row),
         None => range,
@@ -372,14 +372,14 @@ fn class_of(interval: &KeyRange) -> Class {
     }
 }
 
-/// The service considers only the terms joined by `and` at the top level; it does not use `or`,
-/// `ne` and `not`.
+/// Returns the class in Azure Table storage, which considers only terms joined by `and` at the top
+/// level. It does not use `or`, `ne` and `not`.
 fn service_class(node: &Node) -> Class {
     let terms = match node {
         Node::And(terms) => terms.as_slice(),
         term => std::slice::from_ref(term),
     };
-    // 0: nothing known, 1: a range, 2: one key.
+    // 0: no condition on the key, 1: a range, 2: one key.
     let (mut partition, mut row) = (0, 0);
     for term in terms {
         let Node::Compare(Comparison { property, op, value: Value::String(_) }) = term else {

@@ -1,12 +1,13 @@
-//! Evaluation of a filter on zones: the blocks in which no visible row can match, and those in
+//! Evaluates a filter on zones: finds the blocks in which no visible row can match, and those in
 //! which every row does.
 //!
 //! Invariants
-//! * both masks err on one side: a clear bit is certain, a set bit is not; unknown sets both bits;
-//! * masks cover all versions in a block, so they hold for every version that a reader may see.
+//! * a clear bit of a mask is certain, a set bit is not; an unknown result sets both bits;
+//! * masks cover all versions in a block, so they are valid for every version that a reader may
+//!   see.
 //!
-//! Not here: whether a block may be skipped (newer versions elsewhere matter, `lsm`), the creation
-//! of zones (`sst`).
+//! `lsm` decides whether a block may be skipped, because newer versions elsewhere matter. `sst`
+//! creates zones.
 
 use crate::codec::shared_len;
 use crate::format::zones::{
@@ -19,29 +20,29 @@ use super::tree::{CompareOp, Comparison, Node, Property};
 /// One bit for each entry of a set, the first entry in the lowest bit; other bits are clear.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Masks {
-    /// Some row may make the filter true.
+    /// The entries in which some row may make the filter true.
     pub(crate) maybe_true: u64,
-    /// Some row may make it false.
+    /// The entries in which some row may make the filter false.
     pub(crate) maybe_false: u64,
 }
 
 /// The order of all values of a column in a block relative to a literal.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Against {
-    /// Less; also the result for a value of another type than the literal's.
+    /// All values are less. Also used if the values are of another type than the literal.
     Below,
     Above,
-    /// Neither less nor greater nor equal.
+    /// The literal is NaN: no value is less, greater or equal.
     Unordered,
-    /// Ordered as their order keys are to this key. Equal keys mean equal values if `exact`, and
-    /// otherwise nothing.
+    /// The values are ordered like their order keys relative to `key`. Equal order keys mean equal
+    /// values only if `exact`.
     Key {
         key: u64,
         exact: bool,
     },
 }
 
-/// The masks of `node` according to the zones in `set`.
+/// Returns the masks of `node` according to the zones in `set`.
 pub(crate) fn masks(node: &Node, set: &ZoneSet<'_>) -> Masks {
     let all = u64::MAX >> (64 - set.len());
     match node {
@@ -55,7 +56,7 @@ pub(crate) fn masks(node: &Node, set: &ZoneSet<'_>) -> Masks {
     }
 }
 
-/// The masks of an `and`.
+/// Returns the masks of an `and`.
 fn all_of(parts: impl Iterator<Item = Masks>, all: u64) -> Masks {
     parts.fold(Masks { maybe_true: all, maybe_false: 0 }, |a, b| Masks {
         maybe_true: a.maybe_true & b.maybe_true,
@@ -72,7 +73,7 @@ impl Masks {
 fn compare(comparison: &Comparison, set: &ZoneSet<'_>, all: u64) -> Masks {
     let Comparison { property, op, value } = comparison;
     match property {
-        // The plan, not the zones, determines the possible keys.
+        // The plan, not the zones, restricts the keys.
         Property::PartitionKey | Property::RowKey => Masks { maybe_true: all, maybe_false: all },
         Property::Timestamp => {
             meets(*op, against(EdmType::DateTime, &[], value), (set.seq_min, set.seq_max), all, 0)
@@ -86,8 +87,8 @@ fn compare(comparison: &Comparison, set: &ZoneSet<'_>, all: u64) -> Masks {
                 result.maybe_false |= of.maybe_false;
                 every |= bits(column.presence, presence::ALL);
             }
-            // A row without the property makes any comparison false. In an incomplete set, the row
-            // may also have the property with a type that has no column.
+            // For a row without the property, any comparison is false. In an incomplete set, the
+            // row may have the property with a type that has no column.
             result.maybe_false |= all & !every;
             if !set.is_complete {
                 result.maybe_true |= all & !every;
@@ -103,7 +104,7 @@ fn meets_column(op: CompareOp, column: &Column<'_>, value: &Value) -> Masks {
     meets(op, against(column.edm, column.prefix, value), (column.min, column.max), some, nan)
 }
 
-/// Compares the values within `bounds` in the blocks `some`, and NaN in the blocks `nan`.
+/// Compares the values between `min` and `max` in the blocks `some`, and NaN in the blocks `nan`.
 fn meets(
     op: CompareOp,
     against: Against,
@@ -119,7 +120,7 @@ fn meets(
             let (least, most) = (mask(min, |min| min <= key), mask(max, |max| max >= key));
             let (below, above) = match exact {
                 true => (mask(min, |min| min < key), mask(max, |max| max > key)),
-                // Values with equal keys may be less, equal or greater.
+                // Values with equal order keys may be less, equal or greater.
                 false => (least, most),
             };
             // A block in which all values are NaN has a minimum above its maximum.
@@ -138,7 +139,7 @@ fn meets(
     Masks { maybe_true: yes, maybe_false: no }
 }
 
-/// The order of values of type `edm` with `prefix` relative to a literal.
+/// Returns the order of values of type `edm` with `prefix` relative to a literal.
 fn against(edm: EdmType, prefix: &[u8], literal: &Value) -> Against {
     let exact = is_exact(edm);
     let key = |key| Against::Key { key, exact };
@@ -174,12 +175,12 @@ fn text_against(edm: EdmType, prefix: &[u8], literal: &[u8]) -> Against {
     }
 }
 
-/// The entries for which the byte has `bit`.
+/// Returns a mask of the entries for which the byte has `bit`.
 fn bits(bytes: &[u8], bit: u8) -> u64 {
     bytes.iter().enumerate().map(|(i, byte)| u64::from(byte & bit != 0) << i).fold(0, |a, b| a | b)
 }
 
-/// The entries for which the number passes `test`.
+/// Returns a mask of the entries for which the number passes `test`.
 #[inline]
 fn mask(numbers: &[[u8; 8]], test: impl Fn(u64) -> bool) -> u64 {
     let set = numbers.iter().enumerate();

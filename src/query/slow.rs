@@ -1,9 +1,9 @@
-//! The end of a query, where a slow one is added to the slow-query log.
+//! Ends a query, and adds it to the slow-query log if it was slow.
 //!
-//! The log does not contain queries that ended in an error. It does contain a query whose results
-//! were not read to the end, with the work done until then.
+//! The log does not contain queries that ended with an error. If the results of a query were not
+//! read to the end, the log contains the work done until then.
 //!
-//! Not here: the contents of the log (`table::slow`), those of an explanation (`explain`).
+//! `table::slow` has the log, and `explain` the explanations in it.
 
 use crate::lsm::RowFilter;
 use crate::model::{DateTime, Seq};

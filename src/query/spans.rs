@@ -1,7 +1,6 @@
-//! Deletion of whole spans of keys in one commit, regardless of the number of rows.
+//! Deletes whole spans of keys in one commit, regardless of the number of rows.
 //!
-//! Not here: the hiding of the rows (`lsm::range_tombstones`), the reclamation of their space
-//! (`lsm::background::reclaim`).
+//! `lsm::range_tombstones` hides the rows, `lsm::background::reclaim` reclaims their space.
 
 use crate::error::{Code, Error, Result};
 use crate::executor::Lane;
@@ -12,15 +11,17 @@ use crate::table::Table;
 
 use super::KeyRange;
 
-/// The maximum number of ranges deleted by one commit: that of operations in a group.
+/// The maximum number of ranges deleted by one commit, equal to that of operations in a group.
 const RANGES_MAX: usize = 100;
-/// No key is this long: three bytes for each unit of both keys, plus the table and the separator.
+/// An upper bound of the length of a key: three bytes for each unit of both keys, the table and the
+/// separator.
 const BOUND_BYTES_MAX: usize = 8 << 10;
 
-/// The same keys between bounds that are not longer than any key can be, because the bounds are
-/// kept as long as the range tombstone exists.
+/// Returns a span with the same keys and with bounds that are not longer than a key can be, because
+/// the bounds are stored as long as the range tombstone exists.
 fn shortened(span: Span) -> Span {
-    // A key shorter than the truncated bound is on the same side of it and of the full bound.
+    // Any key is shorter than the truncated bound, so it is on the same side of that and of the
+    // full bound.
     let short = |bound: &[u8]| bound.get(..BOUND_BYTES_MAX).unwrap_or(bound).into();
     Span { low: short(&span.low), high: span.high.as_deref().map(short) }
 }
@@ -28,16 +29,16 @@ fn shortened(span: Span) -> Span {
 impl Table {
     /// Deletes all entities of a partition in one commit of constant size, regardless of their
     /// number. This is an extension of the Table service. Later reads see none of the entities;
-    /// older snapshots see all of them. Files that contain nothing else are removed without being
-    /// read; the next merge removes the entities from other files. The commit is always as durable
+    /// older snapshots see all of them. Files that contain nothing else are removed without reading
+    /// them; the next merge removes the entities from other files. The commit is always as durable
     /// as [`Durability::Sync`](crate::Durability::Sync).
     ///
-    /// Each deletion costs a range tombstone until its space is reclaimed, so deleting a few rows
-    /// one by one is cheaper.
+    /// Each deletion stores a range tombstone until the space is reclaimed, so for a few rows
+    /// single deletes are cheaper.
     ///
     /// # Errors
-    /// `InvalidInput` for a key that no entity can have; `NotFound` once the table was dropped; the
-    /// errors of every write. It is not an error if there are no entities.
+    /// `InvalidInput` for a key that no entity can have; `NotFound` if the table was dropped;
+    /// errors of any write. A partition without entities is no error.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -56,12 +57,12 @@ impl Table {
         self.delete_range(&KeyRange::partition(partition_key))
     }
 
-    /// Deletes all entities with keys in `range`, regardless of their number; otherwise like
+    /// Deletes all entities with keys in `range`, regardless of their number. Otherwise like
     /// [`delete_partition`](Self::delete_partition).
     ///
     /// # Errors
-    /// `NotFound` once the table was dropped; the errors of every write. It is not an error if
-    /// there are no entities.
+    /// `NotFound` if the table was dropped; errors of any write. A range without entities is no
+    /// error.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -77,13 +78,13 @@ impl Table {
         self.delete_ranges(std::slice::from_ref(range))
     }
 
-    /// Deletes all entities with keys in any of the `ranges`, in one commit with one sync: a reader
-    /// sees either all or none of them. At most 100 ranges, which may overlap; otherwise like
-    /// [`delete_partition`](Self::delete_partition).
+    /// Deletes all entities with keys in any of the `ranges`, at most 100, which may overlap. The
+    /// deletion is one commit with one sync: a reader sees either all or none of the entities.
+    /// Otherwise like [`delete_partition`](Self::delete_partition).
     ///
     /// # Errors
-    /// `InvalidInput` for more ranges; `NotFound` once the table was dropped; the errors of every
-    /// write. It is not an error if there are no entities.
+    /// `InvalidInput` for more than 100 ranges; `NotFound` if the table was dropped; errors of any
+    /// write. Ranges without entities are no error.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -103,7 +104,7 @@ impl Table {
         }
         let spans = ranges.iter().map(|range| shortened(range.span(self.entry.gate.table)));
         let mut changes: Vec<Span> = spans.filter(|span| !span.is_empty()).collect();
-        // A range tombstone is identified by its span and its commit: two equal ones would be
+        // A range tombstone is identified by its span and its commit, so two equal ones would be
         // removed together.
         changes.sort_by(|a, b| (&a.low, &a.high).cmp(&(&b.low, &b.high)));
         changes.dedup();

@@ -1,19 +1,19 @@
-//! Tokens: the end of a page, as the keys of the first entity not yet returned.
+//! Tokens, which mark the end of a page by the keys of the first entity not returned yet.
 
 use crate::error::{Error, Result};
 use crate::format::key::{TABLE_ID_BYTES, decode_part};
 
-/// The end of a page: the keys of the first entity not yet returned.
+/// The end of a page: the keys of the first entity not returned yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
-    /// Its PartitionKey.
+    /// The PartitionKey of that entity.
     pub partition_key: String,
-    /// Its RowKey.
+    /// The RowKey of that entity.
     pub row_key: String,
 }
 
-/// A row's key, or a bound, as a token. A bound after a whole key ends in U+0001, which no key
-/// contains; it becomes the last character of the token.
+/// Returns a token for a row's key, or for a bound. A bound after a whole key ends with U+0001,
+/// which no key contains, and so does the token.
 pub(super) fn token(bound: &[u8]) -> Result<Token> {
     let damaged = |error| Error::decode("row".as_ref(), 0, error);
     let texts = bound.get(TABLE_ID_BYTES..).unwrap_or_default();

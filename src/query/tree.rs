@@ -2,13 +2,11 @@
 //!
 //! Invariants
 //! * every comparison has a property on its left and a literal on its right;
-//! * `And` and `Or` hold at least two nodes, and none of their own kind directly; [`Node::and`] and
-//!   [`Node::or`] ensure it;
+//! * `And` and `Or` have at least two nodes, none of their own kind; [`Node::and`] and [`Node::or`]
+//!   ensure this;
 //! * `All` has no parent;
-//! * a tree is at most [`DEPTH_MAX`] deep, so that recursion over it is bounded. A deeper one
-//!   becomes `TooDeep`, which has no parent either, and which every query refuses.
-//!
-//! Not here: the text of a tree (`filter`, `parse`), the semantics of comparisons (`compare`).
+//! * a tree is at most [`DEPTH_MAX`] deep, so that recursion over it is bounded. A deeper tree
+//!   becomes `TooDeep`, which has no parent, and which every query refuses.
 
 use crate::model::Value;
 use crate::named::named;
@@ -19,17 +17,17 @@ pub(crate) const DEPTH_MAX: usize = 128;
 /// A part of a filter.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Node {
-    /// Met by every entity.
+    /// Matches every entity.
     All,
     Compare(Comparison),
     And(Vec<Node>),
     Or(Vec<Node>),
     Not(Box<Node>),
-    /// Replaces a tree that was nested too deeply.
+    /// Replaces a tree that is nested too deeply.
     TooDeep,
 }
 
-/// `property op value`.
+/// The comparison `property op value`.
 #[derive(Clone, Debug)]
 pub(crate) struct Comparison {
     pub(crate) property: Property,
@@ -59,13 +57,13 @@ named! {
         Ge "ge",
     }
 
-    /// The operator in filter text.
+    /// Returns the operator in filter text.
     pub(crate) fn word;
     pub(crate) const ALL;
 }
 
 impl Node {
-    /// The number of comparisons in the tree.
+    /// Returns the number of comparisons in the tree.
     pub(crate) fn comparisons(&self) -> usize {
         match self {
             Node::All | Node::TooDeep => 0,
@@ -75,18 +73,18 @@ impl Node {
         }
     }
 
-    /// `property op value`.
+    /// Returns the comparison `property op value`.
     pub(crate) fn compare(property: Property, op: CompareOp, value: Value) -> Node {
         let value = match value {
-            // All NaNs compare alike and print alike, so a single one represents them.
+            // All NaNs compare and print alike, so one represents all of them.
             Value::Double(number) if number.is_nan() => Value::Double(f64::NAN),
             value => value,
         };
         Node::Compare(Comparison { property, op, value })
     }
 
-    /// Met by no entity, because a key is a string and never equals a Boolean. It has a text form;
-    /// a `not` without an operand has none.
+    /// Returns a node that matches no entity: a key is a string and never equals a Boolean. This
+    /// has a text form, unlike a `not` of `All`.
     pub(crate) fn none() -> Node {
         Node::compare(Property::PartitionKey, CompareOp::Eq, Value::Boolean(false))
     }
@@ -121,7 +119,7 @@ impl Node {
         }
     }
 
-    /// `list` of `nodes`, with this node added as the last or the first.
+    /// Returns a `list` of `nodes` and this node, which becomes the last or the first.
     fn joined(self, mut nodes: Vec<Node>, is_last: bool, list: fn(Vec<Node>) -> Node) -> Node {
         if !self.has_room_above() {
             return Node::TooDeep;
@@ -138,10 +136,10 @@ impl Node {
         }
     }
 
-    /// True if a tree with this node below its root is not too deep.
+    /// Whether this node may get a parent without making the tree too deep.
     ///
     /// Visits the whole node. Adding to an `And` or `Or` does not visit that list, so building a
-    /// list costs no more than its parts.
+    /// list takes time proportional to its parts.
     fn has_room_above(&self) -> bool {
         !matches!(self, Node::TooDeep) && self.depth() < DEPTH_MAX
     }
@@ -169,7 +167,7 @@ impl From<&str> for Property {
 }
 
 impl PartialEq for Comparison {
-    /// Literals are equal if their bits are: a NaN equals itself here.
+    /// Compares literals by their bits, so that a NaN equals itself.
     fn eq(&self, other: &Self) -> bool {
         let same = match (&self.value, &other.value) {
             (Value::Double(a), Value::Double(b)) => a.to_bits() == b.to_bits(),

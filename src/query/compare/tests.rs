@@ -1,4 +1,4 @@
-//! docs/SEMANTICS.md §9.2: one test for each rule, named after it.
+//! Tests of docs/SEMANTICS.md §9.2: one for each rule, named after it.
 
 use super::*;
 use crate::model::{DateTime, EdmType, Entity, Guid, Seq};
@@ -9,7 +9,7 @@ const OPS: [CompareOp; 6] =
 const LESS: [bool; 6] = [false, true, true, true, false, false];
 const EQUAL: [bool; 6] = [true, false, false, true, false, true];
 const GREATER: [bool; 6] = [false, true, false, false, true, true];
-/// The results for NaN, by IEEE 754.
+/// The results of the operators for NaN, by IEEE 754.
 const UNORDERED: [bool; 6] = [false, true, false, false, false, false];
 
 /// Checks `property op literal` for each operator, in the order of `OPS`.
@@ -43,8 +43,8 @@ fn guid(text: &str) -> Guid {
     text.parse().unwrap()
 }
 
-/// A smaller, a middle and a greater value of a type; the values of different numeric types are
-/// equal.
+/// Returns a smaller, a middle and a greater value of a type; the values of different numeric types
+/// are equal.
 fn three(edm: EdmType) -> [Value; 3] {
     match edm {
         EdmType::String => ["", "5", "x"].map(Value::from),
@@ -61,7 +61,7 @@ fn three(edm: EdmType) -> [Value; 3] {
 }
 
 /// Rows: the type of the property. Columns: the type of the literal. `=`: the values are compared.
-/// `<`: the property counts as less.
+/// `<`: the property is less than the literal.
 const FITS: [(EdmType, &str); 8] = [
     //                  String Binary Boolean Int32 Int64 Double DateTime Guid
     (EdmType::String, "=<<<<<<<"),
@@ -80,7 +80,7 @@ fn every_pair_of_types_under_every_operator() {
         for (literal_type, fit) in EdmType::ALL.into_iter().zip(fits.chars()) {
             for (i, property) in three(property_type).into_iter().enumerate() {
                 for (j, literal) in three(literal_type).into_iter().enumerate() {
-                    // The middle and the greater Boolean are equal.
+                    // There are only two Booleans, so the middle and the greater one are equal.
                     let rank =
                         |n: usize| if property_type == EdmType::Boolean { n.min(1) } else { n };
                     let expected = match (fit, rank(i).cmp(&rank(j))) {
@@ -136,7 +136,7 @@ fn the_property_is_widened_to_compare_with_a_wider_literal_of_the_same_kind() {
     check(f64::NEG_INFINITY, i32::MIN, LESS);
 }
 
-/// The literal becomes the nearest Double, which may be another number.
+/// The literal becomes the nearest Double, which may be equal to another number.
 #[test]
 fn an_int64_literal_compared_with_a_double_becomes_a_double() {
     check(9_007_199_254_740_992.0, 9_007_199_254_740_993_i64, EQUAL);
@@ -230,7 +230,7 @@ fn nan_is_only_ever_unequal() {
     check(f64::NAN, 1, UNORDERED);
     check(f64::NAN, 1_i64, UNORDERED);
     check(f64::INFINITY, f64::NAN, UNORDERED);
-    // Types are compared first: these are no numbers to compare.
+    // The types do not match, so the values are not compared.
     check(1, f64::NAN, LESS);
     check(1_i64, f64::NAN, LESS);
 }
@@ -242,11 +242,11 @@ fn keys_are_texts_and_timestamp_is_a_time() {
     assert!(holds("PartitionKey eq 'p' and RowKey gt 'q' and RowKey lt 's'"));
     assert!(holds("Timestamp eq datetime'2024-01-01T00:00:00Z'"));
     assert!(holds("Timestamp lt datetime'2024-01-01T00:00:00.0000001Z'"));
-    // Other types count as greater than a key.
+    // A key is less than a literal of another type.
     assert!(holds("PartitionKey lt 5 and PartitionKey ne true and not (RowKey ge 5L)"));
     assert!(holds("Timestamp lt '' and Timestamp ne 5"));
     assert!(!holds("PartitionKey"));
-    // Characters that no key may contain are compared like others.
+    // Literals with characters that no key may contain are compared like others.
     assert!(holds("PartitionKey gt 'o\0/' and PartitionKey lt 'p\0'"));
     // Names are case-sensitive, and no property has this name.
     assert!(!holds("partitionkey eq 'p'"));
@@ -254,7 +254,7 @@ fn keys_are_texts_and_timestamp_is_a_time() {
     assert!(!prop("Timestamp").ge(DateTime::MIN).matches(&new));
 }
 
-/// Two-valued: a comparison with an absent property is false, and the rest is ordinary logic.
+/// A comparison with an absent property is false; `not`, `and` and `or` have their usual meaning.
 #[test]
 fn not_and_or_work_on_plain_booleans() {
     let entity = Entity::new("p", "r").with("T", true).with("F", false);

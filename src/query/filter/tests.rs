@@ -1,4 +1,4 @@
-//! docs/SEMANTICS.md §9.3.
+//! Tests of docs/SEMANTICS.md §9.3.
 
 use super::*;
 use crate::model::{DateTime, Guid, Seq};
@@ -8,7 +8,7 @@ fn term(n: i32) -> Filter {
     prop("A").eq(n)
 }
 
-/// Checks the invariants that every builder guarantees for a tree.
+/// Checks the invariants of a tree that every way to build it guarantees.
 fn check_shape(node: &Node, is_root: bool) {
     match node {
         Node::All | Node::TooDeep => assert!(is_root),
@@ -145,7 +145,7 @@ fn values_print_as_literals() {
     }
 }
 
-/// No name produces a text with another meaning.
+/// A name that the language cannot express never prints as a text with another meaning.
 #[test]
 fn names_that_the_language_lacks_print_as_text_that_does_not_parse() {
     for name in [
@@ -294,7 +294,7 @@ fn a_million_calls_of_a_builder_end_in_a_filter() {
     }
 }
 
-/// The document names tests for each rule; a test of that name must exist.
+/// For each rule the document names a test, which must exist.
 #[test]
 fn every_rule_in_the_document_names_tests_that_exist() {
     const SOURCES: [&str; 4] = [

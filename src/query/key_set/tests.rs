@@ -1,4 +1,4 @@
-//! Sets of texts compared with the texts that they contain. Sets of keys: the tests of `plan`.
+//! Compares sets of texts with the texts that they contain. The tests of `plan` cover sets of keys.
 
 use super::*;
 use crate::rng::Rng;

@@ -1,4 +1,4 @@
-//! docs/SEMANTICS.md §9.1: one test for each rule, named after it.
+//! Tests of docs/SEMANTICS.md §9.1: one for each rule, named after it.
 
 use super::*;
 use crate::query::filter::{Filter, prop};
@@ -315,8 +315,8 @@ fn a_long_text_is_shown_in_part() {
     assert!(digits.len() < 2_200);
 }
 
-/// 64 KiB of each form: flat texts are parsed, deep ones are refused with a position, and none
-/// overflows a small stack.
+/// Tests 64 KiB of each form. Flat texts are parsed, and deep ones are refused with a position.
+/// None overflows a small stack.
 #[test]
 fn long_and_deep_texts_end_in_an_answer() {
     let run = || {
@@ -366,7 +366,7 @@ fn nesting_is_refused_where_it_gets_too_deep() {
     too_deep(&text, 4 * 127);
     assert!("not ".repeat(127).parse::<Filter>().is_err());
     check(&format!("{}A", "not ".repeat(127)), (0..127).fold(prop("A").eq(true), |f, _| !f));
-    // Each pair is a `not` and an `or`: the tree is twice as deep as the parentheses.
+    // Each pair makes a `not` and an `or`, so the tree is twice as deep as the parentheses.
     let pairs = |n: usize| format!("{}A{}", "not (B or ".repeat(n), ")".repeat(n));
     assert!(pairs(63).parse::<Filter>().is_ok());
     too_deep(&pairs(64), 0);

@@ -1,4 +1,4 @@
-//! Masks compared with the semantics, for random rows and filters; and a check that they prune.
+//! Compares masks with the semantics, for random rows and filters, and checks that they prune.
 
 use std::cmp::Ordering;
 use std::path::Path;
@@ -15,13 +15,13 @@ use crate::options::{Codec, IoMode};
 use crate::rng::Rng;
 use crate::sst::{BlockCache, Sst, SstOptions, SstShared, SstWriter};
 
-/// A version of a row: its properties by name; `None` for a tombstone.
+/// A version of a row: its properties by name, or `None` for a tombstone.
 struct Version {
     seq: Seq,
     row: Option<Vec<(String, Value)>>,
 }
 
-/// A file of these versions, in order; `true` marks the first version of a key.
+/// Creates a file of these versions, in order; `true` marks the first version of a key.
 fn file(versions: &[(bool, Version)], block_bytes: usize) -> Sst {
     let fs = MemFs::new();
     let options = SstOptions { block_bytes, codec: Codec::None, seed: HashSeed(1) };
@@ -51,7 +51,7 @@ fn encoded(row: &[(String, Value)]) -> Row {
     Row { shape, body }
 }
 
-/// The value by the semantics, without zones; `None` for cases outside this test.
+/// Returns the value by the semantics, without zones; `None` if this test does not cover the case.
 fn holds(node: &Node, version: &Version) -> Option<bool> {
     let row = version.row.as_ref()?;
     Some(match node {
@@ -112,7 +112,7 @@ fn compares(found: &Value, op: CompareOp, literal: &Value) -> bool {
 const OPS: [CompareOp; 6] =
     [CompareOp::Eq, CompareOp::Ne, CompareOp::Lt, CompareOp::Le, CompareOp::Gt, CompareOp::Ge];
 
-/// Characters around every boundary of UTF-8 and UTF-16, and some that keys may not contain.
+/// Characters at every boundary of UTF-8 and UTF-16, and some that keys may not contain.
 const EDGES: [char; 12] = [
     '\0',
     '\u{1}',
@@ -155,7 +155,7 @@ fn text(rng: &mut Rng) -> String {
     shared.repeat(repeats) + &tail
 }
 
-/// A value of one of the types, often close to other values.
+/// Returns a value of one of the types, often close to other values.
 fn value(rng: &mut Rng) -> Value {
     let bytes = |rng: &mut Rng| -> Vec<u8> {
         let len = rng.below(12);
@@ -177,7 +177,7 @@ fn value(rng: &mut Rng) -> Value {
     }
 }
 
-/// A value close to `like`, as values cluster in a block.
+/// Returns a value close to `like`, because values in a block are often close to each other.
 fn near(rng: &mut Rng, like: &Value) -> Value {
     match like {
         Value::String(text) if rng.chance(3, 4) => {
@@ -222,7 +222,7 @@ fn comparison(rng: &mut Rng, versions: &[(bool, Version)], wide: u64) -> Node {
         2 => Property::Named("Nobody".into()),
         _ => Property::Named((*rng.pick(&NAMES)).into()),
     };
-    // Mostly an existing value, so that comparisons give both results.
+    // Mostly an existing value is used, so that comparisons have both results.
     let (_, version) = rng.pick(versions);
     let there = version.row.iter().flatten().map(|(_, value)| value).collect::<Vec<_>>();
     let value = match &property {
@@ -250,7 +250,7 @@ fn filter(rng: &mut Rng, versions: &[(bool, Version)], wide: u64, depth: u32) ->
     }
 }
 
-/// The number of versions of each block, and its bits in the masks.
+/// Returns for each block its number of versions and its bits in the masks.
 fn judged(sst: &Sst, node: &Node) -> Vec<(usize, bool, bool)> {
     let mut blocks = Vec::new();
     for page in 0..sst.block_count().div_ceil(ZONE_BLOCKS) {
@@ -266,7 +266,8 @@ fn judged(sst: &Sst, node: &Node) -> Vec<(usize, bool, bool)> {
     blocks
 }
 
-/// Counts of blocks: all, skipped because no row matches, known to match entirely.
+/// Numbers of blocks: all, those skipped because no row matches, and those in which every row
+/// matches.
 #[derive(Debug, Default)]
 struct Pruned {
     blocks: u64,
@@ -303,7 +304,7 @@ fn check_sound(
     Ok(())
 }
 
-/// Random data and filters; describes how the zones are wrong, if they are.
+/// Tests random data and filters; an error describes how the zones are wrong.
 fn explore(seeds: u64) -> Result<Pruned, String> {
     let mut pruned = Pruned::default();
     for seed in 0..seeds {
@@ -325,7 +326,7 @@ fn explore(seeds: u64) -> Result<Pruned, String> {
 #[test]
 fn trap_40_zones_never_exclude_a_row_that_meets_a_filter_or_that_does_not() {
     let pruned = explore(60).unwrap_or_else(|wrong| panic!("{wrong}"));
-    // Otherwise the masks could be all ones, and the test would be void.
+    // If the masks were all ones, the test would pass without testing anything.
     assert!(pruned.none * 4 > pruned.blocks, "{pruned:?}");
     assert!(pruned.every * 10 > pruned.blocks, "{pruned:?}");
 }
@@ -335,7 +336,7 @@ fn compare_int(op: CompareOp, value: i32) -> Node {
     Node::Compare(Comparison { property, op, value: Value::Int32(value) })
 }
 
-/// Rows that ascend by a number: each block has its own part of them.
+/// Rows ascend with a number, so each block has its own interval of numbers.
 #[test]
 fn clustered_data_is_pruned_to_the_blocks_that_matter() {
     let row = |n: i32| vec![("N".to_owned(), Value::Int32(n))];
@@ -360,7 +361,7 @@ fn clustered_data_is_pruned_to_the_blocks_that_matter() {
     let at = Value::DateTime(DateTime::from_ticks(1_000 + 7_777).unwrap());
     let (property, op) = (Property::Timestamp, CompareOp::Eq);
     assert_eq!(count(&Node::Compare(Comparison { property, op, value: at })).0, 1);
-    // Outside the bounds of the whole file, only the summary needs to be read.
+    // The value is outside the bounds of the whole file, so only the summary must be read.
     let outside = compare_int(CompareOp::Gt, 20_000);
     let summary = sst.zone_summary(|set| masks(&outside, set)).unwrap().unwrap();
     assert_eq!(summary, Masks { maybe_true: 0, maybe_false: 1 });

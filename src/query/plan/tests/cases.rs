@@ -1,9 +1,10 @@
-//! The tables of docs/SEMANTICS.md §9.4, and examples.
+//! Tests of the tables of docs/SEMANTICS.md §9.4, and examples.
 
 use super::CompareOp::*;
 use super::*;
 
-/// docs/SEMANTICS.md §9.4: a filter, its class, its number of intervals, and the service's class.
+/// Tests the table of docs/SEMANTICS.md §9.4: a filter, its class, its number of intervals, and the
+/// service's class.
 #[test]
 fn classes() {
     use Class::*;
@@ -40,7 +41,7 @@ fn classes() {
     }
 }
 
-/// docs/SEMANTICS.md §9.4: the words of the classes.
+/// Tests the words for classes in docs/SEMANTICS.md §9.4.
 #[test]
 fn words_are_those_of_the_document() {
     let classes = [
@@ -107,7 +108,7 @@ fn spans_are_trimmed_where_they_include_the_partition_at_their_end() {
 fn one_partition_inside_many_is_not_lost() {
     let after = KeyRange::between(Some(Edge::of_partition("b", true)), None);
     check(&pk(Ne, "b"), &[KeyRange::partitions(.."b"), after], None);
-    // All rows of `b`, and some of the others: one span.
+    // All rows of `b`, and some rows of the other partitions, make one span.
     let filter = or([pk(Eq, "b"), and([pk(Ge, "a"), rk(Eq, "x")])]);
     let low = Some(Edge::of_row("a", "x", false));
     let rest = or([pk(Eq, "b"), rk(Eq, "x")]);
@@ -134,7 +135,7 @@ fn empty_keys_are_keys() {
     check(&pk(Lt, ""), &[], None);
 }
 
-/// The shortcut for points gives the same plan as the sets.
+/// The shortcut for point queries gives the same plan as the sets.
 #[test]
 fn the_short_way_to_a_point_is_the_long_way() {
     let keys = ["", "a", "a/", "a\0", "a\0b", "😀"];

@@ -1,4 +1,4 @@
-//! All keys of a small domain as bits, and the value of a filter for each of them.
+//! A small domain of keys, represented as bits, and the value of a filter for each key.
 
 use super::*;
 use crate::format::key::user_key;
@@ -7,7 +7,7 @@ use crate::query::compare::holds;
 
 const TABLE: TableId = TableId(7);
 
-/// The literals of the filters, and texts at and between them. A text with U+0000 is not a key.
+/// The literals of filters, and texts equal to and between them. A text with U+0000 is not a key.
 const PARTITION_LITERALS: [&str; 8] = ["", "a", "a\0", "a\0b", "a/", "ab", "😀", "～"];
 const PARTITIONS: [&str; 12] =
     ["", " ", "a", "a ", "a/", "a/ ", "ab", "ab ", "😀", "😀 ", "～", "～ "];
@@ -18,7 +18,7 @@ type Keys = u128;
 
 const ALL: Keys = (1 << (PARTITIONS.len() * ROWS.len())) - 1;
 
-/// The values of the properties `A` and `B` of every entity.
+/// The values of the properties `A` and `B`, the same for every entity.
 #[derive(Clone, Copy, Debug)]
 struct Fill {
     a: bool,
@@ -37,7 +37,8 @@ impl Domain {
         Self { keys }
     }
 
-    /// Every comparison of the domain, one of a property, and keys compared with another type.
+    /// Returns every comparison of the domain, one of a property, and keys compared with another
+    /// type.
     pub(super) fn leaves() -> Vec<Node> {
         let mut leaves = vec![named("A"), Node::All];
         for op in OPS {
@@ -49,7 +50,7 @@ impl Domain {
         leaves
     }
 
-    /// Plans `node` and compares with the naive evaluation.
+    /// Plans `node` and compares the plan with the naive evaluation.
     pub(super) fn check(&self, node: &Node) {
         let plan = plan(node);
         let why = || format!("{node:?}\n{plan:?}");
@@ -62,8 +63,8 @@ impl Domain {
         }
     }
 
-    /// With small limits for sets and steps: the plan may read and test too much, but its result is
-    /// the same.
+    /// Plans with small limits for sets and steps. The plan may read and test too much, but its
+    /// result must be the same.
     pub(super) fn check_wide(&self, node: &Node, cuts_max: usize, fuel: usize) {
         let plan = plan_within(node, cuts_max, fuel);
         let spans: Vec<_> = plan.intervals.iter().map(|range| range.span(TABLE)).collect();
@@ -72,7 +73,7 @@ impl Domain {
         check_answer(node, &plan, inside);
     }
 
-    /// Checks order, distance and extent of the intervals; returns the keys inside.
+    /// Checks order, distance and extent of the intervals, and returns the keys inside.
     fn check_intervals(&self, plan: &Plan, node: &Node) -> Keys {
         let why = || format!("{node:?}\n{plan:?}");
         let (may, _) = bounds(node);
@@ -112,7 +113,7 @@ fn evaluation_and_domain_agree_on_every_comparison() {
     }
 }
 
-/// For all values of the properties, intervals and rest together equal the filter.
+/// Checks that intervals and rest together equal the filter, for all values of the properties.
 fn check_answer(node: &Node, plan: &Plan, inside: Keys) {
     let all = Node::All;
     let rest = plan.rest.as_ref().unwrap_or(&all);
@@ -123,8 +124,8 @@ fn check_answer(node: &Node, plan: &Plan, inside: Keys) {
     }
 }
 
-/// In one partition, exactly the keys that may match. In several, no partition without such a key,
-/// and at the ends nothing before the first and after the last one.
+/// Checks the extent of an interval. In one partition it must have exactly the keys that may match.
+/// In several, each partition must have such a key, and the interval must begin and end with one.
 fn check_extent(range: &KeyRange, keys: &[usize], may: Keys, why: &dyn Fn() -> String) {
     let may_match = |at: &usize| may & (1 << at) != 0;
     let partition = |at: usize| PARTITIONS[at / ROWS.len()];
@@ -145,7 +146,8 @@ fn check_extent(range: &KeyRange, keys: &[usize], may: Keys, why: &dyn Fn() -> S
     }
 }
 
-/// The form of filters: lists of at least two, none directly in its own kind, no constants.
+/// Checks the form of filters: lists of at least two nodes, none in a list of its own kind, no
+/// constants.
 fn check_form(node: &Node) {
     let (Node::And(nodes) | Node::Or(nodes)) = node else {
         match node {
@@ -160,7 +162,7 @@ fn check_form(node: &Node) {
     nodes.iter().for_each(check_form);
 }
 
-/// The keys of the entities that meet `node`.
+/// Returns the keys of the entities that meet `node`.
 fn met(node: &Node, fill: Fill) -> Keys {
     match node {
         Node::All => ALL,
@@ -172,8 +174,9 @@ fn met(node: &Node, fill: Fill) -> Keys {
     }
 }
 
-/// The keys for which `node` may be true, and those for which it must be, if each occurrence of a
-/// property were independent. With one occurrence the bounds are exact.
+/// Returns the keys for which `node` may be true, and those for which it must be, as if each
+/// occurrence of a property had its own value. If there is only one occurrence, the bounds are
+/// exact.
 fn bounds(node: &Node) -> (Keys, Keys) {
     match node {
         Node::Compare(Comparison { property: Property::Named(_), .. }) => (ALL, 0),

@@ -1,4 +1,4 @@
-//! Filters of many terms: none is planned in quadratic time or space.
+//! Tests that filters with many terms are not planned in quadratic time or space.
 
 use super::CompareOp::*;
 use super::*;
@@ -9,7 +9,7 @@ fn key(number: usize) -> String {
     format!("{number:06}")
 }
 
-/// The numbers below [`MANY`], not in order.
+/// Returns the numbers below [`MANY`], not in order.
 fn shuffled() -> impl Iterator<Item = usize> {
     (0..MANY).map(|i| i * 7_919 % MANY)
 }
@@ -58,7 +58,7 @@ fn deep_not() {
     assert_eq!((plan.intervals, plan.rest), (vec![KeyRange::point("p", "r")], None));
 }
 
-/// 1,000 partitions times 1,000 rows would be a million points.
+/// 1,000 partitions times 1,000 rows would make a million points.
 #[test]
 fn a_product_too_large_to_write_out_becomes_a_range_in_each_partition() {
     let partitions = or((0..1_000).map(|i| pk(Eq, &key(i))));
@@ -70,13 +70,14 @@ fn a_product_too_large_to_write_out_becomes_a_range_in_each_partition() {
     assert_eq!(plan.rest, Some(and([rows, named("A")])));
 }
 
-/// Each partition has one row more than the previous one: the exact set is quadratic in the filter.
+/// Each partition has one row more than the previous one, so the exact set is quadratic in the
+/// filter's length.
 #[test]
 fn a_set_too_large_to_hold_is_widened_and_the_rest_asks() {
     let step = |i| and([pk(Ge, &key(i)), rk(Eq, &key(2 * i))]);
     let filter = or((0..3_000).map(step));
     let plan = plan(&filter);
-    // Rows before the first are still known not to match, in every named partition.
+    // In every named partition, rows before the first are still known not to match.
     let low = |i| Some(Edge::of_row(&key(i), &key(0), false));
     let high = |i| (i < 3_000).then(|| Edge::of_partition(&key(i), false));
     let spans: Vec<_> = (0..3_000).map(|i| KeyRange::between(low(i), high(i + 1))).collect();
@@ -84,7 +85,7 @@ fn a_set_too_large_to_hold_is_widened_and_the_rest_asks() {
     assert!(plan.rest.is_some(), "the rows are asked");
 }
 
-/// With limits that otherwise only large filters reach, on all keys of the domain.
+/// Tests limits that otherwise only large filters reach, on all keys of the domain.
 #[test]
 fn widened_sets_answer_as_exact_ones() {
     let domain = Domain::new();
