@@ -1,4 +1,4 @@
-//! The catalog: the list of tables. Rows of table 0, and a copy in memory.
+//! The catalog: the list of tables, stored as rows of table 0, with a copy in memory.
 //!
 //! | PartitionKey | RowKey             | properties                 |
 //! | `table`      | name in lower case | `Name` String, `Id` Int64; `Ttl` Int64, seconds, if rows expire |
@@ -43,12 +43,12 @@ pub(crate) struct Catalog {
     engine: Arc<Engine>,
     gate: Arc<Gate>,
     tables: Mutex<Tables>,
-    /// Queries of all tables since opening.
+    /// Statistics of the queries of all tables since opening.
     log: Arc<QueryLog>,
 }
 
 struct Tables {
-    /// By lower-case name.
+    /// The tables by lower-case name.
     by_name: BTreeMap<String, Arc<TableEntry>>,
     next: u32,
     gates: Vec<SpanGate>,
@@ -89,12 +89,12 @@ impl Catalog {
         Ok(Catalog { engine: Arc::clone(engine), gate, tables: Mutex::new(tables), log })
     }
 
-    /// Statistics of the queries since opening.
+    /// Returns the statistics of the queries since opening.
     pub(crate) fn log(&self) -> &QueryLog {
         &self.log
     }
 
-    /// The table of this name, ignoring case.
+    /// Returns the table of this name, ignoring case.
     ///
     /// # Errors
     /// `NotFound` (`TableNotFound`).
@@ -104,10 +104,10 @@ impl Catalog {
         entry.ok_or_else(|| Error::refused(Code::TableNotFound))
     }
 
-    /// Returns the table of this name and creates it if it does not exist.
+    /// Returns the table of this name, and creates it first if it does not exist.
     ///
     /// # Errors
-    /// Those of [`create`](Self::create) except `AlreadyExists`.
+    /// Errors of [`create`](Self::create) except `AlreadyExists`.
     pub(crate) fn table_or_create(&self, name: &str) -> Result<Arc<TableEntry>> {
         loop {
             match self.table(name) {
@@ -122,24 +122,24 @@ impl Catalog {
         }
     }
 
-    /// The id of the next table to be created.
+    /// Returns the id of the next table to be created.
     pub(crate) fn next_id(&self) -> TableId {
         TableId(self.tables.lock().next)
     }
 
-    /// The ids of all tables.
+    /// Returns the ids of all tables.
     pub(crate) fn ids(&self) -> BTreeSet<TableId> {
         self.tables.lock().by_name.values().map(|entry| entry.gate.table).collect()
     }
 
-    /// The names of all tables, by id.
+    /// Returns the names of all tables, by id.
     pub(crate) fn names_by_id(&self) -> BTreeMap<TableId, Arc<str>> {
         let tables = self.tables.lock();
         let named = |entry: &Arc<TableEntry>| (entry.gate.table, Arc::from(&*entry.name));
         tables.by_name.values().map(named).collect()
     }
 
-    /// All names as spelled at creation, ordered by lower-case name.
+    /// Returns all names as spelled at creation, ordered by lower-case name.
     pub(crate) fn names(&self) -> Vec<String> {
         self.tables.lock().by_name.values().map(|entry| entry.name.clone()).collect()
     }
@@ -148,7 +148,7 @@ impl Catalog {
     ///
     /// # Errors
     /// `AlreadyExists`; `InvalidInput` for an invalid name; `Unsupported` if all ids are used; and
-    /// those of any write.
+    /// errors of any write.
     pub(crate) fn create(&self, name: &str) -> Result<Arc<TableEntry>> {
         check_table_name(name)?;
         let lower = name.to_ascii_lowercase();
@@ -158,8 +158,8 @@ impl Catalog {
         }
         let id = TableId(tables.next);
         debug_assert_ne!(id, TableId::CATALOG, "the catalog's number is its own");
-        // Ids are never reused. The last one is never assigned, because the row of the next id must
-        // contain a valid id.
+        // Ids are never reused. The last id is never assigned, because the row of the next id must
+        // contain a valid one.
         let Some(after) = id.0.checked_add(1) else {
             return Err(Error::new(ErrorKind::Unsupported, "no number is left for a table"));
         };
@@ -179,10 +179,10 @@ impl Catalog {
         Ok(entry)
     }
 
-    /// Drops a table. It disappears immediately; its space is reclaimed in the background.
+    /// Drops a table. It disappears immediately, and its space is reclaimed in the background.
     ///
     /// # Errors
-    /// `NotFound` (`ResourceNotFound`) if no table has this name, and those of any write.
+    /// `NotFound` (`ResourceNotFound`) if no table has this name, and errors of any write.
     pub(crate) fn delete(&self, name: &str) -> Result<()> {
         let lower = name.to_ascii_lowercase();
         let mut tables = self.tables.lock();
@@ -208,7 +208,7 @@ impl Catalog {
     /// Sets the time to live of the table's rows in seconds; 0 means that rows do not expire.
     ///
     /// # Errors
-    /// `NotFound` (`TableNotFound`) if the table was dropped, and those of any write.
+    /// `NotFound` (`TableNotFound`) if the table was dropped, and errors of any write.
     pub(crate) fn set_ttl(&self, entry: &TableEntry, seconds: u64) -> Result<()> {
         let lower = entry.name.to_ascii_lowercase();
         let tables = self.tables.lock();
@@ -243,7 +243,7 @@ impl Catalog {
         Op { key: key.into(), hash, condition: Condition::Any, action }
     }
 
-    /// A batch of catalog rows, which may be of two partitions.
+    /// Returns a batch of catalog rows, which may be in two partitions.
     fn batch<'o>(&self, ops: Vec<Op<'o>>) -> Batch<'o> {
         let mut batch = new_batch(&self.gate, Vec::new(), false);
         batch.ops = ops.into();
@@ -254,7 +254,7 @@ impl Catalog {
 impl Tables {
     fn add(&mut self, row: &Entity) -> Result<()> {
         if ![TABLES, NEXT, GATES, NOTES].contains(&row.partition_key()) {
-            // Newer builds may store other rows here.
+            // Rows of other kinds are ignored: newer builds may store them.
             return Ok(());
         }
         self.add_known(row).map_err(|error| match error.kind() {
@@ -269,7 +269,7 @@ impl Tables {
         let id = id.map_err(|_| damaged("a table id that is none"))?;
         match row.partition_key() {
             TABLES => {
-                // 0 is the catalog's number, and the last one is given to no table.
+                // 0 is the number of the catalog, and no table has the greatest number.
                 let after = id.checked_add(1).filter(|_| id > 0);
                 let after = after.ok_or_else(|| damaged("a number that no table has"))?;
                 self.next = self.next.max(after);

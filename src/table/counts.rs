@@ -1,6 +1,4 @@
-//! The number of queries of a table, by class.
-//!
-//! Not here: the definition of the classes (`query::plan`).
+//! Counts the queries of a table by class. `query::plan` defines the classes.
 
 use crate::sync::{AtomicU64, Ordering};
 
@@ -8,24 +6,24 @@ use crate::sync::{AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct Queries([AtomicU64; 6]);
 
-/// Numbers of queries by the span that they read.
+/// The number of queries for each kind of span that they read.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QueryCounts {
-    /// Nothing, or single keys.
+    /// Queries that read nothing or single keys.
     pub(crate) points: u64,
-    /// A range of rows within one partition.
+    /// Queries that read a range of rows within one partition.
     pub(crate) row_ranges: u64,
-    /// One whole partition.
+    /// Queries that read one whole partition.
     pub(crate) partitions: u64,
-    /// More than one partition.
+    /// Queries that read more than one partition.
     pub(crate) partition_ranges: u64,
-    /// The whole table, for a filter that bounds no key.
+    /// Queries that read the whole table because their filter does not restrict the keys.
     pub(crate) table_scans: u64,
-    /// The whole table, because there was no filter.
+    /// Queries that read the whole table because they have no filter.
     pub(crate) tables: u64,
 }
 
-/// The counter of a query.
+/// The kind of a query by the span that it reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Breadth {
     Points,
@@ -50,7 +48,7 @@ impl Queries {
 }
 
 impl QueryCounts {
-    /// The total number of queries.
+    /// Returns the total number of queries.
     pub(crate) fn all(&self) -> u64 {
         let narrow = self.points + self.row_ranges + self.partitions;
         narrow + self.partition_ranges + self.table_scans + self.tables

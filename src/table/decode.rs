@@ -1,7 +1,7 @@
-//! Decoding the same properties of many rows.
+//! Decodes the same properties of many rows.
 //!
-//! Invariant: the results equal those of [`RowView::value`] for each name; only the places of the
-//! values are cached.
+//! Invariant: the results equal those of [`RowView::value`] for each name; only the positions of
+//! the values are cached.
 
 use std::fmt;
 use std::sync::Arc;
@@ -13,10 +13,10 @@ use crate::model::{Fields, FromValue, Place, Recent, Shape, no_property, other_t
 /// Decodes the same properties of many rows: the counterpart of
 /// [`EntityEncoder`](crate::EntityEncoder).
 ///
-/// Rows of one shape have their values at the same places. A decoder looks up the names once per
-/// shape and caches the last sixteen shapes; a row then costs only its requested values. Keep one
-/// decoder per thread for as long as rows of these shapes are read. A decoder has 1 to 16
-/// properties and returns a tuple, even for one.
+/// Rows of one shape have their values at the same positions. A decoder looks up the names once per
+/// shape and caches the last sixteen shapes. A row then costs only its requested values. Use one
+/// decoder per thread, as long as rows of these shapes are read. A decoder has 1 to 16 properties
+/// and returns a tuple, even for one.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -42,7 +42,7 @@ pub struct RowDecoder<const N: usize> {
     recent: Recent<Known<N>>,
 }
 
-/// The places of the properties in rows of one shape.
+/// The positions of the properties in rows of one shape.
 #[derive(Clone)]
 struct Known<const N: usize> {
     shape: Arc<Shape>,
@@ -51,11 +51,11 @@ struct Known<const N: usize> {
 
 /// The types that `N` properties can be decoded to: a tuple of up to sixteen [`FromValue`] types.
 pub trait FromValues<'r, const N: usize>: Sized {
-    /// The values of a row, if each is present, undamaged, and exactly of the expected type.
+    /// Returns the values of a row if each is present, undamaged, and exactly of the expected type.
     #[doc(hidden)]
     fn from_fields(values: &RowValues<'_, 'r, N>) -> Option<Self>;
 
-    /// The values of any row.
+    /// Returns the values of any row, converted if possible, or the first that does not fit.
     #[doc(hidden)]
     fn from_values(values: &RowValues<'_, 'r, N>) -> std::result::Result<Self, Misfit>;
 }
@@ -80,15 +80,15 @@ impl<const N: usize> RowDecoder<N> {
         Self { names: names.map(Box::from), recent: Recent::default() }
     }
 
-    /// The values of the properties in `row`, in the order of the names. Use `Option` for
+    /// Returns the values of the properties in `row`, in the order of the names. Use `Option` for
     /// properties that some rows lack.
     ///
-    /// The time is linear in the number of names. A row of a shape that is not cached needs also a
-    /// search for each name.
+    /// The time is linear in the number of names. A row with a shape that is not cached needs a
+    /// search for each name in addition.
     ///
     /// # Errors
-    /// The error of the first property that does not fit: `NotFound` if the row lacks it,
-    /// `InvalidInput` if it is of another type, `Corruption` if it is damaged.
+    /// For the first property that does not fit: `NotFound` if the row lacks it, `InvalidInput` if
+    /// it is of another type, `Corruption` if it is damaged.
     #[inline]
     pub fn decode<'r, T: FromValues<'r, N>>(&mut self, row: &'r RowView<'_>) -> Result<T> {
         let (shape, body) = row.stored();
@@ -96,14 +96,15 @@ impl<const N: usize> RowDecoder<N> {
         let known = known.unwrap_or_else(|| self.cache_shape(shape));
         let values = RowValues { places: &self.recent[known].places, fields: shape.fields(body) };
         // The common case has a single exit, not one per value. A row with a value of another type
-        // is therefore decoded twice.
+        // is therefore decoded again.
         match T::from_fields(&values) {
             Some(all) => Ok(all),
             None => self.decode_rare(known, row),
         }
     }
 
-    /// As [`decode`](Self::decode), for a row that may lack a value or have one of another type.
+    /// Does the same as [`decode`](Self::decode) for a row that lacks a value or has one of another
+    /// type.
     #[cold]
     #[inline(never)]
     fn decode_rare<'r, T: FromValues<'r, N>>(
@@ -116,8 +117,8 @@ impl<const N: usize> RowDecoder<N> {
         T::from_values(&values).map_err(|misfit| self.problem(row, misfit))
     }
 
-    /// Caches a shape, unless an equal one is cached, and returns its index. Each self-describing
-    /// row has its own copy of its shape.
+    /// Caches a shape, unless an equal one is cached, and returns its index. Equal shapes may be
+    /// separate copies, because each self-describing row has its own copy.
     #[cold]
     fn cache_shape(&mut self, shape: &Arc<Shape>) -> usize {
         if let Some(known) = self.recent.find(|known| known.shape == *shape) {

@@ -1,4 +1,4 @@
-//! One table of an open database, as the catalog stores it.
+//! A table of an open database, as the catalog keeps it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -15,16 +15,16 @@ pub(crate) struct TableEntry {
     /// The name as spelled at creation.
     pub(crate) name: String,
     pub(crate) gate: Arc<Gate>,
-    /// Time to live of rows in seconds; 0: unlimited.
+    /// The time to live of rows in seconds; 0 means unlimited.
     pub(super) ttl: AtomicU64,
-    /// Queries of this table since opening, by class.
+    /// Counts of this table's queries since opening, by class.
     pub(crate) queries: Queries,
-    /// Queries of the whole database.
+    /// Statistics of the queries of the whole database.
     pub(crate) log: Arc<QueryLog>,
 }
 
 impl TableEntry {
-    /// Time to live of rows; `None`: unlimited.
+    /// Returns the time to live of rows; `None` means unlimited.
     pub(crate) fn ttl(&self) -> Option<Duration> {
         let seconds = self.ttl.load(Ordering::Acquire);
         (seconds > 0).then(|| Duration::from_secs(seconds))

@@ -10,31 +10,31 @@ use crate::options::Durability;
 
 use super::{Table, Ticket};
 
-/// Initial capacity of a group, in operations.
+/// Initial capacity of a group's list of operations.
 const GROUP_ROOM_MIN: usize = 4;
-/// Capacity allocated for each RowKey of a group, in bytes.
+/// Capacity reserved for each RowKey of a group, in bytes.
 const KEY_ROOM: usize = 24;
 
 /// One operation of a group. An ETag of `None` accepts any existing entity.
 #[derive(Clone, Debug)]
 pub enum Operation {
-    /// The entity must not exist.
+    /// Inserts the entity, which must not exist.
     Insert(Entity),
-    /// The entity must exist and is replaced.
+    /// Replaces the entity, which must exist.
     Replace(Entity, Option<ETag>),
-    /// The entity must exist; the given properties are set.
+    /// Sets the given properties of the entity, which must exist.
     Merge(Entity, Option<ETag>),
-    /// Insert or replace.
+    /// Inserts or replaces the entity.
     Upsert(Entity),
-    /// Insert or merge.
+    /// Inserts the entity, or sets the given properties.
     UpsertMerge(Entity),
-    /// The entity must exist and is deleted.
+    /// Deletes the entity, which must exist.
     Delete {
-        /// Its PartitionKey.
+        /// The entity's PartitionKey.
         partition_key: String,
-        /// Its RowKey.
+        /// The entity's RowKey.
         row_key: String,
-        /// If given, the entity must be in this state.
+        /// If given, the entity must not have been written since this ETag was read.
         etag: Option<ETag>,
     },
 }
@@ -57,11 +57,11 @@ pub enum Operation {
 pub struct EntityGroup {
     partition_key: String,
     operations: Vec<Operation>,
-    /// Indices of the operations in RowKey order, to detect duplicates.
+    /// Indexes of the operations in RowKey order, to detect duplicates.
     by_row_key: Vec<usize>,
-    /// Upper bound of the size; texts are counted exactly only when the bound exceeds the limit.
+    /// An upper bound of the size. Texts are counted exactly only when the bound exceeds the limit.
     size_at_most: usize,
-    /// The limit on the size.
+    /// The limit on the size in bytes.
     size_max: usize,
 }
 
@@ -71,7 +71,7 @@ impl Operation {
         Operation::Delete { partition_key, row_key, etag }
     }
 
-    /// PartitionKey and RowKey.
+    /// Returns PartitionKey and RowKey.
     pub fn keys(&self) -> (&str, &str) {
         self.subject().map_or_else(|keys| keys, |entity| (entity.partition_key(), entity.row_key()))
     }
@@ -91,7 +91,7 @@ impl Operation {
         self.subject().ok()
     }
 
-    /// The entity, or the keys of an entity to be deleted.
+    /// Returns the entity, or the keys of an entity to be deleted.
     fn subject(&self) -> std::result::Result<&Entity, (&str, &str)> {
         match self {
             Operation::Delete { partition_key, row_key, .. } => Err((partition_key, row_key)),
@@ -125,7 +125,7 @@ impl EntityGroup {
         Self::within(operations, GROUP_SIZE_MAX)
     }
 
-    /// As [`from_operations`](Self::from_operations), with another limit on the size.
+    /// As [`from_operations`](Self::from_operations), with another limit on the size in bytes.
     pub(crate) fn within(
         operations: impl IntoIterator<Item = Operation>,
         size_max: usize,
@@ -151,7 +151,7 @@ impl EntityGroup {
         let (place, size_at_most) =
             self.place(&operation).map_err(|error| error.at_index(index))?;
         if index == self.operations.capacity() {
-            // Operations are large: a growing group is moved only once, and a small group needs
+            // Operations are large, so a growing group is moved only once, and a small group needs
             // little memory.
             let room = if index == 0 { GROUP_ROOM_MIN } else { GROUP_OPERATIONS_MAX };
             self.operations.reserve_exact(room - index);
@@ -167,8 +167,8 @@ impl EntityGroup {
         Ok(self)
     }
 
-    /// The index for the operation in `by_row_key`, if it may be added, and an upper bound of the
-    /// new size.
+    /// Returns the index for the operation in `by_row_key`, if it may be added, and an upper bound
+    /// of the new size.
     fn place(&self, operation: &Operation) -> Result<(usize, usize)> {
         let (partition_key, row_key) = operation.key_bytes();
         if self.operations.len() >= GROUP_OPERATIONS_MAX {
@@ -193,10 +193,10 @@ impl EntityGroup {
         Ok((place, size))
     }
 
-    /// The index of a RowKey in `by_row_key`, or its insertion point.
+    /// Returns the index of a RowKey in `by_row_key`, or its insertion point.
     fn find(&self, row_key: &[u8]) -> std::result::Result<usize, usize> {
         let key_of = |&index: &usize| self.operations[index].key_bytes().1;
-        // Ascending rows need no search.
+        // Rows in ascending order need no search.
         if self.by_row_key.last().is_none_or(|last| key_of(last) < row_key) {
             return Err(self.by_row_key.len());
         }
@@ -219,7 +219,7 @@ impl EntityGroup {
         self.push(Operation::Replace(entity, None))
     }
 
-    /// Adds a replace of an entity in state `etag`.
+    /// Adds a replace of an entity that has not been written since `etag` was read.
     ///
     /// # Errors
     /// As [`push`](Self::push).
@@ -235,7 +235,7 @@ impl EntityGroup {
         self.push(Operation::Merge(entity, None))
     }
 
-    /// Adds a merge into an entity in state `etag`.
+    /// Adds a merge into an entity that has not been written since `etag` was read.
     ///
     /// # Errors
     /// As [`push`](Self::push).
@@ -267,7 +267,7 @@ impl EntityGroup {
         self.push(Operation::delete(&self.partition_key, row_key, None))
     }
 
-    /// Adds a delete of an entity in state `etag`.
+    /// Adds a delete of an entity that has not been written since `etag` was read.
     ///
     /// # Errors
     /// As [`push`](Self::push).
@@ -275,22 +275,23 @@ impl EntityGroup {
         self.push(Operation::delete(&self.partition_key, row_key, Some(etag)))
     }
 
-    /// The number of operations.
+    /// Returns the number of operations.
     pub fn len(&self) -> usize {
         self.operations.len()
     }
 
-    /// True if there is no operation.
+    /// Whether there are no operations.
     pub fn is_empty(&self) -> bool {
         self.operations.is_empty()
     }
 
-    /// The partition.
+    /// Returns the PartitionKey.
     pub fn partition_key(&self) -> &str {
         &self.partition_key
     }
 
-    /// The sum of the entities' sizes in bytes, by the size formula; computed at each call.
+    /// Returns the sum of the entities' sizes in bytes, by the size formula. It is computed at each
+    /// call.
     pub fn size(&self) -> usize {
         self.operations.iter().filter_map(Operation::entity).map(Entity::size).sum()
     }
@@ -333,8 +334,8 @@ impl Table {
         Ok(etags(group, ETag(seq)))
     }
 
-    /// Submits a group without waiting for it to be durable; many tickets of one thread share a
-    /// sync. Conditions are evaluated now. Readers see the commit when it has the requested
+    /// Submits a group without waiting for it to be durable, so that many tickets of one thread
+    /// share a sync. Conditions are evaluated now. Readers see the commit when it has the requested
     /// durability.
     ///
     /// # Errors
@@ -399,8 +400,8 @@ mod tests {
 
     #[test]
     fn the_size_of_a_group_counts_units_of_texts_and_not_their_bytes() {
-        // A character of one unit, which counts as two bytes, but has three in UTF-8. By bytes the
-        // group would exceed its limit early.
+        // The character has one unit, which counts as two bytes, but three bytes in UTF-8. Counted
+        // by UTF-8 bytes the group would exceed its limit early.
         let entity = |row: usize, units: usize| {
             Entity::new("p", format!("{row:02}")).with("A", "\u{20ac}".repeat(units))
         };

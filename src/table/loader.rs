@@ -4,7 +4,7 @@
 //! * a rejected row does not affect its group: the other rows are committed;
 //! * rows with equal keys are committed in input order;
 //! * memory is bounded for any order of partitions;
-//! * a line is acknowledged when all earlier lines are committed or rejected, so that a load can
+//! * a line is acknowledged when all lines up to it are committed or rejected, so that a load can
 //!   resume after it.
 
 use std::cmp::Reverse;
@@ -20,25 +20,25 @@ use crate::options::Durability;
 
 use super::Table;
 
-/// After this many rows all waiting groups are committed, full or not.
+/// When this many rows wait, all waiting groups are committed, full or not.
 const WAITING_ROWS_MAX: usize = 20_000;
-/// Limit on the bytes of waiting rows, over all partitions.
+/// Limit on the total size of waiting rows in bytes.
 const WAITING_BYTES_MAX: usize = 16 << 20;
-/// Groups in progress: enough to share syncs, few enough to bound the rows that a resumed load
-/// repeats.
+/// Maximum number of groups in progress: enough to share syncs, few enough to bound the rows that a
+/// resumed load repeats.
 const TICKETS_MAX: usize = 64;
 
-/// The treatment of a row with an existing key.
+/// How to treat a row with an existing key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum LoadMode {
-    /// The row is rejected with `EntityAlreadyExists`.
+    /// Rejects the row with `EntityAlreadyExists`.
     #[cfg_attr(feature = "cli", value(help = "Must be new"))]
     Insert,
-    /// The row replaces the existing entity.
+    /// Replaces the existing entity.
     #[cfg_attr(feature = "cli", value(help = "Insert or replace"))]
     Upsert,
-    /// The row's properties are set in the existing entity.
+    /// Sets the row's properties in the existing entity.
     #[cfg_attr(feature = "cli", value(help = "Insert or merge"))]
     UpsertMerge,
 }
@@ -55,11 +55,11 @@ pub struct Rejected {
 /// The result of a load.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct LoadSummary {
-    /// Rows loaded.
+    /// The number of rows loaded.
     pub loaded: u64,
-    /// Rows rejected.
+    /// The number of rows rejected.
     pub rejected: u64,
-    /// Groups committed.
+    /// The number of groups committed.
     pub groups: u64,
 }
 
@@ -85,14 +85,14 @@ pub struct Loader {
     /// The greatest partition key so far.
     highest: Vec<u8>,
     bytes: usize,
-    /// Rows accepted since all waiting groups were last committed.
+    /// The number of rows accepted since all waiting groups were last committed.
     taken: usize,
-    /// Groups in progress, oldest first.
+    /// The groups in progress, oldest first.
     tickets: VecDeque<Submitted>,
-    /// The first lines of groups that wait or are in progress, with the number of groups that start
-    /// at each.
+    /// The first line of each group that waits or is in progress, with the number of groups that
+    /// start at that line.
     starts: BTreeMap<u64, usize>,
-    /// The last lines of committed groups that follow a line of an uncommitted group.
+    /// The last lines of committed groups that are after a line of an uncommitted group.
     held: BinaryHeap<Reverse<u64>>,
     rejected: Vec<Rejected>,
     acknowledged: Option<Box<dyn FnMut(u64) + Send>>,
@@ -105,13 +105,13 @@ struct Waiting {
     ops: Vec<Op<'static>>,
     lines: Vec<u64>,
     keys: HashSet<u64, BuildHasherDefault<AsItIs>>,
-    /// Upper bound of the size; the exact size is smaller if texts are not ASCII.
+    /// An upper bound of the size. The exact size is smaller if texts are not ASCII.
     size: usize,
-    /// The first line, even if its row is rejected later.
+    /// The first line of the group, even if its row is rejected later.
     start: u64,
 }
 
-/// A hasher for key hashes, which are already uniform; they depend on a secret seed.
+/// A hasher for key hashes. They are already uniform and depend on a secret seed.
 #[derive(Default)]
 struct AsItIs(u64);
 
@@ -124,7 +124,7 @@ struct Submitted {
 }
 
 impl Waiting {
-    /// Allocates capacity for a full group, so that filling it moves nothing.
+    /// Allocates capacity for a full group, so that adding rows moves nothing.
     fn roomy() -> Self {
         Self {
             ops: Vec::with_capacity(GROUP_OPERATIONS_MAX),
@@ -157,21 +157,22 @@ impl Table {
 }
 
 impl Loader {
-    /// Sets the treatment of existing keys. Default: [`LoadMode::Insert`].
+    /// Sets how existing keys are treated. Default: [`LoadMode::Insert`].
     pub fn mode(mut self, mode: LoadMode) -> Self {
         self.mode = mode;
         self
     }
 
-    /// Sets the durability of each group at its acknowledgement. Default: that of the table handle.
+    /// Sets the durability that each group has when it is acknowledged. Default: that of the table
+    /// handle.
     pub fn durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self
     }
 
-    /// Calls `with` with the last line of each group, in ascending order. The call happens once
-    /// that group and all rows of earlier lines are rejected or have the requested durability.
-    /// Requires: lines ascend.
+    /// Calls `with` with the last line of each group, in ascending order. The call is made when all
+    /// rows up to that line are rejected or have the requested durability. Requires that lines
+    /// ascend.
     pub fn on_acknowledged(mut self, with: impl FnMut(u64) + Send + 'static) -> Self {
         self.acknowledged = Some(Box::new(with));
         self
@@ -180,8 +181,8 @@ impl Loader {
     /// Adds a row; `line` identifies it in [`Rejected`] and in acknowledgements.
     ///
     /// # Errors
-    /// Errors that end the load: `Io`, `StorageFull`, `Poisoned`, a table that was dropped. A
-    /// rejected row is not an error.
+    /// Errors that end the load: `Io`, `StorageFull`, `Poisoned`, or that the table was dropped. A
+    /// rejected row is no error.
     pub fn push(&mut self, line: u64, entity: Entity) -> Result<()> {
         let size = entity.size_at_most();
         match self.op(entity) {
@@ -193,13 +194,13 @@ impl Loader {
         }
     }
 
-    /// Returns the rows rejected since the last call. Call this regularly: rejected rows are kept
-    /// in memory until then.
+    /// Returns the rows rejected since the last call. Call this regularly, because rejected rows
+    /// are kept in memory until then.
     pub fn take_rejected(&mut self) -> Vec<Rejected> {
         std::mem::take(&mut self.rejected)
     }
 
-    /// The rows and groups that are committed so far.
+    /// Returns the numbers of rows and groups that are committed so far.
     pub fn summary(&self) -> LoadSummary {
         self.summary
     }
@@ -225,7 +226,7 @@ impl Loader {
         Ok(self.summary)
     }
 
-    /// The operation for an entity, built in the entity's own allocation.
+    /// Returns the operation for an entity, built in the entity's own allocation.
     fn op(&self, entity: Entity) -> Result<Op<'static>> {
         let shapes = &self.table.engine.env().shapes;
         let (key, hash) = self.table.checked_key(entity.partition_key(), entity.row_key())?;
@@ -243,8 +244,8 @@ impl Loader {
     fn wait(&mut self, line: u64, op: Op<'static>, size: usize) -> Result<()> {
         let partition = partition_of(&op.key).unwrap_or(&op.key);
         if partition > self.highest.as_slice() {
-            // With ascending partitions the previous partition is complete. Its remaining rows
-            // would otherwise be committed late, among rows of other partitions.
+            // If partitions ascend, the previous partition is complete. Its remaining rows are
+            // committed now: later they would be among rows of other partitions.
             let last = std::mem::replace(&mut self.highest, partition.to_vec());
             if let Some(rest) = self.waiting.remove(&last) {
                 self.commit(rest)?;
@@ -258,7 +259,7 @@ impl Loader {
             || waiting.size + size > GROUP_SIZE_MAX
             || waiting.keys.contains(&op.hash);
         if is_full && !waiting.ops.is_empty() {
-            // The next group of this partition is likely to be full too.
+            // The next group of this partition is likely to be full, too.
             let full = std::mem::replace(waiting, Waiting::roomy());
             self.commit(full)?;
             return self.wait(line, op, size);
@@ -287,7 +288,7 @@ impl Loader {
         let mut all: Vec<Waiting> = self.waiting.drain().map(|(_, waiting)| waiting).collect();
         let bytes = all.iter().map(|waiting| waiting.size).sum::<usize>();
         debug_assert!(self.bytes >= bytes, "the rows that wait are counted");
-        // Sort by first line, so that a replayed run does not depend on the order of a hash map.
+        // Sorted by first line, so that a repeated run does not depend on the order of a hash map.
         all.sort_unstable_by_key(|waiting| waiting.lines.first().copied());
         all.into_iter().try_for_each(|waiting| self.commit(waiting))
     }
@@ -309,7 +310,7 @@ impl Loader {
                     break;
                 }
                 Err(error) => {
-                    // An index means that one operation failed, not the engine.
+                    // An error with an index means that one operation failed, not the engine.
                     let index = error.index().filter(|index| *index < batch.ops.len());
                     let Some(index) = index.filter(|_| is_refusal(&error)) else {
                         return Err(error);
@@ -338,8 +339,8 @@ impl Loader {
         Ok(())
     }
 
-    /// Ends the group that starts at line `start`; its lines up to `last` were committed.
-    /// Acknowledges lines that no earlier open group blocks.
+    /// Ends the group that starts at line `start` and whose lines up to `last` were committed.
+    /// Acknowledges lines that no earlier group in progress blocks.
     fn finish_group(&mut self, start: u64, last: Option<u64>) {
         debug_assert!(self.starts.contains_key(&start), "a group that ends had begun");
         if let Some(count) = self.starts.get_mut(&start) {

@@ -1,7 +1,7 @@
-//! Tables of entities: reads, writes with their conditions, entity groups, bulk loading, and the
-//! catalog of tables.
+//! Tables of entities: reads, conditional writes, entity groups, bulk loading, and the catalog of
+//! tables.
 //!
-//! Not here: scans and pages (`query`), opening (`db`), how rows are stored (`lsm`).
+//! `query` has scans and pages, `db` opens databases, `lsm` stores rows.
 
 mod catalog;
 mod counts;
@@ -59,12 +59,12 @@ impl Table {
         Self { engine, entry, durability }
     }
 
-    /// The name as spelled at creation.
+    /// Returns the table's name as spelled at creation.
     pub fn name(&self) -> &str {
         &self.entry.name
     }
 
-    /// Returns the same table with another durability for the writes of this handle.
+    /// Returns a handle of the same table with another durability for its writes.
     pub fn with_durability(mut self, durability: Durability) -> Self {
         self.durability = durability;
         self

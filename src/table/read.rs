@@ -1,4 +1,4 @@
-//! Point reads of a table, of its present state or at a snapshot.
+//! Point reads of a table, in its current state or at a snapshot.
 
 use std::borrow::Cow;
 use std::fmt;
@@ -18,11 +18,11 @@ use crate::model::{
 
 use super::Table;
 
-/// A state that stays readable: every read through it sees all commits up to the snapshot and none
-/// after.
+/// A fixed state of the database: every read through a snapshot sees all commits up to a certain
+/// one and none after it.
 ///
-/// The versions that a snapshot sees are kept as long as the snapshot, a clone of it, or a query at
-/// it exists. Drop them when they are no longer needed.
+/// The row versions that a snapshot sees are kept as long as the snapshot, a clone of it, or a
+/// query at it exists. Drop them when they are no longer needed.
 #[derive(Clone)]
 pub struct Snapshot {
     guard: Arc<SnapshotGuard>,
@@ -55,7 +55,7 @@ pub struct RowView<'a> {
     row: RowRef<'a>,
 }
 
-/// The properties of a row, by name.
+/// An iterator over the properties of a row, by name.
 struct RowProperties<'r>(Walk<'r, 'r>);
 
 impl Snapshot {
@@ -63,7 +63,8 @@ impl Snapshot {
         Self { guard: Arc::new(guard) }
     }
 
-    /// The Seq of the last visible commit: its Timestamp in ticks of 100 ns since 1601-01-01 UTC.
+    /// Returns the Seq of the last visible commit, which is its Timestamp in ticks of 100 ns since
+    /// 1601-01-01 UTC.
     pub fn seq(&self) -> Seq {
         self.guard.seq
     }
@@ -76,7 +77,7 @@ impl fmt::Debug for Snapshot {
 }
 
 impl Table {
-    /// Returns the entity with these keys, or `None`. Searches the memtables and reads at most one
+    /// Returns the entity with these keys, or `None`. Searches the memtables, and reads at most one
     /// hash line per file.
     ///
     /// # Errors
@@ -87,7 +88,7 @@ impl Table {
     }
 
     /// As [`get`](Self::get), with only the named properties. Names that the entity lacks are
-    /// omitted.
+    /// ignored.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -101,8 +102,8 @@ impl Table {
     }
 
     /// Returns the entities with these (PartitionKey, RowKey), in the order of `keys`, all as of
-    /// one state of the table. Keys are looked up in key order, so that neighbouring keys share
-    /// blocks.
+    /// one state of the table. Keys are looked up in key order, so that adjacent keys share block
+    /// reads.
     ///
     /// # Errors
     /// As [`get`](Self::get).
@@ -110,10 +111,10 @@ impl Table {
         self.read_many(keys, None)
     }
 
-    /// Calls `with` with the stored row without copying it; the cheapest read.
+    /// Calls `with` with the stored row, without copying it. This is the cheapest read.
     ///
     /// # Errors
-    /// As [`get`](Self::get), and those of `with`.
+    /// As [`get`](Self::get), and errors of `with`.
     pub fn with_row<R>(
         &self,
         partition_key: &str,
@@ -123,14 +124,14 @@ impl Table {
         self.read(partition_key, row_key, None, with)
     }
 
-    /// The table as of `snapshot`, even if it has been dropped since.
+    /// Returns the table as of `snapshot`, even if the table has been dropped since.
     pub fn at<'s>(&self, snapshot: &'s Snapshot) -> TableView<'s> {
         TableView { table: self.clone(), snapshot }
     }
 
     fn read_many(&self, keys: &[(&str, &str)], at: Option<Seq>) -> Result<Vec<Option<Entity>>> {
         let table = self.entry.gate.table;
-        // All keys in one buffer, each with its place there and its index in `keys`.
+        // All keys are in one buffer. Each has its range there and its index in `keys`.
         let texts: usize = keys.iter().map(|(pk, rk)| pk.len() + rk.len()).sum();
         let mut bytes = Vec::with_capacity(texts + keys.len() * (TABLE_ID_BYTES + 1));
         let mut sorted: Vec<(Range<usize>, usize)> = Vec::with_capacity(keys.len());
@@ -217,7 +218,7 @@ impl<'a> RowView<'a> {
         Self { key, seq, row }
     }
 
-    /// The PartitionKey; copied only if it contains characters above U+DFFF.
+    /// Returns the PartitionKey; copied only if it contains characters above U+DFFF.
     ///
     /// # Errors
     /// `Corruption` for a key that is not UTF-8.
@@ -225,7 +226,7 @@ impl<'a> RowView<'a> {
         Self::text(self.parts()?.0)
     }
 
-    /// The RowKey; copied only if it contains characters above U+DFFF.
+    /// Returns the RowKey; copied only if it contains characters above U+DFFF.
     ///
     /// # Errors
     /// `Corruption` for a key that is not UTF-8.
@@ -233,24 +234,24 @@ impl<'a> RowView<'a> {
         Self::text(self.parts()?.1)
     }
 
-    /// The key as the engine stores it.
+    /// Returns the key as the engine stores it.
     #[inline]
     pub(crate) fn key(&self) -> &'a [u8] {
         self.key
     }
 
-    /// The text of one of the [parts](Self::parts) of a key.
+    /// Returns the text of one of the [parts](Self::parts) of a key.
     #[inline]
     pub(crate) fn text(part: &[u8]) -> Result<Cow<'_, str>> {
         decode_part(part).map_err(damaged)
     }
 
-    /// The ETag.
+    /// Returns the ETag.
     pub fn etag(&self) -> ETag {
         ETag(self.seq)
     }
 
-    /// The value of a property; `None` if the entity has no property of this name.
+    /// Returns the value of a property; `None` if the entity has no property of this name.
     ///
     /// # Errors
     /// `Corruption`.
@@ -258,9 +259,9 @@ impl<'a> RowView<'a> {
         self.row.find(name).map_err(damaged)
     }
 
-    /// Names and values, ordered by name, each decoded when it is reached. Cheaper than a look-up
-    /// per name, and more expensive than a [`RowDecoder`](crate::RowDecoder) for a known set of
-    /// names. The iterator ends after an error.
+    /// Iterates over names and values, ordered by name, and decodes each value when it is reached.
+    /// This is cheaper than a look-up per name. For a known set of names a
+    /// [`RowDecoder`](crate::RowDecoder) is cheaper. The iterator ends after an error.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -282,18 +283,18 @@ impl<'a> RowView<'a> {
         RowProperties(self.row.shape.arc().walk(self.row.body))
     }
 
-    /// The number of properties, without keys and Timestamp.
+    /// Returns the number of properties, without keys and Timestamp.
     pub fn len(&self) -> usize {
         self.row.shape.arc().len()
     }
 
-    /// True if there is no property in addition to keys and Timestamp.
+    /// Whether there are no properties except keys and Timestamp.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The size that counts against the limits of an entity, as [`Entity::size`]. Checks the whole
-    /// row.
+    /// Returns the size that counts against the limits of an entity, as [`Entity::size`]. Checks
+    /// the whole row.
     ///
     /// # Errors
     /// `Corruption`.
@@ -308,23 +309,24 @@ impl<'a> RowView<'a> {
         Ok(4 + 2 * self.key_units()? + shape.size_base() + size)
     }
 
-    /// The size of the properties that `projector` selects. Checks only their values.
+    /// Returns the size of the properties that `projector` selects. Checks only the values of
+    /// these.
     pub(crate) fn projected_size(&self, projector: &mut Projector) -> Result<usize> {
         projector.size(self.key_units()?, &self.row).map_err(damaged)
     }
 
-    /// The UTF-16 units of both keys.
+    /// Returns the number of UTF-16 units of both keys.
     #[inline]
     fn key_units(&self) -> Result<usize> {
         let texts = self.key.get(TABLE_ID_BYTES..).unwrap_or_default();
         if is_ascii(texts) {
-            // All bytes except the separator.
+            // In ASCII each byte is a unit, except the separator.
             return Ok(texts.len().saturating_sub(1));
         }
         Ok(utf16_len(&self.partition_key()?) + utf16_len(&self.row_key()?))
     }
 
-    /// The shape, and the body that it describes.
+    /// Returns the row's shape, and the body with this shape.
     #[inline(always)]
     pub(crate) fn stored(&self) -> (&Arc<Shape>, &[u8]) {
         (self.row.shape.arc(), self.row.body)
@@ -345,7 +347,7 @@ impl<'a> RowView<'a> {
         projector.entity(partition_key, row_key, self.seq, &self.row).map_err(damaged)
     }
 
-    /// The encoded PartitionKey and RowKey.
+    /// Returns the encoded PartitionKey and RowKey.
     #[inline]
     pub(crate) fn parts(&self) -> Result<(&'a [u8], &'a [u8])> {
         decode_user_key(self.key()).map(|(_, pk, rk)| (pk, rk)).map_err(damaged)
@@ -368,15 +370,15 @@ impl<'r> Iterator for RowProperties<'r> {
     }
 }
 
-/// The checksums were valid, so the row was written incorrectly. That is reported as an error, not
-/// a panic.
+/// Reports a malformed row. Its checksums were valid, so it was written incorrectly; that is an
+/// error, not a panic.
 fn damaged(error: DecodeError) -> Error {
     Error::decode("row".as_ref(), 0, error)
 }
 
 #[cfg(feature = "serde")]
 impl Table {
-    /// Returns the entity with these keys as an application's struct, or `None`; see `Entity::to`.
+    /// Returns the entity with these keys as an application's struct, or `None`. See `Entity::to`.
     ///
     /// # Errors
     /// As [`get`](Self::get); `InvalidInput` if a property does not fit its field.

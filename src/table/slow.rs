@@ -1,10 +1,7 @@
 //! Statistics of a database's queries: counts by class, and the most recent slow queries.
 //!
-//! Invariants
-//! * memory is bounded: the last [`KEPT`] queries are kept, with at most [`TEXT_BYTES`] of each of
-//!   their two texts.
-//!
-//! Not here: the definition of the classes (`query::plan`), the measurement (`query::exec`).
+//! Memory is bounded: the last [`KEPT`] queries are kept, each with at most [`TEXT_BYTES`] of its
+//! filter and of its explanation. `query::plan` defines the classes; `query::exec` measures.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -14,9 +11,9 @@ use crate::sync::{AtomicU64, Mutex, Ordering};
 
 use super::counts::Queries;
 
-/// Slow queries kept at most.
+/// Maximum number of slow queries that are kept.
 const KEPT: usize = 128;
-/// Bytes kept of a filter, and of an explanation.
+/// Maximum number of bytes that are kept of a filter, and of an explanation.
 const TEXT_BYTES: usize = 4 << 10;
 
 /// A query that took longer than the limit; see
@@ -24,22 +21,22 @@ const TEXT_BYTES: usize = 4 << 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SlowQuery {
-    /// The time at which it ended.
+    /// The time at which the query ended.
     pub at: DateTime,
-    /// The table.
+    /// The name of the table.
     pub table: String,
     /// The filter's text, at most 4 KiB; empty for a query without a filter.
     pub filter: String,
     /// The class of the query, in the terms of Azure Table storage: `Point query`, `Partition
     /// scan`, ….
     pub class: &'static str,
-    /// The time from its start to its end, including the caller's work between rows.
+    /// The time from the query's start to its end, including the caller's work between rows.
     pub took: Duration,
-    /// Versions of rows examined.
+    /// The number of row versions examined.
     pub rows_looked_at: u64,
-    /// Entities returned or counted.
+    /// The number of entities returned or counted.
     pub rows_returned: u64,
-    /// The output of `Query::explain` for it, at most 4 KiB.
+    /// The output of `Query::explain` for the query, at most 4 KiB.
     pub explanation: String,
 }
 
@@ -65,12 +62,12 @@ impl QueryLog {
         debug_assert!(slow.len() <= KEPT, "the last ones are kept");
     }
 
-    /// The stored slow queries, oldest first.
+    /// Returns the stored slow queries, oldest first.
     pub(crate) fn slow(&self) -> Vec<SlowQuery> {
         self.slow.lock().iter().cloned().collect()
     }
 
-    /// The fields of `Stats::fields` about queries.
+    /// Returns the fields of `Stats::fields` about queries.
     pub(crate) fn fields(&self) -> [(&'static str, u64); 6] {
         let counts = self.queries.counts();
         [

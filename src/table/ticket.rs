@@ -9,8 +9,8 @@ use crate::error::Result;
 use crate::lsm::CommitTicket;
 use crate::model::ETag;
 
-/// A commit that was accepted and is not yet known to be durable. Wait for it, or await it; no
-/// async runtime is needed.
+/// A commit that was accepted and may not be durable yet. Wait for it, or await it; no async
+/// runtime is needed.
 ///
 /// Dropping a ticket does not cancel the commit.
 ///
@@ -33,7 +33,7 @@ use crate::model::ETag;
 #[must_use = "the commit is not durable until the ticket is waited for"]
 pub struct Ticket {
     pub(crate) commit: CommitTicket,
-    /// One for each operation of the group; `None` for a delete.
+    /// The ETag of each operation of the group; `None` for a delete.
     pub(crate) etags: Vec<Option<ETag>>,
 }
 
@@ -42,7 +42,7 @@ impl Ticket {
         Self { commit, etags }
     }
 
-    /// The commit's Seq, which is known before the commit is durable.
+    /// Returns the commit's Seq, which is known before the commit is durable.
     #[cfg(feature = "sim")]
     pub(crate) fn seq(&self) -> crate::model::Seq {
         self.commit.seq
@@ -51,7 +51,7 @@ impl Ticket {
     /// Blocks until the commit is visible and has the requested durability.
     ///
     /// # Errors
-    /// `Poisoned`: whether the commit survives is decided when the database is next opened.
+    /// `Poisoned`: whether the commit survives is known only when the database is opened again.
     pub fn wait(self) -> Result<Vec<Option<ETag>>> {
         self.commit.wait()?;
         Ok(self.etags)

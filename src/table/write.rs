@@ -1,4 +1,4 @@
-//! Writes of one entity, and the conversion of an operation to a mutation with a condition.
+//! Writes of single entities, and the conversion of operations to mutations with conditions.
 
 use std::sync::Arc;
 
@@ -14,18 +14,19 @@ use crate::options::Durability;
 use super::{Operation, Table};
 
 impl Table {
-    /// Inserts an entity that must not exist. One commit, with the durability of this table handle.
+    /// Inserts an entity, which must not exist. This is one commit, with the durability of this
+    /// table handle.
     ///
     /// # Errors
-    /// `AlreadyExists`; `InvalidInput` if it violates the data model; `NotFound` if the table was
-    /// dropped; `StorageFull`, `Poisoned`, `Io` as for any write.
+    /// `AlreadyExists`; `InvalidInput` if the entity violates the data model; `NotFound` if the
+    /// table was dropped; `StorageFull`, `Poisoned`, `Io` as for any write.
     pub fn insert(&self, entity: Entity) -> Result<ETag> {
         self.write(Operation::Insert(entity))
     }
 
-    /// As [`insert`](Self::insert), directly from properties, without building an entity. If the
-    /// key exists, nothing is encoded; otherwise the row is encoded without an allocation for the
-    /// entity. `properties` are sorted by name in place.
+    /// As [`insert`](Self::insert), but directly from properties. If the key exists, nothing is
+    /// encoded; otherwise the row is encoded without allocating an entity. `properties` are sorted
+    /// by name in place.
     ///
     /// # Errors
     /// As [`insert`](Self::insert), and `InvalidInput` for a duplicate name.
@@ -65,10 +66,10 @@ impl Table {
         })
     }
 
-    /// Replaces an existing entity, in whatever state it is.
+    /// Replaces an existing entity, whatever its ETag.
     ///
     /// # Errors
-    /// `NotFound` if it does not exist; otherwise as [`insert`](Self::insert).
+    /// `NotFound` if the entity does not exist; otherwise as [`insert`](Self::insert).
     pub fn replace(&self, entity: Entity) -> Result<ETag> {
         self.write(Operation::Replace(entity, None))
     }
@@ -76,8 +77,8 @@ impl Table {
     /// Replaces an existing entity, if it has not been written since `etag` was read.
     ///
     /// # Errors
-    /// `PreconditionFailed` if it has been written, `NotFound` if it does not exist; otherwise as
-    /// [`insert`](Self::insert).
+    /// `PreconditionFailed` if the entity has been written since, `NotFound` if it does not exist;
+    /// otherwise as [`insert`](Self::insert).
     pub fn replace_if(&self, entity: Entity, etag: ETag) -> Result<ETag> {
         self.write(Operation::Replace(entity, Some(etag)))
     }
@@ -85,8 +86,8 @@ impl Table {
     /// Sets the given properties of an existing entity and keeps its other properties.
     ///
     /// # Errors
-    /// `NotFound` if it does not exist, `InvalidInput` also if the result is too large; otherwise
-    /// as [`insert`](Self::insert).
+    /// `NotFound` if the entity does not exist, `InvalidInput` also if the result is too large;
+    /// otherwise as [`insert`](Self::insert).
     pub fn merge(&self, entity: Entity) -> Result<ETag> {
         self.write(Operation::Merge(entity, None))
     }
@@ -94,15 +95,17 @@ impl Table {
     /// Sets the given properties, if the entity has not been written since `etag` was read.
     ///
     /// # Errors
-    /// `PreconditionFailed` if it has been written; otherwise as [`merge`](Self::merge).
+    /// `PreconditionFailed` if the entity has been written since; otherwise as
+    /// [`merge`](Self::merge).
     pub fn merge_if(&self, entity: Entity, etag: ETag) -> Result<ETag> {
         self.write(Operation::Merge(entity, Some(etag)))
     }
 
-    /// Inserts the entity, or replaces the existing one. Reads nothing: the cheapest write.
+    /// Inserts the entity, or replaces the existing one. This is the cheapest write, because it
+    /// reads nothing.
     ///
     /// # Errors
-    /// Those of [`insert`](Self::insert) except `AlreadyExists`.
+    /// Errors of [`insert`](Self::insert) except `AlreadyExists`.
     pub fn upsert(&self, entity: Entity) -> Result<ETag> {
         self.write(Operation::Upsert(entity))
     }
@@ -110,15 +113,15 @@ impl Table {
     /// Inserts the entity, or sets the given properties of the existing one.
     ///
     /// # Errors
-    /// Those of [`merge`](Self::merge) except `NotFound` for the entity.
+    /// Errors of [`merge`](Self::merge) except `NotFound` for the entity.
     pub fn upsert_merge(&self, entity: Entity) -> Result<ETag> {
         self.write(Operation::UpsertMerge(entity))
     }
 
-    /// Deletes an existing entity, in whatever state it is.
+    /// Deletes an existing entity, whatever its ETag.
     ///
     /// # Errors
-    /// `NotFound` if it does not exist; otherwise those of any write.
+    /// `NotFound` if the entity does not exist; otherwise errors of any write.
     pub fn delete(&self, partition_key: &str, row_key: &str) -> Result<()> {
         let asked = || Ok((Condition::Present, Action::Delete));
         self.commit_one((partition_key, row_key), asked).map(drop)
@@ -127,14 +130,14 @@ impl Table {
     /// Deletes an entity, if it has not been written since `etag` was read.
     ///
     /// # Errors
-    /// `PreconditionFailed` if it has been written, `NotFound` if it does not exist; otherwise
-    /// those of any write.
+    /// `PreconditionFailed` if the entity has been written since, `NotFound` if it does not exist;
+    /// otherwise errors of any write.
     pub fn delete_if(&self, partition_key: &str, row_key: &str, etag: ETag) -> Result<()> {
         let asked = || Ok((Condition::Is(Seq(etag.seq().0)), Action::Delete));
         self.commit_one((partition_key, row_key), asked).map(drop)
     }
 
-    /// Executes one operation; for a delete the returned ETag refers to no entity.
+    /// Executes one operation. For a delete the returned ETag refers to no entity.
     pub(crate) fn write(&self, operation: Operation) -> Result<ETag> {
         let shapes = &self.engine.env().shapes;
         self.commit_one(operation.keys(), || self.asked(&operation, &mut Numbers::new(shapes)))
@@ -154,7 +157,7 @@ impl Table {
         })
     }
 
-    /// Checks the keys and commits with their encoded form.
+    /// Checks the keys, and commits with the encoded key.
     #[inline]
     fn with_key(
         &self,
@@ -180,7 +183,7 @@ impl Table {
         Ok((key, hash))
     }
 
-    /// The condition and the action of an operation. Requires: the keys were checked.
+    /// Returns the condition and the action of an operation. Requires: the keys were checked.
     pub(super) fn asked<'o>(
         &self,
         operation: &'o Operation,
@@ -204,7 +207,8 @@ impl Table {
         })
     }
 
-    /// Requires: all keys are of one partition, and there is at least one.
+    /// Creates a batch. Requires: there is at least one operation, and all keys are in one
+    /// partition.
     pub(super) fn batch<'o>(&self, ops: impl Into<Ops<'o>>, is_group: bool) -> Batch<'o> {
         let batch = new_batch(&self.entry.gate, ops, is_group);
         let is_one = |two: &[Op<'_>]| partition_of(&two[0].key) == partition_of(&two[1].key);
@@ -213,7 +217,7 @@ impl Table {
     }
 }
 
-/// A batch on one partition of the table of `gate`.
+/// Returns a batch on one partition of the table of `gate`.
 pub(super) fn new_batch<'o>(
     gate: &Arc<Gate>,
     ops: impl Into<Ops<'o>>,

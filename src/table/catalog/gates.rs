@@ -7,7 +7,7 @@
 //! * an acknowledged gate is durable;
 //! * a table has at most one gate with a given span; dropping a table removes its gates.
 //!
-//! Not here: the operations that a gate blocks (`lsm::gates`).
+//! `lsm::gates` has the operations that a gate blocks.
 
 use std::sync::Arc;
 
@@ -23,7 +23,7 @@ use super::rows::{GATES, damaged};
 use super::{Catalog, Tables};
 use crate::table::entry::TableEntry;
 
-/// Maximum length of a bound that a key can have: three bytes for each unit of both keys, and the
+/// An upper bound of the length of a bound: three bytes for each unit of both keys, and the
 /// separator.
 const BOUND_BYTES_MAX: usize = 8 << 10;
 
@@ -35,11 +35,11 @@ pub(crate) struct GateEntry {
 }
 
 impl Catalog {
-    /// Closes a gate on `span`, replacing one with the same span. When this returns, no later
-    /// commit can write to the span, and all earlier ones are published.
+    /// Closes a gate on `span`, and replaces one with the same span. On return, all earlier commits
+    /// to the span are published, and no later one can write to it.
     ///
     /// # Errors
-    /// `NotFound` for a table that was dropped; `InvalidInput` for an empty span; and those of any
+    /// `NotFound` for a table that was dropped; `InvalidInput` for an empty span; and errors of any
     /// write.
     pub(crate) fn close_gate(&self, table: TableId, span: Span, mode: GateMode) -> Result<()> {
         let bounds = [span.low.len(), span.high.as_ref().map_or(0, |high| high.len())];
@@ -68,10 +68,11 @@ impl Catalog {
         Ok(())
     }
 
-    /// Opens the gate that was closed with exactly this span.
+    /// Opens the gate that was closed with exactly this span, so that the span is no longer
+    /// blocked.
     ///
     /// # Errors
-    /// `NotFound` if there is none, and those of any write.
+    /// `NotFound` if there is no such gate, and errors of any write.
     pub(crate) fn lift_gate(&self, span: &Span) -> Result<()> {
         let mut tables = self.tables.lock();
         let Some(at) = tables.gates.iter().position(|gate| gate.span == *span) else {
@@ -84,7 +85,7 @@ impl Catalog {
         Ok(())
     }
 
-    /// All closed gates, ordered by the start of their spans.
+    /// Returns all closed gates, ordered by the start of their spans.
     pub(crate) fn gates(&self) -> Vec<GateEntry> {
         let tables = self.tables.lock();
         let entry = |gate: &SpanGate| {
@@ -96,7 +97,7 @@ impl Catalog {
         gates
     }
 
-    /// Removes the gate's row.
+    /// Returns the operation that removes the gate's row.
     pub(super) fn delete_gate(&self, id: u64) -> Op<'static> {
         self.op(GATES, &row_key(id), Action::Delete)
     }
@@ -108,13 +109,13 @@ impl Tables {
         found.cloned().ok_or_else(|| Error::refused(crate::error::Code::TableNotFound))
     }
 
-    /// The ids of the gates in a table.
+    /// Returns the ids of the gates in a table.
     pub(super) fn gates_of(&self, table: TableId) -> Vec<u64> {
         let of_table = |gate: &&SpanGate| table_of(&gate.span.low) == Some(table);
         self.gates.iter().filter(of_table).map(|gate| gate.id).collect()
     }
 
-    /// Adds the gate of a catalog row.
+    /// Adds the gate that a catalog row describes.
     pub(super) fn add_gate(&mut self, row: &Entity) -> Result<()> {
         let id = u64::from_str_radix(row.row_key(), 16);
         let id = id.map_err(|_| damaged("a gate's id that is none"))?;

@@ -7,7 +7,7 @@
 //! * a note that was set is durable;
 //! * dropping a table removes its notes, in the same commit.
 //!
-//! Not here: the contents of a note (`rest`).
+//! `rest` defines the contents of notes.
 
 use std::sync::Arc;
 
@@ -21,19 +21,19 @@ use super::rows::{NOTES, NoteKey, damaged};
 use super::{Catalog, Tables};
 
 impl Catalog {
-    /// Removes the note's row.
+    /// Returns the operation that removes the note's row.
     pub(super) fn delete_note(&self, key: &NoteKey) -> Op<'static> {
         self.op(NOTES, &row_key(key), Action::Delete)
     }
 }
 
 impl Tables {
-    /// The notes of a table.
+    /// Returns the notes of a table.
     pub(super) fn notes_of(&self, table: TableId) -> Vec<NoteKey> {
         self.notes.keys().filter(|(id, _)| *id == table.0).cloned().collect()
     }
 
-    /// Adds the note of a catalog row.
+    /// Adds the note that a catalog row contains.
     pub(super) fn add_note(&mut self, id: u32, row: &Entity) -> Result<()> {
         let name = row.row_key().split_once('-').map(|(_, name)| name.to_owned());
         let name = name.ok_or_else(|| damaged("a note without a name"))?;
@@ -54,14 +54,14 @@ fn row_key((id, name): &NoteKey) -> String {
     format!("{id:08x}-{name}")
 }
 
-/// The longest text of a note in bytes, far more than any service setting needs.
+/// The maximum length of a note's text in bytes, far more than any service setting needs.
 pub(crate) const NOTE_BYTES_MAX: usize = 512 << 10;
-/// Bytes of text per property: a string has at most 32,768 units, and no character has more units
-/// than bytes.
+/// The number of bytes of text per property. A string has at most 32,768 units, and no character
+/// has more units than bytes.
 const PIECE_BYTES: usize = 32 << 10;
 
 impl Catalog {
-    /// The note `name` of a table, or of the database.
+    /// Returns the note `name` of a table, or of the database.
     ///
     /// # Errors
     /// `NotFound` (`TableNotFound`).
@@ -70,10 +70,11 @@ impl Catalog {
         Ok(tables.notes.get(&(tables.owner(table)?, name.to_owned())).cloned())
     }
 
-    /// Sets or removes the note `name` of a table, or of the database. Durable when this returns.
+    /// Sets or removes the note `name` of a table, or of the database. The change is durable on
+    /// return.
     ///
     /// # Errors
-    /// `NotFound` (`TableNotFound`); `InvalidInput` for a text of more than 512 KiB; and those of
+    /// `NotFound` (`TableNotFound`); `InvalidInput` for a text of more than 512 KiB; and errors of
     /// any write.
     pub(crate) fn set_note(
         &self,

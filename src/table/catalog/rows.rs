@@ -1,4 +1,4 @@
-//! The rows of the catalog: their PartitionKeys, and the rows of tables and of the next number.
+//! The rows of the catalog: their PartitionKeys, and the rows for tables and for the next number.
 
 use std::borrow::Cow;
 
@@ -11,7 +11,7 @@ pub(super) const NEXT: &str = "next";
 pub(super) const GATES: &str = "gate";
 pub(super) const NOTES: &str = "note";
 
-/// The table's number, or 0 for the database, and the note's name.
+/// The key of a note: the table's number, or 0 for the database, and the note's name.
 pub(super) type NoteKey = (u32, String);
 
 /// The contents of a catalog row, for code that reads or writes rows without an open database.
@@ -23,7 +23,7 @@ pub(crate) enum CatalogRow<'a> {
 }
 
 impl<'a> CatalogRow<'a> {
-    /// `None` for gates, notes, and rows of newer builds.
+    /// Reads a catalog row; `None` for gates, notes, and rows of newer builds.
     pub(crate) fn of(row: &'a Entity) -> Option<Self> {
         let id = TableId(u32::try_from(row.get::<i64>("Id").ok()?).ok()?);
         match row.partition_key() {
@@ -33,7 +33,7 @@ impl<'a> CatalogRow<'a> {
         }
     }
 
-    /// The catalog row with these contents.
+    /// Returns the catalog row with these contents.
     pub(crate) fn entity(&self) -> Entity {
         match self {
             Self::Table(id, name) => table_row(&name.to_ascii_lowercase(), name, *id, None),
@@ -42,7 +42,7 @@ impl<'a> CatalogRow<'a> {
     }
 }
 
-/// The row of a table; `ttl` in seconds.
+/// Returns the row of a table; `ttl` is in seconds.
 pub(super) fn table_row(lower: &str, name: &str, id: TableId, ttl: Option<i64>) -> Entity {
     let row = Entity::new(TABLES, lower).with("Name", name).with("Id", i64::from(id.0));
     match ttl {

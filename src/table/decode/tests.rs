@@ -1,10 +1,10 @@
-//! Decoding of damaged and self-describing rows. Other results are tested with databases.
+//! Tests of decoding damaged and self-describing rows. Other tests use databases.
 
 use super::*;
 use crate::model::{DateTime, EdmType, RowRef, Seq, ShapeRef, ValueRef};
 
-/// Each damaged byte or cut causes an error or changes a value. It never panics, and it agrees with
-/// reading by name.
+/// Each damaged byte or cut causes an error or changes a value. Decoding never panics, and agrees
+/// with reading by name.
 #[test]
 fn damage_is_an_error() {
     let shape = Arc::new(Shape::new(vec![
@@ -64,6 +64,6 @@ fn rows_that_describe_themselves_are_one_kind() {
         let row = RowView::new(b"key", Seq(1), row);
         assert_eq!(decoder.decode::<(i32,)>(&row).unwrap(), (stock,));
     }
-    // If each of them had been cached, the first would have been evicted.
+    // If each of these shapes had been cached, the first would have been evicted.
     assert_eq!(decoder.recent.find(|known| Arc::ptr_eq(&known.shape, &first)), Some(0));
 }
