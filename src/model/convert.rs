@@ -8,7 +8,7 @@ use super::shape::Field;
 use super::value::{EdmType, Value, ValueRef};
 use crate::error::{Error, ErrorKind};
 
-/// A Rust type that a property can be read as.
+/// A Rust type as which a property can be read.
 pub trait FromValue<'a>: Sized {
     /// The name of the expected type, for error messages.
     const EXPECTED: &'static str;
@@ -16,7 +16,7 @@ pub trait FromValue<'a>: Sized {
     /// Converts the value, if its type fits.
     fn from_value(value: ValueRef<'a>) -> Option<Self>;
 
-    /// The result for an absent property; `None` for most types.
+    /// Returns the result for an absent property; `None` for most types.
     fn from_absent() -> Option<Self> {
         None
     }
@@ -30,17 +30,17 @@ pub trait FromValue<'a>: Sized {
     }
 }
 
-/// Bytes; with the feature `serde` a field of this type is an Edm.Binary in every format.
+/// Bytes. With the feature `serde`, a field of this type is an Edm.Binary in every format.
 #[derive(Clone, Debug, Default, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct Binary(pub Vec<u8>);
 
-/// The error for a missing property.
+/// Returns the error for a missing property.
 #[cold]
 pub(crate) fn no_property(name: &str) -> Error {
     Error::new(ErrorKind::NotFound, format!("no property '{name}'"))
 }
 
-/// The error for a property of another type than the requested one.
+/// Returns the error for a property of another type than the requested one.
 #[cold]
 pub(crate) fn other_type(name: &str, edm: EdmType, expected: &str) -> Error {
     Error::new(ErrorKind::InvalidInput, format!("property '{name}' is {edm}, not {expected}"))

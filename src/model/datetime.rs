@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! * a [`DateTime`] is within the years 1601 to 9999;
-//! * the text of a DateTime parses back to it.
+//! * the text of a DateTime parses back to the same DateTime.
 
 use std::fmt;
 use std::str::FromStr;
@@ -20,9 +20,9 @@ pub struct DateTime(u64);
 /// The reason why a text is not a [`DateTime`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum DateTimeProblem {
-    /// Not of the form `yyyy-MM-ddTHH:mm[:ss[.fff]][Z|±hh:mm]`.
+    /// The text is not of the form `yyyy-MM-ddTHH:mm[:ss[.fff]][Z|±hh:mm]`.
     Malformed,
-    /// A point in time outside the range, as `MM/dd/yyyy HH:mm:ss` in UTC.
+    /// The point in time is outside the range; it is given as `MM/dd/yyyy HH:mm:ss` in UTC.
     OutOfRange(String),
 }
 
@@ -33,10 +33,10 @@ const DAYS_PER_100_YEARS: i64 = 36_524;
 const DAYS_PER_4_YEARS: i64 = 1_461;
 /// The length of the longest text.
 const TEXT_MAX: usize = 28;
-/// The index of the fraction's point in it.
+/// The index of the point before the fraction in a text.
 const POINT_AT: usize = 19;
 const FRACTION_DIGITS: usize = 7;
-/// Days before each month of a common year.
+/// The number of days before each month of a common year.
 const DAYS_BEFORE: [i64; 12] = [0, 31, 59, 90, 120, 151, 181, 212, 243, 273, 304, 334];
 
 impl DateTime {
@@ -45,19 +45,19 @@ impl DateTime {
     /// 9999-12-31T23:59:59.9999999Z.
     pub const MAX: DateTime = DateTime(Seq::MAX.0);
 
-    /// The point `ticks` × 100 ns after 1601-01-01 UTC; `None` after the year 9999.
+    /// Returns the point `ticks` × 100 ns after 1601-01-01 UTC; `None` after the year 9999.
     #[inline]
     pub fn from_ticks(ticks: u64) -> Option<DateTime> {
         (ticks <= Self::MAX.0).then_some(DateTime(ticks))
     }
 
-    /// Ticks of 100 ns since 1601-01-01 UTC.
+    /// Returns the ticks of 100 ns since 1601-01-01 UTC.
     #[inline]
     pub fn ticks(self) -> u64 {
         self.0
     }
 
-    /// The text form, without the cost of `fmt`, because pages contain thousands of times.
+    /// Returns the text form. Faster than `fmt`, because pages contain thousands of times.
     pub(crate) fn text(self) -> TimeText {
         let mut texts = TimeTexts::default();
         texts.of(self);
@@ -116,14 +116,14 @@ pub(crate) struct TimeText {
 /// to a group.
 #[derive(Clone, Debug)]
 pub(crate) struct TimeTexts {
-    /// The point in time of `last`, and its day since 1601.
+    /// The point in time of `last`, and `day` is its day since 1601.
     ticks: u64,
     day: u64,
     last: TimeText,
 }
 
 impl TimeTexts {
-    /// The text of `time`, which is ASCII.
+    /// Returns the text of `time`, which is ASCII.
     #[inline]
     pub(crate) fn of(&mut self, time: DateTime) -> &[u8] {
         if time.0 != self.ticks {
@@ -168,7 +168,7 @@ impl TimeText {
         self.bytes.get(..self.len).unwrap_or_default()
     }
 
-    /// Writes a number below 100 at `at`.
+    /// Writes a number below 100 as two digits at `at`.
     #[inline]
     fn put_two(&mut self, at: usize, two: u64) {
         if let Some([tens, ones]) = self.bytes.get_mut(at..).and_then(<[u8]>::first_chunk_mut) {
@@ -203,11 +203,12 @@ impl TimeText {
     }
 }
 
-/// Year, month and day of the day `days` after 1601-01-01, the first day of a 400-year cycle.
+/// Returns year, month and day of the day `days` after 1601-01-01, the first day of a 400-year
+/// cycle.
 fn civil(days: i64) -> (i64, i64, i64) {
     let cycles = days.div_euclid(DAYS_PER_400_YEARS);
     let mut rest = days.rem_euclid(DAYS_PER_400_YEARS);
-    // The last century of a cycle and the last year of four are one day longer.
+    // The last century of a cycle, and the last year of four, is one day longer.
     let centuries = (rest / DAYS_PER_100_YEARS).min(3);
     rest -= centuries * DAYS_PER_100_YEARS;
     let fours = rest / DAYS_PER_4_YEARS;
@@ -219,7 +220,7 @@ fn civil(days: i64) -> (i64, i64, i64) {
     (year, month, rest - days_before(year, month) + 1)
 }
 
-/// Days from 1601-01-01 to the given day.
+/// Returns the number of days from 1601-01-01 to the given day.
 fn days_since_1601(year: i64, month: i64, day: i64) -> i64 {
     let y = year - 1601;
     let leap_days = y.div_euclid(4) - y.div_euclid(100) + y.div_euclid(400);
@@ -243,7 +244,7 @@ fn is_leap(year: i64) -> bool {
     year % 4 == 0 && (year % 100 != 0 || year % 400 == 0)
 }
 
-/// `ticks`, which may be negative, as `MM/dd/yyyy HH:mm:ss`.
+/// Formats `ticks`, which may be negative, as `MM/dd/yyyy HH:mm:ss`.
 fn american(ticks: i64) -> String {
     let (year, month, day) = civil(ticks.div_euclid(TICKS_PER_DAY));
     let seconds = ticks.rem_euclid(TICKS_PER_DAY) / TICKS_PER_SECOND;
@@ -251,7 +252,7 @@ fn american(ticks: i64) -> String {
     format!("{month:02}/{day:02}/{year:04} {hour:02}:{minute:02}:{second:02}")
 }
 
-/// Ticks since 1601 of a well-formed text of any year.
+/// Returns the ticks since 1601 of a well-formed text of any year.
 fn parse_ticks(text: &str) -> Option<i64> {
     let mut scan = Scan(text.as_bytes());
     let year = scan.digits(4)?;
@@ -296,7 +297,8 @@ impl Scan<'_> {
         (0..count).try_fold(0, |value, _| Some(value * 10 + self.digit()?))
     }
 
-    /// One or more digits of a second's fraction, in ticks; digits after the seventh are ignored.
+    /// Reads one or more digits of a second's fraction and returns them in ticks. Digits after the
+    /// seventh are ignored.
     fn fraction(&mut self) -> Option<i64> {
         let mut unit = TICKS_PER_SECOND / 10;
         let mut ticks = self.digit()? * unit;
@@ -307,7 +309,7 @@ impl Scan<'_> {
         Some(ticks)
     }
 
-    /// The end of the text: `Z`, `±hh:mm` in minutes, or nothing.
+    /// Reads the end of the text, `Z`, `±hh:mm` or nothing, and returns the offset in minutes.
     fn offset(&mut self) -> Option<i64> {
         let sign = match self.0.split_first() {
             None | Some((b'Z', [])) => return Some(0),

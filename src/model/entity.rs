@@ -5,7 +5,7 @@
 //! * the bytes of a stored entity were checked at its creation, so its accessors cannot fail;
 //! * an entity is validated when it becomes a row, not before.
 //!
-//! Not here: conversions of values (`convert`), projections (`project`), JSON (`json`).
+//! `convert` converts values, `project` makes projections, `json` has the JSON form.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -32,8 +32,8 @@ const NAME_ROOM: usize = 10;
 ///
 /// Two entities are equal if their keys and properties are equal; ETags are ignored.
 ///
-/// An entity accepts any properties. A violation of the data model's limits is refused by the
-/// write.
+/// An entity accepts any properties. If they violate the limits of the data model, a write of the
+/// entity is refused.
 #[derive(Clone)]
 pub struct Entity {
     repr: Repr,
@@ -46,29 +46,29 @@ enum Repr {
     Stored(Stored),
 }
 
-/// Created by a caller: each value is stored separately.
+/// The properties of an entity created by a caller: each value is stored separately.
 #[derive(Clone, Default)]
 struct Built {
     pk: String,
     rk: String,
-    /// All names in order, concatenated, with one allocation, as in a shape.
+    /// All names in order, concatenated in one allocation, as in a shape.
     names: String,
-    /// In the order of names: the end of the name in `names`, and the value.
+    /// For each property in order of names: the end of the name in `names`, and the value.
     properties: Vec<(usize, Value)>,
 }
 
-/// Read from a row: one allocation with both keys and the body, and a shared shape.
+/// An entity read from a row: a shared shape, and one allocation with both keys and the body.
 #[derive(Clone)]
 struct Stored {
     shape: Arc<Shape>,
-    /// Start of the RowKey in `bytes`.
+    /// The start of the RowKey in `bytes`.
     pk_end: usize,
-    /// Start of the body in `bytes`.
+    /// The start of the body in `bytes`.
     rk_end: usize,
     bytes: Box<[u8]>,
 }
 
-/// The properties of an entity, by name.
+/// An iterator over the properties of an entity, by name.
 enum Properties<'e> {
     /// The remaining names begin at `start`.
     Built {
@@ -106,7 +106,8 @@ impl Entity {
         self.built().remove(name)
     }
 
-    /// The property with this name as a Rust value: `f64`, `String`, `&str`, `Option<bool>`, ….
+    /// Returns the property with this name as a Rust value: `f64`, `String`, `&str`,
+    /// `Option<bool>`, ….
     ///
     /// An Int32 can also be read as `i64` and as `f64`.
     ///
@@ -120,7 +121,7 @@ impl Entity {
         T::from_value(value).ok_or_else(|| other_type(name, value.edm_type(), T::EXPECTED))
     }
 
-    /// The property with this name.
+    /// Returns the property with this name.
     pub fn value(&self, name: &str) -> Option<ValueRef<'_>> {
         match &self.repr {
             Repr::Built(built) => Some(built.properties[built.find(name).ok()?].1.as_ref()),
@@ -130,7 +131,7 @@ impl Entity {
         }
     }
 
-    /// Names and values, by name.
+    /// Iterates over names and values, in order of names.
     #[inline]
     pub fn properties(&self) -> impl Iterator<Item = (&str, ValueRef<'_>)> {
         match &self.repr {
@@ -141,7 +142,7 @@ impl Entity {
         }
     }
 
-    /// The number of properties, without the keys and the Timestamp.
+    /// Returns the number of properties, without the keys and the Timestamp.
     pub fn len(&self) -> usize {
         match &self.repr {
             Repr::Built(built) => built.properties.len(),
@@ -149,12 +150,12 @@ impl Entity {
         }
     }
 
-    /// True if there are no properties in addition to the keys and the Timestamp.
+    /// Whether there are no properties except the keys and the Timestamp.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 
-    /// The PartitionKey.
+    /// Returns the PartitionKey.
     pub fn partition_key(&self) -> &str {
         match &self.repr {
             Repr::Built(built) => &built.pk,
@@ -162,7 +163,7 @@ impl Entity {
         }
     }
 
-    /// The RowKey.
+    /// Returns the RowKey.
     pub fn row_key(&self) -> &str {
         match &self.repr {
             Repr::Built(built) => &built.rk,
@@ -170,22 +171,23 @@ impl Entity {
         }
     }
 
-    /// The state that was read; `None` if the entity was not read from a table.
+    /// Returns the ETag with which the entity was read; `None` if it was not read from a table.
     pub fn etag(&self) -> Option<ETag> {
         self.seq.map(ETag)
     }
 
-    /// The time of the write; `None` if the entity was not read from a table.
+    /// Returns the time of the write; `None` if the entity was not read from a table.
     pub fn timestamp(&self) -> Option<DateTime> {
         self.seq.map(DateTime::from)
     }
 
-    /// The size that counts against the limits of an entity and of a group, in bytes.
+    /// Returns the size that counts against the limits of an entity and of a group, in bytes.
     pub fn size(&self) -> usize {
         match &self.repr {
             Repr::Stored(stored) => {
                 let shape = &stored.shape;
-                // The shape knows the fixed part; only text and bytes remain to be counted.
+                // The shape has the fixed part of the size; only texts and bytes remain to be
+                // counted.
                 let sizes = (0..shape.len()).map(|index| match shape.property(index).1 {
                     EdmType::String => 2 * shape.raw(stored.body(), index).map_or(0, utf16_units),
                     EdmType::Binary => shape.raw(stored.body(), index).map_or(0, <[u8]>::len),
@@ -203,8 +205,8 @@ impl Entity {
         }
     }
 
-    /// An upper bound of [`size`](Self::size) that reads no text: a text has no more UTF-16 units
-    /// than UTF-8 bytes.
+    /// Returns an upper bound of [`size`](Self::size) that reads no text: a text has no more UTF-16
+    /// units than UTF-8 bytes.
     pub(crate) fn size_at_most(&self) -> usize {
         let (keys, base, texts) = match &self.repr {
             Repr::Stored(stored) => {
@@ -223,7 +225,7 @@ impl Entity {
         4 + 2 * keys + base + 2 * texts
     }
 
-    /// PartitionKey and RowKey in UTF-8.
+    /// Returns PartitionKey and RowKey in UTF-8.
     pub(crate) fn key_bytes(&self) -> (&[u8], &[u8]) {
         match &self.repr {
             Repr::Built(built) => (built.pk.as_bytes(), built.rk.as_bytes()),
@@ -234,12 +236,12 @@ impl Entity {
         }
     }
 
-    /// The UTF-16 units of both keys.
+    /// Returns the number of UTF-16 units of both keys.
     fn key_units(&self) -> usize {
         utf16_len(self.partition_key()) + utf16_len(self.row_key())
     }
 
-    /// The same properties under other keys, without an ETag.
+    /// Returns the same properties under other keys, without an ETag.
     pub(crate) fn with_keys(&self, partition_key: &str, row_key: &str) -> Entity {
         let repr = match &self.repr {
             Repr::Stored(stored) => {
@@ -256,7 +258,7 @@ impl Entity {
         Entity { repr, seq: None }
     }
 
-    /// True if the properties are equal in types and values. Doubles are compared bit by bit: a NaN
+    /// Whether the properties are equal in types and values. Doubles are compared bit by bit: a NaN
     /// equals itself, and the two zeros differ.
     pub(crate) fn has_properties_of(&self, other: &Entity) -> bool {
         let same = |(a, b): ((&str, ValueRef<'_>), (&str, ValueRef<'_>))| {
@@ -285,7 +287,7 @@ impl Entity {
 
 /// Conversion between entities and rows.
 impl Entity {
-    /// The entity as a row, after every check of the data model.
+    /// Returns the entity as a row. Checks all limits of the data model.
     pub(crate) fn to_row(&self, shapes: &Shapes) -> Result<Row> {
         limits::check_key(KeyPart::PartitionKey, self.partition_key())?;
         limits::check_key(KeyPart::RowKey, self.row_key())?;
@@ -302,8 +304,8 @@ impl Entity {
         Ok(Row { shape: Arc::clone(shape.arc()), body })
     }
 
-    /// The row to be written, which borrows from the entity where possible. Requires: the keys were
-    /// checked.
+    /// Returns the row to be written, which borrows from the entity where possible. Requires: the
+    /// keys were checked.
     pub(crate) fn to_new_row<'e>(&'e self, numbers: &mut Numbers<'_, 'e>) -> Result<NewRow<'e>> {
         let (pk, rk) = self.key_bytes();
         let key_units_max = pk.len() + rk.len();
@@ -343,7 +345,7 @@ impl Entity {
         Ok(NewRow { number, shape, body })
     }
 
-    /// The entity of a row; the keys are encoded as in user keys.
+    /// Returns the entity of a row; the keys are encoded as in user keys.
     pub(crate) fn from_row(
         pk: &[u8],
         rk: &[u8],
@@ -367,7 +369,8 @@ impl Entity {
         Ok(Self::from_checked(shape, pk_end, rk_end, bytes).at(seq))
     }
 
-    /// `bytes`: PartitionKey up to `pk_end`, RowKey up to `rk_end`, then a checked body of `shape`.
+    /// Creates an entity from `bytes`: PartitionKey up to `pk_end`, RowKey up to `rk_end`, then a
+    /// checked body of `shape`.
     pub(super) fn from_parts(
         shape: Arc<Shape>,
         pk_end: usize,
@@ -383,7 +386,7 @@ impl Entity {
         Ok(Self::from_checked(shape, pk_end, rk_end, bytes))
     }
 
-    /// As [`from_parts`](Self::from_parts). Requires: the keys were checked too.
+    /// As [`from_parts`](Self::from_parts). Requires: the keys were checked, too.
     #[inline]
     pub(super) fn from_checked(
         shape: Arc<Shape>,
@@ -396,7 +399,7 @@ impl Entity {
         Entity { repr: Repr::Stored(stored), seq: None }
     }
 
-    /// Sets the commit that wrote the entity.
+    /// Sets the Seq of the commit that wrote the entity.
     pub(crate) fn at(mut self, seq: Seq) -> Self {
         self.seq = Some(seq);
         self
@@ -412,10 +415,10 @@ impl Built {
         index.checked_sub(1).map_or(0, |before| self.properties[before].0)
     }
 
-    /// The index of the property with this name, or its insertion point.
+    /// Returns the index of the property with this name, or its insertion point.
     fn find(&self, name: &str) -> std::result::Result<usize, usize> {
         let (mut low, mut high) = (0, self.properties.len());
-        // Ascending names, as from another entity, need no search.
+        // Names in ascending order, as from another entity, need no search.
         if high > 0 && self.name(high - 1) < name {
             return Err(high);
         }
@@ -460,7 +463,7 @@ impl Built {
         Some(self.properties.remove(found).1)
     }
 
-    /// The names and types, which determine the shape.
+    /// Returns the names and types, which determine the shape.
     fn outline(&self) -> Outline<'_, impl ExactSizeIterator<Item = (usize, EdmType)> + Clone> {
         let types = self.properties.iter().map(|(end, value)| (*end, value.edm_type()));
         Outline { names: &self.names, types }
@@ -476,7 +479,7 @@ impl Stored {
         RowRef { shape: ShapeRef::Shared(&self.shape), body: self.body() }
     }
 
-    /// A key; it was checked to be valid text when the entity was created.
+    /// Returns a part of the keys, which was checked to be valid text when the entity was created.
     fn text(&self, start: usize, end: usize) -> &str {
         utf8(&self.bytes[start..end]).unwrap_or_default()
     }
@@ -494,7 +497,7 @@ impl<'e> Iterator for Properties<'e> {
                 *start = *end;
                 Some((name, value.as_ref()))
             }
-            // The body was checked when the entity was made.
+            // The body was checked when the entity was created.
             Properties::Stored(walk) => walk.step().and_then(|(name, value)| Some((name, value?))),
         }
     }

@@ -7,7 +7,7 @@ use super::datetime::DateTime;
 use super::seq::Seq;
 use crate::error::{Code, Error, Result};
 
-/// The state of an entity that a caller has read. Equal ETags of one entity mean the same state.
+/// The state of an entity that a caller has read. For one entity, equal ETags mean the same state.
 ///
 /// The text form is `W/"datetime'2022-02-01T20%3A52%3A48.011206Z'"`. Parsing also accepts plain
 /// colons.
@@ -24,7 +24,7 @@ impl From<Seq> for ETag {
 }
 
 impl ETag {
-    /// The number of the commit that wrote the entity.
+    /// Returns the Seq of the commit that wrote the entity.
     pub fn seq(self) -> Seq {
         self.0
     }
@@ -46,13 +46,13 @@ impl fmt::Display for ETag {
 impl FromStr for ETag {
     type Err = Error;
 
-    /// Accepts only the printed form, with `%3A`, `%3a` or `:`; other texts are `InvalidInput`, `*`
-    /// included, because it is not a state.
+    /// Accepts only the printed form, with `%3A`, `%3a` or `:`. Other texts are `InvalidInput`,
+    /// including `*`, which is not a state.
     fn from_str(text: &str) -> Result<Self> {
         let malformed = || Error::refused(Code::InvalidInput);
         let inner = text.strip_prefix(BEFORE).and_then(|rest| rest.strip_suffix(AFTER));
         let time = inner.ok_or_else(malformed)?.replace("%3A", ":").replace("%3a", ":");
-        // A text without the zone is not a form of any ETag.
+        // An ETag always has the zone `Z`.
         if !time.ends_with('Z') {
             return Err(malformed());
         }

@@ -9,16 +9,16 @@ use crate::error::{Code, Error, Result};
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Default)]
 pub struct Guid([u8; 16]);
 
-/// Indices of the bytes that follow a hyphen.
+/// Indexes of the bytes that follow a hyphen.
 const HYPHENS: [usize; 4] = [4, 6, 8, 10];
 
 impl Guid {
-    /// The GUID with these bytes as text form, in hex and in this order.
+    /// Returns the GUID whose text form has these bytes, in hex and in this order.
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         Self(bytes)
     }
 
-    /// The bytes in the order of the text form.
+    /// Returns the bytes in the order of the text form.
     pub fn as_bytes(&self) -> &[u8; 16] {
         &self.0
     }

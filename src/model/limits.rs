@@ -8,26 +8,26 @@ use crate::named::named;
 
 /// Maximum size of an entity, by the formula of `entity_size`.
 pub(crate) const ENTITY_SIZE_MAX: usize = 1 << 20;
-/// Properties in addition to PartitionKey, RowKey and Timestamp.
+/// Maximum number of properties in addition to PartitionKey, RowKey and Timestamp.
 pub(crate) const PROPERTIES_MAX: usize = 252;
-/// UTF-16 units of a property's name.
+/// Maximum number of UTF-16 units of a property's name.
 pub(crate) const NAME_UNITS_MAX: usize = 255;
-/// UTF-16 units of a PartitionKey or RowKey.
+/// Maximum number of UTF-16 units of a PartitionKey or RowKey.
 pub(crate) const KEY_UNITS_MAX: usize = 1024;
-/// Operations of a group.
+/// Maximum number of operations of a group.
 pub(crate) const GROUP_OPERATIONS_MAX: usize = 100;
-/// The sum of the sizes of the entities of a group.
+/// Maximum sum of the sizes of the entities of a group.
 pub(crate) const GROUP_SIZE_MAX: usize = 4 << 20;
-/// UTF-16 units of a text.
+/// Maximum number of UTF-16 units of a text.
 pub(crate) const STRING_UNITS_MAX: usize = 32 * 1024;
-/// Bytes of a binary.
+/// Maximum number of bytes of a binary.
 pub(crate) const BINARY_BYTES_MAX: usize = 64 * 1024;
 
 /// The properties that every entity has and callers cannot set.
 pub(crate) const SYSTEM_PROPERTIES: [&str; 3] = ["PartitionKey", "RowKey", "Timestamp"];
 
 named! {
-    /// One half of a key.
+    /// One of the two parts of a key.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum KeyPart {
         PartitionKey "PartitionKey",
@@ -39,7 +39,7 @@ named! {
 
 /// Checks the name of a table to be created.
 ///
-/// Case is preserved but not significant: look tables up by the lower-case name.
+/// Case is preserved but not significant, so look tables up by the lower-case name.
 pub(crate) fn check_table_name(name: &str) -> Result<()> {
     let starts_well = name.bytes().next().is_none_or(|byte| byte.is_ascii_alphabetic());
     if !starts_well || !name.bytes().all(|byte| byte.is_ascii_alphanumeric()) {
@@ -76,7 +76,7 @@ fn check_odd_key(part: KeyPart, key: &str) -> Result<()> {
     }
 }
 
-/// The error for a value that its property does not allow.
+/// Returns the error for a value that its property does not allow.
 pub(crate) fn out_of_range(name: &str, value: &str) -> Error {
     let text = format!("The '{name}' parameter of value '{value}' is out of range.");
     Error::refused_with(Code::OutOfRangeInput, text)
@@ -108,7 +108,7 @@ pub(crate) fn check_value(value: ValueRef<'_>) -> Result<()> {
     if too_large { Err(Error::refused(Code::PropertyValueTooLarge)) } else { Ok(()) }
 }
 
-/// The part of text or bytes in the size of an entity.
+/// Returns the share of a text or of bytes in the size of an entity.
 pub(crate) fn variable_size(value: ValueRef<'_>) -> usize {
     match value {
         ValueRef::String(text) => 2 * utf16_len(text),
@@ -117,13 +117,13 @@ pub(crate) fn variable_size(value: ValueRef<'_>) -> usize {
     }
 }
 
-/// The part of a property in the size of an entity, without its text or bytes.
+/// Returns the share of a property in the size of an entity, without its text or bytes.
 pub(crate) fn property_size_base(name_units: usize, edm: EdmType) -> usize {
     8 + 2 * name_units + edm.fixed_width().unwrap_or(4)
 }
 
-/// By byte: 1 for the ASCII characters that [`is_forbidden_in_keys`] forbids, and for all bytes
-/// that are not ASCII.
+/// For each byte, 1 for an ASCII character that [`is_forbidden_in_keys`] forbids, and for a byte
+/// that is not ASCII.
 const KEY_BYTES: [u8; 256] = {
     let mut table = [1; 256];
     let mut byte = 0u8;
@@ -138,19 +138,19 @@ const fn is_forbidden_in_keys(c: char) -> bool {
     matches!(c, '/' | '\\' | '#' | '?' | '\0'..='\u{1f}' | '\u{7f}'..='\u{9f}')
 }
 
-/// True for a letter that may begin both a C# identifier and an XML name.
+/// Whether the letter may begin both a C# identifier and an XML name.
 pub(crate) fn starts_name(c: char) -> bool {
     c == '_' || c.is_ascii_alphabetic() || (!c.is_ascii() && c.is_alphabetic() && is_xml_letter(c))
 }
 
 pub(crate) fn continues_name(c: char) -> bool {
-    // Superscripts and fractions are numeric in Unicode, but are not digits.
+    // Unicode superscripts and fractions are numeric, but are not digits.
     let digit = c.is_numeric() && is_xml_letter(c) && !matches!(c, '\u{2070}'..='\u{215f}');
     let joins = matches!(c, '\u{300}'..='\u{36f}' | '\u{203f}'..='\u{2040}');
     starts_name(c) || c.is_ascii_digit() || digit || joins
 }
 
-/// XML's NameStartChar beyond ASCII.
+/// Whether the character is an XML NameStartChar beyond ASCII.
 fn is_xml_letter(c: char) -> bool {
     matches!(c,
         '\u{c0}'..='\u{d6}' | '\u{d8}'..='\u{f6}' | '\u{f8}'..='\u{2ff}' | '\u{370}'..='\u{37d}'

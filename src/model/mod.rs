@@ -1,7 +1,7 @@
-//! The data model: keys, typed values, entities, ETags, and the rules for them. Pure: no I/O, no
+//! The data model: keys, typed values, entities, ETags, and the rules for them, without I/O or a
 //! clock.
 //!
-//! Not here: bytes on disk (`format`), JSON (`json`), conditions of writes (`table`).
+//! `format` has the bytes on disk, `json` the JSON form, `table` the conditions of writes.
 
 mod convert;
 pub(crate) mod datetime;

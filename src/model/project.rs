@@ -1,5 +1,5 @@
-//! Entities with selected properties of a row, and rows of many entities with few shapes. Both
-//! cache recent shapes, so that an entity costs one allocation.
+//! Creates entities with selected properties of a row, and entities or rows from property lists
+//! with recurring shapes. Recent shapes are cached, so that an entity costs one allocation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -23,8 +23,8 @@ pub(crate) struct Projector {
     recent: Recent<Projection>,
 }
 
-/// Creates entities from property lists with recurring names and types, as in a bulk load. This has
-/// half the cost of building each entity, because the names are looked up only once.
+/// Creates entities from property lists with recurring names and types, as in a bulk load. This
+/// costs half as much as building each entity, because the names are looked up only once.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -46,8 +46,8 @@ pub struct EntityEncoder {
     body: Vec<u8>,
 }
 
-/// Properties in order that violate no limit: the index of their shape, and the length of their
-/// body.
+/// Properties that are in order and violate no limit: the index of their shape, and the length of
+/// their body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Checked {
     shape: usize,
@@ -61,7 +61,7 @@ struct Projection {
     indices: Vec<usize>,
 }
 
-/// Capacity for a body above this number of bytes is released.
+/// A body above this number of bytes is freed after use, to bound memory.
 const BODY_KEPT_MAX: usize = 64 << 10;
 
 impl Projector {
@@ -73,7 +73,8 @@ impl Projector {
         Self { names, recent: Recent::default() }
     }
 
-    /// The entity with the selected properties of a row; the keys are encoded as in user keys.
+    /// Returns the entity with the selected properties of a row; the keys are encoded as in user
+    /// keys.
     pub(crate) fn entity(
         &mut self,
         pk: &[u8],
@@ -83,7 +84,7 @@ impl Projector {
     ) -> Result<Entity, DecodeError> {
         let projection = self.projection(row);
         let values = || projection.indices.iter().map(|&index| row.value(index));
-        // A first pass detects damage, so that the second cannot fail.
+        // The first pass detects damage, so that the second pass cannot fail.
         let mut variable_bytes = 0;
         for value in values() {
             variable_bytes += value?.variable_bytes().len();
@@ -98,7 +99,8 @@ impl Projector {
         Ok(Entity::from_parts(Arc::clone(&projection.to), pk.len(), keys, bytes)?.at(seq))
     }
 
-    /// The size of that entity with keys of `key_units` UTF-16 units.
+    /// Returns the size of the entity that [`entity`](Self::entity) would create, with keys of
+    /// `key_units` UTF-16 units.
     pub(crate) fn size(
         &mut self,
         key_units: usize,
@@ -163,7 +165,7 @@ impl EntityEncoder {
         properties: &mut [(&str, ValueRef<'_>)],
     ) -> Result<Checked> {
         let types = || properties.iter().map(|(name, value)| (*name, value.edm_type()));
-        // The names of a shape are sorted; therefore properties that match it are too.
+        // The names of a shape are sorted, and so are properties that match it.
         let known = self.recent.find(|known| known.matches(types()));
         let known = known.map_or_else(|| self.learn(properties), Ok)?;
         let values = properties.iter().map(|(_, value)| *value);
@@ -173,8 +175,8 @@ impl EntityEncoder {
         Ok(Checked { shape: known, body_bytes })
     }
 
-    /// The row of the properties that were checked last, in a reused buffer. Requires: no other
-    /// call of the encoder since that check.
+    /// Returns the row of the properties that were checked last, in a reused buffer. Requires: the
+    /// encoder was not used for anything else since that check.
     pub(crate) fn row(
         &mut self,
         checked: Checked,
@@ -190,7 +192,7 @@ impl EntityEncoder {
         NewRow { number: shapes.number(shape), shape: ShapeRef::Shared(shape), body }
     }
 
-    /// Creates an entity of distinct properties without other checks, which are left to the write.
+    /// Creates an entity of distinct properties, without the other checks; the write makes them.
     #[cfg(feature = "cli")]
     pub(crate) fn unchecked(
         &mut self,
@@ -208,7 +210,8 @@ impl EntityEncoder {
         Self::encode(shape, pk, rk, values, shape.body_bytes(bytes))
     }
 
-    /// Requires: the values have the shape's types, are checked, and need `body_bytes` in the body.
+    /// Encodes values. Requires: they have the shape's types, are checked, and need `body_bytes` in
+    /// the body.
     #[inline]
     fn encode<'v>(
         shape: &Arc<Shape>,
@@ -225,8 +228,8 @@ impl EntityEncoder {
         Entity::from_checked(Arc::clone(shape), pk.len(), keys, bytes)
     }
 
-    /// Sorts the properties and returns the index of their shape, which is added if it is not
-    /// cached.
+    /// Sorts the properties and returns the index of their shape, which is added to the cache if
+    /// necessary.
     #[cold]
     fn learn(&mut self, properties: &mut [(&str, ValueRef<'_>)]) -> Result<usize> {
         properties.sort_by(|a, b| a.0.cmp(b.0));

@@ -1,10 +1,8 @@
-//! A small cache of the most recently added items.
-//!
-//! Not here: the identity of items; the caller passes a predicate.
+//! A small cache of the most recently added items, which callers find by a predicate.
 
 use std::ops::Index;
 
-/// At most sixteen items; a further one replaces the oldest.
+/// A cache of at most sixteen items; a new one replaces the oldest.
 #[derive(Clone)]
 pub(crate) struct Recent<T> {
     items: Vec<T>,
@@ -14,13 +12,13 @@ pub(crate) struct Recent<T> {
 const RECENT_MAX: usize = 16;
 
 impl<T> Recent<T> {
-    /// The first item for which `is` is true, or the new item from `make`.
+    /// Returns the first item for which `is` returns true, or adds the item that `make` returns.
     pub(crate) fn find_or_add(&mut self, is: impl Fn(&T) -> bool, make: impl FnOnce() -> T) -> &T {
         let found = self.find(is).unwrap_or_else(|| self.add(make()));
         &self.items[found]
     }
 
-    /// The index of the first item for which `is` is true.
+    /// Returns the index of the first item for which `is` returns true.
     #[inline]
     pub(crate) fn find(&self, is: impl Fn(&T) -> bool) -> Option<usize> {
         self.items.iter().position(is)

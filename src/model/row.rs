@@ -26,7 +26,7 @@ pub(crate) struct Row {
 /// A row to be written.
 #[derive(Clone, Debug)]
 pub(crate) struct NewRow<'a> {
-    /// The shape's number, if the registry assigned one.
+    /// The shape's number in the registry, if it has one.
     pub(crate) number: Option<ShapeId>,
     pub(crate) shape: ShapeRef<'a>,
     pub(crate) body: Body<'a>,
@@ -37,7 +37,7 @@ pub(crate) struct NewRow<'a> {
 pub(crate) enum Body<'a> {
     Borrowed(&'a [u8]),
     Owned(Vec<u8>),
-    /// The bytes from the offset to the end.
+    /// The bytes from this offset to the end.
     Tail(Box<[u8]>, usize),
 }
 
@@ -48,10 +48,10 @@ pub(crate) enum ShapeRef<'a> {
     Own(Arc<Shape>),
 }
 
-/// Merges rows: `old` with the properties of `patch` set. A property may change its type.
+/// Merges rows: returns `old` with the properties of `patch` set. A property may change its type.
 ///
 /// `is_checked` states that the body of `old` is known to fit its shape. The result may exceed
-/// limits that both rows obey; check it with [`super::check_row_limits`].
+/// limits that both rows obey, so check it with [`super::check_row_limits`].
 pub(crate) fn merge_rows(
     old: &RowRef<'_>,
     patch: &RowRef<'_>,
@@ -64,7 +64,7 @@ pub(crate) fn merge_rows(
     }
     if let Some(places) = places_of_same_type(patch_shape, old_shape) {
         if !is_checked {
-            old.check()?; // The values are copied without decoding.
+            old.check()?; // because the values are copied without decoding
         }
         let mut body = Vec::with_capacity(old.body.len() + patch.body.len());
         old_shape.encode_patched(old.body, patch_shape, patch.body, &places, &mut body)?;
@@ -97,21 +97,21 @@ pub(crate) fn merge_rows(
     Ok(Row { shape, body })
 }
 
-/// The index in `shape` of each property of `patch`, if `shape` has all of them with the same
-/// types.
+/// Returns the index in `shape` of each property of `patch`, if `shape` has all of them with the
+/// same types.
 fn places_of_same_type(patch: &Shape, shape: &Shape) -> Option<Vec<usize>> {
     let place = |(name, edm)| shape.find(name).filter(|&index| shape.property(index).1 == edm);
     patch.properties().map(place).collect()
 }
 
 impl<'a> RowRef<'a> {
-    /// The value of property `index` of the shape.
+    /// Returns the value of property `index` of the shape.
     #[inline]
     pub(crate) fn value(&self, index: usize) -> Result<ValueRef<'a>, DecodeError> {
         self.shape.arc().value(self.body, index)
     }
 
-    /// The value of the property with this name, if the row has it.
+    /// Returns the value of the property with this name, if the row has it.
     pub(crate) fn find(&self, name: &str) -> Result<Option<ValueRef<'a>>, DecodeError> {
         self.shape.arc().find(name).map(|index| self.value(index)).transpose()
     }
@@ -121,14 +121,14 @@ impl<'a> RowRef<'a> {
         self.shape.arc().check(self.body)
     }
 
-    /// A copy that owns its body.
+    /// Returns a copy that owns its body.
     pub(crate) fn to_row(&self) -> Row {
         Row { shape: Arc::clone(self.shape.arc()), body: self.body.to_vec() }
     }
 }
 
 impl Row {
-    /// The row, borrowed.
+    /// Returns the row as a borrowed one.
     #[inline]
     pub(crate) fn as_ref(&self) -> RowRef<'_> {
         RowRef { shape: ShapeRef::Shared(&self.shape), body: &self.body }
@@ -147,13 +147,13 @@ impl Body<'_> {
 }
 
 impl ShapeRef<'_> {
-    /// True for a self-describing row.
+    /// Whether the row is self-describing.
     #[inline]
     pub(crate) fn is_own(&self) -> bool {
         matches!(self, ShapeRef::Own(_))
     }
 
-    /// The shape itself.
+    /// Returns the shape itself.
     #[inline]
     pub(crate) fn arc(&self) -> &Arc<Shape> {
         match self {

@@ -1,4 +1,4 @@
-//! The limits of a whole row: its names, its values, their number and its size. SEMANTICS.md
+//! Checks the limits of a whole row: its names, its values, their number and its size. SEMANTICS.md
 //! §limits.
 
 use super::limits::{
@@ -13,8 +13,8 @@ use crate::error::{Code, Error, Result};
 /// Checks the names, the values, their number and the size of a whole row, such as the result of a
 /// merge.
 ///
-/// `key_units` returns the UTF-16 units of PartitionKey and RowKey together. It is called only if
-/// the upper bound `key_units_max` does not suffice. The body must be well-formed.
+/// `key_units` returns the number of UTF-16 units of PartitionKey and RowKey together. It is called
+/// only if the upper bound `key_units_max` does not suffice. The body must be well-formed.
 pub(crate) fn check_row_limits(
     key_units_max: usize,
     key_units: impl FnOnce() -> Result<usize>,
@@ -28,7 +28,7 @@ pub(crate) fn check_row_limits(
     check_value_sizes(key_units()?, shape, shape.values(row.body).filter_map(|value| value.ok()))
 }
 
-/// As [`check_row_limits`], for values that are not yet a row, in the order of the shape; returns
+/// As [`check_row_limits`], for values in the order of the shape that are not a row yet. Returns
 /// the length of the body.
 pub(crate) fn check_values<'v>(
     key_units_max: usize,
@@ -44,9 +44,9 @@ pub(crate) fn check_values<'v>(
     Ok(shape.body_bytes(variable_bytes))
 }
 
-/// True if this number of bytes cannot violate a limit on values or size, as for most rows.
+/// Whether a row with this number of bytes obeys all limits on values and size, as most rows do.
 fn is_small(key_units_max: usize, shape: &Shape, bytes: usize) -> bool {
-    // A UTF-16 unit counts as two bytes, and has at least one byte in UTF-8.
+    // A UTF-16 unit counts as two bytes and has at least one byte in UTF-8.
     let size_at_most = 4 + 2 * key_units_max + shape.size_base() + 2 * bytes;
     bytes <= STRING_UNITS_MAX && size_at_most <= ENTITY_SIZE_MAX
 }
@@ -74,8 +74,8 @@ fn check_names(shape: &Shape) -> Result<()> {
     shape.properties().try_for_each(|(name, _)| check_property_name(name))
 }
 
-/// The size that counts against the limit: `4 + 2·(units of both keys) + Σ (8 + 2·units of the name
-/// + size of the value)`.
+/// Returns the size that counts against the limit: `4 + 2·(units of both keys) + Σ (8 + 2·units of
+/// the name + size of the value)`.
 pub(crate) fn entity_size<'v>(
     key_units: usize,
     shape: &Shape,

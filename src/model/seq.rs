@@ -1,5 +1,5 @@
-//! The logical clock of a database: the commit number, which is also the Timestamp and, formatted,
-//! the ETag.
+//! The logical clock of a database. A Seq is the number of a commit, its Timestamp and, formatted,
+//! its ETag.
 
 use std::fmt;
 
@@ -8,12 +8,12 @@ use std::fmt;
 pub struct Seq(pub(crate) u64);
 
 impl Seq {
-    /// Before every commit.
+    /// Less than the Seq of every commit.
     pub(crate) const ZERO: Seq = Seq(0);
     /// The last tick of the year 9999. No commit can follow it.
     pub const MAX: Seq = Seq(2_650_467_743_999_999_999);
 
-    /// Ticks of 100 ns since 1601-01-01 UTC.
+    /// Returns the ticks of 100 ns since 1601-01-01 UTC.
     pub fn ticks(self) -> u64 {
         self.0
     }

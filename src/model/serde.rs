@@ -1,17 +1,7 @@
-//! Conversion between application structs and entities: the feature `serde`.
-//!
-//! A struct's fields are the properties; `None` is an absent property. `Guid`, `DateTime` and
-//! [`Binary`] keep their EDM types (`types`); in other formats they are a text, a text and bytes.
-//!
-//! | Rust | EDM |
-//! | --- | --- |
-//! | `bool` | Boolean |
-//! | `i8` `i16` `i32` `u8` `u16` | Int32 |
-//! | `i64` `u32`, `u64` within `i64` | Int64 |
-//! | `f32` `f64` | Double |
-//! | `String` `char`, an enum's variant without data | String |
-//! | `Binary`, `Vec<u8>` | Binary |
-//! | `DateTime`, `Guid` | DateTime, Guid |
+//! Conversion between application structs and entities, with the feature `serde`. A struct's fields
+//! are the properties; `None` is an absent property.
+//! `Guid`, `DateTime` and `Binary` keep their EDM types (`types`); in other formats they are a text, a
+//! text and bytes.
 //!
 //! Invariant: an error names the field that caused it.
 
@@ -30,10 +20,21 @@ use crate::error::Result;
 impl Entity {
     /// Creates an entity with the fields of `value` as properties.
     ///
-    /// Fields named PartitionKey, RowKey or Timestamp are omitted; the keys are the arguments.
+    /// Fields named PartitionKey, RowKey or Timestamp are omitted; the arguments are the keys.
+    ///
+    /// | Rust | EDM |
+    /// | --- | --- |
+    /// | `bool` | Boolean |
+    /// | `i8` `i16` `i32` `u8` `u16` | Int32 |
+    /// | `i64` `u32`, `u64` within `i64` | Int64 |
+    /// | `f32` `f64` | Double |
+    /// | `String` `char`, an enum's variant without data | String |
+    /// | `Binary`, `Vec<u8>` | Binary |
+    /// | `DateTime`, `Guid` | DateTime, Guid |
     ///
     /// # Errors
-    /// `InvalidInput`, naming the field, if a field is neither a value of an EDM type nor `None`.
+    /// `InvalidInput`, which names the field, if a field is neither a value of an EDM type nor
+    /// `None`.
     pub fn from_serde<T: Serialize + ?Sized>(
         partition_key: impl Into<String>,
         row_key: impl Into<String>,
@@ -48,7 +49,7 @@ impl Entity {
     /// unknown fields.
     ///
     /// # Errors
-    /// `InvalidInput`, naming the field, if one is missing or of another type.
+    /// `InvalidInput`, which names the field, if a field is missing or of another type.
     pub fn to<'de, T: Deserialize<'de>>(&'de self) -> Result<T> {
         T::deserialize(de::EntityDeserializer(self)).map_err(Problem::refusal)
     }

@@ -1,16 +1,13 @@
-//! Shapes: the names and types of a row's properties, and the place of each value in the row's
-//! body.
+//! Shapes: the names and types of a row's properties, and the position of each value in the row's
+//! body. FORMAT.md §row and §shape.
 //!
 //! Invariants
 //! * names are distinct and ascend by their UTF-8 bytes; a property's index is its rank;
-//! * a shape and a body determine all values; encoding the values of a checked body returns the
+//! * a shape and a body determine all values, and encoding the values of a checked body returns the
 //!   same bytes;
 //! * accessors are bounds-checked: a damaged body is a [`DecodeError`], never a panic.
 //!
-//! Format: FORMAT.md §row (body) and §shape.
-//!
-//! Not here: the encoding of a shape itself (`format::shape`), the shape number in a row
-//! (`format::row`).
+//! `format` encodes shapes and the shape number of a row.
 
 mod place;
 mod walk;
@@ -35,11 +32,11 @@ pub struct Shape {
     /// All names, concatenated.
     names: Box<str>,
     properties: Box<[Property]>,
-    /// Total width of all values of fixed width, which are at the start of the body.
+    /// The total width of all values of fixed width, which are at the start of the body.
     fixed_bytes: usize,
-    /// Number of properties of variable width.
+    /// The number of properties of variable width.
     variables: usize,
-    /// Places and types of the values of fixed width that can be invalid.
+    /// Offset and type of each value of fixed width that can be invalid.
     checked: Box<[(u32, EdmType)]>,
     size_base: usize,
     has_binary: bool,
@@ -52,12 +49,12 @@ struct Property {
     name_start: u32,
     name_end: u32,
     edm: EdmType,
-    /// The offset in the body for a fixed width, otherwise the rank among the properties of
+    /// For a fixed width the offset in the body, otherwise the rank among the properties of
     /// variable width.
     place: u32,
 }
 
-/// The place of a value of variable width in the bodies of a shape.
+/// The position of a value of variable width in the bodies of a shape.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct VariablePlace {
     fixed_bytes: usize,
@@ -69,7 +66,7 @@ pub(crate) struct VariablePlace {
 #[derive(Clone, Copy)]
 pub(crate) struct Fields<'b> {
     body: &'b [u8],
-    /// The end offsets, with the width of each in `width`.
+    /// The end offsets, each of `width` bytes.
     ends: &'b [u8],
     width: usize,
     /// All values of variable width, concatenated.
@@ -145,29 +142,29 @@ impl Shape {
         shape
     }
 
-    /// The number of properties.
+    /// Returns the number of properties.
     pub fn len(&self) -> usize {
         self.properties.len()
     }
 
-    /// True if there are no properties.
+    /// Whether there are no properties.
     pub fn is_empty(&self) -> bool {
         self.properties.is_empty()
     }
 
-    /// Name and type of property `index`. Requires `index < len()`.
+    /// Returns name and type of property `index`. Requires: `index < len()`.
     #[inline]
     pub fn property(&self, index: usize) -> (&str, EdmType) {
         let property = self.properties[index];
         (self.name(property), property.edm)
     }
 
-    /// Names and types, by name.
+    /// Iterates over names and types, in order of names.
     pub fn properties(&self) -> impl ExactSizeIterator<Item = (&str, EdmType)> {
         self.properties.iter().map(|property| (self.name(*property), property.edm))
     }
 
-    /// The index of the property with this name.
+    /// Returns the index of the property with this name.
     pub fn find(&self, name: &str) -> Option<usize> {
         self.properties.binary_search_by(|property| self.name(*property).cmp(name)).ok()
     }
@@ -177,27 +174,28 @@ impl Shape {
         &self.names[property.name_start as usize..property.name_end as usize]
     }
 
-    /// The hash that identifies the shape; collisions are possible.
+    /// Returns the hash that identifies the shape; collisions are possible.
     pub(crate) fn hash(&self) -> ShapeHash {
         ShapeHash(self.hash)
     }
 
-    /// True if all names are valid names of properties.
+    /// Whether all names are valid names of properties.
     pub(crate) fn is_well_named(&self) -> bool {
         self.well_named
     }
 
-    /// True if a property is of type Binary.
+    /// Whether any property is of type Binary.
     pub(crate) fn has_binary(&self) -> bool {
         self.has_binary
     }
 
-    /// The properties' part of the entity's size, without text and bytes of variable width.
+    /// Returns the share of the properties in the entity's size, without text and bytes of variable
+    /// width.
     pub(crate) fn size_base(&self) -> usize {
         self.size_base
     }
 
-    /// The length of a body with this many bytes of variable width.
+    /// Returns the length of a body with this many bytes of variable width.
     pub(crate) fn body_bytes(&self, variable_bytes: usize) -> usize {
         match self.variables {
             0 => self.fixed_bytes,
@@ -205,18 +203,18 @@ impl Shape {
         }
     }
 
-    /// The memory of the shape in bytes.
+    /// Returns the memory that the shape uses, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let lists = size_of_val(&*self.properties) + size_of_val(&*self.checked);
         size_of::<Shape>() + self.names.len() + lists
     }
 
-    /// True if the shape has exactly these names and types, in this order.
+    /// Whether the shape has exactly these names and types, in this order.
     pub(crate) fn matches<'n>(
         &self,
         properties: impl ExactSizeIterator<Item = (&'n str, EdmType)>,
     ) -> bool {
-        // The remaining names, which are concatenated.
+        // The names that are not compared yet, concatenated.
         let mut names = self.names.as_bytes();
         let mut same = |(mine, (name, edm)): (&Property, (&str, EdmType))| {
             let len = (mine.name_end - mine.name_start) as usize;
@@ -230,7 +228,7 @@ impl Shape {
 
 /// The body of a row.
 impl Shape {
-    /// The value of property `index`. Requires `index < len()`.
+    /// Returns the value of property `index`. Requires `index < len()`.
     #[inline]
     pub fn value<'b>(&self, body: &'b [u8], index: usize) -> Result<ValueRef<'b>, DecodeError> {
         let (edm, place) = self.place(index);
@@ -244,18 +242,20 @@ impl Shape {
         }
     }
 
-    /// The offset of property `index` in a body. Requires `index < len()` and a fixed width.
+    /// Returns the offset of property `index` in a body. Requires: `index < len()`, and a fixed
+    /// width.
     pub(crate) fn fixed_offset(&self, index: usize) -> usize {
         self.properties[index].place as usize
     }
 
-    /// The place of property `index` in a body. Requires `index < len()` and a variable width.
+    /// Returns the position of property `index` in a body. Requires: `index < len()`, and a
+    /// variable width.
     pub(crate) fn variable_place(&self, index: usize) -> VariablePlace {
         let Shape { fixed_bytes, variables, .. } = *self;
         VariablePlace { fixed_bytes, variables, rank: self.properties[index].place as usize }
     }
 
-    /// The `N` bytes of a body at a fixed offset.
+    /// Returns the `N` bytes of a body at a fixed offset.
     #[inline]
     pub(crate) fn fixed_at<const N: usize>(
         body: &[u8],
@@ -267,8 +267,8 @@ impl Shape {
         }
     }
 
-    /// The stored bytes of property `index`, unchecked; `None` if the body lacks them. Requires
-    /// `index < len()`.
+    /// Returns the stored bytes of property `index` without checking them; `None` if the body lacks
+    /// them. Requires: `index < len()`.
     #[inline]
     pub(crate) fn raw<'b>(&self, body: &'b [u8], index: usize) -> Option<&'b [u8]> {
         let property = self.properties[index];
@@ -279,13 +279,13 @@ impl Shape {
         }
     }
 
-    /// The length of the values of fixed width at the start of a body, in bytes.
+    /// Returns the length of the values of fixed width at the start of a body, in bytes.
     pub(crate) fn fixed_bytes(&self) -> usize {
         self.fixed_bytes
     }
 
-    /// The results of [`raw`](Self::raw) for each property of variable width, in order. The offsets
-    /// are located only once.
+    /// Iterates over the results of [`raw`](Self::raw) for each property of variable width, in
+    /// order. The offsets are located only once.
     #[inline]
     pub(crate) fn raw_variables<'b>(
         &self,
@@ -295,7 +295,7 @@ impl Shape {
         (0..self.variables).map(move |rank| fields.variable(rank))
     }
 
-    /// Splits a body into its parts, for callers that know the places of the values.
+    /// Splits a body into its parts, for callers that know the positions of the values.
     #[inline]
     pub(crate) fn fields<'b>(&self, body: &'b [u8]) -> Fields<'b> {
         let area = match self.variables {
@@ -303,20 +303,20 @@ impl Shape {
             count => variable_area(body, self.fixed_bytes, count).ok(),
         };
         let (width, data) = area.unwrap_or((1, body.len()));
-        // Without offsets there are no values.
+        // If the offsets are damaged, no value can be located.
         let ends = area.and_then(|_| body.get(self.fixed_bytes + 1..data)).unwrap_or_default();
         Fields { body, ends, width, variables: body.get(data..).unwrap_or_default() }
     }
 
-    /// The type of property `index`, and its place in [`Fields`]: an offset, or a rank among the
-    /// properties of variable width. Requires `index < len()`.
+    /// Returns the type of property `index`, and its position in [`Fields`]: an offset, or a rank
+    /// among the properties of variable width. Requires: `index < len()`.
     #[inline]
     pub(crate) fn place(&self, index: usize) -> (EdmType, usize) {
         let property = self.properties[index];
         (property.edm, property.place as usize)
     }
 
-    /// All values, in the order of the names.
+    /// Returns all values, in the order of the names.
     pub(crate) fn values<'b>(
         &self,
         body: &'b [u8],
@@ -324,19 +324,20 @@ impl Shape {
         (0..self.len()).map(move |index| self.value(body, index))
     }
 
-    /// Checks the whole body. After success no accessor fails on it, and no other body has the same
-    /// values.
+    /// Checks the whole body. If it is valid, no accessor fails on it, and no other body has the
+    /// same values.
     pub(crate) fn check(&self, body: &[u8]) -> Result<(), DecodeError> {
         self.check_whole(body).map(drop)
     }
 
-    /// As [`check`](Self::check); also returns the total bytes of all texts, if they are ASCII and
+    /// As [`check`](Self::check). Also returns the total length of all texts if they are ASCII and
     /// there are no other values of variable width.
     pub(crate) fn checked_text_bytes(&self, body: &[u8]) -> Result<Option<usize>, DecodeError> {
         self.check_whole(body).map(|ascii_bytes| ascii_bytes.filter(|_| !self.has_binary()))
     }
 
-    /// Checks the whole body and returns the bytes of variable width, if they are ASCII.
+    /// Checks the whole body. Also returns the number of bytes of variable width if all of them are
+    /// ASCII.
     #[inline]
     fn check_whole(&self, body: &[u8]) -> Result<Option<usize>, DecodeError> {
         for (place, edm) in &self.checked {
@@ -371,7 +372,7 @@ impl Shape {
             return Err(error(self.fixed_bytes, "end offsets do not fit the body"));
         }
         if is_ascii(bytes) {
-            return Ok(Some(end)); // All texts in it are valid UTF-8.
+            return Ok(Some(end)); // ASCII, so all texts are valid UTF-8
         }
         let texts = self.properties.iter().enumerate().filter(|(_, p)| p.edm == EdmType::String);
         for (index, _) in texts {
@@ -382,7 +383,7 @@ impl Shape {
 
     /// Appends the body that contains `values`.
     ///
-    /// Requires: one value per property, in the order of the names and of its type; less than 4
+    /// Requires: one value of the right type per property, in the order of the names; less than 4
     /// GiB.
     pub(crate) fn encode_body<'v>(
         &self,
@@ -411,7 +412,7 @@ impl Shape {
         }
     }
 
-    /// Appends `body` with some values replaced by those of another body: property `i` of `patch`
+    /// Appends `body` with some values replaced by those of another body. Property `i` of `patch`
     /// has the index `places[i]` here. Nothing is decoded.
     ///
     /// Requires: the types are equal.
@@ -447,7 +448,7 @@ impl Shape {
         Ok(())
     }
 
-    /// Offset and bytes of the variable value with this rank.
+    /// Returns offset and bytes of the variable value with this rank.
     #[inline]
     fn variable<'b>(&self, body: &'b [u8], rank: usize) -> Result<(usize, &'b [u8]), DecodeError> {
         let Shape { fixed_bytes, variables, .. } = *self;
@@ -456,19 +457,19 @@ impl Shape {
 }
 
 impl<'b> Fields<'b> {
-    /// All values of variable width, concatenated.
+    /// Returns all values of variable width, concatenated.
     #[inline(always)]
     pub(crate) fn variables(&self) -> &'b [u8] {
         self.variables
     }
 
-    /// The bytes at an offset.
+    /// Returns the bytes at an offset.
     #[inline(always)]
     pub(crate) fn fixed<const N: usize>(&self, at: usize) -> Option<[u8; N]> {
         bytes_at(self.body, at)
     }
 
-    /// The bytes of the value of variable width with this rank.
+    /// Returns the bytes of the value of variable width with this rank.
     #[inline(always)]
     pub(crate) fn variable(&self, rank: usize) -> Option<&'b [u8]> {
         let start = match rank.checked_sub(1) {
@@ -488,7 +489,7 @@ impl<'b> Fields<'b> {
 }
 
 impl VariablePlace {
-    /// The bytes of the value; text is not checked to be UTF-8.
+    /// Returns the bytes of the value; text is not checked to be UTF-8.
     #[inline]
     pub(crate) fn read<'b>(&self, body: &'b [u8]) -> Result<&'b [u8], DecodeError> {
         self.find(body).map(|(_, bytes)| bytes)
@@ -525,18 +526,18 @@ impl fmt::Debug for Shape {
 }
 
 impl<'n, T: ExactSizeIterator<Item = (usize, EdmType)> + Clone> Outline<'n, T> {
-    /// The hash that identifies the outlined shape; collisions are possible.
+    /// Returns the hash that identifies the outlined shape; collisions are possible.
     pub(crate) fn hash(&self) -> ShapeHash {
         let names = crate::codec::hash(crate::codec::HashSeed(0), self.names.as_bytes());
         ShapeHash(self.types.clone().fold(names, |hash, (end, edm)| {
-            // An odd multiplier spreads the input over the upper bits; the shift mixes them into
+            // The odd multiplier spreads the input over the upper bits; the shift mixes them into
             // the lower ones.
             let mixed = (hash ^ (end as u64) << 8 ^ edm as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
             mixed ^ mixed >> 29
         }))
     }
 
-    /// True if `shape` has exactly these names and types.
+    /// Whether `shape` has exactly these names and types.
     pub(crate) fn fits(&self, shape: &Shape) -> bool {
         let mut properties = shape.properties.iter();
         self.types.len() == shape.len()
@@ -563,7 +564,7 @@ impl ShapeHash {
     }
 }
 
-/// Writes `value` at the start of `rest` and advances it.
+/// Writes `value` at the start of `rest`, and advances `rest` past it.
 #[inline]
 fn fill<const N: usize>(rest: &mut &mut [u8], value: [u8; N]) {
     if let Some((place, behind)) = std::mem::take(rest).split_first_chunk_mut() {
@@ -592,7 +593,7 @@ fn put_variables(values: &[&[u8]], out: &mut Vec<u8>) {
     }
 }
 
-/// The width of end offsets, and the start of the bytes after them.
+/// Returns the width of end offsets, and the start of the bytes after them.
 #[inline]
 fn variable_area(
     body: &[u8],
@@ -606,7 +607,7 @@ fn variable_area(
     Ok((width, fixed_bytes + 1 + variables * width))
 }
 
-/// The bytes at an offset.
+/// Returns the bytes at an offset.
 #[inline(always)]
 fn bytes_at<const N: usize>(body: &[u8], at: usize) -> Option<[u8; N]> {
     body.get(at..at + N)?.first_chunk().copied()
@@ -648,7 +649,7 @@ fn read_fixed(edm: EdmType, body: &[u8], at: usize) -> Result<ValueRef<'static>,
     })
 }
 
-/// The text of all `bytes`, which begin at `at` in the body.
+/// Returns all `bytes` as text. They begin at `at` in the body.
 #[inline]
 fn text(at: usize, bytes: &[u8]) -> Result<ValueRef<'_>, DecodeError> {
     match utf8(bytes) {
@@ -657,7 +658,7 @@ fn text(at: usize, bytes: &[u8]) -> Result<ValueRef<'_>, DecodeError> {
     }
 }
 
-/// The last of the end offsets; `None` if they do not ascend.
+/// Returns the last of the end offsets; `None` if they do not ascend.
 #[inline]
 fn last_end<const N: usize>(offsets: &[u8], read: impl Fn(&[u8; N]) -> usize) -> Option<usize> {
     let mut end = 0;
@@ -671,7 +672,7 @@ fn last_end<const N: usize>(offsets: &[u8], read: impl Fn(&[u8; N]) -> usize) ->
     Some(end)
 }
 
-/// The least width that can represent the end offset `end`.
+/// Returns the minimum width in bytes that can represent the end offset `end`.
 fn offset_width(end: usize) -> usize {
     match end {
         0..=0xff => 1,

@@ -1,12 +1,13 @@
-//! The registry of shapes: each shape once, by number, for a whole database.
+//! The registry of shapes, which stores each shape of a database once, under a number.
 //!
 //! Invariants
 //! * append-only: a number refers to the same shape for the lifetime of the registry;
-//! * registered shapes use at most the given number of bytes; beyond that, rows are
-//!   self-describing;
-//! * every registered shape has only valid property names, and no more than the limit.
+//! * registered shapes use at most the given number of bytes; rows of further shapes describe
+//!   themselves;
+//! * every registered shape has only valid property names, and no more of them than the limit.
 //!
-//! Locks: `numbers` guards adding; [`Shapes::get`] and look-ups of recent shapes take no lock.
+//! Locks: `numbers` is held while a shape is added. [`Shapes::get`] and look-ups of recent shapes
+//! take no lock.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -24,21 +25,22 @@ pub(crate) struct ShapeId(pub(crate) u32);
 #[derive(Clone, Debug)]
 pub(crate) struct Interned {
     pub(crate) shape: Arc<Shape>,
-    /// `None` if the registry is full or refuses the shape: the row must be self-describing.
+    /// The shape's number; `None` if the registry is full or refuses the shape. Then a row must
+    /// describe itself.
     pub(crate) id: Option<ShapeId>,
 }
 
-/// The registry.
+/// The registry of shapes.
 pub(crate) struct Shapes {
     bytes_max: usize,
     /// Segment `k` has `SEGMENT_BASE << k` shapes, so that a shape never moves.
     segments: [Segment; SEGMENTS],
-    /// Recent look-ups: the upper half of a hash and the number plus one; 0 is empty.
+    /// Recent look-ups: the upper half of a hash, and the shape's number plus one; 0 if unused.
     recent: Box<[AtomicU64]>,
     numbers: Mutex<Registered>,
 }
 
-/// Looks up numbers of shapes where most shapes equal the previous one, as in a group.
+/// Looks up numbers of shapes that mostly equal the previous one, as in a group.
 pub(crate) struct Numbers<'s, 'e> {
     pub(super) shapes: &'s Shapes,
     last: Option<(&'e Arc<Shape>, Option<ShapeId>)>,
@@ -54,10 +56,10 @@ struct Registered {
 }
 
 const SEGMENT_BASE: u32 = 64;
-/// Together 2^27 shapes, more than any budget allows.
+/// The number of segments: together 2^27 shapes, more than any limit on memory allows.
 const SEGMENTS: usize = 21;
 const RECENT: usize = if cfg!(loom) { 1 } else { 256 };
-/// More shapes with one hash indicate an attack; they are not registered.
+/// More shapes with one hash indicate an attack, so they are not registered.
 const COLLISIONS_MAX: usize = 8;
 /// Memory of the registry's own structures per shape, in bytes.
 const OVERHEAD_BYTES: usize = 96;
@@ -73,17 +75,17 @@ impl Shapes {
         }
     }
 
-    /// The memory of the shapes in bytes.
+    /// Returns the memory that the shapes use, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         self.numbers.lock().bytes
     }
 
-    /// The registered shape equal to `shape`; it is added if the budget allows.
+    /// Returns the registered shape that equals `shape`, and adds it first if memory allows.
     pub(crate) fn intern(&self, shape: &Shape) -> Interned {
         self.find_or_add(shape.hash(), |other| **other == *shape, || Arc::new(shape.clone()))
     }
 
-    /// The number of a shared shape; it is added if the budget allows.
+    /// Returns the number of a shared shape, and adds it first if memory allows.
     #[inline]
     pub(crate) fn number(&self, shape: &Arc<Shape>) -> Option<ShapeId> {
         let equal = |other: &Arc<Shape>| Arc::ptr_eq(other, shape) || other == shape;
@@ -97,7 +99,7 @@ impl Shapes {
         self.find_or_add(shape.hash(), equal, || Arc::clone(shape))
     }
 
-    /// The shape of these names and types; it is built only if it is new.
+    /// Returns the shape of these names and types, and builds it only if it is new.
     pub(crate) fn intern_outline<T>(&self, outline: Outline<'_, T>) -> Interned
     where
         T: ExactSizeIterator<Item = (usize, EdmType)> + Clone,
@@ -106,14 +108,14 @@ impl Shapes {
         self.find_or_add(outline.hash(), equal, || Arc::new(outline.to_shape()))
     }
 
-    /// The shape with this number.
+    /// Returns the shape with this number.
     #[inline]
     pub(crate) fn get(&self, id: ShapeId) -> Option<&Arc<Shape>> {
         let (segment, index) = place(id);
         self.segments.get(segment)?.get()?.get(index)?.get()
     }
 
-    /// The number of shapes.
+    /// Returns the number of shapes.
     pub(crate) fn len(&self) -> usize {
         self.numbers.lock().len as usize
     }
@@ -137,7 +139,7 @@ impl Shapes {
         }
         let crowded = same_hash.len() >= COLLISIONS_MAX;
         let shape = build();
-        // A registered shape counts as checked, so a shape that no valid entity has is not
+        // Registered shapes need no further check, so a shape that no valid entity can have is not
         // registered.
         let valid = shape.is_well_named() && shape.len() <= PROPERTIES_MAX;
         let bytes = shape.memory_bytes() + OVERHEAD_BYTES;
@@ -161,7 +163,7 @@ impl Shapes {
         hash: u64,
         equal: impl Fn(&Arc<Shape>) -> bool,
     ) -> Option<(ShapeId, &Arc<Shape>)> {
-        // A stale slot is harmless, because the shape itself is compared.
+        // An outdated slot is harmless, because the shape itself is compared.
         let slot = self.recent[hash as usize % RECENT].load(Ordering::Acquire);
         if slot >> 32 != hash >> 32 {
             return None;
@@ -175,7 +177,7 @@ impl Shapes {
         self.recent[hash as usize % RECENT].store(slot, Ordering::Release);
     }
 
-    /// Returns false if there is no such segment.
+    /// Stores a shape. Returns false if its segment does not exist.
     fn store(&self, id: ShapeId, shape: &Arc<Shape>) -> bool {
         let (segment, index) = place(id);
         let Some(slots) = self.segments.get(segment) else {
@@ -212,7 +214,7 @@ impl std::fmt::Debug for Shapes {
     }
 }
 
-/// Segment and index of a shape: segment `k` starts at number `SEGMENT_BASE * (2^k - 1)`.
+/// Returns segment and index of a shape. Segment `k` starts at number `SEGMENT_BASE * (2^k - 1)`.
 #[inline]
 fn place(id: ShapeId) -> (usize, usize) {
     let segment = (id.0 / SEGMENT_BASE + 1).ilog2();

@@ -1,7 +1,5 @@
 //! Templates of keys: `{carrier}-{origin}` names columns or properties whose text is inserted; `{{`
 //! and `}}` are literal braces.
-//!
-//! Not here: the columns of a file (`cli`).
 
 use std::cell::RefCell;
 use std::fmt::Write;
@@ -24,7 +22,7 @@ impl Template {
     /// Parses `template`; `column` maps names to numbers.
     ///
     /// # Errors
-    /// A sentence that describes the problem and names an unknown column.
+    /// A sentence that describes the problem, and names the column if it is unknown.
     pub(crate) fn parse(
         template: &str,
         column: impl Fn(&str) -> Option<usize>,
@@ -58,13 +56,13 @@ impl Template {
         Ok(Template(parts))
     }
 
-    /// The template of a single column.
+    /// Returns a template that consists of one column.
     #[cfg(any(test, feature = "cli"))]
     pub(crate) fn column(number: usize) -> Template {
         Template(vec![Part::Column(number)])
     }
 
-    /// Appends the key to `out`.
+    /// Appends the key to `out`; `field` returns the text of a column.
     #[inline]
     pub(crate) fn expand<'f>(&self, out: &mut Vec<u8>, field: impl Fn(usize) -> &'f [u8]) {
         for part in &self.0 {
@@ -76,7 +74,8 @@ impl Template {
     }
 }
 
-/// A key formed from an entity's properties, including PartitionKey, RowKey and Timestamp.
+/// A template of a key formed from an entity's properties, including PartitionKey, RowKey and
+/// Timestamp.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct KeyTemplate {
     template: Template,
@@ -84,8 +83,7 @@ pub(crate) struct KeyTemplate {
 }
 
 impl KeyTemplate {
-    /// Parses a template with any names; whether an entity has the properties is checked for each
-    /// entity.
+    /// Parses a template. It may have any names, because each entity is checked for the properties.
     ///
     /// # Errors
     /// `InvalidInput` for a lone brace.
@@ -100,12 +98,12 @@ impl KeyTemplate {
         Ok(Self { template, names: names.into_inner() })
     }
 
-    /// The properties that form the key.
+    /// Returns the names of the properties that form the key.
     pub(crate) fn names(&self) -> &[String] {
         &self.names
     }
 
-    /// The key for `entity`, or the name of a property that it lacks.
+    /// Returns the key for `entity`, or the name of a property that it lacks.
     pub(crate) fn key(&self, entity: &Entity) -> Result<String, &str> {
         let mut texts = Vec::with_capacity(self.names.len());
         for name in &self.names {
@@ -114,13 +112,13 @@ impl KeyTemplate {
         let mut key = Vec::new();
         let text = |i: usize| texts.get(i).map(String::as_bytes).unwrap_or_default();
         self.template.expand(&mut key, text);
-        // A concatenation of texts is a text.
+        // All parts are valid texts, and so is their concatenation.
         String::from_utf8(key).map_err(|_| "")
     }
 }
 
-/// A property as a part of a key. Bytes become hexadecimal digits, since Base64 has characters that
-/// are forbidden in keys.
+/// Returns a property's text as a part of a key. Bytes become hexadecimal digits, because Base64
+/// has characters that are forbidden in keys.
 fn text_of(entity: &Entity, name: &str) -> Option<String> {
     match name {
         "PartitionKey" => return Some(entity.partition_key().to_owned()),

@@ -30,7 +30,7 @@ named! {
         Guid = 8 "Edm.Guid",
     }
 
-    /// The name in payloads: `Edm.Int64`.
+    /// Returns the name in payloads: `Edm.Int64`.
     pub fn name;
     pub const ALL;
 }
@@ -78,17 +78,17 @@ pub enum ValueRef<'a> {
 }
 
 impl EdmType {
-    /// The type with this name.
+    /// Returns the type with this name.
     pub fn from_name(name: &str) -> Option<EdmType> {
         EdmType::ALL.into_iter().find(|edm| edm.name() == name)
     }
 
-    /// The type with this code on disk.
+    /// Returns the type with this code on disk.
     pub(crate) fn from_code(code: u8) -> Option<EdmType> {
         EdmType::ALL.get(usize::from(code).checked_sub(1)?).copied()
     }
 
-    /// The width of a value in a row, in bytes; `None` if it depends on the value.
+    /// Returns the width of a value in a row, in bytes; `None` if it depends on the value.
     pub(crate) fn fixed_width(self) -> Option<usize> {
         match self {
             EdmType::String | EdmType::Binary => None,
@@ -107,7 +107,7 @@ impl fmt::Display for EdmType {
 }
 
 impl Value {
-    /// The value, borrowed.
+    /// Returns the value as a borrowed one.
     pub fn as_ref(&self) -> ValueRef<'_> {
         match self {
             Value::String(text) => ValueRef::String(text),
@@ -121,14 +121,14 @@ impl Value {
         }
     }
 
-    /// The type of the value.
+    /// Returns the type of the value.
     pub fn edm_type(&self) -> EdmType {
         self.as_ref().edm_type()
     }
 }
 
 impl<'a> ValueRef<'a> {
-    /// The type of the value.
+    /// Returns the type of the value.
     #[inline]
     pub fn edm_type(self) -> EdmType {
         match self {
@@ -143,7 +143,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// A copy that owns its text or bytes.
+    /// Returns a copy that owns its text or bytes.
     pub fn to_value(self) -> Value {
         match self {
             ValueRef::String(text) => Value::String(text.to_owned()),
@@ -157,7 +157,7 @@ impl<'a> ValueRef<'a> {
         }
     }
 
-    /// The bytes of a value of variable width in a row; empty for the other types.
+    /// Returns the bytes of a value of variable width in a row; empty for the other types.
     #[inline]
     pub(crate) fn variable_bytes(self) -> &'a [u8] {
         match self {
@@ -168,7 +168,7 @@ impl<'a> ValueRef<'a> {
     }
 }
 
-/// The number of UTF-16 units of `text`, the unit of all limits on text.
+/// Returns the number of UTF-16 units of `text`, the unit of all limits on text.
 #[inline]
 pub(crate) fn utf16_len(text: &str) -> usize {
     utf16_units(text.as_bytes())
@@ -180,17 +180,17 @@ pub(crate) fn utf16_units(text: &[u8]) -> usize {
     if text.is_ascii() {
         return text.len();
     }
-    // One unit per character, and two for a character of four bytes in UTF-8.
+    // A character has one unit, or two units if it has four bytes in UTF-8.
     text.iter().map(|&byte| usize::from(byte & 0xc0 != 0x80) + usize::from(byte >= 0xf0)).sum()
 }
 
-/// Maps a UTF-8 byte so that mapped texts sort as their UTF-16 units do: EE and EF sort after F4.
+/// Maps a UTF-8 byte so that mapped texts sort by UTF-16 unit: EE and EF are mapped above F4.
 #[inline]
 pub(crate) fn utf16_rank(byte: u8) -> u8 {
     if matches!(byte, 0xee | 0xef) { byte + 7 } else { byte }
 }
 
-/// The order of two texts, given as UTF-8, by UTF-16 unit.
+/// Compares two texts, given as UTF-8, by UTF-16 unit.
 #[inline]
 pub(crate) fn utf16_cmp(a: &[u8], b: &[u8]) -> Ordering {
     let mut start = 0;
@@ -276,7 +276,7 @@ mod tests {
         }
     }
 
-    /// Common prefixes of every length around the width of a word, and ends that differ in one
+    /// Tests common prefixes of every length around that of a word, with ends that differ in one
     /// character.
     #[test]
     fn trap_21_texts_compare_in_place_as_utf16_units_do() {

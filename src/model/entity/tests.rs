@@ -1,4 +1,4 @@
-//! Tests of entities, built and stored.
+//! Tests of entities that were created and of entities that were read.
 
 use super::*;
 use crate::error::ErrorKind;

@@ -1,4 +1,4 @@
-//! Tests of every limit at its boundary and one beyond.
+//! Tests of every limit, with values at the limit and one above it.
 
 use super::*;
 use crate::model::{Entity, Shapes, Value, check_row_limits};
@@ -205,7 +205,8 @@ fn the_size_of_every_type() {
     assert_eq!(one(crate::model::Guid::default().into()), 16);
 }
 
-/// An entity of exactly this size: sixteen binaries, of which the last one is as long as necessary.
+/// Returns an entity of exactly this size: sixteen binaries, the last of which has the necessary
+/// length.
 fn entity_of(size: usize) -> Entity {
     let mut entity = Entity::new("p", "r");
     for i in 0..15 {

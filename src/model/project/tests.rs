@@ -1,4 +1,4 @@
-//! Tests of projections and the encoder of many rows.
+//! Tests of projections, and of the encoder for many rows.
 
 use super::*;
 use crate::model::{Row, Shapes};

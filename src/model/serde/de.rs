@@ -1,4 +1,4 @@
-//! Conversion of the properties of an entity to a struct.
+//! Converts the properties of an entity to a struct.
 
 use serde::Deserializer;
 use serde::de::value::{BorrowedStrDeserializer, SeqDeserializer};
@@ -15,7 +15,7 @@ type Result<T, E = Problem> = std::result::Result<T, E>;
 #[derive(Clone, Copy)]
 pub(super) struct EntityDeserializer<'de>(pub(super) &'de Entity);
 
-/// Names and values in order.
+/// Iterates over names and values, in order.
 struct Fields<'de, I> {
     list: I,
     current: Option<(&'de str, ValueRef<'de>)>,
@@ -110,7 +110,7 @@ impl<'de> Deserializer<'de> for ValueDeserializer<'de> {
         }
     }
 
-    /// A present property is `Some`, because null is not stored.
+    /// Every present property is `Some`, because null is not stored.
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
         visitor.visit_some(self)
     }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use crate::error::{Code, Error};
 
-/// An error, and its field.
+/// An error, and the name of its field.
 #[derive(Debug)]
 pub(super) struct Problem {
     field: Option<String>,

@@ -1,4 +1,4 @@
-//! Conversion of a struct to the properties of an entity.
+//! Converts a struct to the properties of an entity.
 
 use serde::ser::{Impossible, Serialize, SerializeMap, SerializeSeq, SerializeStruct, Serializer};
 
@@ -24,9 +24,9 @@ struct ValueSerializer;
 
 /// A serialized value.
 enum Given {
-    /// `None` means absence.
+    /// A value, or `None` for an absent property.
     Value(Option<Value>),
-    /// An Int32, or a byte of a Binary, the only elements that sequences allow.
+    /// An Int32, or one byte of a Binary. Sequences allow no other elements.
     Byte(u8),
 }
 
@@ -113,7 +113,7 @@ impl SerializeSeq for ByteSequence {
     }
 }
 
-/// Methods of a serializer that reject a plain value.
+/// Defines methods of a serializer that reject a plain value.
 macro_rules! refuse {
     ($text:expr, $refused:ident; $($method:ident($($argument:ty),*)),* $(,)?) => {
         $(fn $method(self, $(_: $argument),*) -> Result<Self::$refused> {
@@ -244,7 +244,7 @@ impl Serializer for ValueSerializer {
         Ok(Given::Value(None))
     }
 
-    /// A byte in an `Option` cannot be an element of a sequence.
+    /// Refuses a byte in an `Option`, which cannot be an element of a sequence.
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<Given> {
         value.serialize(self).map(|given| Given::Value(given.into_value()))
     }
@@ -272,7 +272,8 @@ impl Serializer for ValueSerializer {
         value: &T,
     ) -> Result<Given> {
         let value = value.serialize(self)?;
-        // The types of this crate are serialized in the form used for other formats.
+        // The types of this crate serialize themselves as for other formats, so they are parsed
+        // here.
         let parsed = match (name, &value) {
             (GUID, Given::Value(Some(Value::String(text)))) => text.parse().map(Value::Guid),
             (DATE_TIME, Given::Value(Some(Value::String(text)))) => {

@@ -1,4 +1,4 @@
-//! [`Guid`], [`DateTime`] and [`Binary`] in serde: newtypes with names reserved by this crate.
+//! [`Guid`], [`DateTime`] and [`Binary`] in serde: newtypes with names that this crate reserves.
 
 use std::fmt;
 
@@ -56,7 +56,7 @@ impl<'de> Deserialize<'de> for Binary {
     }
 }
 
-/// A text, possibly inside a newtype.
+/// Deserializes a text, possibly inside a newtype.
 struct Text;
 
 impl<'de> Visitor<'de> for Text {
@@ -75,7 +75,7 @@ impl<'de> Visitor<'de> for Text {
     }
 }
 
-/// Bytes, or a sequence of them, possibly inside a newtype.
+/// Deserializes bytes, or a sequence of them, possibly inside a newtype.
 struct Bytes;
 
 impl<'de> Visitor<'de> for Bytes {

@@ -1,5 +1,5 @@
-//! Single values of bodies with a known shape: the place is looked up once, and values are read
-//! without the shape.
+//! Reads single values of bodies with a known shape: the position is looked up once, and values are
+//! read without the shape.
 //!
 //! Invariant: every value equals that of [`Shape::value`]; damaged values are absent.
 
@@ -9,23 +9,23 @@ use crate::model::datetime::DateTime;
 use crate::model::guid::Guid;
 use crate::model::value::{EdmType, ValueRef};
 
-/// The type of a property, and the place of its value in the bodies of one shape.
+/// The type of a property, and the position of its value in the bodies of one shape.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Place {
     edm: EdmType,
-    /// An offset, or the rank among the values of variable width.
+    /// An offset, or a rank among the values of variable width.
     at: u32,
 }
 
 impl Shape {
-    /// The place of the property with this name, if there is one.
+    /// Returns the position of the property with this name, if there is one.
     pub(crate) fn place_of(&self, name: &str) -> Option<Place> {
         let property = self.properties[self.find(name)?];
         Some(Place { edm: property.edm, at: property.place })
     }
 }
 
-/// A value of a body: its place, and the body split into its parts.
+/// A value of a body: its position, and the parts of the body.
 #[derive(Clone, Copy)]
 pub struct Field<'f, 'b> {
     place: Place,
@@ -33,7 +33,7 @@ pub struct Field<'f, 'b> {
 }
 
 impl<'b> Fields<'b> {
-    /// The value at a place of the body's own shape.
+    /// Returns the value at a position of the body's own shape.
     #[inline(always)]
     pub(crate) fn field(&self, place: Place) -> Field<'_, 'b> {
         Field { place, fields: self }
@@ -41,7 +41,7 @@ impl<'b> Fields<'b> {
 }
 
 impl<'b> Field<'_, 'b> {
-    /// The value; `None` if it is damaged.
+    /// Returns the value; `None` if it is damaged.
     #[inline(always)]
     pub(crate) fn value(&self) -> Option<ValueRef<'b>> {
         let at = self.place.at as usize;
@@ -52,19 +52,19 @@ impl<'b> Field<'_, 'b> {
         })
     }
 
-    /// The text, if the value is an undamaged text.
+    /// Returns the text, if the value is an undamaged text.
     #[inline(always)]
     pub(crate) fn text(&self) -> Option<&'b str> {
         utf8(self.variable(EdmType::String)?).ok()
     }
 
-    /// The bytes, if the value is a Binary and present.
+    /// Returns the bytes if the value is a Binary and undamaged.
     #[inline(always)]
     pub(crate) fn binary(&self) -> Option<&'b [u8]> {
         self.variable(EdmType::Binary)
     }
 
-    /// The `N` bytes of a value of this type; `None` for another type.
+    /// Returns the `N` bytes of a value of this type; `None` for another type.
     #[inline(always)]
     pub(crate) fn fixed<const N: usize>(&self, edm: EdmType) -> Option<[u8; N]> {
         if self.place.edm != edm {
@@ -82,7 +82,8 @@ impl<'b> Field<'_, 'b> {
     }
 }
 
-/// The value of fixed width at an offset of a body; `None` if it is damaged, and for other types.
+/// Returns the value of fixed width at an offset of a body; `None` if it is damaged, and for other
+/// types.
 #[inline(always)]
 pub(super) fn fixed_value(edm: EdmType, body: &[u8], at: usize) -> Option<ValueRef<'static>> {
     Some(match edm {

@@ -1,4 +1,4 @@
-//! Tests of shapes: places, values and hostile bodies.
+//! Tests of shapes: positions, values and hostile bodies.
 
 use super::*;
 use crate::model::Value;
@@ -8,7 +8,7 @@ fn shape(properties: &[(&str, EdmType)]) -> Shape {
     Shape::new(properties.iter().map(|(name, edm)| ((*name).into(), *edm)).collect())
 }
 
-/// A value of any type, often at an edge of its range.
+/// Returns a value of any type, often at an edge of its range.
 fn any_value(rng: &mut Rng) -> Value {
     let len = *rng.pick(&[0, 1, 3, 200, 300]);
     match *rng.pick(&EdmType::ALL) {
@@ -25,7 +25,7 @@ fn any_value(rng: &mut Rng) -> Value {
     }
 }
 
-/// A shape, its values, and the body.
+/// Returns a shape, values of its types, and the body.
 fn any_body(rng: &mut Rng) -> (Shape, Vec<Value>, Vec<u8>) {
     let count = rng.below(12) as usize;
     let values: Vec<Value> = (0..count).map(|_| any_value(rng)).collect();
@@ -167,7 +167,7 @@ fn what_is_wrong_with_a_body() {
     check_damaged(&TEXT, &[2, 1, 0, b'a'], "byte 0: end offsets do not fit the body");
     check_damaged(&TEXT, &[1, 1, 0xff], "byte 2: text is not UTF-8");
     check_damaged(&TWO, &[1, 2, 1, b'a', b'b'], "byte 0: end offsets descend");
-    // The concatenation is valid UTF-8, the parts are not.
+    // The concatenation of both texts is valid UTF-8, but neither text is.
     let halves = [("a", EdmType::String), ("b", EdmType::String)];
     check_damaged(&halves, &[1, 1, 2, 0xc3, 0xa9], "byte 3: text is not UTF-8");
 }

@@ -1,4 +1,4 @@
-//! All values of a body in order. Shape and end offsets are traversed together, without searches.
+//! Iterates over all values of a body, traversing shape and end offsets together, without searches.
 //!
 //! Invariants
 //! * every value equals that of [`Shape::value`];
@@ -9,7 +9,7 @@ use super::{Property, Shape, error, variable_area};
 use crate::codec::{DecodeError, utf8};
 use crate::model::value::{EdmType, ValueRef};
 
-/// Names and values of a body.
+/// An iterator over names and values of a body.
 #[derive(Clone, Debug)]
 pub(crate) struct Walk<'s, 'b> {
     shape: &'s Shape,
@@ -18,13 +18,13 @@ pub(crate) struct Walk<'s, 'b> {
     /// The end offsets of the remaining values.
     offsets: &'b [u8],
     width: usize,
-    /// All bytes of variable width; `start` is the start of the next value.
+    /// All bytes of variable width. `start` is the start of the next value in them.
     data: &'b [u8],
     start: usize,
 }
 
 impl Shape {
-    /// Names and values of `body`, by name.
+    /// Iterates over names and values of `body`, in order of names.
     #[inline]
     pub(crate) fn walk<'s, 'b>(&'s self, body: &'b [u8]) -> Walk<'s, 'b> {
         let mut walk = Walk {
@@ -36,7 +36,7 @@ impl Shape {
             data: &[],
             start: 0,
         };
-        // Damage of the area is reported by the first value in it.
+        // If the end offsets are damaged, the first value of variable width reports it.
         if self.variables > 0
             && let Ok((width, data_at)) = variable_area(body, self.fixed_bytes, self.variables)
         {
@@ -49,13 +49,13 @@ impl Shape {
 }
 
 impl<'s, 'b> Walk<'s, 'b> {
-    /// The next name and its value; `None` for a damaged value and all values after it.
-    // Inlined, because a loop that keeps the walk in registers halves the cost of a value.
+    /// Returns the next name and its value; `None` for a damaged value and all values after it.
+    // Inlined: keeping the walk in registers halves the cost of a value.
     #[inline(always)]
     pub(crate) fn step(&mut self) -> Option<(&'s str, Option<ValueRef<'b>>)> {
         let property = self.properties.next()?;
-        // The slice of the name has no exit and no effect on the next step. The compiler removes it
-        // if the caller ignores the name.
+        // Slicing the name has no other effect, so the compiler removes it if the caller ignores
+        // the name.
         let place = property.name_start as usize..property.name_end as usize;
         Some((self.shape.names.get(place).unwrap_or_default(), self.value(property)))
     }
@@ -70,7 +70,7 @@ impl<'s, 'b> Walk<'s, 'b> {
         })
     }
 
-    /// The bytes of the next value of variable width.
+    /// Returns the bytes of the next value of variable width.
     #[inline]
     fn variable(&mut self) -> Option<&'b [u8]> {
         let (end, offsets) = match self.width {
@@ -89,9 +89,9 @@ impl<'s, 'b> Walk<'s, 'b> {
         Some(bytes)
     }
 
-    /// The damage of the value at which the last step failed.
-    // The separate function takes only parts of the walk. A function that took the walk itself
-    // would force it into memory, and every step of every caller would write its changes there.
+    /// Returns the error for the value at which the last step failed.
+    // `problem_of` gets only parts of the walk. A function that got the walk itself would force it
+    // into memory, and every step of every caller would write its changes there.
     #[inline(always)]
     pub(crate) fn problem(&mut self) -> DecodeError {
         let left = std::mem::take(&mut self.properties).len();
@@ -99,7 +99,7 @@ impl<'s, 'b> Walk<'s, 'b> {
     }
 }
 
-/// The damage of the value of `body` that is followed by `left` others.
+/// Returns the error for the damaged value of `body` that is followed by `left` others.
 #[cold]
 #[inline(never)]
 fn problem_of(shape: &Shape, body: &[u8], left: usize) -> DecodeError {
