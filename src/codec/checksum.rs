@@ -2,7 +2,7 @@
 
 use super::DecodeError;
 
-/// CRC-32 (ISO-HDLC) of one buffer.
+/// Returns the CRC-32 (ISO-HDLC) of one buffer.
 pub(crate) fn checksum(bytes: &[u8]) -> u32 {
     crc32fast::hash(bytes)
 }
@@ -10,7 +10,7 @@ pub(crate) fn checksum(bytes: &[u8]) -> u32 {
 /// Compares the checksum `computed` with the one `stored` at byte `at` of `structure`.
 ///
 /// # Errors
-/// They differ.
+/// An error if they differ.
 #[inline]
 pub(crate) fn check_sum(
     structure: &'static str,
@@ -25,7 +25,7 @@ pub(crate) fn check_sum(
     Err(DecodeError::new(structure, at, problem))
 }
 
-/// CRC-32 of several parts, as if they were one buffer.
+/// Computes the CRC-32 of several parts as if they were one buffer.
 pub(crate) struct Checksum(crc32fast::Hasher);
 
 impl Checksum {

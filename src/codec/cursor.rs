@@ -3,7 +3,7 @@
 
 use super::{DecodeError, VARINT_BYTES_MAX};
 
-/// Reads a buffer front to back on behalf of the decoder of one structure.
+/// Reads a buffer front to back, for the decoder of one structure.
 #[derive(Clone, Debug)]
 pub(crate) struct Cursor<'a> {
     structure: &'static str,
@@ -16,12 +16,12 @@ impl<'a> Cursor<'a> {
         Self { structure, bytes, at: 0 }
     }
 
-    /// The offset of the next byte.
+    /// Returns the offset of the next byte.
     pub(crate) fn at(&self) -> usize {
         self.at
     }
 
-    /// The number of remaining bytes.
+    /// Returns the number of remaining bytes.
     pub(crate) fn left(&self) -> usize {
         self.bytes.len() - self.at
     }
@@ -30,7 +30,7 @@ impl<'a> Cursor<'a> {
         self.left() == 0
     }
 
-    /// An error of this structure at the current offset.
+    /// Returns an error of this structure at the current offset.
     pub(crate) fn error(&self, problem: impl Into<std::borrow::Cow<'static, str>>) -> DecodeError {
         DecodeError::new(self.structure, self.at, problem)
     }
@@ -67,7 +67,8 @@ impl<'a> Cursor<'a> {
         Ok(u64::from_le_bytes(self.array()?))
     }
 
-    /// A varint. Longer encodings than necessary are accepted; more than 64 bits are refused.
+    /// Reads a varint. An encoding that is longer than necessary is accepted; one of more than 64
+    /// bits is refused.
     #[inline]
     pub(crate) fn varint(&mut self) -> Result<u64, DecodeError> {
         let mut value = 0u64;
@@ -85,7 +86,7 @@ impl<'a> Cursor<'a> {
         Err(self.error("varint longer than 64 bits"))
     }
 
-    /// A varint that is a count of items in memory: at most `max`.
+    /// Reads a varint that is a number of items in memory, at most `max`.
     pub(crate) fn count(&mut self, max: usize) -> Result<usize, DecodeError> {
         let value = self.varint()?;
         match usize::try_from(value) {
@@ -94,7 +95,7 @@ impl<'a> Cursor<'a> {
         }
     }
 
-    /// A length, followed by that number of bytes.
+    /// Reads a length and then that number of bytes.
     #[inline]
     pub(crate) fn bytes(&mut self) -> Result<&'a [u8], DecodeError> {
         let len = self.varint()?;
@@ -104,7 +105,7 @@ impl<'a> Cursor<'a> {
         self.take(len)
     }
 
-    /// All remaining bytes.
+    /// Reads all remaining bytes.
     pub(crate) fn rest(&mut self) -> &'a [u8] {
         let rest = self.bytes.get(self.at..).unwrap_or_default();
         self.at = self.bytes.len();

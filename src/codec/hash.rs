@@ -4,7 +4,8 @@
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct HashSeed(pub(crate) u64);
 
-/// Hash of `bytes` under `seed`. Without the seed an adversary cannot choose keys of one bucket.
+/// Returns the hash of `bytes` under `seed`. The seed is secret, so an adversary cannot choose keys
+/// that share a bucket.
 #[inline]
 pub(crate) fn hash(seed: HashSeed, bytes: &[u8]) -> u64 {
     xxhash_rust::xxh3::xxh3_64_with_seed(bytes, seed.0)

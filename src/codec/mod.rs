@@ -1,10 +1,10 @@
-//! Plain bytes: little-endian integers, varints, checksums, hashes, texts, and the cursor through
-//! which every decoder reads.
+//! Bytes without a structure: little-endian integers, varints, checksums, hashes, texts, and the
+//! cursor through which every decoder reads.
 //!
 //! Invariants
 //! * no input causes a panic: a short buffer is a [`DecodeError`];
-//! * a decoder knows only its buffer: the caller that read the buffer adds the file and the base
-//!   offset.
+//! * a decoder knows only its buffer: the caller that read the buffer adds the file and the offset
+//!   of the buffer in it.
 
 mod checksum;
 mod cursor;
@@ -21,7 +21,7 @@ pub(crate) use varint::{VARINT_BYTES_MAX, put_bytes, put_varint, varint_len};
 use std::borrow::Cow;
 use std::fmt;
 
-/// A decoder's error: the problem that it found in its buffer.
+/// The error of a decoder: the problem that it found in its buffer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct DecodeError {
     /// The structure being decoded, as FORMAT.md names it.
@@ -33,7 +33,7 @@ pub struct DecodeError {
 }
 
 impl DecodeError {
-    /// A problem of `structure` at offset `at` of the buffer.
+    /// Creates a problem of `structure` at offset `at` of the buffer.
     pub(crate) fn new(
         structure: &'static str,
         at: usize,

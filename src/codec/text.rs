@@ -1,21 +1,21 @@
 //! Tests and searches of texts that are mostly short and mostly ASCII, eight bytes at a time.
 //!
-//! The standard library processes texts of this length byte by byte. For a property of ten letters,
-//! validation as UTF-8 takes a seventh of its instructions here.
+//! The standard library processes texts of this length byte by byte. Validating a property of ten
+//! letters as UTF-8 takes a seventh of its instructions here.
 //!
-//! Not here: the order of texts, their length in UTF-16 units (`model::value`).
+//! `model::value` has the order of texts and their length in UTF-16 units.
 
 use std::str::Utf8Error;
 
 /// The high bit of each byte.
 pub(crate) const HIGH: u64 = 0x8080_8080_8080_8080;
-/// One in each byte.
+/// The lowest bit of each byte.
 pub(crate) const ONES: u64 = 0x0101_0101_0101_0101;
 
-/// `bytes` as text.
+/// Returns `bytes` as text.
 ///
 /// # Errors
-/// If `bytes` are not UTF-8.
+/// An error if `bytes` are not UTF-8.
 #[inline]
 #[expect(
     unsafe_code,
@@ -30,13 +30,13 @@ pub(crate) fn utf8(bytes: &[u8]) -> Result<&str, Utf8Error> {
     std::str::from_utf8(bytes)
 }
 
-/// True if no byte is above 7F (hex).
+/// Whether no byte is above 7F (hex).
 #[inline]
 pub(crate) fn is_ascii(bytes: &[u8]) -> bool {
     !any(bytes, |word| word & HIGH)
 }
 
-/// True if no byte is above 7F (hex) and none is 0.
+/// Whether no byte is above 7F (hex) and none is 0.
 #[inline]
 pub(crate) fn is_plain(bytes: &[u8]) -> bool {
     // If all bytes are below 80 (hex), the first zero byte borrows into its own high bit. Without a
@@ -44,8 +44,8 @@ pub(crate) fn is_plain(bytes: &[u8]) -> bool {
     !any(bytes, |word| (word.wrapping_sub(ONES) | word) & HIGH)
 }
 
-/// True if both slices have the same bytes. Inlined for names, which are short: it costs a third of
-/// a call.
+/// Whether both slices have the same bytes. Inlined for names, which are short: comparing them here
+/// costs a third of a call.
 #[inline]
 pub(crate) fn same_short(a: &[u8], b: &[u8]) -> bool {
     if a.len() != b.len() {
@@ -64,19 +64,19 @@ pub(crate) fn same_short(a: &[u8], b: &[u8]) -> bool {
     ends(a) == ends(b) && (a.len() <= 16 || a == b)
 }
 
-/// `a < b`, for key bounds. Usually the first eight bytes decide, without a function call.
+/// Whether `a < b`, for key bounds. Usually the first eight bytes decide, without a function call.
 #[inline]
 pub(crate) fn is_below(a: &[u8], b: &[u8]) -> bool {
     if let (Some(x), Some(y)) = (a.first_chunk::<8>(), b.first_chunk::<8>())
         && x != y
     {
-        // Byte-swapped little-endian words compare in the order of their bytes.
+        // With its bytes swapped, a little-endian word compares like its bytes.
         return u64::from_le_bytes(*x).swap_bytes() < u64::from_le_bytes(*y).swap_bytes();
     }
     a < b
 }
 
-/// The length of the common prefix of `a` and `b`.
+/// Returns the length of the common prefix of `a` and `b`.
 #[inline]
 pub(crate) fn shared_len(a: &[u8], b: &[u8]) -> usize {
     let len = a.len().min(b.len());
@@ -98,7 +98,7 @@ pub(crate) fn shared_len(a: &[u8], b: &[u8]) -> usize {
     a.iter().zip(b).take_while(|(a, b)| a == b).count()
 }
 
-/// The index of the first zero byte.
+/// Returns the index of the first zero byte.
 #[inline]
 pub(crate) fn find_zero(bytes: &[u8]) -> Option<usize> {
     let (words, rest) = bytes.as_chunks::<8>();
@@ -114,8 +114,7 @@ pub(crate) fn find_zero(bytes: &[u8]) -> Option<usize> {
     Some(bytes.len() - rest.len() + at)
 }
 
-/// True if `marks` returns nonzero for any word. The bytes are split into words, some of which
-/// overlap.
+/// Whether `marks` returns nonzero for any word of the bytes. Some of the words overlap.
 #[inline]
 pub(crate) fn any(bytes: &[u8], marks: impl Fn(u64) -> u64) -> bool {
     // Two words that may overlap cover up to sixteen bytes, so most texts need no loop.
@@ -136,7 +135,7 @@ pub(crate) fn any(bytes: &[u8], marks: impl Fn(u64) -> u64) -> bool {
     marks((ONES * u64::from(first)) & !0xffff | ends) != 0
 }
 
-/// A number with a comma before every three digits: `1,234,567`.
+/// Returns a number with a comma before every three digits: `1,234,567`.
 #[cfg(any(feature = "cli", feature = "sim"))]
 pub(crate) fn with_thousands(value: u64) -> String {
     let digits = value.to_string();
@@ -154,7 +153,7 @@ pub(crate) fn with_thousands(value: u64) -> String {
 mod tests {
     use super::*;
 
-    /// All lengths up to 34 bytes, every position, and every byte value at that position.
+    /// Tests all lengths up to 34 bytes, every position, and every byte value at that position.
     #[test]
     fn each_byte_of_each_length_is_looked_at() {
         for len in 0..35 {
@@ -224,7 +223,7 @@ mod tests {
         }
     }
 
-    /// Two bytes that are not plain, of every kind, both adjacent and apart.
+    /// Tests two bytes that are not plain, of every kind, both adjacent and apart.
     #[test]
     fn borrows_between_bytes_cause_no_wrong_result() {
         let kinds =

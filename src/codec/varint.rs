@@ -1,9 +1,9 @@
-//! LEB128: seven bits a byte, least significant first.
+//! LEB128: seven bits per byte, least significant first.
 
-/// The longest encoding of a u64.
+/// The maximum length of an encoded u64.
 pub(crate) const VARINT_BYTES_MAX: usize = 10;
 
-/// Appends `value`.
+/// Appends `value` as a varint.
 #[inline]
 pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     while value >= 0x80 {
@@ -13,14 +13,14 @@ pub(crate) fn put_varint(out: &mut Vec<u8>, mut value: u64) {
     out.push(value as u8);
 }
 
-/// Appends a length and the bytes.
+/// Appends a length, as a varint, and the bytes.
 #[inline]
 pub(crate) fn put_bytes(out: &mut Vec<u8>, bytes: &[u8]) {
     put_varint(out, bytes.len() as u64);
     out.extend_from_slice(bytes);
 }
 
-/// How many bytes [`put_varint`] appends for `value`.
+/// Returns how many bytes [`put_varint`] appends for `value`.
 #[inline]
 pub(crate) fn varint_len(value: u64) -> usize {
     let bits = 64 - (value | 1).leading_zeros() as usize;
