@@ -11,16 +11,16 @@ pub(crate) const TICKS_PER_SECOND: u64 = 10_000_000;
 /// Ticks from 1601-01-01 to 1970-01-01.
 pub(crate) const TICKS_TO_UNIX_EPOCH: u64 = 11_644_473_600 * TICKS_PER_SECOND;
 
-/// A duration in ticks, rounded down and saturated at `u64::MAX`.
+/// Returns a duration in ticks, rounded down and saturated at `u64::MAX`.
 pub(crate) fn ticks_in(time: Duration) -> u64 {
     u64::try_from(time.as_nanos() / 100).unwrap_or(u64::MAX)
 }
 
 /// The source of time of a database.
 pub trait Clock: Send + Sync + fmt::Debug {
-    /// The wall clock in ticks of 100 ns since 1601-01-01 UTC. It may jump either way.
+    /// Returns the wall clock in ticks of 100 ns since 1601-01-01 UTC. It may jump forward or back.
     fn now(&self) -> u64;
-    /// Time since a fixed moment; it never decreases.
+    /// Returns the time since a fixed moment; it never decreases.
     fn monotonic(&self) -> Duration;
 }
 
@@ -31,7 +31,7 @@ pub struct SystemClock {
 }
 
 impl SystemClock {
-    /// A clock with a monotonic time that starts now.
+    /// Creates a clock whose monotonic time starts now.
     #[expect(clippy::disallowed_methods, reason = "this is the module that may")]
     pub fn new() -> Self {
         Self { start: std::time::Instant::now() }
@@ -47,7 +47,7 @@ impl Default for SystemClock {
 impl Clock for SystemClock {
     #[expect(clippy::disallowed_methods, reason = "this is the module that may")]
     fn now(&self) -> u64 {
-        // A clock before 1970 counts as 1970: Seqs only need to increase.
+        // A clock before 1970 reads as 1970. That is harmless, because Seqs only need to increase.
         let since = std::time::SystemTime::now()
             .duration_since(std::time::UNIX_EPOCH)
             .unwrap_or(Duration::ZERO);
@@ -61,7 +61,7 @@ impl Clock for SystemClock {
     }
 }
 
-/// A clock that changes only on request, for tests and simulation.
+/// A clock that changes only on request, for tests and simulations.
 #[derive(Debug)]
 pub struct ManualClock {
     now: AtomicU64,
@@ -69,12 +69,12 @@ pub struct ManualClock {
 }
 
 impl ManualClock {
-    /// A clock at `now`, in ticks of 100 ns since 1601-01-01 UTC.
+    /// Creates a clock at `now`, in ticks of 100 ns since 1601-01-01 UTC.
     pub fn new(now: u64) -> Self {
         Self { now: AtomicU64::new(now), monotonic_nanos: AtomicU64::new(0) }
     }
 
-    /// Advances both clocks by `by`.
+    /// Advances the wall clock and the monotonic clock by `by`.
     pub fn advance(&self, by: Duration) {
         let nanos = u64::try_from(by.as_nanos()).unwrap_or(u64::MAX);
         self.now.fetch_add(nanos / 100, Ordering::SeqCst);

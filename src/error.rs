@@ -1,6 +1,6 @@
-//! Errors, in the caller's terms: one error type, the size of a pointer and cheap to clone.
+//! Errors, described in the caller's terms: one type, the size of a pointer and cheap to clone.
 //!
-//! A kind exists only if callers act differently on it. Errors of the data model also carry the
+//! There is a kind for each way in which callers react. Errors of the data model also have the
 //! Table service's code, HTTP status and text. Errors of the engine describe the operation that
 //! failed; the cause is `source()`.
 
@@ -19,7 +19,7 @@ use crate::codec::DecodeError;
 /// The result of every fallible operation.
 pub type Result<T, E = Error> = std::result::Result<T, E>;
 
-/// An error of any operation. Cloning is cheap, because one failed sync is returned to every writer
+/// The error of any operation. Cloning is cheap, because a failed sync is returned to every writer
 /// of its commit group.
 #[derive(Clone)]
 pub struct Error(Arc<Inner>);
@@ -32,13 +32,13 @@ pub enum ErrorKind {
     NotFound,
     /// The table or entity exists already.
     AlreadyExists,
-    /// The given ETag is not the entity's: read the entity again and decide again.
+    /// The entity's ETag is not the given one: read the entity again and decide again.
     PreconditionFailed,
     /// The request breaks a rule of the data model; see [`Error::code`].
     InvalidInput,
     /// Another process or handle holds the database.
     Locked,
-    /// The database was written by a newer format, or needs a feature this build lacks.
+    /// The database was written in a newer format, or needs a feature that this build lacks.
     Unsupported,
     /// Bytes on disk differ from the bytes that were written; see [`Error::corruption`].
     Corruption,
@@ -46,13 +46,13 @@ pub enum ErrorKind {
     Io,
     /// A failed write or sync ended all writing through this handle: reopen the database.
     Poisoned,
-    /// Refused because of a gate or a target. Nothing was done: try again later.
+    /// The request was refused because of a gate or a target. Nothing was done: try again later.
     Busy,
-    /// The time limit was reached; nothing was done.
+    /// The time limit was reached. Nothing was done.
     Timeout,
-    /// The disk is full, and nothing was written: free space and continue.
+    /// The disk is full. Nothing was written: free space and continue.
     StorageFull,
-    /// The operation is known and not supported.
+    /// The operation is known but not supported.
     NotImplemented,
     /// The requested changes are no longer retained.
     ChangesLost,
@@ -69,7 +69,7 @@ pub struct Corruption {
     pub structure: &'static str,
     /// A description of the damage.
     pub problem: Cow<'static, str>,
-    /// For a table file, its first and last key: keys outside of this span are not affected.
+    /// For a table file, its first and last key. Keys outside of this span are not affected.
     pub keys: Option<Box<str>>,
 }
 
@@ -79,7 +79,7 @@ struct Inner {
     code: Code,
     /// The operation that failed, or the service's text.
     message: Cow<'static, str>,
-    /// The failing operation of a group.
+    /// The index of the failing operation in its group.
     index: Option<usize>,
     cause: Option<Cause>,
 }
@@ -93,7 +93,7 @@ enum Cause {
 
 /// Adds the operation to an I/O error.
 pub(crate) trait Doing<T> {
-    /// `doing` is followed by the path: "open", "list".
+    /// Converts an I/O error of `doing`, such as "open" or "list", on `path`.
     fn doing(self, doing: &str, path: impl AsRef<Path>) -> Result<T>;
 }
 
@@ -104,23 +104,23 @@ impl<T> Doing<T> for io::Result<T> {
 }
 
 impl Error {
-    /// A refusal by the data model, with the service's text for `code`.
+    /// Creates a refusal by the data model, with the service's text for `code`.
     pub(crate) fn refused(code: Code) -> Self {
         Self::build(code.kind(), code, code.message(), None)
     }
 
-    /// A refusal by the data model with a text of its own.
+    /// Creates a refusal by the data model, with the text `message`.
     pub(crate) fn refused_with(code: Code, message: impl Into<Cow<'static, str>>) -> Self {
         Self::build(code.kind(), code, message.into(), None)
     }
 
-    /// An engine error: `message` names the operation or the problem, in lower case.
+    /// Creates an engine error. `message` names the operation or the problem, in lower case.
     pub(crate) fn new(kind: ErrorKind, message: impl Into<Cow<'static, str>>) -> Self {
         Self::build(kind, Code::of(kind), message.into(), None)
     }
 
-    /// The operating system returned an error for `doing`, which includes the path. A full disk is
-    /// [`ErrorKind::StorageFull`].
+    /// Creates an error that the operating system returned for `doing`, a text that includes the
+    /// path. A full disk is [`ErrorKind::StorageFull`].
     pub(crate) fn io(doing: impl Into<Cow<'static, str>>, cause: io::Error) -> Self {
         let kind = match cause.kind() {
             io::ErrorKind::StorageFull | io::ErrorKind::QuotaExceeded => ErrorKind::StorageFull,
@@ -129,14 +129,16 @@ impl Error {
         Self::build(kind, Code::of(kind), doing.into(), Some(Cause::Io(Arc::new(cause))))
     }
 
-    /// The operating system returned an error for `doing`, and how much of it was done is unknown.
-    /// The kind is never [`ErrorKind::StorageFull`], which guarantees that nothing was written.
+    /// Creates an error that the operating system returned for `doing`, if it is unknown how much
+    /// was done. The kind is never [`ErrorKind::StorageFull`], which guarantees that nothing was
+    /// written.
     pub(crate) fn io_unknown(doing: impl Into<Cow<'static, str>>, cause: io::Error) -> Self {
         let kind = ErrorKind::Io;
         Self::build(kind, Code::of(kind), doing.into(), Some(Cause::Io(Arc::new(cause))))
     }
 
-    /// `structure` at `offset` of `file` differs from the bytes that were written.
+    /// Creates an error for `structure` at `offset` of `file`, which differs from the bytes that
+    /// were written.
     pub(crate) fn corrupt(
         file: &Path,
         offset: u64,
@@ -147,14 +149,14 @@ impl Error {
         Self::damage(Corruption { file, offset, structure, problem, keys: None })
     }
 
-    /// An error for the damage that `corruption` describes.
+    /// Creates an error for the damage that `corruption` describes.
     pub(crate) fn damage(corruption: Corruption) -> Self {
         let kind = ErrorKind::Corruption;
         let message = corruption.to_string();
         Self::build(kind, Code::of(kind), message.into(), Some(Cause::Corruption(corruption)))
     }
 
-    /// Adds the keys `keys` of the table file. Errors without damage stay the same.
+    /// Adds the key span `keys` of the table file. An error that is not damage stays the same.
     pub(crate) fn of_keys(self, keys: impl FnOnce() -> String) -> Self {
         match self.corruption() {
             Some(damage) if damage.keys.is_none() => {
@@ -164,27 +166,27 @@ impl Error {
         }
     }
 
-    /// A decoder's error for the bytes at `base` of `file`.
+    /// Creates an error from that of a decoder for the bytes at `base` of `file`.
     pub(crate) fn decode(file: &Path, base: u64, error: DecodeError) -> Self {
         Self::corrupt(file, base + error.at as u64, error.structure, error.problem)
     }
 
-    /// The same error as the cause of a failure of the larger operation `doing`. Kind and code stay
-    /// the same.
+    /// Returns a failure of the larger operation `doing` with this error as the cause. Kind and
+    /// code stay the same.
     pub(crate) fn during(self, doing: impl Into<Cow<'static, str>>) -> Self {
         let (kind, code, index) = (self.0.kind, self.0.code, self.0.index);
         let (message, cause) = (doing.into(), Some(Cause::Error(self)));
         Self(Arc::new(Inner { kind, code, message, index, cause }))
     }
 
-    /// The error that every write returns after `self` ended writing.
+    /// Returns the error that every write returns after the error `self` ended writing.
     pub(crate) fn poisoned(self) -> Self {
         let kind = ErrorKind::Poisoned;
         let message = "a failed write or sync ended writing: open the database again";
         Self::build(kind, Code::of(kind), message.into(), Some(Cause::Error(self)))
     }
 
-    /// The same refusal, for operation `index` of an entity group.
+    /// Returns the same refusal with the index of the operation in its entity group.
     pub(crate) fn at_index(self, index: usize) -> Self {
         Self(Arc::new(Inner { index: Some(index), ..(*self.0).clone() }))
     }
@@ -198,34 +200,35 @@ impl Error {
         Self(Arc::new(Inner { kind, code, message, index: None, cause }))
     }
 
-    /// The kind, by which a caller decides how to react.
+    /// Returns the kind, which determines how a caller can react.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }
 
-    /// The Table service's code, such as `EntityAlreadyExists`; `InternalError` for the engine's
-    /// own errors.
+    /// Returns the Table service's code, such as `EntityAlreadyExists`. It is `InternalError` for
+    /// the engine's own errors.
     pub fn code(&self) -> &'static str {
         self.0.code.as_str()
     }
 
-    /// The HTTP status of [`code`](Self::code).
+    /// Returns the HTTP status of [`code`](Self::code).
     pub fn status(&self) -> u16 {
         self.0.code.status()
     }
 
-    /// The zero-based index of the failing operation, for errors of an entity group.
+    /// Returns the zero-based index of the failing operation, for errors of an entity group.
     pub fn index(&self) -> Option<usize> {
         self.0.index
     }
 
-    /// The message alone, without its causes.
+    /// Returns the message alone, without its causes.
     pub fn message(&self) -> &str {
         &self.0.message
     }
 
-    /// True if the same request may succeed later without any intervention. This is the service's
-    /// rule: its clients retry 503 and timeouts (500 or 504), and never another 4xx, 501 or 505.
+    /// Whether the same request may succeed later without any intervention. The rule is that of the
+    /// service's clients, which retry 503 and timeouts (500 or 504), and never another 4xx, 501 or
+    /// 505.
     ///
     /// | kind | | why |
     /// | --- | --- | --- |
@@ -239,9 +242,8 @@ impl Error {
     /// | `Io`, `Poisoned` | no | reopen the database: the state of the disk is unknown until then |
     /// | `Corruption`, `Unsupported`, `ChangesLost` | no | a later try fails in the same way |
     ///
-    /// The service's clients also treat a lost connection as a timeout, but a library has no
-    /// connection to lose. See [`RetryPolicy`](crate::RetryPolicy) for the effects of a retry after
-    /// a lost connection.
+    /// The service's clients also treat a lost connection as a timeout; calls of a library have no
+    /// connection. See [`RetryPolicy`](crate::RetryPolicy) for retries after a lost connection.
     pub fn is_transient(&self) -> bool {
         match self.kind() {
             ErrorKind::Busy => self.status() == 503,
@@ -261,7 +263,7 @@ impl Error {
         }
     }
 
-    /// The damage, if this error or one of its causes is damage.
+    /// Returns the damage if this error, or one of its causes, is damage.
     pub fn corruption(&self) -> Option<&Corruption> {
         match &self.0.cause {
             Some(Cause::Corruption(corruption)) => Some(corruption),
@@ -270,7 +272,7 @@ impl Error {
         }
     }
 
-    /// The whole chain on one line: message, then each cause after a colon.
+    /// Returns the message and then each cause after a colon, on one line.
     pub fn chain(&self) -> String {
         let mut text = self.to_string();
         let mut source = std::error::Error::source(self);
@@ -283,7 +285,7 @@ impl Error {
     }
 }
 
-/// For APIs with fallible conversions of arguments, if a conversion cannot fail.
+/// Needed by APIs with fallible conversions of arguments, for conversions that cannot fail.
 impl From<std::convert::Infallible> for Error {
     fn from(never: std::convert::Infallible) -> Self {
         match never {}
@@ -311,7 +313,7 @@ impl std::error::Error for Error {
         match &self.0.cause {
             Some(Cause::Io(error)) => Some(&**error),
             Some(Cause::Error(error)) => Some(error),
-            // The message is the corruption's text already.
+            // The message already is the text of the corruption.
             Some(Cause::Corruption(_)) | None => None,
         }
     }

@@ -1,17 +1,13 @@
-//! Background work as steps. In production threads run them; a test runs them in an order that its
+//! Background work as steps. In production threads run them; a test runs them in the order that its
 //! seed determines.
 //!
-//! A [`Worker`] offers lanes. A lane runs at most as many steps in parallel as it has threads.
-//! Threads sleep until [`Executor::signal`] or the worker's next deadline, and then run steps until
-//! the lane is idle. The threads of a lane start with its first signal, so opening a database for a
-//! short read starts none. A crew of one thread runs all lanes, one step after another, the first
-//! lane with work first; its steps must not wait for one another.
+//! A [`Worker`] offers lanes. A lane runs at most as many steps in parallel as it has threads,
+//! which start with its first signal. Threads sleep until [`Executor::signal`] or the worker's next
+//! deadline, and then run steps until the lane is idle. A crew of one thread runs all lanes, one
+//! step after another, the first lane with work first; its steps must not wait for one another.
 //!
-//! All threads have the priority of the process. The standard library cannot lower that of one
-//! thread, and doing so takes `unsafe`. Instead, background work is bounded by its number of
-//! threads and its bytes per second.
-//!
-//! Not here: the steps themselves (`lsm::background::scheduler`).
+//! All threads have the priority of the process: lowering that of one thread needs `unsafe`.
+//! Instead, the number of threads and the bytes per second are bounded.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -20,10 +16,10 @@ use std::time::Duration;
 
 use crate::sync::{Condvar, Mutex};
 
-/// A kind of background work; lanes run in parallel with one another.
+/// A kind of background work. Lanes run in parallel with one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Lane {
-    /// Logs: sync of weak commits, preparation of the next log, tickets without a waiter.
+    /// Logs: syncs of weak commits, preparation of the next log, tickets without a waiter.
     Log,
     /// Flush, sorting of memtable tails, removal of dead files.
     Flush,
@@ -34,13 +30,13 @@ pub(crate) enum Lane {
 /// The result of a lane's step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Step {
-    /// The step did some work; there may be more.
+    /// The step did some work, and there may be more.
     Worked,
     /// There is no work until the next signal, or until the given time has passed.
     Idle(Option<Duration>),
 }
 
-/// The owner of the work. A call must not block for longer than one step takes.
+/// The owner of the work. No call may block for longer than one step takes.
 pub(crate) trait Worker: Send + Sync {
     fn step(&self, lane: Lane) -> Step;
 }
@@ -57,8 +53,8 @@ pub(crate) struct Bell(Arc<Shared>);
 
 #[derive(Default)]
 struct Threads {
-    /// Starts one thread for some lanes, with the number of threads to start; `None` if no threads
-    /// are wanted.
+    /// Starts one thread for some lanes, with the crew that determines the number of threads;
+    /// `None` if no threads are wanted.
     start: Option<(Start, Crew)>,
     running: Vec<JoinHandle<()>>,
 }
@@ -82,9 +78,9 @@ struct Shared {
 #[derive(Default)]
 struct State {
     stopping: bool,
-    /// One bit per lane: signalled since its thread last checked.
+    /// One bit per lane: set if the lane was signalled since its thread last checked.
     pending: u8,
-    /// One bit per lane: its threads were started.
+    /// One bit per lane: set if its threads were started.
     started: u8,
     /// The thread that runs all lanes, if there is one.
     alone: Option<ThreadId>,
@@ -97,7 +93,7 @@ impl Lane {
         1 << self as u8
     }
 
-    /// A slice with this lane only.
+    /// Returns a list of only this lane.
     fn alone(self) -> &'static [Lane] {
         let at = self as usize;
         &Lane::ALL[at..=at]
@@ -105,18 +101,18 @@ impl Lane {
 }
 
 impl Executor {
-    /// An executor without threads: the owner calls [`Worker::step`] itself.
+    /// Creates an executor without threads: the owner calls [`Worker::step`] itself.
     pub(crate) fn manual() -> Self {
         Self::behind(&Bell::default())
     }
 
-    /// An executor without threads yet; `bell` wakes its threads once they exist.
+    /// Creates an executor without threads yet, which `bell` will wake.
     pub(crate) fn behind(Bell(shared): &Bell) -> Self {
         Self { shared: Arc::clone(shared), threads: Mutex::new(Threads::default()) }
     }
 
-    /// From now on a signalled lane gets the threads of `crew`. The worker is held weakly, so that
-    /// dropping the database ends the threads.
+    /// Lets the next signal of a lane start the threads of `crew`. The worker is held weakly, so
+    /// that dropping the database ends the threads.
     pub(crate) fn serve(&self, worker: &Arc<impl Worker + 'static>, crew: Crew) {
         let (shared, worker) = (Arc::clone(&self.shared), Arc::downgrade(worker));
         let start = move |lanes: &'static [Lane]| {
@@ -131,18 +127,19 @@ impl Executor {
         self.threads.lock().start = Some((Box::new(start), crew));
     }
 
-    /// True if threads run the lanes, or will do so.
+    /// Whether threads run the lanes, or will run them.
     pub(crate) fn is_threaded(&self) -> bool {
         self.threads.lock().start.is_some()
     }
 
-    /// True if one thread runs all lanes: waiting for one of its steps may mean waiting for all.
+    /// Whether one thread runs all lanes, so that waiting for one of its steps may mean waiting for
+    /// all.
     pub(crate) fn is_alone(&self) -> bool {
         matches!(self.threads.lock().start, Some((_, Crew::One)))
     }
 
     /// Reports that there may be work in `lane`. Returns false if no thread, or only the calling
-    /// thread, runs the lane: the caller may then have to do the work.
+    /// thread, runs the lane, so that the caller may have to do the work.
     pub(crate) fn signal(&self, lane: Lane) -> bool {
         let mut state = self.shared.state.lock();
         if state.stopping {
@@ -164,10 +161,11 @@ impl Executor {
         true
     }
 
-    /// Starts the threads of `lane` unless they run. False if no threads are wanted, or no longer.
+    /// Starts the threads of `lane` unless they run. Returns false if no threads are wanted, or no
+    /// longer.
     ///
     /// # Errors
-    /// The system cannot start a thread. The next signal tries again.
+    /// An error if the system cannot start a thread. The next signal tries again.
     pub(crate) fn start(&self, lane: Lane) -> io::Result<bool> {
         let mut threads = self.threads.lock();
         let Threads { start: Some((start, crew)), running } = &mut *threads else {
@@ -181,13 +179,13 @@ impl Executor {
         self.shared.state.lock().started |= lanes.iter().fold(0, |bits, lane| bits | lane.bit());
         running.push(thread);
         if let (Lane::Compact, Crew::Lanes { compactors }) = (lane, *crew) {
-            // One thread is enough for the lane to make progress.
+            // With one thread the lane makes progress, so failures to start more are ignored.
             running.extend((1..compactors).map_while(|_| start(lanes).ok()));
         }
         Ok(true)
     }
 
-    /// True once the threads have been asked to end; long steps should end early then.
+    /// Whether the threads have been asked to end. Long steps should end early then.
     pub(crate) fn is_stopping(&self) -> bool {
         self.shared.state.lock().stopping
     }
@@ -198,7 +196,8 @@ impl Executor {
         self.shared.wake.notify_all();
         let threads = std::mem::take(&mut *self.threads.lock()).running;
         for thread in threads {
-            // A step itself may drop the last handle; its thread ends on its own.
+            // A step may drop the last handle. Its thread cannot wait for itself and ends after the
+            // step.
             if thread.thread().id() != std::thread::current().id() {
                 drop(thread.join());
             }
@@ -261,7 +260,7 @@ fn run_lanes(shared: &Shared, worker: &Weak<impl Worker>, lanes: &[Lane]) {
     }
 }
 
-/// Runs a step of the first lane with work. If no lane has any, returns idle until the earliest
+/// Runs a step of the first lane with work. If no lane has work, returns idle until the earliest
 /// deadline.
 fn step_first(worker: &impl Worker, lanes: &[Lane]) -> Step {
     let mut first = None;
@@ -347,7 +346,7 @@ mod tests {
                 let is_served = self.executor.signal(next);
                 seen.push((lane, is_served));
                 self.end.notify_all();
-                // Only the signal can cause the next step.
+                // No deadline: only a signal can cause the next step.
                 Step::Idle(None)
             }
         }

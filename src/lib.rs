@@ -1,6 +1,6 @@
-//! An embedded storage engine for schemaless, typed entities keyed by PartitionKey and RowKey. It
-//! has the data model, limits, errors, ETags and continuation tokens of Azure Table storage, in a
-//! local directory.
+//! An embedded storage engine for schemaless, typed entities that are keyed by PartitionKey and
+//! RowKey. It has the data model, limits, errors, ETags and continuation tokens of Azure Table
+//! storage, in a local directory.
 //!
 //! ```
 //! use rowstone::{Db, Entity};
@@ -16,63 +16,64 @@
 //! # }
 //! ```
 //!
-//! **Database.** [`Db`] is a directory that one process at a time opens for writing. Other
+//! **Database.** A [`Db`] is a directory that one process at a time opens for writing. Other
 //! processes may read it concurrently or [follow](Follower) it. `Db` is a cheap clone, `Send +
 //! Sync`. [`Options`] set the durability of commits, the use of memory, and the sources of time and
 //! files.
 //!
-//! **Table.** [`Table`] is a set of entities. Creating, deleting and listing are methods of [`Db`].
+//! **Table.** A [`Table`] is a set of entities. [`Db`] has the methods to create, delete and list
+//! tables.
 //!
-//! **Entity.** [`Entity`] has two keys and up to 252 properties, at most 1 MiB in all. Entities of
-//! one table may have entirely different properties. The pair of keys is the only index; order is
-//! ordinal in UTF-16 units.
+//! **Entity.** An [`Entity`] has two keys and up to 252 properties, at most 1 MiB in all. Entities
+//! of one table may have different properties. The pair of keys is the only index; keys are ordered
+//! by UTF-16 unit.
 //!
-//! **Value.** [`Value`] is one of eight types; [`ValueRef`] borrows one. There are no nested values
-//! and no null.
+//! **Value.** A [`Value`] is of one of eight types; a [`ValueRef`] borrows one. There are no nested
+//! values and no null.
 //!
-//! **Write.** `insert`, `replace`, `merge`, `upsert`, `upsert_merge`, `delete`, and the forms
-//! ending in `_if`. Those require the [`ETag`] that the caller read and refuse the write if the
+//! **Write.** The methods are `insert`, `replace`, `merge`, `upsert`, `upsert_merge`, `delete`.
+//! Those that end in `_if` require an [`ETag`] that was read before, and refuse the write if the
 //! entity has changed since. [`Table::loader`] loads many rows in any order.
 //!
-//! **Group.** [`EntityGroup`] holds up to 100 operations on one partition; all of them take effect,
-//! or none. [`Table::commit_async`] returns a [`Ticket`], which is also a `Future`. Many commits of
-//! one thread can share a sync.
+//! **Group.** An [`EntityGroup`] has up to 100 operations on one partition, of which all take
+//! effect or none. [`Table::commit_async`] returns a [`Ticket`], which is also a `Future`, so that
+//! many commits of one thread share a sync.
 //!
-//! **Read.** [`Table::get`] finds one entity, [`Table::get_many`] many, [`Table::scan`] reads a
-//! [`KeyRange`]. [`RowView`] reads properties in the stored row without building an entity.
+//! **Read.** [`Table::get`] finds one entity, [`Table::get_many`] finds many, [`Table::scan`] reads
+//! a [`KeyRange`]. A [`RowView`] reads properties in the stored row without building an entity. A
 //! [`RowDecoder`] reads the same properties of many rows.
 //!
 //! **Query.** [`Table::query`] accepts the filter language of Azure Table storage, or a [`Filter`]
-//! of bound values from [`prop`]. Comparisons of keys are converted to key intervals, and only
-//! those are read. Results are returned one by one or in [`Page`]s. Their [`Token`]s stay valid
-//! forever. [`Query::explain`] reports the work of a query. Additions to the service:
-//! [`Query::reverse`], [`Query::count`], [`Query::aggregate`].
+//! built with [`prop`]. Comparisons of keys become key intervals, and only these are read. Results
+//! are returned one by one or in [`Page`]s, whose [`Token`]s never expire. [`Query::explain`]
+//! reports the work of a query. [`Query::reverse`], [`Query::count`] and [`Query::aggregate`] are
+//! extensions.
 //!
-//! **Snapshot.** [`Snapshot`] is a state of all tables that stays readable, through [`Table::at`].
+//! **Snapshot.** A [`Snapshot`] is a fixed state of all tables, to be read through [`Table::at`].
 //!
 //! **Changes.** [`Db::changes`] returns commits in order, with whole entities, from any
-//! [`Position`] that is still kept. A [`Cursor`] stores a position under a name.
+//! [`Position`] whose changes are still kept. A [`Cursor`] stores a position under a name.
 //!
-//! **Durability.** [`Durability`] of each commit: `Sync` survives a power cut, `Os` a crash of the
-//! process, `Buffered` neither until [`Db::sync`]. The commits that survive are always a prefix,
-//! without holes.
+//! **Durability.** Each commit has a [`Durability`]: `Sync` survives a power cut, `Os` a crash of
+//! the process, and `Buffered` neither until [`Db::sync`]. The commits that survive are always a
+//! prefix of all commits.
 //!
-//! **Errors.** [`Error`] has a [`kind`](Error::kind) for the program to act on, and the code and
-//! status of Azure Table storage. Absence is `None`, not an error. Damage on disk is
+//! **Errors.** An [`Error`] has a [`kind`](Error::kind) for the program to act on, and the code and
+//! status of Azure Table storage. A missing entity is `None`, not an error. Damage on disk is
 //! [`ErrorKind::Corruption`], with file and offset; it is never a panic and never wrong data.
 //!
 //! **Retry.** [`RetryPolicy`] retries errors for which [`Error::is_transient`] is true, after the
 //! pauses of the service's client libraries.
 //!
-//! **Features.** `cli` (default): the binary. `zstd` (default): compressed files. `serde`:
-//! application structs as entities and back. `rest`: the binary serves the Table service over HTTP.
-//! `events`: events of the engine for subscribers of `tracing`.
+//! **Features.** `cli` (default) builds the binary. `zstd` (default) compresses files. `serde`
+//! converts application structs to entities and back. `rest` lets the binary serve the Table
+//! service over HTTP. `events` reports events of the engine to subscribers of `tracing`.
 //!
-//! **Limits.** Keys 1,024 characters, texts 32,768, binaries 64 KiB, groups 100 operations and 4
-//! MiB, pages 1,000 entities.
+//! **Limits.** Keys have at most 1,024 characters, texts 32,768, binaries 64 KiB; groups 100
+//! operations and 4 MiB; pages 1,000 entities.
 //!
-//! **Not provided.** No secondary index, no joins, no transaction over several partitions, no
-//! replication. No order but that of the keys, no functions and no arithmetic in filters.
+//! **Not provided.** Secondary indexes, joins, transactions over several partitions, replication,
+//! orders other than that of the keys, functions and arithmetic in filters.
 
 #![cfg_attr(not(test), warn(clippy::unwrap_used))]
 #![warn(missing_docs, unreachable_pub)]

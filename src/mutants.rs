@@ -2,16 +2,13 @@
 //!
 //! `mutant!("name")` marks the place where a protocol could be wrong. It is true while that mutant
 //! is active:
-//! * with the feature `sim`, after [`activate`] on the same thread, because a simulation runs on
-//!   one thread;
-//! * under `cfg(loom)`, if the environment variable `MUTANT` is its name, so that one build holds
+//! * with the feature `sim`, after [`activate`] on the same thread; a simulation has only one
+//!   thread;
+//! * under `cfg(loom)`, if the environment variable `MUTANT` has its name, so that one build has
 //!   all mutants;
 //! * in every other build it is the constant `false` and compiles to nothing.
-//!
-//! Not here: the list of mutants that simulations detect (`sim`), the models that detect the others
-//! (`.ci/loom`).
 
-/// True while the mutant of this name is active.
+/// Whether the mutant with this name is active.
 #[cfg(any(loom, feature = "sim"))]
 macro_rules! mutant {
     ($name:literal) => {
@@ -19,7 +16,7 @@ macro_rules! mutant {
     };
 }
 
-/// True while the mutant of this name is active.
+/// Whether the mutant with this name is active.
 #[cfg(not(any(loom, feature = "sim")))]
 macro_rules! mutant {
     ($name:literal) => {
@@ -69,7 +66,7 @@ mod switches {
     }
 }
 
-/// Reads the variable once: a model must see the same mutant in every execution.
+/// Reads the variable only once, because a model must see the same mutant in every execution.
 #[cfg(loom)]
 pub(crate) fn is_active(name: &str) -> bool {
     static ACTIVE: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();

@@ -1,7 +1,5 @@
 //! Macros for enums and counters in which each variant or counter is declared together with its
 //! name.
-//!
-//! Not here: enums with names for only some variants.
 
 /// Defines an enum, the function that returns a variant's name, and on request the list of all
 /// variants:
@@ -57,7 +55,7 @@ macro_rules! named {
     };
 }
 
-/// Defines a structure of counters, each with a label for people, and a method that lists them:
+/// Defines a structure of counters, each with a label for messages, and a method that lists them:
 /// `pub struct Counts { reads "reads of files", }`. Other members follow in parentheses.
 #[cfg(feature = "sim")]
 macro_rules! figures {
@@ -74,7 +72,7 @@ macro_rules! figures {
         }
 
         impl $type {
-            /// Name, label and value of each counter.
+            /// Returns name, label and value of each counter.
             $vis fn all(&self) -> Vec<(&'static str, &'static str, u64)> {
                 vec![$((stringify!($name), $label, self.$name),)*]
             }

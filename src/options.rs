@@ -1,6 +1,4 @@
-//! Options for opening a database: plain data. Each default and limit is given with its reason.
-//!
-//! Not here: opening (`db`).
+//! Options for opening a database, as plain data. Each default and limit is given with its reason.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -8,26 +6,27 @@ use std::time::Duration;
 use crate::clock::{Clock, SystemClock};
 use crate::fs::{DiskFs, Fs};
 
-/// A manifest shorter than this is not rolled over, because reading it is cheap.
+/// A manifest shorter than this is not replaced by a new one, because reading it is cheap.
 pub(crate) const MANIFEST_ROLL_BYTES: u64 = 64 << 10;
 
-/// The log buffer is written when it reaches this size: a larger write costs as much per byte.
+/// The log buffer is written when it has this size. Larger writes would cost no less per byte.
 pub(crate) const LOG_BUFFER_BYTES: usize = 512 << 10;
 
-/// How durable a commit is when it returns.
+/// What a commit survives from the moment it is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Durability {
     /// In this process's memory. The commit survives neither a crash of the process nor a power cut
     /// until `Db::sync`, the background sync, or a clean close. The background sync runs after a
-    /// second ([`Options::max_commit_delay`] if longer) or 8 MiB (512 KiB with [`Options::edge`]).
+    /// second ([`Options::max_commit_delay`] if longer) or after 8 MiB (512 KiB with
+    /// [`Options::edge`]).
     #[cfg_attr(feature = "cli", value(help = "Nothing, until the database is closed"))]
     Buffered,
-    /// Handed to the operating system. The commit survives a crash of the process; a power cut may
-    /// lose the last second.
+    /// Handed to the operating system. The commit survives a crash of the process. A power cut may
+    /// lose the commits of the last second.
     #[cfg_attr(feature = "cli", value(help = "The end of the process, not a power cut"))]
     Os,
-    /// On the disk: survives a power cut.
+    /// On the disk. The commit survives a power cut.
     #[cfg_attr(feature = "cli", value(help = "A power cut"))]
     Sync,
 }
@@ -36,8 +35,8 @@ pub enum Durability {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum IoMode {
-    /// Mapped read-only: fastest. If another process truncates an open file, this process is ended
-    /// by a signal.
+    /// Mapped read-only. This is the fastest mode. If another process truncates an open file, a
+    /// signal ends this process.
     #[cfg_attr(feature = "cli", value(help = "Mapped into memory"))]
     Mmap,
     /// Read through a bounded block cache. A failing disk causes an error, never a signal.
@@ -54,7 +53,7 @@ pub enum Codec {
     Zstd,
 }
 
-/// The cost of a merge. The unit is a row that a reader looks up in one more file.
+/// The cost of a merge. The unit is the look-up of one row in one more file.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MergePrice {
     /// The fixed cost of a merge, whatever its size.
@@ -62,8 +61,8 @@ pub(crate) struct MergePrice {
     pub(crate) bytes_per_row: u64,
 }
 
-/// One more file costs a reader 16 to 57 ns a row. A merge costs 3.4 ns a byte, and syncs of some
-/// milliseconds.
+/// One more file costs a reader 16 to 57 ns per row. A merge costs 3.4 ns per byte, and syncs of
+/// some milliseconds.
 const MERGE_PRICE: MergePrice = MergePrice { rows: 100_000, bytes_per_row: 8 };
 
 /// The threads that run background work: flush, compaction, removal of dead files.
@@ -74,15 +73,15 @@ pub enum Background {
     Threads,
     /// One thread of the database runs all background work, one step after another. A merge delays
     /// all other work that is due, so the files of a sorted run should be small
-    /// ([`Options::run_file_bytes`]). A writer that would have to wait for a flush flushes itself.
+    /// ([`Options::run_file_bytes`]). A writer that would otherwise wait for a flush runs the flush
+    /// itself.
     OneThread,
-    /// No thread: the application calls `Db::step`. A writer that would have to wait runs steps
+    /// No thread: the application calls `Db::step`. A writer that would otherwise wait runs steps
     /// itself.
     Manual,
 }
 
-/// The treatment of a write for which the limit on disk use ([`Options::max_disk`]) leaves no
-/// space.
+/// How to treat a write for which the limit on disk use ([`Options::max_disk`]) leaves no space.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum OnFull {
     /// Refuse it with `StorageFull`.
@@ -93,27 +92,28 @@ pub enum OnFull {
     DropOldest(Vec<String>),
 }
 
-/// Scalability targets, in entities per second; 0 means no target. A burst of one second's worth is
-/// allowed.
+/// Scalability targets, in entities per second; 0 means no target. A burst may use the number of
+/// entities of one second at once.
 ///
 /// An insert, a point read and each operation of an entity group cost one entity, whether or not
 /// the entity exists or the condition is met. A query, or one page of a query, costs the number of
 /// entities that it returns, and at least one. A count or an aggregate costs one.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Targets {
-    /// For each partition.
+    /// The target for each partition.
     pub partition_entities_per_second: u32,
-    /// For all tables together; the service sets this target for a storage account.
+    /// The target for all tables together, which the service sets for a storage account.
     pub database_entities_per_second: u32,
 }
 
 impl Targets {
-    /// The targets that the service documents: 2,000 and 20,000 entities of 1 KiB per second.
+    /// Returns the targets that the service documents: 2,000 and 20,000 entities of 1 KiB per
+    /// second.
     pub fn service() -> Self {
         Self { partition_entities_per_second: 2_000, database_entities_per_second: 20_000 }
     }
 
-    /// The targets of 2010: 500 and 5,000 entities per second.
+    /// Returns the targets of 2010: 500 and 5,000 entities per second.
     pub fn y2010() -> Self {
         Self { partition_entities_per_second: 500, database_entities_per_second: 5_000 }
     }
@@ -160,7 +160,7 @@ pub struct Options {
     pub(crate) on_full: OnFull,
     pub(crate) keep_changes_bytes: Option<u64>,
     pub(crate) keep_changes_for: Option<Duration>,
-    /// Keep logs even if neither limit is set: retained logs stay, and new logs are retained too.
+    /// Whether retained logs are kept, and new logs retained, even if neither limit is set.
     pub(crate) keep_changes_on: bool,
     pub(crate) seed: Option<u64>,
     pub(crate) targets: Option<Targets>,
@@ -180,47 +180,47 @@ impl Default for Options {
             // Large enough that a flush writes a file of useful size, small enough to be replayed
             // in a fraction of a second.
             memtable_bytes: 64 << 20,
-            // One memtable is being flushed and one waits. The writer that would freeze a third one
-            // waits.
+            // One memtable is being flushed and one waits. A writer that would freeze a third one
+            // must wait.
             frozen_max: 2,
             compaction_threads: default_compaction_threads(),
             background_bytes_per_second: 0,
             // Space freed by a delete is reclaimed within about a day, even in an idle database.
             tombstone_age: Duration::from_secs(24 * 3600),
-            // Opt-in, for two reasons. A filter evaluates rows in place 20 to 40 times as fast as
-            // it decodes them, and a build without zstd could no longer read the database.
+            // Off by default, for two reasons. Rows of uncompressed files are evaluated in place,
+            // 20 to 40 times as fast as decoded ones. A build without zstd could no longer read the
+            // database.
             compress_at_rest: false,
             cache_bytes: 32 << 20,
             max_open_files: 512,
-            // Beyond this limit a shape is stored in each row, so memory stays bounded whatever
-            // number of shapes users create.
+            // A shape beyond this limit is stored in each of its rows, so memory is bounded
+            // whatever the number of shapes.
             shape_bytes: 4 << 20,
-            // A get that misses memory reads one block. With blocks of 16 KiB it reads twice as
-            // much, and the file is 1 % smaller.
+            // A get that misses memory reads one block. Blocks of 16 KiB would double what it
+            // reads, for a file that is 1 % smaller.
             block_bytes: 8 << 10,
-            // Large enough to amortise the cost of a file, small enough that one merge step is
-            // short.
+            // Large enough to amortise the cost of a file, and small enough that one step of a
+            // merge is short.
             run_file_bytes: 32 << 20,
-            // Eight files of a run. Large enough that a flush of 64 MiB over many ranges still adds
-            // a useful amount to each. Small enough that the data that a merge reads for a few hot
-            // keys takes only seconds.
+            // Eight files of a run. Large enough that a flush of 64 MiB over many ranges adds a
+            // useful amount to each, and small enough that a merge for a few hot keys reads data
+            // only for seconds.
             range_bytes: 256 << 20,
-            // An idle database has two logs, and both are allocated at this size.
+            // An idle database has two logs, both allocated at this size.
             log_allocate_bytes: 64 << 10,
             weak_sync_bytes: 8 << 20,
             log_buffer_bytes: LOG_BUFFER_BYTES,
             manifest_roll_bytes: MANIFEST_ROLL_BYTES,
             // Adding a gap to the gap cache costs about as much as skipping this number of entries.
             gap_entries_min: 16,
-            // Commit groups form without a delay, while a sync is in progress. A timed wait makes
-            // commits no faster.
+            // Commit groups form anyway while a sync is in progress, so waiting for a fixed time
+            // makes commits no faster.
             max_commit_delay: Duration::ZERO,
             trust_clock_jumps: false,
             merge_for_readers: Some(MERGE_PRICE),
             max_disk: None,
             on_full: OnFull::Refuse,
-            // A log is deleted when its rows are in table files, so the default takes no extra
-            // space.
+            // No extra space by default: a log is deleted when its rows are in table files.
             keep_changes_bytes: None,
             keep_changes_for: None,
             keep_changes_on: false,
@@ -234,21 +234,22 @@ impl Default for Options {
 }
 
 impl Options {
-    /// The defaults, for a server: 64 MiB memtables, a 32 MiB block cache, files mapped where
-    /// addresses have 64 bits.
+    /// Returns the defaults, for a server: 64 MiB memtables, a 32 MiB block cache, and mapped files
+    /// if addresses have 64 bits.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// For an unattended device with 64 MB of memory and slow flash. At most 16 MiB of memory is
-    /// resident in total, not counting the application's own. One thread runs background work; for
-    /// none, set [`Background::Manual`]. The file format is the same as with any other options.
+    /// Returns options for an unattended device with 64 MB of memory and slow flash. At most 16 MiB
+    /// of memory is resident in total, not counting the application's own. One thread runs
+    /// background work; for none, set [`Background::Manual`]. The file format is the same as with
+    /// any other options.
     ///
-    /// Two memtables of at most 1 MiB each, which start small; a block cache of 2 MiB; files are
-    /// read by [`IoMode::Pread`]. Files of a sorted run have 4 MiB, and logs start with 16 KiB. An
-    /// entity group, or one entity, of several MiB takes that much more memory while it is written.
-    /// Table files that were read keep about 1.5 MiB of indexes per GiB in memory: 8 bytes for each
-    /// block of 8 KiB, and some 2 KiB for each file of 4 MiB.
+    /// There are two memtables of at most 1 MiB each, which start small, and a block cache of 2
+    /// MiB. Files are read by [`IoMode::Pread`]. Files of a sorted run have 4 MiB, and logs start
+    /// with 16 KiB. An entity group, or one entity, of several MiB takes that much more memory
+    /// while it is written. Table files that were read keep about 1.5 MiB of indexes per GiB in
+    /// memory: 8 bytes for each block of 8 KiB, and some 2 KiB for each file of 4 MiB.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -272,7 +273,8 @@ impl Options {
             io_mode: IoMode::Pread,
             background: Background::OneThread,
             memtable_bytes: 1 << 20,
-            // One memtable fills. A writer that would have to wait for the other one flushes it.
+            // There are only two memtables. A writer that would otherwise wait for the frozen one
+            // flushes it.
             frozen_max: 1,
             compaction_threads: 1,
             cache_bytes: 2 << 20,
@@ -284,14 +286,14 @@ impl Options {
             weak_sync_bytes: 512 << 10,
             log_buffer_bytes: 64 << 10,
             manifest_roll_bytes: 16 << 10,
-            // Avoid the writes of these merges: wear of the flash costs more than read time.
+            // These merges would wear out the flash, which matters more than faster reads.
             merge_for_readers: None,
             ..Self::default()
         }
     }
 }
 
-/// The methods of [`Options`] that set a field.
+/// Defines the methods of [`Options`] that set a field.
 macro_rules! setters {
     ($($(#[$doc:meta])* $name:ident($argument:ident: $type:ty): $field:ident = $value:expr;)*) => {
         impl Options {
@@ -305,96 +307,98 @@ macro_rules! setters {
 }
 
 setters! {
-    /// The durability of commits that do not set their own. Default: [`Durability::Sync`].
+    /// Sets the durability of commits that do not set their own. Default: [`Durability::Sync`].
     durability(durability: Durability): durability = durability;
 
-    /// Whether a missing path or an empty directory becomes a new database. Default: true.
+    /// Sets whether a missing path or an empty directory becomes a new database. Default: true.
     create_if_missing(create: bool): create_if_missing = create;
 
-    /// How table files are read. Default: [`IoMode::Mmap`] on systems with 64-bit addresses,
+    /// Sets how table files are read. Default: [`IoMode::Mmap`] on systems with 64-bit addresses,
     /// otherwise [`IoMode::Pread`]. If the files are much larger than memory, point reads by
     /// several threads are faster with [`IoMode::Pread`]. Range reads, and point reads of absent
     /// keys, are slower with it. `benches/compare/results/experiments.md` has the figures.
     io_mode(mode: IoMode): io_mode = mode;
 
-    /// How the files of a sorted run are stored; young files are never compressed. Default:
-    /// [`Codec::None`].
+    /// Sets how the files of a sorted run are stored. Files that are not merged into a run yet are
+    /// never compressed. Default: [`Codec::None`].
     codec(codec: Codec): codec_run = codec;
 
-    /// The threads that run background work. Default: [`Background::Threads`].
+    /// Sets the threads that run background work. Default: [`Background::Threads`].
     background(background: Background): background = background;
 
-    /// Size in bytes at which a memtable is flushed; it also bounds each log. At most three
-    /// memtables are in memory (two with [`Options::edge`]). At least 4 KiB, default 64 MiB.
+    /// Sets the size in bytes at which a memtable is flushed, which also bounds each log. At most
+    /// three memtables are in memory (two with [`Options::edge`]). At least 4 KiB, default 64 MiB.
     memtable_bytes(bytes: usize): memtable_bytes = bytes.max(4 << 10);
 
-    /// How long a commit may wait for other commits to share its write and its sync. Each sync
-    /// rewrites at least one page of flash, however few bytes are written: with one commit per
+    /// Sets how long a commit may wait for other commits to share its write and its sync. Each sync
+    /// rewrites at least one page of flash, however few bytes are written. With one commit per
     /// second, a delay of one minute rewrites one page instead of sixty. At most one day, default
     /// zero.
     ///
     /// Two kinds of commits are synced in the background: those weaker than [`Durability::Sync`],
-    /// and tickets of `commit_async` without a waiter. The background sync runs once the oldest of
-    /// them has waited for this delay, at least one second, or once enough bytes have accumulated.
-    /// A power cut may lose the commits since the last sync. A call that waits for its own commit
-    /// waits up to this delay for other commits to join, except with [`Background::Manual`], where
-    /// it leads its commit group immediately. Any sync includes the commits that wait. Changes of
-    /// tables, spans or gates never wait.
+    /// and tickets of `commit_async` that no thread waits for. The background sync runs when the
+    /// oldest of them has waited for this delay, but at least one second, or when enough bytes have
+    /// accumulated. A power cut may lose the commits since the last sync. A call that waits for its
+    /// own commit waits up to this delay for other commits to join. With [`Background::Manual`] it
+    /// syncs immediately. Any sync includes all commits that wait. Changes of tables, spans or
+    /// gates never wait.
     ///
     /// After a power cut new Timestamps may be ahead of the clock by up to this delay plus five
     /// seconds.
     max_commit_delay(delay: Duration): max_commit_delay = delay.min(Duration::from_secs(24 * 3600));
 
-    /// Number of threads that merge files, each in a range of its own. 1 to 64. Default: half of
-    /// the processors, at most 2. One thread writes some hundred megabytes per second, about the
+    /// Sets the number of threads that merge files, each in another range. 1 to 64. Default: half
+    /// of the processors, at most 2. One thread writes some hundred megabytes per second, about the
     /// bandwidth of a disk, and readers and writers need the other processors.
     compaction_threads(threads: usize): compaction_threads = threads.clamp(1, 64);
 
-    /// Limit of the bytes that background work writes per second, in bursts of at most a quarter of
-    /// a second's worth; 0 means no limit. Flushes count towards the limit but are never delayed.
-    /// Nothing is delayed with [`Background::Manual`]. Default: 0.
+    /// Limits the bytes that background work writes per second, in bursts of at most a quarter of a
+    /// second's amount; 0 means no limit. Flushes count towards the limit but are never delayed.
+    /// With [`Background::Manual`] nothing is delayed. Default: 0.
     ///
-    /// If compaction cannot keep up, writers of the ranges that have fallen behind are slowed down.
+    /// If compaction cannot keep up, writers are slowed down in the ranges that have too many files
+    /// to merge.
     background_bytes_per_second(bytes: u64): background_bytes_per_second = bytes;
 
-    /// Approximate age at which files are rewritten to reclaim the space of a deletion. With zero,
-    /// the space is reclaimed by the next merge that happens anyway. Deletions that an older
-    /// snapshot needs are kept. Default: 24 hours.
+    /// Sets the approximate age of a deletion at which files are rewritten to reclaim its space.
+    /// With zero, only merges for other reasons reclaim the space. Deletions that an older snapshot
+    /// needs are kept. Default: 24 hours.
     tombstone_age(age: Duration): tombstone_age = age;
 
-    /// Whether ranges without a write for six hours are compressed, a few files at a time. Needs
-    /// the feature `zstd`, and has no effect without it. Rows get smaller; indexes do not. Point
-    /// reads and scans must decode whole blocks. Default: false.
+    /// Sets whether ranges that were not written for six hours are compressed, a few files at a
+    /// time. It needs the feature `zstd` and has no effect without it. Rows get smaller, but not
+    /// indexes. Point reads and scans must decode whole blocks. Default: false.
     compress_at_rest(compress: bool): compress_at_rest = compress;
 
-    /// Size in bytes of the block cache, used with [`IoMode::Pread`] and for compressed files.
-    /// Default: 32 MiB.
+    /// Sets the size in bytes of the block cache, used with [`IoMode::Pread`] and for compressed
+    /// files. Default: 32 MiB.
     cache_bytes(bytes: usize): cache_bytes = bytes;
 
-    /// Number of table files that keep a descriptor open between reads, with [`IoMode::Pread`].
-    /// Files that were not read for long are closed first; the next read opens such a file again,
-    /// at the cost of a look-up by name. 1 to 1,000,000, default 512, which leaves half of the
-    /// usual limit of a process; 64 with [`Options::edge`]. Maps take no descriptor. Readers of
+    /// Sets the number of table files whose descriptor stays open between reads, with
+    /// [`IoMode::Pread`]. The least recently read files are closed first; the next read of such a
+    /// file opens it again by its name. 1 to 1,000,000, default 512, which is half of the usual
+    /// limit of a process; 64 with [`Options::edge`]. Memory maps take no descriptor. Readers of
     /// another process's database ([`Db::follow`](crate::Db::follow)) keep their files open,
     /// because a closed file may be deleted.
     max_open_files(files: usize): max_open_files = files.clamp(1, 1_000_000);
 
-    /// Target size of a block of rows, the unit of a read from disk. 512 bytes to 1 MiB, default 8
-    /// KiB. In compressed files a block has twice this size before compression, and about this size
-    /// after it.
+    /// Sets the target size of a block of rows, the unit of a read from disk. 512 bytes to 1 MiB,
+    /// default 8 KiB. In compressed files a block has twice this size before compression, and about
+    /// this size after it.
     block_bytes(bytes: usize): block_bytes = bytes.clamp(512, 1 << 20);
 
-    /// Target size of a file of a sorted run. At least 4 KiB, default 32 MiB.
+    /// Sets the target size in bytes of a file of a sorted run. At least 4 KiB, default 32 MiB.
     run_file_bytes(bytes: u64): run_file_bytes = bytes.max(4 << 10);
 
-    /// Size at which a range of a table is split. Neighbouring ranges are merged if together they
-    /// have less than a quarter of it. A split moves no bytes. At least 16 KiB, default 256 MiB.
+    /// Sets the size in bytes at which a range of a table is split. Neighbouring ranges are merged
+    /// if together they have less than a quarter of it. A split moves no bytes. At least 16 KiB,
+    /// default 256 MiB.
     range_bytes(bytes: u64): range_bytes = bytes.max(16 << 10);
 
-    /// Refuses requests above the rates in `targets` with `ServerBusy`, as the service does, and
-    /// does nothing for them. Use it to test an application's retries. It takes 256 KiB for any
-    /// number of partitions. Partitions share counters: one that shares with busy partitions is
-    /// refused early (1 in 27,000 if 100 partitions are in use, 1 in 270 if 1,000 are). No
+    /// Refuses requests above the rates in `targets` with `ServerBusy`, as the service does,
+    /// without executing them. Use this to test an application's retries. It takes 256 KiB for any
+    /// number of partitions. Partitions share counters, so a partition that shares with busy ones
+    /// is refused early (1 in 27,000 if 100 partitions are in use, 1 in 270 if 1,000 are). No
     /// partition exceeds its target. Default: no targets, at no cost.
     ///
     /// ```
@@ -417,46 +421,46 @@ setters! {
     /// ```
     throttle(targets: Targets): targets = Some(targets);
 
-    /// Keeps the last 128 queries that took at least this long, each with an explanation:
+    /// Keeps the last 128 queries that took at least this long, each with an explanation, for
     /// `Db::slow_queries`. A query is measured from its beginning to its end, including the
     /// caller's work between rows. Point reads are not measured. The cost is two reads of the clock
-    /// and a copy of the filter per query, and about 1 MiB of memory at most. Default: no query is
+    /// and a copy of the filter per query, and at most about 1 MiB of memory. Default: no query is
     /// kept.
     slow_query(took: Duration): slow_query = Some(took);
 
-    /// Whether retention accepts a wall clock that jumps by more than a day, or that differs from
-    /// the last commit by more than a day when the database is opened. Default: false, so that a
-    /// wrong clock makes no row expire early. Rows then age only with observed time: the days
-    /// during which a device is switched off do not count.
+    /// Sets whether rows may expire by a wall clock that jumps by more than a day, or that differs
+    /// from the last commit by more than a day when the database is opened. Default: false, so that
+    /// a wrong clock lets no row expire early. The time of a jump then adds nothing to the age of
+    /// rows, for example the days during which a device is switched off.
     trust_clock_jumps(trust: bool): trust_clock_jumps = trust;
 
-    /// Whether files are also merged only to speed up reads. A merge starts in the background when
-    /// the readers of a range have lost as much time to searching several files as the merge costs.
-    /// It merges the young files of that range into its sorted run.
-    /// * The young files must have at least an eighth of the data that they overlap; once an hour
+    /// Sets whether files are also merged only to speed up reads. Such a merge starts in the
+    /// background when the readers of a range have spent as much time on searching several files as
+    /// the merge costs. It merges the newer, overlapping files of that range into its sorted run.
+    /// * The newer files must have at least an eighth of the data that they overlap; once an hour
     ///   any amount is merged.
     /// * Only ranges of up to eight files of a run qualify ([`Options::run_file_bytes`]).
     /// * The memtable is flushed for such a merge at most once an hour.
     ///
-    /// Reads of data that is read often and written rarely become up to twice as fast. The bytes
-    /// written count as compaction ([`Stats`](crate::Stats)). Default: true; false with
+    /// Reads of data that is read often and written rarely become up to twice as fast. In
+    /// [`Stats`](crate::Stats) these merges count as compaction. Default: true; false with
     /// [`Options::edge`], and with a limit on disk use ([`Options::max_disk`]).
     merge_for_readers(merge: bool): merge_for_readers = merge.then_some(MERGE_PRICE);
 
-    /// Limit of the bytes that the files of the database take: tables, logs including their
-    /// reserved space, and the manifest. Writes are refused with `StorageFull` before the limit is
-    /// reached, because flushes and merges need space too. The reserve is an eighth to a quarter of
-    /// the limit for merges, a 64th for the manifest and logs (at least 256 KiB with
+    /// Limits the bytes that the files of the database take: tables, logs including their reserved
+    /// space, and the manifest. Writes are refused with `StorageFull` before the limit is reached,
+    /// because flushes and merges need space, too. The reserve is an eighth to a quarter of the
+    /// limit for merges, a 64th for the manifest and logs (at least 256 KiB with
     /// [`Options::edge`]), and the size of the data in memory. Deletes may use half of the reserve
-    /// for merges. Dropping tables, ranges and partitions is always allowed. After merges or
-    /// dropped files have freed space, writes are accepted again without reopening; a refused write
-    /// starts the background work for it.
+    /// for merges. Dropping tables, ranges and partitions is always allowed. When merges or dropped
+    /// files have freed space, writes are accepted again without reopening. A refused write starts
+    /// the background work that frees space.
     ///
-    /// Retained logs ([`keep_changes`](Self::keep_changes)) count towards the limit. They are
-    /// deleted by their own limit, not to free space for rows, so their limit must fit into this
-    /// one. Logs retained by age alone ([`keep_changes_for`](Self::keep_changes_for)) take a
-    /// quarter of this limit at most. Files that readers still hold count, too. Checkpoints and
-    /// backups do not, even if they are hard links.
+    /// Logs retained for the change feed ([`keep_changes`](Self::keep_changes)) count towards the
+    /// limit. Only their own limit deletes them, never a lack of space for rows, so it must fit
+    /// into this one. Logs retained by age alone ([`keep_changes_for`](Self::keep_changes_for))
+    /// take at most a quarter of this limit. Deleted files that readers still use count, too.
+    /// Checkpoints and backups do not, even if they are hard links.
     ///
     /// A database that exceeds the limit when it is opened can be read, and shrunk by dropping
     /// whole tables or ranges. Opening reads the length of each file. Default: no limit.
@@ -464,8 +468,8 @@ setters! {
     /// # Errors
     /// None here. Opening returns `InvalidInput` if the limit leaves too little space for rows. The
     /// minimum is the sum of three times all memtables, two table files, one and a half times the
-    /// bytes that [`keep_changes`](Self::keep_changes) retains, and a fixed part; it is 15 MiB with
-    /// [`Options::edge`]. The error contains the number. Smaller
+    /// bytes that [`keep_changes`](Self::keep_changes) retains, and a fixed part. It is 15 MiB with
+    /// [`Options::edge`]. The error states the minimum. Smaller
     /// [`memtable_bytes`](Self::memtable_bytes) and [`run_file_bytes`](Self::run_file_bytes) lower
     /// it.
     ///
@@ -487,37 +491,36 @@ setters! {
     /// ```
     max_disk(bytes: u64): max_disk = Some(bytes);
 
-    /// The treatment of a write to any table for which [`max_disk`](Self::max_disk) leaves no
+    /// Sets how a write is treated, to any table, for which [`max_disk`](Self::max_disk) leaves no
     /// space. Default: [`OnFull::Refuse`].
     ///
     /// [`OnFull::DropOldest`] turns the named tables into ring buffers. A write that finds no space
-    /// first drops whole table files of these tables until it fits, with a 32nd of the limit to
-    /// spare. The file with the least recent newest row is dropped first, among all named tables.
-    /// The drop takes time in proportion to the number of files of these tables, not of their rows,
-    /// and one synced commit. The age of a row is that of its last write, the row's Timestamp. In
-    /// each table the dropped rows are a prefix by age: rows in a remaining file are deleted too if
-    /// they are older than the newest dropped row. Other tables lose nothing. Readers, the change
-    /// feed and other processes see the rows as expired, and they never reappear. `stats` counts
-    /// `oldest_files_dropped` and `oldest_bytes_dropped`, and each drop emits the event
-    /// `dropped_oldest`.
+    /// first drops whole table files of these tables until it fits and a 32nd of the limit is free.
+    /// Of all files of the named tables, the one whose newest row is the oldest is dropped first.
+    /// The drop takes time in proportion to the number of these files, not of their rows, and one
+    /// synced commit. The age of a row is that of its Timestamp. Within a table, rows in the
+    /// remaining files are deleted, too, if they are older than the newest dropped row. Other
+    /// tables lose nothing. Readers, the change feed and other processes see the rows as expired,
+    /// and the rows never reappear. `stats` counts `oldest_files_dropped` and
+    /// `oldest_bytes_dropped`, and each drop emits the event `dropped_oldest`.
     ///
-    /// A named table may be created later, and may have a time to live as well. Rows in memory are
-    /// not dropped, so with a small limit and large memtables there is little to drop. A
+    /// A named table may be created later, and may also have a time to live. Rows in memory are not
+    /// dropped, so with a small limit and large memtables there is little to drop. A
     /// [`Snapshot`](crate::Snapshot) keeps the rows that it sees: while one exists nothing is
     /// dropped, and writes may be refused. A long read keeps the files that it started with. A
-    /// write waits up to one second for a merge that holds dropped files. Imports and restores of
+    /// write waits up to one second for a merge that uses dropped files. Imports and restores of
     /// ranges do not free space.
     ///
-    /// Files of these tables are merged only with files of neighbouring age, up to a 32nd of the
-    /// limit, and not by `Db::compact`. Reads therefore search more files, and deleted or replaced
-    /// rows free no space before their files are dropped. A database written without this option
-    /// has large files with rows of all ages: they are dropped late, and then free much space
-    /// together.
+    /// Files of these tables are merged only with files of similar age, up to a 32nd of the limit,
+    /// and not by `Db::compact`. Reads therefore search more files, and deleted or replaced rows
+    /// free no space before their files are dropped. A database written without this option has
+    /// large files with rows of all ages. Such files are dropped late, and then free much space at
+    /// once.
     ///
     /// # Errors
     /// None here. Opening returns `InvalidInput` if there is no limit
     /// ([`max_disk`](Self::max_disk)), and for an invalid table name. Writes are refused with
-    /// `StorageFull`, as without this option, once these tables have no more files to drop.
+    /// `StorageFull`, as without this option, if these tables have no more files to drop.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -538,29 +541,30 @@ setters! {
     on_full(on_full: OnFull): on_full = on_full;
 
     /// Retains logs for the change feed after recovery no longer needs them, up to `bytes` in
-    /// total. The flush that exceeds the limit deletes the oldest logs, each as a whole. Without
-    /// this setting and [`keep_changes_for`](Self::keep_changes_for) changes are kept until their
-    /// rows are flushed to table files; this includes changes that an earlier opening had retained.
-    /// Default: none.
+    /// total. The flush that exceeds the limit deletes the oldest logs as a whole. Without this
+    /// setting and [`keep_changes_for`](Self::keep_changes_for), changes are kept only until their
+    /// rows are flushed to table files; logs that an earlier opening retained are deleted then,
+    /// too. Default: none.
     keep_changes(bytes: u64): keep_changes_bytes = Some(bytes);
 
     /// Retains each log for the change feed at least until its last commit has this `age`.
     /// [`keep_changes`](Self::keep_changes), or a quarter of [`max_disk`](Self::max_disk), may
-    /// limit the bytes to fewer. The next flush deletes older logs. Default: none.
+    /// limit the total size further. The next flush deletes older logs. Default: none.
     keep_changes_for(age: Duration): keep_changes_for = Some(age);
 
-    /// The clock from which commits get their Seqs. Default: the system's clock.
+    /// Sets the clock from which commits get their Seqs. Default: the system's clock.
     clock(clock: Arc<dyn Clock>): clock = clock;
 
-    /// The file system. Default: the system's.
+    /// Sets the file system. Default: that of the operating system.
     fs(fs: Arc<dyn Fs>): fs = fs;
 
-    /// Derives ids and hash seeds from `seed`, so that a run can be replayed. Default: the system's
-    /// entropy.
+    /// Sets a seed from which ids and hash seeds are derived, so that a run can be repeated
+    /// exactly. Default: the system's entropy.
     seed(seed: u64): seed = Some(seed);
 }
 
-/// Half of the processors, at most two. Cached, because the query reads several system files.
+/// Returns half of the number of processors, at most two. Cached, because the query reads several
+/// system files.
 fn default_compaction_threads() -> usize {
     static THREADS: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
     *THREADS.get_or_init(|| {

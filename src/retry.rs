@@ -2,16 +2,12 @@
 //!
 //! | policy | pause before retry x = 1, 2, … |
 //! | --- | --- |
-//! | none | – |
 //! | fixed | always the same, so clients that failed together retry together |
 //! | exponential | `min(zmin + y, zmax)` with `y = rand(0.8 z, 1.2 z) (2^x - 1)` |
 //! | of 2010 | 3, 27 and 81 s, each ± 20 %, at most 90 s |
 //!
-//! Invariants
-//! * a pause depends only on the policy, the number of the retry and the generator; this module
-//!   neither reads a clock nor waits.
-//!
-//! Not here: which errors are retried ([`Error::is_transient`]).
+//! Invariant: a pause depends only on the policy, the number of the retry and the generator; this
+//! module neither reads a clock nor waits.
 
 use std::time::Duration;
 
@@ -30,9 +26,8 @@ const RETRIES: u32 = 3;
 
 /// The number of retries of a failed operation, and the pauses before them.
 ///
-/// This type only computes pauses; [`run`](Self::run) waits through a function that the caller
-/// provides, such as `std::thread::sleep`. Only transient errors are retried:
-/// [`Error::is_transient`].
+/// This type only computes pauses. [`run`](Self::run) waits by calling a function of the caller,
+/// such as `std::thread::sleep`. Only transient errors are retried: see [`Error::is_transient`].
 ///
 /// ```
 /// use std::time::Duration;
@@ -49,8 +44,8 @@ const RETRIES: u32 = 3;
 /// # Lost responses
 ///
 /// Within one process a response is never lost: an error that [is transient](Error::is_transient)
-/// guarantees that nothing was done. A connection between an application and the table, however,
-/// may break after the commit and before the response. The retry then finds the result of the first
+/// guarantees that nothing was done. But a connection between an application and the table may
+/// break after the commit and before the response. The retry then finds the result of the first
 /// try. An insert that succeeded gets `EntityAlreadyExists` (409), a delete `ResourceNotFound`
 /// (404), a write with an ETag `UpdateConditionNotSatisfied` (412). None of these errors shows
 /// which request made the change. There are two remedies:
@@ -109,7 +104,7 @@ pub struct RetryPolicy {
     pauses: Pauses,
 }
 
-/// The pauses of one operation, in order; made by [`RetryPolicy::pauses`].
+/// An iterator over the pauses of one operation; see [`RetryPolicy::pauses`].
 #[derive(Clone, Debug)]
 pub struct RetryPauses {
     policy: RetryPolicy,
@@ -125,7 +120,7 @@ enum Pauses {
         min: Duration,
         max: Duration,
     },
-    /// The last one repeats.
+    /// These pauses, of which the last one repeats.
     Steps {
         steps: [Duration; 3],
         max: Duration,
@@ -133,17 +128,18 @@ enum Pauses {
 }
 
 impl RetryPolicy {
-    /// No retries: the first error is returned.
+    /// Returns a policy without retries.
     pub fn none() -> Self {
         Self::fixed(0, Duration::ZERO)
     }
 
-    /// `retries` retries, each after the same `pause`.
+    /// Returns a policy of `retries` retries, each after the same `pause`.
     pub fn fixed(retries: u32, pause: Duration) -> Self {
         Self { retries, pauses: Pauses::Fixed(pause) }
     }
 
-    /// The service's formula with its defaults: z = 30 s, pauses of 3 s to 90 s. Three retries.
+    /// Returns a policy with the service's formula and its defaults: z = 30 s, pauses of 3 s to 90
+    /// s, three retries.
     ///
     /// The first pause is 27 to 39 s, the second 75 to 90 s, all others 90 s.
     pub fn exponential() -> Self {
@@ -151,32 +147,33 @@ impl RetryPolicy {
         Self::exponential_within(seconds(30), seconds(3), seconds(90))
     }
 
-    /// The service's formula: before retry x, `min + rand(0.8 z, 1.2 z) (2^x - 1)`, at most `max`.
-    /// Three retries.
+    /// Returns a policy with the service's formula and three retries. The pause before retry x is
+    /// `min + rand(0.8 z, 1.2 z) (2^x - 1)`, at most `max`.
     pub fn exponential_within(z: Duration, min: Duration, max: Duration) -> Self {
         Self { retries: RETRIES, pauses: Pauses::Exponential { z, min, max } }
     }
 
-    /// The policy of the client library of 2010: three retries after 3, 27 and 81 s, each ± 20 %,
-    /// at most 90 s.
+    /// Returns the policy of the client library of 2010: three retries after 3, 27 and 81 s, each ±
+    /// 20 %, at most 90 s.
     pub fn client_2010() -> Self {
         let pauses = Pauses::Steps { steps: STEPS_2010, max: Duration::from_secs(90) };
         Self { retries: RETRIES, pauses }
     }
 
-    /// The same pauses with another number of retries; the policy of 2010 repeats its last pause.
+    /// Returns a policy with the same pauses and another number of retries. The policy of 2010
+    /// repeats its last pause.
     pub fn with_retries(mut self, retries: u32) -> Self {
         self.retries = retries;
         self
     }
 
-    /// The number of retries of an operation that keeps failing.
+    /// Returns the maximum number of retries of an operation.
     pub fn retries(&self) -> u32 {
         self.retries
     }
 
-    /// The pause before retry number `retry`, counted from 1; `None` if the policy has no such
-    /// retry.
+    /// Returns the pause before retry number `retry`, counted from 1; `None` if the policy has no
+    /// such retry.
     pub fn pause(&self, retry: u32, rng: &mut Rng) -> Option<Duration> {
         if retry == 0 || retry > self.retries {
             return None;
@@ -194,7 +191,7 @@ impl RetryPolicy {
         })
     }
 
-    /// All pauses of one operation, with `seed` for the random factors.
+    /// Returns the pauses of one operation, with `seed` for the random factors.
     pub fn pauses(&self, seed: u64) -> RetryPauses {
         RetryPauses { policy: self.clone(), rng: Rng::from_seed(seed), retry: 0 }
     }
@@ -203,7 +200,7 @@ impl RetryPolicy {
     /// retry left. Between two tries `wait` is called with the pause.
     ///
     /// # Errors
-    /// The last one of `operation`.
+    /// The last error of `operation`.
     pub fn run<T>(
         &self,
         rng: &mut Rng,
@@ -213,11 +210,11 @@ impl RetryPolicy {
         self.run_while(rng, wait, Error::is_transient, operation)
     }
 
-    /// Like [`run`](Self::run), for errors of any type: an error is retried if `passes` returns
-    /// true for it.
+    /// As [`run`](Self::run), for errors of any type: an error is retried if `passes` returns true
+    /// for it.
     ///
     /// # Errors
-    /// The last one of `operation`.
+    /// The last error of `operation`.
     pub fn run_while<T, E>(
         &self,
         rng: &mut Rng,
@@ -249,7 +246,7 @@ impl Iterator for RetryPauses {
     }
 }
 
-/// A random duration between 80 % and 120 % of `time`, with a factor in millionths.
+/// Returns a random duration between 80 % and 120 % of `time`, with a factor in millionths.
 fn spread(time: Duration, rng: &mut Rng) -> Duration {
     let width = 2 * SPREAD_PERCENT * MICROS / 100;
     let factor = MICROS - SPREAD_PERCENT * MICROS / 100 + rng.below(width + 1);
@@ -277,7 +274,7 @@ mod tests {
             }
         }
         for ((least, most), (low, high)) in seen.into_iter().zip(expected) {
-            // The pauses cover the whole interval and nothing outside it.
+            // The pauses are within the interval, and cover it.
             assert!(least >= *low && least <= low + (high - low) / 50.0, "{least}, not {low}");
             assert!(most <= *high && most >= high - (high - low) / 50.0, "{most}, not {high}");
         }

@@ -1,22 +1,22 @@
-//! Randomness: a small seeded generator, and the only access to the system's entropy.
+//! Random numbers: a small seeded generator, and the only access to the system's entropy.
 
-// Not loom's atomics, which cannot be in a static; no thread waits on this one.
+// Not loom's atomic, which cannot be in a static. No thread waits for this one.
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// A seeded generator (SplitMix64): the same seed gives the same numbers on every machine. For ids,
-/// test programs and jitter, not for secrets.
+/// A seeded generator (SplitMix64). The same seed gives the same numbers on every machine. It is
+/// for ids, test programs and jitter, not for secrets.
 #[derive(Clone, Debug)]
 pub struct Rng {
     state: u64,
 }
 
 impl Rng {
-    /// A generator with the seed `seed`.
+    /// Creates a generator with the seed `seed`.
     pub fn from_seed(seed: u64) -> Self {
         Self { state: seed }
     }
 
-    /// A generator seeded by the operating system.
+    /// Creates a generator with a seed from the operating system.
     pub fn from_entropy() -> Self {
         // Without entropy, an address and a counter still distinguish files within a process. The
         // ids guard against stale bytes, not against adversaries.
@@ -28,7 +28,7 @@ impl Rng {
         Self::from_seed(getrandom::u64().unwrap_or_else(|_| fallback()))
     }
 
-    /// The next number.
+    /// Returns the next number.
     pub fn next_u64(&mut self) -> u64 {
         self.state = self.state.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.state;
@@ -37,23 +37,24 @@ impl Rng {
         z ^ (z >> 31)
     }
 
-    /// A number below `bound`; 0 if `bound` is 0.
+    /// Returns a number below `bound`; 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        // The high half of a 128-bit product: no division, bias below 2^-32 for the bounds in use.
+        // The high half of the product is below `bound`. This needs no division; the bias is below
+        // 2^-32 here.
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
-    /// A random index into a list of `len` items; 0 if it is empty.
+    /// Returns a random index into a list of `len` items; 0 if it is empty.
     pub fn index(&mut self, len: usize) -> usize {
         self.below(len as u64) as usize
     }
 
-    /// True with a probability of `numerator` / `denominator`.
+    /// Returns true with a probability of `numerator` / `denominator`.
     pub fn chance(&mut self, numerator: u64, denominator: u64) -> bool {
         self.below(denominator) < numerator
     }
 
-    /// A random item of `items`. Requires: `items` is not empty.
+    /// Returns a random item of `items`. Requires: `items` is not empty.
     pub fn pick<'a, T>(&mut self, items: &'a [T]) -> &'a T {
         &items[self.index(items.len())]
     }

@@ -16,8 +16,8 @@ pub(crate) use loom::sync::atomic::{
 #[cfg(not(loom))]
 pub(crate) use parking_lot::{Condvar, Mutex, MutexGuard};
 
-/// For counters that models need not explore, because no decision depends on them. No other lock is
-/// taken while this one is held.
+/// A mutex for counters that models need not explore, because no decision depends on them. No other
+/// lock is taken while this one is held.
 pub(crate) use parking_lot::Mutex as UnmodelledMutex;
 
 /// A value that is read often and replaced rarely.
@@ -37,9 +37,9 @@ pub(crate) use std::sync::OnceLock;
 #[cfg(tsan)]
 pub(crate) use self::sanitized::OnceLock;
 
-/// For the thread sanitizer without an instrumented standard library (`.ci/tsan`), which cannot see
-/// the ordering of std's `OnceLock`. This one makes it visible: a reader that finds the lock filled
-/// has acquired the writes that filling released, and no more.
+/// `OnceLock` for the thread sanitizer without an instrumented standard library (`.ci/tsan`), which
+/// cannot see the ordering of std's `OnceLock`. Here a reader that finds the lock filled has
+/// acquired exactly the writes that filling it released.
 #[cfg(tsan)]
 mod sanitized {
     use super::{AtomicBool, Mutex, Ordering};
@@ -83,14 +83,14 @@ mod sanitized {
     }
 }
 
-/// A value that the first user creates, in places that models explore.
+/// A value that its first user creates, in code that models explore.
 #[cfg(not(loom))]
 pub(crate) use self::OnceLock as ModelledOnce;
 
 #[cfg(loom)]
 pub(crate) use self::model::{ArcSwap, Condvar, ModelledOnce, Mutex, MutexGuard};
 
-/// The API of parking_lot, arc-swap and std's `OnceLock` over loom's primitives.
+/// The APIs of parking_lot, arc-swap and std's `OnceLock`, implemented with loom's primitives.
 #[cfg(loom)]
 mod model {
     use std::ops::{Deref, DerefMut};
@@ -122,7 +122,8 @@ mod model {
         }
     }
 
-    /// A pointer in a lock. loom cannot explore arc-swap itself, which is assumed to be correct.
+    /// A pointer behind a lock. loom cannot explore arc-swap itself, which is assumed to be
+    /// correct.
     #[derive(Debug)]
     pub(crate) struct ArcSwap<T>(Mutex<Arc<T>>);
 
@@ -146,8 +147,8 @@ mod model {
             *self.0.lock() = value;
         }
 
-        /// arc-swap loads the value, computes the new one and exchanges it, and repeats if another
-        /// thread was first. The effect is that of a lock.
+        /// Replaces the value under a lock. arc-swap instead loads it, computes the new one and
+        /// exchanges it, and repeats this if another thread was first, with the same effect.
         #[track_caller]
         pub(crate) fn rcu<R: Into<Arc<T>>>(&self, make: impl Fn(&Arc<T>) -> R) {
             let mut value = self.0.lock();
@@ -158,8 +159,8 @@ mod model {
     #[derive(Debug, Default)]
     pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
-    /// Empty only inside [`Condvar::wait`]: loom's wait consumes the guard, parking_lot's borrows
-    /// it.
+    /// Empty only within [`Condvar::wait`], because loom's wait consumes the guard, which
+    /// parking_lot's wait borrows.
     pub(crate) struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
 
     #[derive(Debug, Default)]
@@ -201,7 +202,8 @@ mod model {
             guard.0 = Some(self.0.wait(held).expect("a panic ends the model"));
         }
 
-        /// A model has no time: code under test may rely only on a signal to end a wait.
+        /// Waits without a time limit, because a model has no time. Only a signal may end a wait in
+        /// it.
         pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _time: Duration) {
             self.wait(guard);
         }
@@ -218,8 +220,8 @@ mod model {
     }
 }
 
-/// Runs `model` in every order of its threads with at most three preemptions, which suffice for
-/// known bugs of this kind; `LOOM_MAX_PREEMPTIONS` overrides the bound.
+/// Runs `model` in every order of its threads with at most three preemptions. These suffice for the
+/// known bugs of this kind; `LOOM_MAX_PREEMPTIONS` overrides the number.
 #[cfg(all(test, loom))]
 pub(crate) fn check_model(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();

@@ -3,12 +3,11 @@
 //! Invariants
 //! * only successful writes and syncs are counted;
 //! * the bytes of a file count when they are written; its pages count with the sync that makes them
-//!   durable, or when the file is dropped without one.
+//!   durable, or when the file is dropped without a sync.
 //!
 //! Locks: one for the account and one for each file being written. They are never held together,
-//! and each only for a few instructions.
-//!
-//! Not here: the meaning of the figures (`format::edit::wear`), their persistence (`manifest`).
+//! and only for a few instructions. `format::edit::wear` defines the figures; `manifest` stores
+//! them.
 
 use std::fmt;
 use std::io;
@@ -27,17 +26,17 @@ use crate::sync::UnmodelledMutex;
 pub(crate) enum Cause {
     Flush,
     Compaction,
-    /// Anything else.
+    /// Any other reason: import, restore, healing.
     Import,
 }
 
-/// The account of an open database.
+/// Collects the account of an open database.
 pub(crate) struct Meter {
     dir: PathBuf,
     account: UnmodelledMutex<Account>,
 }
 
-/// A file system that reports to a meter.
+/// A file system that reports its writes and syncs to a meter.
 #[derive(Debug)]
 struct Metered {
     inner: Arc<dyn Fs>,
@@ -45,17 +44,17 @@ struct Metered {
     cause: Cause,
 }
 
-/// A file that reports to a meter.
+/// A file that reports its writes and syncs to a meter.
 #[derive(Debug)]
 struct MeteredFile {
     inner: Box<dyn FileWrite>,
     meter: Arc<Meter>,
     target: Target,
-    /// The range from the first to the last byte that was written and not yet synced.
+    /// The range from the first to the last byte that was written but not synced.
     unsynced: UnmodelledMutex<Range<u64>>,
 }
 
-/// The role of a file.
+/// The kind of a file, by which its bytes are counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Log(FileNumber),
@@ -65,19 +64,19 @@ enum Target {
 }
 
 impl Meter {
-    /// A meter for the database in `dir`, starting at zero.
+    /// Creates a meter for the database in `dir`, which starts at zero.
     pub(crate) fn new(dir: &Path) -> Arc<Self> {
         let account = UnmodelledMutex::new(Account::default());
         Arc::new(Self { dir: dir.to_owned(), account })
     }
 
-    /// Wraps `inner` and counts its operations; table files are written because of `cause`.
+    /// Returns `inner` with counted operations. Table files are counted under `cause`.
     pub(crate) fn count(self: &Arc<Self>, inner: &Arc<dyn Fs>, cause: Cause) -> Arc<dyn Fs> {
         Arc::new(Metered { inner: Arc::clone(inner), meter: Arc::clone(self), cause })
     }
 
-    /// Adds an earlier account: that of earlier openings, or that of logs whose bytes are not yet
-    /// counted.
+    /// Adds another account: that of earlier openings, or that of logs whose bytes are not counted
+    /// yet.
     pub(crate) fn add(&self, before: &Account) {
         let mut account = self.account.lock();
         account.wear = account.wear.plus(&before.wear);
@@ -85,14 +84,14 @@ impl Meter {
         account.user_end = account.user_end.max(before.user_end);
     }
 
-    /// Records that the commits up to `end` were written, with `bytes` bytes.
+    /// Counts `bytes` that the user asked to write, in commits up to `end`.
     pub(crate) fn record_user(&self, bytes: u64, end: Position) {
         let mut account = self.account.lock();
         account.wear.user_bytes = account.wear.user_bytes.saturating_add(bytes);
         account.user_end = account.user_end.max(end);
     }
 
-    /// The account so far.
+    /// Returns the account so far.
     pub(crate) fn account(&self) -> Account {
         *self.account.lock()
     }
@@ -116,8 +115,7 @@ impl Meter {
         let Account { wear, log_end, .. } = &mut *account;
         let bytes = match target {
             Target::Log(file) => {
-                // A prepared log has only a header, while records are still written to the log
-                // before it.
+                // A prepared log has only a header; records are still written to the previous log.
                 if written.start >= LOG_HEADER_BYTES as u64 {
                     *log_end = (*log_end).max(Position { file, offset: written.end });
                 }

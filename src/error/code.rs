@@ -1,5 +1,5 @@
-//! The Table service's error codes that the library itself can return: name, HTTP status, text and
-//! kind in one table.
+//! The Table service's error codes that the library itself can return, each with name, HTTP status,
+//! text and kind.
 
 use super::ErrorKind;
 
@@ -16,12 +16,12 @@ macro_rules! codes {
             #[cfg(any(test, all(any(fuzzing, feature = "fuzzing"), feature = "cli")))]
             pub(crate) const ALL: &[Code] = &[$(Code::$code,)*];
 
-            /// The code as it is sent on the wire.
+            /// Returns the code as it is sent on the wire.
             pub fn as_str(self) -> &'static str {
                 match self { $(Code::$code => stringify!($code),)* }
             }
 
-            /// The HTTP status of the code.
+            /// Returns the HTTP status of the code.
             pub fn status(self) -> u16 {
                 match self { $(Code::$code => $status,)* }
             }
@@ -66,7 +66,7 @@ codes! {
 }
 
 impl Code {
-    /// The code with which an engine error of `kind` is reported.
+    /// Returns the code with which an engine error of `kind` is reported.
     pub(super) fn of(kind: ErrorKind) -> Self {
         match kind {
             ErrorKind::NotFound => Code::ResourceNotFound,
