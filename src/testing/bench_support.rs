@@ -1,4 +1,4 @@
-//! Internals exposed to the benchmarks: not part of the public interface, and free to change.
+//! Internals for the benchmarks; not part of the public interface, and free to change.
 
 use std::path::Path;
 use std::sync::Arc;
@@ -27,17 +27,17 @@ pub fn count_loads(db: &Db, on: bool) {
 pub struct Memtable(Arc<memtable::Memtable>);
 
 impl Memtable {
-    /// An empty memtable for about `bytes_hint` bytes.
+    /// Creates an empty memtable for about `bytes_hint` bytes.
     pub fn new(bytes_hint: usize) -> Self {
         Self(Arc::new(memtable::Memtable::new(1, bytes_hint, 0)))
     }
 
-    /// Hashes the key and inserts the row.
+    /// Hashes the key, and inserts the row.
     pub fn insert(&self, key: &[u8], seq: u64, row: &[u8]) {
         self.0.insert(hash(HashSeed(1), key), key, Seq(seq), Kind::Put, row);
     }
 
-    /// The length of the newest row of `key`.
+    /// Returns the length of the newest row of `key`.
     pub fn get(&self, key: &[u8]) -> Option<usize> {
         let entry = self.0.get(hash(HashSeed(1), key), key, Seq::MAX)?;
         Some(entry.row.len())
@@ -58,12 +58,12 @@ impl Memtable {
         bytes
     }
 
-    /// Runs a background step.
+    /// Runs a background step that sorts the memtable. Returns whether there is more to sort.
     pub fn sort_step(&self, budget: usize) -> bool {
         self.0.sort_step(budget)
     }
 
-    /// Bytes of resident memory.
+    /// Returns the bytes of resident memory.
     pub fn bytes(&self) -> usize {
         self.0.bytes()
     }
@@ -72,11 +72,11 @@ impl Memtable {
 /// How an SST is stored and read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum SstShape {
-    /// Mapped, used in place.
+    /// Mapped and used in place.
     Mapped,
-    /// Compressed and mapped, blocks not cached.
+    /// Compressed and mapped; blocks are not cached.
     MappedZstd,
-    /// Read through a cache that holds all of it.
+    /// Read through a cache that has room for the whole file.
     Cached,
 }
 
@@ -86,7 +86,7 @@ pub struct SstFile(Arc<Sst>);
 const SEED: HashSeed = HashSeed(1);
 
 impl SstFile {
-    /// A file of rows of `row_bytes` bytes with these keys, which must be in order.
+    /// Creates a file of rows of `row_bytes` bytes with these keys, which must be in order.
     pub fn build(shape: SstShape, keys: &[Vec<u8>], row_bytes: usize) -> Self {
         let fs = MemFs::new();
         let codec = if shape == SstShape::MappedZstd { Codec::Zstd } else { Codec::None };
@@ -96,7 +96,7 @@ impl SstFile {
         let mut writer = writer.expect("memory");
         let row = bench_row(row_bytes);
         for (key, i) in keys.iter().zip(0..) {
-            // Commits of a loader: the Seqs grow a little with every row.
+            // Like commits of a loader, whose Seqs grow a little with every row.
             let seq = Seq(132_000_000_000_000_000 + i * 70);
             writer.add(key, seq, Kind::Put, Some(&row.as_ref())).expect("memory");
         }
@@ -137,13 +137,13 @@ impl SstFile {
         bytes
     }
 
-    /// The length of the file.
+    /// Returns the length of the file.
     pub fn bytes(&self) -> u64 {
         self.0.meta().bytes
     }
 }
 
-/// The log record of one commit of rows, for benches/structures.rs and benches/instructions.rs.
+/// The log record of one commit, for benches/structures.rs and benches/instructions.rs.
 pub struct LogRecord {
     rows: Vec<(Vec<u8>, Vec<u8>)>,
     buffer: Vec<u8>,
@@ -153,7 +153,7 @@ impl LogRecord {
     const ID: FileId = FileId(1);
     const PLACE: Position = Position { file: FileNumber(7), offset: 4_096 };
 
-    /// A commit of `rows` rows of `row_bytes` bytes in one partition, already encoded once.
+    /// Creates a commit of `rows` rows of `row_bytes` bytes in one partition, and encodes it once.
     pub fn new(rows: usize, row_bytes: usize) -> Self {
         let framed = framed(&bench_row(row_bytes), Some(0));
         let rows = (0..rows).map(|i| (format!("{i:012}").into_bytes(), framed.clone())).collect();
@@ -197,7 +197,7 @@ pub struct RowPath {
 }
 
 impl RowPath {
-    /// For one entity, and another one with the properties to merge into it.
+    /// Prepares one entity, and another one with the properties to merge into the first.
     pub fn new(entity: Entity, patch: &Entity) -> Self {
         let shapes = Shapes::new(1 << 20);
         let row = entity.to_row(&shapes).expect("a valid entity");
@@ -214,7 +214,7 @@ impl RowPath {
         framed(&row, number).len()
     }
 
-    /// The number of an existing shape.
+    /// Returns the number of an existing shape.
     pub fn number(&self) -> Option<u32> {
         self.shapes.number(&self.shape).map(|id| id.0)
     }

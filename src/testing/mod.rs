@@ -1,7 +1,5 @@
 //! Test machinery that ships with the library: the simulation, fuzz targets, and internals for
-//! benchmarks.
-//!
-//! Not here: tests themselves (next to the code, and under `tests/`).
+//! benchmarks. The tests themselves are next to the code and under `tests/`.
 
 pub mod bench_support;
 #[cfg(any(fuzzing, feature = "fuzzing"))]

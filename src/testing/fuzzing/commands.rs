@@ -1,4 +1,4 @@
-//! Targets: the commands that read bytes of outside origin, each on a database in memory.
+//! Fuzz targets: the commands that read bytes from outside, each on a database in memory.
 
 use std::sync::Arc;
 
@@ -12,7 +12,7 @@ use crate::table::{LoadMode, Table};
 
 use crate::cli::direct::{self, Given, Loaded};
 
-/// The options of the command, indexed by the first byte of an input for `csv` and `ndjson`.
+/// The options of the command, selected by the first byte of an input for `csv` and `ndjson`.
 const GIVEN: [Given<'static>; 6] = [
     given_of([None, None], &[""], b',', LoadMode::Insert),
     given_of([Some("all"), Some("{a}")], &[""], b',', LoadMode::Insert),
@@ -33,10 +33,12 @@ const fn given_of(
 
 /// The beginning of the response to a failed request.
 const FAILED: &str = "{\"ok\":false,\"error\":";
-/// Inputs up to this length are also read a few bytes at a time, which takes time quadratic in it.
+/// The maximum length of inputs that are also read a few bytes at a time, which takes quadratic
+/// time.
 const SLOWLY_MAX: usize = 1024;
 
-/// Requests of `exec`: each line gets one response, and the database is sound afterwards.
+/// Runs requests of `exec`: each line must get one response, and the database must be sound
+/// afterwards.
 pub fn exec(data: &[u8]) {
     let fs = MemFs::new();
     let db = memory(&fs);
@@ -94,7 +96,7 @@ fn import(data: &[u8], load: impl FnOnce(&Table, &[u8], Given<'static>) -> Resul
     check_loaded(&db, &table, loaded, given.mode);
 }
 
-/// Rows do not depend on the boundaries of reads, and written rows read back.
+/// Checks that rows do not depend on the boundaries of reads, and that written rows read back.
 fn check_rows(bytes: &[u8], delimiter: u8) {
     let rows = direct::csv_rows(bytes, delimiter, usize::MAX);
     if bytes.len() <= SLOWLY_MAX {
@@ -113,7 +115,8 @@ fn check_rows(bytes: &[u8], delimiter: u8) {
     assert!(again.into_iter().map(|(_, _, fields)| fields).eq(fields), "rows read back");
 }
 
-/// Every row was loaded or rejected, and the table survives export and import as NDJSON.
+/// Checks that every row was loaded or rejected, and that the table survives export and import as
+/// NDJSON.
 fn check_loaded(db: &Db, table: &Table, loaded: Option<Loaded>, mode: LoadMode) {
     let loaded = loaded.unwrap_or_default();
     assert_eq!(loaded.loaded + loaded.rejected, loaded.rows, "no row is lost");
@@ -130,7 +133,7 @@ fn check_loaded(db: &Db, table: &Table, loaded: Option<Loaded>, mode: LoadMode) 
     sound(db);
 }
 
-/// 2024-01-01, in ticks of 100 ns since 1601.
+/// Returns a clock at 2024-01-01.
 pub(crate) fn clock() -> ManualClock {
     ManualClock::new(133_485_408_000_000_000)
 }
@@ -138,7 +141,7 @@ pub(crate) fn clock() -> ManualClock {
 pub(crate) fn memory(fs: &MemFs) -> Db {
     let clock = Arc::new(clock());
     let mut options = Options::new().background(Background::Manual).memtable_bytes(16 << 10);
-    // A small allocation leaves less to read when the database is opened again.
+    // Less reserved space means less to read when the database is opened again.
     options.log_allocate_bytes = 4 << 10;
     let opened = options.seed(1).clock(clock).fs(Arc::new(fs.clone())).open("memory");
     opened.unwrap_or_else(|error| panic!("a database in memory opens: {error:?}"))
@@ -156,7 +159,7 @@ fn export(table: &Table) -> Vec<u8> {
     direct::export(table).unwrap_or_else(|error| panic!("an export from memory: {error:?}"))
 }
 
-/// Keys and properties as text, which distinguishes any two values.
+/// Returns keys and properties as text that distinguishes any two values.
 fn entities(table: &Table) -> Vec<String> {
     let entities = table.scan(KeyRange::all()).into_iter().map(|entity| {
         let entity = entity?;
@@ -167,7 +170,7 @@ fn entities(table: &Table) -> Vec<String> {
     entities.unwrap_or_else(|error| panic!("a scan of memory: {error:?}"))
 }
 
-/// Every table by name, as NDJSON.
+/// Returns every table by name, as NDJSON.
 pub(crate) fn contents(db: &Db) -> Vec<(String, Vec<u8>)> {
     let names = db.tables().unwrap_or_else(|error| panic!("tables: {error:?}"));
     let export = |name: String| {

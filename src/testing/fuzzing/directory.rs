@@ -1,15 +1,12 @@
-//! Target: a small stored database with edited files, opened and read in both I/O modes.
+//! Fuzz target: a small stored database with edited files, opened and read in both I/O modes.
 //!
 //! The first byte selects the database, and whether the checksums of edited files are corrected;
-//! the rest is a list of edits. Permitted outcomes are the rows after one of the commits, or an
-//! error that names an edited file. If a single file was edited, the outcome is the rows after all
-//! commits or an error, unless the process had died and the edit hit the last record of its log.
-//! Only that is a torn tail, because each record states the durable offset before it, and a clean
-//! close covers all of them. Files with corrected checksums may have any contents: they must cause
-//! no panic, no endless loop, and no disproportionate use of memory.
-//!
-//! Invariant: the databases are the same in every run, so that a stored input keeps its meaning as
-//! long as the formats do.
+//! the rest is a list of edits. The outcome must be the rows after one of the commits, or an error
+//! that names an edited file. If a single file was edited, the rows must be those after all
+//! commits. The exception is the last record of a log whose process was killed: no durable offset
+//! covers it, so it may be a torn tail. Files with corrected checksums may have any contents. They
+//! must cause no panic, no endless loop, and no disproportionate use of memory. The databases are
+//! the same in every run, so that a stored input keeps its meaning as long as the formats do.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
@@ -26,7 +23,8 @@ use crate::options::{Background, Codec, IoMode, Options};
 use crate::query::KeyRange;
 
 const PATH: &str = "db";
-/// Later edits are ignored: a few suffice to interact, and many only cost time.
+/// The maximum number of edits; later ones are ignored. A few edits suffice, and more only cost
+/// time.
 const EDITS_MAX: usize = 16;
 /// The kind of edit that erases a file.
 const ERASE: usize = 4;
@@ -128,7 +126,7 @@ impl Subject {
             _ => bytes = other(input.byte()?),
         }
         let done = match there {
-            // An erased file stays erased.
+            // An erased file has no bytes to edit.
             Err(_) => Ok(()),
             Ok(_) if kind == ERASE => edited.erase(path),
             Ok(_) => edited.write(path, &bytes),
@@ -137,18 +135,18 @@ impl Subject {
         Some(())
     }
 
-    /// The names of the files that changed.
+    /// Returns the names of the files that changed.
     fn changed(&self, edited: &MemFs) -> BTreeSet<&str> {
         let differs = |path: &&String| edited.read(path).ok() != self.fs.read(path).ok();
         self.files.iter().filter(differs).map(|path| name(path)).collect()
     }
 
-    /// Inspects the edited files one by one; any contents can be shown.
+    /// Inspects the edited files one by one. Any contents can be shown.
     fn look_into(&self, edited: &MemFs, changed: &BTreeSet<&str>) {
         let is_changed = |path: &&String| changed.contains(name(path));
         for path in self.files.iter().filter(is_changed) {
             for (block, row) in [(None, None), (Some(0), Some(0))] {
-                // An erased file gives an I/O error.
+                // An erased file causes an I/O error.
                 drop(inspect(edited, path, InspectOptions { block, row }, |part| {
                     assert!(part.to_string().len() < 64 << 10, "a line a person can read");
                     Ok(())
@@ -157,7 +155,7 @@ impl Subject {
         }
     }
 
-    /// True if the last record of the newest log is unchanged.
+    /// Whether the last record of the newest log is unchanged.
     fn is_vouched_for(&self, edited: &MemFs) -> bool {
         self.last_record.as_ref().is_none_or(|(log, at)| {
             let (was, is) = (self.fs.read(log), edited.read(log).unwrap_or_default());
@@ -166,7 +164,7 @@ impl Subject {
     }
 
     fn check(&self, fs: &MemFs, mode: IoMode, changed: &BTreeSet<&str>) {
-        // Two edited files can agree on an older state. A single one cannot, if a durable offset
+        // Several edited files can agree on an older state. A single one cannot if a durable offset
         // covers the rest.
         let all = changed.is_empty() || changed.len() == 1 && self.is_vouched_for(fs);
         let named = |error: Error| assert!(names(&error, changed), "{changed:?}: {error:?}");
@@ -206,7 +204,8 @@ impl Subject {
             let keys: BTreeSet<_> = self.states.iter().flat_map(BTreeMap::keys).collect();
             for name in db.tables().unwrap_or_default() {
                 let Ok(table) = db.table(&name) else { continue };
-                // An iterator in error stays in error, so a loop that ignored errors would not end.
+                // An iterator that failed returns the error forever, so a loop that ignored errors
+                // would not end.
                 let _rows =
                     table.scan(KeyRange::all()).into_iter().take_while(Result::is_ok).count();
                 for (_, pk, rk) in &keys {
@@ -219,7 +218,7 @@ impl Subject {
         }
     }
 
-    /// A point read of every key ever written returns the same as the scan.
+    /// Checks that a point read of every key ever written returns the same as the scan.
     fn check_points(&self, db: &Db, state: &State) -> Result<()> {
         let keys: BTreeSet<_> = self.states.iter().flat_map(BTreeMap::keys).collect();
         let there = db.tables()?;
@@ -233,7 +232,7 @@ impl Subject {
 }
 
 /// Reads as another process would, without changes: all rows, if there is no error, and the change
-/// feed, in order.
+/// feed in order.
 fn look_beside(fs: &MemFs) -> Option<State> {
     let options = Options::new().io_mode(IoMode::Pread).fs(Arc::new(fs.clone()));
     let db = options.open_read_only(PATH).ok()?;
@@ -247,7 +246,7 @@ fn look_beside(fs: &MemFs) -> Option<State> {
     read(&db).ok()
 }
 
-/// A database that opened without error accepts writes, and has them after it is reopened.
+/// Checks that a database that opened without error accepts writes, and has them after reopening.
 fn go_on(fs: &MemFs, db: Db, mut state: State) {
     let gone_on = (|| {
         let table = db.table_or_create("Later")?;
@@ -268,9 +267,9 @@ fn go_on(fs: &MemFs, db: Db, mut state: State) {
     }
 }
 
-/// True if the error names an edited file and is damage, a newer format, or a missing file. Without
-/// CURRENT the directory is named. A manifest that lost its last edits may name a removed file:
-/// both files are then suspects.
+/// Whether the error names an edited file and is damage, a newer format, or a missing file. Without
+/// CURRENT it may name the directory. A manifest that lost its last edits may name a removed file:
+/// then either of the two files may be damaged.
 fn names(error: &Error, changed: &BTreeSet<&str>) -> bool {
     let text = error.chain();
     let current = changed.contains("CURRENT") && text.contains(PATH);
@@ -288,7 +287,7 @@ fn open(fs: &MemFs, mode: IoMode, codec: Codec) -> Result<Db> {
     // 2024-01-01, in ticks of 100 ns since 1601.
     let clock = Arc::new(ManualClock::new(133_485_408_000_000_000));
     let mut options = Options::new().background(Background::Manual).seed(7).io_mode(mode);
-    // Little space is allocated ahead, so that most positions of an edit matter.
+    // Little space is reserved, so that most positions of an edit have a meaning.
     options.log_allocate_bytes = 1 << 10;
     let options = options.codec(codec);
     let options = options.memtable_bytes(16 << 10).block_bytes(512).run_file_bytes(4 << 10);
@@ -296,8 +295,8 @@ fn open(fs: &MemFs, mode: IoMode, codec: Codec) -> Result<Db> {
     options.create_if_missing(create).clock(clock).fs(Arc::new(fs.clone())).open(Path::new(PATH))
 }
 
-/// The commits of every subject, few enough that opening takes no time; `committed` is called with
-/// the database after each.
+/// Makes the commits of every subject, few enough that opening is fast. Calls `committed` with the
+/// database after each commit.
 fn write(db: &Db, mut committed: impl FnMut(&Db) -> Result<()>) -> Result<()> {
     let alpha = db.create_table("Alpha")?;
     committed(db)?;
@@ -327,7 +326,7 @@ fn write(db: &Db, mut committed: impl FnMut(&Db) -> Result<()>) -> Result<()> {
     committed(db)
 }
 
-/// One property of each type, and a different selection of them in every other row.
+/// Returns an entity with one property of each type; every other row has another selection of them.
 fn entity(pk: &str, i: usize) -> Entity {
     let number = i as i32;
     let entity = Entity::new(pk, format!("r{i:02}")).with("Number", number);
@@ -375,7 +374,7 @@ impl Input<'_> {
         Some(*first)
     }
 
-    /// Up to 63 bytes, preceded by their number.
+    /// Returns up to 63 bytes, which follow their number.
     fn bytes(&mut self) -> Option<Vec<u8>> {
         let len = usize::from(self.byte()? % 64).min(self.0.len());
         let (bytes, rest) = self.0.split_at(len);

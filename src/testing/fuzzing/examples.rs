@@ -1,4 +1,4 @@
-//! The hex examples of FORMAT.md: decoded, and encoded back to the same bytes.
+//! The hex examples of FORMAT.md: each is decoded, and must be encoded to the same bytes.
 
 use super::files::{rebuild, rebuild_zones, separators};
 use super::logs::{put_again, sealed};
@@ -139,9 +139,10 @@ fn field(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
     Ok(())
 }
 
-/// A self-describing row, or one of the shape in the first example.
+/// Reads a self-describing row, or one of the shape in the first example.
 fn row(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
-    // Coated Boolean, Name String, Price Double, Stock Int32: shape number 0 in the document.
+    // The shape of Coated Boolean, Name String, Price Double, Stock Int32 has number 0 in the
+    // document.
     let known = b"\x04\x03\x06Coated\x01\x04Name\x06\x05Price\x04\x05Stock";
     let (shape, _) = split_shape(known).ok_or("the document's shape")?;
     let number = row_shape_number(bytes).map_err(text)?;
@@ -173,8 +174,8 @@ fn group(kind: RecordKind, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String
     Ok(())
 }
 
-/// A line with entries of small hashes, whose home is line 0. `width` bytes of an entry hold the
-/// tag.
+/// Rebuilds a line from entries with small hashes, whose home is line 0. `width` bytes of an entry
+/// hold the tag.
 fn hash_line(form: Form, width: usize, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
     let layout = HashLayout::of_pages(form, 1);
     let place = layout.place(0);

@@ -1,4 +1,4 @@
-//! Targets: the structures of an SST.
+//! Fuzz targets: the structures of an SST.
 
 use super::forge::{le_u64, sum_header, sum_tail};
 use super::made::made;
@@ -17,7 +17,7 @@ use crate::format::zones::{self as format, ZoneColumn, ZoneMeta, ZoneSet, ZoneSu
 
 const FILE: FileId = FileId(0x0102_0304_0506_0708);
 
-/// Frames of blocks: as found, without the checksum, and made around the data.
+/// Tests frames of blocks: as found, without the checksum, and made around the data.
 pub fn block(data: &[u8]) {
     let place = BlockPlace { kind: BlockKind::Rows, file: FILE, number: 0 };
     for opened in [StoredBlock::open(place, data), StoredBlock::reopen(place, data)] {
@@ -44,7 +44,7 @@ pub fn block(data: &[u8]) {
     }
 }
 
-/// Blocks of rows.
+/// Tests blocks of rows.
 pub fn row_block(data: &[u8]) {
     let Ok(block) = RowBlock::parse(data) else { return };
     for slot in 0..block.len() {
@@ -58,8 +58,8 @@ pub fn row_block(data: &[u8]) {
     }
 }
 
-/// The same entries make a block that is not longer: the input may have encoded a length
-/// wastefully.
+/// Checks that the same entries make a block that is not longer. The input may have encoded a
+/// length with more bytes than needed.
 fn check_rebuilt(block: &RowBlock<'_>, len: usize) {
     let rebuilt = rebuild(block).unwrap_or_else(|error| panic!("a checked block: {error}"));
     let again =
@@ -69,7 +69,7 @@ fn check_rebuilt(block: &RowBlock<'_>, len: usize) {
     assert!(rebuilt.len() <= len);
 }
 
-/// The block made from the entries of a checked one.
+/// Returns the block made from the entries of a checked one.
 pub(super) fn rebuild(block: &RowBlock<'_>) -> Result<Vec<u8>, DecodeError> {
     let mut builder = RowBlockBuilder::default();
     for slot in 0..block.len() {
@@ -81,8 +81,7 @@ pub(super) fn rebuild(block: &RowBlock<'_>) -> Result<Vec<u8>, DecodeError> {
     Ok(made(|out| builder.finish(out)))
 }
 
-/// The hash index, in each form: pages as found, and an index of hashes that are read from the
-/// data.
+/// Tests the hash index in each form: pages as found, and an index of hashes read from the data.
 pub fn hash_index(data: &[u8]) {
     drop(index::check_page(FILE, 0, data));
     let mut page = data.to_vec();
@@ -108,7 +107,7 @@ fn read_line(page: &[u8], layout: HashLayout, line: u64, hash: u64) {
     let _more = line.goes_on(hash);
 }
 
-/// Every entry is found by its hash alone.
+/// Checks that every entry is found by its hash alone.
 fn find_all(form: Form, hashes: &[u64]) {
     let entries = hashes.iter().zip(0u32..).map(|(hash, location)| (*hash, location));
     let pages = index::encode_pages(FILE, form, hashes.len(), entries);
@@ -141,7 +140,7 @@ fn find(pages: &[u8], layout: HashLayout, hash: u64, location: u32) -> bool {
     false
 }
 
-/// Pages of the sparse index, and handles.
+/// Tests pages of the sparse index, and handles.
 pub fn sparse_index(data: &[u8]) {
     if let Ok(page) = SparsePage::parse(data) {
         for key in [&b""[..], data, b"\xff\xff"] {
@@ -159,7 +158,7 @@ pub fn sparse_index(data: &[u8]) {
     }
 }
 
-/// A checked page, rebuilt, has the same separators; its prefix may differ.
+/// Checks that a rebuilt page has the same separators; its prefix may differ.
 fn rebuild_page(page: &SparsePage<'_>) {
     let Ok(keys) = separators(page) else { panic!("a checked page has its separators") };
     let mut builder = SparseBuilder::default();
@@ -173,7 +172,7 @@ pub(super) fn separators(page: &SparsePage<'_>) -> Result<Vec<Vec<u8>>, DecodeEr
     (0..page.len()).map(|i| page.separator(i).map(|(a, b)| [a, b].concat())).collect()
 }
 
-/// Header, directory and tail of an SST: as found, and with corrected checksums.
+/// Tests header, directory and tail of an SST: as found, and with corrected checksums.
 pub fn sst(data: &[u8]) {
     drop(check_header(FILE, data));
     if let Some(header) = data.get(..ends::HEADER_BYTES) {
@@ -191,14 +190,14 @@ pub fn sst(data: &[u8]) {
     check_footer(&summed);
 }
 
-/// Accepted sections encode back to equal ones.
+/// Checks that accepted sections encode to equal ones.
 fn check_footer(data: &[u8]) {
     let at = data.len().saturating_sub(ends::TAIL_BYTES);
     let (directory, tail) = data.split_at(at);
     let Ok(tail) = Tail::decode(tail) else { return };
     let Ok(sections) = tail.sections(tail.file, directory) else { return };
-    // The reader compares the length of the directory with the tail. The re-encoded directory may
-    // be shorter; the file is not.
+    // The reader compares the length of the directory with the tail. The directory may be shorter
+    // when encoded again, but the file keeps its length.
     let mut encoded = Vec::new();
     let len = encode_footer(tail.file, &sections, 0, &mut encoded);
     let Some(before) = tail.file_bytes.checked_sub(len) else { return };
@@ -209,20 +208,20 @@ fn check_footer(data: &[u8]) {
     assert!(matches!(again, Ok((_, Ok(again))) if again == sections), "a footer of ours");
 }
 
-/// Statistics of an SST.
+/// Tests statistics of an SST.
 pub fn stats(data: &[u8]) {
     let Ok(stats) = SstStats::decode(data) else { return };
     assert_eq!(SstStats::decode(&made(|out| stats.encode(out))), Ok(stats));
 }
 
-/// The manifest's entry of an SST.
+/// Tests the manifest's entry of an SST.
 pub fn file_meta(data: &[u8]) {
     let Ok(meta) = FileMeta::decode(data) else { return };
     let _newer = meta.not_understood();
     assert_eq!(FileMeta::decode(&made(|out| meta.encode(out))), Ok(meta));
 }
 
-/// Zones: sets as found, and summaries; a sound set encodes back to itself.
+/// Tests zones: sets as found, and summaries. A sound set must encode to the same bytes.
 pub fn zones(data: &[u8]) {
     let len = data.len() as u64;
     for blocks in [1, 64, 65] {
@@ -240,7 +239,7 @@ pub fn zones(data: &[u8]) {
     }
 }
 
-/// The set made from the parts of a checked one.
+/// Returns the set made from the parts of a checked one.
 pub(super) fn rebuild_zones(set: &ZoneSet<'_>) -> Option<Vec<u8>> {
     let metas: Option<Vec<ZoneMeta>> = (0..set.len()).map(|i| set.meta(i)).collect();
     let columns = set.columns().map(|column| {

@@ -1,11 +1,10 @@
-//! Target: the whole filter language.
+//! Fuzz target: the whole filter language.
 
 use crate::model::Entity;
 use crate::query::Filter;
 
-/// A filter's text. An accepted filter prints as text that parses to the same filter, and an entity
-/// matches its negation if and only if it does not match the filter. Refusals are the caller's
-/// fault.
+/// Tests a filter's text. An accepted filter must print as text that parses to the same filter, and
+/// an entity must match either the filter or its negation. A refusal must have one of two codes.
 pub fn filter_text(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     let filter: Filter = match text.parse() {

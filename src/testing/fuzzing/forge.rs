@@ -1,7 +1,7 @@
 //! Corrects the checksums of edited files, so that edits of a directory reach the code after the
 //! checks.
 //!
-//! Not here: the checksums of whole sections of an SST, which only a verification compares.
+//! Checksums of whole sections of an SST are not corrected; only a verification compares them.
 
 use std::ops::Range;
 
@@ -17,7 +17,7 @@ use crate::format::sst::{HEADER_BYTES, TAIL_BYTES, Tail, section};
 /// The kind of a hash index page, as part of its checksum.
 const PAGE_KIND: u8 = 6;
 
-/// Corrects the checksums of the file `name` as far as its structures are recognizable.
+/// Corrects the checksums of the file `name`, as far as its structures are recognizable.
 pub(super) fn forge(name: &str, bytes: &mut [u8]) {
     match FileName::parse(name) {
         Some(FileName::Current) => sum(bytes, 12, CURRENT_BYTES),
@@ -27,7 +27,7 @@ pub(super) fn forge(name: &str, bytes: &mut [u8]) {
     }
 }
 
-/// Sets the checksum at `at` to that of the first `len` bytes without itself.
+/// Sets the checksum at `at` to that of the first `len` bytes, without its own bytes.
 pub(super) fn sum(bytes: &mut [u8], at: usize, len: usize) {
     if let Some(covered) = bytes.get_mut(..len) {
         let sum = Checksum::new().bytes(&covered[..at]).bytes(&covered[at + 4..]).finish();
@@ -59,7 +59,7 @@ fn forge_log(bytes: &mut [u8]) {
     }
 }
 
-/// The positions of the records of a log, by their lengths alone.
+/// Returns the positions of the records of a log, from their lengths alone.
 pub(super) fn records(bytes: &[u8]) -> Vec<Range<usize>> {
     let mut records = Vec::new();
     let mut start = LOG_HEADER_BYTES;
@@ -101,7 +101,8 @@ pub(super) fn sum_header(bytes: &mut [u8]) {
     }
 }
 
-/// Sets the checksum of the tail at the end of the bytes; the directory is all that precedes it.
+/// Sets the checksum of the tail at the end of the bytes; the directory is everything before the
+/// tail.
 pub(super) fn sum_tail(bytes: &mut [u8]) {
     let Some(at) = bytes.len().checked_sub(TAIL_BYTES) else { return };
     let (directory, tail) = bytes.split_at_mut(at);
@@ -117,8 +118,8 @@ fn forge_blocks(mut section: &mut [u8], file: FileId) {
             return;
         };
         let len = le_u32(header, 16) as usize;
-        // No block begins with a zero byte: zeros after a block that has the padding flag are its
-        // padding.
+        // If a block has the padding flag, zeros after it are its padding, because no block begins
+        // with a zero.
         let behind = rest.get(len..).unwrap_or_default().iter().take_while(|byte| **byte == 0);
         let padding = if header[2] & 1 != 0 { behind.count() } else { 0 };
         let Some((stored, rest)) = rest.split_at_mut_checked(len.saturating_add(padding)) else {

@@ -1,10 +1,11 @@
-//! Targets: requests and entities as JSON.
+//! Fuzz targets: requests and entities as JSON.
 
 use super::made::made;
 use crate::json::exec::read_request;
 use crate::json::odata::{Metadata, put_entity, read_entity};
 
-/// One line of `exec`, and an entity: an accepted entity is written so that it reads back equal.
+/// Tests one line of `exec`, and an entity. An accepted entity must be written so that it reads
+/// back equal.
 pub fn json(data: &[u8]) {
     drop(read_request(data));
     let Ok(text) = std::str::from_utf8(data) else { return };

@@ -1,4 +1,4 @@
-//! Targets: the structures of record files, of the manifest, CURRENT, and backups.
+//! Fuzz targets: the structures of record files, of the manifest, CURRENT, and backups.
 
 use super::forge::{seal_record, sum};
 use super::made::made;
@@ -20,8 +20,8 @@ use crate::model::Seq;
 const FILE: FileId = FileId(0x0102_0304_0506_0708);
 const AT: Position = Position { file: FileNumber(7), offset: LOG_HEADER_BYTES as u64 };
 
-/// Headers of record files and of records: as found, with corrected checksums, and made around the
-/// data.
+/// Tests headers of record files and of records: as found, with corrected checksums, and made
+/// around the data.
 pub fn record(data: &[u8]) {
     check_log_header(data);
     check_log_header(&summed(data, 12, LOG_HEADER_BYTES));
@@ -41,7 +41,7 @@ fn check_log_header(data: &[u8]) {
     }
 }
 
-/// An accepted record can be written: framed again, it reads back the same.
+/// Checks that an accepted record can be framed again and then reads back the same.
 fn check_record(header: &[u8; RECORD_HEADER_BYTES], stored: &[u8]) {
     let Ok(header) = frame::decode_header(header, AT, FILE) else { return };
     let Ok(payload) = header.payload(stored) else { return };
@@ -56,7 +56,7 @@ fn check_record(header: &[u8; RECORD_HEADER_BYTES], stored: &[u8]) {
     assert_eq!(read, payload);
 }
 
-/// The record of a payload at a position of a file; `None` if it is too long.
+/// Returns the record of a payload at a position of a file; `None` if the payload is too long.
 pub(super) fn sealed(
     (at, file): (Position, FileId),
     kind: RecordKind,
@@ -72,7 +72,7 @@ pub(super) fn sealed(
     Some(record)
 }
 
-/// The header and payload of a record that is written and read back.
+/// Returns the header and payload of a record that is written and read back.
 fn framed(
     kind: RecordKind,
     seq: Seq,
@@ -90,14 +90,14 @@ fn framed(
     }
 }
 
-/// The data with the checksum at `at` set to that of its first `len` bytes.
+/// Returns the data with the checksum at `at` set to that of its first `len` bytes.
 fn summed(data: &[u8], at: usize, len: usize) -> Vec<u8> {
     let mut data = data.to_vec();
     sum(&mut data, at, len);
     data
 }
 
-/// A framed record is read back at its position, and at no other.
+/// Checks that a framed record is read back at its position, and at no other.
 fn check_sealed(payload: &[u8]) {
     let Some(record) = sealed((AT, FILE), RecordKind::Group, Seq(1), payload, AT) else { return };
     let Some((header, stored)) = record.split_first_chunk::<RECORD_HEADER_BYTES>() else {
@@ -110,7 +110,7 @@ fn check_sealed(payload: &[u8]) {
     assert!(frame::decode_header(header, AT, FileId(1)).is_err(), "another file's");
 }
 
-/// Payloads of a WAL, of every kind.
+/// Tests payloads of a WAL, of every kind.
 pub fn wal(data: &[u8]) {
     if let Ok(open) = Open::decode(data) {
         assert_eq!(Open::decode(&made(|out| open.encode(out))), Ok(open));
@@ -140,7 +140,7 @@ fn check_group(kind: RecordKind, data: &[u8]) {
     }
 }
 
-/// Encodes a decoded group.
+/// Encodes a decoded group again.
 pub(super) fn put_again(group: &Group<'_>, out: &mut Vec<u8>) {
     let shapes: Vec<_> = group.shapes().collect();
     let entries: Vec<_> = group.entries().collect();
@@ -148,7 +148,7 @@ pub(super) fn put_again(group: &Group<'_>, out: &mut Vec<u8>) {
     put_group(out, shapes.into_iter(), group.key_prefix, entries.into_iter(), &changes);
 }
 
-/// Version edits.
+/// Tests version edits.
 pub fn edit(data: &[u8]) {
     let Ok(edit) = VersionEdit::decode(data) else { return };
     if let Some(identity) = &edit.identity {
@@ -157,7 +157,7 @@ pub fn edit(data: &[u8]) {
     assert_eq!(VersionEdit::decode(&made(|out| edit.encode(out))), Ok(edit));
 }
 
-/// CURRENT: as found, and with a corrected checksum.
+/// Tests CURRENT: as found, and with a corrected checksum.
 pub fn current(data: &[u8]) {
     for data in [data, &summed(data, 12, CURRENT_BYTES)] {
         if let Ok(current) = Current::decode(data) {
@@ -166,7 +166,7 @@ pub fn current(data: &[u8]) {
     }
 }
 
-/// Generations of backups: as found, and with corrected length and checksum.
+/// Tests generations of backups: as found, and with corrected length and checksum.
 pub fn generation(data: &[u8]) {
     check_generation(data);
     let mut data = data.to_vec();
@@ -186,7 +186,7 @@ fn check_generation(data: &[u8]) {
     assert_eq!(Generation::decode(&generation.encode()), Ok(generation));
 }
 
-/// Spans of keys.
+/// Tests spans of keys.
 pub fn span(data: &[u8]) {
     let Ok(span) = Span::decode(&mut Cursor::new("span", data)) else { return };
     let _text = span.to_string();
@@ -195,7 +195,7 @@ pub fn span(data: &[u8]) {
     assert_eq!(Span::decode(&mut Cursor::new("span", &encoded)), Ok(span));
 }
 
-/// Tagged fields in any order.
+/// Tests tagged fields in any order.
 pub fn field(data: &[u8]) {
     let mut cursor = Cursor::new("fields", data);
     while let Ok(Some(field)) = next_field(&mut cursor) {
@@ -213,7 +213,7 @@ pub fn field(data: &[u8]) {
     }
 }
 
-/// Tagged fields in ascending order.
+/// Tests tagged fields in ascending order.
 pub fn field_set(data: &[u8]) {
     let Ok(fields) = FieldSet::<8>::decode("fields", data) else { return };
     let _newer = not_understood(fields.unknown);

@@ -1,6 +1,6 @@
 //! A buffer for encoders that append.
 
-/// The bytes that `encode` appends to an empty buffer.
+/// Returns the bytes that `encode` appends to an empty buffer.
 pub(super) fn made(encode: impl FnOnce(&mut Vec<u8>)) -> Vec<u8> {
     let mut out = Vec::new();
     encode(&mut out);

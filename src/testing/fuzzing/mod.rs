@@ -1,16 +1,14 @@
-//! One function per decoder, command that reads bytes, and whole database, for the fuzz targets;
-//! and one per example of FORMAT.md, for the test that compares the document with the code. The
-//! feature `fuzzing` is for this repository; its interface is unstable.
+//! Fuzz targets, one function per decoder, per command that reads bytes, and for whole databases;
+//! also a round trip per example of FORMAT.md. The feature `fuzzing` is for this repository; its
+//! interface is unstable.
 //!
 //! Invariants
 //! * a target panics only if the tested code is wrong: it panicked, returned a wrong result, or
-//!   accepted data that does not encode back to the same meaning;
-//! * bytes under a checksum are also tested with a corrected checksum, so that mutations reach the
-//!   code after the check;
-//! * a target uses memory in proportion to its input: the drivers count allocations and set the
-//!   limit.
+//!   accepted data that does not encode to the same meaning;
+//! * bytes under a checksum are also tested with a corrected one, to reach the code after the
+//!   check.
 //!
-//! Not here: drivers and corpora (`fuzz/`), the document (FORMAT.md).
+//! The drivers (`fuzz/`) limit the memory that a target may use.
 
 #[cfg(feature = "cli")]
 pub(crate) mod commands;
@@ -42,10 +40,10 @@ pub use program::program;
 pub use rows::{key, row, shape, text};
 pub use seeds::seeds;
 
-/// A target: accepts any bytes.
+/// A fuzz target, which accepts any bytes.
 pub type Target = fn(&[u8]);
 
-/// Every target by name, except `fuzzing_rest`. Each file of `src/format` has one of its name.
+/// Every target by name, except `fuzzing_rest`. Each file of `src/format` has a target of its name.
 pub const TARGETS: &[(&str, Target)] = &[
     ("block", block),
     #[cfg(feature = "cli")]

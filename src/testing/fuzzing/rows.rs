@@ -1,4 +1,4 @@
-//! Targets: user keys, shapes, rows, and the text forms of values.
+//! Fuzz targets: user keys, shapes, rows, and the text forms of values.
 
 use std::fmt::Debug;
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use crate::model::{
     DateTime, ETag, EdmType, Entity, Field, FromValue, Guid, RowRef, Seq, Shape, ShapeRef, ValueRef,
 };
 
-/// User keys.
+/// Tests user keys.
 pub fn key(data: &[u8]) {
     let _text = DisplayKey(data).to_string();
     let Ok((table, pk, rk)) = decode_user_key(data) else { return };
@@ -23,7 +23,7 @@ pub fn key(data: &[u8]) {
     }
 }
 
-/// Shapes.
+/// Tests shapes.
 pub fn shape(data: &[u8]) {
     let Ok(shape) = decode_shape(data) else { return };
     let encoded = made(|out| encode_shape(out, &shape));
@@ -31,7 +31,7 @@ pub fn shape(data: &[u8]) {
     assert_eq!(decode_shape(&encoded).as_ref(), Ok(&shape));
 }
 
-/// Rows: self-describing, or of one of two known shapes.
+/// Tests rows: self-describing ones, and rows of one of two known shapes.
 pub fn row(data: &[u8]) {
     let shapes = known_shapes();
     let lookup = |number: u32| shapes.get(number as usize);
@@ -42,7 +42,7 @@ pub fn row(data: &[u8]) {
     let fields = row.shape.arc().fields(row.body);
     for name in &names {
         let found = row.find(name).ok().flatten();
-        // The place that a decoder of many rows uses holds the same value.
+        // A decoder of many rows must find the same value at its cached position.
         let place = row.shape.arc().place_of(name);
         let field =
             fields.field(place.unwrap_or_else(|| panic!("a property of the shape: {name}")));
@@ -54,7 +54,8 @@ pub fn row(data: &[u8]) {
     }
 }
 
-/// The value that a type reads from a field equals the one that it converts from the value.
+/// Checks that the value that a type reads from a field equals the one that it converts from the
+/// value.
 fn check_types<'a>(field: Field<'_, 'a>, value: Option<ValueRef<'a>>) {
     fn check<'a, T: FromValue<'a> + Debug>(field: Field<'_, 'a>, value: Option<ValueRef<'a>>) {
         let Some(taken) = T::from_field(field) else { return };
@@ -75,7 +76,7 @@ fn check_sound_row(row: &RowRef<'_>) {
     let encoded = made(|out| encode_row(out, None, row));
     let again = decode_row(&encoded, |_| None);
     assert_eq!(again.as_ref().map(|again| again.body), Ok(row.body));
-    // A body equals the encoding of its values.
+    // A body must equal the encoding of its values.
     let shape = row.shape.arc();
     let values: Result<Vec<_>, _> = (0..shape.len()).map(|i| row.value(i)).collect();
     let values = values.unwrap_or_else(|error| panic!("a checked row has its values: {error}"));
@@ -96,7 +97,8 @@ fn known_shapes() -> [Arc<Shape>; 2] {
     [Arc::new(Shape::new(all)), Arc::new(Shape::new(flight))]
 }
 
-/// Dates, GUIDs and ETags as text: parsed values print in one form, which parses to the same value.
+/// Tests dates, GUIDs and ETags as text: parsed values print in one form, which parses to the same
+/// value.
 pub fn text(data: &[u8]) {
     let Ok(text) = std::str::from_utf8(data) else { return };
     if let Ok(time) = text.parse::<DateTime>() {
@@ -110,14 +112,14 @@ pub fn text(data: &[u8]) {
     }
 }
 
-/// A shape at the start of `data`, and the row of that shape after it.
+/// Splits `data` into a shape and a row of that shape.
 pub(super) fn split_shape(data: &[u8]) -> Option<(Arc<Shape>, &[u8])> {
     let mut cursor = Cursor::new("example", data);
     let shape = read_shape(&mut cursor).ok()?;
     Some((Arc::new(shape), cursor.rest()))
 }
 
-/// A row of `shape`, which has number 0.
+/// Returns a row of `shape`, which has number 0.
 pub(super) fn numbered<'a>(shape: &'a Arc<Shape>, body: &'a [u8]) -> RowRef<'a> {
     RowRef { shape: ShapeRef::Shared(shape), body }
 }

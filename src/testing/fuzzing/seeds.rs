@@ -28,7 +28,7 @@ use crate::rng::Rng;
 
 const FILE: FileId = FileId(0x0102_0304_0506_0708);
 
-/// Initial inputs for the corpus of the target `name`.
+/// Returns initial inputs for the corpus of the target `name`.
 pub fn seeds(name: &str) -> Vec<Vec<u8>> {
     let mut seeds = match name {
         "block" => vec![block(Packing::Plain), block(Packing::Zstd), columns(), row_block()],
@@ -67,7 +67,7 @@ pub fn seeds(name: &str) -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Random bytes, which select choices of every kind.
+/// Returns random bytes, which select choices of every kind.
 fn noise(len: usize) -> Vec<u8> {
     let mut rng = Rng::from_seed(len as u64);
     (0..len).map(|_| rng.below(256).to_le_bytes()[0]).collect()
@@ -79,7 +79,7 @@ fn block(packing: Packing) -> Vec<u8> {
     made(|out| sealer.seal(place, &b"rows, rows, rows and more rows ".repeat(9), out))
 }
 
-/// Rows compressed by columns.
+/// Returns rows compressed by columns.
 fn columns() -> Vec<u8> {
     let place = BlockPlace { kind: BlockKind::Rows, file: FILE, number: 0 };
     let Ok(mut sealer) = Sealer::new(Packing::Columns) else { return Vec::new() };
@@ -115,7 +115,7 @@ fn shape() -> Shape {
     Shape::new(EdmType::ALL.into_iter().map(|edm| (edm.name().into(), edm)).collect())
 }
 
-/// A self-describing row, and rows of the two shapes that the target knows.
+/// Returns a self-describing row, and rows of the two shapes that the target knows.
 fn rows() -> Vec<Vec<u8>> {
     let own = b"\x00\x01\x04\x05Stock\xb0\x04\x00\x00".to_vec();
     let flight = b"\x02\xfe\xff\xff\xff\x01\x02\x08AAN12345".to_vec();
@@ -247,7 +247,7 @@ const TEXTS: [&str; 4] = [
     "W/\"datetime'2022-02-01T20%3A52%3A48.011206Z'\"",
 ];
 
-/// Every literal, operator and form; then refused and malformed filters.
+/// Filters with every literal, operator and form; also refused and malformed ones.
 const FILTER_TEXTS: [&str; 6] = [
     "PartitionKey eq 'bolts' and RowKey ge 'm4''x' and RowKey lt '\u{1f600}' or not Coated",
     "((1.5E+3 le Price)or(Big ne -5L))and not(Stock gt 3D or Stock lt -7 or T eq true)",
@@ -265,7 +265,7 @@ const REQUESTS: [&str; 5] = [
     r#"{"PartitionKey":"","RowKey":"r","X":"AQL/","X@odata.type":"Edm.Binary","N":null}"#,
 ];
 
-/// The options of the command in the first byte, then the file.
+/// Inputs: the first byte selects the options of the command, the rest is the file.
 const CSV: [&str; 5] = [
     "0PartitionKey,RowKey,A,B,C\np,r1,1,true,x\np,r2,-7,false,\"a \"\"b\"\", c\"\nq,r1,,,\n",
     "1a,b,c\n1,2020-01-01T00:00:00Z,1.5\n2,2021-02-03T04:05:06.789Z,NaN\nbad\n\"x\"y,1,2\n",
@@ -308,8 +308,8 @@ not a request
 "#,
 ];
 
-/// The choice of a database, then edits: nine times the file plus the kind of edit, an offset of
-/// two bytes, and the bytes for the edit.
+/// Returns inputs: the choice of a database, then edits. An edit is nine times the file plus the
+/// kind of edit, an offset of two bytes, and the bytes for the edit.
 fn edits() -> Vec<Vec<u8>> {
     let edit = |file: u8, what: u8, offset: u8, with: &[u8]| {
         [&[file * 9 + what, offset, 0], with].concat()
@@ -357,7 +357,7 @@ fn wal() -> Vec<Vec<u8>> {
     ]
 }
 
-/// A page of two blocks with a column of each type, and a summary.
+/// Returns a page of two blocks with a column of each type, and a summary.
 fn zones() -> Vec<Vec<u8>> {
     let meta = ZoneMeta { seq_min: Seq(7), seq_max: Seq(300), entries: 3, flags: 3 };
     let columns = EdmType::ALL.map(|edm| ZoneColumn {

@@ -1,13 +1,11 @@
-//! An archive step: the entities of a table are copied to another database and deleted here. It
-//! runs on images of the disk, and is cut off at random operations.
+//! An archive step: copies the entities of a table to another database and deletes them here. It
+//! runs on images of the disk and is interrupted at random operations.
 //!
 //! Invariants
-//! * wherever it is cut off, every entity is unchanged here, or its copy is unchanged and durable,
-//!   or both;
-//! * a further run completes the job: all entities are there, none is here, and neither place has
-//!   anything else.
-//!
-//! Not here: re-keying, conflicts, filters (`db::tests`).
+//! * wherever the step is interrupted, every entity is unchanged here, or its copy is unchanged and
+//!   durable, or both;
+//! * a further run completes it: all entities are in the archive, none is here, and neither
+//!   database has anything else.
 
 use std::collections::BTreeMap;
 
@@ -24,7 +22,7 @@ use super::value::Val;
 
 /// Directory of the archive.
 const ARCHIVE: &str = "archived";
-/// Number of cut-off points examined per step.
+/// The number of interruptions examined per step.
 const ENDS: u64 = 3;
 
 type Rows = BTreeMap<Key, BTreeMap<String, Val>>;
@@ -36,8 +34,8 @@ impl Runner {
             return line("not now");
         }
         let image = self.engine.fs.kill_image();
-        // Opening the image makes writes left to the operating system durable. A power cut could
-        // otherwise remove them before they are archived.
+        // Opening the image makes writes durable that were left to the operating system. Otherwise
+        // a power cut could remove them before they are archived.
         let all = self.rows_in(&image, PATH, table)?;
         if all.is_empty() {
             return line("nothing to archive");
@@ -99,8 +97,8 @@ impl Runner {
         if is_known(&here) && is_known(&there) { Ok(()) } else { Err("others are there".into()) }
     }
 
-    /// The entities of a table; empty if there is no such table. Closing the database makes all of
-    /// them durable.
+    /// Returns the entities of a table; empty if there is no such table. Closes the database, which
+    /// makes all entities durable.
     fn rows_in(&self, image: &MemFs, path: &str, table: &str) -> Result<Rows, String> {
         let read = || -> EngineResult<Rows> {
             let db = self.engine.unthrottled_options_on(image).open(path)?;

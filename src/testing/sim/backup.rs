@@ -1,12 +1,11 @@
 //! Backups into one directory, restored and compared, both as written and after a power cut.
 //!
 //! Invariants
-//! * an acknowledged backup is restored as the database was at that time, regardless of later
-//!   changes to either;
+//! * an acknowledged backup is restored as the database was at that time, whatever changed later;
 //! * a restored database has a new incarnation;
 //! * pruning leaves the remaining backups unchanged.
 //!
-//! Not here: backups whose files are damaged (`db::tests`).
+//! `db::tests` tests backups whose files are damaged.
 
 use crate::db::Backup;
 use crate::error::Result as EngineResult;
@@ -18,7 +17,7 @@ use super::runner::{Outcome, Runner, none_of};
 
 /// Directory of the backups.
 const BACKUPS: &str = "backups";
-/// One backup in this many is followed by a prune that keeps one backup less than this.
+/// One backup in this many is followed by a prune, which keeps one backup less than this number.
 const PRUNED_EVERY: u64 = 3;
 
 impl Runner {
@@ -63,8 +62,7 @@ impl Runner {
         self.engine.options_on(fs).open_backup(BACKUPS)
     }
 
-    /// Restores a backup next to the database of `image`, which has no other user, and compares the
-    /// two.
+    /// Restores a backup next to the database of `image`, which is not open, and compares the two.
     fn restored(&mut self, image: &MemFs, number: u64) -> Result<(), String> {
         let Some(expected) = self.backups.get(&number).cloned() else { return Ok(()) };
         let path = format!("restored{number}");

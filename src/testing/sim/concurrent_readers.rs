@@ -2,11 +2,9 @@
 //! continues from its last position.
 //!
 //! Invariants
-//! * a reader shows a prefix of the commits, and no power cut leaves less;
+//! * a reader shows a prefix of the commits, and no power cut leaves less than that;
 //! * replaying the feed yields that prefix: no commit is missing or repeated. The consumer may
-//!   restart only when the position is lost.
-//!
-//! Not here: the database itself (`runner`), the logs kept for the feed (`engine`).
+//!   restart only when its position is lost.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -27,7 +25,7 @@ use super::runner_state::Fed;
 impl Runner {
     /// Opens a reader next to the engine, compares it, and consumes the new part of the feed.
     pub(super) fn beside(&mut self) -> Outcome {
-        // After a failure the contents of the disk are unknown; rot is checked elsewhere.
+        // After a failure the contents of the disk are unknown; other steps check damaged bytes.
         if self.may_differ_on_disk() || !self.oracle.pending.is_empty() {
             return line("troubled");
         }
@@ -87,7 +85,7 @@ impl Runner {
 }
 
 impl Fed {
-    /// `then` returns the state after the commit.
+    /// Applies a commit. `then` returns the state after it.
     fn apply(&mut self, commit: &Commit, then: impl Fn() -> Tables) -> Result<(), String> {
         for change in &commit.changes {
             let name = change.table().to_lowercase();
@@ -109,7 +107,7 @@ impl Fed {
                 }
                 Change::RangeDeleted { range, .. } => rows.retain(|_, row| !is_in(range, row)),
                 Change::Expired { before, .. } => rows.retain(|_, row| row.etag >= before.ticks()),
-                // The feed does not list the imported rows.
+                // The feed does not list the imported rows, so they are read from the state.
                 Change::Imported { range, .. } => {
                     let then = then();
                     let all = then.get(&name).map(|table| &*table.rows);

@@ -1,16 +1,12 @@
-//! The corruption ledger: every byte of small databases flipped, every file cut at every length and
-//! erased, with the outcome of each damage.
+//! The corruption ledger: every byte of small databases is flipped, every file is cut at every
+//! length and erased, and each outcome gets a class.
 //!
 //! | class     | means                                                                          |
-//! | corrected | all data is present and sound, though the damaged structure matters            |
+//! | corrected | all data is present and sound, although the damaged structure matters          |
 //! | refused   | an error names the file, and an offset in the damaged structure                |
-//! | harmless  | all data is present and sound, and the damaged byte means nothing there        |
-//! | torn tail | a killed database lost commits from the damaged record on, not stated durable  |
-//! | wrong     | anything else: lost or changed data, wrong file or place named, silent damage  |
-//! | crashed   | a panic                                                                        |
-//!
-//! Files: `subject` (the databases), `place` (structures by position), `judge` (the class of an
-//! outcome, and whether it is allowed).
+//! | harmless  | all data is present and sound, because the damaged byte has no meaning         |
+//! | torn tail | a killed database lost the last commits, which no durable offset covers        |
+//! | wrong     | anything else: lost or changed data, wrong file or offset, silent damage       |
 
 mod judge;
 mod place;
@@ -40,31 +36,31 @@ pub struct Ledger {
     pub findings: Vec<String>,
 }
 
-/// The subject of an entry.
+/// The file, structure and kind of damage of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Heading {
     /// The kind of file.
     pub file: FileKind,
-    /// The structure in it, as FORMAT.md names it.
+    /// The structure in the file, as FORMAT.md names it.
     pub structure: &'static str,
     /// `flip`, `cut` or `erase`.
     pub damage: &'static str,
 }
 
-/// The frequency of each class.
+/// The number of cases of each class.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Counts {
-    /// All data is present, though the structure matters.
+    /// All data is present, although the structure matters.
     pub corrected: u64,
     /// Refused with file and offset.
     pub refused: u64,
-    /// All data is present: the byte has no meaning.
+    /// All data is present, because the byte has no meaning.
     pub harmless: u64,
     /// Commits at the end of a killed database are lost, and no durable offset covers them.
     pub torn: u64,
-    /// Must be 0.
+    /// Any other outcome; must be 0.
     pub wrong: u64,
-    /// Must be 0.
+    /// Panics; must be 0.
     pub crashed: u64,
 }
 
@@ -72,14 +68,14 @@ pub struct Counts {
 const FINDINGS_MAX: u64 = 3;
 
 /// Damages databases of all origins, read in both I/O modes, and returns the ledger. `progress`
-/// receives the number of finished cases and their total.
+/// receives the number of finished cases and the total.
 pub fn ledger(seed: u64, progress: &mut dyn FnMut(u64, u64)) -> Ledger {
     let modes = [IoMode::Mmap, IoMode::Pread];
     let subjects = Origin::ALL.iter().flat_map(|origin| modes.map(|mode| (*origin, mode)));
     ledger_of(&subjects.collect::<Vec<_>>(), seed, progress)
 }
 
-/// Like [`ledger`], for these databases.
+/// As [`ledger`], for the given databases.
 pub fn ledger_of(
     subjects: &[(Origin, IoMode)],
     seed: u64,
@@ -118,13 +114,13 @@ pub fn ledger_of(
     ledger
 }
 
-/// All kinds of damage that are applied to a database.
+/// Returns all kinds of damage that are applied to a database.
 fn harms<'c>(case: &'c Case<'_>) -> Vec<(&'c str, Harm)> {
     let mut harms = Vec::new();
     for (name, file) in &case.files {
         for at in interesting(&file.bytes) {
             let byte = file.bytes.get(usize::try_from(at).unwrap_or(usize::MAX)).copied();
-            // One bit, all bits, and the byte set to zero.
+            // Flips one bit, flips all bits, and sets the byte to zero.
             let one = 1 << (at % 8);
             let masks = [Some(one), Some(0xff), byte.filter(|b| ![0, one, 0xff].contains(b))];
             harms
@@ -136,7 +132,7 @@ fn harms<'c>(case: &'c Case<'_>) -> Vec<(&'c str, Harm)> {
     harms
 }
 
-/// Every offset, except that within long runs of zeros only every 512th is used.
+/// Returns every offset, except that within long runs of zeros only every 512th is used.
 fn interesting(bytes: &[u8]) -> Vec<u64> {
     let zero = |at: usize| bytes.get(at).is_none_or(|byte| *byte == 0);
     let run = |at: usize| (at.saturating_sub(16)..=at + 16).all(zero);
@@ -145,19 +141,19 @@ fn interesting(bytes: &[u8]) -> Vec<u64> {
 }
 
 impl Ledger {
-    /// The number of wrong and crashed cases; 0 if all is well.
+    /// Returns the number of wrong and crashed cases, which must be 0.
     pub fn faults(&self) -> u64 {
         let faults = self.entries.values().map(|counts| counts.wrong + counts.crashed);
         faults.sum::<u64>().max(self.findings.len() as u64)
     }
 
-    /// The sum of the counts of a kind of file.
+    /// Returns the sum of the counts for a kind of file.
     pub fn of(&self, file: FileKind) -> Counts {
         let entries = self.entries.iter().filter(|(heading, _)| heading.file == file);
         entries.fold(Counts::default(), |sum, (_, counts)| sum.plus(counts))
     }
 
-    /// The sum of all counts.
+    /// Returns the sum of all counts.
     pub fn total(&self) -> Counts {
         self.entries.values().fold(Counts::default(), Counts::plus)
     }
@@ -210,7 +206,7 @@ impl Counts {
         [self.corrected, self.refused, self.harmless, self.torn, self.wrong, self.crashed]
     }
 
-    /// Each count with its name.
+    /// Returns each count with its name.
     pub fn named(&self) -> impl Iterator<Item = (&'static str, u64)> {
         COLUMNS.into_iter().zip(self.columns())
     }

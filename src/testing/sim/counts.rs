@@ -1,11 +1,11 @@
-//! Counts of the events that a run met.
+//! Counts the events of a run.
 
 use std::fmt;
 
 use crate::named::named;
 
 named! {
-    /// An event that a run should meet, documented by its name.
+    /// An event that runs should have; its name documents it.
     #[expect(missing_docs, reason = "each event is documented by its name")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Event {
@@ -65,7 +65,7 @@ named! {
         Verified "verified",
     }
 
-    /// The name in the output.
+    /// Returns the name in the output.
     pub fn name;
     pub const ALL;
 }
@@ -81,17 +81,17 @@ impl Default for Counts {
 }
 
 impl Counts {
-    /// Adds one.
+    /// Counts one event.
     pub fn note(&mut self, event: Event) {
         self.add(event, 1);
     }
 
-    /// Adds `count`.
+    /// Counts `count` events.
     pub fn add(&mut self, event: Event, count: u64) {
         self.0[event as usize] += count;
     }
 
-    /// The number of occurrences.
+    /// Returns the number of occurrences.
     pub fn get(&self, event: Event) -> u64 {
         self.0[event as usize]
     }
@@ -101,13 +101,13 @@ impl Counts {
         self.0.iter_mut().zip(other.0).for_each(|(count, more)| *count += more);
     }
 
-    /// The events that never occurred.
+    /// Returns the events that never occurred.
     pub fn missing(&self) -> Vec<Event> {
         Event::ALL.into_iter().filter(|event| self.get(*event) == 0).collect()
     }
 }
 
-/// One line per event.
+/// Prints one line per event.
 impl fmt::Display for Counts {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut lines = Event::ALL.into_iter();

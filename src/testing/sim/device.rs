@@ -1,18 +1,10 @@
-//! An unattended device. Its power fails every few seconds, its clock starts in 1970 and jumps, and
-//! blocks of its medium cannot be read for a time. It keeps some hours of readings for a month.
+//! The life of an unattended device, which keeps some hours of readings. Every second it inserts a
+//! reading, every 10 s it replaces a setting conditionally, and every 30 s it inserts a group.
 //!
-//! 1. The power is on for 1 to 10 s, and fails at a random file operation, possibly of the opening,
-//!    or between two. It stays off for up to 5 s, occasionally for hours, and rarely for days.
-//! 2. The clock of a boot is right, or starts in 1970 or years off until it is set, or jumps by
-//!    decades and back. In the second half of the life it may also be ahead: Timestamps from a
-//!    clock that is ahead are permanent.
-//! 3. Every second a reading is inserted, every 10 s a setting is replaced conditionally, and every
-//!    30 s a group of readings is inserted. Commits are synced, in some boots weaker. Background
-//!    work runs by steps.
-//! 4. Each opening must show all durable readings that have not expired, and a prefix of the
-//!    others. Everything is compared every sixth of the time to live, and verified daily.
-//! 5. In one boot of twenty, 4 KiB of a table file become unreadable for up to four boots. During
-//!    that time reads may return errors, but no wrong answers; afterwards all data is readable.
+//! * The power fails every 1 to 10 s, at a random file operation or between two.
+//! * The clock of a boot is right, or wrong until it is set, or jumps by decades and back.
+//! * In one boot of twenty, 4 KiB of a table file cannot be read for up to four boots.
+//! * Each opening must show all durable readings that have not expired, and a prefix of the others.
 //!
 //! ```
 //! use std::time::Duration;
@@ -23,11 +15,9 @@
 //! assert!(report.figures.openings > 30 && report.figures.commits > 200, "{report}");
 //! ```
 //!
-//! Invariants
-//! * one seed decides everything, on one thread: equal lives have equal digests;
-//! * simulated time is that of the device: it advances without power, and clocks may not show it.
-//!
-//! Not here: the expected data (`model`), reads and writes (`work`), the clock (`wall`), threads.
+//! One seed decides everything, on one thread: equal lives have equal digests. Simulated time
+//! advances without power, and clocks may not show it. The parts are `model` (expected data),
+//! `work` (reads and writes) and `wall` (the clock).
 
 mod model;
 mod report;
@@ -58,45 +48,46 @@ const SECOND: u64 = TICKS_PER_SECOND;
 const DAY: u64 = 86_400 * SECOND;
 /// The time to live of a reading, if the life is long enough.
 const TTL: Duration = Duration::from_secs(6 * 3_600);
-/// The size of an unreadable stretch of the medium.
+/// The size of the part of the medium that becomes unreadable, in bytes.
 const STRETCH: u64 = 4 << 10;
-/// Background work that continues after this many steps counts as endless.
+/// More background steps than this count as endless.
 const STEPS_MAX: u64 = 100_000;
 
 /// The parameters of a life.
 #[derive(Clone, Copy, Debug)]
 pub struct Life {
-    /// Decides everything else.
+    /// The seed, which decides everything else.
     pub seed: u64,
     /// The simulated time.
     pub time: Duration,
     /// The time to live of readings; `None` keeps them.
     pub ttl: Option<Duration>,
-    /// The first boot starts in 1970; otherwise its clock is right.
+    /// Whether the clock of the first boot starts in 1970; otherwise it is right.
     pub begins_in_1970: bool,
-    /// Retention trusts every clock: it then expires readings too early, which must be detected.
+    /// Whether retention trusts every clock. Readings then expire too early, which must be
+    /// detected.
     pub trusts_clock_jumps: bool,
 }
 
 struct Device {
     life: Life,
     rng: Rng,
-    /// The state of the disk after the last cut.
+    /// The state of the disk after the last power cut.
     fs: MemFs,
     power: PowerFs,
     faults: FaultFs,
     /// Time since the first boot, in ticks.
     now: u64,
     model: Model,
-    /// The creation of both tables was acknowledged.
+    /// Whether the creation of both tables was acknowledged.
     is_set_up: bool,
-    /// The outcome of all writes of earlier boots is known.
+    /// Whether the outcome of all writes of earlier boots is known.
     is_settled: bool,
-    /// Number of seconds in which something was written.
+    /// The number of seconds in which something was written.
     seconds: u64,
-    /// Number of boots for which the stretch remains unreadable.
+    /// The number of boots for which the bad part of the medium remains unreadable.
     bad_boots: u64,
-    /// Faults met before this boot.
+    /// The number of faults met before this boot.
     faults_before: u64,
     next_scan: u64,
     next_verify: u64,
@@ -107,28 +98,28 @@ struct Device {
 /// The plan of one boot.
 struct Session {
     boot: Boot,
-    /// The time of the power cut at the latest.
+    /// The latest time of the power cut.
     ends: u64,
     durability: Durability,
     delay: Duration,
-    /// The session ends with a clean close, if the power lasts.
+    /// Whether the session ends with a clean close, if the power lasts.
     closes: bool,
 }
 
 impl Life {
-    /// A life that begins in 1970. Readings live for 6 hours, or for a quarter of a life of less
-    /// than a day.
+    /// Creates a life that begins in 1970. Readings live for 6 hours, or for a quarter of a life of
+    /// less than a day.
     pub fn new(seed: u64, time: Duration) -> Self {
         let ttl = TTL.min(Duration::from_secs((time.as_secs() / 4).max(1)));
         Self { seed, time, ttl: Some(ttl), begins_in_1970: true, trusts_clock_jumps: false }
     }
 
-    /// Runs the life.
+    /// Runs the life to its end.
     pub fn run(&self) -> Report {
         self.run_with(|_| {})
     }
 
-    /// Runs the life, and reports the simulated time now and then.
+    /// Runs the life to its end, and reports the simulated time from time to time.
     pub fn run_with(&self, mut progress: impl FnMut(Duration)) -> Report {
         let mut device = Device::new(*self);
         let lived = catch_unwind(AssertUnwindSafe(|| device.live(&mut progress)));
@@ -203,12 +194,12 @@ impl Device {
         }
     }
 
-    /// True once a clock may be ahead.
+    /// Whether a clock may be ahead from now on.
     fn is_ahead_allowed(&self) -> bool {
         self.now >= ticks_in(self.life.time) / 2
     }
 
-    /// Makes a stretch unreadable or readable again, at random.
+    /// Makes a part of the medium unreadable or readable again, at random.
     fn spoil(&mut self) {
         if self.bad_boots > 0 {
             self.bad_boots -= 1;
@@ -258,7 +249,7 @@ impl Device {
             self.close(db.take())?;
         }
         self.power_off(cut, was_opened);
-        // Dropped after the power is off, because dropping must not write.
+        // Dropped only after the power is off, so that dropping cannot write.
         drop(db);
         Ok(())
     }
@@ -267,7 +258,7 @@ impl Device {
         let Some(db) = db else { return Ok(()) };
         if self.judge("close", db.close())?.is_some() {
             self.figures.closes += 1;
-            // Earlier writes whose outcome could not be determined remain in doubt.
+            // If earlier writes have an unknown outcome, they remain in doubt.
             if self.is_settled {
                 self.model.all_durable();
             }
@@ -275,15 +266,15 @@ impl Device {
         Ok(())
     }
 
-    /// The device starts again, on the remaining data.
+    /// Starts the device again with the remaining data.
     fn power_on(&mut self) {
         self.power = PowerFs::new(Arc::new(self.fs.clone()), self.fs.clone());
         self.faults = self.faults.over(Arc::new(self.power.clone()));
         self.faults_before = self.faults.delivered();
     }
 
-    /// Three of five cuts occur at an operation. An opening takes some twenty operations, a second
-    /// of work three or more.
+    /// Arms the power cut of a session. Three of five cuts occur at an operation. An opening takes
+    /// some twenty operations, a second of work three or more.
     fn arm(&mut self, session: &Session, cut: End) {
         if !self.rng.chance(3, 5) {
             return;
@@ -306,8 +297,8 @@ impl Device {
         options.fs(Arc::new(self.faults.clone())).open(PATH)
     }
 
-    /// Returns the value; `None` if the power failed or a bad block was met. Any other error is a
-    /// failure.
+    /// Returns the value; `None` if the power failed or a bad block was met. Fails for any other
+    /// error.
     fn judge<T>(&mut self, doing: &str, answer: EngineResult<T>) -> Result<Option<T>, String> {
         match answer {
             Ok(answer) => Ok(Some(answer)),
@@ -325,7 +316,7 @@ impl Device {
         is_of_disk && self.is_bad() && self.faults.delivered() > self.faults_before
     }
 
-    /// True while a stretch is unreadable.
+    /// Whether a part of the medium is unreadable.
     fn is_bad(&self) -> bool {
         self.bad_boots > 0
     }
@@ -358,7 +349,7 @@ impl Device {
 
     fn stay_off(&mut self) {
         let (rng, ttl) = (&mut self.rng, ticks_in(self.life.ttl.unwrap_or(TTL)));
-        // A boot and the pause after it take eight seconds.
+        // A boot and the pause after it take about eight seconds.
         let boots = |time: u64| (time / (8 * SECOND)).max(1);
         let off = if rng.chance(1, boots(4 * ttl)) {
             rng.below(ttl + ttl / 2)
@@ -372,8 +363,8 @@ impl Device {
         *longest = (*longest).max(off / SECOND);
     }
 
-    /// The last boot: media and clock are sound, the power stays on, and background work runs until
-    /// there is none.
+    /// Runs the last boot: medium and clock are sound, the power lasts, and background work runs
+    /// until none is left.
     fn end(&mut self) -> Result<(), String> {
         self.faults.disarm();
         self.bad_boots = 0;

@@ -1,7 +1,5 @@
 //! The engine as the simulation uses it, on a memory file system that may fail, lose its power or
-//! rot. Writes and reads are in the oracle's terms.
-//!
-//! Not here: the expected answers (`oracle`).
+//! get damaged. Writes and reads are in the oracle's terms.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -28,18 +26,18 @@ use super::step::{Config, Lane, Scan, Verb, Write};
 
 /// Directory of the database.
 pub const PATH: &str = "db";
-/// Ranges are small, so that they are split and merged every few hundred rows.
+/// The size of a range, so small that ranges are split and merged every few hundred rows.
 const RANGE_BYTES: u64 = 24 << 10;
-/// Logs are short.
+/// The reserved size of a log, which is small.
 const LOG_ALLOCATE_BYTES: u64 = 4 << 10;
-/// One or two queries outweigh a merge.
+/// The cost of a merge, so low that one or two queries outweigh it.
 const MERGE_PRICE: MergePrice = MergePrice { rows: 20, bytes_per_row: 1 << 10 };
-/// The change feed keeps a few logs.
+/// The size of kept logs, so that the change feed keeps only a few.
 const KEEP_CHANGES_BYTES: u64 = 64 << 10;
 /// 2024-01-01, in ticks of 100 ns since 1601.
 pub const START: u64 = 133_485_408_000_000_000;
 
-/// A snapshot with handles of the tables of its time; a table may have been dropped since.
+/// A snapshot, with handles of the tables of that time. A table may have been dropped since.
 pub(super) struct Pinned {
     snapshot: Snapshot,
     tables: BTreeMap<String, Table>,
@@ -51,15 +49,15 @@ pub struct Engine {
     pub fs: MemFs,
     /// The clock of the database; only the simulation advances it.
     pub clock: Arc<ManualClock>,
-    /// The options of the next opening.
+    /// The options for the next opening.
     pub config: Config,
-    /// Injects failing operations, on top of `power`.
+    /// A layer above `power` that injects failing operations.
     pub(super) faults: FaultFs,
-    /// Ends the run at a chosen operation, below `faults`.
+    /// A layer below `faults` that ends the run at a chosen operation.
     pub(super) power: PowerFs,
     wrap: Option<Wrap>,
     db: Option<Db>,
-    /// Number of openings so far: it makes the ids of each opening distinct.
+    /// The number of openings so far, by which the ids of each opening differ.
     openings: u64,
     flush: Option<Flush>,
     compaction: Option<Compaction>,
@@ -69,12 +67,12 @@ pub struct Engine {
 pub type Wrap = fn(MemFs) -> Arc<dyn Fs>;
 
 impl Engine {
-    /// An engine over an empty memory file system, at [`START`]; not yet open.
+    /// Creates an engine over an empty memory file system, at [`START`]. It is not open yet.
     pub fn new(config: Config) -> Self {
         Self::on(MemFs::new(), Arc::new(ManualClock::new(START)), config)
     }
 
-    /// An engine over the contents of `fs`; not yet open.
+    /// Creates an engine over the contents of `fs`. It is not open yet.
     pub fn on(fs: MemFs, clock: Arc<ManualClock>, config: Config) -> Self {
         let power = PowerFs::new(Arc::new(fs.clone()), fs.clone());
         let faults = FaultFs::new(Arc::new(power.clone()));
@@ -89,7 +87,7 @@ impl Engine {
         self.restack();
     }
 
-    /// Stacks the armed faults over a new [`PowerFs`] over the memory file system.
+    /// Creates a new [`PowerFs`] over the memory file system, and puts the armed faults above it.
     fn restack(&mut self) {
         let fs = self.fs.clone();
         let inner: Arc<dyn Fs> = match self.wrap {
@@ -100,10 +98,10 @@ impl Engine {
         self.faults = self.faults.over(Arc::new(self.power.clone()));
     }
 
-    /// Opens the database through faults and power; a database that is open is dropped first.
+    /// Opens the database with faults and power cuts. A database that is open is dropped first.
     ///
     /// # Errors
-    /// Those of [`Options::open`].
+    /// Errors of [`Options::open`].
     pub fn open(&mut self) -> Result<()> {
         self.open_on(Arc::new(self.faults.clone()))
     }
@@ -122,12 +120,13 @@ impl Engine {
         Ok(())
     }
 
-    /// True from an opening that succeeded until the database is closed or abandoned.
+    /// Whether the database is open, that is, was opened successfully and not closed or abandoned
+    /// since.
     pub(super) fn is_open(&self) -> bool {
         self.db.is_some()
     }
 
-    /// The open database.
+    /// Returns the open database.
     ///
     /// # Panics
     /// If it is not open.
@@ -135,18 +134,18 @@ impl Engine {
         self.db.as_ref().expect("the database is open")
     }
 
-    /// Closes the database if it is open; a half-done flush or compaction is abandoned.
+    /// Closes the database if it is open, and abandons a flush or compaction in progress.
     ///
     /// # Errors
-    /// Those of [`Db::close`]; the database is not open afterwards.
+    /// Errors of [`Db::close`]; the database is not open afterwards.
     pub fn close(&mut self) -> Result<()> {
         (self.flush, self.compaction) = (None, None);
         self.db.take().map_or(Ok(()), |db| db.close())
     }
 
-    /// Drops the handle as a dying process would, and continues with the contents of `fs`.
+    /// Drops the handle as a killed process would, and continues with the contents of `fs`.
     pub(super) fn abandon(&mut self, fs: MemFs) {
-        // The handle must not write while it is dropped: that would only cost time.
+        // The power is cut first: writes of the dropped handle would only cost time.
         drop(self.power.cut(End::Kill));
         self.let_go();
         self.fs = fs;
@@ -157,26 +156,25 @@ impl Engine {
         (self.flush, self.compaction, self.db) = (None, None, None);
     }
 
-    /// Number of failed operations that were visible to the engine.
+    /// Returns the number of failed operations that the engine could notice.
     pub(super) fn faults_met(&self) -> u64 {
         let seen = FaultKind::ALL.into_iter().filter(|kind| !kind.is_hidden());
         seen.map(|kind| self.faults.delivered_of(kind)).sum()
     }
 
-    /// The Seq of the last published commit, in ticks.
+    /// Returns the Seq of the last published commit, in ticks.
     pub(super) fn published(&self) -> u64 {
         self.db().engine().reader().published().ticks()
     }
 
-    /// Drops a table. If that succeeds, also returns the answers of an older handle to a read and a
-    /// write.
+    /// Drops a table. On success also returns the answers to a read and a write by an older handle.
     pub(super) fn drop_table(&self, name: &str) -> (Result<()>, Vec<Result<()>>) {
         let handle = self.db().table(name);
         let dropped = self.db().delete_table(name);
         let answers = match (&dropped, handle) {
             (Ok(()), Ok(handle)) => {
-                // A delete, because it adds no shape that would affect the numbering of later
-                // shapes.
+                // The write is a delete, because it adds no shape that would affect the numbers of
+                // later shapes.
                 vec![handle.get("a", "r00").map(drop), handle.delete("a", "r00")]
             }
             _ => Vec::new(),
@@ -213,7 +211,7 @@ impl Engine {
         }
     }
 
-    /// Runs one background step of a lane; false if there was nothing to do.
+    /// Runs one background step of a lane. Returns false if there was nothing to do.
     pub(super) fn step(&self, lane: Lane) -> bool {
         let lane = match lane {
             Lane::Log => executor::Lane::Log,
@@ -223,39 +221,39 @@ impl Engine {
         self.db().engine().maintenance().step(lane) == executor::Step::Worked
     }
 
-    /// Writes the files of a flush; false if there is nothing to flush.
+    /// Writes the files of a flush. Returns false if there is nothing to flush.
     pub(super) fn begin_flush(&mut self) -> Result<bool> {
         self.end_flush()?;
         self.flush = self.db().engine().maintenance().begin_flush()?;
         Ok(self.flush.is_some())
     }
 
-    /// Installs the files of [`Engine::begin_flush`]; false if no flush was begun.
+    /// Installs the files of [`Engine::begin_flush`]. Returns false if no flush was begun.
     pub(super) fn end_flush(&mut self) -> Result<bool> {
         let Some(flush) = self.flush.take() else { return Ok(false) };
         self.db().engine().maintenance().finish_flush(flush).map(|()| true)
     }
 
-    /// True between the two halves of a flush, when no other flush may run.
+    /// Whether a flush was begun but not ended, so that no other flush may run.
     pub(super) fn is_flushing(&self) -> bool {
         self.flush.is_some()
     }
 
-    /// Writes the files of a compaction; false if there is nothing to do.
+    /// Writes the files of a compaction. Returns false if there is nothing to do.
     pub(super) fn begin_compaction(&mut self) -> Result<bool> {
         self.end_compaction()?;
         self.compaction = self.db().engine().maintenance().begin_compaction()?;
         Ok(self.compaction.is_some())
     }
 
-    /// Installs the files of [`Engine::begin_compaction`]; `None` if none was begun, false if the
-    /// installation was declined.
+    /// Installs the files of [`Engine::begin_compaction`]. Returns `None` if none was begun, and
+    /// false if the installation was declined.
     pub(super) fn end_compaction(&mut self) -> Result<Option<bool>> {
         let Some(compaction) = self.compaction.take() else { return Ok(None) };
         self.db().engine().maintenance().finish_compaction(&compaction).map(Some)
     }
 
-    /// The query of a scan, now or at a snapshot; the scan's page size is ignored.
+    /// Returns the query for a scan, now or at a snapshot. Ignores the scan's page size.
     fn query(&self, table: &str, scan: &Scan, at: Option<&Pinned>) -> Result<Query> {
         let (table, at) = self.table_at(table, at)?;
         let query = match at {
@@ -265,13 +263,13 @@ impl Engine {
         Ok(query.select_some(scan.select.as_deref()))
     }
 
-    /// An iterator over the visible rows; the scan's page size and snapshot are ignored.
+    /// Returns an iterator over the visible rows. Ignores the scan's page size and snapshot.
     pub(super) fn iterate(&self, table: &str, scan: &Scan) -> Result<Entities> {
         let query = self.query(table, scan, None)?;
         Ok(query.top(scan.top.unwrap_or(usize::MAX)).into_iter())
     }
 
-    /// Executes one write and returns its tag, `None` for a delete.
+    /// Executes one write. Returns its tag, or `None` for a delete.
     pub(super) fn write(
         &self,
         table: &str,
@@ -307,7 +305,7 @@ impl Engine {
         Ok(Some(ticks(written)))
     }
 
-    /// Commits several writes together and returns the tag of each, `None` for a delete.
+    /// Commits several writes together. Returns the tag of each, or `None` for a delete.
     pub(super) fn group(
         &self,
         table: &str,
@@ -344,7 +342,8 @@ impl Engine {
         Ok(found.as_ref().map(Row::of))
     }
 
-    /// The rows of a scan, now or at a snapshot; read page by page if the scan has a page size.
+    /// Returns the rows of a scan, now or at a snapshot. Reads page by page if the scan has a page
+    /// size.
     pub(super) fn scan(&self, table: &str, scan: &Scan, at: Option<&Pinned>) -> Result<Vec<Row>> {
         let mut query = self.query(table, scan, at)?;
         let Some(size) = scan.page else {
@@ -371,14 +370,14 @@ impl Engine {
         Ok(Pinned { snapshot, tables: names.into_iter().map(table).collect::<Result<_>>()? })
     }
 
-    /// True if this name still denotes the table that it denoted at the snapshot.
+    /// Whether this name still denotes the same table as at the snapshot.
     pub(super) fn is_of_today(&self, name: &str, at: &Pinned) -> bool {
         let id = |table: &Table| table.entry.gate.table;
         let then = at.tables.get(&name.to_lowercase()).map(id);
         self.db().table(name).is_ok_and(|now| then == Some(id(&now)))
     }
 
-    /// A table, and the snapshot at which to read it.
+    /// Returns a table, and the snapshot at which to read it.
     pub(super) fn table_at<'a>(
         &self,
         name: &str,
@@ -401,40 +400,40 @@ impl Engine {
         Ok(found)
     }
 
-    /// The state of a copy of the database, and the problems that `verify` reports.
+    /// Returns the state of a copy of the database, and the problems that `verify` reports.
     pub(super) fn look_at(&self, fs: &MemFs, path: &str) -> Result<(Tables, Vec<String>)> {
         self.with_copy(fs, path, |db| Ok((state_of(db)?, db.verify()?.problems)))
     }
 
-    /// Options for opening the contents of `fs`.
+    /// Returns options for opening the contents of `fs`.
     pub(super) fn options_on(&self, fs: &MemFs) -> Options {
         options(&self.config, &self.clock).fs(Arc::new(fs.clone()))
     }
 
-    /// The same without targets, for work that exceeds their rates.
+    /// As [`options_on`](Self::options_on), without targets, for work that exceeds their rates.
     pub(super) fn unthrottled_options_on(&self, fs: &MemFs) -> Options {
         Options { targets: None, ..self.options_on(fs) }
     }
 
-    /// The last published Seq of the database at `path` of `fs` after opening it.
+    /// Returns the last published Seq of the database at `path` of `fs` after opening it.
     pub(super) fn published_in(&self, fs: &MemFs, path: &str) -> Result<u64> {
         self.with_copy(fs, path, |db| Ok(db.engine().reader().published().ticks()))
     }
 
-    /// True if the database at `path` of `fs` has the same incarnation as this one, which no copy
-    /// may have.
+    /// Whether the database at `path` of `fs` has the incarnation of this one, which no copy may
+    /// have.
     pub(super) fn is_incarnation_of(&self, fs: &MemFs, path: &str) -> bool {
         let copy = self.with_copy(fs, path, |db| Ok(db.engine().reader().incarnation()));
         copy.is_ok_and(|copy| copy == self.db().engine().reader().incarnation())
     }
 
-    /// The state of the open database.
+    /// Returns the state of the open database.
     pub fn state(&self) -> Result<Tables> {
         state_of(self.db())
     }
 }
 
-/// All tables, rows and gates of a database.
+/// Returns all tables, rows and gates of a database.
 pub(super) fn state_of(db: &Db) -> Result<Tables> {
     let mut tables = BTreeMap::new();
     for name in db.tables()? {
@@ -456,7 +455,7 @@ pub(super) fn state_of(db: &Db) -> Result<Tables> {
     Ok(tables)
 }
 
-/// The gates of a table.
+/// Returns the gates of a table.
 fn gates_of(db: &Db, name: &str) -> Result<Gates> {
     let gates = db.gates()?.into_iter().filter(|gate| gate.table == name);
     let gate = |gate: crate::db::ClosedGate| {
@@ -466,7 +465,7 @@ fn gates_of(db: &Db, name: &str) -> Result<Gates> {
     Ok(gates.map(gate).collect())
 }
 
-/// The rows of a table, regardless of closed gates and targets.
+/// Returns the rows of a table, regardless of closed gates and targets.
 fn rows_behind(db: &Db, table: &Table) -> Result<Vec<Row>> {
     let mut scan = db.engine().scan(&whole_table(table.entry.gate.table), None)?;
     let mut rows = Vec::new();
@@ -477,7 +476,7 @@ fn rows_behind(db: &Db, table: &Table) -> Result<Vec<Row>> {
     Ok(rows)
 }
 
-/// The engine options for `config`, with manual background work and the given clock.
+/// Returns the engine options for `config`, with manual background work and the given clock.
 pub(super) fn options(config: &Config, clock: &Arc<ManualClock>) -> Options {
     let options = Db::options()
         .durability(config.durability)
@@ -489,7 +488,7 @@ pub(super) fn options(config: &Config, clock: &Arc<ManualClock>) -> Options {
         .background(Background::Manual)
         .clock(clock.clone())
         .seed(config.seed);
-    // Below the limits for applications, so that rare events become frequent.
+    // Sizes below the limits for applications, so that rare events become frequent.
     let options = Options {
         memtable_bytes: config.memtable_bytes,
         log_buffer_bytes: config.log_buffer_bytes,
@@ -516,7 +515,7 @@ pub(super) fn options(config: &Config, clock: &Arc<ManualClock>) -> Options {
     options
 }
 
-/// The entity tag of a Seq in ticks.
+/// Returns the entity tag of a Seq in ticks.
 ///
 /// # Panics
 /// If `ticks` is beyond the year 9999: the oracle has no such Seq.
@@ -525,7 +524,7 @@ pub(super) fn tag(ticks: u64) -> ETag {
     format!("W/\"datetime'{time}'\"").parse().expect("a tag by its text")
 }
 
-/// The Seq of an entity tag, in ticks.
+/// Returns the Seq of an entity tag, in ticks.
 pub fn ticks(etag: ETag) -> u64 {
     etag.seq().ticks()
 }

@@ -1,10 +1,8 @@
-//! Exploration of many seeds by several threads, each seed on one thread.
+//! Explores many seeds with several threads; each seed runs on one thread.
 //!
 //! Invariants
 //! * the run of a seed depends on the seed alone, not on the number of threads or on other seeds;
 //! * failures are reported in the order of their seeds.
-//!
-//! Not here: the time limit of an exploration, and its progress display (`cli`).
 
 use std::panic::resume_unwind;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -16,10 +14,10 @@ use crate::sync::Mutex;
 use super::counts::Counts;
 use super::program::{Failure, Mix, Program};
 
-/// Number of steps of a program of an exploration.
+/// The number of steps of a program in an exploration.
 pub const STEPS: usize = 200;
 
-/// The program of a seed.
+/// Returns the program of a seed.
 pub fn program(seed: u64) -> Program {
     Program::random(seed, STEPS, Mix::ALL)
 }
@@ -27,17 +25,17 @@ pub fn program(seed: u64) -> Program {
 /// The results of an exploration so far.
 #[derive(Clone, Debug, Default)]
 pub struct Explored {
-    /// Seeds that were run.
+    /// The number of seeds that were run.
     pub seeds: u64,
-    /// The events that they met.
+    /// The counts of events in these runs.
     pub counts: Counts,
-    /// Seeds that failed.
+    /// The seeds that failed, with the failures.
     pub failures: Vec<(u64, Failure)>,
 }
 
-/// Runs seeds from `first` on with `jobs` threads, each with `mutant` active if there is one. It
-/// ends after `count` seeds, or when `go_on` returns false; `go_on` is called after every seed with
-/// the results so far.
+/// Runs seeds from `first` on with `jobs` threads, each with `mutant` active if there is one. Ends
+/// after `count` seeds, or when `go_on` returns false, which is called after every seed with the
+/// results so far.
 pub fn explore(
     first: u64,
     count: u64,

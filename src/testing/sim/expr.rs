@@ -5,7 +5,7 @@
 //!   §9.2;
 //! * the text is in the filter language, and [`Expr::parse`] of it returns the same tree.
 //!
-//! Not here: invalid filters, literals on the left, bare properties (the tests of the language).
+//! The tests of the language have invalid filters, literals on the left, and bare properties.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -17,13 +17,13 @@ use crate::named::named;
 /// A condition on a row.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Expr {
-    /// Compares a property of the row or of the system with a literal.
+    /// Compares a property, or a system property, with a literal.
     Compare(String, Op, Val),
-    /// All of them hold; at least two.
+    /// True if all of the filters are true; there are at least two.
     All(Vec<Expr>),
-    /// One of them holds; at least two.
+    /// True if at least one of the filters is true; there are at least two.
     Any(Vec<Expr>),
-    /// The inner filter does not hold.
+    /// True if the filter is false.
     Not(Box<Expr>),
 }
 
@@ -45,7 +45,7 @@ named! {
         Ge "ge",
     }
 
-    /// The operator in filter text.
+    /// Returns the operator in filter text.
     fn name;
     pub const ALL;
 }
@@ -61,7 +61,7 @@ impl Op {
 }
 
 impl Expr {
-    /// True if the row meets the condition.
+    /// Whether the row meets the condition.
     pub fn holds(&self, row: &Row) -> bool {
         match self {
             Expr::Compare(name, op, literal) => {
@@ -89,7 +89,7 @@ impl Expr {
     }
 }
 
-/// The value of a row under a name; keys are strings, and the tag is a time.
+/// Returns the value of a row under a name; keys are strings, and the tag is a time.
 fn value_of(row: &Row, name: &str) -> Option<Val> {
     match name {
         "PartitionKey" => Some(Val::String(row.pk.clone())),
@@ -99,8 +99,8 @@ fn value_of(row: &Row, name: &str) -> Option<Val> {
     }
 }
 
-/// The order of a property relative to a literal; `None` if a NaN is involved. A property of
-/// another type is less.
+/// Returns the order of a property relative to a literal; `None` if a NaN is involved. A property
+/// of another type is less.
 fn order(property: &Val, literal: &Val) -> Option<Ordering> {
     use Val::{Binary, Boolean, DateTime, Double, Guid, Int32, Int64, String};
     let double = |bits: &u64| f64::from_bits(*bits);

@@ -1,14 +1,11 @@
-//! Damage to the disk and the process, and the losses and refusals that it permits.
+//! Damage to the disk and the process, and the losses and errors that it permits.
 //!
 //! Invariants
-//! * a recovered database shows a prefix of the commits: no holes, groups whole, and all commits
-//!   that were shown and requested to survive this end;
+//! * a recovered database shows a prefix of the commits, without gaps and with whole groups. The
+//!   prefix has all commits that were shown and requested to survive this end;
 //! * recovered commits survive all later ends;
-//! * everything works after faults have ended and damage is undone;
-//! * damage is refused with the name of the file, or makes no difference.
-//!
-//! Not here: the images (`MemFs`), the failing operations (`FaultFs`), the end of the run
-//! (`power`).
+//! * everything works after faults have ended and damage was undone;
+//! * damage causes an error that names the file, or makes no difference.
 
 use crate::error::{Error, ErrorKind, Result as EngineResult};
 use crate::format::edit::Wear;
@@ -24,8 +21,7 @@ use super::runner_state::{Rot, Used};
 use super::step::Step;
 
 impl Runner {
-    /// Runs a step that acts on the disk and does not need an open database; `None` for other
-    /// steps.
+    /// Runs a step that acts on the disk and needs no open database; `None` for other steps.
     pub(super) fn run_trouble(&mut self, step: &Step) -> Option<Outcome> {
         match step {
             Step::Kill(Some(ops)) => self.engine.power.arm(*ops, End::Kill),
@@ -49,7 +45,7 @@ impl Runner {
         Some(Ok(Vec::new()))
     }
 
-    /// True if the disk had a trouble that explains a storage error.
+    /// Whether the disk had a trouble that explains a storage error.
     pub(super) fn is_disk_troubled(&self) -> bool {
         self.faults_expected
             || self.trouble.was_limited
@@ -57,7 +53,7 @@ impl Runner {
             || self.engine.faults_met() > self.trouble.faults_before
     }
 
-    /// True if the contents of the disk may differ from the written data, or operations may fail.
+    /// Whether the contents of the disk may differ from the written data, or operations may fail.
     pub(super) fn may_differ_on_disk(&self) -> bool {
         self.is_disk_troubled() || self.trouble.rot.is_some()
     }
@@ -95,7 +91,7 @@ impl Runner {
         self.is_disk_troubled() || self.trouble.rot.as_ref().is_some_and(names_rotten)
     }
 
-    /// The outcome of a result without a value.
+    /// Returns the outcome of a result without a value.
     pub(super) fn excuse(&mut self, result: EngineResult<()>) -> Outcome {
         match result {
             Ok(()) => Ok(Vec::new()),
@@ -106,7 +102,7 @@ impl Runner {
         }
     }
 
-    /// Ends all faults and limits, and restores the rotten byte.
+    /// Ends all faults and limits, and restores the damaged byte.
     fn end_troubles(&mut self) {
         self.engine.faults.disarm();
         self.engine.fs.set_quota(None);
@@ -120,7 +116,7 @@ impl Runner {
         }
     }
 
-    /// From now on the first `faults_met` faults no longer explain storage errors.
+    /// Records that the first `faults_met` faults no longer explain storage errors.
     fn well_again(&mut self, faults_met: u64) {
         self.trouble.faults_before = faults_met;
         self.trouble.was_limited = self.trouble.is_limited;
@@ -133,7 +129,7 @@ impl Runner {
         if !self.engine.is_open() || was_rotten || has_failed {
             return self.reopen();
         }
-        // A full disk alone does not end writing: with space, the engine continues.
+        // A full disk alone does not end writing: when space is freed, the engine continues.
         let mut lines = self.end_halves()?;
         lines.extend(self.sync()?);
         self.well_again(self.engine.faults_met());
@@ -193,7 +189,7 @@ impl Runner {
         }
     }
 
-    /// Continues with the image that a crash left; at least `floor` commits must be there.
+    /// Continues with the image that a crash left, which must have at least `floor` commits.
     pub fn recover(&mut self, image: MemFs, floor: usize) -> Outcome {
         self.recover_with(image, floor, Wear::default())
     }
@@ -208,8 +204,8 @@ impl Runner {
         self.reopened(floor)
     }
 
-    /// Opens the database, possibly with faults and power cuts, and finally without; then compares
-    /// it.
+    /// Opens the database, possibly with faults and power cuts, and finally without. Then compares
+    /// the state.
     pub(super) fn reopened(&mut self, mut floor: usize) -> Outcome {
         let mut mended = false;
         loop {
@@ -236,7 +232,7 @@ impl Runner {
                     self.counts.note(Event::FailedOpen);
                     self.wear = Wear::default();
                     drop(self.engine.close());
-                    // If the run has just ended, the image that is left has the same troubles.
+                    // If the run has just ended, the disk still has the same troubles.
                     if !self.engine.power.is_gone() {
                         self.end_troubles();
                         mended = true;
@@ -247,8 +243,8 @@ impl Runner {
         }
     }
 
-    /// Checks that the found state is that after at least `floor` commits. The later commits never
-    /// happened, and these are durable.
+    /// Checks that the found state is that after at least `floor` commits. These are durable from
+    /// now on, and later ones are treated as if they never happened.
     fn settle_on(&mut self, state: &Tables, floor: usize) -> Outcome {
         let commits = self.oracle.commits();
         let prefix = self.oracle.find(state, floor).map_err(|what| format!("recovered: {what}"))?;
@@ -261,7 +257,7 @@ impl Runner {
         line(if lost == 0 { "all there".to_owned() } else { format!("{lost} commits lost") })
     }
 
-    /// True if the disk has a trouble, or may get one.
+    /// Whether the disk has a trouble, or one is armed.
     pub(super) fn is_troubled(&self) -> bool {
         self.engine.faults.is_armed() || self.trouble.rot.is_some() || self.is_disk_troubled()
     }
@@ -293,8 +289,8 @@ impl Runner {
         }
     }
 
-    /// A closed database covers every byte by checksums: damage to a copy is refused, or makes no
-    /// difference.
+    /// Damages a copy of the closed database. Checksums cover every byte, so damage causes an error
+    /// or makes no difference.
     fn damage(&mut self, seed: u64) -> Outcome {
         if self.is_troubled() {
             return line("not during other troubles");
@@ -321,8 +317,8 @@ impl Runner {
         }
         let path = rng.pick(&paths).clone();
         let len = image.len(&path).unwrap_or_default();
-        // The beginning of a file holds most of the data that matters; the rest may be reserved
-        // space only.
+        // Half of the damage is near the beginning of the file, because the rest may only be
+        // reserved space.
         let front = if rng.chance(1, 2) { len } else { len.min(2048) };
         let at = rng.below(front);
         let done = match rng.below(4) {

@@ -3,11 +3,9 @@
 //! Invariants
 //! * a write into a closed span is refused before its condition is evaluated (`oracle`);
 //! * a read that would show a row of an offline span is refused;
-//! * a read that shows no such row may be refused if any span of the table is offline, because the
-//!   oracle knows no plan;
-//! * gates are part of the state after each commit: they survive or are lost with it.
-//!
-//! Not here: the enforcement of gates in the engine (`lsm::gates`).
+//! * any other read of a table with an offline span may be refused, because the oracle knows no
+//!   plan;
+//! * gates are part of the state after each commit: they survive or are lost with the commit.
 
 use crate::error::Error;
 use crate::lsm::GateMode;
@@ -19,13 +17,13 @@ use super::runner_state::Held;
 use super::step::Scan;
 
 impl Runner {
-    /// How gates affect a read of `table` that shows these rows, now or at a snapshot.
+    /// Returns whether gates refuse a read of `table` that shows these rows, now or at a snapshot.
     pub(super) fn held(&self, table: &str, at: Option<&String>, rows: &[Row]) -> Held {
         let keys = rows.iter().map(|row| (row.pk.as_str(), row.rk.as_str()));
         self.held_keys(table, at, keys)
     }
 
-    /// Like [`held`](Self::held), for a read of all these keys.
+    /// As [`held`](Self::held), for a read of all these keys.
     pub(super) fn held_keys<'k>(
         &self,
         table: &str,

@@ -1,10 +1,8 @@
-//! The choice of options and steps, from a seed or from bytes.
+//! Chooses options and steps, from a seed or from bytes.
 //!
 //! Invariants
-//! * sizes are such that flushes, compactions and roll-overs happen every few steps;
+//! * sizes are such that flushes, compactions and new manifests happen every few steps;
 //! * trouble occurs in episodes: faults and damage end some steps later, so that runs can continue.
-//!
-//! Not here: the effects of steps (`runner`).
 
 mod query;
 
@@ -16,36 +14,35 @@ use crate::rng::Rng;
 use super::step::{Condition, Config, Lane, Scan, Step, Verb, Write};
 use super::value::Val;
 
-/// The frequency of each kind of step, in parts of their sum; reads and writes have a thousand
-/// parts.
+/// The frequency of each kind of step, relative to 1,000 for reads and writes.
 #[derive(Clone, Copy, Debug)]
 pub struct Mix {
-    /// Deaths of the process and power cuts.
+    /// Kills of the process, and power cuts.
     pub crashes: u64,
     /// Clean closes, each followed by an opening.
     pub reopens: u64,
     /// Jumps of the wall clock, in both directions.
     pub clock: u64,
-    /// Tables created, dropped and listed.
+    /// Creating, dropping and listing tables.
     pub tables: u64,
-    /// Commits that are not immediately waited for.
+    /// Commits that are not waited for immediately.
     pub tickets: u64,
     /// Iterators and background work that are interleaved with other steps.
     pub overlaps: u64,
     /// Failing operations, and limits on space.
     pub faults: u64,
-    /// Flipped bits, in use and in closed copies.
+    /// Flipped bits, in the database in use and in closed copies.
     pub rot: u64,
     /// Copies of the whole database, opened and compared.
     pub checkpoints: u64,
-    /// Backups, restored and compared.
+    /// Backups of the database, restored and compared.
     pub backups: u64,
     /// Archive steps, on images of the disk.
     pub archives: u64,
 }
 
 impl Mix {
-    /// One client after the other, and a healthy disk.
+    /// No interruptions, and a healthy disk.
     pub const PLAIN: Mix = Mix {
         crashes: 0,
         reopens: 2,
@@ -59,19 +56,19 @@ impl Mix {
         backups: 0,
         archives: 0,
     };
-    /// Clean closes only.
+    /// Clean closes are the only interruptions.
     pub const QUIET: Mix =
         Mix { tickets: 200, overlaps: 100, checkpoints: 2, backups: 2, archives: 1, ..Mix::PLAIN };
-    /// Kills and power cuts, and no other damage.
+    /// Kills and power cuts, but no other damage.
     pub const CRASHING: Mix = Mix { crashes: 25, reopens: 6, ..Mix::QUIET };
-    /// Everything.
+    /// All kinds of steps.
     pub const ALL: Mix = Mix { clock: 12, tables: 12, faults: 25, rot: 12, ..Mix::CRASHING };
 }
 
 const TABLES: [&str; 3] = ["Alpha", "beta", "Gamma"];
-/// Tables that evict their oldest rows, if eviction is enabled.
+/// The tables that evict their oldest rows, if eviction is enabled.
 pub(super) const RING: [&str; 2] = [TABLES[0], TABLES[2]];
-/// Keys that are prefixes of one another, empty, long, and beyond the basic plane.
+/// Keys that are prefixes of one another, empty, long, or beyond the basic plane.
 const PARTITIONS: [&str; 6] = ["", "a", "ab", "b", "\u{ff5e}", "\u{1f600}"];
 const NAMES: [&str; 6] = ["A", "B", "Count", "Note", "At", "_x"];
 
@@ -89,11 +86,11 @@ pub(super) struct Generator<'a> {
     tickets: Vec<String>,
     pagings: Vec<String>,
     names: usize,
-    /// The step that ends the current trouble, and the number of steps before it.
+    /// The number of steps until the current trouble ends, and the step that ends it.
     remedy: Option<(u64, Step)>,
-    /// The step that opens the closed gate, and the number of steps before it.
+    /// The number of steps until the closed gate is opened, and the step that opens it.
     lift: Option<(u64, Step)>,
-    /// Requests are throttled, so time must pass between them.
+    /// Whether requests are throttled, so that time must pass between them.
     is_throttled: bool,
     /// The factor by which rows are larger, so that they reach the limit on disk use.
     scale: usize,
@@ -103,7 +100,7 @@ pub(super) struct Generator<'a> {
 type Make<'a> = fn(&mut Generator<'a>) -> Step;
 
 impl Source<'_> {
-    /// A number below `bound`; 0 after the bytes are used up.
+    /// Returns a number below `bound`; 0 after the bytes are used up.
     fn below(&mut self, bound: u64) -> u64 {
         match self {
             Source::Seed(rng) => rng.below(bound),
@@ -128,7 +125,7 @@ impl Source<'_> {
         &items[self.index(items.len())]
     }
 
-    /// Any number; drawn from three bytes if the source is bytes.
+    /// Returns any number, made of three bytes if the source is bytes.
     fn number(&mut self) -> u64 {
         match self {
             Source::Seed(rng) => rng.next_u64(),
@@ -136,7 +133,7 @@ impl Source<'_> {
         }
     }
 
-    /// A seed with few digits.
+    /// Returns a seed with few digits.
     fn seed(&mut self) -> u64 {
         self.below(1 << 24)
     }
@@ -159,7 +156,7 @@ impl<'a> Generator<'a> {
         }
     }
 
-    /// True if the bytes are used up.
+    /// Whether the bytes are used up.
     pub(super) fn is_spent(&self) -> bool {
         matches!(self.source, Source::Bytes([]))
     }
@@ -176,7 +173,8 @@ impl<'a> Generator<'a> {
             cache_bytes: *source.pick(&[0, 8 << 10, 1 << 20]),
             log_buffer_bytes: *source.pick(&[512, 2 << 10, 64 << 10]),
             manifest_roll_bytes: *source.pick(&[256, 1 << 10, 64 << 10]),
-            // Drawn in every build: later choices must not depend on its features.
+            // The number is drawn in every build, so that later choices do not depend on the
+            // features.
             compress: source.chance(1, 4) && cfg!(feature = "zstd"),
             targets: source
                 .chance(1, 16)
@@ -185,7 +183,8 @@ impl<'a> Generator<'a> {
             ring: false,
             seed: source.seed(),
         };
-        // Chosen by the seed, which also selects the databases that keep logs; these do not.
+        // Derived from the seed, which also selects the databases that keep logs; databases with a
+        // cap do not.
         if config.seed % 8 == 5 {
             config.cap = Some([0, 32 << 10, 128 << 10][(config.seed / 8 % 3) as usize]);
             config.ring = (config.seed / 24).is_multiple_of(2);
@@ -202,12 +201,12 @@ impl<'a> Generator<'a> {
         config
     }
 
-    /// The creation of the table that most steps use.
+    /// Returns the creation of the table that most steps use.
     pub(super) fn first(&self) -> Step {
         Step::CreateTable(TABLES[0].to_owned())
     }
 
-    /// Adds a step, or a remedy or lift that is due.
+    /// Adds a step, or the remedy or lift that is due.
     pub(super) fn push_step(&mut self, steps: &mut Vec<Step>) {
         if let Some((left, _)) = &mut self.remedy {
             *left = left.saturating_sub(1);
@@ -282,7 +281,7 @@ impl<'a> Generator<'a> {
         self.tickets.clear();
     }
 
-    /// Marks a step after which no open handle is valid.
+    /// Closes all handles that `step` makes invalid, and returns the step.
     fn forgetting(&mut self, step: Step) -> Step {
         self.forget_handles();
         step
@@ -294,7 +293,7 @@ impl<'a> Generator<'a> {
     }
 
     fn table(&mut self) -> String {
-        // Mostly the first, which exists from the start.
+        // Mostly the first table, which exists from the start.
         let pick = self.source.below(8).saturating_sub(5) as usize;
         TABLES[pick].to_owned()
     }
@@ -329,7 +328,7 @@ impl<'a> Generator<'a> {
         Step::DropRange { table, scan, also }
     }
 
-    /// A whole table, or rows of a partition.
+    /// Returns the bounds of a whole table, or of rows of a partition.
     fn bounds(&mut self) -> Scan {
         if !self.source.chance(7, 8) {
             return Scan::default();
@@ -462,7 +461,7 @@ impl<'a> Generator<'a> {
         Step::Group { table: self.table(), writes, durability: self.durability() }
     }
 
-    /// Several tickets are open at the same time, and are awaited in any order or never.
+    /// Submits, awaits, polls or drops a ticket. Several tickets are open at the same time.
     fn ticket_step(&mut self) -> Step {
         if self.tickets.len() < 6 && self.source.chance(3, 5) {
             let ticket = self.name('t');
@@ -506,7 +505,7 @@ impl<'a> Generator<'a> {
         Step::Next { name, count: 1 + self.source.index(8) }
     }
 
-    /// Makes the disk fail in some way, and mends it some steps later.
+    /// Makes the disk fail in some way. A step some steps later ends the failure.
     fn fault_step(&mut self) -> Step {
         if self.remedy.is_some() {
             return Step::Sync;
@@ -542,7 +541,7 @@ impl<'a> Generator<'a> {
         let paths = [None, None, None, Some(".wal"), Some(".sst"), Some(".tmp"), Some("MANIFEST")];
         let path = self.source.pick(&paths).map(str::to_owned);
         if matches!(op, Some(OpKind::Sync | OpKind::SyncDir)) && self.source.chance(1, 2) {
-            // A power cut reveals any reliance on data that was not synced.
+            // A power cut shows whether the engine relied on data that was not synced.
             let seed = self.source.seed();
             self.remedy = Some((2 + self.source.below(6), Step::Crash { seed, ops: None }));
         }
@@ -589,7 +588,7 @@ impl<'a> Generator<'a> {
             (bounded && generator.source.chance(1, 3)).then(|| generator.rk())
         };
         let (from, to) = (bound(self), bound(self));
-        // Scans do not use inverted spans.
+        // Inverted spans are not used for scans.
         let ordered = !matches!((&from, &to), (Some(from), Some(to)) if from > to);
         let to = to.filter(|_| ordered);
         let top = self.source.chance(1, 4).then(|| self.source.index(20));

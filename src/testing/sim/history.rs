@@ -1,25 +1,13 @@
 //! Histories of overlapping calls, and a check that some order of the calls explains every answer
-//! (linearizability).
+//! (linearizability). Moments are those of one shared counter; no time is involved. Keys are
+//! independent.
 //!
-//! Threads log each call before they make it and after it is answered, at moments of one shared
-//! counter; no time is involved. Keys are independent, so a history is linearizable if and only if
-//! the calls of each key are. [`check`] searches for an order key by key, by the algorithm of Wing
-//! and Gong with Lowe's cache of tried configurations:
-//!
-//! 1. The moments are walked in order. A configuration is a state of the key and the set of open
-//!    calls that already took effect. The search begins with one configuration, of an absent row.
-//! 2. When a call is answered, every configuration must lead to one in which the call took effect.
-//!    Open calls are applied in all orders whose answers fit; equal configurations are merged.
-//! 3. If no configuration is left, no order explains the answers up to this moment. The explanation
-//!    consists of the calls since the last moment without open calls, less the calls without effect
-//!    that it does not need.
-//!
-//! This search compares tags for equality only; [`check_tags`] checks that they grow.
-//!
-//! Limits: a key with more than 64 open calls, or with too many configurations, is answered
-//! [`Fault::Undecided`].
-//!
-//! Not here: making the calls (the suites do), several keys at one moment (log groups as one key).
+//! [`check`] searches each key by the algorithm of Wing and Gong with Lowe's cache. A configuration
+//! is a state of the key and the set of open calls that took effect. When a call is answered, open
+//! calls are applied in all orders, and only configurations in which the call took effect with that
+//! answer remain. If none remains, no order explains the answers. The search only compares tags for
+//! equality; [`check_tags`] checks that they grow. Keys with too many open calls or configurations
+//! are [`Fault::Undecided`].
 
 #[cfg(test)]
 mod tests;
@@ -30,7 +18,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// The maximum number of configurations of a key at one moment.
 const CONFIGURATIONS_MAX: usize = 100_000;
-/// The maximum number of open calls of a key at one moment: the bits of a set.
+/// The maximum number of open calls of a key at one moment, because a set of them is 64 bits.
 const OPEN_MAX: usize = 64;
 /// Explanations of more calls than this are not shortened, because each attempt is a search.
 const SHRINK_MAX: usize = 2_000;
@@ -63,7 +51,7 @@ pub enum Op {
 pub enum Answer {
     /// A read succeeded: the tag and the row, if there is one.
     Found(Option<(u64, Pair)>),
-    /// A write took effect: its tag; `None` for a delete, or if the tag was not requested or not
+    /// A write took effect: its tag. `None` for a delete, or if the tag was not requested or not
     /// received.
     Written(Option<u64>),
     /// A write was refused and did not take effect.
@@ -81,10 +69,10 @@ pub enum Refusal {
     Condition,
 }
 
-/// One call, from its invocation to its answer.
+/// A call, from its invocation to its answer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Call {
-    /// The calling thread, for display.
+    /// The number of the calling thread, for messages.
     pub thread: usize,
     /// The key.
     pub key: u32,
@@ -99,7 +87,7 @@ pub struct Call {
     pub returned: u64,
 }
 
-/// The counter from which threads draw their moments.
+/// The counter from which threads take their moments.
 #[derive(Debug, Default)]
 pub struct Moments(AtomicU64);
 
@@ -111,11 +99,11 @@ pub struct Log<'m> {
     calls: Vec<Call>,
 }
 
-/// A logged call that is not yet answered; if dropped, the call stays unanswered.
+/// A logged call that was not answered yet. If this is dropped, the call stays unanswered.
 #[derive(Debug)]
 pub struct Open(usize);
 
-/// The reason why a history is not accepted.
+/// Why a history is not accepted.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Fault {
     /// No order of the calls explains the answers; the text explains why.
@@ -124,10 +112,10 @@ pub enum Fault {
     Undecided(String),
 }
 
-/// The tag and the row of a key; the tag is `None` while it is unknown.
+/// The tag and the row of a key, if it has a row; the tag is `None` while it is unknown.
 type State = Option<(Option<u64>, Pair)>;
 
-/// A possible state of the key, with the set of open calls that took effect to reach it.
+/// A possible state of the key, and the set of open calls that took effect to reach it.
 type Configuration = (State, u64);
 
 /// The search over the calls of one key.
@@ -142,23 +130,23 @@ struct Search<'c> {
 enum Outcome {
     Explained,
     TooMuch,
-    /// The call whose answer nothing explains, the last moment without open calls, and the states
-    /// possible at that moment.
+    /// The call with an unexplained answer, the last moment without open calls, and the possible
+    /// states at that moment.
     Stuck(usize, u64, Vec<State>),
 }
 
 impl Moments {
-    /// A counter that starts at 0.
+    /// Creates a counter that starts at 0.
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// The next moment. Writes made before an earlier moment are visible after a later one.
+    /// Returns the next moment. Writes made before an earlier moment are visible after a later one.
     pub fn next(&self) -> u64 {
         self.0.fetch_add(1, Ordering::AcqRel)
     }
 
-    /// An empty log for `thread`.
+    /// Returns an empty log for `thread`.
     pub fn log(&self, thread: usize) -> Log<'_> {
         Log { moments: self, thread, calls: Vec::new() }
     }
@@ -171,8 +159,8 @@ impl Log<'_> {
         self.invoke_at(invoked, key, op)
     }
 
-    /// Like [`invoke`](Self::invoke), at a moment drawn before: several keys that are read together
-    /// share their moments.
+    /// As [`invoke`](Self::invoke), at a moment taken before. Keys that are read together share
+    /// their moments.
     pub fn invoke_at(&mut self, invoked: u64, key: u32, op: Op) -> Open {
         let (thread, answer) = (self.thread, Answer::Written(None));
         self.calls.push(Call { thread, key, op, answer, invoked, returned: NEVER });
@@ -185,13 +173,13 @@ impl Log<'_> {
         self.answer_at(returned, call, answer);
     }
 
-    /// Like [`answer`](Self::answer), at a moment drawn before.
+    /// As [`answer`](Self::answer), at a moment taken before.
     pub fn answer_at(&mut self, returned: u64, call: Open, answer: Answer) {
         let call = &mut self.calls[call.0];
         (call.answer, call.returned) = (answer, returned);
     }
 
-    /// The logged calls.
+    /// Returns the logged calls.
     pub fn into_calls(self) -> Vec<Call> {
         self.calls
     }
@@ -222,8 +210,8 @@ pub fn check(calls: &[Call]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Checks that tags grow: two commits never have the same tag, and a write made after another was
-/// answered, of any key, has the larger one. Writes made at the same moment are one commit.
+/// Checks that tags grow: two commits never have the same tag, and a write that began after another
+/// was answered, of any key, has a larger tag. Writes invoked at the same moment are one commit.
 ///
 /// # Errors
 /// The first two writes that violate this.
@@ -257,11 +245,11 @@ pub fn check_tags(calls: &[Call]) -> Result<(), Fault> {
     invoked.windows(2).find(same).map_or(Ok(()), |pair| fault(&pair[0].1, &pair[1].1))
 }
 
-/// The state after the call takes effect; `None` if the answer does not fit.
+/// Returns the state after the call takes effect; `None` if the answer does not fit.
 fn apply(state: State, call: &Call) -> Option<State> {
     let holds = |demand: Option<u64>, tag: Option<u64>| match (demand, tag) {
         (Some(demand), Some(tag)) => demand == tag,
-        // The tag of this row is unknown: it may or may not be the demanded one.
+        // The tag of this row is unknown, so it may be the demanded one.
         _ => true,
     };
     let (demand, row) = match (call.op, state) {
@@ -305,7 +293,7 @@ fn search(calls: &[Call], states: &[State]) -> Outcome {
             moments.push((call.returned, true, index));
         }
     }
-    // Reads of one snapshot share moments: all are invoked before any is answered.
+    // Reads of one snapshot share moments, so all are invoked before any is answered.
     moments.sort_unstable();
     let configurations = states.iter().map(|state| (*state, 0)).collect();
     let mut search = Search { calls, open: Vec::new(), configurations };
@@ -331,7 +319,7 @@ fn search(calls: &[Call], states: &[State]) -> Outcome {
 }
 
 impl Search<'_> {
-    /// Adds an open call; false if there are too many.
+    /// Adds an open call. Returns false if there are too many.
     fn begin(&mut self, index: usize) -> bool {
         match self.open.iter().position(Option::is_none) {
             Some(slot) => self.open[slot] = Some(index),
@@ -340,8 +328,7 @@ impl Search<'_> {
         self.open.len() <= OPEN_MAX
     }
 
-    /// Replaces the configurations by those in which the call took effect; false if there are too
-    /// many.
+    /// Keeps the configurations in which the call took effect. Returns false if there are too many.
     fn finish(&mut self, index: usize) -> bool {
         let Some(slot) = self.open.iter().position(|open| *open == Some(index)) else {
             return false;
@@ -351,7 +338,7 @@ impl Search<'_> {
         let mut tried: HashSet<Configuration> = todo.iter().copied().collect();
         while let Some((state, done)) = todo.pop() {
             if done & bit != 0 {
-                // The slot is free again: the bit is cleared in all remaining configurations.
+                // The slot becomes free, so its bit is cleared in all remaining configurations.
                 self.configurations.insert((state, done & !bit));
                 continue;
             }
@@ -373,19 +360,19 @@ impl Search<'_> {
     }
 }
 
-/// Explains why no order explains the answer of call `stuck`, given the `states` possible at the
+/// Explains why no order explains the answer of call `stuck`, given the possible `states` at the
 /// moment `since`.
 fn explain(calls: &[Call], stuck: usize, since: u64, states: &[State]) -> String {
     let end = calls[stuck].returned;
     let mut core: Vec<Call> = calls.iter().filter(|call| call.invoked >= since).copied().collect();
-    // Of the calls open at the end, writes may have taken effect; other calls answered later have
-    // no part in it.
+    // Of the calls still open at the end, only writes may have taken effect; the others do not
+    // matter.
     core.retain(|call| call.invoked < end && (call.returned <= end || call.is_effective()));
     for call in core.iter_mut().filter(|call| call.returned > end) {
         call.returned = NEVER;
     }
     let fails = |calls: &[Call]| matches!(search(calls, states), Outcome::Stuck(..));
-    // A call without effect is removed unless it is part of the contradiction.
+    // A call without effect is removed, unless the contradiction needs it.
     let tried = if core.len() <= SHRINK_MAX { core.len() } else { 0 };
     for index in (0..tried).rev() {
         let call = core.remove(index);
@@ -418,12 +405,12 @@ fn state_text(state: State) -> String {
 }
 
 impl Call {
-    /// True if the call changed the row, or may have.
+    /// Whether the call changed the row, or may have.
     fn is_effective(&self) -> bool {
         matches!(self.answer, Answer::Written(_))
     }
 
-    /// The tags that the call demands or was answered with.
+    /// Returns the tags that the call demands or was answered with.
     fn tags(&self) -> impl Iterator<Item = u64> {
         let demanded = match self.op {
             Op::Replace(_, demand) | Op::Merge(_, demand) | Op::Delete(demand) => demand,

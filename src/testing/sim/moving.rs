@@ -2,10 +2,8 @@
 //!
 //! Invariants
 //! * the import restores the rows unchanged, with their tags, all at the same time;
-//! * no snapshot from before the import sees them through it;
-//! * if the run ends on the way, the rows are in their old place, absent, or imported.
-//!
-//! Not here: moves concurrent with other writers (`tests/it/moving.rs`).
+//! * no snapshot from before the import sees the imported rows;
+//! * if the run ends in between, the rows are in their old files, absent, or imported.
 
 use std::rc::Rc;
 

@@ -1,10 +1,7 @@
 //! The mutants that a simulation can detect: bugs known from storage engines, each behind a switch.
 //!
-//! [`activate`](super::activate) turns one on. `tests/tidy` compares this list with the switches in
-//! the code.
-//!
-//! Not here: the switch itself (`crate::mutants`), mutants that only a loom model can detect
-//! (`.ci/loom`).
+//! [`activate`](super::activate) activates one. `tests/tidy` compares this list with the switches
+//! in the code. Only a loom model can detect the other mutants (`.ci/loom`).
 
 /// A deliberate bug.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -13,17 +10,17 @@ pub struct Mutant {
     pub name: &'static str,
     /// The effect of the bug.
     pub what: &'static str,
-    /// Events without which the bug has no effect; writes, flushes, compactions and reads are
-    /// implied.
+    /// Events without which the bug has no effect. Writes, flushes, compactions and reads are not
+    /// listed.
     pub needs: &'static str,
-    /// Its row in the table of traps in docs/TESTING.md.
+    /// The bug's row in the table of traps in docs/TESTING.md.
     pub trap: Option<u8>,
-    /// Random programs cannot detect it; simulated lives of devices can.
+    /// Whether only simulated lives of devices can detect the bug, not random programs.
     pub is_of_device: bool,
 }
 
 impl Mutant {
-    /// The same bug, to be detected by [lives of devices](super::device).
+    /// Returns the same bug, marked as one that [lives of devices](super::device) detect.
     #[must_use]
     pub const fn of_device(self) -> Self {
         Self { is_of_device: true, ..self }

@@ -3,11 +3,9 @@
 //! Invariants
 //! * independent of the engine: nothing here calls it;
 //! * `prints[k]` is the fingerprint of the state after k commits, so that a recovered state is
-//!   found among the prefixes without a comparison with each;
-//! * a commit is added with its number when it is submitted; a prefix of the submitted commits is
-//!   visible;
-//! * the floors count the commits that must survive a crash of the process and a power cut: a
-//!   commit that was shown is as durable as requested.
+//!   found quickly among the prefixes;
+//! * a commit is added when it is submitted; a prefix of the submitted commits is visible;
+//! * the floors are the numbers of commits that must survive a kill and a power cut.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -21,24 +19,24 @@ use crate::options::Durability;
 use super::row::{Key, Row, key};
 use super::step::{Condition, Scan, Verb, Write};
 
-/// A user's table; shared between states until one of them changes it.
+/// A user's table. States share it until one of them changes it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Table {
     /// The name, as spelled when the table was created.
     pub name: String,
     /// Rows in the order of scans.
     pub rows: Rc<BTreeMap<Key, Rc<Row>>>,
-    /// The closed gates.
+    /// The closed gates of the table.
     pub gates: Gates,
 }
 
-/// The closed gates of a table; only the bounds of each scan matter.
+/// The closed gates of a table. Of each scan only the bounds matter.
 pub type Gates = BTreeMap<Scan, GateMode>;
 
 /// Tables by lower-cased name.
 pub type Tables = BTreeMap<String, Table>;
 
-/// An error that the semantics require.
+/// An error that the semantics require of the engine.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Refusal {
     /// The service's error code.
@@ -47,7 +45,7 @@ pub(crate) struct Refusal {
     pub(crate) index: Option<usize>,
 }
 
-/// The change of a step that is committed.
+/// A change that a step commits.
 #[derive(Clone, Debug)]
 pub(crate) enum Change {
     /// Creates a table of this name.
@@ -62,7 +60,7 @@ pub(crate) enum Change {
     Oldest { tables: Vec<String>, below: u64 },
     /// Closes a gate.
     Gate { table: String, scan: Scan, mode: GateMode },
-    /// Opens a gate.
+    /// Opens the gate with these bounds.
     Lift { table: String, scan: Scan },
     /// Restores exported rows unchanged.
     Import { table: String, rows: Vec<Rc<Row>> },
@@ -70,7 +68,7 @@ pub(crate) enum Change {
     Rows { table: String, writes: Vec<Write> },
 }
 
-/// The state that the database must show, and its history.
+/// The state that the database must show, and the history of commits.
 #[derive(Clone, Debug, Default)]
 pub struct Oracle {
     /// The state after every commit so far, visible or not.
@@ -80,19 +78,19 @@ pub struct Oracle {
     prints: Vec<u64>,
     /// The entity tag of each commit; 0 for a commit without one.
     pub(crate) etags: Vec<u64>,
-    /// The number of each commit, in ticks.
+    /// The Seq of each commit, in ticks.
     seqs: Vec<u64>,
     asked: Vec<Durability>,
-    /// The number of commits that have been shown.
+    /// The number of commits that a reader has seen or a writer was told of.
     shown: usize,
     /// The largest entity tag ever returned, including lost ones.
     pub etag_max: u64,
-    /// The largest number assigned since the process started.
+    /// The largest Seq assigned since the process started.
     seq_max: u64,
     /// Changes whose commits failed with unknown outcome. At most one of them took effect, because
     /// the first such failure ends writing.
     pub(super) pending: Vec<Change>,
-    /// The number of commits that must survive the death of the process.
+    /// The number of commits that must survive a kill of the process.
     pub process_floor: usize,
     /// The number of commits that must survive a power cut.
     pub power_floor: usize,
@@ -106,7 +104,7 @@ enum Set {
 }
 
 impl Set {
-    /// Changes `tables`. Returns the opposite change, and the difference of the fingerprints.
+    /// Changes `tables`. Returns the reverse change, and the difference of the fingerprints.
     fn apply(self, tables: &mut Tables) -> (Set, u64) {
         match self {
             Set::Table(lower, new) => {
@@ -141,8 +139,8 @@ impl Set {
 }
 
 impl Change {
-    /// The tag of this change in a `state` that includes it: 0 if the change writes no entity,
-    /// `None` if the entity is missing.
+    /// Returns the tag of this change in a `state` that includes it: 0 if the change writes no
+    /// entity, `None` if the entity is missing.
     pub(crate) fn tag_in(&self, state: &Tables) -> Option<u64> {
         let Change::Rows { table, writes } = self else { return Some(0) };
         let written = writes.iter().find(|write| write.verb != Verb::Delete);
@@ -163,28 +161,28 @@ fn table_print(lower: &str, table: &Table) -> u64 {
     rows.chain(gates).fold(print_of(("table", &table.name)), |all, print| all ^ print)
 }
 
-/// The fingerprint of a whole state.
+/// Returns the fingerprint of a whole state.
 pub(crate) fn fingerprint(tables: &Tables) -> u64 {
     tables.iter().fold(0, |all, (lower, table)| all ^ table_print(lower, table))
 }
 
 impl Oracle {
-    /// An oracle without tables and commits.
+    /// Creates an oracle without tables and commits.
     pub fn new() -> Self {
         Self { prints: vec![0], ..Self::default() }
     }
 
-    /// The number of commits, visible or not.
+    /// Returns the number of commits, visible or not.
     pub fn commits(&self) -> usize {
         self.undo.len()
     }
 
-    /// The newest version of an entity, visible or not.
+    /// Returns the newest version of an entity, visible or not.
     pub(crate) fn row(&self, table: &str, pk: &str, rk: &str) -> Option<&Rc<Row>> {
         self.tables.get(&table.to_lowercase())?.rows.get(&key(pk, rk))
     }
 
-    /// The tag that `condition` denotes; `None` for any.
+    /// Returns the tag that `condition` demands; `None` for any tag.
     pub(crate) fn etag(&self, table: &str, write: &Write) -> Option<u64> {
         let current = self.row(table, &write.pk, &write.rk).map(|row| row.etag);
         match write.condition {
@@ -274,8 +272,8 @@ impl Oracle {
         self.show(self.commits());
     }
 
-    /// Records that `change` was accepted with this number and is not yet visible. `etag` is 0 if
-    /// it writes no entity.
+    /// Records that `change` was accepted with the number `seq` and is not visible yet. `etag` is 0
+    /// if it writes no entity.
     ///
     /// Requires: [`check`](Self::check) allows the change.
     pub(crate) fn submit(&mut self, change: &Change, etag: u64, seq: u64, durability: Durability) {
@@ -294,7 +292,7 @@ impl Oracle {
         self.seq_max = self.seq_max.max(seq);
     }
 
-    /// The new values of the tables and rows that `change` sets.
+    /// Returns the new values of the tables and rows that `change` sets.
     fn sets(&self, change: &Change, etag: u64) -> Vec<Set> {
         match change {
             Change::Create(name) => {
@@ -328,7 +326,7 @@ impl Oracle {
         }
     }
 
-    /// Removes the rows of a table for which `goes` is true.
+    /// Removes the rows of a table for which `goes` returns true.
     fn remove(&self, name: &str, goes: impl Fn(&Row) -> bool) -> Vec<Set> {
         let lower = name.to_lowercase();
         let rows = self.tables.get(&lower).into_iter().flat_map(|table| table.rows.iter());
@@ -354,33 +352,33 @@ impl Oracle {
         Set::Row(table.to_lowercase(), key(pk, rk), row)
     }
 
-    /// Checks that `seq` is larger than all earlier numbers that count.
+    /// Checks that `seq` is larger than all earlier Seqs of this process and all returned tags.
     ///
     /// # Errors
-    /// The reason why it is not.
+    /// Why it is not.
     pub(crate) fn check_seq(&self, seq: u64) -> Result<(), String> {
         let last = self.seq_max.max(self.etag_max);
         if seq > last { Ok(()) } else { Err(format!("number: {seq} after {last}")) }
     }
 
-    /// The largest number assigned so far.
+    /// Returns the largest Seq assigned so far.
     pub(crate) fn last_seq(&self) -> u64 {
         self.seq_max.max(self.etag_max)
     }
 
-    /// The number of rows of `table` with a tag below `below`.
+    /// Returns the number of rows of `table` with a tag below `below`.
     pub(crate) fn count_below(&self, table: &str, below: u64) -> usize {
         let table = self.tables.get(&table.to_lowercase());
         table.map_or(0, |table| table.rows.values().filter(|row| row.etag < below).count())
     }
 
-    /// The number of commits with a number up to `seq`.
+    /// Returns the number of commits with a Seq up to `seq`.
     pub(crate) fn count_up_to(&self, seq: u64) -> usize {
         self.seqs.partition_point(|other| *other <= seq)
     }
 
-    /// Records that the first `commits` commits were acknowledged or read, and must be as durable
-    /// as requested.
+    /// Records that the first `commits` commits were acknowledged or read, so that they must be as
+    /// durable as requested.
     pub(crate) fn show(&mut self, commits: usize) {
         for at in self.shown..commits {
             self.etag_max = self.etag_max.max(self.etags[at]);
@@ -396,12 +394,12 @@ impl Oracle {
         self.shown = self.shown.max(commits);
     }
 
-    /// The number of commits that have been shown.
+    /// Returns the number of commits that have been shown.
     pub(crate) fn shown(&self) -> usize {
         self.shown
     }
 
-    /// The state after the first `commits` commits.
+    /// Returns the state after the first `commits` commits.
     pub(crate) fn at(&self, commits: usize) -> Cow<'_, Tables> {
         if commits == self.commits() {
             return Cow::Borrowed(&self.tables);
@@ -413,7 +411,7 @@ impl Oracle {
         Cow::Owned(tables)
     }
 
-    /// Records that everything so far survives a power cut.
+    /// Records that all commits so far survive a power cut.
     pub fn all_durable(&mut self) {
         self.show(self.commits());
         self.power_floor = self.commits();
@@ -436,8 +434,8 @@ impl Oracle {
         self.shown = self.shown.min(commits);
     }
 
-    /// Records that the process was restarted and shows the recovered state: numbers that were
-    /// never shown may be assigned again.
+    /// Records that the process was restarted and shows the recovered state. Seqs that were never
+    /// shown may be assigned again.
     pub(crate) fn restarted(&mut self) {
         self.show(self.commits());
         self.seq_max = self.etag_max;
@@ -463,8 +461,8 @@ impl Oracle {
         Err(self.nearest(state, floor))
     }
 
-    /// The oracle as if the pending change had taken effect, with the tag that the state shows for
-    /// it.
+    /// Returns the oracle as if the pending change had taken effect, with the tag that the state
+    /// has for it.
     fn with(&self, change: &Change, state: &Tables) -> Option<Oracle> {
         self.check(change).ok()?;
         let etag = change.tag_in(state)?;
@@ -493,7 +491,7 @@ impl Oracle {
     }
 }
 
-/// The differences between `found` and `expected`, one per line.
+/// Returns the differences between `found` and `expected`, one per line.
 pub(crate) fn differences(expected: &Tables, found: &Tables) -> Vec<String> {
     let mut lines = Vec::new();
     for lower in expected.keys().chain(found.keys().filter(|name| !expected.contains_key(*name))) {
@@ -524,7 +522,7 @@ pub(crate) fn differences(expected: &Tables, found: &Tables) -> Vec<String> {
     lines
 }
 
-/// The index of the first difference between two lists of rows.
+/// Returns the index of the first difference between two lists of rows.
 pub(crate) fn first_difference(found: &[Row], expected: &[Row]) -> Option<usize> {
     let len = found.len().max(expected.len());
     (0..len).find(|&at| found.get(at) != expected.get(at))
@@ -577,7 +575,8 @@ mod tests {
             assert_eq!(fingerprint(&at.tables), at.prints[commits]);
             let expected = if commits == 4 { 4 } else { commits };
             let found = oracle.find(&at.tables, 0).unwrap();
-            // The state after the creation of the table equals the one after all rows are deleted.
+            // The state after the creation of the table equals the one after the deletion of all
+            // rows.
             assert!(found == expected || (commits, found) == (1, 4), "{commits}: {found}");
             assert_eq!(
                 oracle.find(&at.tables, 4).is_ok(),

@@ -1,4 +1,4 @@
-//! The text of steps: one table of forms prints and reads it.
+//! The text of steps, printed and read by one table of forms.
 //!
 //! Invariant: [`steps`] of a step's text returns the step.
 
@@ -15,14 +15,14 @@ use super::step::{Condition, Config, Lane, Scan, Step, Verb, Write};
 use super::value::Val;
 use super::words::{entity_text, word};
 
-/// The forms of all steps: the command, the variant, and the fields in the order of the text, each
-/// with the method of [`Text`] that prints or reads it.
+/// The forms of all steps: the command, the variant, and the fields in the order of the text. Each
+/// field has the method of [`Text`] that prints or reads it.
 macro_rules! forms {
     ($($name:literal $variant:ident $shape:tt
         $($field:ident: $method:ident($($arg:expr),*)),*;)*
     ) => {
         impl Step {
-            /// The step of a command, with fields that are still to be read.
+            /// Returns the step of a command, before its fields are read.
             fn blank(name: &str) -> Option<Step> {
                 match name {
                     $($name => {
@@ -33,7 +33,7 @@ macro_rules! forms {
                 }
             }
 
-            /// Prints or reads the fields; returns the command.
+            /// Prints or reads the fields, and returns the command.
             fn visit(&mut self, text: &mut Text<'_>) -> Result<&'static str, String> {
                 match self {
                     $(Step::$variant $shape => {
@@ -59,7 +59,7 @@ forms! {
         snapshot: word("a name"), table: word("a table"), scan: scan();
     "archive" Archive { table, seed } table: word("a table"), seed: value("seed", None);
     "tables" Tables {};
-    // The command of a write is its verb.
+    // The command of a write is the write's verb.
     "insert" Write { table, write, durability }
         table: word("a table"), write: write(), durability: named("durability", &DURABILITIES);
     "group" Group { table, writes, durability }
@@ -133,7 +133,7 @@ const OPS: [(OpKind, &str); 12] = [
 const WANTS: [(Want, &str); 3] =
     [(Want::Count, "count"), (Want::CountByPartition, "counts"), (Want::Explain, "explain")];
 
-/// The word for an item of one of the tables above.
+/// Returns the word for an item of one of the tables above.
 fn name_in<T: PartialEq>(names: &[(T, &'static str)], item: &T) -> &'static str {
     names.iter().find(|(other, _)| other == item).map_or("other", |(_, name)| name)
 }
@@ -142,13 +142,13 @@ fn find_in<T: Clone>(names: &[(T, &str)], name: &str) -> Option<T> {
     names.iter().find(|(_, other)| *other == name).map(|(item, _)| item.clone())
 }
 
-/// The verb of this name; `put` is a short one for `upsert`.
+/// Returns the verb of this name; `put` is short for `upsert`.
 fn verb_of(name: &str) -> Option<Verb> {
     let name = if name == "put" { "upsert" } else { name };
     Verb::ALL.into_iter().find(|verb| verb.name() == name)
 }
 
-/// The word for a durability in the text of steps.
+/// Returns the word for a durability in the text of steps.
 pub(crate) fn durability_name(durability: Durability) -> &'static str {
     name_in(&DURABILITIES, &durability)
 }
@@ -158,7 +158,7 @@ pub(crate) fn durability_name(durability: Durability) -> &'static str {
 pub struct Command {
     /// The first word of the line.
     pub name: String,
-    /// The other words in their order, unquoted.
+    /// The other words in order, unquoted.
     pub words: Vec<String>,
     options: Vec<(String, String)>,
 }
@@ -191,7 +191,7 @@ impl Command {
         at.map(|at| unquote(&self.options.remove(at).1)).transpose()
     }
 
-    /// The first word after the command.
+    /// Returns the first word after the command.
     ///
     /// # Errors
     /// There is no word; `what` describes the missing one.
@@ -199,10 +199,10 @@ impl Command {
         self.words.first().cloned().ok_or_else(|| format!("`{}` wants {what}", self.name))
     }
 
-    /// Requires that every option was taken.
+    /// Checks that every option was taken.
     ///
     /// # Errors
-    /// An option was not taken, because the command has no option of that name.
+    /// An option was not taken: the command has no option of that name.
     pub fn finish(self) -> Result<(), String> {
         match self.options.first() {
             None => Ok(()),
@@ -211,7 +211,7 @@ impl Command {
     }
 }
 
-/// The text of one step, which is either printed or read.
+/// The text of a step that is being printed or read.
 #[derive(Default)]
 struct Text<'t> {
     /// The words and options printed so far, each after a space.
@@ -256,8 +256,8 @@ impl Text<'_> {
         Ok(())
     }
 
-    /// Prints an option unless it equals `usual`; when reading a text without it, the value stays
-    /// unchanged.
+    /// Prints an option unless it equals `usual`. If an option to be read is missing, the value
+    /// stays unchanged.
     fn value<T: Display + FromStr + Copy + PartialEq>(
         &mut self,
         value: &mut T,
@@ -282,7 +282,7 @@ impl Text<'_> {
         Ok(())
     }
 
-    /// An option with a key, which may need quotes.
+    /// Prints or reads an option with a key, which may need quotes.
     fn key(&mut self, value: &mut Option<String>, name: &str) -> Result<(), String> {
         *value = self.raw(name, value.as_deref().map(word))?;
         Ok(())
@@ -294,7 +294,7 @@ impl Text<'_> {
         Ok(())
     }
 
-    /// An input line with keys and properties.
+    /// Prints or reads an input line with keys and properties.
     fn entity(
         &mut self,
         (pk, rk): (&mut String, &mut String),
@@ -310,7 +310,7 @@ impl Text<'_> {
         Ok(())
     }
 
-    /// One input line for each item.
+    /// Prints or reads one input line for each item.
     fn lines<T: Display>(
         &mut self,
         items: &mut Vec<T>,
@@ -432,10 +432,10 @@ impl Display for Step {
     }
 }
 
-/// The steps of a command and its input; `None` if the command is not a step.
+/// Returns the steps of a command and its input; `None` if the command is not a step.
 ///
 /// # Errors
-/// The command lacks a part, has a superfluous one, or has one that cannot be parsed.
+/// The command lacks a part, has one too many, or has one that cannot be parsed.
 pub fn steps(line: &str, input: &[&str]) -> Result<Option<Vec<Step>>, String> {
     let command = Command::parse(line)?;
     let verb = verb_of(&command.name);
@@ -445,7 +445,7 @@ pub fn steps(line: &str, input: &[&str]) -> Result<Option<Vec<Step>>, String> {
         write.verb = verb.unwrap_or_default();
     }
     let inputs: Vec<&[&str]> = match blank {
-        // Each line is a separate write or read.
+        // Each input line is a separate write or read.
         Step::Write { .. } | Step::Get { .. } if !input.is_empty() => input.chunks(1).collect(),
         _ => vec![input],
     };
@@ -458,7 +458,7 @@ pub fn steps(line: &str, input: &[&str]) -> Result<Option<Vec<Step>>, String> {
     inputs.into_iter().map(read).collect::<Result<_, _>>().map(Some)
 }
 
-/// `delete if=current pk rk`
+/// Parses a write of a group, such as `delete if=current pk rk`.
 fn group_write(line: &str) -> Result<Write, String> {
     let mut tokens = tokens(line)?.into_iter().peekable();
     let verb = tokens.next().and_then(|name| verb_of(&name));
@@ -511,7 +511,7 @@ fn pairs(properties: &[(String, Val)]) -> impl Iterator<Item = (&String, &Val)> 
     properties.iter().map(|(name, value)| (name, value))
 }
 
-/// `pk rk Name=value …`
+/// An entity in text, `pk rk Name=value …`.
 type Entity = (String, String, Vec<(String, Val)>);
 
 fn entity(tokens: &[String]) -> Result<Entity, String> {
@@ -526,7 +526,7 @@ fn entity(tokens: &[String]) -> Result<Entity, String> {
     Ok((unquote(pk)?, unquote(rk)?, properties))
 }
 
-/// Splits at spaces outside quotes; quotes are kept.
+/// Splits at spaces outside quotes, and keeps the quotes.
 fn tokens(line: &str) -> Result<Vec<String>, String> {
     let (mut tokens, mut token) = (Vec::new(), String::new());
     let mut quoted = false;

@@ -1,12 +1,9 @@
 //! A file system that stops, or loses its power, at a chosen operation.
 //!
 //! Invariants
-//! * operations that change something or make it durable are counted, each once;
+//! * operations that change something or make it durable are counted once each;
 //! * from the chosen operation on every operation fails, and [`PowerFs::take_left`] returns the
 //!   state of the disk at that moment.
-//!
-//! Not here: the effects of a power cut (`MemFs`), failing operations that the process survives
-//! (`FaultFs`).
 
 use std::io;
 use std::ops::Range;
@@ -16,16 +13,16 @@ use std::sync::Arc;
 use crate::fs::{Advice, FileLock, FileRead, FileWrite, Fs, Map, MemFs, pass_on};
 use crate::sync::Mutex;
 
-/// The way in which a run ends.
+/// How a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum End {
-    /// The process dies: data passed to the operating system survives.
+    /// The process is killed. Data passed to the operating system survives.
     Kill,
-    /// The power fails: the seed decides which unsynced data survives.
+    /// The power fails. The seed decides which unsynced data survives.
     PowerCut(u64),
 }
 
-/// See the module.
+/// A file system that stops, or loses its power, at a chosen operation.
 #[derive(Clone, Debug)]
 pub struct PowerFs {
     inner: Arc<dyn Fs>,
@@ -37,7 +34,7 @@ pub struct PowerFs {
 struct Fuse {
     /// The number of operations that still succeed, and the end after them.
     armed: Option<(u64, End)>,
-    /// The image that was left, and the end.
+    /// The state of the disk at the end, and how the run ended.
     left: Option<(MemFs, End)>,
     blown: bool,
 }
@@ -49,22 +46,22 @@ struct Fused<F> {
 }
 
 impl PowerFs {
-    /// Passes operations on to `inner`, which stores its bytes in `memory`.
+    /// Passes operations to `inner`, which stores its bytes in `memory`.
     pub fn new(inner: Arc<dyn Fs>, memory: MemFs) -> Self {
         Self { inner, memory, fuse: Arc::default() }
     }
 
-    /// Ends the run after `ops` further operations.
+    /// Ends the run after `ops` more operations.
     pub fn arm(&self, ops: u64, end: End) {
         self.fuse.lock().armed = Some((ops, end));
     }
 
-    /// True while an end is armed.
+    /// Whether an end is armed.
     pub fn is_armed(&self) -> bool {
         self.fuse.lock().armed.is_some()
     }
 
-    /// Ends the run now, and returns the image that is left.
+    /// Ends the run now, and returns the state of the disk.
     pub fn cut(&self, end: End) -> MemFs {
         let left = self.image(end);
         let mut fuse = self.fuse.lock();
@@ -73,12 +70,12 @@ impl PowerFs {
         left
     }
 
-    /// The image that was left and the end, if an armed end occurred; returned once.
+    /// Returns, only once, the state of the disk and how the run ended, if an armed end occurred.
     pub fn take_left(&self) -> Option<(MemFs, End)> {
         self.fuse.lock().left.take()
     }
 
-    /// True if the run has ended and every operation fails.
+    /// Whether the run has ended and every operation fails.
     pub fn is_gone(&self) -> bool {
         self.fuse.lock().blown
     }
@@ -90,7 +87,7 @@ impl PowerFs {
         }
     }
 
-    /// Called before each operation that changes something.
+    /// Counts an operation that changes something, and ends the run if it is the chosen one.
     fn pass(&self) -> io::Result<()> {
         let mut fuse = self.fuse.lock();
         match &mut fuse.armed {
@@ -196,7 +193,7 @@ impl FileRead for Fused<Arc<dyn FileRead>> {
     }
 }
 
-/// Ends the run while a file is written, and inspects the image that is left.
+/// Ends the run while a file is written, and inspects the state of the disk.
 #[test]
 fn the_run_ends_at_the_chosen_operation() {
     let memory = MemFs::new();

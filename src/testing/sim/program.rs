@@ -6,7 +6,7 @@
 //!   cuts;
 //! * each step is self-contained, so that a program remains valid when steps are removed.
 //!
-//! Not here: the choice of steps (`generate`), their execution and the comparisons (`runner`).
+//! `generate` chooses the steps, `runner` executes and compares them.
 
 use std::fmt;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -22,7 +22,7 @@ use super::step::{Config, Step};
 
 pub use super::generate::Mix;
 
-/// How often the final merge of everything is tried until no power cut interrupts it.
+/// The maximum number of attempts to merge everything at the end, which power cuts may interrupt.
 const MERGES_MAX: usize = 4;
 
 /// The options of a database, and the steps on it.
@@ -39,20 +39,20 @@ pub struct Program {
 /// The failed step of a program, and the failure.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The index of the step, counted from 0; 0 also for the opening, and the last index for the
-    /// checks at the end.
+    /// The index of the step, counted from 0. It is 0 for the opening, too, and the last index for
+    /// the checks at the end.
     pub step: usize,
     /// The [kind](Self::kind), a colon, and the difference between engine and oracle.
     pub what: String,
 }
 
-/// The results of a program.
+/// The result of running a program.
 #[derive(Clone, Debug)]
 pub struct Report {
-    /// The events of the run.
+    /// The counts of events in the run.
     pub counts: Counts,
-    /// Covers the lines of every step and finally the bytes of every file; equal runs have equal
-    /// digests.
+    /// A hash of the lines of every step and finally of the bytes of every file. Equal runs have
+    /// equal digests.
     pub digest: u64,
     /// The failure that ended the run, if any.
     pub failure: Option<Failure>,
@@ -72,13 +72,14 @@ pub struct Found {
 }
 
 impl Program {
-    /// The program for `seed`: `length` steps in all, beginning with the creation of a table,
-    /// weighted by `mix`.
+    /// Returns the program for `seed`: `length` steps, weighted by `mix`, of which the first
+    /// creates a table.
     pub fn random(seed: u64, length: usize, mix: Mix) -> Program {
         Self::generate(seed, Source::Seed(Rng::from_seed(seed)), length, mix)
     }
 
-    /// The program for `bytes`, of at most `length` steps; it ends when the bytes are used up.
+    /// Returns the program for `bytes`. It has at most `length` steps, and ends when the bytes are
+    /// used up.
     pub fn from_bytes(bytes: &[u8], length: usize, mix: Mix) -> Program {
         Self::generate(0, Source::Bytes(bytes), length, mix)
     }
@@ -99,7 +100,7 @@ impl Program {
         self.run_with(|_, _| {})
     }
 
-    /// Runs the program, and passes each step's number and lines to `show`.
+    /// Runs the program, and passes the number and the lines of each step to `show`.
     pub fn run_with(&self, mut show: impl FnMut(usize, &[String])) -> Report {
         let mut runner = Runner::new(self.config.clone());
         let mut digest = Digest::default();
@@ -154,7 +155,7 @@ impl Program {
         Ok(())
     }
 
-    /// The smallest program found that still fails.
+    /// Returns the smallest program found that still fails.
     pub fn shrink(&self, fails: impl Fn(&Program) -> Option<Failure>) -> (Program, Failure) {
         let mut failure = fails(self).expect("a program that fails");
         let mut best = self.clone();
@@ -185,13 +186,13 @@ impl Program {
         (best, failure)
     }
 
-    /// Shrinks the program to one that fails in the same way, with panic messages suppressed.
+    /// Shrinks the program to one that fails in the same way. Suppresses the messages of panics.
     pub fn shrunk(&self, failure: &Failure) -> Found {
         self.shrunk_by(failure, |program| program.run().failure)
     }
 
     fn shrunk_by(&self, failure: &Failure, fails: impl Fn(&Program) -> Option<Failure>) -> Found {
-        // Other failures found on the way are ignored.
+        // Programs that fail in other ways are ignored.
         let wanted = failure.kind();
         let fails = |program: &Program| fails(program).filter(|failure| failure.kind() == wanted);
         let (small, small_failure) = quietly(|| self.shrink(fails));
@@ -220,7 +221,7 @@ impl Program {
         Ok(program)
     }
 
-    /// The program as a script to paste under `tests/scripts`.
+    /// Returns the program as a script to paste under `tests/scripts`.
     pub fn script(&self) -> String {
         let mut text = format!("{}\n----\nall there\n", Step::Open(self.config.clone()));
         for step in &self.steps {
@@ -231,7 +232,7 @@ impl Program {
 }
 
 impl Failure {
-    /// The kind of failure: failures of the same kind count as the same while shrinking.
+    /// Returns the kind of failure. While shrinking, failures of the same kind count as the same.
     pub fn kind(&self) -> String {
         self.what.split(':').next().unwrap_or_default().to_owned()
     }
@@ -262,9 +263,9 @@ impl Digest {
     }
 }
 
-/// Merges everything, after which no deleted data is left.
+/// Merges everything, so that no deleted data is left.
 fn merge_all(runner: &mut Runner) -> Result<(), String> {
-    // An armed end may interrupt the merge; the session after it then merges again.
+    // An armed end may interrupt the merge, which is then repeated after reopening.
     for _ in 0..MERGES_MAX {
         let merged = runner.run(&Step::Compact)?;
         let settled = runner.run(&Step::Settle)?;
@@ -275,7 +276,7 @@ fn merge_all(runner: &mut Runner) -> Result<(), String> {
     Err(format!("all was to be merged {MERGES_MAX} times, and never was"))
 }
 
-/// Panics with the shrunk program if `program` fails.
+/// Runs the program. If it fails, shrinks it and panics.
 ///
 /// # Panics
 /// With the details that reproduce the failure.
@@ -309,7 +310,7 @@ pub fn quietly<T>(work: impl FnOnce() -> T) -> T {
     done
 }
 
-/// The message of a panic.
+/// Returns the message of a panic.
 pub fn panic_text(panic: &(dyn std::any::Any + Send)) -> String {
     let text = panic.downcast_ref::<String>().cloned();
     text.or_else(|| panic.downcast_ref::<&str>().map(|text| (*text).to_owned())).unwrap_or_default()

@@ -1,11 +1,8 @@
-//! Queries with filters: the answers of engine and oracle are compared.
+//! Compares the answers of engine and oracle to queries with filters.
 //!
 //! Invariants
-//! * the oracle evaluates the filter on every row of the state, and knows no plan;
-//! * a page shows the state of its own time from its token on; following the tokens reaches the
-//!   end.
-//!
-//! Not here: the queries themselves (`query`), scans of key ranges (`runner`).
+//! * the oracle evaluates the filter on every row of the state, without a plan;
+//! * a page shows the current state from its token on, and following the tokens reaches the end.
 
 use crate::error::Result as EngineResult;
 use crate::query::{Aggregate, Number, Query as EngineQuery, Token};
@@ -27,8 +24,8 @@ enum Answer {
     Sums(Sums),
 }
 
-/// Aggregates of a property over some rows: the counts of [`Aggregate`] in their order, then least,
-/// greatest and sum.
+/// Aggregates of a property over some rows: the counts of [`Aggregate`] in their order, then
+/// minimum, maximum and sum.
 #[derive(Debug, PartialEq)]
 struct Sums {
     counts: [u64; 6],
@@ -38,7 +35,7 @@ struct Sums {
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Sum {
     Integer(i128),
-    /// `None` is NaN.
+    /// A double; `None` is NaN.
     Double(Option<f64>),
 }
 
@@ -50,8 +47,8 @@ struct Page {
 }
 
 impl Query {
-    /// The matching rows in the query's order, with all properties; `None` if there is no such
-    /// table.
+    /// Returns the matching rows in the query's order, with all properties; `None` if there is no
+    /// such table.
     fn matching(&self, tables: &Tables, table: &str) -> Option<Vec<Row>> {
         let rows = tables.get(&table.to_lowercase())?.rows.values();
         let met = rows.filter(|row| self.filter.as_ref().is_none_or(|filter| filter.holds(row)));
@@ -87,8 +84,8 @@ impl Query {
         }
     }
 
-    /// The part of `rows` that is certainly read, at most `top` rows; the others may be left
-    /// unread.
+    /// Returns the part of `rows`, at most `top` rows, that is certainly read. The others may be
+    /// left unread.
     fn shown<'r>(&self, rows: Option<&'r [Row]>, top: Option<usize>) -> &'r [Row] {
         let rows = rows.unwrap_or_default();
         match (self.want == Want::Rows || self.want == Want::Explain, top) {
@@ -97,18 +94,18 @@ impl Query {
         }
     }
 
-    /// The maximum number of rows of a page.
+    /// Returns the maximum number of rows of a page.
     fn page_len(&self, page: usize) -> usize {
         self.top.map_or(page, |top| top.min(page))
     }
 
-    /// True if a reader sees `a` before `b`.
+    /// Whether a reader gets `a` before `b`.
     fn is_before(&self, a: &Key, b: &Key) -> bool {
         if self.reverse { a > b } else { a < b }
     }
 
     /// Checks that a page is a prefix of `rows`, which are all rows from `from` on, and that its
-    /// token leads to the others.
+    /// token is the start of the rest.
     fn check_page(&self, page: &Page, from: Option<&Token>, rows: &[Row]) -> Result<(), String> {
         let len = self.page_len(self.page.unwrap_or(usize::MAX));
         let found = page.rows.len();
@@ -141,7 +138,8 @@ impl Query {
 }
 
 impl Sums {
-    /// As in docs/SEMANTICS.md: integers exactly, doubles in the order of their rows.
+    /// Computes the sums as in docs/SEMANTICS.md: integers exactly, doubles in the order of their
+    /// rows.
     fn expected<'v>(values: impl Iterator<Item = Option<&'v Val>>) -> Sums {
         let (mut integers, mut doubles, mut counts) = (Vec::new(), Vec::new(), [0; 6]);
         for value in values {
@@ -226,8 +224,8 @@ impl Engine {
         Ok(Page { rows, next: page.next().cloned(), skipped: explain.blocks_skipped() })
     }
 
-    /// The answer to a query that is not read by pages, and the number of skipped blocks as far as
-    /// it is known.
+    /// Returns the answer to a query that is not read by pages, and the number of skipped blocks if
+    /// known.
     fn answer(
         &self,
         table: &str,
@@ -313,8 +311,8 @@ impl Runner {
         Ok(lines)
     }
 
-    /// Reads a page and compares it with `rows`, which are all rows from `token` on. Returns the
-    /// lines of a refusal instead if there is one.
+    /// Reads a page and compares it with `rows`, which are all rows from `token` on. If the page is
+    /// refused, returns the lines of the refusal instead.
     fn page(
         &mut self,
         table: &str,
@@ -340,13 +338,13 @@ impl Runner {
         }
     }
 
-    /// The first page of a query whose pages are interleaved with other steps.
+    /// Reads the first page of a query whose pages are interleaved with other steps.
     pub(super) fn pages(&mut self, name: &str, table: &str, query: &Query) -> Outcome {
         let paging = Paging { table: table.to_owned(), query: query.clone(), token: None };
         self.next_page(name, paging)
     }
 
-    /// The next page, of the current state.
+    /// Reads the next page, from the current state.
     pub(super) fn resume(&mut self, name: &str) -> Outcome {
         let Some(paging) = self.pagings.remove(name) else { return line("no such pages") };
         self.counts.note(Event::PageResumed);

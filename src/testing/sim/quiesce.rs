@@ -1,11 +1,9 @@
-//! Checks that hold after faults have ended, time has passed and background work has finished.
+//! Checks made when faults have ended, time has passed and background work has finished.
 //!
 //! Invariants
 //! * background work ends, and leaves nothing undone;
 //! * every commit is visible and durable, whatever durability was requested;
 //! * memory, files and the sources of a read are within their bounds; no files are left over.
-//!
-//! Not here: comparisons at every step (`runner`).
 
 use std::time::Duration;
 
@@ -17,15 +15,15 @@ use super::engine::PATH;
 use super::oracle::differences;
 use super::runner::{Outcome, Runner, line, none_of};
 
-/// Background work that continues after this many steps counts as endless.
+/// More background steps than this count as endless.
 const STEPS_MAX: usize = 2000;
-/// The active memtable and the frozen ones.
+/// The maximum number of memtables, active and frozen.
 const MEMTABLES_MAX: u64 = 3;
-/// Files examined by a read: the young ones and the run.
+/// The maximum number of files that a read examines: the young ones and one of the run.
 const SOURCES_MAX: u64 = 8;
-/// In addition to tables and logs: LOCK, CURRENT, the manifest and the next log.
+/// The maximum number of files other than tables and logs: LOCK, CURRENT, manifest and next log.
 const OTHER_FILES_MAX: u64 = 4;
-/// Bytes of a memtable beyond its limit: the group that filled it, and its tables.
+/// The bytes by which a memtable may exceed its limit: the group that filled it, and its tables.
 const MEMTABLE_SLACK: u64 = 64 << 10;
 
 impl Runner {
@@ -34,7 +32,7 @@ impl Runner {
         if self.is_troubled() {
             return line("not during troubles");
         }
-        // Beyond the delay after which weak commits are synced and failures retried.
+        // Longer than the delay after which weak commits are synced and failures retried.
         let waits = self.engine.config.commit_delay();
         self.engine.clock.advance(waits + Duration::from_secs(3));
         let steps = (0..STEPS_MAX).take_while(|_| self.engine.db().step(Duration::ZERO)).count();
@@ -59,10 +57,10 @@ impl Runner {
         let stats = self.engine.db().stats();
         let config = &self.engine.config;
         let stat = |name: &str| stats.get(name).unwrap_or_default();
-        // Imported files are not merged with older files while a snapshot from before the import is
-        // held.
+        // While a snapshot from before an import exists, imported files are not merged with older
+        // files.
         let waits = self.counts.get(Event::Moved) > 0 && !self.snapshots.is_empty();
-        // Nor without room for a merge.
+        // Without enough space, nothing is merged either.
         let waits = waits || config.cap.is_some();
         let sources_max = if waits { u64::MAX } else { SOURCES_MAX };
         let memtable_bytes = MEMTABLES_MAX * (config.memtable_bytes as u64 + MEMTABLE_SLACK);
@@ -82,7 +80,8 @@ impl Runner {
         self.check_files(&stats)
     }
 
-    /// After everything is merged, and without older readers, no tombstones are left.
+    /// Checks that no tombstones are left after everything was merged and if there are no older
+    /// readers.
     pub(super) fn check_compacted(&self) -> Result<(), String> {
         match self.engine.db().stats().get("tombstones").unwrap_or_default() {
             0 => Ok(()),
@@ -91,7 +90,7 @@ impl Runner {
     }
 
     fn check_files(&self, stats: &Stats) -> Result<(), String> {
-        // Readers keep files.
+        // Readers keep old files.
         if !self.snapshots.is_empty() || !self.iterators.is_empty() {
             return Ok(());
         }
@@ -135,7 +134,7 @@ impl Runner {
         let is_made = made.is_ok();
         let lines = self.excuse(made)?;
         if is_made && !self.engine.power.is_gone() {
-            // Once it is acknowledged, a power cut leaves it complete.
+            // After the acknowledgement a power cut must leave the checkpoint complete.
             self.compare_copy(&self.engine.fs.crash_image(self.copies), &path)?;
             self.compare_copy(&self.engine.fs.clone(), &path)?;
             if self.engine.is_incarnation_of(&self.engine.fs, &path) {
@@ -150,7 +149,7 @@ impl Runner {
     }
 
     fn compare_copy(&mut self, fs: &MemFs, path: &str) -> Result<(), String> {
-        // The checkpoint holds everything that was submitted, because it flushes first.
+        // The checkpoint has all submitted commits, because it flushes first.
         let visible = self.visible()?;
         let expected = self.oracle.at(visible).into_owned();
         match self.engine.look_at(fs, path) {

@@ -1,8 +1,5 @@
-//! Ranges under the control of a test: inspecting, splitting and merging them, and jobs in two
-//! halves.
-//!
-//! The engine splits and merges ranges by itself. These functions are for tests that need it at a
-//! given key and moment.
+//! Functions for tests to inspect, split and merge ranges at a given key and moment, and to run
+//! jobs in two halves. The engine otherwise splits and merges ranges by itself.
 
 use crate::db::Db;
 use crate::error::Result;
@@ -17,15 +14,15 @@ pub struct RangeInfo {
     id: RangeId,
     /// The first key, as errors and dumps print it.
     pub start: String,
-    /// Approximate bytes of its files in this range.
+    /// The approximate size in bytes of the files in this range.
     pub bytes: u64,
-    /// Number of young files that reference the range.
+    /// The number of young files in the range, which may overlap.
     pub young: usize,
-    /// Number of files of the run that reference it.
+    /// The number of files of the sorted run in the range.
     pub run: usize,
 }
 
-/// A flush or a compaction whose files are written and not yet named in the manifest.
+/// A flush or a compaction whose files are written but not named in the manifest yet.
 pub struct Half(Begun);
 
 enum Begun {
@@ -37,7 +34,7 @@ fn table_id(db: &Db, table: &str) -> Result<TableId> {
     Ok(db.table(table)?.entry.gate.table)
 }
 
-/// The ranges of a table, in key order; empty if nothing of the table was flushed yet.
+/// Returns the ranges of a table, in key order; empty if nothing of the table was flushed yet.
 ///
 /// # Errors
 /// `NotFound` if there is no such table.
@@ -54,11 +51,11 @@ pub fn ranges(db: &Db, table: &str) -> Result<Vec<RangeInfo>> {
     Ok(pinned.version.ranges_in(&span).iter().map(info).collect())
 }
 
-/// Splits the range that contains these keys, before the entity, or before the partition if there
-/// is no RowKey. Returns false if the split was declined.
+/// Splits the range that contains these keys before the entity, or before the partition if there is
+/// no RowKey. Returns false if the engine declined the split.
 ///
 /// # Errors
-/// `NotFound` if there is no such table, and those of the engine.
+/// `NotFound` if there is no such table, and errors of the engine.
 pub fn split_at(db: &Db, table: &str, pk: &str, rk: Option<&str>) -> Result<bool> {
     let id = table_id(db, table)?;
     let key = match rk {
@@ -70,7 +67,7 @@ pub fn split_at(db: &Db, table: &str, pk: &str, rk: Option<&str>) -> Result<bool
 }
 
 /// Splits range `index` of the table at a key chosen by its sizes. Returns false if there is no
-/// such range or key, or if the split was declined.
+/// such range or key, or if the engine declined the split.
 ///
 /// # Errors
 /// As [`split_at`].
@@ -85,7 +82,7 @@ pub fn split_by_size(db: &Db, table: &str, index: usize) -> Result<bool> {
 }
 
 /// Merges range `index` of the table with the next one. Returns false if either does not exist or
-/// the merge was declined.
+/// if the engine declined the merge.
 ///
 /// # Errors
 /// As [`split_at`].
@@ -100,7 +97,7 @@ pub fn merge_at(db: &Db, table: &str, index: usize) -> Result<bool> {
 /// Freezes the memtable and writes the files of a flush; `None` if there is nothing to flush.
 ///
 /// # Errors
-/// Those of a flush.
+/// Errors of a flush.
 pub fn begin_flush(db: &Db) -> Result<Option<Half>> {
     db.engine().maintenance().freeze()?;
     Ok(db.engine().maintenance().begin_flush()?.map(|flush| Half(Begun::Flush(flush))))
@@ -109,15 +106,15 @@ pub fn begin_flush(db: &Db) -> Result<Option<Half>> {
 /// Writes the files of the most urgent compaction; `None` if there is none.
 ///
 /// # Errors
-/// Those of a compaction.
+/// Errors of a compaction.
 pub fn begin_compaction(db: &Db) -> Result<Option<Half>> {
     Ok(db.engine().maintenance().begin_compaction()?.map(|job| Half(Begun::Compaction(job))))
 }
 
-/// Installs the job; false if that was declined.
+/// Installs the files of the job. Returns false if the engine declined that.
 ///
 /// # Errors
-/// Those of the job.
+/// Errors of the job.
 pub fn finish(db: &Db, half: Half) -> Result<bool> {
     match half.0 {
         Begun::Flush(flush) => db.engine().maintenance().finish_flush(flush).map(|()| true),

@@ -2,12 +2,10 @@
 //!
 //! Invariants
 //! * a healed copy shows the state of the database and has no problems, even if it was compacted
-//!   first;
-//! * a copy that is itself damaged heals nothing;
-//! * a repaired copy shows the state less the losses that the report names, and no row that was
+//!   before;
+//! * a file that is itself damaged heals nothing;
+//! * a repaired copy shows the state without the losses that the report names, and no row that was
 //!   replaced or deleted.
-//!
-//! Not here: damage without heal or repair (`faults`).
 
 use crate::db::{RepairReport, SuspectRows};
 use crate::error::ErrorKind;
@@ -19,12 +17,13 @@ use super::engine::PATH;
 use super::oracle::{Tables, differences};
 use super::runner::{Runner, none_of};
 
-/// Directory of the sound files, as a backup stores them.
+/// Directory of the undamaged files, as a backup stores them.
 const SOUND: &str = "sound/files";
 const REPAIRED: &str = "repaired";
 
 impl Runner {
-    /// Heals and repairs copies of `image`. Its file `path` is damaged there and intact in `sound`.
+    /// Heals and repairs copies of `image`. Its file `path` is damaged there, and undamaged in
+    /// `sound`.
     pub(super) fn mended(
         &mut self,
         image: &MemFs,
@@ -52,7 +51,7 @@ impl Runner {
                 let at = rng.index(bytes.len());
                 bytes[at] ^= 1;
             }
-            // Healing does not depend on the name of a sound file.
+            // Healing does not depend on the name of the undamaged file.
             let name = format!("{SOUND}/{i}.sst");
             image.write(&name, &bytes).map_err(|error| format!("mend: {error}"))?;
         }
@@ -67,7 +66,8 @@ impl Runner {
             Err(error) => return Err(format!("heal: {path}: {error:?}")),
         };
         if is_unsound && is_table && !report.files.is_empty() {
-            // It did no harm at least; readable contents are checked where nothing is healed.
+            // Here the copies are damaged and must not be used; other cases check the readable
+            // contents.
             return match report.is_healed() {
                 true => Err(format!("heal: {path} was replaced by a damaged copy")),
                 false => Ok(()),
@@ -82,13 +82,13 @@ impl Runner {
         let (state, problems) =
             self.engine.look_at(image, PATH).map_err(|error| format!("heal: {path}: {error:?}"))?;
         let mut wrong = differences(&self.oracle.tables, &state);
-        // A log kept for the change feed is not healed, and no table needs it.
+        // A log kept for the change feed is not healed, but no table needs it.
         let is_of_kept_log = |problem: &String| !is_table && problem.contains(path);
         wrong.extend(problems.into_iter().filter(|problem| !is_of_kept_log(problem)));
         none_of(wrong, &format!("heal: {path}"))
     }
 
-    /// Compaction may fail on damage in any way, but must lose nothing.
+    /// Compacts the copy. This may fail in any way, but must lose nothing.
     fn compacted(&self, image: &MemFs) {
         if let Ok(db) = self.engine.options_on(image).create_if_missing(false).open(PATH) {
             drop(db.compact());
@@ -122,8 +122,8 @@ fn tables_of(image: &MemFs) -> Vec<String> {
     paths
 }
 
-/// Rows of a repaired database that the damaged one did not have. Empty if a log has losses: the
-/// oracle's state of an earlier moment is not available here.
+/// Returns rows of a repaired database that the damaged one did not have. Empty if a log has
+/// losses, because the state of an earlier moment is not available here.
 fn superfluous(oracle: &Tables, state: &Tables, report: &RepairReport) -> Vec<String> {
     if report.losses.iter().any(|loss| loss.file.ends_with(".wal")) {
         return Vec::new();

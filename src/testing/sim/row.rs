@@ -7,7 +7,7 @@ use super::value::Val;
 use super::words::entity_text;
 use crate::model::Entity;
 
-/// PartitionKey and RowKey as UTF-16, which is the service's order.
+/// PartitionKey and RowKey as UTF-16, which sort in the service's order.
 pub type Key = (Vec<u16>, Vec<u16>);
 
 /// An entity as every read must show it.
@@ -19,12 +19,12 @@ pub struct Row {
     pub rk: String,
     /// Properties by name.
     pub properties: BTreeMap<String, Val>,
-    /// The Seq of the commit that wrote it, in ticks.
+    /// The Seq of the commit that wrote the row, in ticks.
     pub etag: u64,
 }
 
 impl Row {
-    /// The row for an entity of the database.
+    /// Returns the row for an entity of the database.
     pub(crate) fn of(entity: &Entity) -> Row {
         let properties = entity.properties();
         let properties =
@@ -38,7 +38,7 @@ impl Row {
     }
 }
 
-/// The position of the entity with these keys among the rows of its table.
+/// Returns the position of the entity with these keys among the rows of its table.
 pub(crate) fn key(pk: &str, rk: &str) -> Key {
     (pk.encode_utf16().collect(), rk.encode_utf16().collect())
 }

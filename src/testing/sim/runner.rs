@@ -6,8 +6,6 @@
 //!   all acknowledged commits: operations are linearizable;
 //! * entity tags only grow, even across crashes and jumps of the clock;
 //! * an error of the disk, or of damage, is accepted only while the disk has troubles.
-//!
-//! Not here: crashes, faults and damage (`faults`), the checks after background work (`quiesce`).
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -28,7 +26,7 @@ use super::row::{Row, key};
 use super::runner_state::{Ask, Fed, Held, Paging, Trouble, Used, Waiting};
 use super::step::{Config, Scan, Step, Write, may_flush, merges_all};
 
-/// An engine, an oracle, and the handles open on both.
+/// An engine, an oracle, and the open handles of both.
 pub struct Runner {
     /// The engine under test.
     pub engine: Engine,
@@ -36,16 +34,16 @@ pub struct Runner {
     pub oracle: Oracle,
     pub(super) snapshots: BTreeMap<String, (Pinned, Tables)>,
     pub(super) iterators: BTreeMap<String, Iteration>,
-    /// Tokens are keys, so they outlive snapshots, iterators and runs.
+    /// Queries read by pages. Their tokens are keys, so they outlive snapshots, iterators and runs.
     pub(super) pagings: BTreeMap<String, Paging>,
     pub(super) tickets: BTreeMap<String, Waiting>,
     pub(super) trouble: Trouble,
     pub(super) used: Used,
-    /// Storage errors end the step and not the run, even without a known fault.
+    /// Whether storage errors end only the step and not the run, even without a known fault.
     pub faults_expected: bool,
-    /// Events so far, without the counts of engine and faults: see [`Runner::counted`].
+    /// Counts of events so far, without those of engine and faults: see [`Runner::counted`].
     pub counts: Counts,
-    /// Number of copies made so far.
+    /// The number of copies made so far.
     pub(super) copies: u64,
     /// The acknowledged backups, and the state that each must restore.
     pub(super) backups: BTreeMap<u64, Tables>,
@@ -63,16 +61,16 @@ pub(super) struct Iteration {
     held: Held,
 }
 
-/// The lines that a step prints, or the disagreement of engine and oracle.
+/// The lines that a step prints, or the difference between engine and oracle.
 pub type Outcome = Result<Vec<String>, String>;
 
 impl Runner {
-    /// A runner over an empty memory file system; [`Step::Open`] must be the first step.
+    /// Creates a runner over an empty memory file system; [`Step::Open`] must be the first step.
     pub fn new(config: Config) -> Self {
         Self::on(Engine::new(config))
     }
 
-    /// A runner with an empty oracle over the given engine.
+    /// Creates a runner with an empty oracle over the given engine.
     pub fn on(engine: Engine) -> Self {
         Self {
             engine,
@@ -92,7 +90,7 @@ impl Runner {
         }
     }
 
-    /// Runs a step, and recovers if the run of the engine ends in it.
+    /// Runs a step, and recovers if the run of the engine ends during the step.
     pub fn run(&mut self, step: &Step) -> Outcome {
         self.counts.note(Event::Step);
         let mut lines = self.run_alive(step).and_then(|lines| self.check_cap().map(|()| lines))?;
@@ -103,7 +101,7 @@ impl Runner {
         Ok(lines)
     }
 
-    /// The counts so far, including those of the engine and its faults.
+    /// Returns the counts so far, including those of the engine and its faults.
     pub fn counted(&mut self) -> Counts {
         self.record_engine();
         let mut counts = self.counts;
@@ -177,7 +175,7 @@ impl Runner {
 
     fn run_span(&mut self, step: &Step) -> Outcome {
         match step {
-            // No key can be in the span, so there is no commit.
+            // The span contains no key, so there is no commit.
             Step::DropRange { scan, also: None, .. } if scan.is_empty() => line("nothing"),
             Step::DropRange { table, scan, also } => {
                 let also = also.clone().map(|pk| Scan { pk: Some(pk), ..Scan::default() });
@@ -239,7 +237,7 @@ impl Runner {
         }
     }
 
-    /// Steps that do not need an open database.
+    /// Runs a step that needs no open database; `None` for other steps.
     fn run_unopened(&mut self, step: &Step) -> Option<Outcome> {
         Some(match step {
             Step::Open(config) => self.open(config),
@@ -315,7 +313,7 @@ impl Runner {
         }
     }
 
-    /// Drops a table; older handles of it must find no table, even if its name is reused later.
+    /// Drops a table. Older handles must not find it, even if its name is used again later.
     fn drop_table(&mut self, name: &str) -> Result<EngineResult<()>, String> {
         let (dropped, answers) = self.engine.drop_table(name);
         let (ask, is_throttled) = (Ask::query(0, 2), self.engine.config.targets.is_some());
@@ -347,7 +345,8 @@ impl Runner {
         if seq < now {
             return Err(format!("number: {seq} is below the clock, {now}"));
         }
-        // Earlier failures did not take effect, or this change would have been refused.
+        // Earlier failed changes did not take effect; otherwise this change would have been
+        // refused.
         self.oracle.pending.clear();
         self.oracle.submit(change, etag, seq, durability);
         self.counts.note(Event::Commit);
@@ -365,7 +364,7 @@ impl Runner {
             return line(format!("{}: {}", error.code(), error.chain()));
         }
         if self.is_excused(error) {
-            // A full disk refuses the change, and damage is found before anything is written.
+            // If the disk is full, or damage is found first, nothing was written.
             if !matches!(error.kind(), ErrorKind::StorageFull | ErrorKind::Corruption) {
                 self.oracle.pending.push(change);
             }
@@ -373,7 +372,7 @@ impl Runner {
         }
         let Err(refusal) = expected else { return Err(format!("refused: {error:?}")) };
         let (found, index) = (error.code(), error.index());
-        // A single write has no index.
+        // The refusal of a single write has no index.
         let index_due = if is_group { refusal.index } else { index };
         if (found, index) != (refusal.code, index_due) {
             return Err(format!("refused: {error:?}, where {refusal:?} was due"));
@@ -394,7 +393,7 @@ impl Runner {
         Ok(found)
     }
 
-    /// The number of commits that a reader sees now; never less than before.
+    /// Returns the number of commits that a reader sees now; never less than before.
     pub(super) fn visible(&mut self) -> Result<usize, String> {
         let visible = self.oracle.count_up_to(self.engine.published());
         if visible < self.oracle.shown() {
@@ -472,7 +471,7 @@ impl Runner {
         let visible = self.visible()?;
         let expected = expected_rows(&self.oracle.at(visible), table, scan);
         let rows = expected.as_deref().unwrap_or_default();
-        // A refusal is reported when the first row is read.
+        // A refusal is returned when the first row is read.
         let ask = Ask::query(0, 1);
         let held = self.held(table, None, rows).max(self.asks(&ask));
         self.asked(&ask, None);
@@ -506,7 +505,7 @@ impl Runner {
                 }
                 (Some(Err(error)), _) => {
                     lines.extend(self.read_refused(&error, false, iteration.held)?);
-                    // An iterator in error stays in error; it is dropped here.
+                    // An iterator that failed returns the error forever, so it is dropped here.
                     return match iteration.entities.next() {
                         Some(Err(_)) => Ok(lines),
                         other => Err(format!("next: {other:?} behind an error")),
@@ -534,8 +533,8 @@ impl Runner {
         }
     }
 
-    /// `None` if there is no such snapshot, or no such table in it: shrinking removes steps from
-    /// programs that fail.
+    /// Returns the state of a table at a snapshot. `None` if there is no such snapshot, or no such
+    /// table in it, which happens in shrunk programs.
     pub(super) fn state_at(
         &self,
         at: &Option<String>,
@@ -580,7 +579,8 @@ impl Runner {
         }
     }
 
-    /// Installs the begun flush and compaction, because no other step may wait for them.
+    /// Installs the files of a begun flush and compaction, because other steps cannot wait for
+    /// that.
     pub(super) fn end_halves(&mut self) -> Outcome {
         let flushed = self.engine.end_flush().map(drop);
         let mut lines = self.excuse(flushed)?;
@@ -588,7 +588,7 @@ impl Runner {
         Ok(lines)
     }
 
-    /// True if the next write might have to flush while another flush is in progress.
+    /// Whether the next write may have to flush while another flush is in progress.
     fn is_out_of_memtables(&self) -> bool {
         const MEMTABLES_MAX: u64 = 2;
         self.engine.is_flushing()
@@ -629,7 +629,7 @@ impl Runner {
     }
 }
 
-/// The load of a change on the targets; `None` unless it writes rows.
+/// Returns the load that a change puts on the targets; `None` unless it writes rows.
 fn ask_of(change: &Change) -> Option<Ask> {
     match change {
         Change::Rows { table, writes } => Some(Ask::writes(table, writes)),
@@ -641,7 +641,7 @@ pub(super) fn line(text: impl Into<String>) -> Outcome {
     Ok(vec![text.into()])
 }
 
-/// An error with one line for each item of `wrong`, if there are any.
+/// Returns an error with one line for each item of `wrong`, if there are any.
 pub(super) fn none_of(wrong: Vec<String>, what: &str) -> Result<(), String> {
     if wrong.is_empty() { Ok(()) } else { Err(format!("{what}: {}", wrong.join("\n"))) }
 }
@@ -650,7 +650,7 @@ pub(super) fn no_snapshot() -> Outcome {
     line("not in the snapshot")
 }
 
-/// The tag of a commit, which all its entities share; 0 if it wrote none.
+/// Returns the tag of a commit, which all its entities share; 0 if it wrote no entity.
 fn tag_of(etags: &[Option<u64>]) -> Result<u64, String> {
     let mut tags = etags.iter().flatten();
     let Some(&first) = tags.next() else { return Ok(0) };
@@ -660,12 +660,12 @@ fn tag_of(etags: &[Option<u64>]) -> Result<u64, String> {
     }
 }
 
-/// True for an error of the disk or a consequence of one.
+/// Whether the error is one of the disk or a consequence of one.
 pub fn is_storage_error(error: &Error) -> bool {
     matches!(error.kind(), ErrorKind::Io | ErrorKind::Poisoned | ErrorKind::StorageFull)
 }
 
-/// The rows that a scan must return; `None` if there is no such table.
+/// Returns the rows that a scan must return; `None` if there is no such table.
 fn expected_rows(tables: &Tables, table: &str, scan: &Scan) -> Option<Vec<Row>> {
     let rows = tables.get(&table.to_lowercase())?.rows.values().map(|row| &**row);
     let covered = rows.filter(|row| scan.covers(&row.pk, &row.rk));
@@ -674,7 +674,7 @@ fn expected_rows(tables: &Tables, table: &str, scan: &Scan) -> Option<Vec<Row>> 
     Some(taken.map(|row| project(row, scan.select.as_deref())).collect())
 }
 
-/// The row with the named properties only; the tag is always kept.
+/// Returns the row with only the named properties, and its tag.
 pub(super) fn project(row: &Row, select: Option<&[String]>) -> Row {
     let mut row = row.clone();
     if let Some(names) = select {

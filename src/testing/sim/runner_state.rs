@@ -1,4 +1,4 @@
-//! State that a runner keeps between steps, in addition to engine and oracle.
+//! The state that a runner keeps between steps, in addition to engine and oracle.
 
 use std::collections::BTreeMap;
 use std::rc::Rc;
@@ -16,18 +16,18 @@ use super::step::Write;
 /// The outcomes of a read that gates and targets allow.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Held {
-    /// An answer.
+    /// Only an answer.
     #[default]
     No,
-    /// An answer, or `ServerBusy`.
+    /// An answer or `ServerBusy`.
     May,
-    /// `ServerBusy`.
+    /// Only `ServerBusy`.
     Must,
 }
 
 impl Held {
-    /// The expected outcome of a write: `expected`, or `ServerBusy` where it was or must be refused
-    /// before its condition is evaluated.
+    /// Returns the expected outcome of a write: `expected`, or `ServerBusy` if the write was
+    /// refused, or had to be, before its condition is evaluated.
     pub(super) fn or_refused(
         self,
         expected: Result<(), Refusal>,
@@ -41,8 +41,10 @@ impl Held {
         }
     }
 
+    /// Checks that a read was allowed to be answered.
+    ///
     /// # Errors
-    /// The read was answered although it had to be refused.
+    /// The read had to be refused.
     pub(super) fn check_served(self) -> Result<(), String> {
         match self {
             Held::Must => Err("held: a read was answered that had to be refused".to_owned()),
@@ -51,7 +53,7 @@ impl Held {
     }
 }
 
-/// The moments, in nanoseconds, up to which the rates are used up, as lower and upper bound.
+/// Lower and upper bounds of the moments, in nanoseconds, up to which the rates are used up.
 /// Discarded when the database is closed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Used {
@@ -66,14 +68,14 @@ pub(super) struct Used {
 pub(super) struct Ask {
     /// Table and PartitionKey of a point request.
     pub(super) partition: Option<(String, String)>,
-    /// Entities for which the rate must have room before the request begins.
+    /// The number of entities for which the rate must have room before the request begins.
     pub(super) entities: u64,
     /// The least and the greatest cost, in entities.
     pub(super) costs: [u64; 2],
 }
 
 impl Ask {
-    /// Entities of one partition, charged together.
+    /// Creates the load of entities of one partition, which are charged together.
     pub(super) fn points(table: &str, pk: &str, entities: u64) -> Self {
         let partition = Some((table.to_lowercase(), pk.to_owned()));
         Self { partition, entities, costs: [entities; 2] }
@@ -84,7 +86,7 @@ impl Ask {
         Self::points(table, pk, writes.len() as u64)
     }
 
-    /// A query with this least and greatest cost, in entities.
+    /// Creates the load of a query with this minimum and maximum cost, in entities.
     pub(super) fn query(least: usize, most: usize) -> Self {
         let entities = least.min(1) as u64;
         Self { partition: None, entities, costs: [least as u64, most as u64] }
@@ -98,7 +100,7 @@ pub(super) struct Paging {
     pub(super) token: Option<Token>,
 }
 
-/// A commit that was submitted and is not yet answered.
+/// A commit that was submitted and is not answered yet.
 pub(super) struct Waiting {
     pub(super) ticket: Ticket,
     pub(super) seq: u64,
@@ -109,18 +111,18 @@ pub(super) struct Waiting {
 #[derive(Clone, Debug)]
 pub(super) struct Fed {
     pub(super) position: Position,
-    /// By lower-case name.
+    /// Rows by the lower-case name of the table.
     pub(super) tables: BTreeMap<String, BTreeMap<Key, Rc<Row>>>,
 }
 
-/// Damage done to the disk and not yet undone.
+/// Damage to the disk that is not undone yet.
 #[derive(Debug, Default)]
 pub(super) struct Trouble {
-    /// Faults that the engine had met when it was last known to be well.
+    /// The number of faults that the engine had met when it was last known to be well.
     pub(super) faults_before: u64,
-    /// A limit on space is in force.
+    /// Whether a limit on space is in force.
     pub(super) is_limited: bool,
-    /// A limit on space was in force since the engine was last known to be well.
+    /// Whether a limit on space was in force since the engine was last known to be well.
     pub(super) was_limited: bool,
     pub(super) rot: Option<Rot>,
 }

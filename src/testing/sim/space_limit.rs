@@ -1,8 +1,6 @@
 //! The limit on disk use. The accounted bytes equal the size of the files and never exceed the
 //! limit. A refused write has no effect. Eviction removes the oldest rows of the tables that permit
 //! it.
-//!
-//! Not here: full disks (`faults`).
 
 use crate::error::{Error, ErrorKind};
 use crate::lsm::Evicted;
@@ -15,19 +13,19 @@ use super::oracle::{Change, Refusal};
 use super::runner::{Outcome, Runner};
 use super::step::Step;
 
-/// Contained in refusals by the limit.
+/// A text that refusals by the limit contain.
 const OPTION: &str = "Options::max_disk";
-/// Contained in refusals of log writes, which should have been refused earlier.
+/// A text that refusals of log writes contain. The limit should have refused these writes earlier.
 const LOG: &str = ".wal";
 
 impl Runner {
-    /// True for a refusal by the limit; false for a full disk.
+    /// Whether the error is a refusal by the limit, as opposed to a full disk.
     pub(super) fn is_of_cap(&self, error: &Error) -> bool {
         let is_capped = self.engine.config.cap.is_some();
         is_capped && error.kind() == ErrorKind::StorageFull && error.chain().contains(OPTION)
     }
 
-    /// True if `change` was refused by the limit and may be; an error if it may not.
+    /// Whether `change` was refused by the limit. An error if the limit must not refuse it.
     pub(super) fn is_near_cap(&mut self, error: &Error, change: &Change) -> Result<bool, String> {
         if !self.is_of_cap(error) {
             return Ok(false);
@@ -38,7 +36,7 @@ impl Runner {
         if error.chain().contains(LOG) {
             return Err(format!("cap: what was let pass is refused by the log: {error:?}"));
         }
-        // Where tables evict their oldest rows, groups are larger.
+        // In databases whose tables evict their oldest rows, groups are larger.
         if let Some([used, limit, ..]) = self.engine.db().engine().maintenance().disk_use()
             && used < limit / if self.engine.config.ring { 6 } else { 3 }
         {
@@ -48,8 +46,9 @@ impl Runner {
         Ok(true)
     }
 
-    /// Records the rows evicted since the last call, to make room for a step. Only tables that
-    /// permit it may lose rows, and no row of the last commit. True if any row was evicted.
+    /// Records the rows evicted since the last call to make room for a step, and returns whether
+    /// there are any. Only tables that permit it may lose rows, and no row of the last commit may
+    /// be lost.
     pub(super) fn record_given(&mut self) -> Result<bool, String> {
         if !self.engine.is_open() {
             return Ok(false);
@@ -83,7 +82,7 @@ impl Runner {
         Ok(!given.is_empty())
     }
 
-    /// Flushes; the memtable always fits within the limit.
+    /// Flushes. This must succeed, because the memtable always fits within the limit.
     pub(super) fn flush(&mut self) -> Outcome {
         let flushed = self.engine.db().flush();
         if let Err(error) = &flushed
@@ -95,8 +94,8 @@ impl Runner {
         self.excuse(flushed)
     }
 
-    /// The expected outcome of `change`, evaluated after the rows evicted to make room for it were
-    /// removed.
+    /// Returns the expected outcome of `change`. It is evaluated without the rows that were evicted
+    /// to make room for the change.
     pub(super) fn judge(
         &mut self,
         change: &Change,

@@ -1,10 +1,7 @@
 //! One step of a program or script.
 //!
-//! Invariants
-//! * a step is self-contained: entity tags are named by role or by commit number, so that a program
-//!   remains valid when steps are removed.
-//!
-//! Not here: the text of steps (`parse`).
+//! Invariant: a step is self-contained. Entity tags are named by role or by commit number, so that
+//! a program remains valid when steps are removed.
 
 use std::time::Duration;
 
@@ -21,22 +18,22 @@ named! {
     /// The verb of a write, as the methods of `Table` are called.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum Verb {
-        /// Refused if the entity exists.
+        /// Inserts an entity, which must not exist.
         #[default]
         Insert "insert",
-        /// Replaces or inserts.
+        /// Replaces or inserts an entity.
         Upsert "upsert",
-        /// Merges or inserts.
+        /// Merges into or inserts an entity.
         UpsertMerge "upsert-merge",
-        /// Refused if the entity does not exist.
+        /// Replaces an entity, which must exist.
         Replace "replace",
-        /// Keeps the properties that are not named; refused if the entity does not exist.
+        /// Sets the named properties of an entity, which must exist.
         Merge "merge",
-        /// Refused if the entity does not exist.
+        /// Deletes an entity, which must exist.
         Delete "delete",
     }
 
-    /// The command in the text of a program.
+    /// Returns the command in the text of a program.
     pub(super) fn name;
     pub const ALL;
 }
@@ -44,7 +41,7 @@ named! {
 /// The entity tag that a write demands.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Condition {
-    /// None, or `*`.
+    /// No tag, or `*`.
     #[default]
     Any,
     /// The entity's current tag; if there is no entity, a tag that no entity has.
@@ -66,18 +63,18 @@ pub struct Write {
     pub rk: String,
     /// Names and values; empty for a delete.
     pub properties: Vec<(String, Val)>,
-    /// Ignored unless [`Verb::is_conditional`].
+    /// The condition; ignored unless [`Verb::is_conditional`].
     pub condition: Condition,
 }
 
 /// A kind of background work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// Commit groups that await polling, the next log, the sync of weak commits.
+    /// Commit groups that await polling, the next log, syncs of weak commits.
     Log,
-    /// Flush, removal of files, sorting.
+    /// Flushes, removal of files, sorting of memtables.
     Flush,
-    /// Merges of files, and their follow-up work.
+    /// Merges of files, and the work that follows them.
     Compact,
 }
 
@@ -94,7 +91,7 @@ pub struct Scan {
     pub select: Option<Vec<String>>,
     /// The maximum number of rows; ignored when reading by pages.
     pub top: Option<usize>,
-    /// Reads page by page of this size, each page from the token of the previous one.
+    /// The size of a page, if the scan is read by pages.
     pub page: Option<usize>,
     /// The name of a snapshot; `None` reads the current state.
     pub at: Option<String>,
@@ -115,32 +112,32 @@ pub struct Config {
     pub run_file_bytes: u64,
     /// The capacity of the block cache.
     pub cache_bytes: usize,
-    /// The size at which the committer that fills the log buffer writes it.
+    /// The size of the log buffer at which a committer writes it.
     pub log_buffer_bytes: usize,
-    /// The size at which the manifest is rolled over.
+    /// The size at which the manifest is replaced by a new one.
     pub manifest_roll_bytes: u64,
     /// Whether table files are compressed; no effect without the feature `zstd`.
     pub compress: bool,
     /// The targets in entities per second, of each partition and of the database.
     pub targets: Option<(u32, u32)>,
-    /// The limit on disk use, in bytes above the least possible limit.
+    /// The limit on disk use, in bytes above the minimum limit.
     pub cap: Option<u64>,
-    /// Whether tables evict their oldest rows at the limit; these are the first and the last table.
+    /// Whether the first and the last table evict their oldest rows at the limit.
     pub ring: bool,
-    /// Seed of the engine's ids and hash seeds.
+    /// The seed of the engine's ids and hash seeds.
     pub seed: u64,
 }
 
 /// One action on the database, its disk, its process or its clock.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Step {
-    /// Opens the database with these options; a database that is open is dropped first.
+    /// Opens the database with these options. A database that is open is dropped first.
     Open(Config),
     /// Creates the table of this name.
     CreateTable(String),
     /// Drops the table of this name.
     DropTable(String),
-    /// Deletes the keys of a span, existing or not; only the bounds of the scan matter.
+    /// Deletes the keys of a span, existing or not. Only the bounds of the scan matter.
     DropRange {
         /// The table's name.
         table: String,
@@ -156,7 +153,7 @@ pub enum Step {
         /// The number of commits whose rows remain.
         keep: usize,
     },
-    /// Closes a gate to the keys of a span; only the bounds of the scan matter.
+    /// Closes a gate to the keys of a span. Only the bounds of the scan matter.
     Gate {
         /// The table's name.
         table: String,
@@ -183,7 +180,7 @@ pub enum Step {
     },
     /// Lists the tables.
     Tables,
-    /// One write, waited for.
+    /// Makes one write and waits for it.
     Write {
         /// The table's name.
         table: String,
@@ -192,7 +189,7 @@ pub enum Step {
         /// The durability; `None` uses that of the options.
         durability: Option<Durability>,
     },
-    /// Several writes of one partition, waited for.
+    /// Makes several writes in one partition and waits for them.
     Group {
         /// The table's name.
         table: String,
@@ -249,10 +246,10 @@ pub enum Step {
         name: String,
         /// The table's name.
         table: String,
-        /// The query: rows, by pages.
+        /// The query, which must return rows by pages.
         query: Box<Query>,
     },
-    /// Reads the next page, of the current state.
+    /// Reads the next page, from the current state.
     Resume(String),
     /// Opens an iterator that stays open over other steps.
     Iterate {
@@ -260,7 +257,7 @@ pub enum Step {
         name: String,
         /// The table's name.
         table: String,
-        /// The bounds; the scan reads the current state, and not by pages.
+        /// The bounds. The scan must not have a page size or a snapshot.
         scan: Scan,
     },
     /// Reads some rows of an open iterator.
@@ -282,67 +279,69 @@ pub enum Step {
     Sync,
     /// Runs a number of background steps, of one lane or of any.
     Background(usize, Option<Lane>),
-    /// The first half of a flush: writes the files.
+    /// Writes the files of a flush (first half).
     BeginFlush,
-    /// The second half of a flush: installs the files.
+    /// Installs the files of a flush (second half).
     EndFlush,
-    /// The first half of a compaction: writes the files.
+    /// Writes the files of a compaction (first half).
     BeginCompaction,
-    /// The second half: installs the files, or declines them if their inputs have changed.
+    /// Installs the files of a compaction (second half), or declines them if their inputs have
+    /// changed.
     EndCompaction,
     /// Makes a checkpoint next to the database, opens it, compares it and removes it.
     Checkpoint,
     /// Makes a backup into the common directory, then restores and compares it, also after a power
     /// cut.
     Backup,
-    /// Archives a table in another database, on images of the disk, and cuts the job off at some
+    /// Archives a table in another database, on images of the disk, and interrupts the job at some
     /// operations.
     Archive {
         /// The table's name.
         table: String,
-        /// Chooses the operations.
+        /// The seed that chooses the operations.
         seed: u64,
     },
-    /// Another process opens the database read-only, and continues in the change feed.
+    /// Opens the database read-only as another process would, and continues in the change feed.
     Beside,
-    /// Time passes, and background work runs until there is none; everything must then be durable
+    /// Lets time pass and background work run until none is left. Then everything must be durable
     /// and in order.
     Settle,
     /// Verifies the engine's files, which must be sound.
     Verify,
-    /// A clean close, followed by an opening.
+    /// Closes the database cleanly, and opens it again.
     Reopen,
-    /// The process dies, now or after this many file operations; data passed to the operating
+    /// Kills the process, now or after this many file operations. Data passed to the operating
     /// system survives.
     Kill(Option<u64>),
     /// The power fails.
     Crash {
-        /// Decides which unsynced data survives.
+        /// The seed that decides which unsynced data survives.
         seed: u64,
-        /// Now, or after this many file operations.
+        /// The number of file operations before the cut; `None` cuts now.
         ops: Option<u64>,
     },
-    /// Arms a fault: an operation fails, now or later.
+    /// Arms a fault, so that an operation fails now or later.
     Fault(Fault),
     /// Disarms all faults.
     FaultsOff,
-    /// Limits the disk to this many bytes more than now, or removes the limit.
+    /// Limits the disk to this many bytes more than are used now, or removes the limit.
     Quota(Option<u64>),
-    /// Ends all faults, and reopens the database if writing had ended; afterwards it must work
+    /// Ends all faults, and reopens the database if writing had ended. Afterwards it must work
     /// again.
     Mend,
-    /// Flips a bit of a table file at rest.
+    /// Flips a bit of a table file on disk.
     Rot(u64),
     /// Restores the bit, and reopens the database.
     Heal,
     /// Closes the database, damages a byte in a copy of its files, and opens the copy.
     Damage(u64),
-    /// The wall clock jumps by this many milliseconds; if forward, time passes as well.
+    /// Lets the wall clock jump by this many milliseconds. If it jumps forward, time passes as
+    /// well.
     Clock(i64),
 }
 
 impl Write {
-    /// The entity for the engine.
+    /// Returns the entity for the engine.
     pub(crate) fn entity(&self) -> Entity {
         let mut entity = Entity::new(&*self.pk, &*self.rk);
         for (name, value) in &self.properties {
@@ -353,13 +352,13 @@ impl Write {
 }
 
 impl Scan {
-    /// True if no key can be in the span.
+    /// Whether no key can be in the span.
     pub(super) fn is_empty(&self) -> bool {
         let from = self.from.as_deref().unwrap_or_default();
         self.to.as_ref().is_some_and(|to| !from.encode_utf16().lt(to.encode_utf16()))
     }
 
-    /// True if the entity with these keys is in the span.
+    /// Whether the entity with these keys is in the span.
     pub(super) fn covers(&self, pk: &str, rk: &str) -> bool {
         let is_before = |a: &str, b: &str| a.encode_utf16().lt(b.encode_utf16());
         self.pk.as_ref().is_none_or(|only| only == pk)
@@ -389,8 +388,8 @@ impl Default for Config {
 }
 
 impl Config {
-    /// How long commits wait to form larger groups. In every third database this is longer than the
-    /// usual distance to the end of a Seq reservation.
+    /// Returns how long commits wait to form larger groups. In every third database this is longer
+    /// than a Seq reservation usually lasts.
     pub(super) fn commit_delay(&self) -> Duration {
         Duration::from_secs(if self.seed.is_multiple_of(3) { 30 } else { 0 })
     }
@@ -406,12 +405,12 @@ impl Verb {
     }
 }
 
-/// True for steps that merge everything: they would wait for a job in progress.
+/// Whether a step merges everything, for which it would have to wait for a job in progress.
 pub(super) fn merges_all(step: &Step) -> bool {
     matches!(step, Step::Compact | Step::Settle)
 }
 
-/// True for steps that may flush; only one flush runs at a time.
+/// Whether a step may flush; only one flush runs at a time.
 pub(super) fn may_flush(step: &Step) -> bool {
     matches!(
         step,

@@ -1,14 +1,9 @@
-//! Scalability targets in the oracle: the used rate is kept between two bounds.
+//! Scalability targets in the oracle, which keeps two bounds of the used rate.
 //!
 //! The lower bound counts requests that were certainly charged. The upper bound counts all that may
-//! have been, as if they were of one partition. A request must be refused if the lower bound
-//! exceeds the rate, and may be refused if the upper bound does.
-//!
-//! Invariants
-//! * without targets no request is refused for them;
-//! * refused requests are not counted, and change nothing.
-//!
-//! Not here: the engine's tables of moments, in which slots are shared (`lsm::rate_limit`).
+//! have been, as if they were all in one partition. A request must be refused if the lower bound
+//! exceeds the rate, and may be refused if the upper bound does. Refused requests are not counted,
+//! and change nothing. Partitions of the engine share slots of its table (`lsm::rate_limit`).
 
 use crate::clock::Clock;
 use crate::error::Error;
@@ -34,7 +29,7 @@ impl Runner {
         u64::try_from(self.engine.clock.monotonic().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// The outcomes that the targets allow for a request.
+    /// Returns the outcomes that the targets allow for a request.
     pub(super) fn asks(&self, ask: &Ask) -> Held {
         let Some((partition, database)) = self.engine.config.targets else { return Held::No };
         let (used, now) = (&self.used, self.now());
@@ -57,7 +52,7 @@ impl Runner {
         }
     }
 
-    /// Records that the request was answered.
+    /// Records that the request was answered with `error` or without one.
     pub(super) fn asked(&mut self, ask: &Ask, error: Option<&Error>) {
         let Some((partition, database)) = self.engine.config.targets else { return };
         let (held, code, now) = (self.asks(ask), error.map(Error::code), self.now());
@@ -68,11 +63,12 @@ impl Runner {
         if is_busy && held == Held::Must {
             return;
         }
-        // The refusal may be due to the targets, or precede their check.
+        // The request was certainly charged unless it may have been refused by the targets or
+        // before their check.
         let surely = !(is_busy && held == Held::May) && code != Some("TableNotFound");
         let used = &mut self.used;
         if surely {
-            // The beginning of a query that failed was charged.
+            // A query that failed was charged only for its beginning.
             let has_failed = error.is_some() && ask.partition.is_none();
             let least = if has_failed { ask.entities } else { ask.costs[0] };
             book(&mut used.database[0], database, least, now);
@@ -85,7 +81,7 @@ impl Runner {
         book(&mut used.any_partition, partition, ask.costs[1], now);
     }
 
-    /// A table of this name is created again or dropped.
+    /// Forgets the rates used in a table that is dropped or created again.
     pub(super) fn forget_partitions(&mut self, table: &str) {
         let lower = table.to_lowercase();
         self.used.partitions.retain(|(table, _), _| *table != lower);

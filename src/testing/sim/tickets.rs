@@ -1,6 +1,4 @@
-//! Commits that are not immediately waited for: submitted, awaited, polled, forgotten.
-//!
-//! Not here: the changes of a commit (`oracle`), the check of errors (`runner`).
+//! Commits that are not waited for immediately: submitted, awaited, polled, forgotten.
 
 use crate::error::Result as EngineResult;
 use crate::options::Durability;

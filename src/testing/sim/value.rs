@@ -1,4 +1,4 @@
-//! Values as the oracle holds them, comparable bit by bit, and their text.
+//! The oracle's values, which can be compared bit by bit, and their text.
 //!
 //! The text is that of filter literals: `12`, `12L`, `1.5`, `'text'`, `true`, `X'0a0b'`,
 //! `datetime'…'`, `guid'…'`.
@@ -22,15 +22,15 @@ pub enum Val {
     Int64(i64),
     /// Edm.Double, as returned by `f64::to_bits`.
     Double(u64),
-    /// Edm.DateTime in ticks of 100 ns since 1601. Ticks beyond the year 9999 are written as the
-    /// last moment of that year.
+    /// Edm.DateTime in ticks of 100 ns since 1601. Later ticks than the year 9999 are written as
+    /// the last moment of that year.
     DateTime(u64),
     /// Edm.Guid, in the order of its text.
     Guid([u8; 16]),
 }
 
 impl Val {
-    /// The value for an entity.
+    /// Returns the value to be set in an entity.
     pub(crate) fn to_value(&self) -> Value {
         match self {
             Val::String(text) => Value::String(text.clone()),
@@ -44,7 +44,7 @@ impl Val {
         }
     }
 
-    /// The value read from an entity.
+    /// Returns the value that was read from an entity.
     pub(crate) fn from_ref(value: ValueRef<'_>) -> Val {
         match value {
             ValueRef::String(text) => Val::String(text.to_owned()),
@@ -61,7 +61,7 @@ impl Val {
     /// Reads the text of a value.
     ///
     /// # Errors
-    /// The text is not a value.
+    /// The text is not that of a value.
     pub fn parse(text: &str) -> Result<Val, String> {
         let bad = || format!("`{text}` is no value");
         if let Some((prefix, quoted)) = text.split_once('\'') {
@@ -95,8 +95,8 @@ impl Val {
     }
 }
 
-/// The moment written for `ticks`: the last one for ticks beyond the year 9999. This hides nothing,
-/// because the engine does not return the larger ticks.
+/// Returns the DateTime that is written for `ticks`: the last moment for ticks after the year 9999.
+/// This hides nothing, because the engine does not return larger ticks.
 fn moment(ticks: u64) -> DateTime {
     DateTime::from_ticks(ticks).unwrap_or(DateTime::MAX)
 }

@@ -1,15 +1,15 @@
-//! Words of a script: names and entities, as steps and rows print them.
+//! Words of a script: keys, names and entities, as steps and rows print them.
 
 use super::value::Val;
 
-/// A key or name in a script: quoted where it would not read back as one word.
+/// Returns a key or name for a script, in quotes unless it reads back as one word.
 pub(super) fn word(text: &str) -> String {
     let plain =
         !text.is_empty() && text.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
     if plain { text.to_owned() } else { format!("'{}'", text.replace('\'', "''")) }
 }
 
-/// `pk rk Name=value …`
+/// Returns an entity as `pk rk Name=value …`.
 pub(super) fn entity_text<'v>(
     (pk, rk): (&str, &str),
     properties: impl IntoIterator<Item = (&'v String, &'v Val)>,

@@ -1,17 +1,15 @@
 //! Checks of the wear account at every opening: written bytes are never forgotten.
 //!
 //! Invariants
-//! * all present table files are counted as written, however the run ended;
-//! * neither a close nor the death of the process loses the counts of commits and logs.
-//!
-//! Not here: counts to the byte (the tests of `db`).
+//! * all existing table files are counted as written, however the run ended;
+//! * neither a close nor a kill of the process loses the counts of commits and logs.
 
 use crate::format::edit::Wear;
 
 use super::runner::Runner;
 
 impl Runner {
-    /// Records the account's counts, which the next end of the run must preserve. They are reset to
+    /// Records the account's counts, which the next end of the run must preserve. Resets them to
     /// zero while the disk may differ.
     pub(super) fn record_wear(&mut self) {
         let is_well = self.engine.is_open() && !self.may_differ_on_disk();

@@ -1,6 +1,4 @@
-//! The outcome of a single damage, and whether it is allowed.
-//!
-//! Not here: applying the damage, and counting (`corruption_matrix`).
+//! Decides the outcome of a single damage, and whether it is allowed.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -33,7 +31,7 @@ pub(super) enum Harm {
 }
 
 impl Harm {
-    /// The first byte that changed.
+    /// Returns the first byte that changed.
     pub(super) fn at(self) -> u64 {
         match self {
             Harm::Flip { at, .. } => at,
@@ -46,13 +44,13 @@ impl Harm {
 /// The outcome of a damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
-    /// All data is present, though the damaged structure matters; the text says why.
+    /// All data is present, although the damaged structure matters; the text says why.
     Corrected(&'static str),
-    /// An error names the file and the place.
+    /// An error names the file and the position.
     Refused,
     /// All data is present, because the byte has no meaning; the text says why.
     Harmless(&'static str),
-    /// Taken for a torn tail: the lost commits are not covered by a durable offset.
+    /// The damage looks like a torn tail: no durable offset covers the lost commits.
     Torn,
     Wrong(String),
     Crashed(String),
@@ -74,7 +72,7 @@ pub(super) struct File {
     units: Vec<Unit>,
 }
 
-/// A problem named by an error or a verification.
+/// A problem that an error or a verification names.
 #[derive(Clone, Debug)]
 struct Complaint {
     file: String,
@@ -83,13 +81,15 @@ struct Complaint {
 }
 
 impl File {
-    /// The unit that contains a byte.
+    /// Returns the unit that contains the byte at `at`.
     pub(super) fn unit(&self, at: u64) -> Option<&Unit> {
         self.units.iter().find(|unit| unit.range.contains(&at))
     }
 }
 
 impl<'a> Case<'a> {
+    /// Opens the intact database.
+    ///
     /// # Errors
     /// The difference between the intact database and the expected state.
     pub(super) fn new(subject: &'a Subject) -> Result<Case<'a>, String> {
@@ -147,12 +147,12 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Every complaint must name this file, and one of them this place.
+    /// Checks that every complaint names this file, and that one of them names this position.
     fn refused(&self, name: &str, file: &File, harm: Harm, complaints: &[Complaint]) -> Verdict {
         let near = |complaint: &Complaint| match complaint.file == name {
             true => is_near(file, harm, complaint.offset.unwrap_or(u64::MAX)),
-            // If two files disagree, both are suspects: this file then counts by the end that the
-            // complaint states for it.
+            // If two files disagree, either may be damaged. The complaint then states the end of
+            // this file.
             false => ends_at(&complaint.text, name).is_some_and(|end| is_near(file, harm, end)),
         };
         let about = |complaint: &Complaint| complaint.file == name || complaint.text.contains(name);
@@ -166,8 +166,8 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// The database opened and everything is sound: checks that no commit covered by a durable
-    /// offset was lost.
+    /// Checks a database that opened without complaint: no commit covered by a durable offset was
+    /// lost.
     fn shown(&self, name: &str, file: &File, harm: Harm, bytes: &[u8], state: &Tables) -> Verdict {
         let history = &self.subject.history;
         let all = history.len() - 1;
@@ -193,13 +193,13 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// The position at which replay must stop: the damaged record.
+    /// Returns the position at which replay must stop: the damaged record.
     fn stop(&self, file: &File, harm: Harm) -> u64 {
         let at = harm.at();
         file.unit(at).map_or(at, |unit| unit.range.start)
     }
 
-    /// The highest durable offset in all logs, with the damaged contents of this one.
+    /// Returns the highest durable offset in all logs, with the damaged contents of this one.
     fn vouched(&self, name: &str, bytes: &[u8]) -> Option<Position> {
         let logs = self.files.iter().filter(|(_, file)| file.kind == FileKind::Wal);
         let durable_claims = logs.map(|(other, file)| {
@@ -229,7 +229,7 @@ impl<'a> Case<'a> {
     }
 }
 
-/// True if the error points into the damaged unit. For a cut, it must not point beyond the new end.
+/// Whether the error points into the damaged unit. For a cut, it must not point beyond the new end.
 fn is_near(file: &File, harm: Harm, offset: u64) -> bool {
     let around = |at: u64| {
         let unit = file.unit(at).map(|unit| unit.range.clone());
@@ -242,7 +242,7 @@ fn is_near(file: &File, harm: Harm, offset: u64) -> bool {
     }
 }
 
-/// `… MANIFEST-000001, which ends at byte 808, names it …`
+/// Parses the end in `… MANIFEST-000001, which ends at byte 808, names it …`.
 fn ends_at(text: &str, name: &str) -> Option<u64> {
     let (_, rest) = text.split_once(&format!("{name}, which ends at byte "))?;
     rest.split_once(',')?.0.parse().ok()
@@ -260,7 +260,7 @@ fn complaint(error: &Error) -> Complaint {
     }
 }
 
-/// `… at byte 12 of db/000003.wal: …`
+/// Parses the position in `… at byte 12 of db/000003.wal: …`.
 fn parse(text: &str) -> Complaint {
     let place = text.split_once(" at byte ").and_then(|(_, rest)| {
         let (offset, rest) = rest.split_once(" of ")?;
@@ -334,7 +334,7 @@ mod tests {
             let judge = |bytes: &[u8], left| case.shown(name, file, harm, bytes, &lost(case, left));
             assert_eq!(judge(cut, all - 1), Verdict::Torn);
             wrong(&judge(cut, all - 2), "not the state of");
-            // While the following bytes are still there, a durable offset covers the record.
+            // A durable offset in the following bytes covers the record.
             wrong(&judge(&file.bytes, all - 1), "is vouched for");
         });
     }
@@ -352,7 +352,7 @@ mod tests {
                 wrong(&judge(structure), "unnoticed in");
             }
         });
-        // A clean close releases the space.
+        // A clean close releases the reserved space.
         with(Origin::Killed, |case| {
             let (_, file, at) = find(case, SPACE_AHEAD);
             let verdict = case.nothing_lost(file, Harm::Flip { at, mask: 1 });

@@ -1,9 +1,5 @@
-//! The structure that contains a byte of a database's file, derived from the bytes by the layout
-//! alone.
-//!
-//! Independent of the readers under test, except for the decoders of single frames.
-//!
-//! Not here: the allowed outcomes of damage to a structure (`judge`).
+//! Finds the structure that contains a byte of a database's file, from the layout of the bytes
+//! alone. It is independent of the readers under test, except for the decoders of single frames.
 
 use std::ops::Range;
 
@@ -34,7 +30,7 @@ named! {
         Sst "sst",
     }
 
-    /// The name in tables.
+    /// Returns the name in tables.
     pub fn name;
     pub const ALL;
 }
@@ -46,9 +42,9 @@ pub(super) struct Unit {
     pub(super) range: Range<u64>,
 }
 
-/// Zeros that a log or manifest reserves after its records.
+/// The zeros that a log or manifest reserves after its records.
 pub(super) const SPACE_AHEAD: &str = "space ahead";
-/// The position after the last byte of a file: a cut there removes nothing.
+/// The position after the last byte of a file, where a cut removes nothing.
 pub(super) const END: &str = "end of file";
 
 impl FileKind {
@@ -64,7 +60,7 @@ impl FileKind {
     }
 }
 
-/// The units of an intact file, in order and without gaps.
+/// Returns the units of an intact file, in order and without gaps.
 pub(super) fn units(kind: FileKind, number: FileNumber, bytes: &[u8]) -> Vec<Unit> {
     let mut units = match kind {
         FileKind::Lock => Vec::new(),
@@ -85,7 +81,7 @@ pub(super) struct Record {
     pub(super) end: u64,
 }
 
-/// The records of a log or manifest up to the first position without one.
+/// Returns the records of a log or manifest up to the first position without one.
 pub(super) fn records(number: FileNumber, bytes: &[u8]) -> Vec<Record> {
     let Some(id) = log_id(bytes) else { return Vec::new() };
     let mut records = Vec::new();
@@ -98,7 +94,8 @@ pub(super) fn records(number: FileNumber, bytes: &[u8]) -> Vec<Record> {
     records
 }
 
-/// The highest durable offset of all record headers in a file, whatever bytes are between them.
+/// Returns the highest durable offset of all record headers in a file, whatever bytes are between
+/// them.
 pub(super) fn highest_durable_claim(number: FileNumber, bytes: &[u8]) -> Option<Position> {
     let id = log_id(bytes)?;
     let places = (LOG_HEADER_BYTES..bytes.len()).step_by(RECORD_ALIGN);
@@ -152,7 +149,7 @@ fn sst_units(bytes: &[u8]) -> Vec<Unit> {
         let sections = Section::decode_all(&mut crate::codec::Cursor::new("", directory), len)?;
         Ok((sections, directory_at as u64))
     });
-    // A file that was not intact to begin with is a single unit.
+    // A file that was not intact before the damage is a single unit.
     let Ok((sections, directory_at)) = sections else {
         return vec![Unit { structure: "sst", range: 0..len }];
     };
@@ -167,13 +164,12 @@ fn sst_units(bytes: &[u8]) -> Vec<Unit> {
     if directory_at > end {
         units.push(Unit { structure: "gap", range: end..directory_at });
     }
-    // One checksum covers directory and tail, so it cannot be determined which of the two is
-    // damaged.
+    // One checksum covers directory and tail, so an error cannot tell which of the two is damaged.
     units.push(Unit { structure: "footer", range: directory_at..len });
     units
 }
 
-/// The blocks or pages of a section.
+/// Adds the blocks or pages of a section to `units`.
 fn section_units(section: &Section, bytes: &[u8], units: &mut Vec<Unit>) {
     let end = section.offset + section.len;
     let structure = match section.kind {
@@ -200,7 +196,7 @@ fn section_units(section: &Section, bytes: &[u8], units: &mut Vec<Unit>) {
     }
 }
 
-/// The length of a block, from its header.
+/// Returns the length of a block, from its header.
 fn block_len(bytes: &[u8], at: u64) -> u64 {
     let at = usize::try_from(at).unwrap_or(usize::MAX);
     let stored = at.checked_add(16).and_then(|from| bytes.get(from..from + 4));

@@ -1,9 +1,7 @@
-//! The databases to be damaged: small, generated from a seed, and together with structures of every
-//! kind.
+//! The databases to be damaged: small, generated from a seed, with structures of every kind.
 //!
-//! Invariants
-//! * `history[k]` is the state of a database after k commits, by the oracle; undamaged, it shows
-//!   the last one.
+//! Invariant: `history[k]` is the state of a database after k commits, by the oracle. The undamaged
+//! database shows the last state.
 
 use std::sync::Arc;
 
@@ -23,20 +21,20 @@ use crate::testing::sim::value::Val;
 const TABLES: [&str; 2] = ["Alpha", "beta"];
 
 named! {
-    /// How a database came about.
+    /// How a database was made.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Origin {
         /// Flushed in part, and closed.
         Closed "closed",
         /// Merged into a sorted run of several files, compressed where this build can, and closed.
         Compacted "compacted and closed",
-        /// The process died with synced commits in the log.
+        /// Killed with synced commits in the log.
         Killed "killed",
-        /// It died three times; each log ends where the next one says.
+        /// Killed three times; each log ends where the next one says.
         KilledAgain "killed three times",
     }
 
-    /// The name in tables.
+    /// Returns the name in tables.
     pub fn name;
     pub const ALL;
 }
@@ -50,7 +48,7 @@ pub(super) struct Subject {
 }
 
 impl Origin {
-    /// True if it was closed cleanly, so that any loss is detectable.
+    /// Whether it was closed cleanly, so that any loss is detectable.
     pub(super) fn is_closed(self) -> bool {
         matches!(self, Origin::Closed | Origin::Compacted)
     }
@@ -60,7 +58,7 @@ impl Subject {
     /// Writes a database, and checks that it shows the expected state.
     ///
     /// # Errors
-    /// The engine refuses an operation, which it should not.
+    /// An error of the engine, which should not occur.
     pub(super) fn new(origin: Origin, io_mode: IoMode, seed: u64) -> Result<Subject> {
         let mut writer = Writer::new(io_mode, seed);
         match origin {
@@ -117,7 +115,7 @@ impl Subject {
         Ok((state_of(&db)?, db.verify()?.problems))
     }
 
-    /// The files, by their names in the directory.
+    /// Returns the files, by their names in the directory.
     pub(super) fn files(&self) -> Vec<String> {
         let paths = self.fs.paths().into_iter();
         paths.filter_map(|path| Some(path.strip_prefix("db/")?.to_owned())).collect()
@@ -139,7 +137,7 @@ fn open(fs: &MemFs, io_mode: IoMode) -> Result<Db> {
     {
         options = options.codec(crate::options::Codec::Zstd);
     }
-    // Reserve little space after the records, because all of it is alike.
+    // Little space is reserved after the records, because damage to all of its bytes is alike.
     options.log_allocate_bytes = 16 << 10;
     options.open(PATH)
 }
@@ -159,7 +157,7 @@ impl Writer {
         Self { fs, io_mode, rng, oracle: Oracle::new(), history }
     }
 
-    /// Creates a database with the first `count` tables.
+    /// Opens a new database with the first `count` tables.
     fn begin(&mut self, count: usize) -> Result<Db> {
         let db = open(&self.fs, self.io_mode)?;
         for name in TABLES.iter().take(count) {

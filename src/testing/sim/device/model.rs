@@ -2,13 +2,11 @@
 //! outcome the next opening decides.
 //!
 //! Invariants
-//! * every acknowledged tag is larger than all tags acknowledged or found before, including those
-//!   of lost commits;
+//! * every acknowledged tag is larger than all tags acknowledged or found before, even those of
+//!   lost commits;
 //! * commits survive as a prefix of their order, each as a whole;
 //! * readings expire in order: all readings from some number on are found, except those never
 //!   written.
-//!
-//! Not here: how anything is read or written (`work`).
 
 use std::collections::VecDeque;
 use std::ops::Range;
@@ -16,12 +14,12 @@ use std::ops::Range;
 use crate::clock::TICKS_PER_SECOND;
 use crate::model::Entity;
 
-/// Each sensor has a partition.
+/// The number of sensors, each of which has a partition.
 pub(super) const SENSORS: u64 = 10;
-/// Rows that are updated repeatedly.
+/// The number of rows that are updated repeatedly.
 pub(super) const SETTINGS: usize = 8;
-/// Clocks that count as right differ by some seconds, and the time that a clock showed shortly
-/// before a cut may not have been recorded.
+/// Clocks that count as right differ by some seconds. Also, the time that a clock showed shortly
+/// before a power cut may not have been recorded.
 const SLACK: u64 = 20 * TICKS_PER_SECOND;
 
 /// The expected data.
@@ -30,22 +28,23 @@ pub(super) struct Model {
     /// How long a reading must be kept, in ticks; `None` keeps it forever.
     ttl: Option<u64>,
     readings: VecDeque<Reading>,
-    /// The number of the first of them; older readings are gone and must not reappear.
+    /// The number of the first reading in `readings`; older ones have expired and must not
+    /// reappear.
     first: u64,
     settings: [Option<Setting>; SETTINGS],
-    /// Commits begun since the last durable one, in order.
+    /// Commits since the last durable one, in order. Their outcome is unknown.
     unsettled: Vec<Commit>,
     /// The largest tag that was acknowledged or found.
     tag_max: u64,
-    /// The number of values written to settings.
+    /// The number of values that were written to settings.
     values: u64,
-    /// Readings that were durable and have expired.
+    /// The number of readings that were durable and have expired.
     pub(super) expired: u64,
 }
 
 #[derive(Clone, Copy, Debug)]
 struct Reading {
-    /// Physical time of the insert.
+    /// The physical time of the insert.
     at: u64,
     tag: u64,
     sensor: u8,
@@ -54,7 +53,7 @@ struct Reading {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Fate {
-    /// The next opening decides.
+    /// The next opening decides whether the reading exists.
     Unsettled,
     Durable,
     /// The commit was refused or lost.
@@ -70,7 +69,7 @@ pub(super) struct Setting {
 
 #[derive(Debug)]
 struct Commit {
-    /// `None` while the outcome is unknown.
+    /// The tag of the commit; `None` while the outcome is unknown.
     tag: Option<u64>,
     what: What,
 }
@@ -81,13 +80,13 @@ enum What {
     Setting { index: usize, value: u64 },
 }
 
-/// The outcomes that an opening determined.
+/// The outcomes of commits that an opening determined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settled {
-    /// Commits in doubt that were done, and that were not.
+    /// The numbers of unanswered commits that took effect, and that did not.
     pub(super) done: u64,
     pub(super) undone: u64,
-    /// Acknowledged commits that were lost, as weak commits may be.
+    /// The number of acknowledged commits that were lost, which is allowed for weak commits.
     pub(super) lost: u64,
 }
 
@@ -96,17 +95,17 @@ impl Model {
         Self { ttl, ..Self::default() }
     }
 
-    /// The number of the next reading.
+    /// Returns the number of the next reading.
     pub(super) fn next(&self) -> u64 {
         self.first + self.readings.len() as u64
     }
 
-    /// The number of the first reading that may exist.
+    /// Returns the number of the first reading that may exist.
     pub(super) fn first(&self) -> u64 {
         self.first
     }
 
-    /// The sensor of a known reading.
+    /// Returns the sensor of a known reading.
     pub(super) fn sensor(&self, number: u64) -> Option<u64> {
         Some(u64::from(self.reading(number)?.sensor))
     }
@@ -115,7 +114,7 @@ impl Model {
         self.readings.get(usize::try_from(number.checked_sub(self.first)?).ok()?)
     }
 
-    /// Registers readings of one sensor that one commit is about to write.
+    /// Records readings of one sensor that a commit is about to write.
     pub(super) fn begin_readings(&mut self, count: u64, sensor: u64, at: u64) -> Range<u64> {
         let numbers = self.next()..self.next() + count;
         let reading = Reading { at, tag: 0, sensor: sensor as u8, fate: Fate::Unsettled };
@@ -124,7 +123,7 @@ impl Model {
         numbers
     }
 
-    /// Registers a commit that is about to set a setting, and returns the value.
+    /// Records that a commit is about to set a setting, and returns the value.
     pub(super) fn begin_setting(&mut self, index: usize) -> u64 {
         self.values += 1;
         let what = What::Setting { index, value: self.values };
@@ -132,7 +131,7 @@ impl Model {
         self.values
     }
 
-    /// The current state of a setting, including weak commits.
+    /// Returns the current state of a setting, including weak commits.
     pub(super) fn setting(&self, index: usize) -> Option<Setting> {
         let of_this = |commit: &Commit| match (&commit.what, commit.tag) {
             (What::Setting { index: at, value }, Some(tag)) if *at == index => {
@@ -143,7 +142,7 @@ impl Model {
         self.unsettled.iter().rev().find_map(of_this).or(self.settings[index])
     }
 
-    /// The last commit was acknowledged.
+    /// Records that the last commit was acknowledged.
     pub(super) fn acknowledge(&mut self, tag: u64, durable: bool) -> Result<(), String> {
         if tag <= self.tag_max {
             return Err(format!("tag {tag} was given out behind {}", self.tag_max));
@@ -158,21 +157,21 @@ impl Model {
         Ok(())
     }
 
-    /// The last commit was refused before it had any effect.
+    /// Records that the last commit was refused before it had any effect.
     pub(super) fn refuse(&mut self) {
         if let Some(commit) = self.unsettled.pop() {
             self.decide(&commit.what, None);
         }
     }
 
-    /// All acknowledged commits will survive.
+    /// Records that all acknowledged commits will survive.
     pub(super) fn all_durable(&mut self) {
         for Commit { tag, what } in std::mem::take(&mut self.unsettled) {
             self.decide(&what, tag);
         }
     }
 
-    /// Records that a commit was done with this tag, or never.
+    /// Records that a commit took effect with this tag, or never.
     fn decide(&mut self, what: &What, tag: Option<u64>) {
         match (what, tag) {
             (What::Readings(numbers), _) => {
@@ -190,7 +189,7 @@ impl Model {
         }
     }
 
-    /// The numbers of the readings whose outcome the next opening decides.
+    /// Returns the numbers of the readings whose outcome the next opening decides.
     pub(super) fn unsettled(&self) -> Vec<u64> {
         let numbers = self.unsettled.iter().filter_map(|commit| match &commit.what {
             What::Readings(numbers) => Some(numbers.clone()),
@@ -199,7 +198,7 @@ impl Model {
         numbers.flatten().collect()
     }
 
-    /// Determines outcomes from the findings of an opening: the tags of the unsettled readings, in
+    /// Determines outcomes from what an opening found: the tags of the unsettled readings, in
     /// order, and all settings.
     pub(super) fn settle(
         &mut self,
@@ -216,7 +215,8 @@ impl Model {
                 What::Readings(numbers) => {
                     readings.by_ref().take((numbers.end - numbers.start) as usize).fold(None, one)
                 }
-                // A later commit that overwrote it has the larger tag.
+                // If a later commit overwrote the setting, the larger tag found is that of the
+                // later commit.
                 What::Setting { index, .. } => {
                     settings[*index].map(|found| tag.unwrap_or(found.tag))
                 }
@@ -247,7 +247,7 @@ impl Model {
         Ok(settled)
     }
 
-    /// The number of unsettled commits that survived; they must be the first ones.
+    /// Returns the number of unsettled commits that survived; they must be the first ones.
     fn kept(
         &self,
         readings: &[Option<u64>],
@@ -285,7 +285,7 @@ impl Model {
         }
     }
 
-    /// Checks a reading that was read at `now`.
+    /// Checks a reading that was found at time `now`.
     pub(super) fn check(
         &mut self,
         number: u64,
@@ -323,7 +323,7 @@ impl Model {
         Err(format!("reading {number} is gone after {age}, and was to stay {ttl}"))
     }
 
-    /// Forgets readings before `first`: they are older than an expired one.
+    /// Forgets readings before `first`, which are older than an expired reading.
     fn forget_before(&mut self, first: u64) {
         while self.first < first {
             let Some(reading) = self.readings.pop_front() else { break };
@@ -333,7 +333,7 @@ impl Model {
     }
 
     /// Checks readings `numbers` of one sensor, or of all, against the numbers and tags found at
-    /// `now`, in ascending order.
+    /// time `now`, in ascending order.
     pub(super) fn check_span(
         &mut self,
         numbers: Range<u64>,
@@ -357,14 +357,14 @@ impl Model {
         }
     }
 
-    /// The age in ticks of the oldest reading that may exist.
+    /// Returns the age in ticks of the oldest reading that may exist.
     pub(super) fn oldest(&self, now: u64) -> Option<u64> {
         let there = self.readings.iter().find(|reading| reading.fate == Fate::Durable);
         there.map(|reading| now.saturating_sub(reading.at))
     }
 }
 
-/// The tag of a group: the first of its rows that has one.
+/// Returns the tag of a group, which is that of its first row with a tag.
 fn one(before: Option<u64>, tag: &Option<u64>) -> Option<u64> {
     before.or(*tag)
 }
@@ -373,7 +373,7 @@ fn seconds(ticks: u64) -> String {
     format!("{:.1} s", ticks as f64 / TICKS_PER_SECOND as f64)
 }
 
-/// The row of a reading, which its number determines.
+/// Returns the row of a reading, which is determined by the reading's number.
 pub(super) fn reading(number: u64, sensor: u64) -> Entity {
     let mixed = number.wrapping_mul(0x9e37_79b9_7f4a_7c15);
     Entity::new(partition(sensor), row(number))

@@ -1,6 +1,4 @@
-//! The results of a device's life: figures for people and programs, and the first failure.
-//!
-//! Not here: the definition of failures (`model`, `work`).
+//! The results of a device's life: figures, and the first failure.
 
 use std::fmt;
 use std::time::Duration;
@@ -51,28 +49,28 @@ figures! {
 pub struct Report {
     /// The seed of the life.
     pub seed: u64,
-    /// The counted events.
+    /// The counts of events.
     pub figures: Figures,
-    /// Covers every answer and, at the end, every byte of every file: equal seeds have equal
+    /// A hash of every answer and finally of every byte of every file. Equal seeds have equal
     /// digests.
     pub digest: u64,
-    /// The failure, if any; it ends the life.
+    /// The failure that ended the life, if any.
     pub failure: Option<Failure>,
 }
 
 /// A wrong answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Failure {
-    /// The number of the boot, starting at 1.
+    /// The number of the boot, counted from 1.
     pub boot: u64,
     /// The time since the first boot.
     pub at: Duration,
-    /// The difference.
+    /// The difference between the answer and the expected one.
     pub what: String,
 }
 
 impl Figures {
-    /// `count` per acknowledged commit, with two decimals.
+    /// Formats `count` per acknowledged commit, with two decimals.
     pub(crate) fn per_commit(&self, count: u64) -> String {
         format!("{:.2}", count as f64 / self.commits.max(1) as f64)
     }

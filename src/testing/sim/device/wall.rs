@@ -2,8 +2,6 @@
 //!
 //! Invariant: monotonic time starts at zero with every boot, and advances independently of the wall
 //! clock.
-//!
-//! Not here: the length and the other events of a boot (`device`).
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,38 +12,39 @@ use crate::rng::Rng;
 const SECOND: u64 = TICKS_PER_SECOND;
 const DAY: u64 = 86_400 * SECOND;
 const YEAR: u64 = 365 * DAY;
-/// The maximum error of a clock that counts as right.
+/// The maximum error of a clock that counts as right, in ticks.
 const ERROR_MAX: u64 = 2 * SECOND;
-/// A wrong clock that is set at all is set within this time.
+/// The time within which a wrong clock is set, if it is set at all.
 const SET_WITHIN: u64 = 8 * SECOND;
 
-/// A boot, as seen by its clock.
+/// The clock of one boot.
 #[derive(Debug)]
 pub(super) struct Boot {
     pub(super) clock: Arc<ManualClock>,
     /// Time since power-on, in ticks.
     up: u64,
-    /// The times at which the wall clock is set, and its error from then on; the next one is last.
+    /// The times at which the wall clock is set, and its errors from then on, in descending order
+    /// of time.
     turns: Vec<(u64, i64)>,
-    /// The clock starts with an error of more than a day.
+    /// Whether the clock starts with an error of more than a day.
     pub(super) is_wrong: bool,
 }
 
 /// The errors that clocks may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clocks {
-    /// In 1970 and never set: a new device without a battery.
+    /// Clocks in 1970 that are never set, like those of new devices without a battery.
     First,
-    /// Right or behind.
+    /// Clocks that are right or behind.
     Behind,
-    /// Right, behind or ahead.
+    /// Clocks that are right, behind or ahead.
     Any,
-    /// Right.
+    /// Clocks that are right.
     Right,
 }
 
 impl Boot {
-    /// The clock of a boot that begins at `truth`, in ticks since 1601.
+    /// Returns the clock of a boot that begins at `truth`, in ticks since 1601.
     pub(super) fn draw(rng: &mut Rng, truth: u64, clocks: Clocks) -> Self {
         let right = rng.below(2 * ERROR_MAX + 1) as i64 - ERROR_MAX as i64;
         let kind = match clocks {
@@ -83,7 +82,8 @@ impl Boot {
         Self { clock, up: 0, turns, is_wrong: error.unsigned_abs() > DAY }
     }
 
-    /// Advances the time to `truth`; returns the number of clock jumps of more than a day.
+    /// Advances the time by `time` to `truth`. Returns the number of clock jumps of more than a
+    /// day.
     pub(super) fn pass(&mut self, time: u64, truth: u64) -> u64 {
         self.up += time;
         self.clock.advance(Duration::from_nanos(100 * time));
@@ -102,7 +102,7 @@ impl Boot {
     }
 }
 
-/// The error of a clock that starts at 1970-01-01.
+/// Returns the error of a clock that starts at 1970-01-01.
 fn in_1970(truth: u64) -> i64 {
     -(truth.saturating_sub(TICKS_TO_UNIX_EPOCH) as i64)
 }
@@ -127,7 +127,7 @@ mod tests {
         }
         assert!((3_600..4_000).contains(&wrong), "{wrong}");
         assert!((500..700).contains(&unset), "{unset}");
-        // Each set clock jumps once, and each that jumps in the middle twice.
+        // A clock that is set jumps once, and one that jumps in the middle twice.
         assert!((3_300..3_900).contains(&jumps), "{jumps}");
     }
 

@@ -1,11 +1,10 @@
-//! The work of the device while its power is on: it checks the data of earlier boots, writes, and
+//! The work of the device while its power is on: checks the data of earlier boots, writes, and
 //! compares.
 //!
 //! Invariants
-//! * nothing is written before the outcome of the commits interrupted by the last cut is known;
+//! * nothing is written before the outcome of the commits interrupted by the last power cut is
+//!   known;
 //! * a read that a bad block prevents is skipped; a read that succeeds is compared like any other.
-//!
-//! Not here: power cuts (`device`), expected data (`model`).
 
 use std::time::Duration;
 
@@ -21,9 +20,9 @@ use crate::table::{EntityGroup, Table};
 
 /// The maximum number of background steps per second.
 const STEPS: u32 = 4;
-/// Number of the last readings that each opening reads.
+/// The number of the last readings that each opening reads.
 const LAST: u64 = 20;
-/// Number of readings of one sensor that are read in one scan while a block is bad.
+/// The number of readings of one sensor that one scan reads while a block is bad.
 const SPAN: u64 = 2_000;
 /// The number of readings in a group.
 const GROUP: u64 = 5;
@@ -67,7 +66,7 @@ impl Device {
         Ok(())
     }
 
-    /// Both tables, which the first boots create; `None` if there was no answer.
+    /// Returns both tables, which the first boots create; `None` if the database did not answer.
     fn tables(&mut self, db: &Db) -> Result<Option<Tables>, String> {
         if self.is_set_up {
             return Ok(Some(Tables {
@@ -88,8 +87,8 @@ impl Device {
         Ok(tables)
     }
 
-    /// Determines the outcome of the commits that the last cut interrupted; false if a bad block
-    /// prevents that.
+    /// Determines the outcome of the commits that the last power cut interrupted. Returns false if
+    /// a bad block prevents that.
     fn settle(&mut self, tables: &Tables) -> Result<bool, String> {
         let mut readings = Vec::new();
         for number in self.model.unsettled() {
@@ -109,7 +108,7 @@ impl Device {
         Ok(true)
     }
 
-    /// The tag of a reading, if it exists; `None` without an answer.
+    /// Returns the tag of a reading, if the reading exists; `None` if the database did not answer.
     fn find(&mut self, tables: &Tables, number: u64) -> Result<Option<Option<u64>>, String> {
         let Some(sensor) = self.model.sensor(number) else { return Ok(Some(None)) };
         let found = tables.readings.get(&partition(sensor), &row(number));
@@ -134,7 +133,7 @@ impl Device {
         Ok(Some(found.map(setting).transpose()?))
     }
 
-    /// Checks the last readings and an older one, and while a block is bad a span of them.
+    /// Checks the last readings and an older one; while a block is bad, also a span of readings.
     fn look(&mut self, tables: &Tables) -> Result<(), String> {
         let (first, next) = (self.model.first(), self.model.next());
         let older = first + self.rng.below((next - first).max(1));
@@ -163,7 +162,7 @@ impl Device {
         }
     }
 
-    /// Numbers and tags of a range, in ascending order; `None` without a complete answer.
+    /// Returns numbers and tags of a range, in ascending order; `None` without a complete answer.
     fn read(
         &mut self,
         tables: &Tables,
@@ -195,7 +194,7 @@ impl Device {
         Ok(())
     }
 
-    /// Compares everything once more at the end, when media and clock are sound.
+    /// Compares everything once more at the end, when medium and clock are sound.
     pub(super) fn look_at_everything(&mut self, db: &Db) -> Result<(), String> {
         let tables = self.tables(db)?.ok_or("no tables at the end")?;
         if !self.scan(&tables)? {
@@ -204,7 +203,7 @@ impl Device {
         self.verify(db)
     }
 
-    /// Compares everything; false without a complete answer.
+    /// Compares everything. Returns false without a complete answer.
     fn scan(&mut self, tables: &Tables) -> Result<bool, String> {
         let Some(found) = self.read(tables, KeyRange::all())? else { return Ok(false) };
         self.model.check_span(0..self.model.next(), None, &found, self.now)?;
@@ -228,7 +227,7 @@ impl Device {
     fn verify(&mut self, db: &Db) -> Result<(), String> {
         let report = db.verify();
         let report = self.judge("verify", report)?;
-        // After a power cut the report means nothing.
+        // After a power cut the report is meaningless.
         let Some(report) = report.filter(|_| !self.power.is_gone()) else { return Ok(()) };
         self.figures.verified += 1;
         match report.problems.first() {
@@ -237,7 +236,7 @@ impl Device {
         }
     }
 
-    /// The writes of one second.
+    /// Makes the writes of one second.
     fn write(&mut self, db: &Db, tables: &Tables, default: Durability) -> Result<(), String> {
         self.seconds += 1;
         let is_sync = default == Durability::Sync || self.rng.chance(1, 8);
@@ -311,7 +310,7 @@ fn insert_group(table: &Table, numbers: std::ops::Range<u64>, sensor: u64) -> En
     Ok(tags.into_iter().flatten().next_back().expect("an insert has a tag"))
 }
 
-/// Number, sensor and tag of a reading, which must have its original contents.
+/// Returns number, sensor and tag of a reading, which must have its original contents.
 fn checked(entity: &Entity) -> Result<(u64, u64, u64), String> {
     let strange = || format!("nobody wrote {entity:?}");
     let number = entity.row_key().parse().map_err(|_| strange())?;

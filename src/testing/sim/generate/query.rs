@@ -1,9 +1,7 @@
-//! The choice of queries, of their filters, and of values that filters distinguish.
+//! Chooses queries, their filters, and values that filters distinguish.
 //!
 //! Invariant: literals are drawn from the same values as the properties of rows, so that they
 //! match.
-//!
-//! Not here: the meaning of a query (`sim::query`, `sim::expr`).
 
 use crate::testing::sim::engine::START;
 use crate::testing::sim::expr::{Expr, Op};
@@ -13,13 +11,13 @@ use crate::testing::sim::value::Val;
 
 use super::{Generator, NAMES, PARTITIONS};
 
-/// Names that some rows have, and one that no row has.
+/// Names of properties that some rows have, and one that no row has.
 const ASKED: [&str; 7] = ["A", "B", "Count", "Note", "At", "_x", "None"];
 /// The maximum nesting depth of a filter.
 const DEPTH_MAX: u64 = 3;
-/// Bytes that lengthen the rows of a stretch.
+/// The number of bytes that lengthen the rows of a stretch.
 const FILL_BYTES: usize = 24;
-/// The range of Timestamps in ticks, about the number of commits while the clock does not move.
+/// The span of Timestamps in ticks: about the number of commits while the clock does not move.
 const COMMITS: u64 = 200;
 
 impl Generator<'_> {
@@ -55,7 +53,7 @@ impl Generator<'_> {
             4 => Want::Aggregate((*self.source.pick(&NAMES)).to_owned()),
             _ => Want::Rows,
         };
-        // Blocks are counted unread in a count without a filter.
+        // A count without a filter counts blocks without reading them.
         let filter = filter.filter(|_| want != Want::Count || self.source.chance(1, 2));
         let reverse = !matches!(want, Want::Aggregate(_) | Want::CountByPartition);
         Query {
@@ -101,7 +99,8 @@ impl Generator<'_> {
         Expr::Compare(name.to_owned(), if keeps { Op::Eq } else { op }, literal)
     }
 
-    /// A value that a row may have under a name: mostly one of a few values of the usual type.
+    /// Returns a value that a row may have under a name: mostly one of a few values of the usual
+    /// type.
     pub(super) fn value_of(&mut self, name: &str) -> Val {
         let source = &mut self.source;
         if source.chance(1, 3) {
@@ -122,7 +121,7 @@ impl Generator<'_> {
                 let few = ["", "a", "\u{ff5e}", "\u{1f600}", "z"];
                 match source.below(8) {
                     at @ 0..5 => Val::String(few[at as usize].to_owned()),
-                    // Zone bounds are truncated before the position where these differ.
+                    // Zone bounds are truncated before the position at which these texts differ.
                     at => Val::String(format!("{}{at}", "long texts begin alike ".repeat(4))),
                 }
             }
@@ -135,22 +134,20 @@ impl Generator<'_> {
         }
     }
 
-    /// Rows are written and overwritten with other values, in one file or in several, and are then
-    /// queried.
+    /// Writes rows, overwrites them with other values, in one file or in several, and queries them.
     pub(super) fn episode(&mut self, steps: &mut Vec<Step>) {
         let table = self.table();
         let pk = (*self.source.pick(&PARTITIONS[..2])).to_owned();
         if self.source.chance(1, 4) {
             self.queue_episode(&table, &pk, steps);
         }
-        // Doubles twice: NaN is a likely source of wrong zone bounds.
+        // Doubles are listed twice, because NaN is a likely source of wrong zone bounds.
         let name = *self.source.pick(&["A", "B", "B", "Count", "Note", "At", "_x"]);
         let mut values = Vec::new();
         for round in 0..2 + self.source.below(2) {
             let two = [self.value_of(name), self.value_of(name)];
-            // A younger stretch begins before the first one, so that its file is alone at its start
-            // and overlaps the older one further on.
-            // then overlap.
+            // The younger stretch begins before the older one. Its file is alone at its start, and
+            // both files overlap further on.
             let first = if round == 0 { 12 } else { 0 } + self.source.below(12);
             let writes = self.stretch(&pk, first, name, &two);
             steps.push(Step::Group { table: table.clone(), writes, durability: None });
@@ -167,7 +164,7 @@ impl Generator<'_> {
             }
         }
         if self.source.chance(1, 3) {
-            // Deletes the end of a stretch: files then hold hidden rows next to visible ones.
+            // Deletes the end of a stretch, so that files have hidden rows next to visible ones.
             let from = Some(format!("r{:02}", 12 + self.source.below(24)));
             let to =
                 self.source.chance(1, 3).then(|| format!("r{:02}", 24 + self.source.below(24)));
@@ -183,16 +180,16 @@ impl Generator<'_> {
         }
     }
 
-    /// A query with a filter that distinguishes one of `values`.
+    /// Returns a query with a filter that distinguishes one of `values`.
     fn aimed(&mut self, pk: &str, name: &str, values: &[Val]) -> Query {
         let mut query = Query { at: self.at(), ..self.query() };
         if self.source.chance(2, 3) {
-            // To the end, and forwards, so that blocks can be skipped.
+            // Queries read forwards to the end, so that blocks can be skipped.
             (query.top, query.page, query.reverse) = (None, None, false);
         }
         let op = *self.source.pick(&[Op::Eq, Op::Eq, Op::Lt, Op::Ge, Op::Gt, Op::Ne]);
         let aim = match self.source.below(3) {
-            // This is true for NaN, whatever numbers occur with it.
+            // This condition is true for NaN, whatever numbers occur with it.
             _ if name == "B" && self.source.chance(1, 3) => {
                 let least = Val::Double((-2.5f64).to_bits());
                 Expr::Not(Expr::Compare(name.to_owned(), Op::Ge, least).into())
@@ -244,7 +241,8 @@ impl Generator<'_> {
         }
     }
 
-    /// Adjacent rows that are alike in some properties: zones distinguish their blocks from others.
+    /// Returns adjacent rows that are alike in some properties, so that zones distinguish their
+    /// blocks.
     fn stretch(&mut self, pk: &str, first: u64, name: &str, values: &[Val; 2]) -> Vec<Write> {
         let verb = *self.source.pick(&[Verb::Upsert, Verb::Upsert, Verb::UpsertMerge]);
         let change = self.source.below(40);
@@ -253,10 +251,11 @@ impl Generator<'_> {
             let value = values[usize::from(number > change)].clone();
             let mut properties = vec![
                 ("Count".to_owned(), Val::Int32(number as i32)),
-                // A block should hold several such rows, and a stretch several blocks.
+                // The length is such that a block has several such rows, and a stretch several
+                // blocks.
                 ("Fill".to_owned(), Val::Binary(vec![0; FILL_BYTES])),
             ];
-            // Groups of long values would be larger than all other data.
+            // Groups with long values would be larger than all other data.
             if name != "Count" && value.to_string().len() < 120 {
                 properties.push((name.to_owned(), value));
             }
@@ -266,12 +265,13 @@ impl Generator<'_> {
         rows.map(write).collect()
     }
 
-    /// Approximately the number of a row of a stretch.
+    /// Returns a number close to those of the rows of a stretch.
     fn number(&mut self) -> i32 {
         self.source.below(50) as i32
     }
 
-    /// Sets `Count` of some rows to the number in their key, so that neighbours have close values.
+    /// Sets `Count` of some rows to the number in their key, so that adjacent rows have close
+    /// values.
     pub(super) fn number_rows(&mut self, rk: &str, properties: &mut [(String, Val)]) {
         let number = rk.strip_prefix('r').and_then(|digits| digits.parse().ok());
         let count = properties.iter_mut().find(|(name, _)| name == "Count");
@@ -282,7 +282,7 @@ impl Generator<'_> {
         }
     }
 
-    /// A time at which a row may have been written.
+    /// Returns a time at which a row may have been written.
     fn moment(&mut self) -> Val {
         Val::DateTime(START + self.source.below(COMMITS))
     }

@@ -1,4 +1,5 @@
-//! Hand-written histories, good and bad, and small random ones checked against a search of all
+//! Tests of hand-written histories, good and bad, and of small random ones against a search of all
+//! orders.
 //! orders.
 
 use super::*;
@@ -9,7 +10,7 @@ use Answer::{Found, Refused, Written};
 const ONE: Pair = Pair(1, 1);
 const TWO: Pair = Pair(2, 2);
 
-/// A call of thread `thread` from `invoked` to `returned`, on key 7.
+/// Returns a call of thread `thread` from `invoked` to `returned`, on key 7.
 fn call(thread: usize, (invoked, returned): (u64, u64), op: Op, answer: Answer) -> Call {
     Call { thread, key: 7, op, answer, invoked, returned }
 }
@@ -51,7 +52,7 @@ fn one_call_after_the_other() {
 
 #[test]
 fn calls_that_overlap_may_take_effect_in_any_order() {
-    // The later call takes effect first, and a read between the two sees only that one.
+    // The later call takes effect first, and a read between the two effects sees only that one.
     good(&[
         call(0, (0, 5), Op::Upsert(ONE), Written(Some(11))),
         call(1, (1, 6), Op::Upsert(TWO), Written(Some(10))),
@@ -113,7 +114,7 @@ fn two_winners() {
 
 #[test]
 fn a_read_of_what_was_never_written() {
-    // A write that was rolled back: it was refused, and yet a read saw it.
+    // A write was rolled back: it was refused, and yet a read saw it.
     bad(
         &[
             call(0, (0, 1), Op::Insert(ONE), Written(Some(10))),
@@ -148,8 +149,7 @@ fn a_refusal_that_nothing_justifies() {
         ],
         &[1],
     );
-    // Refused because of a write that a later read does not see: the refusal depended on
-    // unpublished data.
+    // The refusal depends on a write that a later read does not see, so on unpublished data.
     bad(
         &[
             call(0, (0, 7), Op::Insert(ONE), Written(Some(10))),
@@ -191,7 +191,7 @@ fn what_was_never_answered_may_have_happened_or_not() {
 fn tags_that_do_not_grow() {
     let first = call(0, (0, 1), Op::Upsert(ONE), Written(Some(11)));
     let second = Call { key: 8, ..call(1, (2, 3), Op::Upsert(TWO), Written(Some(10))) };
-    // The tags are in order for each key, but not across keys.
+    // Tags grow for each key, but not across keys.
     assert_eq!(check(&[first, second]), Ok(()));
     assert!(check_tags(&[first, second]).is_err());
     let same = Call { invoked: 0, answer: Written(Some(11)), ..second };
@@ -226,7 +226,7 @@ fn logs_of_threads_are_put_together() {
     good(&calls);
 }
 
-/// True if some order explains all calls, where each call precedes the calls made after its answer.
+/// Whether some order explains all calls. Each call precedes those that began after its answer.
 fn naive(state: State, left: &[Call]) -> bool {
     // A call that was never answered need not have taken effect.
     if left.iter().all(|call| call.returned == NEVER) {
@@ -240,8 +240,8 @@ fn naive(state: State, left: &[Call]) -> bool {
     })
 }
 
-/// Random calls. Most are answered as by a store that executes them in an order other than the
-/// listed one.
+/// Returns random calls. Most answers are those of a store that executes the calls in another order
+/// than the listed one.
 fn random_history(rng: &mut Rng) -> Vec<Call> {
     let mut moments: Vec<u64> = (0..12).collect();
     for at in (1..moments.len()).rev() {
