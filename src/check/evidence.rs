@@ -7,8 +7,7 @@
 //! * A row is proven if no file that may hold a newer version has a gap at its key. Otherwise it is
 //!   *suspect*: lost data may have overwritten or deleted it.
 //!
-//! This module writes nothing. `db::repair` writes the new database, its caller decides on suspect
-//! rows.
+//! This module writes nothing; `db::repair` writes the new database.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};

@@ -2,13 +2,11 @@
 //! limit.
 //!
 //! Invariants
-//! * the count is the sum of the lengths of the directory's files, including reserved space;
-//! * during an operation, and after one that failed halfway, the count may be too high, but never
-//!   too low;
+//! * the count is the sum of the lengths of the directory's files, including reserved space; during
+//!   an operation, and after one that failed halfway, it may be too high but never too low;
 //! * a refused operation has no effect and returns `StorageFull`, as on a full disk.
 //!
 //! Locks: the count, then the limits; neither is held during operations of the inner file system.
-//! `lsm::space_limit` sets the limits.
 
 use std::collections::BTreeMap;
 use std::io;

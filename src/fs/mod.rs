@@ -1,15 +1,12 @@
 //! The only access to the disk: traits for files, maps, directories and locks.
 //!
 //! [`DiskFs`] is the system's file system, [`MemFs`] models the effects of a power cut, and
-//! [`FaultFs`] injects failures into another file system. A program written against [`Fs`] can be
-//! crash-tested with the last two: see the example at [`MemFs`].
+//! [`FaultFs`] injects failures into another file system. [`MemFs`] has an example of a crash test.
 //!
-//! Invariants
-//! * a name (create, rename, remove) is durable only after [`Fs::sync_dir`] of its directory;
-//! * bytes and length are durable only after [`FileWrite::sync`];
-//! * an `Interrupted` error or a short transfer never leaves this module: the operation is
-//!   completed or fails;
-//! * a path is written through one handle at a time.
+//! * A name (create, rename, remove) is durable only after [`Fs::sync_dir`] of its directory.
+//! * Bytes and length are durable only after [`FileWrite::sync`].
+//! * No method returns `Interrupted` or transfers only a part: it is completed or fails.
+//! * A path is written through one handle at a time.
 
 /// Forwards methods of [`Fs`], [`FileWrite`] or [`FileRead`] unchanged to the field `$inner`. With
 /// `after $check` each method calls `$check` first, and returns its error if it fails.

@@ -1,7 +1,6 @@
 //! Conversion between application structs and entities, with the feature `serde`. A struct's fields
-//! are the properties; `None` is an absent property.
-//! `Guid`, `DateTime` and `Binary` keep their EDM types (`types`). Other formats have a text, a text
-//! and bytes for them.
+//! are the properties; `None` is an absent property. `Guid`, `DateTime` and `Binary` keep their EDM
+//! types (`types`); in other formats they are a text, a text and bytes.
 //!
 //! Invariant: an error names the field that caused it.
 

@@ -7,8 +7,7 @@
 //! * a table has the name it was created with; if it was created before the oldest log and dropped
 //!   since, only its lower-case name is known.
 //!
-//! `lsm::recovery::change_log` decides which commits are durable and kept; `changes` has the
-//! cursors.
+//! `lsm::recovery::change_log` decides which commits are durable and kept.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::fmt;

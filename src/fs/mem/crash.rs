@@ -1,16 +1,14 @@
 //! The state of a tree after a power cut, chosen by a seed.
 //!
-//! 1. Every name with unsynced changes gets one of the states that it had since its directory was
-//!    synced.
-//! 2. The old name of a rename disappears only if the new name survives, so a rename alone loses no
-//!    file.
-//! 3. Nodes that are reachable from the root by surviving names are kept; all others are lost,
-//!    synced or not.
-//! 4. In each file every unsynced sector gets one of the versions that it had since the sync. The
-//!    length is one that the file had, or one in between.
+//! 1. Every name with unsynced changes gets a state that it had since its directory was synced. The
+//!    old name of a rename disappears only if the new name survives, so that no file is lost by a
+//!    rename.
+//! 2. Nodes that surviving names do not reach are lost, synced or not.
+//! 3. Every unsynced sector gets a version that it had since the file was synced. The length is one
+//!    that the file had, or one in between.
 //!
-//! The share that survives is drawn once per image or once per file. The seeds therefore cover the
-//! extremes (nothing, everything, only a prefix, only the newest) as well as mixtures.
+//! The share that survives is drawn per image or per file: nothing, everything, a prefix, the
+//! newest, or a mixture.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;

@@ -1,14 +1,11 @@
-//! Fuzz targets, one function per decoder, per command that reads bytes, and for whole databases;
-//! also a round trip per example of FORMAT.md. The feature `fuzzing` is for this repository; its
-//! interface is unstable.
+//! Fuzz targets for decoders, for commands that read bytes, and for whole databases; also a round
+//! trip per example of FORMAT.md. The feature `fuzzing` is for this repository; its interface is
+//! unstable.
 //!
-//! Invariants
-//! * a target panics only if the tested code is wrong: it panicked, returned a wrong result, or
-//!   accepted data that does not encode to the same meaning;
-//! * bytes under a checksum are also tested with a corrected one, to reach the code after the
-//!   check.
-//!
-//! The drivers (`fuzz/`) limit the memory that a target may use.
+//! A target panics only if the tested code is wrong: it panicked, returned a wrong result, or
+//! accepted data that does not encode to the same meaning. Bytes under a checksum are also tested
+//! with a corrected one, to reach the code after the check. The drivers (`fuzz/`) limit the memory
+//! that a target may use.
 
 #[cfg(feature = "cli")]
 pub(crate) mod commands;
