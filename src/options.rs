@@ -203,8 +203,8 @@ impl Default for Options {
             // merge is short.
             run_file_bytes: 32 << 20,
             // Eight files of a run. Large enough that a flush of 64 MiB over many ranges adds a
-            // useful amount to each, and small enough that a merge for a few hot keys reads data
-            // only for seconds.
+            // useful amount to each. Small enough that a merge for a few hot keys takes only
+            // seconds.
             range_bytes: 256 << 20,
             // An idle database has two logs, both allocated at this size.
             log_allocate_bytes: 64 << 10,
@@ -428,10 +428,10 @@ setters! {
     /// kept.
     slow_query(took: Duration): slow_query = Some(took);
 
-    /// Sets whether rows may expire by a wall clock that jumps by more than a day, or that differs
-    /// from the last commit by more than a day when the database is opened. Default: false, so that
-    /// a wrong clock lets no row expire early. The time of a jump then adds nothing to the age of
-    /// rows, for example the days during which a device is switched off.
+    /// Sets whether rows may expire by a wall clock that jumps by more than a day. When the database
+    /// is opened, a difference to the last commit counts as a jump. Default: false, so that a wrong
+    /// clock lets no row expire early. The time of a jump then adds nothing to the age of rows, for
+    /// example the days during which a device is switched off.
     trust_clock_jumps(trust: bool): trust_clock_jumps = trust;
 
     /// Sets whether files are also merged only to speed up reads. Such a merge starts in the

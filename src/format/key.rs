@@ -251,8 +251,8 @@ fn row_bound(table: TableId, pk: &str, rk: &str, after: bool) -> Vec<u8> {
     let mut bound =
         Vec::with_capacity(TABLE_ID_BYTES + pk.len() + 1 + rk.len() + usize::from(after));
     put_partition_bound(&mut bound, table, pk, SEPARATOR);
-    // No entity has a PartitionKey with U+0000, so any row of it has the same bound, between two
-    // partitions.
+    // No entity has a PartitionKey with U+0000, so the RowKey does not matter: the bound is between
+    // two partitions.
     if find_zero(pk.as_bytes()).is_none() {
         let whole = put_text_before_nul(&mut bound, rk);
         if after || !whole {

@@ -422,7 +422,7 @@ fn excerpt(text: &str, position: usize) -> String {
     shown
 }
 
-/// Words that are neither properties nor literals.
+/// Whether `word` is an operator, which is neither a property nor a literal.
 fn is_reserved(word: &str) -> bool {
     matches!(word, "and" | "or" | "not" | "eq" | "ne" | "gt" | "ge" | "lt" | "le")
 }

@@ -17,8 +17,8 @@ const RANGES_MAX: usize = 100;
 /// separator.
 const BOUND_BYTES_MAX: usize = 8 << 10;
 
-/// Returns a span with the same keys and with bounds that are not longer than a key can be, because
-/// the bounds are stored as long as the range tombstone exists.
+/// Returns a span with the same keys whose bounds are not longer than a key can be. The bounds are
+/// stored as long as the range tombstone exists.
 fn shortened(span: Span) -> Span {
     // Any key is shorter than the truncated bound, so it is on the same side of that and of the
     // full bound.

@@ -129,8 +129,8 @@ impl History {
         self.acknowledged.push((self.fs.ops(), self.states.len() - 1, durability));
     }
 
-    /// Returns the minimum number of commits that survive an end at operation `op` which loses
-    /// everything weaker than `durability`.
+    /// Returns the minimum number of commits that survive if the run stops at operation `op` and
+    /// everything weaker than `durability` is lost.
     fn floor(&self, op: u64, durability: Durability) -> usize {
         let counted =
             self.acknowledged.iter().filter(|(at, _, how)| *at <= op && *how >= durability);

@@ -265,7 +265,7 @@ impl Digest {
 
 /// Merges everything, so that no deleted data is left.
 fn merge_all(runner: &mut Runner) -> Result<(), String> {
-    // An armed end may interrupt the merge, which is then repeated after reopening.
+    // A planned kill or power cut may interrupt the merge, which is then repeated after reopening.
     for _ in 0..MERGES_MAX {
         let merged = runner.run(&Step::Compact)?;
         let settled = runner.run(&Step::Settle)?;
