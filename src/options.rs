@@ -428,10 +428,10 @@ setters! {
     /// kept.
     slow_query(took: Duration): slow_query = Some(took);
 
-    /// Sets whether rows may expire by a wall clock that jumps by more than a day. When the database
-    /// is opened, a difference to the last commit counts as a jump. Default: false, so that a wrong
-    /// clock lets no row expire early. The time of a jump then adds nothing to the age of rows, for
-    /// example the days during which a device is switched off.
+    /// Sets whether rows may expire by a wall clock that jumps by more than a day. When the
+    /// database is opened, a difference to the last commit counts as a jump. Default: false, so
+    /// that a wrong clock lets no row expire early. The time of a jump then adds nothing to the age
+    /// of rows, for example the days during which a device is switched off.
     trust_clock_jumps(trust: bool): trust_clock_jumps = trust;
 
     /// Sets whether files are also merged only to speed up reads. Such a merge starts in the
