@@ -354,7 +354,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_is_what_clients_of_the_service_retry() {
+    fn only_errors_that_service_clients_retry_are_transient() {
         let passes = |code| Error::refused(code).is_transient();
         assert!(passes(Code::ServerBusy) && passes(Code::OperationTimedOut));
         for code in Code::ALL.iter().filter(|code| matches!(code.status(), 400..=499 | 501 | 507)) {
@@ -368,7 +368,7 @@ mod tests {
     }
 
     #[test]
-    fn refusals_speak_as_the_service_does() {
+    fn refusals_have_the_code_status_and_text_of_the_service() {
         let error = Error::refused(Code::EntityAlreadyExists).at_index(3);
         assert_eq!(
             (error.code(), error.status(), error.index()),
@@ -378,7 +378,7 @@ mod tests {
     }
 
     #[test]
-    fn an_error_is_one_word() {
+    fn an_error_has_the_size_of_a_pointer() {
         assert_eq!(size_of::<Error>(), size_of::<usize>());
     }
 }

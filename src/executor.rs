@@ -328,7 +328,7 @@ mod tests {
     }
 
     #[test]
-    fn one_thread_runs_all_lanes_and_its_own_signals_are_its_own_to_serve() {
+    fn one_thread_runs_all_lanes_including_those_it_signals() {
         struct Chain {
             executor: Executor,
             seen: Mutex<Vec<(Lane, bool)>>,

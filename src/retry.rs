@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_passes_is_tried_again_and_nothing_else() {
+    fn only_transient_errors_are_retried() {
         let policy = RetryPolicy::exponential();
         let busy = Err(Code::ServerBusy);
         check_run(&policy, &[Ok(())], 1, 0);

@@ -98,7 +98,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_target_that_believes_a_length_is_noticed() {
+    fn a_target_that_trusts_a_length_is_detected() {
         fn greedy(data: &[u8]) {
             let length = usize::from(data[0]) << 20;
             drop(std::hint::black_box(vec![1u8; length]));

@@ -248,7 +248,7 @@ mod tests {
     }
 
     #[test]
-    fn types_count_and_every_bit_of_a_number() {
+    fn types_and_every_bit_of_a_number_are_compared() {
         let new = || Entity::new("p", "r");
         check(new().with("A", 1).with("B", "x"), new().with("B", "x").with("A", 1), true);
         check(new().with("A", 1), new().with("A", 1i64), false);

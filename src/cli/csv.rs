@@ -293,7 +293,7 @@ mod tests {
     }
 
     #[test]
-    fn malformed_rows_cost_themselves_only() {
+    fn a_malformed_row_loses_only_itself() {
         check("\"a\"b,c\nd,e\n", &["1! text after a closing quote", "2: d|e"]);
         check("a,\"b\nc,d\ne,f\n", &["1! a quote is never closed", "2: c|d", "3: e|f"]);
     }
@@ -308,7 +308,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_do_not_depend_on_where_reads_end() {
+    fn rows_are_independent_of_read_boundaries() {
         struct Slow<'a>(&'a [u8]);
         impl Read for Slow<'_> {
             fn read(&mut self, buffer: &mut [u8]) -> io::Result<usize> {
@@ -333,7 +333,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_reads_back() {
+    fn written_csv_is_read_back() {
         let fields = ["plain", "a,b", "say \"hi\"", "two\nlines", "", "cr\r"];
         let mut out = Vec::new();
         put_row(&mut out, fields, b',');

@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn advice_is_about_what_is_in_the_way() {
+    fn advice_names_the_obstacle() {
         let full = Error::new(ErrorKind::AlreadyExists, "new exists and is not empty");
         assert!(advice(&full).unwrap().contains("new directory"));
         let message = "there are entities where the range is to go";
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_mark_is_below_the_error() {
+    fn a_syntax_error_is_marked_below_the_filter() {
         assert_eq!(pointer("A gt", 4), "\n  A gt\n      ^");
         assert_eq!(pointer("é\nß eq )", 7), "\n  é ß eq )\n         ^");
         let long = "x".repeat(100) + "!" + &"y".repeat(100);

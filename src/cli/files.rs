@@ -120,7 +120,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_spool_gives_back_what_went_in() {
+    fn a_spool_returns_the_bytes_written_to_it() {
         let mut spool = Spool::create().unwrap();
         let other = Spool::create().unwrap();
         spool.write(b"abc").unwrap();
@@ -133,7 +133,7 @@ mod tests {
     }
 
     #[test]
-    fn gzip_is_known_by_its_first_bytes() {
+    fn gzip_is_detected_by_its_first_bytes() {
         let dir = tempfile::tempdir().unwrap();
         let read = |name: &str, bytes: &[u8]| {
             let path = dir.path().join(name);

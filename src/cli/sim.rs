@@ -370,7 +370,7 @@ mod tests {
     use crate::testing::sim::device::{self, Figures};
 
     #[test]
-    fn ledgers_and_lives_are_told_to_programs() {
+    fn ledgers_and_device_reports_have_a_json_form() {
         let mut ledger = Ledger { seed: 3, ..Ledger::default() };
         let heading = Heading { file: FileKind::Wal, structure: "open record", damage: "cut" };
         let counts = Counts { refused: 7, wrong: 1, ..Counts::default() };

@@ -198,7 +198,7 @@ mod tests {
     }
 
     #[test]
-    fn a_line_just_too_long_is_refused_as_well() {
+    fn a_line_one_byte_too_long_is_refused() {
         assert_eq!(lines("abcd\nabc\n", 100, 3), [(1, None), (2, Some("abc".into()))]);
     }
 }

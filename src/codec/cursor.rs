@@ -155,7 +155,7 @@ mod tests {
     }
 
     #[test]
-    fn short_buffers_are_errors_that_say_where() {
+    fn errors_of_short_buffers_name_their_offset() {
         let mut cursor = Cursor::new("thing", &[1, 2, 3]);
         assert_eq!(cursor.u8(), Ok(1));
         let error = cursor.u32().unwrap_err();

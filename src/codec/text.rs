@@ -155,7 +155,7 @@ mod tests {
 
     /// Tests all lengths up to 34 bytes, every position, and every byte value at that position.
     #[test]
-    fn each_byte_of_each_length_is_looked_at() {
+    fn every_byte_of_every_length_is_checked() {
         for len in 0..35 {
             let mut bytes = vec![b'a'; len];
             assert_eq!(find_zero(&bytes), None);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn words_are_below_as_bytes_are() {
+    fn words_compare_like_their_bytes() {
         let mut keys: Vec<Vec<u8>> = Vec::new();
         for len in 0..12 {
             keys.push(vec![7; len]);
@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_are_what_the_standard_library_says() {
+    fn utf8_validation_agrees_with_the_standard_library() {
         for text in ["", "ä", "über alles", "日本語の文字列", "plain, and then 🙂", "a\0b"]
         {
             assert_eq!(utf8(text.as_bytes()), Ok(text));

@@ -230,7 +230,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_has_a_shape_too() {
+    fn an_empty_database_has_a_shape() {
         let shape = ShapeBuilder::new().finish(true);
         assert_eq!((shape.partitions, shape.median_entities, shape.ascending), (0, 0, 0.5));
     }

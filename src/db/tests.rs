@@ -39,7 +39,7 @@ fn row(i: u32, version: u32) -> Entity {
 }
 
 #[test]
-fn what_is_written_is_read_and_survives_a_power_cut() {
+fn rows_are_read_back_and_survive_a_power_cut() {
     let fs = MemFs::new();
     let db = open(&fs);
     let table = db.create_table("things").unwrap();
@@ -85,7 +85,7 @@ fn what_is_written_is_read_and_survives_a_power_cut() {
 }
 
 #[test]
-fn an_insert_that_exists_is_refused_and_a_dropped_table_is_gone() {
+fn a_second_insert_is_refused_and_a_dropped_table_is_gone() {
     let fs = MemFs::new();
     let db = open(&fs);
     let table = db.create_table("things").unwrap();

@@ -421,7 +421,7 @@ mod tests {
 
     #[cfg(feature = "zstd")]
     #[test]
-    fn damage_leaves_nothing_to_the_next_block_of_the_thread() {
+    fn a_damaged_block_does_not_affect_the_next_one_of_the_thread() {
         let raw: Vec<u8> = (0..20_000u32).flat_map(|i| (i / 7).to_le_bytes()).collect();
         let whole = sealed(Packing::Zstd, &raw);
         let whole = StoredBlock::open(PLACE, &whole).unwrap();
@@ -434,7 +434,7 @@ mod tests {
 
     #[cfg(feature = "zstd")]
     #[test]
-    fn a_thread_that_ends_still_decompresses() {
+    fn an_exiting_thread_can_still_decompress() {
         struct Last(&'static str);
         impl Drop for Last {
             fn drop(&mut self) {
@@ -459,7 +459,7 @@ mod tests {
 
     #[cfg(feature = "zstd")]
     #[test]
-    fn rows_are_compressed_by_columns_and_anything_else_as_it_is() {
+    fn rows_are_compressed_by_columns_and_other_blocks_directly() {
         let mut builder = crate::format::row_block::RowBlockBuilder::default();
         for i in 0..500u64 {
             let seq = crate::model::Seq(1000 + i * i);
@@ -502,7 +502,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_does_not_shrink_is_stored_as_it_is() {
+    fn a_block_that_does_not_shrink_is_stored_uncompressed() {
         let raw: Vec<u8> = (0..=255).collect();
         let bytes = sealed(Packing::Plain, &raw);
         assert_eq!(StoredBlock::open(PLACE, &bytes).unwrap().packing, Packing::Plain);
@@ -510,7 +510,7 @@ mod tests {
     }
 
     #[test]
-    fn trap_24_the_checksum_covers_every_byte_and_the_place() {
+    fn trap_24_the_checksum_covers_every_byte_and_the_offset() {
         let bytes = sealed(Packing::Plain, b"some rows");
         for at in 0..bytes.len() {
             for bit in 0..8 {
@@ -543,7 +543,7 @@ mod tests {
     }
 
     #[test]
-    fn trap_23_what_is_not_understood_is_refused_by_name() {
+    fn trap_23_unknown_block_features_are_refused_by_name() {
         check_forged(0, &[5], "kind 5, 1 expected");
         check_forged(1, &[9], "Unsupported(\"block codec 9\")");
         check_forged(2, &[4], "Unsupported(\"block flags 0x4\")");
@@ -566,7 +566,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_that_leave_something_out_say_so_to_older_readers() {
+    fn rows_with_omissions_set_the_flag_for_older_readers() {
         let rows = |flags| [1, 0, 2, 0, 0, 0, flags, 0, 9, 0, 0, 0, 0, 0, 0, 0];
         let sealer = Sealer::new(Packing::Plain).unwrap();
         for (padding, flags, expected) in [(0, 0, 0), (0, 1, 2), (5, 0, 1), (5, 3, 3)] {
@@ -589,7 +589,7 @@ mod tests {
     }
 
     #[test]
-    fn padding_is_checked_and_not_believed() {
+    fn damaged_or_truncated_padding_is_detected() {
         let sealer = Sealer::new(Packing::Plain).unwrap();
         for padding in [1, 2, 300] {
             let mut bytes = Vec::new();

@@ -65,7 +65,7 @@ mod tests {
     }
 
     #[test]
-    fn trap_24_every_flipped_byte_is_seen() {
+    fn trap_24_every_flipped_byte_is_detected() {
         let current = Current { manifest: FileNumber(7), id: FileId(9), synced_len: 4096 };
         let bytes = current.encode();
         assert_eq!(Current::decode(&bytes), Ok(current));

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn unknown_fields_are_kept_and_told() {
+    fn unknown_fields_are_kept_and_required_ones_reported() {
         let mut out = encoded(&sample());
         put_varint(&mut out, 40 << 1);
         put_bytes(&mut out, b"new");

@@ -351,7 +351,7 @@ mod tests {
     }
 
     #[test]
-    fn look_ups_read_little_more_than_a_line() {
+    fn look_ups_read_little_more_than_one_line() {
         #[track_caller]
         fn check(form: Form, bits: usize, wrong_most: usize) {
             let mut rng = Rng::from_seed(2);
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn trap_24_pages_are_checked_whole() {
+    fn trap_24_pages_are_verified_whole() {
         for form in forms() {
             let page = encode_pages(FILE, form, 1, [(99, 5)].into_iter());
             for at in 0..PAGE_BYTES {
@@ -392,7 +392,7 @@ mod tests {
     }
 
     #[test]
-    fn impossible_lines_are_found_and_harmless() {
+    fn impossible_lines_are_detected_and_harmless() {
         #[track_caller]
         fn check(form: Form, cases: &[(usize, u8)]) {
             let page = encode_pages(FILE, form, 1, [(0, 5)].into_iter());
@@ -412,7 +412,7 @@ mod tests {
     }
 
     #[test]
-    fn the_form_is_the_smallest_that_serves() {
+    fn the_smallest_sufficient_form_is_chosen() {
         let second = |location_bits| (Form::Second { location_bits }, section::HASH_WORDS);
         assert_eq!(choose_form(false, 0), second(0));
         assert_eq!(choose_form(false, 22), second(22));
@@ -475,7 +475,7 @@ mod tests {
     }
 
     #[test]
-    fn the_mark_of_a_full_line() {
+    fn a_full_line_has_an_overflow_mark() {
         // The last of 16 entries with one home line overflows into the next; bits 32 to 48 of its
         // hash choose the mark.
         for (bits, mark) in [(0, 0), (0xffff, 26), (0x0980, 1)] {

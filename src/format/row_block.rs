@@ -805,7 +805,7 @@ mod tests {
 
     /// Blocks of older writers, in which entries omit nothing, can be read and are valid.
     #[test]
-    fn trap_44_entries_that_say_everything_are_read() {
+    fn trap_44_entries_without_omissions_are_read() {
         let bytes = [
             2, 0, 2, 1, 2, 0, 0, 0, 0, 0x12, 0, 0, 0, 0, 0, 0, 22, 0, 28, 0, b'k', b'/', 1, 1,
             0x34, b'a', b'R', b'1', 1, 1, 0, b'b',
@@ -819,7 +819,7 @@ mod tests {
     }
 
     #[test]
-    fn flags_that_are_not_what_entries_need_are_found() {
+    fn flags_that_do_not_match_the_entries_are_detected() {
         let check = |entries: &[Entry], flags: [u8; 2], fails: bool| {
             let mut bytes = encoded(entries);
             assert_ne!(bytes[6..8], flags);
@@ -864,7 +864,7 @@ mod tests {
     }
 
     #[test]
-    fn disorder_is_found() {
+    fn entries_out_of_order_are_detected() {
         #[track_caller]
         fn check(entries: &[Entry]) {
             assert!(RowBlock::parse(&encoded(entries)).unwrap().check().is_err());
@@ -878,7 +878,7 @@ mod tests {
     /// A full block has no space for the next entry, even if that entry changes the prefix and the
     /// widths.
     #[test]
-    fn a_full_block_is_as_long_as_asked() {
+    fn a_full_block_has_the_requested_length() {
         let mut rng = Rng::from_seed(9);
         for target in [300, 512, 4072, 8168, 40_000, 65_600, 150_000] {
             for _ in 0..40 {

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn an_inclusive_span_ends_right_behind_its_last_key() {
+    fn an_inclusive_span_ends_immediately_after_its_last_key() {
         let span = Span::inclusive(b"a", b"b");
         assert!(span.contains(b"a") && span.contains(b"b"));
         assert!(!span.contains(b"b\0") && !span.contains(b""));

@@ -299,7 +299,7 @@ mod tests {
     }
 
     #[test]
-    fn versions_that_go_on_in_the_next_block_are_found_from_the_first() {
+    fn versions_that_continue_in_the_next_block_are_found_from_the_first_block() {
         check_find(&["", "k", "k", "k", "l"], "k", 0);
         check_find(&["", "k", "k", "k", "l"], "kk", 3);
     }

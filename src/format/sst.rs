@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn trap_24_every_byte_of_header_and_footer_counts() {
+    fn trap_24_every_byte_of_header_and_footer_is_checked() {
         let mut header = Vec::new();
         encode_header(FILE, &mut header);
         let footer = footer(&sections());

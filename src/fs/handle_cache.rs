@@ -193,7 +193,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_again_and_again_stays_open() {
+    fn a_file_that_is_read_repeatedly_stays_open() {
         let (inner, _, files) = eight(3);
         read(&files, 0).unwrap();
         // Reads each other file once, and the first file between any two of them.
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_is_opened_again_is_told_again_how_it_is_read() {
+    fn a_reopened_file_receives_its_advice_again() {
         let (inner, _, files) = eight(1);
         files[0].advise(Advice::Random, 0..100);
         let told = inner.advised(Advice::Random);
@@ -223,7 +223,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_that_cannot_be_opened_again_is_an_error_and_may_pass() {
+    fn a_failed_reopen_is_an_error_and_the_next_read_retries_it() {
         let (inner, few, files) = eight(1);
         inner.arm(Fault::new(FaultKind::Eio).on(OpKind::OpenRead));
         read(&files, 3).unwrap_err();
@@ -234,7 +234,7 @@ mod tests {
     }
 
     #[test]
-    fn many_threads_read_through_few() {
+    fn many_threads_share_few_handles() {
         let (_, few, files) = eight(2);
         std::thread::scope(|scope| {
             for thread in 0..4 {

@@ -370,7 +370,7 @@ mod tests {
     }
 
     #[test]
-    fn the_count_is_the_sum_of_the_lengths_whatever_is_done() {
+    fn the_count_equals_the_sum_of_all_file_lengths() {
         let memory = MemFs::new();
         memory.create_dir_all(Path::new("db")).unwrap();
         memory.create_dir_all(Path::new("elsewhere")).unwrap();
@@ -409,7 +409,7 @@ mod tests {
     }
 
     #[test]
-    fn what_would_be_too_much_is_refused_before_it_is_begun() {
+    fn a_write_over_the_limit_is_refused_before_it_starts() {
         let memory = MemFs::new();
         memory.create_dir_all(Path::new("db")).unwrap();
         let fs = MeteredFs::new(Arc::new(memory.clone()), Path::new("db"), kind).unwrap();

@@ -128,7 +128,7 @@ fn random_writes_and_lengths_agree_with_a_vector() {
 }
 
 #[test]
-fn a_map_is_the_whole_file_and_outlives_its_name() {
+fn a_map_covers_the_whole_file_and_survives_its_removal() {
     for_all(|s| {
         s.put("f", &[7; 10_000]);
         s.put("empty", b"");
@@ -256,7 +256,7 @@ fn trap_41_a_file_cut_under_its_reader_is_an_error() {
 }
 
 #[test]
-fn every_storage_says_what_it_is() {
+fn every_storage_names_its_kind() {
     for_all(|s| {
         let kind = s.fs.kind(&s.at("not/yet/there"));
         assert!(!kind.is_empty() && kind != "unknown" || cfg!(not(target_os = "linux")));

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn written_as_the_service_does() {
+    fn doubles_are_written_as_the_service_writes_them() {
         check(5.0, "5.0");
         check(0.0, "0.0");
         check(-0.0, "-0.0");
@@ -201,7 +201,7 @@ mod tests {
     }
 
     #[test]
-    fn any_bits_come_back() {
+    fn any_double_is_read_back_bit_for_bit() {
         let mut bits = 0x9e37_79b9_7f4a_7c15_u64;
         for _ in 0..20_000 {
             bits = bits.wrapping_mul(0xd129_0d3c_a1b5_59d9).wrapping_add(1);

@@ -186,7 +186,7 @@ fn groups() {
 }
 
 #[test]
-fn lines_that_are_no_request_are_refused() {
+fn lines_without_a_valid_request_are_refused() {
     refused("", "InvalidInput", "not JSON");
     refused("hello", "InvalidInput", "not JSON");
     refused("[]", "InvalidInput", "an object is missing");
@@ -209,7 +209,7 @@ fn lines_that_are_no_request_are_refused() {
 }
 
 #[test]
-fn queries_that_are_no_queries() {
+fn malformed_queries_are_refused() {
     let query = |rest: &str| format!(r#"{{"op":"query","table":"T",{rest}}}"#);
     for top in ["-1", "1001", "1.5", "\"5\"", "1e2", "[]"] {
         refused(&query(&format!(r#""top":{top}"#)), "InvalidInput", "'top' is not a number");

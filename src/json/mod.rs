@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn errors_have_their_place() {
+    fn errors_have_a_position() {
         let message = |text| read_object(text, 9).unwrap_err().message().to_owned();
         assert_eq!(message("{\"a\":1} 2"), "not JSON: trailing characters at line 1 column 9");
         assert_eq!(message(" 5"), "an object is missing");
@@ -399,7 +399,7 @@ mod tests {
     }
 
     #[test]
-    fn depth_costs_no_stack() {
+    fn nesting_uses_no_stack() {
         let deep = |n: usize| "[".repeat(n) + &"]".repeat(n);
         check(&deep(1_000_000), Scalar::Nested);
         refused(&deep(1_000_000)[1..]);

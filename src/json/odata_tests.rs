@@ -196,7 +196,7 @@ fn json_that_is_no_object_is_refused() {
 }
 
 #[test]
-fn a_selection_shows_what_is_listed_and_null_for_the_rest() {
+fn a_selection_has_the_listed_properties_and_null_for_absent_ones() {
     let entity = read_entity(&keyed(r#""A":1,"B":"x","C":2.5"#)).unwrap();
     let write = |names: &[&str]| {
         let names: Vec<_> = names.iter().map(|name| (*name).to_owned()).collect();

@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_read_quickly_is_what_is_read_slowly() {
+    fn the_fast_reader_agrees_with_the_full_parser() {
         for text in [
             "{}",
             " { } \n",
@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_with_mistakes_are_left_alone() {
+    fn the_fast_reader_leaves_malformed_texts_to_the_parser() {
         let whole = r#"{"Name@odata.type":"Edm.String","Näme":"x\u00e4\\ \"y\"","N":-1.5e3,"T":true,"Z":null, "E":[1]}"#;
         let mut rng = Rng::from_seed(3);
         let pieces = ["\"", "\\", ",", ":", "{", "}", "e", "0", " ", "\u{1}", "ä", "n", "-"];

@@ -105,7 +105,7 @@ fn a_reader_finds_zeros_while_allocated_space_is_released() {
 }
 
 #[test]
-fn what_was_written_is_read() {
+fn written_records_are_read_back() {
     let fs = MemFs::new();
     let end = small_log(&fs);
     let mut reader = open(&fs).unwrap();
@@ -143,7 +143,7 @@ fn records_larger_than_the_window_are_read_and_the_window_shrinks_again() {
 }
 
 #[test]
-fn trap_03_every_damaged_byte_leaves_a_prefix_and_later_records_vouch_for_what_is_lost() {
+fn trap_03_every_damaged_byte_leaves_a_prefix_and_later_records_show_the_loss() {
     let fs = MemFs::new();
     let end = small_log(&fs);
     let last_record = end - 48 - 40;
@@ -173,7 +173,7 @@ fn trap_03_every_damaged_byte_leaves_a_prefix_and_later_records_vouch_for_what_i
 }
 
 #[test]
-fn trap_03_zeroed_stretches_are_told_from_unwritten_space() {
+fn trap_03_zeroed_stretches_differ_from_unwritten_space() {
     let fs = MemFs::new();
     let end = small_log(&fs);
     let good = fs.read(path()).unwrap();
@@ -225,7 +225,7 @@ fn trap_05_records_of_another_file_behind_the_end_are_not_read() {
 }
 
 #[test]
-fn after_the_stop_nothing_is_given_though_good_records_follow() {
+fn no_record_is_returned_after_a_damaged_one() {
     let fs = MemFs::new();
     small_log(&fs);
     fs.flip(path(), LogFile::START + 50, 1).unwrap();
@@ -257,7 +257,7 @@ fn headers_that_straddle_two_windows_are_found() {
 }
 
 #[test]
-fn records_count_up_to_where_the_successor_says_and_a_stop_before_that_is_told() {
+fn a_log_is_read_to_its_recorded_end_and_an_earlier_stop_is_reported() {
     let fs = MemFs::new();
     let end = small_log(&fs);
     let second_round = LogFile::START + 2 * (48 + 16);

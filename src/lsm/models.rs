@@ -207,7 +207,7 @@ fn trap_55_loom_a_snapshot_during_a_commit_and_a_flush() {
 
 /// After two concurrent changes of the view, a flush and a new memtable, both are in effect.
 #[test]
-fn loom_a_view_keeps_what_two_threads_put_into_it() {
+fn loom_concurrent_changes_of_a_view_are_both_kept() {
     check(2, |model| {
         model.put("a", 1).unwrap();
         model.engine.maintenance().freeze().unwrap();

@@ -161,7 +161,7 @@ fn trap_37_a_manifest_is_rolled_over_when_it_outgrows_its_content() {
 }
 
 #[test]
-fn what_cannot_be_forgotten_makes_the_limit_grow() {
+fn the_rollover_limit_grows_with_the_content() {
     let fs = MemFs::new();
     let mut manifest = create(&fs).unwrap();
     for seq in 2..300 {
@@ -173,7 +173,7 @@ fn what_cannot_be_forgotten_makes_the_limit_grow() {
 }
 
 #[test]
-fn trap_36_numbers_are_given_out_once() {
+fn trap_36_file_numbers_are_assigned_once() {
     let fs = MemFs::new();
     let mut manifest = create(&fs).unwrap();
     let mut last = FileNumber(1);
@@ -196,7 +196,7 @@ fn trap_36_numbers_are_given_out_once() {
 }
 
 #[test]
-fn trap_51_a_clean_close_vouches_for_its_log_as_long_as_that_is_there() {
+fn trap_51_a_clean_close_covers_its_log_until_the_log_is_removed() {
     let fs = MemFs::new();
     let mut manifest = create(&fs).unwrap();
     let log = LogMeta { number: manifest.next_number().unwrap(), id: FileId(1) };
@@ -231,7 +231,7 @@ fn an_edit_that_breaks_an_invariant_is_refused_and_nothing_is_written() {
 
 /// On a full disk, an edit that a second edit must state to be durable is refused unless both fit.
 #[test]
-fn room_for_what_vouches_is_there_before_the_edit() {
+fn an_edit_is_refused_without_space_for_its_durable_offset() {
     let mem = MemFs::new();
     let fs = FaultFs::new(mem.shared());
     let shared: Arc<dyn Fs> = Arc::new(fs.clone());

@@ -220,7 +220,7 @@ fn trap_42_every_key_a_prefix_of_the_next() {
 }
 
 #[test]
-fn trap_42_one_outlier_spoils_the_heads() {
+fn trap_42_one_outlier_makes_key_heads_useless() {
     check_keys(12_000, |n| match n {
         0 => Vec::new(),
         1 => vec![0xff; 9],
@@ -260,7 +260,7 @@ fn rows_larger_than_a_chunk() {
 }
 
 #[test]
-fn a_group_shares_its_seq() {
+fn the_rows_of_a_group_share_its_seq() {
     let mut pair = Pair::new();
     for key in [&b"a\0"[..], b"a\0\0", b"a", b""] {
         assert!(pair.insert(key, Kind::Put, b"row"));
@@ -270,7 +270,7 @@ fn a_group_shares_its_seq() {
 }
 
 #[test]
-fn an_iterator_sees_what_was_there_and_no_more() {
+fn an_iterator_returns_only_the_entries_of_its_creation() {
     let mut pair = Pair::new();
     (0..5_000_u32).for_each(|n| pair.put(&n.to_le_bytes()));
     let mut iter = pair.memtable.iter();
@@ -313,7 +313,7 @@ fn scans_between_inserts_keep_the_runs_few() {
 }
 
 #[test]
-fn bytes_are_given_back_with_the_runs() {
+fn sorting_memory_is_released_with_the_runs() {
     let mut pair = Pair::new();
     (0..20_000_u32).for_each(|n| pair.put(&n.to_le_bytes()));
     let unsorted = pair.memtable.bytes();
@@ -394,7 +394,7 @@ fn readers_see_a_whole_prefix_of_the_inserts() {
 }
 
 #[test]
-fn a_table_made_for_its_keys_takes_less_memory_and_answers_the_same() {
+fn a_table_sized_for_its_keys_takes_less_memory_with_equal_results() {
     let (bytes, keys) = (16 << 20, 30_000);
     let (grown, made) = (Memtable::new(1, bytes, 0), Memtable::new(2, bytes, keys));
     assert!(made.bytes() <= bytes / 7);

@@ -420,7 +420,7 @@ mod tests {
     }
 
     #[test]
-    fn texts_do_not_depend_on_those_before() {
+    fn the_text_of_a_time_is_independent_of_earlier_ones() {
         let mut rng = Rng::from_seed(11);
         let (mut texts, mut ticks) = (TimeTexts::default(), 0);
         for round in 0..20_000u64 {
@@ -439,7 +439,7 @@ mod tests {
     }
 
     #[test]
-    fn every_day_has_one_name() {
+    fn days_and_dates_convert_to_each_other() {
         let mut days = 0;
         for year in 1601..=2401 {
             for month in 1..=12 {

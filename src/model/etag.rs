@@ -67,7 +67,7 @@ mod tests {
     const TEXT: &str = "W/\"datetime'2022-02-01T20%3A52%3A48.011206Z'\"";
 
     #[test]
-    fn prints_what_it_parsed() {
+    fn etags_print_as_they_were_parsed() {
         assert_eq!(TEXT.parse::<ETag>().unwrap().to_string(), TEXT);
     }
 

@@ -82,7 +82,7 @@ mod tests {
     const TEXT: &str = "00112233-4455-6677-8899-aabbccddeeff";
 
     #[test]
-    fn prints_in_lower_case_and_parses_either() {
+    fn guids_print_in_lower_case_and_parse_in_either_case() {
         let guid: Guid = TEXT.to_uppercase().parse().unwrap();
         assert_eq!(guid.to_string(), TEXT);
         assert_eq!(guid.as_bytes()[..3], [0, 0x11, 0x22]);
@@ -103,7 +103,7 @@ mod tests {
     }
 
     #[test]
-    fn order_is_the_order_of_the_text() {
+    fn guids_are_ordered_like_their_text() {
         let (low, high): (Guid, Guid) =
             (TEXT.parse().unwrap(), TEXT.replace("00", "01").parse().unwrap());
         assert!(low < high);

@@ -285,7 +285,7 @@ mod tests {
     }
 
     #[test]
-    fn a_split_sends_partitions_where_they_begin_and_keeps_the_whole() {
+    fn a_split_assigns_partitions_by_their_start_and_keeps_the_total() {
         let mut sketch = Heaviest::default();
         (0..100).for_each(|i| add(&mut sketch, i, 100.0 - i as f64));
         let (total, slots) = (sketch.total, sketch.slots.len());
@@ -297,7 +297,7 @@ mod tests {
     }
 
     #[test]
-    fn what_faded_is_forgotten() {
+    fn faded_partitions_are_forgotten() {
         let mut sketch = Heaviest::default();
         add(&mut sketch, 1, 1.0);
         add(&mut sketch, 2, 1000.0);
@@ -331,7 +331,7 @@ mod tests {
     }
 
     #[test]
-    fn joining_counts_as_one_stream() {
+    fn a_join_of_two_sketches_counts_like_one_stream() {
         for (a, b) in [(10, 20), (10, 500), (500, 10), (700, 900)] {
             let (mut left, mut right, mut whole) =
                 (Distinct::default(), Distinct::default(), Distinct::default());

@@ -58,7 +58,7 @@ fn check(young: &[Reference<File>], run: &[Reference<File>], expected: &str) {
 }
 
 #[test]
-fn a_tree_in_order_passes() {
+fn a_valid_range_tree_passes() {
     let young = [reference(5, (50, 60), "b", "m"), reference(4, (30, 40), "a", "z")];
     let run = [reference(1, (1, 29), "a", "h"), reference(2, (5, 20), "h", "z")];
     check(&young, &run, "");
@@ -88,7 +88,7 @@ fn trap_12_overlapping_files_must_have_disjoint_seqs_newest_first() {
 }
 
 #[test]
-fn trap_13_every_pair_is_compared_not_only_neighbours_or_unions() {
+fn trap_13_every_pair_of_files_is_compared() {
     // The two conflicting files are not adjacent in the list, and the file between them conflicts
     // with neither.
     let young = [
@@ -307,7 +307,7 @@ fn made(edit: &VersionEdit, from: &[&Range<File>]) -> Vec<Range<File>> {
 }
 
 #[test]
-fn trap_20_a_split_at_any_key_hides_nothing_and_a_merge_gives_back_what_was() {
+fn trap_20_a_split_at_any_key_hides_no_row_and_a_merge_restores_the_range() {
     let mut rng = Rng::from_seed(8);
     let mut merged = 0;
     for _ in 0..500 {
@@ -368,7 +368,7 @@ fn neighbours_with_incompatible_files_are_not_merged() {
 }
 
 #[test]
-fn what_is_removed_is_gone() {
+fn a_removed_file_leaves_the_range() {
     let mut rng = Rng::from_seed(6);
     let mut range = random_range(&mut rng);
     let numbers: Vec<_> = range.references().map(|(_, r)| r.file.number()).collect();

@@ -294,7 +294,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_reserved_is_within_the_bound() {
+    fn reservations_stay_within_the_bound() {
         for bytes_max in [0, 1000, 100_000, 4 << 20] {
             let cache = BlockCache::new(bytes_max);
             for i in 0..1000 {
@@ -312,7 +312,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_searched_again_once() {
+    fn only_the_second_search_of_a_block_is_reported() {
         let cache = BlockCache::new(1 << 20);
         assert!((0..5).all(|_| !cache.is_searched_again(key(1, 1))));
         cache.insert(key(1, 1), &contents(key(1, 1), 10));
@@ -321,7 +321,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_used_stays() {
+    fn blocks_in_use_are_not_evicted() {
         let cache = BlockCache::new(100 << 10);
         let hot = key(1, 0);
         cache.insert(hot, &contents(hot, 1000));
@@ -332,7 +332,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_file_is_gone_and_the_others_are_not() {
+    fn removing_a_file_evicts_only_its_blocks() {
         let cache = BlockCache::new(8 << 20);
         for file in 1..4 {
             for index in 0..100 {

@@ -132,7 +132,7 @@ mod tests {
     }
 
     #[test]
-    fn entries_with_one_tag_have_a_place_each() {
+    fn entries_with_equal_tags_have_separate_locations() {
         let known = known(&Arc::new(BlockCache::new(1 << 20)), true);
         known.touch(PLACE);
         let found =
@@ -153,7 +153,7 @@ mod tests {
     }
 
     #[test]
-    fn trap_31_no_more_is_known_than_there_is_room_for() {
+    fn trap_31_cached_locations_stay_within_the_cache_bound() {
         let cache = Arc::new(BlockCache::new(2 * 16 * PAGE_BYTES));
         let mut files: Vec<_> = (0..3).map(|_| known(&cache, true)).collect();
         for known in &files {
@@ -172,7 +172,7 @@ mod tests {
     }
 
     #[test]
-    fn an_index_with_locations_needs_none() {
+    fn an_index_with_locations_uses_no_location_cache() {
         let cache = Arc::new(BlockCache::new(1 << 20));
         let known = known(&cache, false);
         known.put(PLACE, 1, 5);

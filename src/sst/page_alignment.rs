@@ -62,7 +62,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_block_from_a_page_on_fills_whole_pages() {
+    fn blocks_of_at_least_a_page_fill_whole_pages() {
         let pages = Pages::new(8192, Packing::Plain);
         assert_eq!(pages.room(4096), 8192 - HEADER_BYTES);
         assert_eq!(pages.room(4096 + 32), 8192 - 32 - HEADER_BYTES);
@@ -74,7 +74,7 @@ mod tests {
     }
 
     #[test]
-    fn compressed_and_odd_blocks_are_as_they_come() {
+    fn compressed_blocks_and_odd_sizes_are_not_aligned() {
         for pages in [Pages::new(8192, Packing::Columns), Pages::new(512, Packing::Plain)] {
             assert_eq!(pages.room(5000), pages.block_bytes);
             assert_eq!(pages.padding(4096 - 1), 0);

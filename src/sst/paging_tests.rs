@@ -102,7 +102,7 @@ fn block(sst: &Sst, number: usize) -> Range<usize> {
 }
 
 #[test]
-fn a_get_asks_once_for_a_block_that_was_never_checked() {
+fn a_get_requests_an_unchecked_block_once() {
     let (sst, told) = watched();
     let get = |number| sst.get(hash(SEED, &key(number)), &key(number), Seq::MAX).unwrap().is_some();
     assert!(get(10_000));
@@ -117,7 +117,7 @@ fn a_get_asks_once_for_a_block_that_was_never_checked() {
 }
 
 #[test]
-fn a_get_that_reads_asks_for_nothing() {
+fn a_get_from_an_unmapped_file_requests_no_pages() {
     let (sst, told) = watched_as(IoMode::Pread);
     let get = |number| sst.get(hash(SEED, &key(number)), &key(number), Seq::MAX).unwrap().is_some();
     assert!(get(10_000) && get(0) && !get(ROWS + 5));
@@ -125,7 +125,7 @@ fn a_get_that_reads_asks_for_nothing() {
 }
 
 #[test]
-fn a_file_that_is_read_is_told_once_that_it_is_read_here_and_there() {
+fn a_file_read_by_pread_gets_random_advice_once() {
     let (memory, dir) = (Arc::new(MemFs::new()), Path::new("db"));
     memory.create_dir_all(dir).unwrap();
     let meta = write(memory.clone(), dir);
@@ -135,7 +135,7 @@ fn a_file_that_is_read_is_told_once_that_it_is_read_here_and_there() {
 }
 
 #[test]
-fn a_short_range_asks_once_whether_checked_or_not() {
+fn a_short_range_requests_its_pages_once() {
     let (sst, told) = watched();
     for _ in 0..2 {
         let mut iter = sst.iter(true);
@@ -152,7 +152,7 @@ fn a_short_range_asks_once_whether_checked_or_not() {
 
 /// Every byte of the rows is requested once, in few calls, before it is read.
 #[test]
-fn scans_ask_for_all_rows_in_growing_windows() {
+fn scans_request_all_rows_in_growing_windows() {
     for (fill_cache, mode) in
         [(true, IoMode::Mmap), (false, IoMode::Mmap), (true, IoMode::Pread), (false, IoMode::Pread)]
     {
@@ -173,7 +173,7 @@ fn scans_ask_for_all_rows_in_growing_windows() {
 }
 
 #[test]
-fn reverse_scans_ask_downwards() {
+fn reverse_scans_request_pages_downwards() {
     let (sst, told) = watched();
     let mut iter = sst.iter(true);
     iter.seek_to_last().unwrap();
@@ -199,7 +199,7 @@ fn check_tiling<'a>(sst: &Sst, asked: impl Iterator<Item = &'a Range<usize>>, ca
 }
 
 #[test]
-fn verification_asks_for_what_it_reads() {
+fn verification_requests_the_pages_that_it_reads() {
     let (sst, told) = watched();
     sst.verify(&mut |_| {}).unwrap();
     let bytes: usize = told.asked().iter().map(|range| range.len()).sum();
@@ -210,7 +210,7 @@ fn verification_asks_for_what_it_reads() {
 /// Reads the kernel's report, in which `rr` marks a map with random-read advice.
 #[cfg(target_os = "linux")]
 #[test]
-fn a_file_is_mapped_for_reads_here_and_there() {
+fn a_mapped_file_gets_random_advice() {
     let dir = tempfile::tempdir().unwrap();
     let fs: Arc<dyn Fs> = Arc::new(crate::fs::DiskFs::new());
     let meta = write(fs.clone(), dir.path());

@@ -128,7 +128,7 @@ mod tests {
     }
 
     #[test]
-    fn large_windows_are_asked_for_early_and_small_ones_are_not() {
+    fn large_windows_are_requested_early_and_small_ones_are_not() {
         let mut ahead = ahead(10_000, false);
         // Windows of 48, 96 and 192 KiB have 21 blocks.
         assert_eq!(windows(&mut ahead, 0..21), [48, 96, 192]);
@@ -138,7 +138,7 @@ mod tests {
     }
 
     #[test]
-    fn nothing_beyond_the_rows_is_asked_for() {
+    fn nothing_after_the_rows_is_requested() {
         assert_eq!(windows(&mut ahead(1, true), 0..1), [16]);
         assert_eq!(windows(&mut ahead(10, false), 0..10), [48, 96, 16]);
         assert_eq!(windows(&mut ahead(10, false), (0..10).rev()), [16, 96, 48]);
@@ -147,7 +147,7 @@ mod tests {
     }
 
     #[test]
-    fn blocks_passed_over_are_not_asked_for() {
+    fn skipped_blocks_are_not_requested() {
         let mut ahead = ahead(10_000, false);
         assert_eq!(windows(&mut ahead, [0, 100, 200].into_iter()), [48, 16, 16]);
         assert_eq!(windows(&mut ahead, 201..204), [48]);
@@ -156,7 +156,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_longer_than_a_window_is_asked_for_whole() {
+    fn a_block_longer_than_a_window_is_requested_whole() {
         let lens = [5 << 20, 100, 3 << 20, 100, 100 << 10];
         let rows = 0..lens.iter().sum();
         let mut ahead = Readahead::new(rows.clone(), false);

@@ -202,7 +202,7 @@ mod tests {
     }
 
     #[test]
-    fn parts_add_up_and_are_about_as_large_as_they_should_be() {
+    fn parts_add_up_and_have_about_the_expected_sizes() {
         let sst = file();
         let bounds: Vec<Vec<u8>> = [0, 10, 3_333, 5_000, 7_000, 19_000].map(key).to_vec();
         let highs = bounds[1..].iter().map(|key| Some(key.as_slice())).chain([None]);

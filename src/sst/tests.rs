@@ -209,7 +209,7 @@ fn trap_39_every_written_key_is_found() {
 }
 
 #[test]
-fn odd_files() {
+fn unusual_files_round_trip() {
     let check = |entries| check_round_trip(entries, options(256, Codec::None));
     check(vec![put("", 1, "")]);
     check(vec![delete("", 1)]);
@@ -259,7 +259,7 @@ fn trap_42_keys_of_one_hash_line_are_all_found() {
 /// in a file whose index has no locations.
 #[cfg(feature = "zstd")]
 #[test]
-fn keys_of_one_tag_are_told_apart_where_they_are_known() {
+fn keys_with_equal_tags_are_distinguished_by_cached_locations() {
     let mut first = std::collections::HashMap::new();
     let mut entries = Vec::new();
     for i in 0..60_000 {
@@ -309,7 +309,7 @@ fn rows_of_many_shapes() {
 }
 
 #[test]
-fn facts_about_the_file() {
+fn the_metadata_describes_the_file() {
     let entries = vec![put("a", 30, "x"), put("a", 20, ""), delete("b", 25), put("c", 40, "")];
     let written = write(entries, options(4096, Codec::None));
     let meta = &written.meta;
@@ -426,7 +426,7 @@ fn another_file_under_the_same_number_is_refused() {
 }
 
 #[test]
-fn trap_25_an_iterator_in_error_stays_in_error() {
+fn trap_25_an_iterator_repeats_its_error() {
     let written = small();
     let rows = written.meta.section(section::ROWS).unwrap();
     written.fs.flip(FILE, rows.offset + rows.len / 2, 1).unwrap();
@@ -509,7 +509,7 @@ fn trap_23_blocks_with_a_right_checksum_and_wrong_contents_never_panic() {
 /// Looking up these index pages in the cache would only cost time at every seek.
 #[cfg(feature = "zstd")]
 #[test]
-fn indexes_of_a_mapped_file_are_used_in_place_though_its_rows_are_cached() {
+fn indexes_of_a_mapped_file_are_used_in_place_even_if_its_rows_are_cached() {
     let entries = random_entries(&mut Rng::from_seed(5), 600);
     let written = write(entries, options(2048, Codec::Zstd));
     let shared = shared(IoMode::Mmap, 1 << 20);
@@ -601,7 +601,7 @@ fn entries_out_of_order_are_refused() {
 }
 
 #[test]
-fn a_failed_operation_leaves_no_file_and_is_not_tried_again() {
+fn a_failed_write_leaves_no_file_and_is_not_retried() {
     let entries = small().entries;
     for kind in [OpKind::Create, OpKind::Write, OpKind::Sync, OpKind::Rename] {
         let fs = memory();
@@ -655,7 +655,7 @@ fn compaction_reads_around_the_cache() {
 }
 
 #[test]
-fn a_key_outside_the_bounds_never_touches_the_file() {
+fn a_key_outside_the_bounds_is_not_looked_up_in_the_file() {
     let written = small();
     let sst = written.open(&shared(IoMode::Pread, 0)).unwrap();
     written.fs.truncate(FILE, 0).unwrap();

@@ -96,7 +96,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_last_are_kept_and_their_texts_cut() {
+    fn the_newest_entries_are_kept_and_their_texts_truncated() {
         let log = QueryLog::default();
         for i in 0..2 * KEPT as u64 + 3 {
             log.keep(SlowQuery {

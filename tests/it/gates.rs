@@ -341,7 +341,7 @@ fn a_query_of_one_partition_is_charged_to_that_partition() {
 }
 
 #[test]
-fn the_error_of_the_database_s_target_names_the_account() {
+fn the_error_of_the_database_target_names_the_account() {
     let (_, table) = throttled(targets(0, 1));
     table.insert(row("a", "1")).unwrap();
     let error: Error = table.insert(row("b", "1")).unwrap_err();

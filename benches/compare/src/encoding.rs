@@ -173,7 +173,7 @@ mod tests {
     use crate::reading::Data;
 
     #[test]
-    fn values_come_back_as_they_were() {
+    fn values_round_trip() {
         let data = Data::telemetry(7);
         let (mut value, mut other) = (Vec::new(), Vec::new());
         for encoding in [Encoding::Json, Encoding::Binary] {
@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn sheets_come_back_as_they_were_but_for_what_a_merge_sets() {
+    fn sheets_round_trip_except_for_merged_properties() {
         let (mut value, mut other) = (Vec::new(), Vec::new());
         for encoding in [Encoding::Json, Encoding::Binary] {
             for kind in [sheet::Kind::Wide, sheet::Kind::Large] {

@@ -401,7 +401,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn every_line_is_followed_before_one_comes_again() {
+    fn every_line_is_visited_once_before_any_repeats() {
         for count in [1, 2, 1_000, 1_024, 1_025, 1_640] {
             let mut line = 0;
             let steps = (1..=count).find(|_| {
@@ -413,7 +413,7 @@ mod tests {
     }
 
     #[test]
-    fn sizes_are_measured_once_and_come_back() {
+    fn sizes_are_measured_once_and_stored() {
         let mut limits = Limits { machine: "a machine".into(), ..Limits::default() };
         // More than any machine has.
         let sizes = [500, 1 << 50];

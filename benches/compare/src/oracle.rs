@@ -134,7 +134,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn it_follows_the_writes() {
+    fn the_oracle_follows_the_writes() {
         let data = Data::telemetry(3);
         let mut oracle = Oracle::new(&data, 2_500);
         assert_eq!(oracle.digest(7), Some(data.reading(7).digest()));

@@ -404,7 +404,7 @@ mod tests {
     }
 
     #[test]
-    fn keys_ascend_and_missing_ones_lie_between() {
+    fn keys_ascend_and_absent_keys_are_between_them() {
         let data = Data::telemetry(1);
         let keys: Vec<_> = (990..1_010).map(|n| (data.key(n), data.missing_key(n))).collect();
         for pair in keys.windows(2) {
@@ -449,7 +449,7 @@ mod tests {
     }
 
     #[test]
-    fn shares_of_temperatures_are_as_told() {
+    fn shares_of_temperatures_are_as_specified() {
         let data = Data::telemetry(1);
         for (thousandths, low, high) in [(1, 10, 40), (10, 150, 250), (500, 9_700, 10_300)] {
             let limit = data.temperature_below(thousandths);

@@ -166,7 +166,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_there_is_not_measured_again() {
+    fn existing_results_are_not_measured_again() {
         let json = |line: &Line| serde_json::to_string(line).expect("plain data");
         let failed = Line::Failed { key: key(2), why: "killed".into() };
         let lines = [json(&line(0, 1.0)), json(&failed), json(&line(0, 2.0)), json(&line(1, 3.0))];

@@ -231,7 +231,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_sheet_is_as_large_as_it_says() {
+    fn a_sheet_has_the_size_that_it_reports() {
         let (wide, large) = (Sheet::new(1, Kind::Wide, 7), Sheet::new(1, Kind::Large, 7));
         assert_eq!(wide.items.len(), 252);
         assert!((983_040..1 << 20).contains(&large.raw_bytes()), "{}", large.raw_bytes());

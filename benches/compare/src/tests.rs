@@ -56,7 +56,7 @@ fn every_row_of_rowstone() {
 }
 
 #[test]
-fn lines_come_back_as_they_were() {
+fn lines_round_trip() {
     let line = Line::Unsupported {
         key: crate::results::Key {
             form: "quick".into(),

@@ -222,7 +222,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entities_are_the_study_s() {
+    fn entities_have_the_form_of_the_study() {
         let (time, inserts_max, rows) = (Duration::from_millis(1), 10, 10);
         let scope = Scope { time, inserts_max, rows, seed: 7 };
         let ground = Ground::new(Db::open_in_memory().unwrap(), scope);

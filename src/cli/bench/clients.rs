@@ -180,7 +180,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn shares_are_everything_once() {
+    fn the_shares_of_clients_cover_everything_once() {
         for (count, clients) in [(10, 3), (2, 4), (0, 2), (u64::MAX, 7)] {
             let shares: Vec<_> = (0..clients).map(|number| share(count, clients, number)).collect();
             assert_eq!((shares[0].0, shares[clients as usize - 1].1), (0, count));

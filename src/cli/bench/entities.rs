@@ -205,7 +205,7 @@ mod tests {
     }
 
     #[test]
-    fn an_entity_is_known_by_its_number_and_any_difference_is_noticed() {
+    fn an_entity_is_determined_by_its_number_and_any_difference_is_detected() {
         let entities = entities();
         entities.check(5, &entities.entity(5, 77)).unwrap();
         assert!(entities.check(6, &entities.entity(5, 77)).is_err());

@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn given_types_win_and_what_does_not_fit_is_refused() {
+    fn given_types_take_precedence_and_misfits_are_refused() {
         let types = vec![("a".to_owned(), EdmType::Double), ("b".to_owned(), EdmType::Binary)];
         let choices = Choices { types, ..keyed() };
         check(

@@ -207,7 +207,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_counts_towards_a_type_converts_to_it() {
+    fn every_text_counted_for_a_type_converts_to_it() {
         let pieces =
             ["-", "0", "1", "9", "9223372036854775807", ".", "e", "E+", "T", "true", "NaN", ":"];
         let mut rng = crate::rng::Rng::from_seed(1);

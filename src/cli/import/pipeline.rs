@@ -124,7 +124,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn what_is_read_ahead_is_what_was_there_and_is_spooled() {
+    fn reading_ahead_returns_and_spools_every_byte() {
         let bytes: Vec<u8> = (0..3 * CHUNK_BYTES + 17).map(|i| (i % 251) as u8).collect();
         let mut spool = Spool::create().unwrap();
         let read =

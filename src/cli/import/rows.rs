@@ -154,14 +154,14 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_format_is_told_from_the_first_character() {
+    fn the_format_is_detected_by_the_first_character() {
         assert_eq!(format_of(b" \n{\"a\":1}"), InputFormat::Ndjson);
         assert_eq!(format_of(b"a,b"), InputFormat::Csv);
         assert_eq!(format_of(b""), InputFormat::Csv);
     }
 
     #[test]
-    fn ndjson_has_its_keys_or_makes_them_of_members() {
+    fn ndjson_has_keys_or_builds_them_from_members() {
         let mut keys = MemberKeys::new(None, None).unwrap();
         let entity = keys.entity(br#"{"PartitionKey":"p","RowKey":"r","A":1}"#).unwrap();
         assert_eq!(format!("{entity:?}"), r#"{"PartitionKey": "p", "RowKey": "r", "A": Int32(1)}"#);

@@ -152,7 +152,7 @@ mod tests {
     }
 
     #[test]
-    fn ndjson_is_counted_alike() {
+    fn ndjson_rows_are_counted_like_csv_rows() {
         let text = "{\"day\":\"1\",\"id\":\"a\"}\n\n{\"day\":\"2\",\"id\":\"b\"}\nbad\n";
         let mut counting = Counting::default();
         counting.read_ndjson(text.as_bytes(), "test", "{day}", None).unwrap();

@@ -356,7 +356,7 @@ mod tests {
     }
 
     #[test]
-    fn the_verdict_is_the_service_s() {
+    fn the_verdict_follows_the_targets_of_the_service() {
         use Verdict::{Fail, NoMargin, Pass};
         assert_eq!(check(400, [Pass, Pass]), [0, 0]);
         assert_eq!(check(500, [NoMargin, Pass]), [0, 0]);

@@ -189,7 +189,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn limits_are_set_by_the_shell() {
+    fn limits_of_the_child_are_set_by_the_shell() {
         assert_eq!(Limits::default().script(), None);
         let limits =
             Limits { open_files: Some(20), file_bytes: Some(1 << 20), ignore_signal: true };

@@ -57,7 +57,7 @@ fn refuses(durability: Durability, changes: &[(&[&str], i64, u64)], text: &str) 
 const ALL: [(&[&str], i64, u64); 2] = [(&["a"], 1, 10), (&["b"], 2, 20)];
 
 #[test]
-fn what_was_acknowledged_is_there_and_one_change_in_doubt_may_be() {
+fn acknowledged_commits_must_be_found_and_an_unanswered_one_may_be() {
     assert_eq!(finds(Durability::Sync, &ALL).unanswered_found, 0);
     let with = [ALL[0], ALL[1], (&["a", "c"], 3, 30)];
     assert_eq!(finds(Durability::Sync, &with).unanswered_found, 1);
@@ -65,7 +65,7 @@ fn what_was_acknowledged_is_there_and_one_change_in_doubt_may_be() {
 }
 
 #[test]
-fn what_must_not_be_is_found() {
+fn forbidden_states_are_reported() {
     refuses(Durability::Os, &ALL[..1], "no prefix of 3..=3 commits; the nearest is 2");
     refuses(Durability::Buffered, &ALL[1..], "missing p a");
     refuses(Durability::Sync, &[ALL[0], ALL[1], (&["c"], 3, 30)], "unexpected p c");

@@ -280,7 +280,7 @@ mod tests {
     use crate::json::exec::{Request, read_request};
 
     #[test]
-    fn the_seed_decides_the_requests_and_each_is_one() {
+    fn the_seed_determines_the_requests_and_every_line_parses() {
         let oracle = Oracle::new();
         let mut traffic = Traffic::new(Rng::from_seed(7));
         let lines: Vec<_> = (0..500).map(|_| traffic.next(&oracle).line(&oracle)).collect();

@@ -49,7 +49,7 @@ use AntiPattern::{
 };
 
 #[test]
-fn ordered_data_is_seen() {
+fn ordered_data_is_detected() {
     check_data(&data(&[], 100, 0.95), &[AppendOnly]);
     check_data(&data(&[], 100, 0.05), &[PrependOnly]);
     check_data(&data(&[], 100, 0.85), &[]);
@@ -58,7 +58,7 @@ fn ordered_data_is_seen() {
 }
 
 #[test]
-fn directed_load_is_seen() {
+fn directed_load_is_detected() {
     check_load(&[range(5.0, 0.1, 0.1), range(90.0, 0.9, 0.0)], &[AppendOnly]);
     check_load(&[range(90.0, 0.0, 0.9), range(5.0, 0.1, 0.1)], &[PrependOnly]);
     // In order: not the last range, not most of the writes, no direction, a single partition, too
@@ -73,13 +73,13 @@ fn directed_load_is_seen() {
 
 /// The current load outweighs the order in which old data was loaded.
 #[test]
-fn a_spread_load_on_ordered_data_is_fine() {
+fn a_spread_load_on_ordered_data_needs_no_advice() {
     let ranges = [range(90.0, 0.06, 0.06)];
     check(&ranges, &data(&[], 100, 1.0), &QueryCounts::default(), &[]);
 }
 
 #[test]
-fn a_hot_partition_is_seen() {
+fn a_hot_partition_is_detected() {
     let hot = |reads: f64, share: f64| PartitionRange {
         reads,
         heaviest: vec![("p".into(), share), ("q".into(), 0.1)],
@@ -93,7 +93,7 @@ fn a_hot_partition_is_seen() {
 }
 
 #[test]
-fn an_unbounded_partition_is_seen() {
+fn an_unbounded_partition_is_detected() {
     check_data(&data(&[("all", 100_000)], 1, 0.5), &[UnboundedPartition]);
     check_data(&data(&[("a", 100_000), ("b", 9_000), ("c", 9_000)], 3, 0.5), &[UnboundedPartition]);
     check_data(&data(&[("all", 99_999)], 1, 0.5), &[]);
@@ -113,7 +113,7 @@ fn ones(partitions: u64) -> DataShape {
 }
 
 #[test]
-fn single_entities_read_by_range_are_seen() {
+fn single_entities_read_by_range_are_detected() {
     let seen = [SingleEntityPartitions];
     check(&[], &ones(1_000), &queries(50, 10, 0), &seen);
     check(&[], &ones(1_000), &QueryCounts::default(), &seen);
@@ -124,7 +124,7 @@ fn single_entities_read_by_range_are_seen() {
 }
 
 #[test]
-fn table_scans_are_seen() {
+fn table_scans_are_detected() {
     check(&[], &plain(), &queries(50, 0, 10), &[TableScans]);
     check(&[], &plain(), &queries(0, 0, 9), &[]);
     check(&[], &plain(), &queries(500, 0, 10), &[]);

@@ -436,7 +436,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_of_equal_number_and_size_is_another_if_its_id_is() {
+    fn a_file_with_another_id_differs_despite_equal_number_and_size() {
         let stored = StoredFile { id: FileId(7), bytes: 8300, checksum: 1 };
         let known = Known { files: BTreeMap::from([(FileId(7), (meta(12, 7), stored))]) };
         let ask = |meta: &FileMeta| known.file(Path::new("000012.sst"), meta);

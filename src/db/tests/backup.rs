@@ -143,7 +143,7 @@ fn another_database_and_another_directory_are_refused() {
 }
 
 #[test]
-fn numbers_do_not_run_over() {
+fn generation_numbers_do_not_overflow() {
     let fs = MemFs::new();
     let db = filled(&fs);
     db.backup("backups").unwrap();
@@ -405,7 +405,7 @@ fn a_table_and_a_range_come_back_into_a_database_in_use() {
 }
 
 #[test]
-fn a_damaged_file_restores_no_range_that_it_has_a_part_of() {
+fn a_range_with_a_part_in_a_damaged_file_is_not_restored() {
     let fs = MemFs::new();
     let db = filled(&fs);
     db.backup("backups").unwrap();
@@ -418,7 +418,7 @@ fn a_damaged_file_restores_no_range_that_it_has_a_part_of() {
 }
 
 #[test]
-fn a_backup_can_be_looked_at_without_a_trace() {
+fn reading_a_backup_leaves_it_unchanged() {
     let fs = MemFs::new();
     let db = filled(&fs);
     db.backup("backups").unwrap();
@@ -479,7 +479,7 @@ fn backups_and_restores_run_concurrently_with_writers() {
 
 /// Prune removes only files that a backup created.
 #[test]
-fn prune_leaves_what_is_not_of_a_backup() {
+fn prune_keeps_files_that_no_backup_created() {
     let fs = MemFs::new();
     let db = filled(&fs);
     db.backup("backups").unwrap();

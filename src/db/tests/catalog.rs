@@ -24,7 +24,7 @@ fn put(db: &Db, row: &Entity) {
 }
 
 #[test]
-fn rows_of_an_unknown_partition_are_ignored_whatever_they_hold() {
+fn catalog_rows_of_an_unknown_partition_are_ignored() {
     let fs = MemFs::new();
     let db = open(&fs);
     put(&db, &Entity::new("future", "x").with("Text", "y"));
@@ -33,7 +33,7 @@ fn rows_of_an_unknown_partition_are_ignored_whatever_they_hold() {
 }
 
 #[test]
-fn a_row_without_what_it_must_have_is_corruption() {
+fn a_catalog_row_without_a_required_property_is_corruption() {
     let rows = [
         Entity::new("table", "things").with("Name", "Things"),
         Entity::new("table", "things").with("Name", 7).with("Id", 1_i64),
@@ -67,7 +67,7 @@ fn no_table_is_created_when_no_number_is_left() {
 }
 
 #[test]
-fn a_number_is_not_given_out_again_though_the_next_one_is_not_above_it() {
+fn a_table_id_in_use_is_not_assigned_again() {
     let fs = MemFs::new();
     put(&open(&fs), &Entity::new("table", "things").with("Name", "Things").with("Id", 7_i64));
     let db = open(&fs.kill_image());

@@ -227,7 +227,7 @@ fn a_position_that_is_not_durable_yet_is_waited_for() {
 }
 
 #[test]
-fn as_much_is_kept_as_was_asked_for() {
+fn changes_are_kept_up_to_the_requested_size_and_age() {
     for (bytes, age, expected) in [(1 << 30, 3600, 6), (0, 3600, 1), (1 << 30, 15, 3)] {
         let fs = MemFs::new();
         let clock = Arc::new(ManualClock::new(NOW));
@@ -259,7 +259,7 @@ fn as_much_is_kept_as_was_asked_for() {
 }
 
 #[test]
-fn cursors_stand_where_they_were_put_after_a_reopening() {
+fn cursors_keep_their_committed_position_after_a_reopen() {
     let fs = MemFs::new();
     let db = options(&fs).keep_changes(1 << 30).open("db").unwrap();
     let table = db.create_table("things").unwrap();
@@ -287,7 +287,7 @@ fn cursors_stand_where_they_were_put_after_a_reopening() {
 }
 
 #[test]
-fn imported_ranges_are_in_the_feed_in_their_place() {
+fn imported_ranges_are_in_the_feed_in_commit_order() {
     let fs = MemFs::new();
     let source = options(&fs).open("source").unwrap();
     let parts = source.create_table("parts").unwrap();
@@ -320,7 +320,7 @@ fn imported_ranges_are_in_the_feed_in_their_place() {
 
 /// The log before the import is removed by a later flush, and the next log has no commit yet.
 #[test]
-fn an_import_between_two_logs_is_not_forgotten_with_the_first() {
+fn an_import_between_two_logs_is_kept_when_the_first_log_is_removed() {
     let fs = MemFs::new();
     let source = options(&fs).open("source").unwrap();
     let parts = source.create_table("parts").unwrap();
@@ -412,7 +412,7 @@ fn a_commit_that_a_consumer_failed_to_process_is_delivered_again() {
 }
 
 #[test]
-fn no_power_cut_takes_back_what_was_in_the_feed() {
+fn commits_in_the_feed_survive_a_power_cut() {
     for seed in 0..6 {
         let mut rng = Rng::from_seed(seed);
         let fs = MemFs::new();
@@ -526,7 +526,7 @@ fn at_every_operation_readers_see_durable_commits_and_the_feed_has_no_gap() {
 }
 
 #[test]
-fn positions_have_a_text_that_is_read_back() {
+fn the_text_of_a_position_parses_back() {
     let db = open(&MemFs::new());
     db.create_table("things").unwrap();
     let position = db.position();
@@ -561,7 +561,7 @@ fn a_cursor_begins_where_it_was_read_first() {
 
 /// Commits to other tables that were acknowledged during an import are as durable as the import.
 #[test]
-fn a_power_cut_leaves_no_import_without_what_was_before_it() {
+fn an_import_survives_a_power_cut_only_with_the_commits_before_it() {
     let fs = MemFs::new();
     let source = options(&fs).open("source").unwrap();
     let parts = source.create_table("parts").unwrap();

@@ -54,7 +54,7 @@ fn check_copy(fs: &MemFs, expected: &[String], what: &str) -> bool {
 }
 
 #[test]
-fn each_copy_is_the_same_database_in_another_incarnation() {
+fn each_copy_has_the_same_content_under_a_new_incarnation() {
     let fs = MemFs::new();
     let db = filled(options(&fs));
     db.checkpoint("copy").unwrap();
@@ -138,13 +138,13 @@ fn sweep(sticky: bool) {
 }
 
 #[test]
-fn any_operation_may_fail_and_neither_database_suffers() {
+fn a_failed_operation_damages_neither_database() {
     sweep(false);
     sweep(true);
 }
 
 #[test]
-fn an_import_is_copied_with_all_that_was_committed_before_it_only() {
+fn an_import_is_copied_only_with_all_commits_before_it() {
     let fs = MemFs::new();
     let source = options(&fs).open("source").unwrap();
     source.create_table("things").unwrap().insert(Entity::new("m", "0")).unwrap();

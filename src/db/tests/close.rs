@@ -9,7 +9,7 @@ use crate::fs::{Fault, FaultFs, FaultKind, Fs, OpKind};
 use crate::options::IoMode;
 
 #[test]
-fn after_a_close_other_handles_leave_the_directory_alone() {
+fn after_a_close_other_handles_do_not_change_the_directory() {
     let fs = MemFs::new();
     let db = open(&fs);
     let table = db.create_table("things").unwrap();
@@ -33,7 +33,7 @@ fn after_a_close_other_handles_leave_the_directory_alone() {
 }
 
 #[test]
-fn a_close_gives_back_what_was_allocated_ahead() {
+fn a_close_releases_preallocated_space() {
     let fs = MemFs::new();
     let lengths = |fs: &MemFs| -> Vec<(String, u64)> {
         let names = fs.list(Path::new("db")).unwrap().into_iter();
@@ -160,7 +160,7 @@ fn a_close_with_a_failed_sync_is_made_durable_before_the_first_commit() {
 }
 
 #[test]
-fn a_change_of_files_after_a_close_is_closed_like_any_other() {
+fn a_compaction_after_a_close_is_closed_again() {
     let fs = MemFs::new();
     let db = open(&fs);
     let table = db.create_table("things").unwrap();
@@ -221,7 +221,7 @@ fn damage(fs: &MemFs) -> (String, u64) {
 }
 
 #[test]
-fn damage_behind_a_clean_close_is_named_where_it_is() {
+fn damage_after_a_clean_close_is_reported_at_its_offset() {
     let fs = MemFs::new();
     let db = open(&fs);
     db.create_table("things").unwrap().insert(row(1, 0)).unwrap();
@@ -249,7 +249,7 @@ fn damage_behind_a_clean_close_is_named_where_it_is() {
 }
 
 #[test]
-fn trap_51_a_closed_log_that_was_cut_is_missed_behind_the_log_of_a_session_that_died() {
+fn trap_51_a_truncated_closed_log_is_detected_after_a_session_that_died() {
     let fs = MemFs::new();
     open(&fs).create_table("things").unwrap();
     let fs = fs.kill_image();
@@ -368,7 +368,7 @@ fn trap_01_a_failed_reservation_ends_writing_for_weak_commits_too() {
 }
 
 #[test]
-fn trap_49_a_log_that_cannot_be_created_is_answered_and_may_pass() {
+fn trap_49_failure_to_create_a_log_is_reported_and_transient() {
     let memory = MemFs::new();
     let fs = FaultFs::new(Arc::new(memory.clone()));
     let db = options(&memory).fs(Arc::new(fs.clone())).open("db").unwrap();

@@ -81,7 +81,7 @@ fn many_small_tables_share_files_also_when_they_are_merged() {
 }
 
 #[test]
-fn trap_32_a_queue_takes_constant_space_and_its_head_is_near() {
+fn trap_32_a_queue_takes_constant_space_and_reads_its_head_cheaply() {
     let fs = MemFs::new();
     let db = options(&fs).durability(Durability::Os).open("db").unwrap();
     let queue = db.create_table("queue").unwrap();
@@ -104,7 +104,7 @@ fn trap_32_a_queue_takes_constant_space_and_its_head_is_near() {
 }
 
 #[test]
-fn an_old_deletion_takes_no_space_for_ever() {
+fn an_old_deletion_eventually_takes_no_space() {
     let fs = MemFs::new();
     let clock = Arc::new(ManualClock::new(NOW));
     let db = options(&fs).clock(clock.clone()).durability(Durability::Os).open("db").unwrap();
@@ -128,7 +128,7 @@ fn an_old_deletion_takes_no_space_for_ever() {
 
 #[cfg(feature = "zstd")]
 #[test]
-fn what_rests_is_compressed_once_and_what_is_written_again_is_not() {
+fn data_at_rest_is_compressed_once_and_rewritten_data_is_not() {
     let fs = MemFs::new();
     let clock = Arc::new(ManualClock::new(NOW));
     let options = options(&fs).clock(clock.clone()).durability(Durability::Os);
@@ -155,7 +155,7 @@ fn what_rests_is_compressed_once_and_what_is_written_again_is_not() {
 }
 
 #[test]
-fn trap_15_a_snapshot_keeps_older_versions_of_rows_that_a_fence_hides() {
+fn trap_15_a_snapshot_keeps_older_versions_under_a_range_tombstone() {
     let db = options(&MemFs::new()).durability(Durability::Os).open("db").unwrap();
     let table = db.create_table("things").unwrap();
     for i in 0..10 {

@@ -57,7 +57,7 @@ fn rows_are_copied_under_other_keys_and_a_second_run_finds_them() {
 }
 
 #[test]
-fn only_what_is_selected_is_copied() {
+fn only_selected_rows_and_properties_are_copied() {
     let db = open(&MemFs::new());
     let (source, target) = (flights(&db, 3), db.create_table("years").unwrap());
     by_year(&source, &target).select(&["Flight"]).run().unwrap();
@@ -68,7 +68,7 @@ fn only_what_is_selected_is_copied() {
 }
 
 #[test]
-fn rows_that_would_share_a_key_stay_whatever_the_passes() {
+fn rows_that_would_share_a_key_are_never_copied() {
     for pass_rows in [1, 7, 1_000] {
         let db = open(&MemFs::new());
         let (source, target) = (flights(&db, 30), db.create_table("years").unwrap());
@@ -92,7 +92,7 @@ fn rows_that_would_share_a_key_stay_whatever_the_passes() {
 }
 
 #[test]
-fn what_the_target_has_is_a_conflict_or_replaced() {
+fn existing_target_rows_are_conflicts_or_are_replaced() {
     let db = open(&MemFs::new());
     let (source, target) = (flights(&db, 10), db.create_table("other").unwrap());
     target.insert(Entity::new("AA", "0003").with("Flight", 3i64)).unwrap();
@@ -136,7 +136,7 @@ fn a_row_that_was_written_after_its_copy_is_not_deleted() {
 }
 
 #[test]
-fn keys_that_cannot_be_are_refused_row_by_row() {
+fn rows_with_forbidden_target_keys_are_reported_one_by_one() {
     let db = open(&MemFs::new());
     let (source, target) = (db.create_table("from").unwrap(), db.create_table("into").unwrap());
     for (rk, path) in [("1", "a"), ("2", "a/b"), ("3", "c")] {
@@ -178,7 +178,7 @@ fn within_a_table_rows_in_place_stay_and_the_rest_moves() {
 /// `replace` does not replace a row that is at the new key of another row and is not a copy: that
 /// row must itself be moved, or cannot be.
 #[test]
-fn within_a_table_nothing_is_replaced_but_copies() {
+fn within_a_table_only_copies_are_replaced() {
     let db = open(&MemFs::new());
     let table = db.create_table("things").unwrap();
     let put = |pk: &str, rk: &str, to: &str, v: i32| {
@@ -273,7 +273,7 @@ fn open_at(fs: &MemFs, path: &str) -> Db {
 /// An archive step that a power cut or kill interrupts at any file operation loses and repeats
 /// nothing. A third run completes it, even if the second is interrupted, too.
 #[test]
-fn an_archive_step_may_end_at_every_operation() {
+fn an_archive_step_interrupted_at_any_operation_loses_nothing() {
     let mut images = 0;
     for (paths, durability) in [
         (["db", "archive"], Durability::Sync),

@@ -161,7 +161,7 @@ fn go_on(db: &Db, found: &Content, last: Seq, what: &str) -> Content {
 }
 
 #[test]
-fn trap_54_mixed_durabilities_leave_no_hole_at_any_operation_twice() {
+fn trap_54_mixed_durabilities_leave_no_hole_after_one_or_two_crashes() {
     let history = History::run();
     for op in history.fs.recorded() {
         // Two of three interruptions are power cuts, the others kills of the process.
@@ -210,7 +210,7 @@ fn trap_09_a_weak_drop_is_not_carried_out_before_it_is_durable() {
 }
 
 #[test]
-fn trap_18_the_ceiling_of_numbers_outlives_the_log_that_names_it() {
+fn trap_18_the_seq_reservation_outlives_the_log_that_states_it() {
     let fs = MemFs::new();
     let db = options(&fs).durability(Durability::Os).open("db").unwrap();
     let table = db.create_table("things").unwrap();

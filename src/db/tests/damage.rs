@@ -78,7 +78,7 @@ fn damaged_rows(db: &Db) -> usize {
 }
 
 #[test]
-fn trap_28_a_damaged_file_stays_and_everything_else_continues() {
+fn trap_28_a_damaged_file_stays_and_other_files_are_served() {
     let fs = MemFs::new();
     let db = layered(&fs);
     let other = db.create_table("other").unwrap();
@@ -119,7 +119,7 @@ fn trap_28_a_damaged_file_stays_and_everything_else_continues() {
 }
 
 #[test]
-fn a_file_that_is_gone_answers_in_its_keys_and_its_neighbours_are_kept() {
+fn reads_in_the_span_of_a_missing_file_fail_and_unreferenced_files_stay() {
     let fs = MemFs::new();
     layered(&fs).close().unwrap();
     let files = tables_of(&fs, "db");
@@ -244,7 +244,7 @@ fn a_crash_while_healing_loses_nothing() {
 /// A compaction reads its input from disk and checks it, even blocks that a reader has checked
 /// before.
 #[test]
-fn trap_23_damage_behind_a_readers_back_is_not_copied() {
+fn trap_23_damage_after_the_first_check_is_not_copied() {
     for mode in [crate::options::IoMode::Mmap, crate::options::IoMode::Pread] {
         let fs = MemFs::new();
         let db = layered(&fs);
@@ -263,7 +263,7 @@ fn trap_23_damage_behind_a_readers_back_is_not_copied() {
 
 /// A block that this build cannot decompress is not damaged: another build can read it.
 #[test]
-fn trap_23_what_this_build_cannot_read_is_not_repaired_away() {
+fn trap_23_blocks_that_this_build_cannot_read_are_not_dropped() {
     let fs = MemFs::new();
     let db = options(&fs).open("db").unwrap();
     let table = db.create_table("things").unwrap();
@@ -294,7 +294,7 @@ fn trap_23_what_this_build_cannot_read_is_not_repaired_away() {
 /// Restored rows are older than the deletion of their span. Without a complete manifest it is
 /// unknown which of the two is newer, so no row is dropped silently.
 #[test]
-fn with_a_doubted_manifest_restored_rows_are_suspect_and_not_gone() {
+fn restored_rows_are_suspect_but_kept_if_the_manifest_is_incomplete() {
     let fs = MemFs::new();
     let db = options(&fs).open("db").unwrap();
     let table = db.create_table("things").unwrap();

@@ -39,7 +39,7 @@ fn same<'e, T: FromValue<'e> + PartialEq + fmt::Debug>(
 }
 
 #[test]
-fn what_is_decoded_is_what_the_entity_says() {
+fn decoded_values_equal_those_of_the_entity() {
     let (table, mut rng) = (table(), Rng::from_seed(7));
     for row in 0..400 {
         let mut entity = Entity::new("p", format!("{row:03}"));
@@ -80,7 +80,7 @@ fn what_is_decoded_is_what_the_entity_says() {
 }
 
 #[test]
-fn more_kinds_than_are_remembered_take_turns() {
+fn more_shapes_than_the_decoder_caches_replace_one_another() {
     let table = table();
     for kind in 0..40 {
         let entity = Entity::new("p", format!("{kind:02}")).with(format!("N{kind}"), kind);
@@ -101,7 +101,7 @@ fn more_kinds_than_are_remembered_take_turns() {
 }
 
 #[test]
-fn what_does_not_fit_is_named() {
+fn properties_that_do_not_fit_their_type_are_named() {
     let table = table();
     table.insert(Entity::new("p", "r").with("Price", 0.5).with("Stock", 3)).unwrap();
     let read = |row: &RowView<'_>| {

@@ -88,7 +88,7 @@ fn live(fs: &MemFs) -> Db {
 
 /// The events of a database on one thread have exactly the documented fields.
 #[test]
-fn a_life_is_told_with_causes_and_sizes() {
+fn events_have_the_documented_fields() {
     // With only one subscriber, tracing caches the interest of the thread that first reaches an
     // event, and other tests' threads have no subscriber. So this test adds more subscribers and
     // reaches every event once before it collects them.

@@ -169,7 +169,7 @@ const WRITES: [OpKind; 9] = [
 ];
 
 #[test]
-fn trap_01_trap_02_trap_48_after_any_failed_operation_what_was_acknowledged_is_there() {
+fn trap_01_trap_02_trap_48_acknowledged_writes_survive_any_failed_operation() {
     sweep(FaultKind::Eio, &WRITES, 1, false);
 }
 
@@ -179,7 +179,7 @@ fn trap_27_writes_continue_without_reopening_after_a_full_disk() {
 }
 
 #[test]
-fn trap_26_failing_reads_are_answered_and_lose_nothing() {
+fn trap_26_failing_reads_return_errors_and_lose_nothing() {
     sweep(
         FaultKind::Eio,
         &[OpKind::OpenRead, OpKind::Read, OpKind::Map, OpKind::Len, OpKind::List],
@@ -195,7 +195,7 @@ fn short_and_interrupted_writes_lose_nothing() {
 }
 
 #[test]
-fn trap_27_space_that_runs_out_by_and_by_refuses_writes_and_loses_nothing() {
+fn trap_27_a_gradually_full_disk_refuses_writes_and_loses_nothing() {
     for quota in (0..3_000_000u64).step_by(100_000) {
         let memory = MemFs::new();
         let fs = FaultFs::new(Arc::new(memory.clone()));

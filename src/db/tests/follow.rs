@@ -69,7 +69,7 @@ fn a_reader_refuses_every_write_and_changes_nothing() {
 }
 
 #[test]
-fn a_reader_of_nothing_creates_nothing() {
+fn a_reader_of_a_missing_database_creates_nothing() {
     let fs = MemFs::new();
     let error = options(&fs).open_read_only("db").unwrap_err();
     assert_eq!(error.kind(), ErrorKind::NotFound);
@@ -103,7 +103,7 @@ fn random_step(db: &mut Option<Db>, fs: &MemFs, rng: &mut Rng, version: u32) {
 }
 
 #[test]
-fn a_follower_shows_nothing_that_a_power_cut_takes_back() {
+fn a_follower_shows_only_commits_that_survive_a_power_cut() {
     for seed in 0..12 {
         let mut rng = Rng::from_seed(seed);
         let fs = MemFs::new();
@@ -162,7 +162,7 @@ fn a_follower_of_another_database_in_the_same_place_says_so() {
 
 /// If a refresh fails after reading new commits, the next one shows them.
 #[test]
-fn a_refresh_that_failed_is_not_lost() {
+fn commits_of_a_failed_refresh_are_shown_by_the_next() {
     let mut failed = 0;
     for nth in 0..40 {
         let fs = MemFs::new();

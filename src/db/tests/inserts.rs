@@ -21,7 +21,7 @@ fn open() -> (Db, Table) {
 }
 
 #[test]
-fn an_insert_of_properties_answers_as_one_of_an_entity() {
+fn inserting_properties_gives_the_results_of_inserting_an_entity() {
     let (db, table) = open();
     for is_flushed in [false, true] {
         let rk = is_flushed.to_string();
@@ -45,7 +45,7 @@ fn an_insert_of_properties_answers_as_one_of_an_entity() {
 }
 
 #[test]
-fn what_an_insert_breaks_is_said_before_what_is_there() {
+fn broken_limits_are_reported_before_an_existing_entity() {
     let (db, table) = open();
     insert(&table, "1", 1.0).unwrap();
     let mut twice = [("A", ValueRef::Int32(1)), ("A", ValueRef::Int32(2))];

@@ -143,7 +143,7 @@ fn damage_is_shown_where_it_is() {
 }
 
 #[test]
-fn what_has_no_inside_is_refused_and_other_names_are_told_by_their_bytes() {
+fn the_lock_file_is_refused_and_renamed_files_are_recognized_by_content() {
     let (fs, names) = written();
     let options = InspectOptions::default();
     let error = inspect(&fs, "db/LOCK", options, |_| Ok(())).unwrap_err();

@@ -84,7 +84,7 @@ fn point_reads_and_writes_are_counted() {
 }
 
 #[test]
-fn rows_that_queries_pass_are_reads() {
+fn rows_skipped_by_queries_are_counted_as_reads() {
     let run = Run::new();
     run.run(300, 1, |table, _| {
         let filter = "PartitionKey ge 'p100' and PartitionKey lt 'p300' and A eq 150";
@@ -94,7 +94,7 @@ fn rows_that_queries_pass_are_reads() {
 }
 
 #[test]
-fn one_thread_always_counts_the_same() {
+fn load_counts_of_one_thread_are_reproducible() {
     let counted = || {
         let run = Run::new();
         run.run(100, 500, |table, i| drop(table.get(&spread(i * i), "r").unwrap()));
@@ -123,7 +123,7 @@ fn appended_load_and_hot_partitions_are_named() {
 }
 
 #[test]
-fn filters_that_scan_are_named_and_listings_are_not() {
+fn advice_names_filters_that_scan_and_not_listings() {
     let run = Run::new();
     for _ in 0..20 {
         run.table.query("").unwrap().count().unwrap();
@@ -139,7 +139,7 @@ fn filters_that_scan_are_named_and_listings_are_not() {
 /// Six minutes of divisible load split the range. The parts are small, but are merged only after
 /// they had no load for an hour.
 #[test]
-fn a_hot_range_is_divided_and_joined_again_when_it_is_cold() {
+fn a_hot_range_is_split_and_merged_again_when_it_is_cold() {
     let run = Run::with(Options::new().run_file_bytes(4 << 10));
     let ranges = |run: &Run| {
         while run.db.step(Duration::ZERO) {}

@@ -59,7 +59,7 @@ fn check_corrupt(image: &MemFs, problem: &str) {
 }
 
 #[test]
-fn a_group_in_which_a_key_is_twice_is_corruption() {
+fn a_group_with_a_repeated_key_is_corruption() {
     let image = left_behind();
     edit_records(&image, |record| {
         let Some(at) = find(record, b"keyone2") else { return false };

@@ -6,7 +6,7 @@ use super::*;
 const HOUR: u64 = 36_000_000_000;
 
 #[test]
-fn rows_of_a_clock_that_is_ahead_come_in_between_rows_that_are_written_meanwhile() {
+fn rows_of_a_clock_ahead_are_imported_during_concurrent_writes() {
     let fs = MemFs::new();
     let ahead = options(&fs).clock(Arc::new(ManualClock::new(NOW + HOUR)));
     let source = ahead.open("source").unwrap();
@@ -38,7 +38,7 @@ fn rows_of_a_clock_that_is_ahead_come_in_between_rows_that_are_written_meanwhile
 /// If background work found deleted spans before an import, it drops the hidden rows but not the
 /// imported ones.
 #[test]
-fn rows_that_come_in_where_a_span_was_deleted_stay() {
+fn imported_rows_under_a_range_tombstone_stay() {
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
     let fs = MemFs::new();
     let db = open(&fs);

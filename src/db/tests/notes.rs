@@ -3,7 +3,7 @@
 use super::*;
 
 #[test]
-fn notes_survive_and_go_with_their_table() {
+fn notes_survive_a_reopen_and_are_removed_with_their_table() {
     let fs = MemFs::new();
     let db = open(&fs);
     db.create_table("People").unwrap();

@@ -26,7 +26,7 @@ fn counts(found: &References) -> [u64; 5] {
 }
 
 #[test]
-fn what_is_missing_is_counted_and_named() {
+fn missing_targets_are_counted_and_named() {
     let db = open(&MemFs::new());
     let (flights, planes) = tables(&db, &db);
     let check = ReferenceCheck::new(&flights, &planes, "all", "{Tail}").unwrap();
@@ -60,7 +60,7 @@ fn memory_is_bounded_and_the_counts_stay_right() {
 }
 
 #[test]
-fn keys_that_cannot_be_are_missing() {
+fn references_to_keys_with_forbidden_characters_are_missing() {
     let db = open(&MemFs::new());
     let (from, into) = (db.create_table("from").unwrap(), db.create_table("into").unwrap());
     from.insert(Entity::new("p", "1").with("To", "a/b").with("Nul", "\0")).unwrap();

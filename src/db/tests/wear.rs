@@ -110,7 +110,7 @@ fn write_some(db: &Db, version: u32) {
 }
 
 #[test]
-fn the_account_is_what_the_file_system_was_asked_for_across_restarts() {
+fn the_wear_account_equals_the_file_system_requests_across_restarts() {
     let fs = recorded();
     for version in 0..4 {
         let db = open(&fs);
@@ -129,7 +129,7 @@ fn the_account_is_what_the_file_system_was_asked_for_across_restarts() {
 }
 
 #[test]
-fn a_manifest_that_rolls_over_takes_the_account_along() {
+fn the_wear_account_survives_a_manifest_rollover() {
     let fs = recorded();
     let options = Options { manifest_roll_bytes: 2 << 10, ..options(&fs) };
     let db = options.open("db").unwrap();
@@ -172,7 +172,7 @@ fn db_key_bytes() -> u64 {
 /// After a kill at any operation, the bytes of commits and logs are found again, and existing table
 /// files are in the account.
 #[test]
-fn a_kill_forgets_no_commit_and_no_log() {
+fn the_wear_of_commits_and_logs_survives_a_kill() {
     let fs = recorded();
     let db = open(&fs);
     let first = *fs.recorded().end();
@@ -219,7 +219,7 @@ fn a_commit_that_failed_is_not_in_the_account() {
 }
 
 #[test]
-fn copies_count_where_they_are_made_and_begin_at_zero() {
+fn copies_are_charged_to_their_source_and_start_at_zero() {
     let fs = MemFs::new();
     let db = open(&fs);
     write_some(&db, 0);

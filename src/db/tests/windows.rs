@@ -106,7 +106,7 @@ fn write(db: &Db, table: &Table, rows: &mut Rows, rng: &mut Rng, form: u64) {
 }
 
 #[test]
-fn many_sources_are_read_as_one() {
+fn scans_over_many_sources_return_every_row() {
     for seed in 0..24 {
         let mut rng = Rng::from_seed(NOW ^ seed);
         let block_bytes = [512, 4 << 10][(seed / 4 % 2) as usize];

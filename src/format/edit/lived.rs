@@ -160,14 +160,14 @@ mod tests {
     }
 
     #[test]
-    fn what_is_written_is_read() {
+    fn lived_times_round_trip() {
         for time in [LivedTime::default(), wrong()] {
             assert_eq!(decoded(&encoded(&time)), Ok(time));
         }
     }
 
     #[test]
-    fn too_many_or_too_far_is_an_error_and_nothing_is_allocated_for_it() {
+    fn excessive_counts_and_times_are_errors_without_allocation() {
         let bytes = encoded(&wrong());
         for len in 0..bytes.len() {
             assert!(decoded(&bytes[..len]).is_err(), "{len}");

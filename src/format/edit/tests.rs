@@ -210,7 +210,7 @@ fn example_edit_account() {
 }
 
 #[test]
-fn a_size_counts_before_its_reference_too_and_without_one_not_at_all() {
+fn a_size_may_precede_its_reference_and_is_ignored_without_one() {
     let bytes = encoded(&half());
     let (reference, size) = bytes.split_at(bytes.len() - 6);
     assert_eq!(VersionEdit::decode(&[size, reference].concat()), Ok(half()));
@@ -218,7 +218,7 @@ fn a_size_counts_before_its_reference_too_and_without_one_not_at_all() {
 }
 
 #[test]
-fn fences_of_both_kinds_stand_in_one_order_however_their_fields_were_mixed() {
+fn drops_and_expiries_have_one_order_in_any_field_order() {
     let VersionEdit { add_range_tombstones, remove_range_tombstones, .. } = full();
     let in_order =
         VersionEdit { add_range_tombstones, remove_range_tombstones, ..VersionEdit::default() };
@@ -254,7 +254,7 @@ fn every_field_is_encoded_and_decoded() {
 }
 
 #[test]
-fn the_text_form_has_a_line_a_field() {
+fn the_text_form_has_one_line_per_field() {
     let expected = "numbers below 000064\n\
         add log 000006\n\
         remove log 000004\n\
@@ -299,7 +299,7 @@ fn unknown_features_prevent_reading_and_writing() {
 }
 
 #[test]
-fn impossible_contents_say_where() {
+fn errors_of_impossible_contents_name_their_offset() {
     #[track_caller]
     fn check(tag: u64, content: &[u8], expected: &str) {
         let mut bytes = encoded(&flush());
@@ -327,7 +327,7 @@ fn impossible_contents_say_where() {
 }
 
 #[test]
-fn hostile_edits_never_panic_and_what_is_read_is_written_again() {
+fn hostile_edits_never_panic_and_accepted_ones_round_trip() {
     let sample = encoded(&full());
     let mut rng = Rng::from_seed(4);
     let mut accepted = 0;
@@ -347,7 +347,7 @@ fn hostile_edits_never_panic_and_what_is_read_is_written_again() {
 }
 
 #[test]
-fn a_malformed_account_is_kept_and_not_used() {
+fn a_malformed_wear_account_is_kept_but_not_used() {
     let account =
         Account { log_end: Position { file: FileNumber(6), offset: 64 }, ..Account::default() };
     let edit = VersionEdit { account: Some(account), ..flush() };

@@ -95,7 +95,7 @@ fn example_generation() {
 }
 
 #[test]
-fn trap_24_every_flipped_byte_is_seen() {
+fn trap_24_every_flipped_byte_is_detected() {
     let bytes = sample().encode();
     for at in 0..bytes.len() {
         for mask in 1..=255 {

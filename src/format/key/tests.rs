@@ -67,7 +67,7 @@ fn random_keys_round_trip_and_sort() {
 }
 
 #[test]
-fn tables_do_not_run_together() {
+fn keys_of_tables_do_not_run_together() {
     for table in [0, 1, 255, 256, 65_535, u32::MAX - 1].map(TableId) {
         let key = user_key(table, "\u{10ffff}", "\u{ffff}");
         assert!(table_start(table) <= user_key(table, "", ""));
@@ -90,7 +90,7 @@ fn literals() -> Vec<String> {
 }
 
 #[test]
-fn bounds_of_partitions_part_the_keys_as_comparisons_do() {
+fn bounds_of_partitions_divide_keys_like_comparisons() {
     for literal in literals() {
         let (before, after) = (before_partition(T, &literal), after_partition(T, &literal));
         assert!(before <= after);
@@ -103,7 +103,7 @@ fn bounds_of_partitions_part_the_keys_as_comparisons_do() {
 }
 
 #[test]
-fn bounds_of_rows_part_the_keys_as_comparisons_do() {
+fn bounds_of_rows_divide_keys_like_comparisons() {
     for literal_pk in literals() {
         for literal_rk in literals() {
             let before = before_row(T, &literal_pk, &literal_rk);
@@ -150,7 +150,7 @@ fn hostile_keys_never_panic() {
 
 /// A point read builds the same key as a write, whatever its length.
 #[test]
-fn keys_put_together_without_allocation_are_the_same() {
+fn keys_built_without_allocation_are_the_same() {
     let long: Vec<String> = (0..140).map(|len| "k".repeat(len)).collect();
     let texts: Vec<&str> = TEXTS.iter().copied().chain(long.iter().map(|text| &**text)).collect();
     for (pk, rk) in pairs(&texts) {

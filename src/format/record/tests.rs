@@ -55,7 +55,7 @@ fn example_record() {
 }
 
 #[test]
-fn several_records_are_sealed_at_once_and_each_knows_its_place() {
+fn several_records_are_sealed_at_once_each_for_its_offset() {
     let mut out = Vec::new();
     for len in [0, 1, 8, 9] {
         let start = begin(&mut out, RecordKind::Group, Seq(len as u64));
@@ -74,7 +74,7 @@ fn several_records_are_sealed_at_once_and_each_knows_its_place() {
 }
 
 #[test]
-fn trap_24_every_flipped_bit_of_a_record_is_seen() {
+fn trap_24_every_flipped_bit_of_a_record_is_detected() {
     let bytes = record(b"a payload", Position::default());
     assert_eq!(bytes.len(), RECORD_HEADER_BYTES + 16);
     for at in 0..bytes.len() {
@@ -87,7 +87,7 @@ fn trap_24_every_flipped_bit_of_a_record_is_seen() {
 }
 
 #[test]
-fn trap_05_a_record_elsewhere_or_of_another_file_is_none() {
+fn trap_05_a_record_at_another_offset_or_of_another_file_is_invalid() {
     let bytes = record(b"abc", Position::default());
     assert!(decode(&bytes, AT, ID).is_ok());
     assert!(decode(&bytes, Position { offset: 72, ..AT }, ID).is_err());
@@ -95,7 +95,7 @@ fn trap_05_a_record_elsewhere_or_of_another_file_is_none() {
 }
 
 #[test]
-fn a_promise_beyond_the_record_itself_is_refused() {
+fn a_durable_offset_after_its_own_record_is_refused() {
     let mut bytes = record(b"abc", Position::default());
     bytes[40..48].copy_from_slice(&65u64.to_le_bytes());
     bytes[32..40].copy_from_slice(&3u64.to_le_bytes());
@@ -106,7 +106,7 @@ fn a_promise_beyond_the_record_itself_is_refused() {
 }
 
 #[test]
-fn a_record_too_long_is_taken_back() {
+fn a_record_that_is_too_long_is_removed_from_the_buffer() {
     let mut out = record(b"abc", Position::default());
     let before = out.len();
     let start = begin(&mut out, RecordKind::Group, Seq(8));
@@ -132,7 +132,7 @@ fn trap_44_log_headers_of_newer_formats_are_refused_by_name() {
 }
 
 #[test]
-fn trap_24_every_flipped_bit_of_a_log_header_is_damage() {
+fn trap_24_every_flipped_bit_of_a_log_header_is_detected() {
     let bytes = header().encode();
     for at in 0..bytes.len() {
         let mut flipped = bytes;

@@ -77,7 +77,7 @@ fn hostile_sets_never_panic() {
 }
 
 #[test]
-fn what_is_not_valid_is_refused() {
+fn invalid_zone_sets_are_refused() {
     #[track_caller]
     fn check(at: usize, byte: u8, expected: &str) {
         let mut bytes = encoded(true, &columns());
@@ -108,7 +108,7 @@ fn what_is_not_valid_is_refused() {
 }
 
 #[test]
-fn a_summary_knows_where_its_pages_are() {
+fn a_summary_contains_the_offsets_of_its_pages() {
     let mut set = Vec::new();
     encode(&[meta(1, 9, 4, 0)], true, &[], &mut set);
     let mut bytes = Vec::new();

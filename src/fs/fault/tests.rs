@@ -49,7 +49,7 @@ fn every_kind_of_operation_is_counted() {
 }
 
 #[test]
-fn syncs_are_carried_out_if_their_guard_says_so() {
+fn syncs_are_carried_out_if_their_guard_permits() {
     for lie in [OpKind::Sync, OpKind::SyncDir] {
         let (mem, fs) = both();
         fs.guard_syncs(move |op, _| op != lie);
@@ -144,7 +144,7 @@ fn a_fault_can_be_bound_to_a_path() {
 }
 
 #[test]
-fn a_stretch_that_cannot_be_read_leaves_the_rest_of_the_file_alone() {
+fn an_unreadable_stretch_does_not_affect_the_rest_of_the_file() {
     let (mem, fs) = both();
     let bytes: Vec<u8> = (0..30).collect();
     for name in ["bad", "good"] {
@@ -191,7 +191,7 @@ fn a_short_write_leaves_its_first_half() {
 }
 
 #[test]
-fn trap_02_a_failed_sync_loses_what_a_later_one_seems_to_save() {
+fn trap_02_a_failed_sync_loses_data_even_if_a_later_one_succeeds() {
     let (mem, fs) = both();
     let file = fs.create(path("f")).unwrap();
     fs.sync_dir(path(".")).unwrap();

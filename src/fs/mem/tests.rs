@@ -66,7 +66,7 @@ fn files_synced_with_their_names_are_in_every_image() {
 }
 
 #[test]
-fn unsynced_sectors_survive_each_for_itself() {
+fn unsynced_sectors_survive_independently() {
     let fs = MemFs::new();
     let file = put(&fs, "f", &[b'a'; 1024]);
     file.write_at(0, &[b'b'; 1024]).unwrap();
@@ -86,7 +86,7 @@ fn a_sector_written_twice_keeps_any_of_its_versions() {
 }
 
 #[test]
-fn appends_within_a_sector_leave_one_of_their_ends() {
+fn unsynced_appends_in_a_sector_survive_as_a_prefix() {
     let fs = MemFs::new();
     let file = put(&fs, "f", b"");
     file.allocate(512).unwrap();
@@ -156,7 +156,7 @@ fn an_unsynced_link_may_be_lost_and_its_file_stays() {
 }
 
 #[test]
-fn a_file_renamed_keeps_one_of_its_names_or_both() {
+fn a_renamed_file_keeps_one_or_both_of_its_names() {
     let fs = MemFs::new();
     put(&fs, "f", b"abc");
     fs.create_dir_all(path("d")).unwrap();
@@ -171,7 +171,7 @@ fn a_file_renamed_keeps_one_of_its_names_or_both() {
 }
 
 #[test]
-fn a_file_moved_is_lost_if_only_the_directory_it_left_is_synced() {
+fn a_moved_file_is_lost_if_only_the_old_directory_is_synced() {
     let fs = MemFs::new();
     put(&fs, "f", b"abc");
     fs.create_dir_all(path("d")).unwrap();
@@ -213,7 +213,7 @@ fn trap_06_a_synced_file_vanishes_with_its_unsynced_name() {
 }
 
 #[test]
-fn trap_06_directories_are_synced_apart() {
+fn trap_06_directories_are_synced_separately() {
     let fs = MemFs::new();
     fs.create_dir_all(path("a")).unwrap();
     fs.create_dir_all(path("b")).unwrap();
@@ -260,7 +260,7 @@ fn complete_make(fs: &MemFs, dir: &str) {
 }
 
 #[test]
-fn trap_47_every_level_made_is_durable_also_after_a_kill_in_between() {
+fn trap_47_every_created_level_is_durable_even_after_a_kill() {
     let fs = MemFs::new();
     fs.record();
     fs.create_dir_all(path("a/b/c")).unwrap();
@@ -283,7 +283,7 @@ fn a_killed_process_loses_nothing_and_the_power_may_still_fail() {
 }
 
 #[test]
-fn after_a_failed_sync_bytes_read_on_and_no_later_sync_saves_them() {
+fn after_a_failed_sync_bytes_stay_readable_but_are_never_durable() {
     let fs = MemFs::new();
     let file = put(&fs, "f", &[b'a'; 8192]);
     file.write_at(0, &[b'b'; 512]).unwrap();
@@ -297,7 +297,7 @@ fn after_a_failed_sync_bytes_read_on_and_no_later_sync_saves_them() {
 }
 
 #[test]
-fn an_image_has_no_part_in_what_happens_later() {
+fn an_image_is_independent_of_later_changes() {
     let fs = MemFs::new();
     let file = put(&fs, "f", b"abc");
     let lock = fs.lock(path("LOCK")).unwrap();
@@ -395,7 +395,7 @@ fn sync_dirs(fs: &MemFs) {
 
 /// Synced bytes under a synced name survive unsynced changes to other files.
 #[test]
-fn trap_06_what_was_promised_survives_what_happens_around_it() {
+fn trap_06_synced_data_survives_changes_to_other_files() {
     for seed in 0..30 {
         let (fs, mut rng) = (MemFs::new(), Rng::from_seed(seed));
         fs.create_dir_all(path("d/e")).unwrap();
@@ -431,7 +431,7 @@ fn trap_06_what_was_promised_survives_what_happens_around_it() {
 
 /// After a sync of everything, every image is complete, whatever preceded it.
 #[test]
-fn after_syncing_all_every_image_is_the_whole() {
+fn after_a_full_sync_every_image_is_complete() {
     for seed in 0..40 {
         let fs = MemFs::new();
         churn(&fs, seed, 150);
@@ -445,7 +445,7 @@ fn after_syncing_all_every_image_is_the_whole() {
 }
 
 #[test]
-fn the_log_tells_the_operations_in_order() {
+fn the_journal_lists_the_operations_in_order() {
     let fs = MemFs::new();
     assert!(fs.recorded().is_empty() && fs.log().is_empty());
     fs.record();
@@ -490,7 +490,7 @@ fn the_log_tells_the_operations_in_order() {
 }
 
 #[test]
-fn the_quota_lets_the_part_that_fits_through() {
+fn a_write_over_the_quota_writes_the_part_that_fits() {
     let fs = MemFs::new();
     let file = put(&fs, "f", &[1; 1000]);
     fs.set_quota(Some(1500));
@@ -538,7 +538,7 @@ fn a_read_only_file_system_refuses_every_change() {
 }
 
 #[test]
-fn damage_is_read_and_durable_and_no_operation() {
+fn injected_damage_is_durable_and_not_counted_as_an_operation() {
     let fs = MemFs::new();
     put(&fs, "f", b"abc");
     let map = fs.open_read(path("f")).unwrap().map().unwrap();
@@ -556,7 +556,7 @@ fn damage_is_read_and_durable_and_no_operation() {
 }
 
 #[test]
-fn unlinked_files_are_forgotten_when_nothing_leads_to_them() {
+fn unlinked_files_are_freed_when_unreferenced() {
     let fs = MemFs::new();
     let file = put(&fs, "f", &[1; 5000]);
     fs.remove(path("f")).unwrap();
@@ -568,7 +568,7 @@ fn unlinked_files_are_forgotten_when_nothing_leads_to_them() {
 }
 
 #[test]
-fn offsets_beyond_reason_are_errors() {
+fn excessive_offsets_are_errors() {
     let fs = MemFs::new();
     let file = fs.create(path("f")).unwrap();
     assert_eq!(file.write_at(u64::MAX, b"ab").unwrap_err().kind(), ErrorKind::FileTooLarge);

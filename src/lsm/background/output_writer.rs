@@ -434,7 +434,7 @@ mod tests {
     }
 
     #[test]
-    fn rows_of_dead_tables_go() {
+    fn rows_of_dropped_tables_are_removed() {
         let dead = crate::format::key::user_key(TableId(7), "p", "r");
         let alive = crate::format::key::user_key(TableId(8), "p", "r");
         let mut retention = retention(&[], vec![TableId(7)], true);

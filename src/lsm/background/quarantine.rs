@@ -93,7 +93,7 @@ mod tests {
     const MINUTE: Duration = Duration::from_secs(60);
 
     #[test]
-    fn trap_28_a_damaged_file_is_tried_again_ever_more_rarely() {
+    fn trap_28_a_damaged_file_is_retried_with_growing_pauses() {
         let (mut quarantine, file) = (Quarantine::default(), FileNumber(7));
         let error = Error::new(ErrorKind::Corruption, "damage");
         let mut now = Duration::ZERO;
@@ -109,7 +109,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_with_damage_in_no_file_waits() {
+    fn a_range_with_unlocated_damage_waits() {
         let mut quarantine = Quarantine::default();
         let error = Error::new(ErrorKind::Corruption, "damage");
         quarantine.add(RangeId(1), Vec::new(), &error, Duration::ZERO);

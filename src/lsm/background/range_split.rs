@@ -352,7 +352,7 @@ mod tests {
     }
 
     #[test]
-    fn the_largest_is_divided_first_and_small_neighbours_of_one_table_are_merged() {
+    fn the_largest_range_is_split_first_and_small_neighbours_of_a_table_are_merged() {
         let [one, two, three] = [RangeId(1), RangeId(2), RangeId(3)];
         check(&[], &[]);
         check(&[(1, 1, 100), (2, 1, 26)], &[]);
@@ -365,7 +365,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_divided_is_not_merged_again_and_what_was_merged_not_divided() {
+    fn split_ranges_are_not_merged_and_merged_ranges_not_split() {
         let limits = Limits { split_bytes: 1000, merge_bytes: 250, ..Limits::for_files(1) };
         for bytes in [1001u64, 1500, 5000] {
             for below in [bytes / 10, bytes / 2, bytes - bytes / 5] {

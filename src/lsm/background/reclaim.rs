@@ -228,7 +228,7 @@ mod tests {
     use crate::options::{Background, Durability, Options};
 
     #[test]
-    fn fences_that_take_more_than_a_record_leave_with_several_edits() {
+    fn many_range_tombstones_are_removed_by_several_edits() {
         let options = Options::default().fs(Arc::new(MemFs::new()));
         let engine =
             crate::lsm::open("db".as_ref(), options.background(Background::Manual)).unwrap();
@@ -245,7 +245,7 @@ mod tests {
     }
 
     #[test]
-    fn of_equal_fences_of_one_commit_one_stays_until_nothing_is_below_it() {
+    fn equal_range_tombstones_of_one_commit_stay_while_files_are_below_them() {
         use crate::lsm::write::batch::{Action, Condition, Op, PackedRow};
         use smallvec::smallvec;
         let options = Options::default().fs(Arc::new(MemFs::new()));

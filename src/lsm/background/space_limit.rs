@@ -225,7 +225,7 @@ mod tests {
 
     /// A command must not remove logs that a server keeps, whatever their size.
     #[test]
-    fn logs_kept_by_an_earlier_session_leave_room_for_rows() {
+    fn logs_kept_by_an_earlier_session_leave_space_for_rows() {
         let fs = MemFs::new();
         let options = || {
             let options = Options::edge().fs(Arc::new(fs.clone())).background(Background::Manual);
@@ -248,7 +248,7 @@ mod tests {
 
     /// Writers freeze memtables between the two checks of the flush.
     #[test]
-    fn the_flush_that_a_refused_write_asks_for_waits_for_no_flush() {
+    fn the_flush_after_a_refused_write_does_not_wait_for_earlier_flushes() {
         let options = Options::edge().fs(Arc::new(MemFs::new())).background(Background::Manual);
         let least = least_limit(&options);
         let db = options.max_disk(least).open("db").unwrap();

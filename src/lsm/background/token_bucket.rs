@@ -56,7 +56,7 @@ mod tests {
     }
 
     #[test]
-    fn a_quarter_of_a_second_is_free_and_the_rest_is_waited_for() {
+    fn a_burst_of_a_quarter_of_a_second_is_free_and_the_rest_waits() {
         let mut pace = Pace::new(100 * MIB);
         assert_eq!(pace.take(25 * MIB, at(1_000)), Duration::ZERO);
         assert_eq!(pace.take(10 * MIB, at(1_000)), at(100));
@@ -66,7 +66,7 @@ mod tests {
     }
 
     #[test]
-    fn callers_that_wait_as_required_keep_to_the_rate() {
+    fn callers_that_wait_as_required_keep_the_rate() {
         let mut pace = Pace::new(10 * MIB);
         let (mut now, mut bytes) = (at(5_000), 0);
         while now < at(25_000) {

@@ -363,7 +363,7 @@ mod tests {
     }
 
     #[test]
-    fn a_clock_that_jumps_by_more_than_a_day_is_not_believed() {
+    fn a_clock_jump_of_more_than_a_day_is_not_trusted() {
         let mut clock = clock(100 * DAY, 100 * DAY);
         assert_eq!(clock.look(100 * DAY + 7, Duration::ZERO, false), 100 * DAY + 7);
         assert!(!clock.time().was_wrong());
@@ -376,7 +376,7 @@ mod tests {
     }
 
     #[test]
-    fn after_an_opening_what_was_written_down_is_what_is_known_of_time() {
+    fn an_open_trusts_the_clock_only_near_the_stored_time() {
         let read = |wall, known, trusts| {
             let shown = shown(wall, Duration::ZERO, known);
             LivedClock::new(shown, known.into(), trusts).time().now
@@ -392,7 +392,7 @@ mod tests {
 
     /// Each session begins with a clock in the same year, and hours pass between sessions.
     #[test]
-    fn trap_56_a_clock_that_is_set_late_each_time_is_believed_in_the_end() {
+    fn trap_56_a_clock_set_late_at_each_boot_is_eventually_trusted() {
         let mut known = LivedTime::default();
         let mut last = 0;
         for opening in 0..100 {
@@ -419,7 +419,7 @@ mod tests {
     }
 
     #[test]
-    fn wrong_clocks_of_many_kinds_leave_few_eras_and_time_never_decreases() {
+    fn wrong_clocks_leave_few_eras_and_time_never_decreases() {
         let mut rng = crate::rng::Rng::from_seed(1);
         let mut known = LivedTime::default();
         let (mut physical, mut lived) = (400 * YEAR, 0);
@@ -444,7 +444,7 @@ mod tests {
 
     /// The right clock jumps to the values of an earlier wrong clock, and returns.
     #[test]
-    fn trap_56_a_wrong_clock_that_meets_an_era_by_chance_moves_no_time() {
+    fn trap_56_a_wrong_clock_that_matches_an_era_by_chance_advances_no_time() {
         let right = 400 * YEAR;
         let mut first =
             LivedClock::new(shown(right, Duration::ZERO, 0), LivedTime::default(), false);
@@ -468,7 +468,7 @@ mod tests {
     /// Each session begins with a clock in the same year. Seqs ahead of every clock do not prove
     /// that the clock was in that year before.
     #[test]
-    fn trap_56_a_clock_that_restarts_with_each_power_on_tells_no_time() {
+    fn trap_56_a_clock_that_restarts_at_each_boot_advances_no_time() {
         let (right, ahead) = (400 * YEAR, 440 * YEAR);
         let mut clock = clock(right, right);
         clock.read(shown(right, Duration::ZERO, ahead), false);
@@ -492,7 +492,7 @@ mod tests {
     /// The persisted lived time is older than the last commits, which were made under a right
     /// clock. In the next session the clock is wrong.
     #[test]
-    fn trap_56_commits_behind_the_clock_that_was_written_down_may_be_younger_than_it() {
+    fn trap_56_commits_after_the_last_clock_record_may_be_newer_than_it() {
         let (right, ahead) = (400 * YEAR, 440 * YEAR);
         let mut first = clock(right, right);
         first.read(shown(right, Duration::ZERO, ahead), false);
@@ -512,7 +512,7 @@ mod tests {
     /// The wall clock has the same offset in each session. It is a witness from the second session
     /// on, but its era began eight hours late.
     #[test]
-    fn trap_56_a_witness_that_was_met_late_makes_no_row_older_than_it_is() {
+    fn trap_56_a_late_witness_makes_no_row_seem_older() {
         let (right, minute) = (400 * YEAR, DAY / 1_440);
         let (mut known, mut last, mut rows) = (LivedTime::from(right), right, Vec::new());
         for minutes in [480, 495, 510, 520] {
@@ -559,7 +559,7 @@ mod tests {
     }
 
     #[test]
-    fn trap_56_marks_tell_when_numbers_were_given_that_are_ahead_of_time() {
+    fn trap_56_marks_record_when_seqs_ahead_of_time_were_assigned() {
         let mut clock = clock(100 * DAY, 100 * DAY);
         let (patience, ahead) = (DAY / 64, 40 * YEAR);
         for step in 0..10_000u64 {
@@ -586,7 +586,7 @@ mod tests {
     }
 
     #[test]
-    fn numbers_that_are_not_ahead_of_time_leave_no_mark() {
+    fn seqs_that_are_not_ahead_of_time_leave_no_mark() {
         let mut clock = clock(100 * DAY, 100 * DAY);
         for hour in 0..100u32 {
             let wall = 100 * DAY + u64::from(hour) * DAY / 24;
@@ -598,7 +598,7 @@ mod tests {
 
     /// The wall clock falls behind while the database is open.
     #[test]
-    fn trap_56_numbers_of_a_clock_that_is_behind_are_doubted_once_it_is_right() {
+    fn trap_56_seqs_of_a_slow_clock_are_doubted_once_it_is_set() {
         let mut clock = clock(100 * DAY, 100 * DAY);
         clock.look(100 * DAY, Duration::ZERO, false);
         let behind = |clock: &mut LivedClock, hours: u32| {

@@ -348,7 +348,7 @@ mod tests {
     }
 
     #[test]
-    fn trap_16_what_is_hidden_agrees_with_asking_every_fence() {
+    fn trap_16_hidden_rows_agree_with_a_check_of_every_range_tombstone() {
         let mut rng = Rng::from_seed(16);
         for _ in 0..2_000 {
             let count = rng.below(8);
@@ -385,7 +385,7 @@ mod tests {
     }
 
     #[test]
-    fn fences_of_one_commit_hide_what_they_hide_one_by_one() {
+    fn range_tombstones_added_together_hide_the_same_as_one_by_one() {
         let mut rng = Rng::from_seed(17);
         for _ in 0..2_000 {
             let (before, count) = (rng.below(5), 1 + rng.below(5));
@@ -410,7 +410,7 @@ mod tests {
     }
 
     #[test]
-    fn trap_16_a_read_has_a_fence_that_is_put_up_between_its_view_and_its_seq() {
+    fn trap_16_a_read_sees_a_range_tombstone_set_between_its_view_and_its_seq() {
         let options = Options::default().fs(Arc::new(MemFs::new()));
         let options = options.background(Background::Manual);
         let engine = crate::lsm::open("db".as_ref(), options).unwrap();
@@ -446,7 +446,7 @@ mod tests {
 
     /// The clock may go back between the time when a range tombstone becomes due and its commit.
     #[test]
-    fn an_expiry_of_what_is_not_written_yet_is_refused() {
+    fn an_expiry_of_future_commits_is_refused() {
         let options = Options::default().fs(Arc::new(MemFs::new()));
         let options = options.background(Background::Manual);
         let engine = crate::lsm::open("db".as_ref(), options).unwrap();
@@ -463,7 +463,7 @@ mod tests {
     }
 
     #[test]
-    fn floors_answer_anywhere_after_a_rewind_and_say_how_long_they_stand() {
+    fn floors_can_be_rewound_and_state_the_key_up_to_which_they_apply() {
         let span = |low: &[u8], high: &[u8]| Span::new(low, Some(high));
         let list = vec![
             RangeTombstone::drop(span(b"b", b"d"), Seq(5)),
@@ -484,7 +484,7 @@ mod tests {
     }
 
     #[test]
-    fn trap_15_a_job_keeps_what_a_snapshot_before_the_fence_sees() {
+    fn trap_15_a_job_keeps_rows_for_snapshots_older_than_the_range_tombstone() {
         let range_tombstone = RangeTombstone::drop(Span::new(b"a", Some(b"b")), Seq(50));
         let range_tombstones = RangeTombstones::new(vec![range_tombstone], Seq::ZERO);
         let hides = |snapshots: &[u64], published, seq| {

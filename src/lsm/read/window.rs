@@ -276,7 +276,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn keys_in_parts_compare_as_whole_ones() {
+    fn keys_in_parts_compare_like_whole_keys() {
         let keys: Vec<&[u8]> =
             vec![b"", b"a", b"ab", b"abc", b"abd", b"ac", b"acb", b"b", b"ba", b"bab"];
         for (a, b) in keys.iter().flat_map(|a| keys.iter().map(move |b| (*a, *b))) {

@@ -383,7 +383,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn of_two_that_want_the_last_room_one_takes_it() {
+    fn of_two_commits_only_one_is_admitted_to_the_last_space() {
         let count = Mutex::new(0);
         let fits = |others: u64| others + 6 <= 10;
         let held = Held::take(&count, 6, fits).unwrap();

@@ -113,7 +113,7 @@ mod tests {
     }
 
     #[test]
-    fn a_range_in_order_is_not_slowed() {
+    fn writers_of_a_range_within_limits_are_not_slowed() {
         for sources in 0..=SOURCES_FREE {
             assert_eq!(range(sources, 8 * 64 * MIB, 64 * MIB), Duration::ZERO);
         }
@@ -121,7 +121,7 @@ mod tests {
     }
 
     #[test]
-    fn delays_grow_without_a_cliff() {
+    fn delays_grow_gradually() {
         // No step is larger than an eighth of the full delay.
         let check = |delays: &mut dyn Iterator<Item = Duration>| {
             let delays: Vec<Duration> = delays.collect();
@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn the_worse_of_files_and_bytes_counts() {
+    fn the_worse_of_files_and_bytes_determines_the_delay() {
         let (files, bytes) = (range(12, 0, MIB), range(0, 20 * MIB, MIB));
         assert_eq!(range(12, 20 * MIB, MIB), files.max(bytes));
     }
@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_slows_from_early_on_and_extremes_do_no_harm() {
+    fn memory_slows_writers_early_and_extremes_are_safe() {
         assert_eq!(memory_delay(2, 3, None), Duration::ZERO, "one fills and one is flushed");
         assert!(memory_delay(8, 10, None) > Duration::ZERO);
         assert_eq!(memory_delay(u64::MAX, 0, None), DELAY_MAX);

@@ -426,7 +426,7 @@ mod tests {
     }
 
     #[test]
-    fn trap_16_what_a_fence_hid_at_the_look_up_stays_hidden_when_the_fence_leaves() {
+    fn trap_16_a_hidden_row_stays_hidden_when_its_range_tombstone_is_removed() {
         let options = Options::default().fs(Arc::new(MemFs::new()));
         let engine =
             crate::lsm::open("db".as_ref(), options.background(Background::Manual)).unwrap();

@@ -191,7 +191,7 @@ mod tests {
     }
 
     #[test]
-    fn a_second_s_worth_passes_at_once_and_then_the_rate() {
+    fn a_burst_of_one_second_passes_immediately_and_then_the_rate() {
         let ms = Duration::from_millis;
         // 10 s at 1,000/s against a target of 100/s: a burst of 100, then 100 each second.
         assert_eq!(passed(&new(100, 0), 7, 1, 10_000, ms(1)), 100 + 999);
@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn partitions_have_targets_of_their_own_and_share_the_database_s() {
+    fn partitions_have_their_own_targets_and_share_that_of_the_database() {
         let rate_limit = new(10, 25);
         let (a, b, c) = (1, 2 | 2 << 32, 3 | 3 << 32);
         let at_once = Duration::ZERO;
@@ -232,7 +232,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_booked_afterwards_holds_the_next_one_back() {
+    fn a_charge_after_the_fact_delays_the_next_operation() {
         let rate_limit = new(10, 0);
         rate_limit.book(Demand { partition: 1, entities: 50 }, Duration::ZERO);
         let admit =
@@ -242,7 +242,7 @@ mod tests {
 
     /// A partition is limited by others only if they use up both its slots.
     #[test]
-    fn sharing_one_place_costs_nothing() {
+    fn a_partition_may_share_one_of_its_two_places() {
         let rate_limit = new(10, 0);
         let (busy, other) = (1 | 1 << 32, 1 | 2 << 32);
         assert_eq!(passed(&rate_limit, busy, 1, 20, Duration::ZERO), 10);

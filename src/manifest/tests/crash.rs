@@ -81,7 +81,7 @@ fn trap_06_trap_07_after_a_power_cut_every_acknowledged_edit_is_there() {
 }
 
 #[test]
-fn trap_36_numbers_given_out_before_a_power_cut_are_not_given_out_after() {
+fn trap_36_file_numbers_are_not_reused_after_a_power_cut() {
     let history = history();
     for op in history.fs.recorded() {
         let before = history.numbers.iter().take_while(|(at, _)| *at <= op);
@@ -97,7 +97,7 @@ fn trap_36_numbers_given_out_before_a_power_cut_are_not_given_out_after() {
 }
 
 #[test]
-fn trap_50_current_is_replaced_and_nothing_that_counts_is_rewritten() {
+fn trap_50_current_is_replaced_and_manifests_are_not_truncated_or_removed() {
     let history = history();
     for line in history.fs.log() {
         assert!(!line.starts_with("write db/CURRENT "), "{line}");
@@ -107,7 +107,7 @@ fn trap_50_current_is_replaced_and_nothing_that_counts_is_rewritten() {
 }
 
 #[test]
-fn recovery_makes_durable_what_it_accepted_before_anything_rests_on_it() {
+fn recovery_syncs_accepted_edits_before_new_ones_depend_on_them() {
     let fs = MemFs::new();
     let mut manifest = create(&fs).unwrap();
     fs.record();

@@ -16,7 +16,7 @@ fn small(fs: &MemFs) -> Vec<Position> {
 }
 
 #[test]
-fn trap_03_trap_24_every_flipped_byte_of_a_manifest_is_seen_or_vouched_for() {
+fn trap_03_trap_24_every_flipped_byte_of_a_manifest_is_detected_or_leaves_a_prefix() {
     let fs = MemFs::new();
     let positions = small(&fs);
     let path = Path::new(DIR).join("MANIFEST-000001");
@@ -63,7 +63,7 @@ fn trap_24_every_flipped_byte_of_current_is_corruption() {
 }
 
 #[test]
-fn trap_51_a_manifest_cut_below_what_current_vouches_for_is_corruption() {
+fn trap_51_a_manifest_shorter_than_current_states_is_corruption() {
     let fs = MemFs::new();
     let mut manifest = create(&fs).unwrap();
     manifest.append(&padded(2, 70_000)).unwrap();
@@ -90,7 +90,7 @@ fn trap_51_a_manifest_cut_below_what_current_vouches_for_is_corruption() {
 }
 
 #[test]
-fn a_manifest_older_than_a_log_knows_is_corruption() {
+fn a_manifest_older_than_a_log_states_is_corruption() {
     let fs = MemFs::new();
     let positions = small(&fs);
     let manifest = open(&fs).unwrap().manifest;
@@ -122,7 +122,7 @@ fn trap_05_nothing_is_appended_to_a_torn_manifest() {
 }
 
 #[test]
-fn a_manifest_that_is_gone_or_another_is_an_error() {
+fn a_missing_or_foreign_manifest_is_an_error() {
     let fs = MemFs::new();
     small(&fs);
     let path = Path::new(DIR).join("MANIFEST-000001");

@@ -84,7 +84,7 @@ fn lookups() {
 }
 
 #[test]
-fn a_compaction_replaces_files_and_leaves_the_old_version_alone() {
+fn a_compaction_replaces_files_and_does_not_change_the_old_version() {
     let version = sample();
     let merged = file(4, (1, 19), "b", "m");
     let compaction = VersionEdit {
@@ -104,7 +104,7 @@ fn a_compaction_replaces_files_and_leaves_the_old_version_alone() {
 }
 
 #[test]
-fn a_young_file_above_the_run_joins_it_by_edit_alone() {
+fn a_young_file_after_the_run_joins_it_by_an_edit() {
     let version = sample();
     let above = file(4, (20, 29), "n", "p");
     let flush = VersionEdit {
@@ -123,7 +123,7 @@ fn a_young_file_above_the_run_joins_it_by_edit_alone() {
 }
 
 #[test]
-fn trap_10_edits_that_rest_on_what_is_gone_are_refused() {
+fn trap_10_edits_that_refer_to_removed_objects_are_refused() {
     refuses(
         VersionEdit { remove_files: vec![FileNumber(7)], ..edit() },
         "file 000007 leaves and is not there",
@@ -167,7 +167,7 @@ fn trap_12_an_install_that_breaks_the_order_of_sources_is_refused() {
 }
 
 #[test]
-fn trap_36_numbers_name_one_thing_and_are_reserved_first() {
+fn trap_36_numbers_identify_one_object_and_are_reserved_first() {
     let add = |number| VersionEdit { add_files: vec![file(number, (20, 21), "c", "d")], ..edit() };
     refuses(add(1), "number 000001 is in use");
     refuses(add(3), "number 000003 is in use");
@@ -181,7 +181,7 @@ fn trap_36_numbers_name_one_thing_and_are_reserved_first() {
 }
 
 #[test]
-fn what_only_grows_does_not_shrink_and_what_is_once_is_once() {
+fn edits_that_decrease_a_counter_or_repeat_an_event_are_refused() {
     refuses(VersionEdit { flushed_seq: Some(Seq(18)), ..edit() }, "flushed up to #18, #19 before");
     refuses(VersionEdit { identity: Some(identity()), ..edit() }, "a second identity");
     refuses(
@@ -241,7 +241,7 @@ fn ranges_are_split_by_an_edit_and_share_a_file() {
 }
 
 #[test]
-fn a_clean_close_counts_as_long_as_its_log_is_there() {
+fn a_clean_close_is_valid_while_its_log_exists() {
     let close = CleanClose { log: FileNumber(3), end: 4096, last_seq: Seq(30) };
     let closed = sample().apply(&VersionEdit { clean_close: Some(close), ..edit() }).unwrap();
     assert_eq!((closed.clean_close, closed.seq_max()), (Some(close), Seq(30)));

@@ -29,7 +29,7 @@ fn check_error<T: std::fmt::Debug>(result: Result<T>, kind: ErrorKind, message: 
 }
 
 #[test]
-fn values_read_as_what_they_were_written() {
+fn values_are_read_as_written() {
     for entity in [bolt(), stored(&bolt())] {
         assert_eq!(entity.get::<f64>("Price").unwrap(), 0.12);
         assert_eq!(entity.get::<i32>("Stock").unwrap(), 1200);
@@ -69,14 +69,14 @@ fn absence_is_an_option() {
 }
 
 #[test]
-fn properties_come_by_name_and_names_are_case_sensitive() {
+fn properties_are_ordered_by_name_and_names_are_case_sensitive() {
     let entity = bolt().with("stock", 1);
     let names: Vec<_> = entity.properties().map(|(name, _)| name).collect();
     assert_eq!(names, ["Coated", "Data", "Id", "Made", "Name", "Price", "Sold", "Stock", "stock"]);
 }
 
 #[test]
-fn a_stored_entity_is_one_allocation_and_equals_what_was_built() {
+fn a_stored_entity_is_one_allocation_and_equals_the_built_one() {
     let entity = stored(&bolt());
     assert_eq!(entity, bolt());
     assert_eq!((entity.partition_key(), entity.row_key(), entity.len()), ("bolts", "m4x20", 8));
@@ -106,7 +106,7 @@ fn setting_twice_keeps_the_last() {
 }
 
 #[test]
-fn keys_come_back_from_their_encoded_form() {
+fn keys_are_decoded_from_their_encoded_form() {
     let mut pk = "\u{e000}\u{ffff}😀".as_bytes().to_vec();
     pk.iter_mut().for_each(|byte| *byte = crate::model::utf16_rank(*byte));
     let row = Entity::new("", "").to_row(&Shapes::new(1 << 20)).unwrap();
@@ -115,7 +115,7 @@ fn keys_come_back_from_their_encoded_form() {
 }
 
 #[test]
-fn keys_that_are_no_text_are_damage() {
+fn keys_that_are_not_utf8_are_corruption() {
     let row = Entity::new("", "").to_row(&Shapes::new(1 << 20)).unwrap();
     for (pk, rk, at) in
         [(&b"\xff"[..], &b""[..], 0), (b"a", b"b\xee\x80\x80", 2), (b"\xc3", b"\xa9", 0)]

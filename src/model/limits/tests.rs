@@ -106,7 +106,7 @@ fn every_forbidden_character_of_keys_is_refused() {
 }
 
 #[test]
-fn names_that_csharp_and_xml_accept() {
+fn names_valid_in_csharp_and_xml_are_accepted() {
     for name in
         ["a", "_", "_1", "Größe", "名前", "Ελλάς", "e\u{301}", "a\u{203f}b", "odata", "Ⅷ", "n٣"]
     {
@@ -115,7 +115,7 @@ fn names_that_csharp_and_xml_accept() {
 }
 
 #[test]
-fn names_that_they_do_not() {
+fn names_invalid_in_csharp_or_xml_are_refused() {
     for name in [
         "",
         "1a",
@@ -158,7 +158,7 @@ fn names_have_at_most_255_units() {
 }
 
 #[test]
-fn an_ill_named_property_is_refused_every_time() {
+fn an_invalid_property_name_is_refused_every_time() {
     let shapes = Shapes::new(1 << 20);
     for _ in 0..2 {
         check(Entity::new("p", "r").with("a-b", 1).to_row(&shapes), BAD_NAME);
@@ -241,7 +241,7 @@ fn entity_room(entity: &Entity) -> usize {
 }
 
 #[test]
-fn a_single_value_too_large_is_named_before_the_entity_is() {
+fn an_oversized_value_is_reported_before_an_oversized_entity() {
     check_entity(&entity_of(1 << 20).with("C", vec![0u8; 65_537]), LARGE_VALUE);
 }
 

@@ -35,7 +35,7 @@ fn names_that_the_row_lacks_are_absent() {
 }
 
 #[test]
-fn rows_of_more_shapes_than_it_remembers() {
+fn rows_with_more_shapes_than_the_cache_holds_are_projected() {
     let mut projector = Projector::new(&["A"]);
     for i in 0..100 {
         let row = row(&Entity::new("p", "r").with("A", i).with(format!("P{}", i % 40), 1));
@@ -45,7 +45,7 @@ fn rows_of_more_shapes_than_it_remembers() {
 }
 
 #[test]
-fn damage_in_what_is_selected_is_an_error() {
+fn damage_in_a_selected_property_is_an_error() {
     let mut damaged = row(&entity());
     damaged.body[4] = 7; // D, after the four bytes of A
     let select =

@@ -18,7 +18,7 @@ fn entity() -> Entity {
 }
 
 #[test]
-fn what_the_patch_names_is_set_and_the_rest_is_kept() {
+fn properties_of_the_patch_are_set_and_all_others_kept() {
     check(
         entity().with("A", 1).with("B", "old").with("D", true),
         entity().with("B", "new").with("C", 2i64),
@@ -36,7 +36,7 @@ fn a_property_may_change_its_type() {
 }
 
 #[test]
-fn empty_sides() {
+fn merges_with_an_empty_row_or_patch() {
     check(entity(), entity().with("A", 1), entity().with("A", 1));
     check(entity().with("A", 1), entity(), entity().with("A", 1));
     check(entity(), entity(), entity());
@@ -52,7 +52,7 @@ fn the_same_shape_is_a_replacement() {
 }
 
 #[test]
-fn every_small_merge_is_that_of_a_map() {
+fn small_merges_agree_with_a_map() {
     let variants = |name: &'static str| {
         [None, Some((name, ValueRef::Int32(1))), Some((name, ValueRef::String("x")))]
     };

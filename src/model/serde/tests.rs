@@ -77,7 +77,7 @@ fn some_is_present_and_none_is_absent() {
 }
 
 #[test]
-fn keys_come_from_the_arguments_and_go_into_fields_that_ask() {
+fn keys_are_taken_from_arguments_and_read_into_named_fields() {
     #[derive(Serialize, Deserialize)]
     struct Keyed {
         #[serde(rename = "PartitionKey")]
@@ -96,7 +96,7 @@ fn keys_come_from_the_arguments_and_go_into_fields_that_ask() {
 }
 
 #[test]
-fn a_field_that_borrows() {
+fn fields_may_borrow_from_the_entity() {
     #[derive(Deserialize)]
     struct Borrowed<'a> {
         name: &'a str,
@@ -106,7 +106,7 @@ fn a_field_that_borrows() {
 }
 
 #[test]
-fn integers_by_width() {
+fn integers_are_stored_by_their_width() {
     #[derive(Serialize)]
     struct Widths(BTreeMap<&'static str, u64>);
     let entity = Entity::from_serde("p", "r", &Widths(one(i64::MAX as u64))).unwrap();
@@ -116,7 +116,7 @@ fn integers_by_width() {
 }
 
 #[test]
-fn what_has_no_type_is_refused_by_name() {
+fn values_without_an_edm_type_are_refused_by_property_name() {
     check_refused(&one(one(1)), "property 'A': nested values have no EDM type");
     check_refused(&one((1, 2)), "property 'A': nested values have no EDM type");
     check_refused(
@@ -130,7 +130,7 @@ fn what_has_no_type_is_refused_by_name() {
 }
 
 #[test]
-fn what_does_not_fit_is_named() {
+fn properties_that_do_not_fit_the_struct_are_named() {
     #[derive(Deserialize, Debug)]
     #[expect(dead_code, reason = "only its reading is tested")]
     struct Wanted {

@@ -75,7 +75,7 @@ fn bodies_round_trip() {
 
 /// A walk finds the same values as look-ups, up to the first damaged value.
 #[test]
-fn a_walk_finds_what_look_ups_find() {
+fn a_walk_and_look_ups_find_the_same_values() {
     let mut rng = Rng::from_seed(5);
     let mut ended = 0;
     for round in 0..20_000 {
@@ -154,7 +154,7 @@ fn check_damaged(properties: &[(&str, EdmType)], body: &[u8], problem: &str) {
 }
 
 #[test]
-fn what_is_wrong_with_a_body() {
+fn errors_name_the_damage_of_a_body_and_its_byte() {
     const TEXT: [(&str, EdmType); 1] = [("a", EdmType::String)];
     const TWO: [(&str, EdmType); 2] = [("a", EdmType::String), ("b", EdmType::Binary)];
     check_damaged(&[("a", EdmType::Boolean)], &[2], "byte 0: a boolean is neither 0 nor 1");
@@ -173,7 +173,7 @@ fn what_is_wrong_with_a_body() {
 }
 
 #[test]
-fn offsets_take_the_least_width() {
+fn offsets_use_the_smallest_width() {
     let shape = shape(&[("a", EdmType::Binary)]);
     for (len, width) in [(0, 1), (255, 1), (256, 2), (65_535, 2), (65_536, 4)] {
         let mut body = Vec::new();

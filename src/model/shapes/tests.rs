@@ -23,7 +23,7 @@ fn a_shape_has_one_number() {
 }
 
 #[test]
-fn numbers_stay_across_segments_and_forgotten_look_ups() {
+fn shape_numbers_are_stable_across_segments_and_evicted_look_ups() {
     let shapes = Shapes::new(1 << 20);
     let ids: Vec<_> = (0..1000).map(|i| shapes.intern(&shape(&format!("P{i}"))).id).collect();
     for (i, id) in ids.into_iter().enumerate() {
@@ -35,7 +35,7 @@ fn numbers_stay_across_segments_and_forgotten_look_ups() {
 }
 
 #[test]
-fn a_full_registry_numbers_no_more_but_knows_what_it_has() {
+fn a_full_registry_finds_known_shapes_and_numbers_no_new_ones() {
     let shapes = Shapes::new(10_000);
     let ids: Vec<_> = (0..1000).map(|i| shapes.intern(&shape(&format!("P{i}"))).id).collect();
     assert!(ids[0].is_some() && ids[999].is_none());
@@ -45,14 +45,14 @@ fn a_full_registry_numbers_no_more_but_knows_what_it_has() {
 }
 
 #[test]
-fn shapes_of_no_valid_entity_get_no_number() {
+fn invalid_shapes_get_no_number() {
     let shapes = Shapes::new(1 << 20);
     assert_eq!(shapes.intern(&shape("a-b")).id, None);
     assert_eq!(shapes.len(), 0);
 }
 
 #[test]
-fn threads_that_meet_a_shape_at_once_agree() {
+fn threads_that_intern_a_shape_concurrently_agree() {
     let shapes = Shapes::new(1 << 20);
     let ids: Vec<Vec<_>> = std::thread::scope(|scope| {
         let intern = || (0..200).map(|i| shapes.intern(&shape(&format!("P{i}"))).id).collect();

@@ -194,7 +194,7 @@ fn lists_are_flat_in_any_order_of_building() {
 }
 
 #[test]
-fn all_is_neutral_in_and_and_swallows_or() {
+fn all_is_neutral_in_and_and_absorbing_in_or() {
     assert_eq!(Filter::all().and(term(1)), term(1));
     assert_eq!(term(1).and(Filter::all()), term(1));
     assert_eq!(Filter::all().or(term(1)), Filter::all());
@@ -219,7 +219,7 @@ fn keys_have_builders() {
 }
 
 #[test]
-fn a_prefix_takes_what_starts_with_it_and_nothing_else() {
+fn a_prefix_filter_matches_exactly_the_keys_with_the_prefix() {
     assert_eq!(Filter::row_prefix("p", "").to_string(), "PartitionKey eq 'p' and RowKey ge ''");
     assert_eq!(behind_prefix("a\u{ffff}\u{ffff}").as_deref(), Some("b"));
     assert_eq!(behind_prefix("\u{ffff}"), None);

@@ -67,7 +67,7 @@ fn check((set, is_in): &Example) {
 }
 
 #[test]
-fn comparisons_and_what_becomes_of_them() {
+fn sets_of_comparisons_agree_with_their_texts() {
     for op in OPS {
         LITERALS.iter().for_each(|literal| check(&compared(op, literal)));
     }

@@ -47,7 +47,7 @@ fn c() -> Filter {
 }
 
 #[test]
-fn the_empty_filter_is_met_by_all() {
+fn the_empty_filter_matches_every_entity() {
     for text in ["", "  ", "\t\r\n"] {
         check(text, Filter::all());
     }
@@ -104,7 +104,7 @@ fn a_bare_property_is_compared_with_true() {
 }
 
 #[test]
-fn properties_of_the_system_and_any_other_name() {
+fn system_properties_and_other_names_are_parsed() {
     check("PartitionKey eq 'p' and RowKey eq 'r'", Filter::row("p", "r"));
     check("RowKey eq 'r'", prop("RowKey").eq("r"));
     let time: DateTime = "2024-01-31T00:00:00Z".parse().unwrap();
@@ -182,7 +182,7 @@ fn integers_need_their_suffix() {
 }
 
 #[test]
-fn null_is_for_no_comparison() {
+fn comparisons_with_null_are_refused() {
     for text in ["A eq null", "A ne null", "null eq A", "null ne null"] {
         invalid(text, "One of the request inputs is not valid.");
     }
@@ -202,7 +202,7 @@ fn null_is_for_no_comparison() {
 }
 
 #[test]
-fn the_whole_must_be_boolean() {
+fn the_whole_filter_must_be_boolean() {
     for text in ["1", "'p'", "(5L)", "null", "A eq 1 and 5", "not 'a'", "NaN or A"] {
         invalid(text, "The $filter expression must evaluate to a single boolean value.");
     }
@@ -238,7 +238,7 @@ fn expressions_that_the_service_does_not_implement() {
 }
 
 #[test]
-fn a_broken_text_is_broken_at_a_place() {
+fn a_syntax_error_has_a_position() {
     broken("A eq", 4);
     broken("A eq ", 5);
     broken("A eq 'p", 5);
@@ -300,7 +300,7 @@ fn operators_and_words_are_in_lower_case() {
 }
 
 #[test]
-fn a_long_text_is_shown_in_part() {
+fn a_long_text_is_abbreviated_in_errors() {
     let long = "é".repeat(5_000);
     let message = |text: &str| text.parse::<Filter>().unwrap_err().message().to_owned();
     let front = message(&format!("= 1 or A eq '{long}'"));
@@ -318,7 +318,7 @@ fn a_long_text_is_shown_in_part() {
 /// Tests 64 KiB of each form. Flat texts are parsed, and deep ones are refused with a position.
 /// None overflows a small stack.
 #[test]
-fn long_and_deep_texts_end_in_an_answer() {
+fn long_and_deep_texts_are_parsed_or_refused() {
     let run = || {
         let flat = |piece: &str, between: &str| {
             vec![piece; (64 << 10) / (piece.len() + between.len())].join(between)
@@ -385,7 +385,7 @@ fn text_of_more_than_a_mebibyte_is_refused() {
 }
 
 #[test]
-fn every_cut_ends_in_an_answer() {
+fn every_prefix_of_a_filter_is_parsed_or_refused() {
     let text =
         "not (A eq 'it''s' or f(B, 1L)) and (C lt datetime'2024-01-01T00:00:00Z') or -1.5e3D gt É";
     for (end, _) in text.char_indices() {
@@ -395,7 +395,7 @@ fn every_cut_ends_in_an_answer() {
 }
 
 #[test]
-fn texts_of_any_kind_are_taken_where_a_filter_is() {
+fn every_text_type_converts_to_a_filter() {
     fn take<F: TryInto<Filter, Error: Into<Error>>>(filter: F) -> Result<Filter> {
         filter.try_into().map_err(Into::into)
     }

@@ -92,7 +92,7 @@ fn the_largest_range_is_cut_first_and_not_at_its_limit() {
 }
 
 #[test]
-fn caps_hold_back_splits_and_not_merges() {
+fn limits_prevent_splits_but_not_merges() {
     let mut limits = LIMITS();
     limits.table_ranges_max = 3;
     let ranges = [cold(1, u64::MAX), cold(2, 0), cold(3, 0)];
@@ -122,7 +122,7 @@ fn check_cut(keys: &[(&str, &str)], ascending: f64, expected: Option<(&str, Opti
 }
 
 #[test]
-fn a_size_cut_falls_between_partitions_where_that_divides() {
+fn a_size_cut_is_between_partitions_if_that_divides_the_range() {
     check_cut(&[("a", "1"), ("b", "1"), ("c", "1")], 0.0, Some(("b", None)));
     check_cut(
         &[("a", "1"), ("a", "2"), ("a", "3"), ("b", "4"), ("b", "5")],
@@ -159,7 +159,7 @@ fn a_scattered_load_divides_near_its_middle() {
 }
 
 #[test]
-fn loads_that_no_cut_helps_are_recognised() {
+fn loads_that_a_split_would_not_divide_are_recognized() {
     let descending = |i: u64| (user_key(TableId(1), &format!("{:08}", 99_999 - i), ""), true);
     let one = |i: u64| {
         (
@@ -180,7 +180,7 @@ fn loads_that_no_cut_helps_are_recognised() {
 
 /// One client reads old data and another appends. The cut separates the appended tail.
 #[test]
-fn an_appended_tail_is_cut_from_what_is_read() {
+fn an_appended_tail_is_separated_from_rows_that_are_read() {
     let mixed = |i: u64| {
         if i.is_multiple_of(2) { appended(1_000_000 + i) } else { (scattered(i).0, false) }
     };
@@ -191,7 +191,7 @@ fn an_appended_tail_is_cut_from_what_is_read() {
 }
 
 #[test]
-fn a_hot_load_is_divided_only_if_it_lasted_and_the_range_is_worth_it() {
+fn a_hot_range_is_split_only_if_the_load_lasted_and_the_range_is_large() {
     let limits = LIMITS();
     let range = state(1, 64 << 20, hot(2_500.0, scattered));
     let splits = |range: &RangeState| split_by_load(range, &limits).is_some();
@@ -205,7 +205,7 @@ fn a_hot_load_is_divided_only_if_it_lasted_and_the_range_is_worth_it() {
 }
 
 #[test]
-fn neighbours_are_joined_when_small_and_cold_for_long() {
+fn neighbours_are_merged_when_small_and_cold_for_an_hour() {
     let limits = LIMITS();
     let half = limits.merge_bytes / 2;
     let merges = |a: &RangeState, b: &RangeState| should_merge(a, b, &limits);

@@ -26,7 +26,7 @@ fn write(
 }
 
 #[test]
-fn a_steady_rate_is_reached_by_half_in_a_half_life() {
+fn half_of_a_steady_rate_is_reached_in_a_half_life() {
     let mut load = load();
     write(&mut load, 0, 60, 100, |i| key("p", i));
     let half = load.summary(60.0).writes;
@@ -52,7 +52,7 @@ fn a_sampled_operation_counts_with_its_weight() {
 }
 
 #[test]
-fn minutes_stay_where_they_were_over_gaps() {
+fn minutes_without_load_are_recorded_as_zero() {
     let mut load = load();
     write(&mut load, 0, 60, 10, |i| key("p", i));
     write(&mut load, 180, 60, 20, |i| key("p", i));
@@ -62,7 +62,7 @@ fn minutes_stay_where_they_were_over_gaps() {
 }
 
 #[test]
-fn directions_are_told_from_chance() {
+fn ascending_and_descending_load_differ_from_random_load() {
     let shares = |of: fn(u64) -> Vec<u8>| {
         let mut load = load();
         write(&mut load, 0, 300, 20, of);
@@ -92,7 +92,7 @@ fn a_clock_that_stops_or_runs_backwards_changes_nothing() {
 
 /// The sample follows the load within minutes and represents each operation with the same weight.
 #[test]
-fn the_sample_is_of_the_load_of_the_last_minutes() {
+fn the_sample_reflects_the_load_of_the_last_minutes() {
     let mut load = load();
     write(&mut load, 0, 600, 50, |i| key("old", i));
     write(&mut load, 600, 600, 50, |i| key(if i % 4 == 0 { "a" } else { "b" }, i));
@@ -118,7 +118,7 @@ fn distinct_partitions_are_those_of_the_last_generations() {
 }
 
 #[test]
-fn a_split_divides_the_load_by_its_sample_and_a_join_puts_it_together() {
+fn a_split_divides_the_load_by_its_sample_and_a_join_adds_it() {
     let mut load = load();
     for i in 0..6_000u64 {
         let pk = format!("p{:03}", i * 617 % 400);
@@ -154,7 +154,7 @@ fn equal_calls_give_equal_loads() {
 }
 
 #[test]
-fn a_load_is_idle_when_nothing_is_left_of_it() {
+fn a_load_that_has_faded_is_idle() {
     let mut load = load();
     write(&mut load, 0, 10, 100, |i| key("p", i));
     assert!(!load.is_idle(100.0));

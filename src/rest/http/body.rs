@@ -402,7 +402,7 @@ mod tests {
     }
 
     #[test]
-    fn a_body_is_counted_before_it_is_touched() {
+    fn a_body_is_charged_before_its_memory_is_touched() {
         let budget = Budget::new(1 << 20);
         let mut body = Growing::new(None);
         for len in (7..=600_005).step_by(7) {
@@ -430,7 +430,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_announced_is_not_held() {
+    fn an_announced_length_is_not_charged_before_it_arrives() {
         const LARGE: usize = 90 << 10;
         let budget = Budget::new(128 << 10);
         let announced = Some(BODY_BYTES_MAX as u64);
@@ -495,7 +495,7 @@ mod tests {
     }
 
     #[test]
-    fn room_that_is_kept_is_bounded() {
+    fn the_memory_of_reused_buffers_is_bounded() {
         let budget = Budget::new(64 << 20);
         let sent = |bytes: usize, len: usize| {
             let mut share = Share::default();
@@ -521,7 +521,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_feared_is_given_back() {
+    fn an_excess_estimate_is_returned_to_the_budget() {
         let budget = Budget::new(1 << 20);
         let mut share = Share::default();
         share.fit(1);
@@ -535,7 +535,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_drained_has_an_end() {
+    fn draining_a_body_stops_at_its_limit() {
         let endless = (0..1000).map(|_| vec![0; 1 << 20]);
         let mut body = pieces(endless, None);
         run(drain(&mut body));

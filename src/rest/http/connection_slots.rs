@@ -416,7 +416,7 @@ mod tests {
     }
 
     #[test]
-    fn few_are_closing_at_a_time() {
+    fn the_number_of_closing_connections_is_limited() {
         let slots = ConnectionSlots::new(1);
         let mut gone: Vec<_> = (0..=REFUSALS_MAX).map(|_| taken(&slots)).collect();
         assert!(slots.take().is_none());

@@ -53,7 +53,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn connections_leave_descriptors_to_databases() {
+    fn connections_leave_descriptors_for_databases() {
         assert_eq!(share(1 << 20, 1024), Ok(1024));
         assert_eq!(share(1024, 1024), Ok(1024 - 256));
         assert_eq!(share(257, 1024), Ok(1));

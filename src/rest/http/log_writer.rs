@@ -244,7 +244,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_find_no_room_are_counted() {
+    fn lines_that_exceed_the_queue_are_counted() {
         let (barrier, bytes) = (Arc::new(Barrier::new(2)), Arc::default());
         let out = Blocked { barrier: Arc::clone(&barrier), bytes: Arc::clone(&bytes) };
         let counts = Arc::new(Counts::default());
@@ -263,7 +263,7 @@ mod tests {
     }
 
     #[test]
-    fn short_lines_are_as_many_as_the_queue_holds() {
+    fn short_lines_are_limited_in_number() {
         let (barrier, bytes) = (Arc::new(Barrier::new(2)), Arc::default());
         let out = Blocked { barrier: Arc::clone(&barrier), bytes: Arc::clone(&bytes) };
         let counts = Arc::new(Counts::default());
@@ -277,7 +277,7 @@ mod tests {
     }
 
     #[test]
-    fn lines_that_cannot_be_written_are_counted_and_none_begins_in_another() {
+    fn unwritable_lines_are_counted_and_no_line_starts_inside_another() {
         let counts = Arc::new(Counts::default());
         counts.waiting_bytes.store(BYTES_MAX, Ordering::Relaxed);
         let disk = Disk { text: Vec::new(), room: 6 };

@@ -479,7 +479,7 @@ mod tests {
     }
 
     #[test]
-    fn memory_of_an_answer_that_the_client_does_not_read_is_released() {
+    fn memory_of_an_unread_response_is_released() {
         const ROOM: usize = 1 << 20;
         let service = service();
         let table = service.accounts().get(DEVELOPMENT_ACCOUNT).unwrap().db.create_table("people");
@@ -515,14 +515,14 @@ mod tests {
     }
 
     #[test]
-    fn large_answers_have_longer() {
+    fn large_responses_have_a_longer_time_limit() {
         let limits = Limits::default();
         assert_eq!(limits.sending(0), Duration::from_secs(30));
         assert_eq!(limits.sending(4 << 20), Duration::from_secs(30 + 64));
     }
 
     #[test]
-    fn one_request_too_many_is_told_so() {
+    fn a_request_above_the_limit_gets_a_response() {
         let service = service();
         let limits = Limits { requests: 0, ..Limits::default() };
         let pool = WorkerPool::new(limits.requests).unwrap();

@@ -121,7 +121,7 @@ mod models {
     }
 
     #[test]
-    fn loom_a_step_follows_each_wake_and_sees_what_happened_before_it() {
+    fn loom_a_step_follows_each_wake_and_sees_all_earlier_writes() {
         check_model(|| {
             let queue = Mutex::new(Queue { waits: true, runs: false });
             let done = [AtomicBool::new(false), AtomicBool::new(false)];

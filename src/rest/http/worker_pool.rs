@@ -486,7 +486,7 @@ mod tests {
     }
 
     #[test]
-    fn a_panic_is_that_of_one_connection() {
+    fn a_panic_ends_one_connection_only() {
         let lanes = of(1);
         assert_eq!(carry_out(&lanes, || panic!("as planned")), None::<()>);
         assert_eq!(carry_out(&lanes, || 1), Some(1));
@@ -542,7 +542,7 @@ mod tests {
     /// Connections that wait for the system, a timer or a task of the runtime make progress
     /// although all threads are blocked, one of them by the connection served immediately before.
     #[test]
-    fn the_system_is_heard_while_threads_are_held_up() {
+    fn system_events_are_handled_while_threads_are_blocked() {
         let lanes = of(2);
         let first = echo(&lanes);
         let held = [hold_up(&lanes), hold_up(&lanes)];
@@ -557,7 +557,7 @@ mod tests {
 
     /// Threads that are always busy do not block the events of the system either.
     #[test]
-    fn the_system_is_heard_while_threads_are_busy() {
+    fn system_events_are_handled_while_threads_are_busy() {
         let lanes = of(1);
         let is_over = Arc::new(AtomicBool::new(false));
         for _ in 0..3 {
@@ -605,7 +605,7 @@ mod tests {
     }
 
     #[test]
-    fn what_connections_hold_is_given_back_in_the_end() {
+    fn dropping_the_pool_drops_its_connections() {
         let lanes = of(2);
         let ends = (0..10).map(|_| {
             let (held, end) = mpsc::channel::<()>();
@@ -642,7 +642,7 @@ mod tests {
     }
 
     #[test]
-    fn threads_are_no_more_than_needed() {
+    fn no_more_threads_are_started_than_needed() {
         let shared = Shared::new(2, 4);
         let turns: Vec<_> = (0..4).map(|_| Arc::new(Turn(AtomicUsize::new(NONE)))).collect();
         let look = || {

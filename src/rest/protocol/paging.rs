@@ -170,7 +170,7 @@ mod tests {
     }
 
     #[test]
-    fn places_among_entities_go_both_ways() {
+    fn tokens_of_entities_are_written_and_read_back() {
         for place in [token("Smith", "é?"), token("", ""), token("p", "r\u{1}"), token("+ &=", "")]
         {
             let [partition, row] = entities(&place);
@@ -187,7 +187,7 @@ mod tests {
     }
 
     #[test]
-    fn a_row_key_may_be_left_out_or_empty() {
+    fn a_row_key_may_be_omitted_or_empty() {
         for query in ["NextPartitionKey=1!4!YQ--", "NextPartitionKey=1!4!YQ--&NextRowKey="] {
             assert_eq!(read_entities(&parameters(query)), Ok(Some(token("a", ""))));
         }
@@ -204,7 +204,7 @@ mod tests {
     }
 
     #[test]
-    fn places_among_tables_are_lower_cased_names() {
+    fn tokens_of_tables_have_lower_case_names() {
         let encoded = tables("People");
         assert!(decode(&encoded).unwrap().starts_with("people\u{1}"));
         let query = format!("NextTableName={encoded}");

@@ -855,7 +855,7 @@ mod tests {
     }
 
     #[test]
-    fn room_of_another_page_is_used_and_not_seen() {
+    fn a_reused_buffer_does_not_leak_into_the_next_page() {
         let db = Db::open_in_memory().unwrap();
         let table = db.create_table("people").unwrap();
         for i in 0..1_000 {
@@ -883,7 +883,7 @@ mod tests {
     }
 
     #[test]
-    fn more_shapes_than_are_remembered() {
+    fn rows_with_more_shapes_than_the_cache_holds() {
         let db = Db::open_in_memory().unwrap();
         let table = db.create_table("shapes").unwrap();
         for i in 0..100 {

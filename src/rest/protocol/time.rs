@@ -49,7 +49,7 @@ mod tests {
     }
 
     #[test]
-    fn dates_of_headers_go_both_ways() {
+    fn dates_of_headers_are_written_and_read_back() {
         let text = "Mon, 02 Jan 2023 03:04:05 GMT";
         assert_eq!(read_http(text), Some(iso("2023-01-02T03:04:05Z")));
         assert_eq!(http(iso("2023-01-02T03:04:05.9Z")), text);
@@ -87,7 +87,7 @@ mod tests {
     }
 
     #[test]
-    fn seven_digits_always() {
+    fn times_always_have_seven_digits() {
         for (time, text) in [
             ("2024-02-03T04:05:06Z", "2024-02-03T04:05:06.0000000Z"),
             ("2024-02-03T04:05:06.5Z", "2024-02-03T04:05:06.5000000Z"),

@@ -107,7 +107,7 @@ fn f39_account_sas_never_reaches_policies() {
 }
 
 #[test]
-fn f39_account_sas_that_is_not_for_this() {
+fn f39_account_sas_that_does_not_cover_the_request() {
     let site = Site::people();
     let get = |sas: AccountSas| site.with_token("GET", "Tables", &signed_account(sas)).send();
     get(account("c", "l")).done(200);

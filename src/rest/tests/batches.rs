@@ -173,7 +173,7 @@ fn f31_batch_leniency_with_content_ids() {
 }
 
 #[test]
-fn f31_batch_leniency_ends_somewhere() {
+fn f31_batch_leniency_has_limits() {
     let plain = changeset(&[insert("1")]);
     let site = Site::people();
     for (what, body) in [
@@ -435,7 +435,7 @@ fn f33_batch_success_layout() {
 }
 
 #[test]
-fn f33_batch_success_echoes_what_was_inserted() {
+fn f33_batch_success_echoes_inserted_entities() {
     let site = Site::people();
     let body =
         "{\"PartitionKey\":\"p\",\"RowKey\":\"1\",\"N@odata.type\":\"Edm.Int64\",\"N\":\"5\"}";
@@ -493,7 +493,7 @@ fn f34_batch_failure_layout() {
 }
 
 #[test]
-fn f34_batch_failure_of_what_was_read() {
+fn f34_batch_failure_of_a_read() {
     let site = Site::people();
     site.insert("p", "there", "");
     for (operations, found) in [
@@ -608,7 +608,7 @@ fn f35_query_in_a_batch() {
 }
 
 #[test]
-fn f35_query_in_a_batch_is_of_one_entity() {
+fn f35_query_in_a_batch_must_address_one_entity() {
     let site = Site::people();
     for address in ["people()", "Tables", "people"] {
         let part = operation(&format!("GET {BASE}{address}"), &[], "");

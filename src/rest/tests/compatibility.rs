@@ -62,7 +62,7 @@ fn f49_clients_in_javascript_and_net_sign_with_the_lite_form() {
 }
 
 #[test]
-fn f49_clients_in_javascript_find_their_way_in_batches() {
+fn f49_clients_in_javascript_read_batch_responses() {
     let site = Site::people();
     // The client adds empty lines after headers, and omits the final line end.
     let body = format!(

@@ -318,7 +318,7 @@ fn f05_timestamps_only_grow() {
 }
 
 #[test]
-fn f05_timestamps_of_clients_do_not_count() {
+fn f05_timestamps_of_clients_are_ignored() {
     let site = Site::people();
     for timestamp in ["\"1999-01-01T00:00:00Z\"", "5", "null", "\"\"", "{}"] {
         let body = with(&format!("\"Timestamp\":{timestamp}"));
@@ -390,7 +390,7 @@ fn f06_types_are_annotated() {
 }
 
 #[test]
-fn f06_types_that_values_are_not_of() {
+fn f06_types_that_do_not_fit_their_value_are_refused() {
     let text = "An error occurred while processing this request.";
     for (edm, value) in [
         ("Edm.Int64", "\"9223372036854775808\""),

@@ -57,7 +57,7 @@ fn f36_errors_have_two_shapes() {
 }
 
 #[test]
-fn f36_errors_of_the_engine_tell_nothing_of_it() {
+fn f36_errors_of_the_engine_are_reported_without_detail() {
     let site = Site::people();
     let request = site.get("people()").request;
     let error = Error::new(ErrorKind::Corruption, "record at byte 32768 of /var/db/000004.wal");

@@ -11,7 +11,7 @@ use crate::sync::Mutex;
 const PERSON: &str = r#"{"PartitionKey":"p","RowKey":"r"}"#;
 
 #[test]
-fn a_public_key_is_good_for_loopback_only() {
+fn a_public_key_is_valid_on_loopback_only() {
     let site = Site::people();
     for host in ["evil.example", "evil.example:10002", "192.0.2.1:10002"] {
         site.get("people()").header("Host", host).send().fails(403, "AuthorizationFailure");
@@ -28,7 +28,7 @@ fn a_public_key_is_good_for_loopback_only() {
 }
 
 #[test]
-fn a_page_from_elsewhere_does_not_write_by_a_public_key() {
+fn a_foreign_web_page_cannot_write_with_a_public_key() {
     let site = Site::people();
     let origin = "http://a.example";
     let post = |body: &str, fetch: &str| {
@@ -54,7 +54,7 @@ fn a_page_from_elsewhere_does_not_write_by_a_public_key() {
 }
 
 #[test]
-fn what_takes_one_value_is_not_given_two() {
+fn single_valued_headers_are_refused_if_repeated() {
     let site = Site::people();
     site.insert("p", "r", "");
     for name in [

@@ -120,7 +120,7 @@ fn f23_literals_of_every_type() {
 }
 
 #[test]
-fn f23_literals_that_are_none() {
+fn f23_literals_that_are_malformed() {
     let site = Site::people();
     let text = "Unrecognized 'Edm.Int32' literal '2147483648' at '7' in 'Age eq 2147483648'.";
     site.filter("Age eq 2147483648").send().refused(400, "InvalidInput", text);
@@ -139,7 +139,7 @@ fn f23_literals_that_are_none() {
 }
 
 #[test]
-fn f24_properties_that_are_missing_meet_no_comparison() {
+fn f24_properties_that_are_missing_match_no_comparison() {
     let site = crowd();
     for op in ["eq", "ne", "lt", "le", "gt", "ge"] {
         let rows = site.rows(&format!("Age {op} 35"));

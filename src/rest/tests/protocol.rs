@@ -122,7 +122,7 @@ fn f08_addresses_of_entities() {
 }
 
 #[test]
-fn f08_addresses_of_nothing() {
+fn f08_addresses_without_a_resource() {
     let site = Site::people();
     let text = "The requested URI does not represent any resource on the server.";
     for path in ["people/p/r", "$other", "people/x()", ""] {
@@ -150,7 +150,7 @@ fn f08_addresses_of_nothing() {
 }
 
 #[test]
-fn f08_addresses_are_asked_for_heads() {
+fn f08_addresses_answer_head_requests() {
     let site = Site::people();
     site.insert("p", "r", "");
     // The connection, not the service, omits the body.
@@ -382,7 +382,7 @@ fn f29_metadata_of_lists() {
 }
 
 #[test]
-fn f30_media_types_that_there_are() {
+fn f30_media_types_that_are_supported() {
     let site = Site::people();
     for (accept, level) in [
         ("application/json;odata=nometadata", "nometadata"),
@@ -402,7 +402,7 @@ fn f30_media_types_that_there_are() {
 }
 
 #[test]
-fn f30_media_types_that_there_are_not() {
+fn f30_media_types_that_are_not_supported() {
     let site = Site::people();
     for (accept, code, text) in [
         ("application/atom+xml", "AtomFormatNotSupported", "Atom format is not supported."),

@@ -294,7 +294,7 @@ fn f28_pages_of_top() {
 }
 
 #[test]
-fn f28_pages_that_time_ends_may_be_empty() {
+fn f28_pages_ended_by_the_time_limit_may_be_empty() {
     let clock = Arc::new(ManualClock::new(ticks(NOW)));
     let site = Site::with(clock, Arc::new(HastyClock::default()));
     site.post("Tables", r#"{"TableName":"people"}"#).send().done(201);
@@ -307,7 +307,7 @@ fn f28_pages_that_time_ends_may_be_empty() {
 }
 
 #[test]
-fn f28_pages_go_on_among_writes() {
+fn f28_pages_continue_during_writes() {
     let site = Site::people();
     site.fill("p", 0..6);
     let next = |got: &Got| {

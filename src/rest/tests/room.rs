@@ -27,7 +27,7 @@ fn swelling(rk: &str) -> Entity {
 }
 
 #[test]
-fn pages_end_by_the_bytes_that_go_out() {
+fn pages_are_limited_by_the_bytes_sent() {
     let site = Site::people();
     (0..6).for_each(|i| site.put_entity(swelling(&i.to_string())));
     let (mut rows, mut token) = (0, None::<[String; 2]>);
@@ -51,7 +51,7 @@ fn pages_end_by_the_bytes_that_go_out() {
 }
 
 #[test]
-fn nulls_that_fill_a_page_count() {
+fn filled_in_nulls_are_charged_to_the_page() {
     let site = Site::people();
     (0..200).for_each(|i| site.put_entity(Entity::new("p", format!("{i:03}"))));
     let names: Vec<_> = (0..250).map(|i| format!("{}{i:03}", "N".repeat(240))).collect();
@@ -66,7 +66,7 @@ fn nulls_that_fill_a_page_count() {
 }
 
 #[test]
-fn names_of_no_property_are_not_filled_in() {
+fn invalid_property_names_are_not_filled_with_null() {
     let site = Site::people();
     site.insert("p", "r", "\"A\":\"x\"");
     let select = [("$select", "odata.etag,A@odata.type,A,a-b,B")];
@@ -79,7 +79,7 @@ fn names_of_no_property_are_not_filled_in() {
 }
 
 #[test]
-fn what_finds_no_room_is_told_so_and_counted() {
+fn a_response_over_the_budget_is_refused_and_counted() {
     let site = Site::people();
     site.put_entity(swelling("0"));
     site.insert("q", "small", "");
@@ -132,7 +132,7 @@ fn a_batch_that_the_server_cannot_carry_out_is_a_failed_request() {
 }
 
 #[test]
-fn answers_of_batches_have_room_before_anything_is_written() {
+fn the_response_of_a_batch_is_charged_before_the_batch_is_written() {
     let site = Site::people();
     let part = |i: usize| {
         let (pk, rk) = ("\u{4e00}".repeat(1024), "\u{4e00}".repeat(1000));
@@ -168,7 +168,7 @@ fn answers_of_batches_have_room_before_anything_is_written() {
 }
 
 #[test]
-fn an_insert_that_is_sent_back_has_room_before_it_is_written() {
+fn the_echo_of_an_insert_is_charged_before_the_insert_is_written() {
     let site = Site::people();
     let text = "\\u0001".repeat(32 << 10);
     let insert = |rk: &str| format!(r#"{{"PartitionKey":"p","RowKey":"{rk}","A":"{text}"}}"#);
@@ -183,7 +183,7 @@ fn an_insert_that_is_sent_back_has_room_before_it_is_written() {
 }
 
 #[test]
-fn what_has_no_body_to_answer_is_in_no_form() {
+fn responses_without_a_body_accept_any_media_type() {
     let site = Site::people();
     site.put(&person("r"), "{}").accept(ATOM).send().empty(204);
     site.delete(&person("r")).matching("*").accept(ATOM).send().empty(204);
@@ -197,14 +197,14 @@ fn what_has_no_body_to_answer_is_in_no_form() {
 }
 
 #[test]
-fn inserts_show_a_table_as_it_was_created() {
+fn inserts_show_the_table_name_as_created() {
     let site = Site::people();
     let got = site.post("PEOPLE", r#"{"PartitionKey":"p","RowKey":"r"}"#).send().done(201);
     assert!(got.has("$metadata#people/@Element"), "{}", got.body);
 }
 
 #[test]
-fn a_host_that_only_looks_like_an_account_names_none() {
+fn a_host_name_that_resembles_an_account_selects_none() {
     let site = Site::people();
     let host = "rowstone.table.svc.cluster.local:10002";
     let ask = site.ask_path("GET", "/acme/Tables").header("Host", host);

@@ -94,7 +94,7 @@ fn f13_acl_times_come_in_four_forms() {
 }
 
 #[test]
-fn f13_acl_that_cannot_be() {
+fn f13_acl_that_is_refused() {
     let site = Site::people();
     let many = |n: usize| (0..n).map(|i| policy(&i.to_string(), "")).collect::<String>();
     site.acl(&policies(&many(5))).empty(204);
@@ -170,7 +170,7 @@ fn f14_service_properties_are_kept() {
 }
 
 #[test]
-fn f14_service_properties_that_cannot_be() {
+fn f14_service_properties_that_are_refused() {
     let site = Site::new();
     let before = site.properties();
     let rules = |n: usize| format!("<Cors>{}</Cors>", RULE.repeat(n));

@@ -151,7 +151,7 @@ fn durable_writes_of_concurrent_requests_share_syncs() {
 }
 
 #[test]
-fn commits_that_wait_for_the_disk_hold_up_no_other_connection() {
+fn commits_that_wait_for_the_disk_block_no_other_connection() {
     let fs = FaultFs::new(Arc::new(MemFs::new()));
     let db = Db::options().fs(Arc::new(fs.clone())).open("slow").unwrap();
     db.create_table("people").unwrap();
@@ -186,7 +186,7 @@ fn commits_that_wait_for_the_disk_hold_up_no_other_connection() {
 /// A table is created in the thread that serves the connection; this must not leave other
 /// connections without a thread.
 #[test]
-fn a_request_that_waits_for_the_disk_holds_up_no_other_connection() {
+fn a_request_that_waits_for_the_disk_blocks_no_other_connection() {
     let fs = FaultFs::new(Arc::new(MemFs::new()));
     let db = Db::options().fs(Arc::new(fs.clone())).open("slow").unwrap();
     db.create_table("people").unwrap();

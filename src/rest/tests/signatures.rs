@@ -83,7 +83,7 @@ fn f37_shared_key_and_dates() {
 }
 
 #[test]
-fn f37_shared_key_of_both_keys() {
+fn f37_shared_key_with_either_key_of_the_account() {
     let site = Site::new();
     let ask = |text: &str| site.ask_path("GET", "/acme/Tables").signed_by(ACME, key(text));
     for text in ACME_KEYS {
@@ -159,7 +159,7 @@ fn f37_shared_key_signs_type_and_checksum() {
 }
 
 #[test]
-fn f37_shared_key_of_the_secondary() {
+fn f37_shared_key_for_the_secondary_address() {
     let site = Site::people();
     let ask = || site.ask_path("GET", "/devstoreaccount1-secondary/people()");
     ask().send().done(200);
@@ -173,7 +173,7 @@ fn f37_shared_key_of_the_secondary() {
 }
 
 #[test]
-fn f37_shared_key_that_is_malformed() {
+fn f37_shared_key_malformed_headers() {
     let site = Site::people();
     let ask = |text: &str| site.get("Tables").unsigned().header("Authorization", text);
     for text in [

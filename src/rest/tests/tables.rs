@@ -185,7 +185,7 @@ fn f10_query_tables_page_by_page() {
 }
 
 #[test]
-fn f11_create_table_tells_where_it_is() {
+fn f11_create_table_returns_its_location() {
     let site = Site::new();
     let got = site.create("People").send().json(
         201,
@@ -211,7 +211,7 @@ fn f11_create_table_tells_where_it_is() {
 }
 
 #[test]
-fn f11_create_table_that_cannot_be() {
+fn f11_create_table_that_is_refused() {
     let site = Site::new();
     site.create("People").send().done(201);
     // The applied preference is stated with an error, too.
@@ -240,7 +240,7 @@ fn f11_create_table_that_cannot_be() {
 }
 
 #[test]
-fn f12_delete_table_is_gone_at_once() {
+fn f12_delete_table_takes_effect_immediately() {
     let site = Site::people();
     site.insert("p", "r", "");
     let got = site.delete("Tables('people')").send().empty(204);

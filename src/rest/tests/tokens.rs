@@ -164,7 +164,7 @@ fn f38_service_sas_is_for_entities_of_its_table() {
 }
 
 #[test]
-fn f38_service_sas_is_good_for_a_time() {
+fn f38_service_sas_is_valid_for_a_time() {
     let site = Site::people();
     let mut sas = service("r");
     sas.terms.start = some("2024-02-03T04:00:00Z");
@@ -235,7 +235,7 @@ fn f38_service_sas_that_was_changed() {
 }
 
 #[test]
-fn f38_service_sas_that_lacks_something() {
+fn f38_service_sas_without_a_required_field() {
     let site = Site::people();
     let without = |change: fn(&mut ServiceSas)| {
         let mut sas = service("r");
@@ -260,7 +260,7 @@ fn f38_service_sas_that_lacks_something() {
 }
 
 #[test]
-fn f38_service_sas_is_good_for_addresses_and_protocols() {
+fn f38_service_sas_is_valid_for_addresses_and_protocols() {
     let site = Site::people();
     let token = |addresses: Option<&str>, protocols: Option<&str>| {
         let mut sas = service("r");

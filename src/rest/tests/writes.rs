@@ -82,7 +82,7 @@ fn f19_insert_with_preferences() {
 }
 
 #[test]
-fn f19_insert_that_cannot_be() {
+fn f19_insert_that_is_refused() {
     let site = stocked();
     let text = "The specified entity already exists.";
     let got = site.post("people", KEYS).prefer("return-no-content").send();

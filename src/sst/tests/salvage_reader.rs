@@ -55,7 +55,7 @@ fn a_sound_file_is_read_whole_with_and_without_a_manifest() {
 }
 
 #[test]
-fn trap_24_each_damaged_byte_costs_a_block_at_most() {
+fn trap_24_each_damaged_byte_loses_at_most_one_block() {
     for (codec, block_bytes) in [(Codec::None, 512), (Codec::None, 4096)] {
         let written = sample(codec, block_bytes);
         let all = written.entries.len();
@@ -90,7 +90,7 @@ fn blocks_are_found_without_handles() {
 /// The search ends even if every offset looks like the header of a block that fills the rest. The
 /// blocks before these bytes are still returned.
 #[test]
-fn bytes_that_all_look_like_blocks_are_given_up() {
+fn a_search_among_false_block_headers_ends() {
     let written = sample(Codec::None, 512);
     let handles = *written.meta.section(section::HANDLES).unwrap();
     written.fs.flip(FILE, handles.offset + 30, 1).unwrap();
@@ -130,7 +130,7 @@ fn a_file_that_is_cut_keeps_its_beginning() {
 
 /// Without shapes the keys and Seqs remain known, and that each key had a row.
 #[test]
-fn rows_without_shapes_are_known_to_be_lost() {
+fn rows_without_shapes_are_reported_as_lost() {
     let written = sample(Codec::None, 512);
     let shapes = written.meta.section(section::SHAPES).unwrap();
     written.fs.flip(FILE, shapes.offset + 30, 1).unwrap();

@@ -117,7 +117,7 @@ fn a_page_of_many_properties_is_not_complete() {
 }
 
 #[test]
-fn trap_40_the_summary_has_no_column_that_a_page_could_have_left_out() {
+fn trap_40_the_summary_omits_columns_that_a_page_may_lack() {
     let mut zones = ZoneBuilder::default();
     one_page(&mut zones, &numbers(0..20, 1));
     assert_eq!(shown(&summary(&zones)).len(), 20);
@@ -139,7 +139,7 @@ fn trap_40_the_summary_has_no_column_that_a_page_could_have_left_out() {
 }
 
 #[test]
-fn a_row_that_cannot_be_read_narrows_nothing() {
+fn an_unreadable_row_makes_its_zones_unbounded() {
     let properties = [
         ("B", Value::Boolean(true)),
         ("D", Value::Double(1.0)),
@@ -234,7 +234,7 @@ fn a_file_has_a_page_for_every_64_blocks() {
 }
 
 #[test]
-fn trap_24_damaged_zones_are_an_error_when_they_are_asked_for_and_not_before() {
+fn trap_24_damaged_zones_are_an_error_only_when_they_are_read() {
     let (fs, meta) = written();
     for kind in [section::ZONES, section::ZONE_SUMMARY] {
         let at = meta.section(kind).unwrap().offset;
@@ -258,7 +258,7 @@ fn trap_24_damaged_zones_are_an_error_when_they_are_asked_for_and_not_before() {
 
 /// Tests zones with valid checksums and one wrong byte.
 #[test]
-fn trap_40_zones_that_lie_are_a_problem_of_the_file() {
+fn trap_40_wrong_zones_are_reported_by_verification() {
     let (fs, meta) = written();
     let sections =
         [(section::ZONES, BlockKind::Zones), (section::ZONE_SUMMARY, BlockKind::ZoneSummary)];

@@ -53,7 +53,7 @@ fn damage_is_an_error() {
 }
 
 #[test]
-fn rows_that_describe_themselves_are_one_kind() {
+fn self_describing_rows_share_one_cache_entry() {
     let shape = || Arc::new(Shape::new(vec![("Stock".into(), EdmType::Int32)]));
     let first = shape();
     let mut decoder = RowDecoder::new(["Stock"]);

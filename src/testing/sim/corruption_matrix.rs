@@ -239,7 +239,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn entries_are_told_to_people_and_programs() {
+    fn a_ledger_has_a_text_form_and_a_json_form() {
         let mut ledger = Ledger { seed: 3, ..Ledger::default() };
         assert_eq!((ledger.faults(), ledger.total()), (0, Counts::default()));
         let heading = Heading { file: FileKind::Wal, structure: "open record", damage: "cut" };

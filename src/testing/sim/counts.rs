@@ -116,7 +116,7 @@ impl fmt::Display for Counts {
 }
 
 #[test]
-fn counts_add_up_and_say_what_is_missing() {
+fn counts_add_up_and_name_missing_events() {
     let (mut one, mut other) = (Counts::default(), Counts::default());
     one.add(Event::Step, 3);
     other.note(Event::Step);

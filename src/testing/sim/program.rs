@@ -321,7 +321,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn the_seed_decides_the_program_and_its_script_reads_back() {
+    fn the_seed_determines_the_program_and_its_script_parses_back() {
         let program = Program::random(3, 300, Mix::CRASHING);
         assert_eq!(program.steps, Program::random(3, 300, Mix::CRASHING).steps);
         for step in &program.steps {
@@ -334,7 +334,7 @@ mod tests {
     }
 
     #[test]
-    fn shrinking_keeps_what_fails() {
+    fn shrinking_keeps_the_failing_steps() {
         let program = Program::random(4, 200, Mix::QUIET);
         let flushes = |program: &Program| {
             let at: Vec<usize> =

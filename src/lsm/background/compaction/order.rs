@@ -137,7 +137,7 @@ mod tests {
     }
 
     #[test]
-    fn free_joins_deep_ranges_and_what_is_due_come_first() {
+    fn free_joins_deep_ranges_and_due_jobs_run_first() {
         let reasons = [
             Reason::Clear,
             Reason::Sources,

@@ -23,7 +23,7 @@ use candidate::{Candidate, Picker};
 
 /// The least number of young files that merge into the run, unless a limit on the number of files
 /// forces a merge. In a small range a single young file is soon half of the run, so merging each
-/// one would rewrite the range every time. The test `simulated_write_amplification_is_sane`
+/// one would rewrite the range every time. The test `simulated_write_amplification_is_bounded`
 /// measures this constant, `RUN_FOR_SIZE` and `MERGE_WIDTH`. Merging any file that is half of what
 /// it overlaps, and four generations at a time, wrote 1/7 more for 40 or 100 memtables and 1/5 more
 /// for 10.

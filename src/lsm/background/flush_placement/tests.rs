@@ -105,7 +105,7 @@ fn each_range_references_its_part_clipped() {
 }
 
 #[test]
-fn trap_20_a_range_that_was_split_or_merged_meanwhile_gets_what_is_its() {
+fn trap_20_a_flush_is_placed_in_ranges_split_or_merged_meanwhile() {
     let (a, b, c, d) = (key(1, "a"), key(1, "b"), key(1, "c"), key(1, "d"));
     // The range was split at b and at c during the flush, so three ranges reference the part from a
     // to d.
@@ -136,7 +136,7 @@ fn trap_20_a_range_that_was_split_or_merged_meanwhile_gets_what_is_its() {
 }
 
 #[test]
-fn new_tables_get_a_range_each_though_several_files_hold_them() {
+fn a_new_table_in_several_files_gets_one_range() {
     let keys = [key(2, "a"), key(2, "b"), key(3, "a"), key(3, "b"), key(3, "c")];
     let [a, b, c, d, e] = keys.each_ref().map(Vec::as_slice);
     let files = [file(8, &[(a, b, 10), (c, c, 5)]), file(9, &[(d, e, 10)])];
@@ -152,7 +152,7 @@ fn new_tables_get_a_range_each_though_several_files_hold_them() {
 }
 
 #[test]
-fn what_a_flush_names_is_bounded_whatever_the_keys() {
+fn the_edit_of_a_flush_is_bounded_for_any_keys() {
     let long = "k".repeat(3000);
     let keys: Vec<_> = (1..=10_000).map(|table| user_key(TableId(table), &long, &long)).collect();
     let files: Vec<_> = keys
@@ -178,7 +178,7 @@ fn what_a_flush_names_is_bounded_whatever_the_keys() {
 }
 
 #[test]
-fn files_that_share_a_range_keep_their_clips_however_long() {
+fn files_that_share_a_range_keep_their_clips_of_any_length() {
     let long = |table, pk: &str| user_key(TableId(table), pk, &"k".repeat(6000));
     let parts: Vec<_> =
         (1..=1000).map(|table| (long(table, "a"), long(table, "b"), long(table, "c"))).collect();

@@ -152,7 +152,7 @@ fn pairs(gaps: &[(&str, &str)]) -> Vec<(String, String)> {
 }
 
 #[test]
-fn a_head_of_dead_entries_is_walked_over_once() {
+fn a_head_of_dead_entries_is_scanned_once() {
     let db = Fixture::new(4);
     db.put(&["a", "b", "c", "d", "e"]);
     db.delete(&["a"]);
@@ -173,7 +173,7 @@ fn a_head_of_dead_entries_is_walked_over_once() {
 }
 
 #[test]
-fn a_queue_that_is_empty_is_remembered_up_to_its_last_row() {
+fn an_empty_queue_is_cached_as_a_gap_up_to_its_last_row() {
     let db = Fixture::new(2);
     db.put(&["a", "b"]);
     db.delete(&["a", "b"]);
@@ -183,7 +183,7 @@ fn a_queue_that_is_empty_is_remembered_up_to_its_last_row() {
 }
 
 #[test]
-fn rows_that_are_read_by_blocks_are_in_no_gap() {
+fn rows_read_by_blocks_are_not_in_a_gap() {
     for is_known in [false, true] {
         let db = Fixture::new(1);
         db.put(&["b", "c", "d", "e", "f"]);
@@ -202,7 +202,7 @@ fn rows_that_are_read_by_blocks_are_in_no_gap() {
 }
 
 #[test]
-fn a_put_cuts_its_gap() {
+fn a_put_divides_its_gap() {
     let db = Fixture::new(2);
     db.put(&["a", "b", "c", "d"]);
     db.delete(&["a", "b", "c"]);
@@ -218,7 +218,7 @@ fn a_put_cuts_its_gap() {
 }
 
 #[test]
-fn what_was_put_after_the_read_is_cut_out_before_the_gap_counts() {
+fn a_put_during_the_scan_is_cut_out_of_its_gap() {
     let db = Fixture::new(2);
     db.put(&["a", "b", "c", "d"]);
     db.delete(&["a", "b", "c"]);
@@ -231,7 +231,7 @@ fn what_was_put_after_the_read_is_cut_out_before_the_gap_counts() {
 }
 
 #[test]
-fn a_gap_of_an_older_memtable_or_of_too_long_ago_does_not_count() {
+fn gaps_of_an_older_memtable_or_an_outdated_seq_are_ignored() {
     for long in [false, true] {
         let db = Fixture::new(2);
         db.put(&["a", "b", "c"]);
@@ -249,7 +249,7 @@ fn a_gap_of_an_older_memtable_or_of_too_long_ago_does_not_count() {
 }
 
 #[test]
-fn commits_that_are_not_published_yet_may_lie_in_a_frozen_memtable() {
+fn unpublished_commits_may_be_in_a_frozen_memtable() {
     let db = Fixture::new(2);
     db.put(&["a", "b", "c"]);
     db.delete(&["a", "b"]);
@@ -279,7 +279,7 @@ fn a_view_from_before_the_memtable_of_a_gap_does_not_use_it() {
 }
 
 #[test]
-fn a_snapshot_from_before_does_not_use_a_gap_and_one_from_after_does() {
+fn only_snapshots_newer_than_a_gap_use_it() {
     let db = Fixture::new(2);
     db.put(&["a", "b", "c"]);
     let before = SnapshotGuard::take(&db.engine);
@@ -297,7 +297,7 @@ fn a_snapshot_from_before_does_not_use_a_gap_and_one_from_after_does() {
 }
 
 #[test]
-fn rows_that_come_in_as_files_end_gaps_and_offers() {
+fn imported_files_invalidate_gaps_and_offers() {
     for is_settled in [false, true] {
         let (db, source) = (Fixture::new(2), Fixture::new(2));
         source.put(&["a", "b"]);
@@ -322,7 +322,7 @@ fn rows_that_come_in_as_files_end_gaps_and_offers() {
 }
 
 #[test]
-fn trap_32_what_is_read_before_rows_of_files_are_published_leaves_no_gap_over_them() {
+fn trap_32_a_read_before_an_import_leaves_no_gap_over_imported_rows() {
     let (db, source) = (Fixture::new(2), Fixture::new(2));
     source.put(&["b"]);
     db.put(&["a0", "a1", "a2", "a3", "z"]);
@@ -340,7 +340,7 @@ fn trap_32_what_is_read_before_rows_of_files_are_published_leaves_no_gap_over_th
 }
 
 #[test]
-fn what_fences_hide_is_passed_over_too_and_gaps_stay_few() {
+fn gaps_cover_rows_hidden_by_range_tombstones_and_stay_few() {
     let db = Fixture::new(2);
     db.put(&["a", "b", "c", "d"]);
     db.drop_span(span("a", Some("c")));
@@ -462,7 +462,7 @@ fn go_on(rng: &mut Rng, open: &mut Vec<(Scan, Option<All>, Vec<String>)>, seed: 
 /// With concurrent readers and writers, a row whose put was acknowledged before a scan began is not
 /// skipped.
 #[test]
-fn threads_find_what_they_put_at_the_head() {
+fn concurrent_readers_find_rows_put_at_the_head() {
     let db = Fixture::new(1);
     db.put(&["z"]);
     std::thread::scope(|scope| {

@@ -29,7 +29,7 @@ fn loads() -> LoadSampling {
 }
 
 #[test]
-fn every_operation_is_counted_once_and_few_are_looked_at() {
+fn every_operation_is_counted_once_and_few_are_sampled() {
     for (per_second, samples_max) in [(5.0, 100_000), (2e3, 80_000), (5e6, 200)] {
         let (counted, samples) = count(&loads(), 100_000, per_second, |_, _| {});
         assert!((100_000.0 - 2.0 * GAP_MAX..=100_000.0).contains(&counted), "{counted}");
@@ -38,7 +38,7 @@ fn every_operation_is_counted_once_and_few_are_looked_at() {
 }
 
 #[test]
-fn a_slow_load_behind_a_fast_one_is_seen_one_by_one_again() {
+fn a_slow_load_after_a_fast_one_is_sampled_in_full() {
     let loads = loads();
     count(&loads, 1_000_000, 1e7, |_, _| {});
     let (_, samples) = count(&loads, 3_000, 1.0, |_, _| {});
@@ -54,14 +54,14 @@ fn keys_read_in_a_cycle_are_sampled_equally() {
 }
 
 #[test]
-fn nothing_is_counted_while_it_is_off() {
+fn nothing_is_counted_while_sampling_is_off() {
     let loads = loads();
     loads.switch(false);
     assert_eq!(count(&loads, 1_000, 1.0, |_, _| {}).1, 0);
 }
 
 #[test]
-fn loads_follow_their_ranges() {
+fn loads_follow_splits_and_merges_of_ranges() {
     let loads = loads();
     let due = || Due { slot: 0, over: 0 };
     let key = |i: u64| crate::format::key::user_key(Default::default(), &format!("{i:03}"), "");
@@ -85,7 +85,7 @@ fn loads_follow_their_ranges() {
 }
 
 #[test]
-fn readers_that_lost_enough_get_a_turn_once_an_hour_with_one_flush_for_all() {
+fn ranges_whose_readers_lost_enough_rows_merge_once_an_hour_with_one_flush() {
     let loads = loads();
     let ids = [RangeId(1), RangeId(2)];
     let read = |range: RangeId, times: u64, price: f64| {
@@ -127,7 +127,7 @@ fn readers_that_lost_enough_get_a_turn_once_an_hour_with_one_flush_for_all() {
 }
 
 #[test]
-fn what_readers_lost_follows_their_ranges() {
+fn the_rows_lost_by_readers_follow_splits_and_merges() {
     let mut load = RangeLoad::new(1, 0.0);
     load.read(b"a", 1.0, 0.0);
     load.lose(1_000.0);

@@ -187,7 +187,7 @@ fn trap_29_loom_every_durability_at_once() {
 
 /// A weak commit after a stricter one is published and woken together with the stricter one.
 #[test]
-fn trap_29_loom_soft_commits_wait_for_what_is_before_them() {
+fn trap_29_loom_weak_commits_wait_for_stricter_ones_before_them() {
     check_commits(false, &[&[BUFFERED, SYNC], &[BUFFERED, BUFFERED]]);
     check_commits(false, &[&[BUFFERED], &[BUFFERED], &[OS]]);
 }
@@ -201,7 +201,7 @@ fn loom_an_empty_record_follows_a_sync() {
 
 /// A published commit is as durable as requested, and so are all commits before it.
 #[test]
-fn trap_17_loom_what_is_published_is_durable_and_only_grows() {
+fn trap_17_loom_published_commits_are_durable_and_only_grow() {
     check_model(|| {
         let model = Model::new();
         let sync = model.spawn(|model| {
@@ -411,7 +411,7 @@ fn trap_29_loom_a_polled_ticket_is_led_in_the_background() {
 
 /// The waker of a ticket is also called for a failure.
 #[test]
-fn loom_a_polled_ticket_hears_of_a_failure() {
+fn loom_a_polled_ticket_reports_a_failure() {
     check_polled(0, &[OS]);
     check_polled(1, &[OS]);
 }

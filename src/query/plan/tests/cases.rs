@@ -6,7 +6,7 @@ use super::*;
 /// Tests the table of docs/SEMANTICS.md §9.4: a filter, its class, its number of intervals, and the
 /// service's class.
 #[test]
-fn classes() {
+fn classes_are_those_of_the_document() {
     use Class::*;
     let p = || pk(Eq, "p");
     let prop = || named("Prop");
@@ -43,7 +43,7 @@ fn classes() {
 
 /// Tests the words for classes in docs/SEMANTICS.md §9.4.
 #[test]
-fn words_are_those_of_the_document() {
+fn class_names_are_those_of_the_document() {
     let classes = [
         Class::Empty,
         Class::Point,
@@ -67,7 +67,7 @@ fn check(filter: &Node, intervals: &[KeyRange], rest: Option<Node>) {
 }
 
 #[test]
-fn a_key_that_decides_leaves_the_properties_to_ask() {
+fn properties_remain_to_be_tested_inside_the_key_interval() {
     let p = [KeyRange::partition("p")];
     check(&and([pk(Eq, "p"), named("A")]), &p, Some(named("A")));
     let rest = and([named("A"), named("B")]);
@@ -82,7 +82,7 @@ fn branches_with_properties_of_their_own_keep_their_keys() {
 }
 
 #[test]
-fn a_branch_that_the_intervals_exclude_is_gone() {
+fn a_branch_excluded_by_the_intervals_is_removed() {
     let filter = and([pk(Eq, "a"), or([and([pk(Eq, "b"), named("A")]), named("B")])]);
     check(&filter, &[KeyRange::partition("a")], Some(named("B")));
     let filter = and([pk(Eq, "a"), not(and([pk(Ge, "a"), or([named("A"), named("B")])]))]);
@@ -105,7 +105,7 @@ fn spans_are_trimmed_where_they_include_the_partition_at_their_end() {
 }
 
 #[test]
-fn one_partition_inside_many_is_not_lost() {
+fn one_partition_inside_many_is_kept() {
     let after = KeyRange::between(Some(Edge::of_partition("b", true)), None);
     check(&pk(Ne, "b"), &[KeyRange::partitions(.."b"), after], None);
     // All rows of `b`, and some rows of the other partitions, make one span.
@@ -137,7 +137,7 @@ fn empty_keys_are_keys() {
 
 /// The shortcut for point queries gives the same plan as the sets.
 #[test]
-fn the_short_way_to_a_point_is_the_long_way() {
+fn the_shortcut_for_points_agrees_with_the_general_plan() {
     let keys = ["", "a", "a/", "a\0", "a\0b", "😀"];
     for (partition, row) in keys.iter().flat_map(|pk| keys.map(|rk| (*pk, rk))) {
         for (a, b) in OPS.into_iter().flat_map(|a| OPS.map(|b| (a, b))) {
@@ -157,19 +157,19 @@ fn texts_are_ordered_by_unit() {
 }
 
 #[test]
-fn contradictions_read_nothing_and_ask_nothing() {
+fn contradictions_read_no_rows_and_test_no_properties() {
     check(&and([pk(Eq, "a"), not(pk(Eq, "a")), named("A")]), &[], None);
     check(&not(Node::All), &[], None);
 }
 
 #[test]
-fn a_part_that_is_too_deep_says_nothing() {
+fn a_part_that_is_too_deep_does_not_restrict_the_plan() {
     check(&Node::TooDeep, &[KeyRange::all()], Some(Node::TooDeep));
     check(&and([pk(Eq, "p"), Node::TooDeep]), &[KeyRange::partition("p")], Some(Node::TooDeep));
 }
 
 #[test]
-fn points_are_known_as_such() {
+fn ranges_of_one_key_are_recognized_as_points() {
     for (partition, row) in [("p", "r"), ("p", ""), ("", "")] {
         assert_eq!(KeyRange::point(partition, row).as_point(), Some((partition, row)));
     }

@@ -73,7 +73,7 @@ fn a_product_too_large_to_write_out_becomes_a_range_in_each_partition() {
 /// Each partition has one row more than the previous one, so the exact set is quadratic in the
 /// filter's length.
 #[test]
-fn a_set_too_large_to_hold_is_widened_and_the_rest_asks() {
+fn a_set_too_large_to_store_is_widened_and_rows_are_tested() {
     let step = |i| and([pk(Ge, &key(i)), rk(Eq, &key(2 * i))]);
     let filter = or((0..3_000).map(step));
     let plan = plan(&filter);

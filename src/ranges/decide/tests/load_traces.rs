@@ -355,7 +355,7 @@ fn uniform_load_settles() {
 }
 
 #[test]
-fn uniform_load_about_the_threshold_settles() {
+fn uniform_load_near_the_threshold_settles() {
     Run::new(uniform, 2_000.0).noise(0.9).rows(8_192).hours(12).check(3, 12 * 60);
 }
 
@@ -415,7 +415,7 @@ fn without_hysteresis_these_traces_flap() {
 
 /// If appended keys were treated as ordinary writes, the tail would be cut again and again.
 #[test]
-fn without_direction_appended_load_is_cut_for_ever() {
+fn without_direction_appended_load_is_split_again_and_again() {
     let blind = Run::new(ascending, 9_000.0).rows(0).blind().go(1);
     let seeing = Run::new(ascending, 9_000.0).rows(0).go(1);
     assert!(blind.splits > seeing.splits * 3 / 2, "{} and {}", blind.splits, seeing.splits);

@@ -99,7 +99,7 @@ fn keys() {
 }
 
 #[test]
-fn what_looks_like_a_key_and_is_none() {
+fn malformed_keys_are_refused() {
     for text in [
         "people(",
         "people)(",
@@ -134,7 +134,7 @@ fn what_looks_like_a_key_and_is_none() {
 }
 
 #[test]
-fn keys_that_cannot_be() {
+fn keys_with_forbidden_characters_are_refused_by_writes_and_absent_in_reads() {
     let check = |text: &str, reads| {
         let key = Key { partition_key: "p".into(), row_key: text.into() };
         key.check(reads).map_err(|fault| format!("{} {}", fault.code, fault.message))
@@ -174,7 +174,7 @@ fn keys_are_written_as_the_service_writes_them() {
 }
 
 #[test]
-fn random_keys_come_back() {
+fn random_keys_round_trip_in_addresses() {
     let mut rng = Rng::from_seed(7);
     let alphabet: Vec<char> = "ab'',()=%+& \"/#?é😀\u{ffff}".chars().collect();
     let mut text = || -> String {

@@ -86,7 +86,7 @@ fn the_recorded_request() {
 }
 
 #[test]
-fn leniencies() {
+fn accepted_deviations_of_real_clients() {
     let text = recorded();
     same(&text.replace("\r\n", "\n"));
     same(text.trim_end());
@@ -132,7 +132,7 @@ fn ids_and_lengths_of_parts() {
 }
 
 #[test]
-fn bodies_that_hold_what_looks_like_a_delimiter() {
+fn bodies_with_text_that_looks_like_a_delimiter() {
     let text =
         recorded().replace("1450}", "1450,\"A\":\"--changeset_C\",\"B\":\"\\r\\n--batch_B--\"}");
     assert_eq!(parts(&text).len(), 2);
@@ -157,7 +157,7 @@ fn a_hundred_operations_and_no_more() {
 }
 
 #[test]
-fn a_read_is_alone_and_outside_of_changesets() {
+fn a_read_must_be_alone_and_outside_a_changeset() {
     let text = "--batch_B\r\nContent-Type: application/http\r\nContent-Transfer-Encoding: binary\r\n\r\n\
                 GET /people(PartitionKey='p',RowKey='r') HTTP/1.1\r\nAccept: application/json\r\n\r\n--batch_B--";
     match read(text.as_bytes(), OUTER) {
@@ -425,7 +425,7 @@ ETag: W/"datetime'2024-02-03T04%3A05%3A06.1234567Z'"
 }
 
 #[test]
-fn responses_that_are_none() {
+fn malformed_responses_are_refused() {
     let (mut out, boundaries) = (Vec::new(), boundaries());
     let mut changeset = Changeset::begin(&mut out, &boundaries);
     changeset.put(None, Reply::Deleted);

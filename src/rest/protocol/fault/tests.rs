@@ -88,7 +88,7 @@ fn the_front_end_answers_with_a_page() {
 }
 
 #[test]
-fn errors_of_the_engine_are_not_told() {
+fn errors_of_the_engine_are_reported_without_detail() {
     let error = Error::new(ErrorKind::Io, "write /home/anna/db/000004.wal");
     let fault = Fault::from(error);
     assert_eq!((&*fault.code, fault.status), ("InternalError", 500));
@@ -108,7 +108,7 @@ fn errors_of_the_engine_are_not_told() {
 }
 
 #[test]
-fn other_texts_are_no_errors() {
+fn other_texts_are_not_parsed_as_errors() {
     for text in [
         "",
         "{}",

@@ -17,7 +17,7 @@ fn code<T: std::fmt::Debug>(result: Result<T, Fault>) -> String {
 const NONE: &[(&str, &str)] = &[];
 
 #[test]
-fn names_have_no_case_and_values_no_margins() {
+fn header_names_ignore_case_and_values_are_trimmed() {
     let headers = [("ACCEPT", " a "), ("accept", "b")];
     assert_eq!(headers.value("Accept"), Some("a"));
     assert_eq!(headers.nth("Accept", 1), Some("b"));
@@ -121,7 +121,7 @@ fn formats_that_are_refused() {
 }
 
 #[test]
-fn the_format_parameter_wins() {
+fn the_format_parameter_takes_precedence() {
     let of = |format: &str| {
         let query = query(&format!("$format={format}"));
         Level::of(&[("Accept", "application/atom+xml")][..], &query, Version::DEFAULT)
@@ -186,7 +186,7 @@ fn conditions() {
 }
 
 #[test]
-fn a_condition_given_twice_is_none_of_both() {
+fn a_repeated_condition_is_refused() {
     for (first, second) in [("*", "*"), (ETAG, "*"), ("*", ETAG), (ETAG, ETAG), (ETAG, "")] {
         let headers = [("If-Match", first), ("if-match", second)];
         for method in [Method::Put, Method::Merge, Method::Delete] {

@@ -104,7 +104,7 @@ fn one_entity_at_three_levels() {
 }
 
 #[test]
-fn clients_read_what_was_written() {
+fn written_bodies_are_read_back() {
     for level in [Level::Minimal, Level::Full] {
         let entity = read_single(&single(level, None)).unwrap();
         assert_eq!((&entity, entity.etag()), (&pump(), pump().etag()));
@@ -178,7 +178,7 @@ fn keys_are_escaped_in_links_and_names_in_annotations() {
 }
 
 #[test]
-fn an_entity_takes_no_more_than_it_is_said_to() {
+fn the_size_estimate_of_an_entity_is_an_upper_bound() {
     let time: DateTime = "9999-12-31T23:59:59.9999999Z".parse().unwrap();
     let name = "\u{540d}".repeat(255);
     let all = Entity::new("'\u{4e00}\u{1f600}".repeat(200), "%\"\\".repeat(300))
@@ -273,7 +273,7 @@ fn key() -> Key {
 }
 
 #[test]
-fn keys_of_an_address_win() {
+fn keys_of_the_address_take_precedence() {
     for body in [
         "{\"A\":1}",
         r#"{"PartitionKey":"p","RowKey":"r","A":1}"#,
@@ -288,7 +288,7 @@ fn keys_of_an_address_win() {
 }
 
 #[test]
-fn bodies_that_make_no_sense() {
+fn contradictory_bodies_are_refused() {
     let deep = format!("{{\"A\":{}1{}}}", "[".repeat(10_000), "]".repeat(10_000));
     for (body, code) in [
         ("", "InvalidInput"),

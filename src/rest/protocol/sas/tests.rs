@@ -175,7 +175,7 @@ fn tokens_that_are_malformed() {
 }
 
 #[test]
-fn an_empty_bound_is_none() {
+fn an_empty_bound_of_a_token_is_ignored() {
     // An empty bound and a missing one have the same signature: if one granted more, its holder
     // could rewrite the other into it.
     let sas = service("2019-02-02", "r").sign(DEVELOPMENT_ACCOUNT, &key());
@@ -245,7 +245,7 @@ fn times() {
 }
 
 #[test]
-fn tokens_of_no_version_live_for_an_hour() {
+fn tokens_without_a_version_are_valid_for_an_hour() {
     let grant = |start: &str, expiry: &str| {
         let mut sas = service("", "r");
         (sas.terms.start, sas.terms.expiry) = (some(start), some(expiry));
@@ -293,7 +293,7 @@ fn addresses_and_protocols() {
 }
 
 #[test]
-fn permissions_stand_in_order() {
+fn permissions_are_in_the_prescribed_order() {
     for permissions in ["r", "raud", "rd", "au"] {
         assert!(with(|terms| terms.permissions = some(permissions)).is_ok(), "{permissions}");
     }
@@ -444,7 +444,7 @@ fn the_matrix_of_account_tokens() {
 }
 
 #[test]
-fn bounds_are_inclusive_and_their_filter_says_the_same() {
+fn bounds_are_inclusive_and_agree_with_their_filter() {
     let keys = ["", "a", "m", "z", "😀", "\u{ff5e}"];
     let ends = [None, some("a"), some("m"), some("\u{ff5e}")];
     let mut counts = [0, 0];

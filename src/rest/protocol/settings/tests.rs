@@ -143,7 +143,7 @@ fn full() -> Properties {
 }
 
 #[test]
-fn properties_go_both_ways() {
+fn properties_are_written_and_read_back() {
     assert_eq!(written(|out| Properties::default().put(out, false)), DEFAULTS);
     for properties in [Properties::default(), full()] {
         let text = written(|out| properties.put(out, false));
@@ -157,7 +157,7 @@ fn properties_go_both_ways() {
 }
 
 #[test]
-fn old_clients_see_metrics_of_hours_alone() {
+fn old_clients_get_hourly_metrics_only() {
     let text = written(|out| full().put(out, true));
     assert!(
         text.contains("</Logging><Metrics><Version>1.0</Version>")
@@ -173,7 +173,7 @@ fn change(inner: &str) -> Result<Change, Fault> {
 }
 
 #[test]
-fn what_is_left_out_stays() {
+fn omitted_properties_are_unchanged() {
     assert_eq!(full().with(change("").unwrap()), full());
     let without_rules = full().with(change("<Cors/>").unwrap());
     assert_eq!(without_rules, Properties { cors: vec![], ..full() });

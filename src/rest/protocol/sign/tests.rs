@@ -37,7 +37,7 @@ fn vectors() {
 }
 
 #[test]
-fn requests_are_signed_as_their_headers_are() {
+fn requests_are_signed_in_the_form_of_their_header() {
     let headers = [
         ("x-ms-date", DATE),
         ("Date", "Tue, 03 Jan 2023 03:04:05 GMT"),
@@ -94,7 +94,7 @@ fn any_change_breaks_the_signature() {
 }
 
 #[test]
-fn either_key_will_do_and_no_key_will_not() {
+fn either_key_is_accepted_and_a_missing_key_is_not() {
     let other = AccountKey::read("AAECAwQ=").unwrap();
     let request = request("GET", "/a/people");
     let text = request.sign(Scheme::SharedKey, "a", &key());
@@ -106,7 +106,7 @@ fn either_key_will_do_and_no_key_will_not() {
 }
 
 #[test]
-fn the_secondary_is_signed_in_either_way() {
+fn the_secondary_accepts_both_signed_paths() {
     let signed = |path| request("GET", path).sign(Scheme::SharedKey, "acme", &key());
     for (sent, path) in [
         ("/acme-secondary/people", "/acme-secondary/people"),
@@ -173,7 +173,7 @@ fn dates_may_be_a_quarter_of_an_hour_off() {
 }
 
 #[test]
-fn keys_show_nothing() {
+fn keys_are_not_shown_in_debug_output() {
     assert_eq!(format!("{:?}", key()), "AccountKey(…)");
     for text in ["", " ", "x", "é", "AAA"] {
         assert_eq!(AccountKey::read(text), None, "{text}");

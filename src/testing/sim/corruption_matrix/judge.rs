@@ -318,7 +318,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_lost_must_not_be_vouched_for() {
+    fn a_missing_commit_under_a_durable_offset_is_wrong() {
         let lost = |case: &Case<'_>, left: usize| case.subject.history[left].clone();
         with(Origin::Closed, |case| {
             let (name, file, at) = find(case, "group record");
@@ -361,7 +361,7 @@ mod tests {
     }
 
     #[test]
-    fn units_leave_no_byte_out() {
+    fn every_byte_belongs_to_a_unit() {
         with(Origin::Compacted, |case| {
             for (name, file) in &case.files {
                 let mut end = 0;

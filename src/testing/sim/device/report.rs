@@ -101,7 +101,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_life_is_told_to_people_and_programs() {
+    fn a_device_report_has_a_text_form_and_a_json_form() {
         let figures = Figures { boots: 1_234_567, commits: 4, syncs: 9, ..Figures::default() };
         let failure = Failure {
             boot: 7,

@@ -113,7 +113,7 @@ mod tests {
     use crate::testing::sim::engine::START;
 
     #[test]
-    fn clocks_are_wrong_as_often_as_they_should_be_and_set_right_in_time() {
+    fn clocks_are_wrong_with_the_given_probability_and_set_in_time() {
         let (mut rng, mut wrong, mut jumps, mut unset) = (Rng::from_seed(1), 0, 0, 0);
         for _ in 0..10_000 {
             let mut boot = Boot::draw(&mut rng, START, Clocks::Any);

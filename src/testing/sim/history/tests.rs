@@ -34,7 +34,7 @@ fn bad(calls: &[Call], threads: &[usize]) {
 }
 
 #[test]
-fn one_call_after_the_other() {
+fn sequential_calls_must_take_effect_in_order() {
     good(&[]);
     good(&[
         call(0, (0, 1), Op::Get, Found(None)),
@@ -62,7 +62,7 @@ fn calls_that_overlap_may_take_effect_in_any_order() {
 }
 
 #[test]
-fn a_stale_read() {
+fn a_stale_read_is_rejected() {
     bad(
         &[
             call(0, (0, 1), Op::Upsert(ONE), Written(Some(10))),
@@ -80,7 +80,7 @@ fn a_stale_read() {
 }
 
 #[test]
-fn a_lost_update() {
+fn a_lost_update_is_rejected() {
     bad(
         &[
             call(0, (0, 1), Op::Upsert(ONE), Written(Some(10))),
@@ -93,7 +93,7 @@ fn a_lost_update() {
 }
 
 #[test]
-fn two_winners() {
+fn two_winners_are_rejected() {
     bad(
         &[
             call(0, (0, 3), Op::Insert(ONE), Written(Some(10))),
@@ -113,7 +113,7 @@ fn two_winners() {
 }
 
 #[test]
-fn a_read_of_what_was_never_written() {
+fn a_read_of_an_unwritten_value_is_rejected() {
     // A write was rolled back: it was refused, and yet a read saw it.
     bad(
         &[
@@ -126,7 +126,7 @@ fn a_read_of_what_was_never_written() {
 }
 
 #[test]
-fn reads_that_go_back() {
+fn reads_that_go_back_in_time_are_rejected() {
     // Both writes are open: a reader may see either, but not the newer one and then the older.
     bad(
         &[
@@ -140,7 +140,7 @@ fn reads_that_go_back() {
 }
 
 #[test]
-fn a_refusal_that_nothing_justifies() {
+fn an_unjustified_refusal_is_rejected() {
     bad(&[call(0, (0, 1), Op::Insert(ONE), Refused(Refusal::Exists))], &[0]);
     bad(
         &[
@@ -161,7 +161,7 @@ fn a_refusal_that_nothing_justifies() {
 }
 
 #[test]
-fn the_half_of_a_row_that_a_merge_does_not_name_stays() {
+fn a_merge_keeps_the_properties_that_it_does_not_name() {
     bad(
         &[
             call(0, (0, 1), Op::Insert(ONE), Written(Some(10))),
@@ -173,7 +173,7 @@ fn the_half_of_a_row_that_a_merge_does_not_name_stays() {
 }
 
 #[test]
-fn what_was_never_answered_may_have_happened_or_not() {
+fn an_unanswered_call_may_or_may_not_have_taken_effect() {
     let write = call(0, (0, NEVER), Op::Insert(ONE), Written(None));
     let seen = Found(Some((10, ONE)));
     good(&[write, call(1, (1, 2), Op::Get, Found(None))]);
@@ -188,7 +188,7 @@ fn what_was_never_answered_may_have_happened_or_not() {
 }
 
 #[test]
-fn tags_that_do_not_grow() {
+fn etags_that_do_not_grow_are_rejected() {
     let first = call(0, (0, 1), Op::Upsert(ONE), Written(Some(11)));
     let second = Call { key: 8, ..call(1, (2, 3), Op::Upsert(TWO), Written(Some(10))) };
     // Tags grow for each key, but not across keys.
@@ -200,7 +200,7 @@ fn tags_that_do_not_grow() {
 }
 
 #[test]
-fn too_much_at_once_is_not_decided() {
+fn too_many_concurrent_calls_are_undecided() {
     let calls: Vec<Call> = (0..65)
         .map(|n| call(n, (n as u64, 100 + n as u64), Op::Upsert(ONE), Written(Some(n as u64))))
         .collect();
@@ -279,7 +279,7 @@ fn random_history(rng: &mut Rng) -> Vec<Call> {
 }
 
 #[test]
-fn small_histories_as_trying_every_order() {
+fn small_histories_agree_with_a_search_of_all_orders() {
     let mut rng = Rng::from_seed(1990);
     let mut accepted = 0;
     for n in 0..20_000 {

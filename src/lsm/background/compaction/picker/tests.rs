@@ -382,7 +382,7 @@ fn files_without_readers_are_merged_less_often() {
 }
 
 #[test]
-fn files_that_hide_the_run_are_merged_into_it_without_readers() {
+fn files_that_overwrite_the_run_are_merged_without_readers() {
     let tree = unread(100, false);
     let bytes: u64 = tree.range.references().map(|(_, r)| Exact.part(r).bytes).sum();
     let live = tree.model.len() as u64 * ENTRY_BYTES;
@@ -459,7 +459,7 @@ fn check(name: &str, tree: &Tree, limit: f64) {
 }
 
 #[test]
-fn simulated_write_amplification_is_sane() {
+fn simulated_write_amplification_is_bounded() {
     // The limit excludes the write to the log; with it the factor is 2.2.
     check("ascending", &simulate(400, |_, i| i), 1.2);
     check("descending", &simulate(400, |_, i| u32::MAX / 64 - i), 1.2);
@@ -512,7 +512,7 @@ fn numbers(job: &Job) -> (Vec<u64>, Vec<u64>) {
 }
 
 #[test]
-fn an_empty_range_and_a_bare_run_need_nothing() {
+fn an_empty_range_and_a_run_alone_need_no_job() {
     let limits = Limits { run_file_bytes_min: 0, ..Limits::default() };
     let mut range = empty();
     assert_eq!(pick(&range, &Exact, &limits), None);
@@ -521,7 +521,7 @@ fn an_empty_range_and_a_bare_run_need_nothing() {
 }
 
 #[test]
-fn what_is_clear_of_everything_joins_before_others_merge() {
+fn files_without_overlap_join_before_others_merge() {
     let limits = Limits::default();
     let mut range = empty();
     run(&mut range, 1, (1, 9), &[1, 5]);
@@ -552,7 +552,7 @@ fn trap_14_a_merge_into_the_run_includes_older_overlapping_files() {
 }
 
 #[test]
-fn where_the_oldest_files_go_they_merge_with_neighbours_in_age_up_to_a_length() {
+fn the_oldest_files_merge_with_neighbours_in_age_up_to_a_length() {
     let mut range = empty();
     run(&mut range, 1, (1, 9), &(0..100).collect::<Vec<_>>());
     for number in 2..9 {
@@ -614,7 +614,7 @@ fn the_ninth_source_forces_a_merge() {
 }
 
 #[test]
-fn random_trees_keep_their_order_and_get_done() {
+fn random_trees_keep_their_order_and_need_finitely_many_jobs() {
     let mut rng = Rng::from_seed(8);
     for _ in 0..60 {
         let mut tree = Tree::new();
@@ -665,7 +665,7 @@ fn wide(files: u32, over: u32) -> Tree {
 }
 
 #[test]
-fn a_job_that_would_be_long_takes_the_leftmost_part() {
+fn a_long_job_takes_the_leftmost_part() {
     let mut tree = wide(5, 4);
     let job = pick(&tree.range, &Exact, &tree.limits).unwrap();
     // Each file of the run has 1,500 entries together with the young files over it, so two files
@@ -715,7 +715,7 @@ fn a_compaction_of_everything_runs_from_left_to_right() {
 }
 
 #[test]
-fn asked_for_everything_leaves_out_what_flushes_add_at_the_end() {
+fn a_full_compaction_leaves_out_files_flushed_past_the_run() {
     let mut tree = wide(2, 1);
     let asked: Vec<FileNumber> = tree.range.young.iter().map(|r| r.file.number()).collect();
     // Flush twice: one file overlaps the run, the other is above its end and joins it directly.
@@ -729,7 +729,7 @@ fn asked_for_everything_leaves_out_what_flushes_add_at_the_end() {
 }
 
 #[test]
-fn asked_for_everything_takes_young_files_older_than_one_that_joined_the_run() {
+fn a_full_compaction_takes_young_files_older_than_one_that_joined_the_run() {
     let mut tree = wide(2, 1);
     young(&mut tree.range, 12, (20, 29), &[4_000, 4_500]);
     let asked: Vec<FileNumber> = tree.range.young.iter().map(|r| r.file.number()).collect();
@@ -743,7 +743,7 @@ fn asked_for_everything_takes_young_files_older_than_one_that_joined_the_run() {
 }
 
 #[test]
-fn a_file_dense_with_tombstones_is_merged_as_far_as_they_reach() {
+fn a_file_dense_with_tombstones_is_merged_over_their_span() {
     let mut tree = wide(8, 0);
     let mut entries: BTreeMap<u32, (u64, bool)> = (0..600).map(|key| (key, (20, true))).collect();
     entries.extend((7_900..8_300).map(|key| (key, (20, false))));
@@ -759,7 +759,7 @@ fn a_file_dense_with_tombstones_is_merged_as_far_as_they_reach() {
 }
 
 #[test]
-fn old_tombstones_go_in_time() {
+fn old_tombstones_are_removed_in_time() {
     let mut tree = wide(3, 0);
     tree.limits.seen_below = Seq(99);
     let entries = [(5, (20, true)), (2_900, (21, false))].into();
@@ -798,7 +798,7 @@ impl Facts<File> for Fenced {
 }
 
 #[test]
-fn a_fence_has_its_files_rewritten() {
+fn files_under_a_range_tombstone_are_rewritten() {
     let tree = wide(3, 0);
     assert_eq!(pick(&tree.range, &Fenced(vec![]), &tree.limits), None);
     let job = pick(&tree.range, &Fenced(vec![1]), &tree.limits).unwrap();
@@ -806,7 +806,7 @@ fn a_fence_has_its_files_rewritten() {
 }
 
 #[test]
-fn a_run_at_rest_is_written_again_a_piece_at_a_time() {
+fn a_run_at_rest_is_rewritten_piece_by_piece() {
     let mut tree = wide(5, 0);
     let large = || Fenced(vec![1, 2, 3, 4]);
     tree.limits.rests_below = Seq(8);
@@ -883,7 +883,7 @@ fn random_jobs_lose_nothing_however_short_they_are() {
 
 /// A damaged file is never an input, but the files around it are still merged.
 #[test]
-fn trap_28_jobs_go_around_a_damaged_file() {
+fn trap_28_jobs_exclude_a_damaged_file() {
     let mut rng = Rng::from_seed(28);
     for damaged in [3, 10, 20] {
         let mut tree = Tree::new();
