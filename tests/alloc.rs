@@ -1,11 +1,11 @@
-//! Allocations of queries: none per scanned row, few per returned entity.
+//! Tests that queries allocate nothing per scanned row and little per returned entity.
 //!
 //! The test counts the calls of the Rust allocator by its own thread while a query runs over N
-//! rows, then over 2N rows of the same kind. The fixed cost of a query is in both counts; the
-//! difference is the cost of rows and of blocks, of which each holds about a hundred rows.
+//! rows, then over 2N rows of the same kind. Both counts include the fixed cost of a query, so
+//! their difference is the cost of N rows and their blocks. A block has about a hundred rows.
 //!
-//! Not covered: unmapped or compressed files, where each block is a buffer; self-describing rows of
-//! files with no space for another shape, for each of which the filter is compiled.
+//! Not covered: unmapped or compressed files, which need a buffer per block, and self-describing
+//! rows, for each of which the filter is compiled.
 
 #![expect(
     unsafe_code,
@@ -30,7 +30,7 @@ thread_local! {
 }
 
 fn count() {
-    // A thread that exits no longer has a counter.
+    // An exiting thread may have destroyed its counter.
     let _ = CALLS.try_with(|calls| calls.set(calls.get() + 1));
 }
 
@@ -63,7 +63,7 @@ unsafe impl GlobalAlloc for Counting {
 
 /// Rows of partition `few`; partition `many` has twice as many.
 const ROWS: u64 = 10_000;
-/// One more allocation is allowed per this many rows. A block has about a hundred.
+/// One allocation is allowed per this many additional rows. A block has about a hundred.
 const ROWS_PER_ALLOCATION: u64 = 200;
 
 /// Filters in addition to the partition: each kind of comparison, each true for some rows.
@@ -88,7 +88,7 @@ const FILTERS: [&str; 13] = [
 enum Place {
     Memory,
     Files,
-    /// One row of ten was rewritten after a flush.
+    /// In files, and one row of ten also in memory, because it was rewritten after a flush.
     Both,
 }
 
@@ -106,7 +106,7 @@ fn entity(partition: &str, row: u64, rng: &mut Rng) -> Entity {
         .with("Id", Guid::from_bytes(id))
         .with("Text", text)
         .with("Bytes", Binary(rng.next_u64().to_le_bytes().to_vec()));
-    // A second shape, and a third.
+    // Each row has one of three shapes.
     match row % 3 {
         0 => entity,
         1 => entity.with("Odd", row as i32 % 20),
@@ -139,7 +139,8 @@ fn filled(dir: &std::path::Path, place: Place) -> (Db, Table) {
     (db, table)
 }
 
-/// The number of allocations of `run`, and its result. It runs twice: the first run fills caches.
+/// Returns the number of allocations of `run`, and its result. Runs it twice, because the first run
+/// fills caches.
 fn allocations(mut run: impl FnMut() -> u64) -> (u64, u64) {
     run();
     let before = CALLS.get();
@@ -161,7 +162,7 @@ fn filtered(table: &Table, partition: &str, filter: &str) -> Query {
     table.query(format!("PartitionKey eq '{partition}' and ({filter})").as_str()).unwrap()
 }
 
-/// Checks that twice the rows allocate no more than their additional blocks may.
+/// Checks that a query of twice the rows allocates at most for the additional blocks.
 #[track_caller]
 fn check(name: &str, run: impl Fn(&str) -> u64) {
     let (few, found) = allocations(|| run("few"));
@@ -209,7 +210,7 @@ fn scanning_rows_in_files_and_in_memory_does_not_allocate() {
     check_place(Place::Both);
 }
 
-/// Allocations per entity, from the difference between N and 2N entities.
+/// Returns the allocations per entity, from the difference between N and 2N entities.
 fn allocations_per_entity(table: &Table, query: impl Fn(&Table, &str) -> Query) -> f64 {
     let entities = |partition| {
         allocations(|| {

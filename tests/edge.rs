@@ -1,9 +1,9 @@
-//! The edge profile. Loads and reads several times the allowed memory and measures the resident
-//! memory by the operating system and the heap by a counting allocator. Also opens the same files
-//! under either profile.
+//! Tests the edge profile: loads and reads several times the allowed memory. The operating system
+//! reports the resident memory, a counting allocator the heap. The same files are also opened under
+//! both profiles.
 //!
-//! The measured process is this program again, with one test that otherwise does nothing, so that
-//! the memory of other tests is not included.
+//! The test starts this program again and measures that process, which runs only one test. The
+//! memory of other tests is therefore not included.
 
 #![expect(
     unsafe_code,
@@ -64,18 +64,18 @@ unsafe impl GlobalAlloc for Counting {
 
 /// The profile's bound on resident memory.
 const RESIDENT_MAX: usize = 16 << 20;
-/// How much less than the allocator the engine may count: iterators, batches, stacks of merges.
+/// Maximum memory that the engine allocates but does not count: iterators, batches, merge stacks.
 const UNCOUNTED_MAX: usize = 2 << 20;
-/// Descriptors for table files, and for the rest: logs, manifest, lock, directories, and those of
-/// the process.
+/// Maximum open descriptors for table files, and for all other files: logs, manifest, lock,
+/// directories, and those of the process.
 const TABLES_OPEN_MAX: usize = 4;
 const OTHERS_OPEN_MAX: usize = 12;
 const SENSORS: u64 = 10;
-/// About 200 bytes each: eight times the memory that the process may use.
+/// Readings have about 200 bytes each, in total eight times the memory that the process may use.
 const READINGS: u64 = 640_000;
 
-/// The directory of the measured process's database, and whether it runs its background work
-/// itself.
+/// Environment variables for the measured process: its database directory, and whether it runs
+/// background work itself.
 const DIR: &str = "ROWSTONE_EDGE_DIR";
 const MANUAL: &str = "ROWSTONE_EDGE_MANUAL";
 
@@ -88,8 +88,7 @@ fn reading(number: u64, rng: &mut Rng) -> Entity {
         .with("Raw", (0..12).map(|_| format!("{:08x}", rng.below(1 << 32))).collect::<String>())
 }
 
-/// Measured along with the allocator: the maximum that the engine counted, and its largest
-/// shortfall.
+/// The maximum memory that the engine counted, and its largest shortfall against the allocator.
 #[derive(Default)]
 struct Account {
     base: usize,
@@ -148,14 +147,14 @@ fn check_descriptors(db: &Db) {
     assert!(descriptors <= TABLES_OPEN_MAX + OTHERS_OPEN_MAX, "{descriptors} descriptors");
 }
 
-/// Bytes of a line of `/proc/self/status`, which counts in units of 1024.
+/// Returns a line of `/proc/self/status` in bytes; the file counts in units of 1024 bytes.
 fn status(name: &str) -> usize {
     let status = std::fs::read_to_string("/proc/self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix(name)).unwrap();
     line.split_whitespace().nth(1).unwrap().parse::<usize>().unwrap() << 10
 }
 
-/// The measured process; does nothing in any other.
+/// Runs in the measured process; does nothing in any other.
 #[test]
 fn a_device() {
     let Some(dir) = std::env::var_os(DIR) else { return };

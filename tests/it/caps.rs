@@ -91,8 +91,8 @@ fn near_the_limit_writes_are_refused_and_deletes_free_space() {
             table.delete(&format!("p{}", i % 5), &format!("{i:06}")).unwrap();
             check_used(&fs, &db);
         }
-        // Space is not free immediately, because compactions must drop the rows. A refused write
-        // schedules them.
+        // Space is not free immediately, because compactions must first drop the rows. A refused
+        // write schedules them.
         let mut tries = 0;
         while table.upsert(row(end)).is_err() {
             run_background(&db);
@@ -285,7 +285,7 @@ fn logs_kept_for_the_feed_must_fit_the_limit() {
     assert!(error.chain().contains("Options::keep_changes"), "{}", error.chain());
     let db = options(&fs).max_disk(4 << 20).keep_changes(1 << 20).open("db").unwrap();
     let table = db.create_table("log").unwrap();
-    // Regardless of how long this continues.
+    // Kept logs stay within their bound, however many writes follow.
     for i in 0..10_000 {
         table.upsert(row(i % 50)).unwrap();
         run_background(&db);
@@ -310,7 +310,7 @@ fn logs_kept_for_a_time_leave_space_for_rows() {
     db.close().unwrap();
 }
 
-/// With nothing in memory, no flush would remove them.
+/// With nothing in memory, no flush would run and remove them.
 #[test]
 fn logs_kept_by_an_earlier_open_are_removed_under_a_smaller_limit() {
     for kept in [None, Some(256 << 10)] {

@@ -81,7 +81,7 @@ impl Recording {
         *self.marks.iter().rev().find(|mark| mark.ops <= op).unwrap()
     }
 
-    /// The last operation before a moment, and the next one.
+    /// Describes the last operation before a moment, and the next one.
     fn operation(&self, op: u64) -> String {
         let log = self.fs.log();
         let line = |op: u64| log.get(op as usize).map_or("the end", String::as_str);
@@ -150,7 +150,7 @@ impl Recording {
     }
 }
 
-/// Makes a commit in the recovered database, which another power cut must keep.
+/// Makes a commit in the recovered database that must survive another power cut.
 fn continue_after_recovery(runner: &mut Runner, rng: &mut Rng) -> Result<(), String> {
     if runner.oracle.tables.is_empty() {
         runner.run(&Step::CreateTable("After".to_owned()))?;
@@ -215,7 +215,7 @@ fn every_moment_of_small_histories_recovers() {
     say(format!("crash images: {tally:?}"));
 }
 
-/// Only opens the database: the directory must never be one that cannot be opened again.
+/// Creates a database and nothing else. After a power cut at any moment it can be opened again.
 #[test]
 fn trap_46_power_cut_while_the_database_is_created() {
     let mut tally = Tally::default();
@@ -289,7 +289,7 @@ fn trap_52_leftover_files_do_not_accumulate() {
             let files = runner.engine.fs.paths().len() as u64;
             let stats = runner.engine.db().stats();
             let named = stats.get("files").unwrap() + stats.get("logs").unwrap();
-            // In addition: LOCK, CURRENT, the manifest, the next log.
+            // Files that no edit names: LOCK, CURRENT, the manifest, the next log.
             assert!(
                 files <= named + 4,
                 "{files} files, {named} named: {:?}",

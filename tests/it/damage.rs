@@ -1,5 +1,5 @@
-//! Random damage to random databases, which is then served in part, healed, repaired and salvaged,
-//! and never yields a wrong row.
+//! Damages random databases at random. A damaged database is then served in part, healed, repaired
+//! and salvaged, and never yields a wrong row.
 //!
 //! A seed determines a history and a database: several tables, overlapping versions in files and
 //! logs, deletions of rows, partitions and tables, closed or killed. Copies of it are damaged in
@@ -27,7 +27,7 @@ use rowstone::{
 use crate::say;
 
 const NOW: u64 = 133_000_000_000_000_000;
-/// Ticks between commits: the clock is the Seq.
+/// Ticks between commits, whose Seqs are the readings of the clock.
 const STEP: u64 = 10_000;
 const TABLES: [&str; 3] = ["parts", "orders", "Visits"];
 /// Damaged copies of each database.
@@ -327,7 +327,7 @@ fn state_shown(subject: &Subject, db: &Db, what: &str) -> State {
     fitting.unwrap_or_else(|| panic!("{what}: matches no past state; against the last, {wrong}"))
 }
 
-/// The results of point reads, without the damaged ones.
+/// Returns the results of point reads, without those that report damage.
 fn seen(db: &Db) -> BTreeMap<(usize, String, String), Option<i64>> {
     let mut seen = BTreeMap::new();
     for (table, name) in TABLES.iter().enumerate() {
@@ -413,7 +413,7 @@ fn rows_of(db: &Db, what: &str) -> BTreeMap<(String, String, String), (i64, u64)
     rows
 }
 
-/// Repaired: the rows are those of the reported moment, less the reported losses.
+/// Repairs the database. Its rows must be those of the reported moment, less the reported losses.
 fn repair(subject: &Subject, fs: &MemFs, what: &str, counts: &mut Counts) -> RepairReport {
     let repair = |target, suspect| options(fs, &clock()).repair("db", target, suspect, |_, _| ());
     let report = repair("repaired", SuspectRows::LeaveOut).unwrap();

@@ -11,7 +11,7 @@ use rowstone::{
 };
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// In ticks.
+/// A day, in ticks of the clock.
 const DAY_TICKS: u64 = 864_000_000_000;
 
 fn options(fs: &MemFs, clock: &Arc<ManualClock>) -> Options {
@@ -66,8 +66,7 @@ fn several_ranges_are_deleted_by_one_commit() {
     };
     assert_eq!(counts(&table), [0, 300, 0, 300]);
 
-    // A power cut loses none of it: the drop is as durable as `Sync` whatever the database's
-    // default.
+    // A power cut loses nothing: a drop is as durable as `Sync`, whatever the database's default.
     let cut = fs.crash_image(7);
     let db = open(&cut, &clock);
     assert_eq!(counts(&db.table("Log").unwrap()), [0, 300, 0, 300]);
@@ -115,7 +114,7 @@ fn trap_16_a_deleted_partition_is_immediately_gone_except_for_snapshots() {
     db.compact().unwrap();
     run_background(&db);
     assert_eq!(count(&table, KeyRange::all()), 3_001);
-    // Including the two rows of the catalog.
+    // The entries include the two rows of the catalog.
     assert_eq!((stat(&db, "fences"), stat(&db, "entries")), (0, 3_003));
     db.close().unwrap();
     let db = open(&fs, &clock);
@@ -171,14 +170,14 @@ fn files_under_a_range_tombstone_are_removed_unread() {
     table.delete_range(&KeyRange::partitions(.."d15")).unwrap();
     db.flush().unwrap();
     run_background(&db);
-    // Except the files at the ends of the span, and the catalog's rows.
+    // Only the files at the ends of the span and the catalog's rows remain.
     assert!(stat(&db, "files") <= files / 4 + 2, "{} of {files} files", stat(&db, "files"));
     assert!(stat(&db, "file_bytes") < bytes * 3 / 10);
     assert!(stat(&db, "compaction_bytes_read") - read < bytes / 20);
     assert_eq!(count(&table, KeyRange::all()), 5_000);
 }
 
-/// More range tombstones than fit into one edit, and not one row.
+/// More range tombstones than fit into one edit, and no rows.
 #[test]
 fn range_tombstones_alone_fill_a_memtable_too() {
     let (fs, clock) = (MemFs::new(), clock());
@@ -250,7 +249,7 @@ fn trap_35_trap_56_no_row_expires_early_whatever_the_clock_does() {
     let (db, table) = begun(options(&fs, &clock));
     fill(&table, "a", 0..100);
     run_background(&db);
-    // Twenty years ahead, and still so after a reopen.
+    // The clock jumps twenty years ahead and stays there after a reopen.
     clock.jump(START + 20 * 365 * DAY_TICKS);
     run_background(&db);
     assert_eq!(count(&table, KeyRange::all()), 100);
@@ -260,7 +259,7 @@ fn trap_35_trap_56_no_row_expires_early_whatever_the_clock_does() {
     let (db, table) = begun(options(&fs, &clock));
     run_background(&db);
     assert_eq!(count(&table, KeyRange::all()), 200);
-    // Time passes on a clock that is in the past: each row's Seq directly follows the last.
+    // Time passes on a clock that is in the past: each row's Seq directly follows the previous one.
     clock.jump(7);
     clock.advance(DAY);
     fill(&table, "c", 0..100);
@@ -268,7 +267,7 @@ fn trap_35_trap_56_no_row_expires_early_whatever_the_clock_does() {
     run_background(&db);
     assert_eq!(count(&table, KeyRange::all()), 300);
     db.close().unwrap();
-    // The option overrides this.
+    // With this option the jump expires all rows.
     clock.jump(START + 40 * 365 * DAY_TICKS);
     let (db, table) = begun(options(&fs, &clock).trust_clock_jumps(true));
     run_background(&db);

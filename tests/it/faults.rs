@@ -97,7 +97,7 @@ fn reopen(runner: &mut Runner, fs: &Arc<dyn Fs>) -> Result<bool, String> {
     }
 }
 
-/// The remaining files open without faults, and the database accepts writes.
+/// Checks that the remaining files open without faults and that the database accepts writes.
 fn recover(run: &Runner, memory: &rowstone::fs::MemFs, power: bool) -> Result<(), String> {
     let engine = Engine::on(memory.clone(), run.engine.clock.clone(), run.engine.config.clone());
     let mut runner = Runner::on(engine);

@@ -287,8 +287,7 @@ fn trap_33_readers_survive_kills_of_the_writer_without_gap_or_repetition() {
     let mut heard = Heard { wrote: 0, got: BTreeMap::new() };
     for _ in 0..kills {
         heard.life(&path, 1 + rng.below(COMMITS_MAX));
-        // Before a writer opens it: an acknowledged commit may be invisible until then, but at most
-        // one.
+        // Until a writer opens the database, at most one acknowledged commit may be invisible.
         let beside = options().open_read_only(&path).unwrap();
         assert!(last_number(&beside).unwrap() >= heard.wrote - 1);
     }
@@ -298,7 +297,7 @@ fn trap_33_readers_survive_kills_of_the_writer_without_gap_or_repetition() {
     let log = db.table_or_create("log").unwrap();
     log.insert(Entity::new("p", STOP).with("N", number)).unwrap();
     let said = |out: BufReader<ChildStdout>, word: &str| {
-        // Reads to the end: a process that writes to a closed pipe fails.
+        // Reads all lines, because a process that writes to a closed pipe fails.
         let lines: Vec<String> = out.lines().map(|line| line.unwrap()).collect();
         lines.into_iter().find(|line| line.starts_with(word)).unwrap_or_default()
     };

@@ -185,7 +185,7 @@ fn a_range_without_possible_keys_cannot_be_gated() {
     assert_eq!(error.code(), "TableNotFound");
 }
 
-/// Whatever other threads do: no row is added after `gate` has returned.
+/// No row is added after `gate` has returned, whatever other threads do.
 #[test]
 fn no_write_succeeds_once_a_gate_is_closed() {
     for durability in [Durability::Sync, Durability::Os, Durability::Buffered] {
@@ -217,7 +217,7 @@ fn no_write_succeeds_once_a_gate_is_closed() {
                 while count() == 0 {}
                 db.gate("parts", KeyRange::partition("in"), GateMode::ReadOnly).unwrap();
                 let (at, seen) = (count(), beside.load(Ordering::Relaxed));
-                // Other threads continued, but outside of the gate.
+                // Other threads have made progress, but only outside of the gate.
                 while beside.load(Ordering::Relaxed) < seen + 10 {}
                 assert_eq!(count(), at);
                 db.lift_gate("parts", KeyRange::partition("in")).unwrap();

@@ -26,8 +26,8 @@ use rowstone::sim::step::{Config, Step};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// Every type, two tables and a dropped one, tombstones, a flushed file, a run and a log with a
-/// tail.
+/// Writes every type, two tables and a dropped one, tombstones, a flushed file, a run, and a log
+/// with commits that are not flushed.
 const PROGRAM: &[(&str, &[&str])] = &[
     ("create-table Parts", &[]),
     ("create-table Gone", &[]),
@@ -50,7 +50,7 @@ const PROGRAM: &[(&str, &[&str])] = &[
     ("group Notes", &["insert p a N=1", "insert p b N=2", "upsert p c N=3"]),
 ];
 
-/// Deleted spans, in the manifest and in the log, and rows that expire.
+/// Deletes spans, which are in the manifest and in the log, and lets rows expire.
 const FENCES: &[(&str, &[&str])] = &[
     ("drop-range Parts pk=''", &[]),
     ("flush", &[]),
@@ -58,7 +58,7 @@ const FENCES: &[(&str, &[&str])] = &[
     ("expire Parts 3", &[]),
 ];
 
-/// Kept logs, and an import between commits, of which the last is not flushed.
+/// Keeps logs, and imports a range between commits, the last of which is not flushed.
 const HISTORY: &[(&str, &[&str])] = &[
     ("flush", &[]),
     ("move s1 Notes pk=p", &[]),
@@ -273,7 +273,7 @@ fn a_compressed_database_opens() {
         runner.engine.close().unwrap();
         rewrite(COMPRESSED, &written(&runner.engine.fs));
     }
-    // Of 200 equal texts only a few remain.
+    // Compression leaves only a few of 200 equal texts.
     let texts = |bytes: &[u8]| bytes.windows(20).filter(|it| **it == [b'x'; 20]).count();
     let files = stored(COMPRESSED);
     let mut tables = files.iter().filter(|(name, _)| name.ends_with(".sst"));
@@ -281,8 +281,8 @@ fn a_compressed_database_opens() {
     check_opens(COMPRESSED);
 }
 
-/// It opens, because opening reads no block. A read of a block fails with an error that names the
-/// file and the missing feature, and does not count as damage.
+/// The database opens, because opening reads no block. A read of a block fails with an error that
+/// names the file and the missing feature, and does not count as damage.
 #[cfg(not(feature = "zstd"))]
 #[test]
 fn a_compressed_database_is_unsupported_without_the_feature_and_unchanged() {
@@ -307,7 +307,7 @@ fn a_compressed_database_is_unsupported_without_the_feature_and_unchanged() {
     assert_eq!(table_files(written(&engine.fs)), table_files(stored(COMPRESSED)));
 }
 
-/// One letter per change, commits separated by spaces.
+/// The feed is shown with one letter per change and a space between commits.
 #[test]
 fn trap_44_a_database_with_kept_logs_has_all_its_changes() {
     let mut engine = opened(KEPT);

@@ -60,7 +60,7 @@ struct Plan {
 /// The database as threads call it.
 struct Store {
     db: Db,
-    /// By durability.
+    /// One handle for each durability.
     tables: [Table; 3],
     clock: Arc<ManualClock>,
     wrong: Wrong,
@@ -219,7 +219,7 @@ impl Store {
         Ok(found)
     }
 
-    /// The keys of a partition, read by one scan.
+    /// Reads the keys of a partition by one scan.
     fn get_all(&self, first: u32) -> Result<Vec<Option<(ETag, Pair)>>, Offence> {
         let scan = self.tables[0].scan(KeyRange::partition(partition(first)));
         let found: Vec<Entity> = scan.into_iter().collect::<Result<_, _>>().unwrap();
@@ -411,7 +411,7 @@ impl Client<'_> {
         }
     }
 
-    /// When a commit that began later is published, those adrift are, too.
+    /// Completes the calls adrift, which are published when a commit that began later is.
     fn complete_adrift(&mut self) {
         for call in self.adrift.drain(..) {
             self.log.answer(call, Answer::Written(None));
@@ -428,7 +428,7 @@ fn maintain(store: &Store, done: &AtomicBool) -> u64 {
             0 => store.db.flush().unwrap(),
             1 => store.db.compact().unwrap(),
             2 => store.db.sync().unwrap(),
-            // The jump exceeds the distance by which the Seq reservation is ahead.
+            // The jump is larger than the distance by which Seqs are reserved ahead.
             3 => store.clock.jump(START + rng.below(600_000_000)),
             _ => drop(store.db.step(std::time::Duration::ZERO)),
         }

@@ -21,7 +21,7 @@ fn programs_with_crashes_agree_with_the_oracle() {
     print(counts, "crashing");
 }
 
-/// Each runs half of the programs.
+/// Runs half of the programs, for each of two tests.
 fn run(first: u64, mix: Mix) -> Counts {
     if let Some(seed) = number("SEED") {
         return check(&Program::random(seed, STEPS, mix));

@@ -81,7 +81,7 @@ fn an_export_is_an_ordinary_database_with_etags_and_timestamps() {
     let there = moving.table("parts").unwrap();
     assert_eq!(all(&there), expected);
     check_sound(&moving);
-    // It accepts writes, and new ETags are newer than the old ones.
+    // The exported database accepts writes, and new ETags are newer than the old ones.
     let old = there.get("p15", "000").unwrap().unwrap().etag().unwrap();
     let new = there.upsert(row(150, "third")).unwrap();
     assert!(new.seq() > old.seq());
@@ -118,7 +118,7 @@ fn a_range_is_imported_with_its_etags() {
     let range = KeyRange::partitions("p12".."p4");
     db.export_range("parts", range.clone(), "moving").unwrap();
     let other = options(&fs).open("other").unwrap();
-    // Its tables have different ids.
+    // The other database has different table ids.
     let beside = other.create_table("Beside").unwrap();
     fill(&beside, 0..50);
     let (kept, mut steps) = (all(&beside), Vec::new());
@@ -146,7 +146,7 @@ fn a_range_is_imported_with_its_etags() {
     check_sound(&other);
 }
 
-/// Whatever the clocks of the two databases show.
+/// Imported ETags may be newer than the clock of the target database.
 #[test]
 fn imported_etags_of_the_future_are_followed_by_newer_ones() {
     let fs = MemFs::new();
@@ -177,7 +177,7 @@ fn imported_etags_of_the_future_are_followed_by_newer_ones() {
     }
 }
 
-/// Also when it is merged with younger files, and with older files of the same run.
+/// The imported file is also merged with younger files, and with older files of the same run.
 #[test]
 fn an_older_snapshot_does_not_see_imported_rows() {
     let fs = MemFs::new();
@@ -340,8 +340,8 @@ fn an_empty_range_is_a_table_without_entities() {
     assert!(all(&other.table("parts").unwrap()).is_empty());
 }
 
-/// At every file operation of an export and an import, killed or without power: all of the range or
-/// none of it, and an unchanged source.
+/// After a kill or a power cut at any file operation of an export or an import, the target has all
+/// of the range or none of it, and the source is unchanged.
 #[test]
 fn a_crash_leaves_all_of_the_range_or_none() {
     let fs = MemFs::new();

@@ -41,7 +41,8 @@ fn keys(query: Query) -> Vec<String> {
     query.into_iter().map(|entity| key(&entity.unwrap())).collect()
 }
 
-/// All keys by pages of `count`, and the pages' lengths; `between` runs after each page.
+/// Reads all keys in pages of `count`. Returns them and the pages' lengths. Runs `between` after
+/// each page.
 fn follow(
     query: &Query,
     count: usize,
@@ -345,7 +346,7 @@ fn clustered_data_is_skipped_where_it_cannot_match() {
     assert!(explain.blocks_skipped() > 50 * explain.blocks_read(), "{explain}");
     let text = explain.to_string();
     assert!(text.contains("evaluated  Number ge 25000L and Number lt 25010L"), "{text}");
-    // The same after newer changes: one row moves into the interval, one out of it.
+    // Newer changes move one row into the interval and one out of it.
     table.upsert(Entity::new("p0", "r000001").with("Number", 25_005_i64)).unwrap();
     table.upsert(Entity::new("p2", "r005003").with("Number", 1_i64)).unwrap();
     table.delete("p2", "r005004").unwrap();

@@ -194,7 +194,7 @@ fn files_that_are_read_often_are_merged_and_hourly_with_the_memtable() {
             table.upsert(row.with("Line", "l".repeat(40))).unwrap();
             while db.step(Duration::ZERO) {}
         }
-        // Once above the files to be merged, and once in memory.
+        // The rewritten rows are once in a file above the files to be merged, and once in memory.
         for line in ["in a file", "in memory"] {
             db.flush().unwrap();
             write_over(&table, line);
@@ -223,7 +223,7 @@ fn files_that_are_read_often_are_merged_and_hourly_with_the_memtable() {
         assert_eq!(sources(&db), before, "it was read twice");
         read(&db, &table, 100);
         assert_eq!(sources(&db), if is_merged { 1 } else { before });
-        // Including the memtable.
+        // A merge includes the memtable, which is flushed first.
         assert_eq!(flushes(&db) - flushed, u64::from(is_merged));
         if is_merged {
             write_over(&table, "new");

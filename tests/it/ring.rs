@@ -117,7 +117,7 @@ fn a_ring_is_filled_many_times_and_refuses_nothing() {
         let mut first = 0;
         for i in 0..6_000 {
             table.upsert(row(order, i)).unwrap();
-            // The application may never have time for steps.
+            // The application may run no steps at all.
             (0..steps).take_while(|_| db.step(Duration::ZERO)).count();
             check_used(&fs, &db);
             if i % 500 == 499 {
@@ -195,7 +195,7 @@ fn the_cost_of_an_eviction_is_bounded_by_files() {
         let after = db.stats();
         let more = |name| at(&after, name) - at(&before, name);
         if more("oldest_files_dropped") > 0 {
-            // One commit, for which no row was read or written.
+            // One of the two commits is the eviction. No row is read or written for it.
             assert_eq!(more("commits"), 2);
             assert_eq!(more("compaction_bytes_read"), 0);
             assert!(more("oldest_files_dropped") <= at(&before, "files"));
@@ -286,8 +286,8 @@ fn a_running_read_continues_and_causes_no_further_eviction() {
     db.close().unwrap();
 }
 
-/// Files that a reader pins take space that does not count as rows; logs of large rows grow into
-/// it.
+/// Files that a reader pins take space that eviction cannot free, and the logs of large rows take
+/// more.
 #[test]
 fn large_rows_next_to_a_reader_are_refused_for_lack_of_space_only() {
     let fs = MemFs::new();

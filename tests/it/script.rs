@@ -1,5 +1,5 @@
-//! Runs `tests/scripts/*.txt`: a command, its input, `----`, the expected output. `REWRITE=1`
-//! writes the actual output into the script.
+//! Runs the scripts `tests/scripts/*.txt`. A case is a command, its input, `----`, and the expected
+//! output. `REWRITE=1` writes the actual output into the script.
 //!
 //! A script starts with an empty memory file system, a clock that does not advance and no
 //! background threads. In addition to the steps of `rowstone::sim::step` it has commands that show

@@ -26,7 +26,7 @@ fn seeds_find_no_failure_and_cover_every_event() {
         panic!("{}", program(*seed).shrunk(failure));
     }
     say(EXPLORED.counts);
-    // Rarer than the others: a job that is declined because its inputs disappeared while it ran.
+    // One event is rare: a job is declined because its inputs disappeared while it ran.
     let rare = [Event::CompactionDeclined];
     let missing: Vec<_> =
         EXPLORED.counts.missing().into_iter().filter(|event| !rare.contains(event)).collect();

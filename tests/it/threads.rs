@@ -53,7 +53,7 @@ fn trap_19_inserts_of_the_same_keys_have_one_winner_each() {
             });
         }
     });
-    // A load, because the sanitizer does not see how a scope waits for its threads.
+    // An atomic load, because the sanitizer does not see how a scope waits for its threads.
     assert_eq!(won.load(Ordering::Relaxed), KEYS);
     assert_eq!(table.scan(KeyRange::all()).into_iter().count() as u64, KEYS);
     db.close().unwrap();

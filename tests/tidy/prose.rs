@@ -1,6 +1,6 @@
 //! Prose: comments, documents, texts in quotes and names of tests are plain English in short lines.
 //!
-//! Not here: what the words say.
+//! Not here: the meaning of the text.
 
 use super::Offence;
 use super::source::{Source, is_word, word_offsets};
@@ -21,7 +21,7 @@ const RARE: &[(&str, &str)] = &[
     ("beside", "next to, concurrently with, along with"),
     (WHAT, "begin with the thing: the file, the commit, the range"),
 ];
-/// The same, of words that are right now and then.
+/// Further words to avoid, which are sometimes right.
 const SELDOM: &[(&str, &str)] = &[
     ("whose", "with, of which"),
     ("anybody", "any reader, any caller"),
@@ -34,7 +34,7 @@ const SELDOM: &[(&str, &str)] = &[
     ("stands", "is stored, is, holds"),
     ("lies", "is stored, is located, overlaps"),
 ];
-/// A sentence that begins with it.
+/// Counted only at the beginning of a sentence.
 const WHAT: &str = "What";
 /// Uses in a thousand words of the tree: of `RARE`, and of both lists together.
 const RARE_MAX: f64 = 1.0;
@@ -168,7 +168,7 @@ fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Where words of the lists are used.
+/// Returns the uses of listed words in a file of code and a document.
 fn found(code: &str, document: &str) -> Vec<String> {
     let documents = [("a.md".to_owned(), document.to_owned())];
     let Uses { rare, seldom, .. } = all_uses(&[Source::new("src/a.rs", code)], &documents);

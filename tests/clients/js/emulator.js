@@ -1,5 +1,5 @@
-// Known differences of azurite 3.35 from the production service: patterns of test names, and the
-// emulator's behaviour. Such a test must fail there.
+// Known differences of azurite 3.35 from the production service: pairs of a pattern of test names
+// and the emulator's behaviour. A matching test must fail with the emulator.
 
 const UNCHECKED = "is not checked";
 const CODE = "answers AuthorizationFailure, or another code";

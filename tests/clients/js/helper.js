@@ -1,11 +1,11 @@
-// The server's address, clients for it, and the only way to declare a test.
+// The server's address, clients for it, and the functions that declare tests.
 //
-// The suite starts nothing. It reads from the environment
+// The suite starts no server. It reads these variables from the environment:
 //   ROWSTONE_CONNECTION  the connection string of an account that it may change;
 //   ROWSTONE_SECONDARY   the address of the account's secondary, by default with `-secondary`;
 //   ROWSTONE_PEER        `azurite` if the server is that emulator: emulator.js then lists the
 //                        tests that must fail.
-// All expectations are those of the production service.
+// The tests expect the behaviour of the production service.
 
 import assert from "node:assert/strict";
 import { randomUUID } from "node:crypto";
@@ -30,7 +30,7 @@ export const account = settings.AccountName;
 export const endpoint = settings.TableEndpoint.replace(/\/$/, "");
 export const secondary = process.env.ROWSTONE_SECONDARY ?? `${endpoint}-secondary`;
 export const credential = new AzureNamedKeyCredential(account, settings.AccountKey);
-// A failure must be reported, not retried.
+// Failures must be reported, not retried.
 export const options = { allowInsecureConnection: true, retryOptions: { maxRetries: 0 } };
 
 export function serviceAt(address, by = credential, more = {}) {
@@ -47,7 +47,7 @@ export const signedService = (token) => serviceAt(endpoint, new AzureSASCredenti
 export const signedTable = (name, token) => tableClient(name, new AzureSASCredential(token));
 export const unique = (prefix = "t") => prefix + randomUUID().replaceAll("-", "");
 
-// A test. Known differences of the emulator must fail there, or the list is wrong.
+// Declares a test. A known difference of the emulator must fail there, or the list is wrong.
 export function check(name, body) {
   const emulated = process.env.ROWSTONE_PEER === "azurite";
   const known = emulated && EMULATOR.find(([pattern]) => name.match(pattern)?.[0] === name);
@@ -55,7 +55,7 @@ export function check(name, body) {
   return test(`${name} (the emulator: ${known[1]})`, () => assert.rejects(async () => body()));
 }
 
-// A test with a table of its own.
+// Declares a test with its own table.
 export function checkTable(name, body) {
   check(name, async () => {
     const table = tableClient(unique());
@@ -68,7 +68,7 @@ export function checkTable(name, body) {
   });
 }
 
-// The service's code in an error: of a transaction, or in the body, JSON or XML.
+// Returns the service's code in an error: of a transaction, or in the body, JSON or XML.
 export function codeOf(error) {
   const text = error.response?.bodyAsText ?? "";
   const found = /<Code>(.*?)<\/Code>/.exec(text) ?? /"code":\s*"(.*?)"/.exec(text);
@@ -94,7 +94,7 @@ export async function all(iterator) {
   return found;
 }
 
-// The properties without keys and the members that the server adds.
+// Returns the properties without keys and without the members that the server adds.
 export function properties(entity) {
   const { partitionKey, rowKey, etag, timestamp, "odata.metadata": context, ...rest } = entity;
   return rest;

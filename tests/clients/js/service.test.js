@@ -64,7 +64,7 @@ check("settings are stored", () =>
     const answer = await service.setProperties(given);
     assert(answer.requestId && answer.version);
     const { logging, hourMetrics, minuteMetrics, cors } = await service.getProperties();
-    // Omits undefined members.
+    // The round trip through JSON removes undefined members.
     assert.deepEqual(
       JSON.parse(JSON.stringify({ logging, hourMetrics, minuteMetrics, cors })),
       given,
@@ -99,7 +99,7 @@ check("omitted settings are kept, and an empty list of rules clears", () =>
   }),
 );
 
-// A host name keeps the client from adding `-secondary` to a numeric address.
+// The client adds `-secondary` to a numeric address, but not to a host name.
 const named = (address) => address.replace("//127.0.0.1", "//localhost");
 
 check("statistics", async () => {

@@ -1,4 +1,4 @@
-// Entity groups: all or nothing, and which operation failed.
+// Entity groups: they are applied as a whole or not at all, and report which operation failed.
 
 import assert from "node:assert/strict";
 import { TableTransaction } from "@azure/data-tables";
@@ -19,7 +19,7 @@ const creates = (count) =>
   Array.from({ length: count }, (_, n) => ["create", entity(row(n), { N: n })]);
 const rows = async (table) => (await all(table.listEntities())).map((found) => found.rowKey);
 
-// The group is refused because of this operation, and nothing of it is applied.
+// Checks that the group is refused because of operation `index`, and that nothing changes.
 async function fails(table, actions, status, code, index) {
   const before = await all(table.listEntities());
   const error = await refused(status, code, () => table.submitTransaction(actions));
@@ -136,7 +136,7 @@ checkTable("several partitions", async (table) => {
     ]),
     /same partitionKey/,
   );
-  // The client sees a different key, the first time, than it sends.
+  // The client checks the first value that this property returns, and sends the second.
   let asked = 0;
   const disguised = Object.defineProperty(entity("b"), "partitionKey", {
     enumerable: true,

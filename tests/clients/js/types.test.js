@@ -5,7 +5,7 @@ import { all, checkTable, properties, refused } from "./helper.js";
 
 const KEYS = { partitionKey: "p", rowKey: "r" };
 
-// The stored value, with and without conversion to types of the language, and as text.
+// Stores `value`, and returns it as read with and without conversion of types, and as text.
 async function stored(table, value) {
   await table.upsertEntity({ ...KEYS, V: value }, "Replace");
   let text;

@@ -1,8 +1,8 @@
-// The page at `/` in a real browser: node page.mjs ROWSTONE CHROMIUM
+// Tests the page at `/` in a real browser: node page.mjs ROWSTONE CHROMIUM
 //
-// The browser is driven over a pipe by its DevTools protocol, so that nothing else must be
-// installed. Nothing sleeps: conditions are evaluated after each change of the document. A
-// condition that never holds ends with the time limit of `run`.
+// The test controls the browser through a pipe with the DevTools protocol, which needs no other
+// package. Nothing sleeps: conditions are evaluated after each change of the document. A condition
+// that is never met ends with the time limit of `run`.
 import assert from "node:assert/strict";
 import { execFileSync, spawn } from "node:child_process";
 import { mkdtempSync, rmSync } from "node:fs";
@@ -66,7 +66,7 @@ class Browser {
         this.problems.push(message.params.exceptionDetails.exception?.description ?? "an exception");
       } else if (message.method === "Log.entryAdded") {
         const { level, source, text, url } = message.params.entry;
-        // A response with an error status is logged as well; the page shows it.
+        // Responses with an error status are logged as well, but the page displays them.
         if (level === "error" && source !== "network") this.problems.push(`${text} ${url ?? ""}`);
       } else if (message.method === "Network.requestWillBeSent") {
         this.requested.push(message.params.request.url);
@@ -304,7 +304,7 @@ const tests = {
   },
 };
 
-// The time limit of `run`.
+// The script `run` sends SIGTERM at its time limit.
 process.once("SIGTERM", () => {
   console.log(`this condition never held: ${browser.awaited}`);
   children.forEach(child => child.kill("SIGKILL"));

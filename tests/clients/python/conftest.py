@@ -24,7 +24,7 @@ from emulator import EMULATOR
 
 CONNECTION = os.environ.get("ROWSTONE_CONNECTION", "")
 SETTINGS = dict(part.split("=", 1) for part in CONNECTION.split(";") if part)
-# A failure must be reported, not retried.
+# Failures must be reported, not retried.
 OPTIONS = {"retry_total": 0}
 
 

@@ -27,13 +27,13 @@ fn a_database_is_restored_as_a_whole_and_in_parts() {
     assert_eq!(place.ok("backups list kept --json").lines().count(), 3);
     assert!(place.ok("backups verify kept").starts_with("3 backups of "));
     assert!(place.ok("backups verify kept --json").contains(r#""problems":[]}"#));
-    // Everything.
+    // Restores a whole backup.
     assert!(place.ok("restore kept again --generation 1").starts_with("restored backup 1 of "));
     assert!(place.ok("get again Parts a 1").contains('1'));
     place.ok("verify again");
     place.fails("restore kept again", 1, &["again", "not empty", "name a new directory"]);
     place.fails("restore kept more --generation 9", 1, &["no backup 9"]);
-    // A partition, a table under a new name, a table into a new database.
+    // Restores a partition, a table under a new name, and a table into a new database.
     let room = ["EntityAlreadyExists", "rowstone delete DB TABLE --partition"];
     place.fails("restore kept db --table Parts --partition a", 1, &room);
     place.fails("restore kept none --table Partz", 1, &["TableNotFound"]);

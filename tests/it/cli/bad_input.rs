@@ -178,7 +178,7 @@ fn a_closed_pipe_ends_the_command_without_error() {
         let mut command = place.command(arguments);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut some = [0; 100];
-        // Far less than the whole output: further writes fail with a broken pipe.
+        // Reads only the start of the output; further writes then fail with a broken pipe.
         child.stdout.take().unwrap().read_exact(&mut some).unwrap();
         let run = Run::of(child.wait_with_output().unwrap());
         assert_eq!((run.status, &*run.err), (Some(0), ""), "{arguments}");

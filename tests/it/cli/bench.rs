@@ -168,7 +168,7 @@ fn data_of_others_is_kept() {
     let fill = "bench db --num 1000 --benchmarks fillseq,readseq,fillseq";
     place.fails(fill, 2, &["did not make", "--use-existing-db"]);
     place.ok(&format!("{fill} --use-existing-db"));
-    // Now the benchmark's table exists in it, and only that table is emptied.
+    // Now the database has the benchmark's table, and only that table is emptied.
     place.ok(fill);
     assert!(place.ok("get db Parts bolts m4").contains("Stock"));
 }

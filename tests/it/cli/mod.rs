@@ -49,7 +49,7 @@ impl Place {
         std::fs::read_to_string(self.path(name)).unwrap()
     }
 
-    /// A command with arguments split at spaces, in this directory.
+    /// Returns a command that runs in this directory, with arguments split at spaces.
     fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rowstone"));
         command.args(arguments.split_whitespace()).current_dir(self.0.path());
@@ -73,13 +73,13 @@ impl Place {
         })
     }
 
-    /// Runs, and expects status 0 and an empty standard error.
+    /// Runs a command, and expects status 0 and an empty standard error.
     #[track_caller]
     fn ok(&self, arguments: &str) -> String {
         self.run(arguments).ok()
     }
 
-    /// Runs, and expects this status and each of these texts on standard error.
+    /// Runs a command, and expects this status and each of these texts on standard error.
     #[track_caller]
     fn fails(&self, arguments: &str, status: i32, texts: &[&str]) {
         self.run(arguments).fails(status, texts);

@@ -20,7 +20,7 @@ fn grid() -> Place {
     place
 }
 
-/// `query` with a filter, which contains spaces, and other arguments, which contain none.
+/// Runs `query` with a filter, which may contain spaces, and other arguments, which may not.
 fn query(place: &Place, filter: &str, arguments: &str) -> Run {
     let mut command = place.command(&format!("query db Tab {arguments}"));
     Run::of(command.args(["--filter", filter]).output().unwrap())
@@ -45,7 +45,7 @@ fn every_format_shows_what_was_found() {
         "",
         "3 entities\n",
     ];
-    // The texts of `A` have another type, for which `lt` is true.
+    // Excludes the rows whose `A` is a text: a value of another type is less than the literal.
     let numbers = format!("({filter}) and (RowKey ne '03' and RowKey ne '07' and RowKey ne '11')");
     assert_eq!(query(&place, &numbers, "").ok(), table.join("\n"));
     assert_eq!(

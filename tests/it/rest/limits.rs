@@ -51,8 +51,8 @@ fn silent_connections_do_not_exclude_clients() {
     let mut silent: Vec<Client> = (0..2).map(|_| server.client()).collect();
     silent[1].send("GET /Tables HTTP/1.1\r\n");
     for _ in 0..5 {
-        // The longest-silent connection is evicted, and each of these is silent as soon as it is
-        // dropped.
+        // The server evicts the connection that has been silent longest; these clients are silent
+        // once they are dropped.
         server.client().send("POST");
         server.is_well();
         known.ask("GET", "/Tables", "").is(200);
@@ -137,9 +137,10 @@ fn a_client_that_retries_after_503_is_served() {
     assert_eq!(answer.is(200).text().matches("\"RowKey\":").count(), 400);
 }
 
-/// Bytes in addition to an idle server's: 128 MiB of bodies at the same time; for each of a
-/// thousand connections 64 KiB of an uncharged body, and up to 256 KiB of the last read: 441 MiB in
-/// total, and a third more for the allocator. All clients together request more than twice as much.
+/// Maximum memory in addition to an idle server's. Concurrent bodies take 128 MiB. Each of a
+/// thousand connections takes 64 KiB of an uncharged body, and up to 256 KiB for its last read. The
+/// total is 441 MiB; the allocator may take a third more. The bodies of all clients together have
+/// more than twice that size.
 #[cfg(target_os = "linux")]
 const MEMORY_MAX: u64 = 576 << 20;
 
@@ -206,7 +207,7 @@ fn memory_stays_flat_while_clients_abort_large_bodies() {
     assert!(late.iter().all(|resident| *resident <= limit), "{mib:?} MiB");
 }
 
-/// Bodies of which only the beginning is sent; the announced lengths add up to half a gigabyte.
+/// Sends the beginning of bodies; their announced lengths add up to half a gigabyte.
 #[cfg(target_os = "linux")]
 fn announced(server: &Server, check: impl Fn(&str)) {
     let mut clients: Vec<_> = (0..128).map(|_| server.client()).collect();
@@ -217,7 +218,7 @@ fn announced(server: &Server, check: impl Fn(&str)) {
     check("bodies that are announced");
 }
 
-/// Complete requests from clients that disconnect without waiting for a response.
+/// Sends complete requests and disconnects without waiting for a response.
 #[cfg(target_os = "linux")]
 fn disconnecting(server: &Server) {
     let body = vec![b' '; 1 << 20];
@@ -228,7 +229,7 @@ fn disconnecting(server: &Server) {
     }
 }
 
-/// Bodies that are sent in part only; some exceed the budget.
+/// Sends bodies in part only; some exceed the budget.
 #[cfg(target_os = "linux")]
 fn held(server: &Server) -> Vec<Client> {
     // Disconnected clients may still occupy slots.
@@ -248,7 +249,7 @@ fn held(server: &Server) -> Vec<Client> {
     clients
 }
 
-/// A body in chunks of one byte.
+/// Sends a body in chunks of one byte.
 #[cfg(target_os = "linux")]
 fn small_pieces(server: &Server) {
     let chunks = b"1\r\n \r\n".repeat(1 << 20);

@@ -78,7 +78,7 @@ fn a_log_without_reader_ends_no_request() {
 fn a_log_that_cannot_be_written_ends_no_request() {
     let place = Place::new();
     serves_and_ends(&place, start_at_a_free_port(&place));
-    // Nor does a message that cannot be written when a program fails to start.
+    // A program that fails to start exits as usual, even if it cannot write its message.
     let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
     let mut command = place.command("serve db --accounts missing.json");
     assert_eq!(quiet(&mut command).stderr(full).status().unwrap().code(), Some(2));
@@ -110,7 +110,7 @@ fn an_unread_log_blocks_no_request() {
     let place = Place::new();
     let (server, mut log) = start(&place, "--metrics 127.0.0.1:0");
     let server = server.with_table();
-    // More than the pipe and the queue of log lines hold.
+    // Logs more than the pipe and the queue of log lines hold.
     fill(&server);
     server.is_well();
     assert!(lost(&server) > 0);

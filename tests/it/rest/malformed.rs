@@ -172,7 +172,7 @@ fn a_body_has_a_length() {
         client.send(server.key.head(method, ANN, "\r\n"));
         client.answer().is_error(411, "MissingContentLengthHeader");
     }
-    // Other methods have no body.
+    // Requests with other methods have no body.
     let mut client = server.client();
     client.send(server.key.head("DELETE", ANN, "If-Match: *\r\n\r\n"));
     client.answer().is_error(404, "ResourceNotFound");
@@ -188,12 +188,12 @@ fn too_large_bodies_are_refused_with_a_response() {
     let chunk = [b"10000\r\n".as_slice(), &[b' '; 0x10000], b"\r\n"].concat();
     client.send(chunked(&server.key, PEOPLE, &[&chunk.repeat(65)[..], b"0\r\n\r\n"].concat()));
     client.answer().is_error(413, "RequestBodyTooLarge");
-    // No body is requested that will be refused.
+    // The server does not ask for a body that it will refuse.
     let mut client = server.client();
     let expect = format!("Content-Length: {LARGE}\r\nExpect: 100-continue\r\n\r\n");
     client.send(server.key.head("POST", PEOPLE, &expect));
     client.answer().is_error(413, "RequestBodyTooLarge");
-    // With one byte less it is read, and is not JSON.
+    // A body that is one byte shorter is read, and refused because it is not JSON.
     let mut client = server.client();
     client.ask("POST", PEOPLE, &" ".repeat(LARGE - 1)).is_error(400, "InvalidInput");
     server.is_well();

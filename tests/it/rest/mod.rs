@@ -152,7 +152,7 @@ impl Server {
         assert!(Command::new("kill").args([name, &pid]).status().unwrap().success());
     }
 
-    /// The exit status, and all output.
+    /// Waits for the exit; returns its status and all output.
     fn wait(mut self) -> (ExitStatus, Vec<String>) {
         let status = self.child.wait().unwrap();
         self.reader.take().unwrap().join().unwrap();
@@ -168,13 +168,13 @@ impl Server {
         lines
     }
 
-    /// The peak of its resident memory, in bytes.
+    /// Returns the peak of the server's resident memory, in bytes.
     #[cfg(target_os = "linux")]
     fn memory(&self) -> u64 {
         self.status("VmHWM:")
     }
 
-    /// Its resident memory in bytes, once no more than `descriptors` are open.
+    /// Returns the server's resident memory in bytes, once it has at most `descriptors` open.
     #[cfg(target_os = "linux")]
     fn resident_when_idle(&self, descriptors: usize) -> u64 {
         while self.descriptors() > descriptors {
@@ -183,13 +183,13 @@ impl Server {
         self.status("VmRSS:")
     }
 
-    /// The number of its open descriptors.
+    /// Returns the number of the server's open descriptors.
     #[cfg(target_os = "linux")]
     fn descriptors(&self) -> usize {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
-    /// A number of `/proc/PID/status`, in bytes.
+    /// Returns a number of `/proc/PID/status` of the server, in bytes.
     #[cfg(target_os = "linux")]
     fn status(&self, name: &str) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());

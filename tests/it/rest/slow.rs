@@ -15,7 +15,7 @@ fn a_silent_client_is_disconnected() {
     let mut silent: Vec<_> = (0..20).map(|_| server.client()).collect();
     server.is_well();
     silent.iter_mut().for_each(|client| client.is_closed());
-    // Also after a request.
+    // The limit applies after a request, too.
     let mut client = server.client();
     client.ask("GET", "/Tables", "").is(200);
     client.is_closed();
@@ -84,7 +84,7 @@ fn an_unauthorised_request_is_refused_before_its_body_arrives() {
         drop(stranger.try_send(vec![b' '; length]));
         stranger.is_closed();
     }
-    // A complete request does not cost the connection.
+    // A refused request that was sent completely does not close the connection.
     let mut stranger = server.client();
     for length in [10, 100_000] {
         stranger.send(other.request("POST", "/people", "", &vec![b' '; length]));
@@ -139,8 +139,8 @@ fn fill(server: &Server) {
     }
 }
 
-/// Neither clients that always request large pages, nor clients that read none of them, nor many
-/// silent clients.
+/// Other clients are served despite clients that always request large pages, clients that read none
+/// of them, and many silent clients.
 #[test]
 fn endless_requests_of_one_client_do_not_block_others() {
     const AT_ONCE: usize = 16;

@@ -1,4 +1,4 @@
-//! The same tests over TLS.
+//! Tests of the server over TLS.
 
 use std::net::TcpStream;
 use std::sync::Arc;

@@ -105,12 +105,13 @@ fn metrics_have_an_address_of_their_own() {
     }
     assert!(scrape("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
     assert!(scrape("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
-    // Silent clients block no other: served one after the other, they would exceed the time limits.
+    // Silent clients block no other client. Served one after the other, they would exceed the time
+    // limits.
     let silent: Vec<_> = (0..20).map(|_| connect(at).unwrap()).collect();
     assert!(scrape("GET /metrics HTTP/1.1\r\n\r\n").contains("rowstone_requests_total"));
     drop(silent);
-    // A client that sends no request, or a too large one, is disconnected; the service is not
-    // affected.
+    // A metrics client that sends no request or a too large one is disconnected, and the service is
+    // not affected.
     let mut endless = connect(at).unwrap();
     drop(endless.write_all(&b"x".repeat(100_000)));
     drop(endless);
