@@ -234,12 +234,12 @@ fn an_entity_takes_one_allocation_and_a_projected_one_at_most_two() {
         let (db, table) = filled(dir.path(), place);
         let whole = |table: &Table, partition: &str| filtered(table, partition, "Number lt 500");
         let each = allocations_per_entity(&table, whole);
-        assert!(each < 1.02, "{place:?}: {each} for an entity");
+        assert!(each < 1.02, "{place:?}: {each} allocations per entity");
         let projected = |table: &Table, partition: &str| {
             whole(table, partition).select(&["Text", "Number", "Absent"])
         };
         let each = allocations_per_entity(&table, projected);
-        assert!(each < 2.02, "{place:?}: {each} for a projected entity");
+        assert!(each < 2.02, "{place:?}: {each} allocations per projected entity");
         db.close().unwrap();
     }
 }

@@ -146,7 +146,7 @@ impl<R: Read> Lines<R> {
 mod tests {
     use super::*;
 
-    /// Returns a few bytes per read.
+    /// A reader that returns a few bytes per read.
     struct Slow<'a>(&'a [u8], usize);
 
     impl Read for Slow<'_> {

@@ -295,7 +295,7 @@ mod tests {
             let directory_at = tail_at.saturating_sub(tail.directory_len);
             let directory = &footer[directory_at..tail_at];
             let Err(FormatError::Damaged(error)) = tail.sections(FILE, directory) else {
-                panic!("the damage is not seen");
+                panic!("the damage is not detected");
             };
             assert_eq!(directory_at + error.at, tail_at + 4, "{error}");
         }

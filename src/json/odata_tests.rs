@@ -7,7 +7,7 @@ fn keyed(members: &str) -> String {
     format!(r#"{{"PartitionKey":"p","RowKey":"r"{comma}{members}}}"#)
 }
 
-/// Reads `members` and expects them written, with types and without keys, as `expected`.
+/// Reads `members`. Expects them to be written, with types and without keys, as `expected`.
 #[track_caller]
 fn check(members: &str, expected: &str) {
     let text = keyed(members);

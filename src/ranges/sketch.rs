@@ -244,11 +244,14 @@ mod tests {
             let found = sketch.slots.iter().find(|slot| *slot.partition == *name(i as u64));
             match found {
                 Some(slot) => {
-                    assert!(slot.weight + 1e-6 >= *weight, "{i} is too light");
-                    assert!(slot.weight - slot.over <= weight + 1e-6, "{i} is too heavy");
+                    assert!(slot.weight + 1e-6 >= *weight, "partition {i} has too low a count");
+                    assert!(
+                        slot.weight - slot.over <= weight + 1e-6,
+                        "partition {i} has too high a count"
+                    );
                     assert!(slot.over <= error);
                 }
-                None => assert!(*weight <= error, "{i} was lost"),
+                None => assert!(*weight <= error, "partition {i} is missing"),
             }
         }
     }

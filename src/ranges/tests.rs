@@ -360,7 +360,7 @@ fn neighbours_with_incompatible_files_are_not_merged() {
     right.run[0] = reference(1, (1, 9), "m", "p");
     assert!(merge(&left, &right, false).is_some());
     right.run[0] = reference(1, (1, 9), "x", "y");
-    assert_eq!(merge(&left, &right, true), None, "file 1 would lie over file 2, and is older");
+    assert_eq!(merge(&left, &right, true), None, "file 1 would be above file 2, which is newer");
     let mut other = side("m", "z");
     other.table = TableId(2);
     assert_eq!(merge(&left, &other, true), None);

@@ -318,7 +318,7 @@ impl Got {
     fn header(&self, name: &str) -> Option<&str> {
         let mut all = self.headers.iter().filter(|(given, _)| *given == name);
         let first = all.next().map(|(_, value)| &**value);
-        assert!(all.next().is_none(), "{name} is there twice");
+        assert!(all.next().is_none(), "the response has the header {name} twice");
         first
     }
 

@@ -121,7 +121,7 @@ fn a_get_from_an_unmapped_file_requests_no_pages() {
     let (sst, told) = watched_as(IoMode::Pread);
     let get = |number| sst.get(hash(SEED, &key(number)), &key(number), Seq::MAX).unwrap().is_some();
     assert!(get(10_000) && get(0) && !get(ROWS + 5));
-    assert!(told.asked().is_empty(), "a read fetches the block as it is");
+    assert!(told.asked().is_empty(), "pread needs no advice for a block");
 }
 
 #[test]

@@ -142,7 +142,7 @@ fn scan(sst: &Arc<Sst>, fill_cache: bool) -> Result<Vec<Entry>> {
         iter.next()?;
     }
     iter.next()?;
-    assert!(!iter.valid(), "the end is the end");
+    assert!(!iter.valid(), "the iterator stays at its end");
     Ok(entries)
 }
 

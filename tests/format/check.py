@@ -3,8 +3,8 @@
 
     check.py DATABASE PROGRAM COPY
 
-PROGRAM opens COPY, a copy of the database, since opening writes. Each key is also looked up in the
-hash index of its file. Needs the packages zstandard and xxhash.
+PROGRAM opens COPY, a copy of the database, because opening writes to it. The script also looks up
+each key in the hash index of its file. Needs the packages zstandard and xxhash.
 """
 import base64, json, math, struct, subprocess, sys, uuid
 from datetime import datetime, timedelta
@@ -36,7 +36,7 @@ def check_index(table, seed):
 
 
 def look(line, form, bits, h):
-    """The locations of the entries with the tag of `h`, and whether the line has its mark."""
+    """Returns the locations with the tag of `h`, and whether `h` may be in a later line."""
     if form == 3:
         tags, locations = struct.unpack('<10H', line[:20]), struct.unpack('<10I', line[24:])
         places = [place for tag, place in zip(tags[:line[20]], locations) if tag == h & 0xffff]
@@ -57,7 +57,7 @@ def time(ticks):
 
 
 def as_json(partition, row_key, seq, values):
-    """A row as `rowstone export` writes it."""
+    """Returns a row as `rowstone export` writes it."""
     out = {'PartitionKey': partition, 'RowKey': row_key, 'Timestamp': time(seq)}
     for name, kind, value in values:
         edm = {2: 'Binary', 5: 'Int64', 7: 'DateTime', 8: 'Guid'}.get(kind)

@@ -120,9 +120,9 @@ fn entity(key: u32, row: &str, pair: Pair) -> Entity {
 }
 
 fn pair(entity: &Entity) -> Result<(ETag, Pair), Offence> {
-    let read = |name: &str| entity.get::<i64>(name).expect("both numbers are there");
+    let read = |name: &str| entity.get::<i64>(name).expect("the row has both numbers");
     let pair = Pair(read("First"), read("Second"));
-    let note: String = entity.get("Note").expect("the note is there");
+    let note: String = entity.get("Note").expect("the row has the note");
     if note.len() != pair.0 as usize % 200 {
         return Err(Offence::Torn(format!("{entity:?}: the note is from another write")));
     }

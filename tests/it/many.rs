@@ -68,7 +68,7 @@ fn ten_thousand_tables_share_files_and_are_dropped_completely() {
     db.compact().unwrap();
     while db.step(std::time::Duration::ZERO) {}
     assert!(db.tables().unwrap().is_empty());
-    assert_eq!(stat(&db, "ranges"), 1, "the catalog's");
+    assert_eq!(stat(&db, "ranges"), 1, "only the catalog has a range");
     assert!(sst_files(&fs) <= 1, "{:?}", fs.paths());
     assert!(db.verify().unwrap().is_sound());
 }

@@ -220,7 +220,7 @@ fn files_that_are_read_often_are_merged_and_hourly_with_the_memtable() {
         let (before, flushed) = (sources(&db), flushes(&db));
         assert!(before > 1, "{before}");
         read(&db, &table, 2);
-        assert_eq!(sources(&db), before, "it was read twice");
+        assert_eq!(sources(&db), before, "two reads cause no merge");
         read(&db, &table, 100);
         assert_eq!(sources(&db), if is_merged { 1 } else { before });
         // A merge includes the memtable, which is flushed first.
@@ -229,7 +229,7 @@ fn files_that_are_read_often_are_merged_and_hourly_with_the_memtable() {
             write_over(&table, "new");
             db.flush().unwrap();
             read(&db, &table, 200);
-            assert_eq!(sources(&db), 2, "all of it for two rows");
+            assert_eq!(sources(&db), 2, "the run is not rewritten for two rows");
             clock.advance(Duration::from_secs(3_600));
             read(&db, &table, 1);
             assert_eq!(sources(&db), 1);

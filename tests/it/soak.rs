@@ -60,7 +60,7 @@ fn options(fs: &MemFs, background: Background, io_mode: IoMode) -> Options {
 }
 
 fn number(entity: &Entity, name: &str) -> i64 {
-    entity.get(name).expect("every row of a soak has its number")
+    entity.get(name).expect("every row has its number")
 }
 
 /// Collects all rows, whose keys must ascend.

@@ -387,8 +387,8 @@ fn a_table_and_a_range_come_back_into_a_database_in_use() {
     assert!(db.engine.reader().published() > published);
     assert_eq!(db.engine.reader().incarnation(), incarnation);
     let seen = things.at(&snapshot).scan(range.clone()).into_iter().count();
-    assert_eq!(seen, 0, "no snapshot from before sees what came in");
-    // Restores the whole table under another name.
+    assert_eq!(seen, 0, "an older snapshot sees no imported rows");
+    // The whole table, under another name.
     let all = backups.restore_into(1, "things", KeyRange::all(), &db, "again").unwrap();
     let rows = |name: &str| -> Vec<String> {
         let rows = db.table(name).unwrap().scan(KeyRange::all()).into_iter();

@@ -380,7 +380,6 @@ fn after_a_kill_the_feed_continues_at_the_position_of_readers() {
     }
 }
 
-/// A commit that a consumer failed to process is delivered again.
 #[test]
 fn a_commit_that_a_consumer_failed_to_process_is_delivered_again() {
     let fs = MemFs::new();

@@ -312,7 +312,7 @@ fn trap_30_a_log_that_is_nearly_full_does_not_keep_the_background_busy() {
     for i in 0..250 {
         table.upsert(row(i, 0).with("Filler", vec![7; 1000])).unwrap();
         let steps = (0..1000).take_while(|_| db.step(Duration::ZERO)).count();
-        assert!(steps < 1000, "no end of steps after {i} rows");
+        assert!(steps < 1000, "background steps do not end after {i} rows");
     }
 }
 
@@ -363,7 +363,7 @@ fn trap_01_a_failed_reservation_ends_writing_for_weak_commits_too() {
         assert!(matches!(kind, ErrorKind::Io | ErrorKind::Poisoned), "{kind:?}");
         let small = table.insert(row(2000, 0)).map_err(|error| error.kind());
         assert_eq!(small.unwrap_err(), ErrorKind::Poisoned);
-        assert!(table.get("p0", "000000").unwrap().is_some(), "reads go on");
+        assert!(table.get("p0", "000000").unwrap().is_some(), "reads still succeed");
     }
 }
 

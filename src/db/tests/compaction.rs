@@ -37,10 +37,14 @@ fn long_jobs_are_done_in_parts_and_lose_nothing() {
     }
     db.flush().unwrap();
     steps(&db);
-    assert!(stat(&db, "compaction_jobs_partial") > 0, "no job was too long");
+    assert!(stat(&db, "compaction_jobs_partial") > 0, "no job was partial");
     db.compact().unwrap();
     assert_eq!((stat(&db, "tombstones"), stat(&db, "sources_max")), (0, 1));
-    assert_eq!(stat(&db, "entries"), 20_000 - 6_667 + 2, "and the rows of the catalog");
+    assert_eq!(
+        stat(&db, "entries"),
+        20_000 - 6_667 + 2,
+        "the entries include two rows of the catalog"
+    );
     for i in 0..20_000u32 {
         let found = table.get(&format!("p{}", i % 7), &format!("{i:06}")).unwrap();
         assert_eq!(found.is_some(), i % 3 != 0, "{i}");
@@ -69,7 +73,7 @@ fn many_small_tables_share_files_also_when_they_are_merged() {
     assert!(stat(&db, "files") <= 4, "{} files for 150 tables", stat(&db, "files"));
     let before = stat(&db, "compactions");
     db.compact().unwrap();
-    assert_eq!(stat(&db, "compactions"), before, "what is merged is not merged again");
+    assert_eq!(stat(&db, "compactions"), before, "merged files are not merged again");
     for table in &tables {
         for i in 0..15 {
             let (key, version) = (i / 3 * 7 + i % 3, 9 + i % 3);
@@ -119,7 +123,7 @@ fn an_old_deletion_eventually_takes_no_space() {
     assert_eq!(stat(&db, "tombstones"), 1);
     clock.advance(Duration::from_secs(23 * 3600));
     steps(&db);
-    assert_eq!(stat(&db, "tombstones"), 1, "a day is not over");
+    assert_eq!(stat(&db, "tombstones"), 1, "the tombstone is less than a day old");
     clock.advance(Duration::from_secs(2 * 3600));
     steps(&db);
     assert_eq!(stat(&db, "tombstones"), 0);

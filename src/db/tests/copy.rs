@@ -256,14 +256,17 @@ fn check_union(fs: &MemFs, paths: [&str; 2], is_over: bool, what: &str) {
         let year = if i % 5 == 0 { 2014 } else { 2013 };
         let row = (Some(i as i32), Some(year));
         assert!(is_there.or(is_copied) == Some(&row), "{what}: row {i} is lost");
-        assert!(is_copied.is_none_or(|copy| *copy == row), "{what}: row {i} is another");
-        assert!(is_copied.is_none() || year == 2013, "{what}: row {i} was not asked for");
+        assert!(is_copied.is_none_or(|copy| *copy == row), "{what}: row {i} has other content");
+        assert!(
+            is_copied.is_none() || year == 2013,
+            "{what}: row {i} was copied although it was not selected"
+        );
         if is_over {
             assert_eq!(is_there.is_none(), year == 2013, "{what}: row {i} in the source");
             assert_eq!(is_copied.is_some(), year == 2013, "{what}: row {i} in the target");
         }
     }
-    assert!(copies.len() <= 48 && rows.len() <= 60, "{what}: more rows than there were");
+    assert!(copies.len() <= 48 && rows.len() <= 60, "{what}: more rows than were inserted");
 }
 
 fn open_at(fs: &MemFs, path: &str) -> Db {

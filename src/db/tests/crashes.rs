@@ -187,7 +187,7 @@ fn trap_54_mixed_durabilities_leave_no_hole_after_one_or_two_crashes() {
         history.check(&second, floor, &format!("{what}, again at {again}"));
         // An acknowledged commit makes everything before it durable.
         let db = open(&image.crash_image(op));
-        assert_eq!(content(&db).unwrap(), more, "{what}, after going on");
+        assert_eq!(content(&db).unwrap(), more, "{what}, after one more commit");
     }
 }
 

@@ -90,7 +90,7 @@ fn trap_28_a_damaged_file_stays_and_other_files_are_served() {
     flip(&fs, newest);
     let db = options(&fs).open("db").unwrap();
     let damaged = damaged_rows(&db);
-    assert!(damaged > 0 && damaged < 1_000, "one block: {damaged}");
+    assert!(damaged > 0 && damaged < 1_000, "one block is damaged, with {damaged} rows");
     let error = db.compact().unwrap_err();
     let name = Path::new(newest).file_name().unwrap().to_str().unwrap();
     for part in [name, "at byte", "holds keys t1/p0/000000 to t1/p6/002988"] {
@@ -110,10 +110,10 @@ fn trap_28_a_damaged_file_stays_and_other_files_are_served() {
         db.flush().unwrap();
         steps(&db);
     }
-    assert!(stat(&db, "compactions") > tried, "the others are compacted");
+    assert!(stat(&db, "compactions") > tried, "other files are still compacted");
     assert!(stat(&db, "sources_max") < 12, "{} files over one another", stat(&db, "sources_max"));
-    assert!(tables_of(&fs, "db").contains(newest), "it is not removed");
-    assert_eq!(damaged_rows(&db), damaged, "nor merged away");
+    assert!(tables_of(&fs, "db").contains(newest), "the damaged file is not removed");
+    assert_eq!(damaged_rows(&db), damaged, "the damaged file is not merged");
     let report = db.verify().unwrap();
     assert!(!report.problems.is_empty() && report.problems.iter().all(|p| p.contains(name)));
 }
@@ -127,13 +127,16 @@ fn reads_in_the_span_of_a_missing_file_fail_and_unreferenced_files_stay() {
     let gone = files.last().unwrap();
     crate::fs::Fs::remove(&fs, gone.as_ref()).unwrap();
     let db = options(&fs).open("db").unwrap();
-    assert!(damaged_rows(&db) > 1_000, "all between its first and its last key");
+    assert!(damaged_rows(&db) > 1_000, "the keys in the span of the missing file are damaged");
     assert_eq!(
         db.table("things").unwrap().get("q", "").unwrap(),
         None,
-        "not keys beyond its last key"
+        "keys after its last key are readable"
     );
-    assert!(fs.paths().contains(&"db/000999.sst".to_owned()), "it might be what is left of it");
+    assert!(
+        fs.paths().contains(&"db/000999.sst".to_owned()),
+        "an unreferenced file may be what is left of the missing one"
+    );
 }
 
 /// One file has a flipped byte in a block of rows, another is truncated, a third is missing.
@@ -199,7 +202,7 @@ fn a_copy_that_is_damaged_or_another_file_heals_nothing() {
     let report = db.heal(None, "elsewhere", |_| ()).unwrap();
     assert!(report.files[0].why.as_ref().unwrap().contains("has its id"), "{report:?}");
     let leftovers = |fs: &MemFs| tables_of(fs, "db").len();
-    assert_eq!(leftovers(&fs), files.len(), "what did not help is removed");
+    assert_eq!(leftovers(&fs), files.len(), "copies that were not used are removed");
 }
 
 #[test]

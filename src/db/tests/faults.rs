@@ -49,7 +49,7 @@ impl Run {
             if i % 3 == 2 {
                 // A failing background step must not be repeated forever without a pause.
                 let steps = (0..200).take_while(|_| db.step(std::time::Duration::ZERO)).count();
-                assert!(steps < 200, "the background never rests");
+                assert!(steps < 200, "background steps never end");
             }
             if i % 16 == 15 {
                 drop(db.flush());
@@ -131,7 +131,8 @@ fn run(fault: Fault, full: bool, what: &str) -> bool {
     for seed in 0..3 {
         let image = memory.crash_image(seed);
         let third = options(&image).open("db");
-        let third = third.unwrap_or_else(|error| panic!("{what}, again {seed}: {}", error.chain()));
+        let third = third
+            .unwrap_or_else(|error| panic!("{what}, second recovery {seed}: {}", error.chain()));
         run.check(&third, &format!("{what}, again {seed}"));
         assert!(third.table("things").unwrap().get("p2", "000002").unwrap().is_some(), "{what}");
     }

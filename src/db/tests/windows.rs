@@ -39,7 +39,7 @@ fn first(query: Query, count: usize) -> Vec<((String, String), i32)> {
         let entity = row.to_entity()?;
         let key = (entity.partition_key().to_owned(), entity.row_key().to_owned());
         rows.push((key, entity.get::<i32>("V")?));
-        assert!(rows.len() <= count, "a row after the break");
+        assert!(rows.len() <= count, "a row after the reader stopped the scan");
         Ok(if rows.len() == count { ControlFlow::Break(()) } else { ControlFlow::Continue(()) })
     });
     read.unwrap();

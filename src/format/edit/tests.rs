@@ -343,7 +343,7 @@ fn hostile_edits_never_panic_and_accepted_ones_round_trip() {
             accepted += 1;
         }
     }
-    assert!(accepted > 100, "only {accepted} were edits: the test proves little");
+    assert!(accepted > 100, "only {accepted} inputs were valid edits: the test proves little");
 }
 
 #[test]

@@ -201,7 +201,7 @@ fn trap_02_a_failed_sync_loses_data_even_if_a_later_one_succeeds() {
     fs.arm(Fault::new(FaultKind::Eio).on(OpKind::Sync));
     assert!(file.sync().is_err());
     file.sync().unwrap();
-    assert_eq!(&mem.read("f").unwrap()[..3], b"abc", "it reads as if it were there");
+    assert_eq!(&mem.read("f").unwrap()[..3], b"abc", "unsynced bytes are still readable");
     assert!((0..50).all(|seed| mem.crash_image(seed).read("f").unwrap() == [0; 512]));
 }
 

@@ -45,7 +45,7 @@ fn check_files(fs: &MemFs, expected: &[&str]) {
 fn letters(fs: &MemFs, name: &str) -> String {
     let bytes = fs.read(name).unwrap();
     let letter = |sector: &[u8]| {
-        assert!(sector.iter().all(|byte| *byte == sector[0]), "a sector is whole");
+        assert!(sector.iter().all(|byte| *byte == sector[0]), "a sector has one letter");
         if sector[0] == 0 { '0' } else { char::from(sector[0]) }
     };
     bytes.chunks(fate::SECTOR).map(letter).collect()
@@ -458,7 +458,7 @@ fn the_journal_lists_the_operations_in_order() {
     fs.rename(path("db/1.wal"), path("db/2.wal")).unwrap();
     fs.link(path("db/2.wal"), path("db/3.wal")).unwrap();
     fs.remove(path("db/2.wal")).unwrap();
-    assert!(fs.remove(path("db/2.wal")).is_err(), "a refusal is no operation");
+    assert!(fs.remove(path("db/2.wal")).is_err(), "a refused operation is not in the journal");
     fs.sync_dir(path("db")).unwrap();
     drop(fs.lock(path("LOCK")).unwrap());
     fs.create_dir_all(path("db/x")).unwrap();

@@ -97,7 +97,7 @@ mod tests {
         let (mut quarantine, file) = (Quarantine::default(), FileNumber(7));
         let error = Error::new(ErrorKind::Corruption, "damage");
         let mut now = Duration::ZERO;
-        assert!(!quarantine.may_retry(file, now), "readers found it just now");
+        assert!(!quarantine.may_retry(file, now), "readers have just found the damage");
         for minutes in [1, 2, 4, 8, 16, 32, 60, 60] {
             now += minutes * MINUTE;
             assert!(!quarantine.may_retry(file, now - MINUTE / 2));
@@ -105,7 +105,7 @@ mod tests {
             quarantine.add(RangeId(1), vec![file], &error, now);
             assert!(!quarantine.may_retry(file, now));
         }
-        assert!(!quarantine.holds_range(RangeId(1), now), "the others go on");
+        assert!(!quarantine.holds_range(RangeId(1), now), "other ranges are still compacted");
     }
 
     #[test]

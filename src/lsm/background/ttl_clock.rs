@@ -506,7 +506,10 @@ mod tests {
         let now = right + DAY / 24 + 5 * TICKS_PER_SECOND;
         second.read(shown(now, Duration::from_secs(2), ahead + 3_601), false);
         assert_eq!((second.time().now, second.time().unsure), (now, None));
-        assert!(second.given_by(right + DAY / 24) <= ahead + 1, "they may be a minute old");
+        assert!(
+            second.given_by(right + DAY / 24) <= ahead + 1,
+            "these commits may be a minute old"
+        );
     }
 
     /// The wall clock has the same offset in each session. It is a witness from the second session

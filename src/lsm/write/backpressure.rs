@@ -164,14 +164,18 @@ mod tests {
         );
         assert_eq!(delay(16, merge), Duration::from_micros(32));
         assert!((0..23).all(|sources| delay(sources, merge) <= delay(sources + 1, merge)));
-        assert_eq!(delay(24, merge), DELAY_MAX, "however fast merges were");
+        assert_eq!(delay(24, merge), DELAY_MAX, "the delay is independent of the speed of merges");
         assert_eq!(delay(9, Some(Duration::MAX)), delay(9, None));
         assert_eq!(delay(8, merge), Duration::ZERO);
     }
 
     #[test]
     fn memory_slows_writers_early_and_extremes_are_safe() {
-        assert_eq!(memory_delay(2, 3, None), Duration::ZERO, "one fills and one is flushed");
+        assert_eq!(
+            memory_delay(2, 3, None),
+            Duration::ZERO,
+            "one memtable fills while one is flushed"
+        );
         assert!(memory_delay(8, 10, None) > Duration::ZERO);
         assert_eq!(memory_delay(u64::MAX, 0, None), DELAY_MAX);
         assert_eq!(memory_delay(u64::MAX, 0, Some(Duration::MAX)), DELAY_MAX);

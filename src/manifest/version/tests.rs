@@ -230,7 +230,7 @@ fn ranges_are_split_by_an_edit_and_share_a_file() {
         assert_eq!(after, before, "key {key:?}");
     }
     let bytes: Vec<u64> = version.ranges.iter().map(|range| range.bytes()).collect();
-    assert_eq!(bytes, [1000, 1000], "the children share what the parent had");
+    assert_eq!(bytes, [1000, 1000], "the new ranges share the files of the old one");
     check_snapshot(&version);
     let remove = VersionEdit {
         remove_references: vec![(RangeId(2), FileNumber(1))],

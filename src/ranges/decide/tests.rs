@@ -151,7 +151,7 @@ fn ascending_data_is_cut_near_its_end() {
 #[test]
 fn a_scattered_load_divides_near_its_middle() {
     let LoadShape::Divides { at, lower_share } = shape(&hot(5_000.0, scattered)) else {
-        panic!("it does not divide");
+        panic!("the cut does not divide the load");
     };
     assert!((0.4..=0.6).contains(&lower_share));
     assert!(*at > *key("p0300", "") && *at < *key("p0700", ""));
@@ -185,7 +185,7 @@ fn an_appended_tail_is_separated_from_rows_that_are_read() {
         if i.is_multiple_of(2) { appended(1_000_000 + i) } else { (scattered(i).0, false) }
     };
     let LoadShape::Divides { lower_share, .. } = shape(&hot(5_000.0, mixed)) else {
-        panic!("it does not divide");
+        panic!("the cut does not divide the load");
     };
     assert!((0.35..=0.65).contains(&lower_share));
 }

@@ -365,7 +365,7 @@ mod tests {
         let before = left(budget);
         let fault = run(read(&mut body, budget, ready(Ok(())), pending())).unwrap_err();
         assert_eq!(fault.code, code);
-        assert_eq!(left(budget), before, "all of it is given back");
+        assert_eq!(left(budget), before, "the whole budget is free again");
     }
 
     #[test]
@@ -394,7 +394,7 @@ mod tests {
             let counted = (1 << 20) - left(&budget);
             assert!(
                 bytes.len() <= SMALL_BYTES || counted >= bytes.len(),
-                "what is held is counted"
+                "the share covers the held memory"
             );
             drop(share);
             assert_eq!(left(&budget), 1 << 20);
@@ -439,7 +439,10 @@ mod tests {
         assert!(left(&budget) >= 32 << 10);
         refused(pieces([vec![0; LARGE]], None), &budget, "ServerBusy");
         refused(pieces([vec![0; LARGE]], Some(LARGE as u64)), &budget, "ServerBusy");
-        assert!(read(&mut pieces([vec![0; SMALL_BYTES]], None)).is_ok(), "small ones find room");
+        assert!(
+            read(&mut pieces([vec![0; SMALL_BYTES]], None)).is_ok(),
+            "small bodies are admitted"
+        );
         drop(share);
         assert!(read(&mut pieces([vec![0; LARGE]], None)).is_ok());
     }
@@ -489,7 +492,7 @@ mod tests {
         assert!(share(SMALL_BYTES).is_ok());
         let end = whole.slice(whole.len() - 1..);
         drop(whole);
-        assert!(large().is_err(), "its last byte is not sent");
+        assert!(large().is_err(), "the last byte of the response is not sent");
         drop(end);
         assert!(large().is_ok());
     }
@@ -512,7 +515,7 @@ mod tests {
         sent(100 << 10, 10);
         assert_eq!(kept(), (2, 200 << 10));
         sent(SPARE_BYTES + UNIT, SPARE_BYTES);
-        assert_eq!(kept().0, 2, "what is huge is not kept");
+        assert_eq!(kept().0, 2, "a huge buffer is not reused");
         (0..20).map(|_| vec![0; SPARE_BYTES]).for_each(|body| budget.keep(body));
         assert_eq!(kept().0, SPARE_MAX);
         assert!(kept().1 <= 8 << 20);

@@ -402,7 +402,7 @@ mod tests {
         let [first, second, third] = [taken(&slots), taken(&slots), taken(&slots)];
         let fourth = taken(&slots);
         assert!(is_done(first.slot.left()) && !is_done(second.slot.left()));
-        assert!(!is_done(first.slot.begin()), "too late");
+        assert!(!is_done(first.slot.begin()), "the slot was already taken from the connection");
         // An authenticated connection keeps its slot, and so does one whose request is carried out.
         second.slot.mark_authenticated();
         assert!(is_done(third.slot.begin()) && is_done(third.slot.work()));
@@ -443,7 +443,7 @@ mod tests {
         assert_eq!((answer.bytes, &first[..]), (SMALL_BYTES + 1, &large()[..]));
         let end = first.slice(SMALL_BYTES..);
         drop(first);
-        assert!(!is_done(slot.is_sent(answer)), "its last byte is not sent");
+        assert!(!is_done(slot.is_sent(answer)), "the last byte of the response is not sent");
         drop(end);
         assert!(is_done(slot.is_sent(answer)) && next().is_none());
         // A late caller finds the next answer being sent.

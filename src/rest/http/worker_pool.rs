@@ -635,7 +635,7 @@ mod tests {
         }
         go.send(()).unwrap();
         dropped.join().unwrap();
-        assert!(is_over.recv().is_err(), "it did not go on");
+        assert!(is_over.recv().is_err(), "the connection did not continue");
         assert!(shared.open(async {}).is_none());
         let state = shared.state.lock();
         assert!(state.open.is_empty() && state.ready.is_empty() && state.free.is_empty());
@@ -655,7 +655,7 @@ mod tests {
         shared.state.lock().threads.extend(turns[..2].iter().cloned());
         turns[..2].iter().for_each(|turn| shared.begin(turn));
         assert_eq!(look(), 0);
-        // A turn that ends before it was seen twice was not held up.
+        // A turn that ends before it was seen twice does not count as blocked.
         assert!(shared.end(&turns[1]));
         shared.begin(&turns[1]);
         // An idle thread serves new connections, so none is started.
@@ -665,7 +665,7 @@ mod tests {
         // By now both turns were seen twice, so two threads may replace them.
         assert_eq!(look(), 2);
         turns[2..4].iter().for_each(|turn| shared.begin(turn));
-        assert_eq!([look(), look(), look()], [0; 3], "there are as many as there may be");
+        assert_eq!([look(), look(), look()], [0; 3], "the maximum number of threads runs");
         assert_eq!(shared.state.lock().held_up, 4);
         // A thread whose turn ends continues while the threads do not outnumber the lanes and the
         // blocked ones.

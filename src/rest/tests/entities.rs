@@ -219,7 +219,7 @@ fn f04_values_of_64_kib() {
         "PropertyValueTooLarge",
         TOO_LARGE,
     );
-    // Base64 of three bytes each, and of one.
+    // Each `AAAA` encodes three bytes; `tail` encodes one or two more.
     let binary = |tail: &str| {
         format!("\"A@odata.type\":\"Edm.Binary\",\"A\":\"{}{tail}\"", "AAAA".repeat(21_845))
     };

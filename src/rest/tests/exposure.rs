@@ -41,7 +41,7 @@ fn a_foreign_web_page_cannot_write_with_a_public_key() {
         || site.get("people()").header("Origin", origin).header("Sec-Fetch-Site", "cross-site");
     assert_eq!(get().send().done(200).values("RowKey"), [""; 0]);
     post(PERSON, "same-origin").done(201);
-    // Not from a browser: the service then uses the origin only for the response.
+    // This request is not from a browser: the service then uses the origin only for the response.
     let body = r#"{"PartitionKey":"p","RowKey":"s"}"#;
     site.post("people", body).header("Origin", origin).send().done(201);
     let rule = format!(
@@ -70,7 +70,7 @@ fn single_valued_headers_are_refused_if_repeated() {
         let ask = ask.header("DataServiceVersion", "3.0");
         let mut ask = ask.another(name, "2019-02-02");
         if name == "Authorization" {
-            // The request is signed with the other value.
+            // A signature would replace both values, so the request is not signed.
             ask = ask.unsigned().another(name, "SharedKey devstoreaccount1:AAAA");
         }
         ask.send().fails(400, "InvalidHeaderValue");

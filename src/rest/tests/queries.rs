@@ -66,7 +66,7 @@ impl Site {
             match next {
                 [Some(pk), Some(rk)] => all.tokens.push([pk, rk]),
                 [None, None] => return all,
-                _ => panic!("half a token"),
+                _ => panic!("only one of the two token headers"),
             }
         }
         panic!("more than {limit} pages");

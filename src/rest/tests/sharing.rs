@@ -213,7 +213,7 @@ fn a_request_that_waits_for_the_disk_blocks_no_other_connection() {
             for mut stream in [known, TcpStream::connect(at).unwrap()] {
                 let answer = ask(&mut stream, b"GET / HTTP/1.1\r\nHost: localhost\r\n\r\n");
                 assert!(answer.starts_with("HTTP/1.1 200"), "{answer}");
-                assert!(!is_created.load(Ordering::SeqCst), "it waited for the table");
+                assert!(!is_created.load(Ordering::SeqCst), "the read waited for the table");
             }
             is_over.store(true, Ordering::SeqCst);
         });
@@ -241,5 +241,5 @@ fn a_failed_sync_is_reported_to_every_request_that_shared_it() {
         });
     });
     let people = db.table("people").unwrap();
-    assert_eq!(people.query("").unwrap().count().unwrap(), 1, "what failed was never seen");
+    assert_eq!(people.query("").unwrap().count().unwrap(), 1, "a failed write was never visible");
 }

@@ -159,7 +159,7 @@ fn f20_conditions_of_upserts() {
         assert_eq!(there.headers.len(), new.headers.len());
         assert_eq!(properties(&site, "r").unwrap(), rest);
         assert_eq!(properties(&site, "new").unwrap(), "\"C\":4");
-        // A version before upserts existed.
+        // This version is from before upserts existed.
         let got = ask("r").header("x-ms-version", "2009-09-19").send();
         got.fails(400, "MissingRequiredHeader");
     }

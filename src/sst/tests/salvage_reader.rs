@@ -20,7 +20,7 @@ fn check_remains(written: &Written, meta: Option<&FileMeta>) -> Option<usize> {
             expected.next();
             passed += 1;
         }
-        assert!(passed == 0 || remains.has_gap, "{passed} entries are lost without a word");
+        assert!(passed == 0 || remains.has_gap, "{passed} entries are lost without a reported gap");
         let Some(entries) = block else { break };
         for entry in entries {
             let expected = expected.next().expect("an entry that was never written");

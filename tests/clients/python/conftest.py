@@ -1,11 +1,11 @@
 """The server's address, clients for it, and known differences of the emulator.
 
-The suite starts nothing. It reads from the environment
+The suite starts no server. It reads these variables from the environment:
   ROWSTONE_CONNECTION  the connection string of an account that it may change;
   ROWSTONE_SECONDARY   the address of the account's secondary, by default its own with `-secondary`;
   ROWSTONE_PEER        `azurite` if the server is that emulator: `EMULATOR` then lists the
                        tests that must fail.
-All expectations are those of the production service.
+The tests expect the behaviour of the production service.
 """
 
 import json
@@ -34,7 +34,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """Known differences of the emulator must fail there, or the list is wrong."""
+    """Expects that known differences fail with the emulator; otherwise the list is wrong."""
     if os.environ.get("ROWSTONE_PEER") != "azurite":
         return
     for item in items:
@@ -44,7 +44,7 @@ def pytest_collection_modifyitems(items):
 
 
 def code_of(error):
-    """The service's code in the body of an error, JSON or XML."""
+    """Returns the service's code in the body of an error, JSON or XML."""
     text = error.response.text().lstrip("\ufeff")
     if text.startswith("<"):
         return ElementTree.fromstring(text).findtext("Code")
@@ -53,7 +53,7 @@ def code_of(error):
 
 @contextmanager
 def refused(status, code, kind=HttpResponseError):
-    """The block raises an error of this status, code and class."""
+    """Checks that the block raises an error of this status, code and class."""
     with pytest.raises(kind) as caught:
         yield caught
     found = (caught.value.status_code, code_of(caught.value))

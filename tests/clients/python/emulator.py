@@ -1,7 +1,7 @@
 """Known differences of azurite 3.35 from the production service.
 
 Each entry is a pattern of test names, parameters included, and the emulator's behaviour.
-Such a test must fail there.
+A matching test must fail with the emulator.
 """
 
 MISMATCH = "values of other types are converted, or compare by their text"

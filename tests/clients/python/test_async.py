@@ -21,7 +21,7 @@ from test_sas import later
 
 
 def with_table(body):
-    """A test within one loop, with a client of the service and a table of its own."""
+    """Runs a test within one loop, with a client of the service and its own table."""
 
     async def run(account, *arguments):
         async with TableServiceClient(

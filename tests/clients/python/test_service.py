@@ -21,14 +21,14 @@ EXPIRY = datetime(2030, 12, 31, 23, 59, 59, tzinfo=timezone.utc)
 
 @pytest.fixture
 def settings(service):
-    """Leaves the account's settings as they were."""
+    """Restores the account's settings after the test."""
     before = service.get_service_properties()
     yield
     service.set_service_properties(**{**before, "cors": before["cors"] or []})
 
 
 def plain(value):
-    """Settings as dictionaries, which can be compared."""
+    """Returns settings as dictionaries, which can be compared."""
     if isinstance(value, list):
         return [plain(item) for item in value]
     if hasattr(value, "__dict__"):
@@ -99,7 +99,7 @@ def test_six_rules_are_too_many(service, settings):
 def secondary(account):
     """A client whose primary address is the secondary's.
 
-    The host alone, as the other location, keeps the client from writing the account's path twice.
+    With the host alone as the other location, the client does not repeat the account's path.
     """
     host = account.endpoint.split("/")[2]
     return account.service(endpoint=account.secondary, secondary_hostname=host)

@@ -1,4 +1,4 @@
-"""Entity groups: all or nothing, and which operation failed."""
+"""Entity groups: applied as a whole or not at all, and the operation that failed."""
 
 import pytest
 from azure.core import MatchConditions
@@ -19,7 +19,7 @@ def rows(table):
 
 
 def fails(table, operations, status, code, index):
-    """The group is refused because of this operation, and nothing of it is applied."""
+    """Checks that the group is refused because of operation `index`, and changes nothing."""
     before = [dict(found) for found in table.list_entities()]
     with refused(status, code, TableTransactionError) as caught:
         table.submit_transaction(operations)

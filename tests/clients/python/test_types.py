@@ -16,7 +16,7 @@ INT64 = EdmType.INT64
 
 
 def stored(table, value):
-    """The value that a point read returns, which a listing must agree with."""
+    """Stores `value` and returns it as a point read does; a listing must return the same."""
     table.upsert_entity({**KEYS, "V": value}, "replace")
     found = table.get_entity("p", "r")["V"]
     [listed] = list(table.list_entities())

@@ -394,7 +394,10 @@ fn maintenance_is_answered() {
     assert!(responses[5].ends_with(r#"},"problems":[]}"#), "{}", responses[5]);
     assert!(responses[6].starts_with(r#"{"ok":true,""#), "{}", responses[6]);
     assert!(!responses[6].contains('['), "flat: {}", responses[6]);
-    assert!(place.ok("scan copy Tab").ends_with("1 entity\n"), "the state of its time");
+    assert!(
+        place.ok("scan copy Tab").ends_with("1 entity\n"),
+        "the copy has the state at its creation"
+    );
 }
 
 #[test]

@@ -102,7 +102,7 @@ fn start_at_a_free_port(place: &Place) -> Server {
             std::thread::yield_now();
         }
     }
-    panic!("it does not come up");
+    panic!("the server does not start");
 }
 
 #[test]
@@ -117,7 +117,7 @@ fn an_unread_log_blocks_no_request() {
     // When the log is read again, it reports the lost lines.
     let told = loop {
         let mut line = String::new();
-        assert!(log.read_line(&mut line).unwrap() > 0, "the log ends");
+        assert!(log.read_line(&mut line).unwrap() > 0, "the log has ended");
         let line: serde_json::Value = serde_json::from_str(&line).unwrap();
         if line["fields"]["message"] == "lines of the log were lost" {
             break line["fields"]["lost"].as_u64().unwrap();

@@ -123,7 +123,7 @@ fn a_client_that_does_not_read_is_disconnected() {
     // The client reads nothing until the server's unsent responses reach their limit and the server
     // stops reading.
     let refused = (0..100_000).find_map(|_| deaf.try_send(&request).err());
-    refused.expect("the server takes requests without end");
+    refused.expect("the server reads requests without a limit");
     server.is_well();
 }
 

@@ -156,7 +156,7 @@ fn a_head_of_dead_entries_is_scanned_once() {
     let db = Fixture::new(4);
     db.put(&["a", "b", "c", "d", "e"]);
     db.delete(&["a"]);
-    assert_eq!((db.head().as_str(), db.gaps()), ("b", vec![]), "two entries are not worth it");
+    assert_eq!((db.head().as_str(), db.gaps()), ("b", vec![]), "two entries are too few for a gap");
     db.delete(&["b"]);
     assert_eq!((db.head().as_str(), db.gaps()), ("c", pairs(&[("", "c")])));
     let mut scan = db.scan();
@@ -169,7 +169,11 @@ fn a_head_of_dead_entries_is_scanned_once() {
     assert_eq!(next(&mut db.engine.scan(&span("b", Some("d")), None).unwrap()), None);
     db.engine.maintenance().flush_all().unwrap();
     let mut scan = db.scan();
-    assert_eq!((next(&mut scan).as_deref(), scan.rows), (Some("e"), 1), "in files too");
+    assert_eq!(
+        (next(&mut scan).as_deref(), scan.rows),
+        (Some("e"), 1),
+        "the same with rows in files"
+    );
 }
 
 #[test]
@@ -214,7 +218,11 @@ fn a_put_divides_its_gap() {
     assert_eq!(db.gaps(), pairs(&[("\0", "b"), ("b\0", "d")]));
     db.delete(&[""]);
     db.delete(&["b"]);
-    assert_eq!((db.head().as_str(), db.gaps()), ("d", pairs(&[("", "d")])), "one again");
+    assert_eq!(
+        (db.head().as_str(), db.gaps()),
+        ("d", pairs(&[("", "d")])),
+        "the two parts are one gap again"
+    );
 }
 
 #[test]
@@ -225,7 +233,7 @@ fn a_put_during_the_scan_is_cut_out_of_its_gap() {
     let mut scan = db.scan();
     db.put(&["b"]);
     db.delete(&["a"]);
-    assert_eq!(next(&mut scan).as_deref(), Some("d"), "it reads at its own Seq");
+    assert_eq!(next(&mut scan).as_deref(), Some("d"), "the scan reads at its own Seq");
     assert_eq!(db.gaps(), pairs(&[("", "b"), ("b\0", "d")]));
     assert_eq!(db.head(), "b");
 }
@@ -275,7 +283,7 @@ fn a_view_from_before_the_memtable_of_a_gap_does_not_use_it() {
     assert_eq!((db.head().as_str(), db.gaps()), ("z", pairs(&[("", "z")])));
     let view = ReadView::of(db.engine.env(), old, db.engine.reader().published(), true);
     let first = next(&mut view.scan(&span("", None), &span("", None)).unwrap());
-    assert_eq!(first.as_deref(), Some("a"), "it has none of what came later, so not the deletes");
+    assert_eq!(first.as_deref(), Some("a"), "an older view does not see later deletes");
 }
 
 #[test]

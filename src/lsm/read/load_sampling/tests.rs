@@ -103,19 +103,22 @@ fn ranges_whose_readers_lost_enough_rows_merge_once_an_hour_with_one_flush() {
     // split.
     read(ids[0], 1, 1_000.0);
     assert_eq!(losing(), [ids[0]]);
-    assert!(!loads.begin_turns(|_| Some(1e6), true, 0.0), "it is dearer now");
+    assert!(!loads.begin_turns(|_| Some(1e6), true, 0.0), "the price has risen");
     assert!(losing().is_empty() && !in_turn(&ids[0]));
     read(ids[0], 1, 1_000.0);
     assert!(!loads.begin_turns(|_| None, true, 0.0), "no file overlaps the run");
     assert!(losing().is_empty() && lost(&ids[0]) < 1.0, "a merge would not help");
     read(ids[0], 1_000, 1_000.0);
     assert!(loads.begin_turns(|_| Some(1_000.0), true, 0.0) && in_turn(&ids[0]));
-    assert_eq!(loads.frozen_for_readers(), Some(u64::MAX), "whatever is being frozen");
+    assert_eq!(loads.frozen_for_readers(), Some(u64::MAX), "the flush may freeze any memtable");
     loads.record_frozen(Some(7));
     assert_eq!(loads.frozen_for_readers(), Some(7));
-    assert!(!loads.begin_turns(|_| Some(1_000.0), true, 1.0), "it has it already");
+    assert!(!loads.begin_turns(|_| Some(1_000.0), true, 1.0), "the range already has its turn");
     read(ids[1], 1_000, 500.0);
-    assert!(!loads.begin_turns(|_| Some(500.0), true, 2.0), "a flush for another one, just before");
+    assert!(
+        !loads.begin_turns(|_| Some(500.0), true, 2.0),
+        "there was a flush for another range just before"
+    );
     assert!(in_turn(&ids[1]));
     ids.iter().for_each(|id| loads.record_merged(*id));
     assert!(losing().is_empty() && lost(&ids[0]) < 1.0 && !in_turn(&ids[0]));
@@ -123,7 +126,7 @@ fn ranges_whose_readers_lost_enough_rows_merge_once_an_hour_with_one_flush() {
     assert!(!loads.begin_turns(|_| Some(500.0), true, TURN_SECONDS - 1.0) && !in_turn(&ids[0]));
     assert!(loads.begin_turns(|_| Some(500.0), true, TURN_SECONDS) && in_turn(&ids[0]));
     loads.record_frozen(None);
-    assert_eq!(loads.frozen_for_readers(), None, "it could not be");
+    assert_eq!(loads.frozen_for_readers(), None, "no memtable was frozen");
 }
 
 #[test]
@@ -136,6 +139,6 @@ fn the_rows_lost_by_readers_follow_splits_and_merges() {
     assert!(lower.lost() + upper.lost() == 1_000.0 && lower.is_in_turn());
     upper.record_merged();
     let mut joined = lower.join(upper, 0.0);
-    assert!(!joined.is_in_turn(), "a part of it is merged");
+    assert!(!joined.is_in_turn(), "one part of the range was merged");
     assert!(!joined.begin_turn(1.0) && joined.begin_turn(TURN_SECONDS));
 }

@@ -132,17 +132,17 @@ fn check_extent(range: &KeyRange, keys: &[usize], may: Keys, why: &dyn Fn() -> S
     let (first, last) = (keys[0], keys[keys.len() - 1]);
     let KeyRange { low, high } = range;
     if class_of(range) <= Class::Partition {
-        assert_eq!(partition(first), partition(last), "one partition\n{}", why());
-        assert!(keys.iter().all(may_match), "too much of a partition\n{}", why());
+        assert_eq!(partition(first), partition(last), "the extent of one partition\n{}", why());
+        assert!(keys.iter().all(may_match), "more of a partition than may match\n{}", why());
     }
     for keys in keys.chunk_by(|a, b| partition(*a) == partition(*b)) {
-        assert!(keys.iter().any(may_match), "a partition too many\n{}", why());
+        assert!(keys.iter().any(may_match), "a partition without a key that may match\n{}", why());
     }
     if low.as_ref().is_some_and(|low| low.row.is_some() || !low.after) {
-        assert!(may_match(&first), "the low end\n{}", why());
+        assert!(may_match(&first), "the low end of the extent\n{}", why());
     }
     if high.as_ref().is_some_and(|high| high.row.is_some() || high.after) {
-        assert!(may_match(&last), "the high end\n{}", why());
+        assert!(may_match(&last), "the high end of the extent\n{}", why());
     }
 }
 
@@ -166,7 +166,7 @@ fn check_form(node: &Node) {
 fn met(node: &Node, fill: Fill) -> Keys {
     match node {
         Node::All => ALL,
-        Node::TooDeep => panic!("not in these trees"),
+        Node::TooDeep => panic!("this node is not in the trees"),
         Node::Compare(comparison) => compared(comparison, fill),
         Node::And(nodes) => nodes.iter().fold(ALL, |keys, node| keys & met(node, fill)),
         Node::Or(nodes) => nodes.iter().fold(0, |keys, node| keys | met(node, fill)),
@@ -200,7 +200,7 @@ fn compared(comparison: &Comparison, fill: Fill) -> Keys {
     let all_if = |met: bool| if met { ALL } else { 0 };
     match (property, value) {
         (Property::Named(name), _) => all_if(if &**name == "A" { fill.a } else { fill.b }),
-        (Property::Timestamp, _) => panic!("not in these trees"),
+        (Property::Timestamp, _) => panic!("this node is not in the trees"),
         (Property::PartitionKey, Value::String(text)) => {
             let rows = (1 << ROWS.len()) - 1;
             texts_met(&PARTITIONS, *op, text).map(|i| rows << (i * ROWS.len())).sum()

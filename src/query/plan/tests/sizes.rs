@@ -66,7 +66,7 @@ fn a_product_too_large_to_write_out_becomes_a_range_in_each_partition() {
     let plan = plan(&and([partitions, rows.clone(), named("A")]));
     let range = |i| KeyRange::rows(key(i), key(0).as_str()..=key(999).as_str());
     let ranges: Vec<_> = (0..1_000).map(range).collect();
-    assert!(plan.intervals == ranges, "a range in each");
+    assert!(plan.intervals == ranges, "a range in each partition");
     assert_eq!(plan.rest, Some(and([rows, named("A")])));
 }
 
@@ -82,7 +82,7 @@ fn a_set_too_large_to_store_is_widened_and_rows_are_tested() {
     let high = |i| (i < 3_000).then(|| Edge::of_partition(&key(i), false));
     let spans: Vec<_> = (0..3_000).map(|i| KeyRange::between(low(i), high(i + 1))).collect();
     assert!(plan.intervals == spans, "a span for each step");
-    assert!(plan.rest.is_some(), "the rows are asked");
+    assert!(plan.rest.is_some(), "rows are still tested");
 }
 
 /// Tests limits that otherwise only large filters reach, on all keys of the domain.

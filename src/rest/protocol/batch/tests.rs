@@ -124,7 +124,11 @@ fn ids_and_lengths_of_parts() {
         match read(text.as_bytes(), OUTER) {
             Ok(Envelope::Changeset(parts)) => {
                 assert_eq!(parts[0].content_id, expected);
-                assert_eq!(parts[0].body.len(), 52, "whole, whatever its length says");
+                assert_eq!(
+                    parts[0].body.len(),
+                    52,
+                    "a part is read whole, whatever its Content-Length is"
+                );
             }
             other => assert_eq!((expected, other.is_err()), (None, true), "{text}"),
         }

@@ -110,7 +110,7 @@ fn written_bodies_are_read_back() {
         assert_eq!((&entity, entity.etag()), (&pump(), pump().etag()));
     }
     let entity = read_single(NONE).unwrap();
-    assert_eq!(entity.etag(), pump().etag(), "from the Timestamp");
+    assert_eq!(entity.etag(), pump().etag(), "the ETag is derived from the Timestamp");
     assert_eq!(
         entity.value("Serial"),
         Some(crate::model::ValueRef::String("9007199254740993")),

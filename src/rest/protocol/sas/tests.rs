@@ -328,7 +328,7 @@ fn stored_policies() {
     let empty: fn(&mut ServiceSas) = |sas| {
         (sas.terms.permissions, sas.terms.expiry) = (some(""), some(""));
     };
-    assert!(named(empty, Some(&policy)).is_ok(), "there are clients that say nothing so");
+    assert!(named(empty, Some(&policy)).is_ok(), "some clients send empty fields");
     let failed = "403 AuthenticationFailed";
     assert_eq!(named(|_| (), None).unwrap_err(), failed, "revoked");
     let other = Policy { id: "q".into(), ..policy.clone() };
@@ -340,7 +340,11 @@ fn stored_policies() {
         twice
     );
     let bare = Policy { expiry: None, permissions: None, ..policy.clone() };
-    assert_eq!(named(|_| (), Some(&bare)).unwrap_err(), failed, "neither says until when");
+    assert_eq!(
+        named(|_| (), Some(&bare)).unwrap_err(),
+        failed,
+        "neither token nor policy has an expiry"
+    );
     let late = Policy { start: Some("2025-06-01T00:00:00Z".parse().unwrap()), ..policy };
     assert_eq!(named(|_| (), Some(&late)).unwrap_err(), failed);
 }

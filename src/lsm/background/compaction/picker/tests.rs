@@ -263,7 +263,7 @@ impl Tree {
     fn settle(&mut self) {
         for jobs in 0.. {
             let Some(job) = pick(&self.range, &ReadBy(self.readers), &self.limits) else { break };
-            assert!(jobs < 100, "no end of jobs: {job:?}");
+            assert!(jobs < 100, "jobs do not end: {job:?}");
             self.run(&job);
             self.range.check().unwrap();
         }
@@ -282,7 +282,7 @@ impl Tree {
         let mut merged: BTreeMap<u32, (u64, bool)> = BTreeMap::new();
         let mut bytes = 0;
         for (i, input) in inputs.into_iter().enumerate() {
-            let clip = input.clip.intersect(&below).expect("a job takes something of each input");
+            let clip = input.clip.intersect(&below).expect("a job reads a part of each input");
             let taken = Reference::new(input.file.clone(), clip, None);
             bytes += Exact.part(&taken).bytes;
             for (key, entry) in counted(&taken) {
@@ -428,12 +428,12 @@ fn losing_readers_merge_files_from_an_eighth_of_the_run() {
     assert_eq!(tree.range.young.len(), 1);
     tree.readers = Readers::Losing;
     tree.settle();
-    assert_eq!(tree.range.young.len(), 1, "an eighth is more");
+    assert_eq!(tree.range.young.len(), 1, "one memtable is less than an eighth of the run");
     tree.readers = Readers::Served;
     let job = pick(&tree.range, &ReadBy(Readers::Served), &tree.limits).unwrap();
     assert_eq!(job.reason, Reason::Reads);
     tree.settle();
-    assert!(tree.range.young.is_empty(), "its turn is its turn");
+    assert!(tree.range.young.is_empty(), "a range in its turn is merged whatever its size");
     tree.check_reads();
 }
 
@@ -467,7 +467,7 @@ fn simulated_write_amplification_is_bounded() {
     check("uniform, 40 memtables", &simulate(400, |rng, _| rng.below(4_000) as u32), 6.0);
     let uniform = simulate(600, |rng, _| rng.below(10_000) as u32);
     check("uniform, 100 memtables", &uniform, 6.0);
-    assert!(uniform.partial > 0, "no job was too long");
+    assert!(uniform.partial > 0, "no job was partial");
     let partitions = |rng: &mut Rng, _| zipf(rng, 100) * 100 + rng.below(100) as u32;
     let zipfian = simulate(600, partitions);
     check("zipfian partitions", &zipfian, 5.0);
@@ -749,7 +749,7 @@ fn a_file_dense_with_tombstones_is_merged_over_their_span() {
     entries.extend((7_900..8_300).map(|key| (key, (20, false))));
     let file = reference(File { number: 50, seqs: (20, 20), entries });
     tree.range.add(Placement::Young, file);
-    assert_eq!(pick(&tree.range, &Exact, &tree.limits), None, "a snapshot needs them");
+    assert_eq!(pick(&tree.range, &Exact, &tree.limits), None, "a snapshot needs the hidden rows");
     tree.limits.seen_below = Seq(20);
     let job = pick(&tree.range, &Exact, &tree.limits).unwrap();
     assert_eq!((numbers(&job), job.reason), ((vec![50], vec![0]), Reason::Tombstones));
@@ -766,7 +766,11 @@ fn old_tombstones_are_removed_in_time() {
     tree.range.add(Placement::Young, reference(File { number: 50, seqs: (20, 21), entries }));
     assert_eq!(pick(&tree.range, &Exact, &tree.limits), None);
     tree.limits.aged_below = Seq(20);
-    assert_eq!(pick(&tree.range, &Exact, &tree.limits), None, "the newest of the file counts");
+    assert_eq!(
+        pick(&tree.range, &Exact, &tree.limits),
+        None,
+        "the newest tombstone of the file determines its age"
+    );
     tree.limits.aged_below = Seq(21);
     let job = pick(&tree.range, &Exact, &tree.limits).unwrap();
     assert_eq!((numbers(&job), job.reason), ((vec![50], vec![0]), Reason::Age));
@@ -908,6 +912,6 @@ fn trap_28_jobs_exclude_a_damaged_file() {
         let files = tree.range.references().count();
         assert!(files < 40, "{files} of 60 files are left");
         let stays = tree.range.references().any(|(_, file)| file.file.number == damaged);
-        assert!(stays, "file {damaged} went");
+        assert!(stays, "the damaged file {damaged} was removed");
     }
 }
