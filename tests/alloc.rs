@@ -9,7 +9,7 @@
 
 #![expect(
     unsafe_code,
-    reason = "an allocator is unsafe to implement; this one hands on to the system's"
+    reason = "an allocator is unsafe to implement; this one forwards to the system's"
 )]
 
 use std::alloc::{GlobalAlloc, Layout, System};

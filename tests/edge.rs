@@ -7,7 +7,7 @@
 
 #![expect(
     unsafe_code,
-    reason = "an allocator is unsafe to implement; this one hands on to the system's"
+    reason = "an allocator is unsafe to implement; this one forwards to the system's"
 )]
 
 use std::alloc::{GlobalAlloc, Layout, System};
@@ -139,7 +139,7 @@ fn read(db: &Db, table: &Table, account: &mut Account) {
 
 /// Checks the open descriptors of this process against the limits, while the database has read more
 /// table files than it may hold open.
-#[expect(clippy::disallowed_methods, reason = "what the system says of this process is no file")]
+#[expect(clippy::disallowed_methods, reason = "reads what the system reports about this process")]
 fn check_descriptors(db: &Db) {
     let descriptors = std::fs::read_dir("/proc/self/fd").unwrap().count();
     let files = db.stats().get("open_files").unwrap() as usize;

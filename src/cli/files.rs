@@ -115,7 +115,7 @@ impl Read for Spool {
 }
 
 #[cfg(test)]
-#[expect(clippy::disallowed_methods, reason = "the user's part is played here")]
+#[expect(clippy::disallowed_methods, reason = "the tests create files of a user")]
 mod tests {
     use super::*;
 

@@ -55,7 +55,7 @@ impl Writer {
     }
 }
 
-/// Three rounds of two, three and one records.
+/// Writes a log of three rounds with two, three and one records.
 fn small_log(fs: &dyn Fs) -> u64 {
     let mut writer = Writer::create(fs);
     writer.round(buffer(1..3, 11));

@@ -41,7 +41,7 @@ fn run_background(db: &Db) {
     while db.step(Duration::ZERO) {}
 }
 
-/// The size of the database's files.
+/// Returns the size of the database's files.
 fn used(fs: &MemFs) -> u64 {
     let paths = fs.paths();
     let mine = paths.iter().filter(|path| Path::new(path).starts_with("db"));
@@ -204,7 +204,7 @@ fn a_limit_below_the_minimum_is_refused_and_one_below_the_current_size_opens() {
     db.close().unwrap();
 }
 
-/// Keys of maximum length, so that their tombstones are large.
+/// Returns a key of maximum length, so that its tombstone is large.
 fn long_key(i: usize) -> String {
     format!("{i:06}{}", "\u{4e2d}".repeat(500))
 }

@@ -76,7 +76,7 @@ impl Recording {
         Ok(Recording { config: program.config.clone(), fs, clock, oracle, marks })
     }
 
-    /// The guarantees in force when `op` operations were done.
+    /// Returns the guarantees in force when `op` operations were done.
     fn durable_claimed(&self, op: u64) -> Mark {
         *self.marks.iter().rev().find(|mark| mark.ops <= op).unwrap()
     }
@@ -299,7 +299,7 @@ fn trap_52_leftover_files_do_not_accumulate() {
     }
 }
 
-/// A disk that acknowledges syncs that it does not carry out.
+/// Returns a disk that acknowledges syncs that it does not carry out.
 fn lying(inner: MemFs, about: OpKind) -> Arc<dyn Fs> {
     let fs = FaultFs::new(Arc::new(inner));
     fs.guard_syncs(move |op, _| op != about);

@@ -73,7 +73,7 @@ impl History {
         state
     }
 
-    /// The state after each commit.
+    /// Returns the state after each commit.
     fn states(&self) -> Vec<State> {
         let mut state = State::new();
         let after = |op: &Op| {
@@ -312,8 +312,8 @@ fn scan(rows: &Table, state: &State, table: usize) -> Result<bool, String> {
     }
 }
 
-/// The state that the opened database should show. After a kill, commits that no durable offset
-/// covers may be missing, from the damaged one on.
+/// Returns the state that the opened database should show. After a kill, commits that no durable
+/// offset covers may be missing, from the damaged one on.
 fn state_shown(subject: &Subject, db: &Db, what: &str) -> State {
     let last = subject.history.at(subject.history.last());
     let wrong = match read(db, &last) {

@@ -9,7 +9,7 @@ use rowstone::sim::program::quietly;
 
 use crate::say;
 
-/// A device life of some hours, with a time to live of 45 minutes.
+/// Returns a device life of some hours, with a time to live of 45 minutes.
 fn life(seed: u64) -> Life {
     let hours = std::env::var("DEVICE").map_or(3, |n| n.parse().expect("DEVICE is a number"));
     Life::new(seed, Duration::from_secs(hours * 3_600))

@@ -80,7 +80,7 @@ fn pause() {
     std::thread::park_timeout(Duration::from_millis(2));
 }
 
-/// The number of a commit, which both of its entities contain.
+/// Returns the number of a commit, which both of its entities contain.
 fn number_of(commit: &Commit) -> Option<i64> {
     let numbers = commit.changes.iter().filter_map(|change| match change {
         Change::Put { entity, .. } => Some(entity.get::<i64>("N").unwrap()),
@@ -101,7 +101,7 @@ fn last_number(db: &Db) -> Result<i64> {
     counter.map_or(Ok(0), |counter| counter.get("N"))
 }
 
-/// The database that rows are imported from.
+/// Returns the database that rows are imported from.
 fn source(db: &Path) -> PathBuf {
     db.with_extension("source")
 }

@@ -22,12 +22,12 @@ pub struct Example {
     pub bytes: Vec<u8>,
 }
 
-/// The examples of FORMAT.md.
+/// Returns the examples of FORMAT.md.
 pub fn examples() -> Vec<Example> {
     parse(DOCUMENT, "name")
 }
 
-/// The fuzz target of an example's structure.
+/// Returns the fuzz target of an example's structure.
 pub fn target(name: &str) -> &str {
     match name {
         "user-key" => "key",
@@ -54,7 +54,7 @@ fn every_example_belongs_to_a_target() {
     }
 }
 
-/// The examples that open with ```` ```hex key= ````.
+/// Returns the examples that open with ```` ```hex key= ````.
 fn parse(document: &str, key: &str) -> Vec<Example> {
     let fence = format!("```hex {key}=");
     let mut examples = Vec::new();

@@ -19,7 +19,7 @@ fn options(fs: &MemFs) -> Options {
     Db::options().background(Background::Manual).seed(1).fs(Arc::new(fs.clone()))
 }
 
-/// A table with the partitions a, b and c, each with three rows.
+/// Creates a table with the partitions a, b and c, each with three rows.
 fn three_partitions(db: &Db) -> Table {
     let table = db.create_table("parts").unwrap();
     for pk in ["a", "b", "c"] {

@@ -67,12 +67,13 @@ const HISTORY: &[(&str, &[&str])] = &[
     ("insert Notes", &["q b N=5"]),
 ];
 
-/// A row of the table with full blocks: short, so that the padding after the last row is small.
+/// Returns a row of the table with full blocks: short, so that the padding after the last row is
+/// small.
 fn small_row(i: u32) -> String {
     format!("insert p r{i:03} N={i} Text='{}'", "x".repeat(20))
 }
 
-/// The options of the database `version`.
+/// Returns the options of the database `version`.
 fn config(version: &str) -> Config {
     let mut config = Config { durability: Durability::Sync, seed: 1, ..Config::default() };
     if version == PADDED {
@@ -204,7 +205,7 @@ fn opened(version: &str) -> Engine {
     engine
 }
 
-/// A stored database, opened with the options that it was made with.
+/// Opens a stored database with the options that it was made with.
 #[track_caller]
 fn unread(version: &str) -> Engine {
     let fs = MemFs::new();

@@ -103,7 +103,7 @@ fn partition(key: u32) -> String {
     format!("p{:04}", key / HOT)
 }
 
-/// The row keys of a key: one, or two for twins.
+/// Returns the row keys of a key: one, or two for twins.
 fn rows(key: u32) -> Vec<String> {
     let suffixes: &[&str] = if is_twin(key) { &["a", "b"] } else { &[""] };
     suffixes.iter().map(|suffix| format!("r{}{suffix}", key % HOT)).collect()
@@ -129,7 +129,7 @@ fn pair(entity: &Entity) -> Result<(ETag, Pair), Offence> {
     Ok((entity.etag().expect("read from a table"), pair))
 }
 
-/// The common content of the rows of one key.
+/// Returns the common content of the rows of one key.
 fn combined(key: u32, found: &[Entity]) -> Seen {
     let pairs: Vec<_> = found.iter().map(pair).collect::<Result<_, _>>()?;
     let whole = pairs.is_empty() || pairs.len() == rows(key).len();
@@ -497,7 +497,7 @@ fn run(plan: &Plan, seed: u64) -> Result<String, Offence> {
     ))
 }
 
-/// The share of the calls of one test, in percent.
+/// Returns the share of the calls of one test, in percent.
 fn calls(percent: u64) -> u64 {
     let all = std::env::var("LINEAR").map_or(300_000, |n| n.parse().expect("LINEAR is a number"));
     all * percent / 100

@@ -41,7 +41,7 @@ fn fill(table: &Table, rows: std::ops::Range<u32>) {
     }
 }
 
-/// All visible parts of the entities.
+/// Returns all visible parts of the entities.
 fn all(table: &Table) -> Vec<String> {
     listed(table.scan(KeyRange::all()))
 }
@@ -56,7 +56,7 @@ fn check_sound(db: &Db) {
     assert!(report.problems.is_empty(), "{:?}", report.problems);
 }
 
-/// A source with 20 partitions of ten rows, some flushed, some not.
+/// Creates a source with 20 partitions of ten rows, some flushed, some not.
 fn source(fs: &MemFs) -> (Db, Table) {
     let db = options(fs).open("source").unwrap();
     let table = db.create_table("Parts").unwrap();

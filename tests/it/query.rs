@@ -47,7 +47,7 @@ fn value(rng: &mut Rng) -> Value {
     }
 }
 
-/// A random entity: some values are clustered and of one type, others are not.
+/// Returns a random entity: some values are clustered and of one type, others are not.
 fn entity(rng: &mut Rng, step: u64) -> Entity {
     let mut entity = Entity::new(*rng.pick(&PARTITIONS), row_key(rng));
     for name in NAMES {
@@ -129,7 +129,7 @@ impl World {
         }
     }
 
-    /// The query, possibly at a random snapshot, and the entities that it must find.
+    /// Returns the query, possibly at a random snapshot, and the entities that it must find.
     fn query(&mut self, filter: &Filter) -> (Query, Vec<Entity>) {
         let index = self.rng.index(self.snapshots.len() + 1);
         let (query, all) = match self.snapshots.get(index) {
@@ -144,12 +144,12 @@ impl World {
     }
 }
 
-/// Entities as text, where a NaN is equal to itself.
+/// Returns entities as text, where a NaN is equal to itself.
 fn texts<'e>(entities: impl IntoIterator<Item = &'e Entity>) -> Vec<String> {
     entities.into_iter().map(|entity| format!("{entity:?}")).collect()
 }
 
-/// The entities of a query, as text.
+/// Reads the entities of a query, as text.
 fn read(query: Query) -> Vec<String> {
     query.into_iter().map(|entity| format!("{:?}", entity.unwrap())).collect()
 }

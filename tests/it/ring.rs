@@ -60,7 +60,7 @@ fn run_background(db: &Db) {
     while db.step(Duration::ZERO) {}
 }
 
-/// The size of the database's files.
+/// Returns the size of the database's files.
 fn used(fs: &MemFs) -> u64 {
     let paths = fs.paths();
     let mine = paths.iter().filter(|path| Path::new(path).starts_with("db"));
@@ -78,7 +78,7 @@ fn check_used(fs: &MemFs, db: &Db) {
     assert!(used(fs) <= LIMIT, "{} of {LIMIT}", used(fs));
 }
 
-/// The rows of a scan, by the number with which they were written.
+/// Returns the rows of a scan, by the number with which they were written.
 fn rows(table: &Table) -> Result<BTreeMap<usize, Entity>> {
     let entities = table.scan(KeyRange::all()).into_iter();
     let at = |entity: &Entity| entity.get::<i64>("At").unwrap() as usize;

@@ -39,7 +39,7 @@ impl Script {
         Script { runner, ops_seen: 0 }
     }
 
-    /// The output lines of the command, including errors.
+    /// Runs the command; returns its output lines, including errors.
     fn run(&mut self, case: &Case) -> Vec<String> {
         let input: Vec<&str> = case.input.iter().map(String::as_str).collect();
         let done = match steps(&case.command, &input) {
@@ -109,7 +109,7 @@ impl Script {
     }
 }
 
-/// The option `name` of a command, or `default` without it.
+/// Returns the option `name` of a command, or `default` without it.
 fn number<T: FromStr>(command: &mut Command, name: &str, default: T) -> Result<T, String> {
     let Some(text) = command.take(name)? else { return Ok(default) };
     text.parse().map_err(|_| format!("{name}={text} is no number"))
@@ -123,7 +123,8 @@ fn files(fs: &rowstone::fs::MemFs) -> Result<Vec<String>, String> {
     fs.paths().into_iter().map(size).collect()
 }
 
-/// Blank lines separate cases; the input ends at `----`, the expected output at a blank line.
+/// Splits a script into cases. Blank lines separate cases; the input ends at `----`, the expected
+/// output at a blank line.
 fn parse(text: &str) -> (Vec<Case>, String) {
     let lines: Vec<&str> = text.lines().collect();
     let owned = |lines: &[&str]| lines.iter().map(|line| (*line).to_owned()).collect::<Vec<_>>();

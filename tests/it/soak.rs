@@ -75,7 +75,7 @@ fn counters(rows: Vec<Entity>) -> BTreeMap<String, i64> {
     rows.iter().map(|row| (row.row_key().to_owned(), number(row, "Count"))).collect()
 }
 
-/// The round of each partition, which all of its rows must have.
+/// Returns the round of each partition, which all of its rows must have.
 fn rounds(rows: Vec<Entity>) -> BTreeMap<String, i64> {
     let mut found: BTreeMap<String, Vec<i64>> = BTreeMap::new();
     for row in &rows {
@@ -110,7 +110,7 @@ impl Picture {
         Picture { counters: counters(all(&world.counters)), rounds: rounds(all(&world.groups)) }
     }
 
-    /// The state of a database without concurrent writes.
+    /// Returns the state of a database without concurrent writes.
     fn of(db: &Db) -> Picture {
         let all = |name: &str| ordered(db.table(name).unwrap().scan(KeyRange::all()).into_iter());
         Picture { counters: counters(all("Counters")), rounds: rounds(all("Groups")) }

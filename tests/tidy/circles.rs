@@ -31,7 +31,7 @@ fn offence(files: &[&str], edges: &[Edge]) -> Offence {
     Offence::new(files[0], first, RULE, lines.join("\n    "))
 }
 
-/// The strongly connected components of more than one file.
+/// Returns the strongly connected components of more than one file.
 fn circles(edges: &[Edge]) -> Vec<Vec<&str>> {
     let mut next: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for edge in edges {
@@ -50,7 +50,7 @@ fn circles(edges: &[Edge]) -> Vec<Vec<&str>> {
     circles
 }
 
-/// Every file reachable from `from` over at least one edge.
+/// Returns every file reachable from `from` over at least one edge.
 fn reachable<'a>(from: &'a str, next: &BTreeMap<&'a str, Vec<&'a str>>) -> BTreeSet<&'a str> {
     let mut reached = BTreeSet::new();
     let mut waiting = vec![from];

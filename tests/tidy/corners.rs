@@ -42,7 +42,7 @@ pub fn check(sources: &[Source], paths: &[String], format: &str) -> Vec<Offence>
     offences
 }
 
-/// The modules of `src/format`: name and path.
+/// Returns the modules of `src/format`: name and path.
 fn structures(sources: &[Source]) -> Vec<(String, String)> {
     let engine = sources.iter().filter(|source| source.is_engine() && !source.is_test());
     engine
@@ -68,7 +68,7 @@ fn check_citations(sources: &[Source], sections: &[String]) -> Vec<Offence> {
     offences
 }
 
-/// The words that follow `mark`.
+/// Returns the words that follow `mark`.
 fn citations(text: &str, mark: &str) -> Vec<String> {
     let after = text.match_indices(mark).map(|(at, _)| &text[at + mark.len()..]);
     after

@@ -28,7 +28,7 @@ pub fn check_links(documents: &[(String, String)], paths: &[String]) -> Vec<Offe
     offences
 }
 
-/// `.ci/run` calls exactly the commands that README.md shows under "Test it".
+/// Checks that `.ci/run` calls exactly the commands that README.md shows under "Test it".
 pub fn check_commands(readme: &str, ci: &str) -> Vec<Offence> {
     let after = readme.split("## Test it").nth(1).unwrap_or_default();
     let block = after.split("```").nth(1).unwrap_or_default();
@@ -45,14 +45,14 @@ pub fn check_commands(readme: &str, ci: &str) -> Vec<Offence> {
         .collect()
 }
 
-/// The headings of a document outside code blocks: line and text without the marks.
+/// Returns the headings of a document outside code blocks: line and text without the marks.
 pub fn headings(text: &str) -> impl Iterator<Item = (usize, &str)> {
     prose(text)
         .filter(|(_, line)| line.starts_with('#'))
         .map(|(number, line)| (number, line.trim_start_matches('#').trim()))
 }
 
-/// The lines outside code blocks, numbered from 1.
+/// Returns the lines outside code blocks, numbered from 1.
 pub fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut fenced = false;
     text.lines().enumerate().filter_map(move |(number, line)| {
@@ -62,7 +62,7 @@ pub fn prose(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Every `[text](target)`: line and target.
+/// Returns every `[text](target)`: line and target.
 fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (number, line) in prose(text) {
@@ -92,7 +92,7 @@ fn resolve(file: &str, path: &str) -> String {
     parts.join("/")
 }
 
-/// A heading as an anchor, as the common renderers write it.
+/// Returns a heading as an anchor, as the common renderers write it.
 fn slug(heading: &str) -> String {
     let kept = heading.to_lowercase();
     let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));

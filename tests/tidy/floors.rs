@@ -56,7 +56,7 @@ pub fn check(source: &Source) -> Vec<Offence> {
     offences
 }
 
-/// An exception that no longer applies is an offence.
+/// Reports exceptions that no longer apply.
 pub fn check_exceptions(sources: &[Source]) -> Vec<Offence> {
     let taken = |from: &str, to: &str| {
         let from_there =
@@ -71,7 +71,7 @@ pub fn check_exceptions(sources: &[Source]) -> Vec<Offence> {
         .collect()
 }
 
-/// The module that has a floor: the first; in the folder of test machinery, the second.
+/// Returns the module that has a floor: the first; in the folder of test machinery, the second.
 fn top_module(modules: &[&str]) -> Option<String> {
     match modules {
         [ROOM, inner, ..] => Some(format!("{ROOM}::{inner}")),
@@ -80,7 +80,7 @@ fn top_module(modules: &[&str]) -> Option<String> {
     }
 }
 
-/// The files of a room import their own room and lower ones.
+/// Checks that the files of a room import only their own room and lower ones.
 pub fn check_rooms(sources: &[Source]) -> Vec<Offence> {
     let edges = Graph::new(sources).edges();
     let upward = edges.iter().filter(|edge| is_upward(edge));
@@ -121,7 +121,7 @@ fn problem(from: &str, name: &str) -> Option<String> {
     }
 }
 
-/// Every `crate::name`, with groups expanded: line and first segment.
+/// Returns every `crate::name`, with groups expanded: line and first segment.
 fn uses(source: &Source) -> Vec<(usize, String)> {
     let text = source.code.join("\n");
     let mut found = Vec::new();
@@ -136,7 +136,7 @@ fn uses(source: &Source) -> Vec<(usize, String)> {
     found
 }
 
-/// `a::b` gives a; `{a::{b, c}, d}` gives a and d.
+/// Returns the first segments of a path: `a::b` gives a; `{a::{b, c}, d}` gives a and d.
 fn first_segments(path: &str) -> Vec<String> {
     let word = |text: &str| {
         let segment = |text: &str| text.chars().take_while(|&c| is_word(c)).collect::<String>();
@@ -160,7 +160,7 @@ fn first_segments(path: &str) -> Vec<String> {
     names
 }
 
-/// `super::super::` above the top module is another name of the crate root.
+/// Reports `super::super::` above the top module, which is another name of the crate root.
 fn check_climbs(source: &Source, file_depth: usize) -> Vec<Offence> {
     let mut offences = Vec::new();
     let text = source.code.join("\n");
@@ -182,7 +182,7 @@ fn check_climbs(source: &Source, file_depth: usize) -> Vec<Offence> {
     offences
 }
 
-/// The number of `mod name {` that are open at the end of `text`.
+/// Returns the number of `mod name {` that are open at the end of `text`.
 fn inline_modules(text: &str) -> usize {
     let mut open = Vec::new();
     for (at, c) in text.char_indices() {

@@ -108,7 +108,7 @@ impl Graph {
         self.files.retain(|file, _| !gone.contains(file));
     }
 
-    /// All edges between two files, one per pair.
+    /// Returns all edges between two files, one per pair.
     pub fn edges(&self) -> Vec<Edge> {
         let mut found: BTreeMap<(&str, &str), (usize, String)> = BTreeMap::new();
         for (from, file) in &self.files {
@@ -147,7 +147,7 @@ impl Graph {
         found.into_iter().map(edge).collect()
     }
 
-    /// Each inherent `impl` of a type `name`: file, line, and the file that defines the type.
+    /// Returns each inherent `impl` of a type `name`: file, line, and the file that defines the type.
     pub fn impls(&self, name: &str) -> Vec<(&str, usize, &str)> {
         let mut found = Vec::new();
         for (file, parsed) in &self.files {
@@ -174,7 +174,7 @@ impl Graph {
         }
     }
 
-    /// The names that a glob import brings in, each with the file that defines it.
+    /// Returns the names that a glob import brings in, each with the file that defines it.
     fn globbed(&self, import: &Import) -> Vec<(&str, &str)> {
         match self.resolve(&import.module, &import.path, true, HOPS_MAX) {
             Some(Target::Module(path)) => {
@@ -190,7 +190,7 @@ impl Graph {
         }
     }
 
-    /// The item or module that `path` refers to in `module`; `None` for other crates.
+    /// Returns the item or module that `path` refers to in `module`; `None` for other crates.
     fn resolve(
         &self,
         module: &[String],
@@ -355,7 +355,7 @@ impl<'a> Parser<'a> {
         self.open.iter().all(|is_module| *is_module)
     }
 
-    /// The position after the last segment of the path that starts at `at`.
+    /// Returns the position after the last segment of the path that starts at `at`.
     fn path_end(&self, at: usize) -> usize {
         let mut end = at + 1;
         while self.text(end) == "::" && self.text(end + 1).starts_with(is_word) {
@@ -386,7 +386,8 @@ impl<'a> Parser<'a> {
         }
     }
 
-    /// The position after the `>` that closes the `<` at `at`; the `>` of `->` closes nothing.
+    /// Returns the position after the `>` that closes the `<` at `at`; the `>` of `->` closes
+    /// nothing.
     fn after_angles(&self, mut at: usize) -> usize {
         let mut depth = 0usize;
         loop {

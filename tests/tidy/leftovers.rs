@@ -39,7 +39,7 @@ pub fn check(source: &Source) -> Vec<Offence> {
     offences
 }
 
-/// `matches!(…);` as a statement looks like an assertion but asserts nothing.
+/// Reports `matches!(…);` as a statement, which looks like an assertion but asserts nothing.
 fn check_bare_matches(source: &Source) -> Vec<Offence> {
     let text = source.code.join("\n");
     let mut offences = Vec::new();

@@ -27,7 +27,7 @@ pub fn check(source: &Source) -> Vec<Offence> {
     offences
 }
 
-/// An exception that no longer applies is an offence.
+/// Reports exceptions that no longer apply.
 pub fn check_exceptions(sources: &[Source]) -> Vec<Offence> {
     let find = |path: &str| sources.iter().find(|source| source.path == path);
     let mut offences = Vec::new();
@@ -86,8 +86,8 @@ fn functions(source: &Source) -> Vec<Function> {
     found
 }
 
-/// The line of the brace that closes the function with `fn` at `line`, `column`; `None` for a
-/// declaration without a body.
+/// Returns the line of the brace that closes the function with `fn` at `line`, `column`; `None` for
+/// a declaration without a body.
 fn body_end(code: &[String], line: usize, column: usize) -> Option<usize> {
     let (mut braces, mut brackets) = (0usize, 0usize);
     for (number, text) in code.iter().enumerate().skip(line) {

@@ -53,7 +53,7 @@ pub fn check(sources: &[Source], loom: &str) -> Vec<Offence> {
     offences
 }
 
-/// Line and name of each switch. The name must be on the same line, otherwise it is empty.
+/// Returns line and name of each switch. A name that is not on the same line is returned empty.
 fn switches(source: &Source) -> impl Iterator<Item = (usize, &str)> {
     let lines = source.code.iter().zip(&source.raw).enumerate();
     lines.filter(|(_, (code, _))| code.contains("mutant!(")).flat_map(|(at, (_, raw))| {
@@ -64,7 +64,7 @@ fn switches(source: &Source) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Line and name of each entry of the list.
+/// Returns line and name of each entry of the list.
 fn listed(source: &Source) -> Vec<(usize, String)> {
     let text = source.raw.join("\n");
     let entries = text.match_indices("entry(").filter_map(|(at, call)| {

@@ -17,7 +17,7 @@ pub fn check(sources: &[Source]) -> Vec<Offence> {
     ROOMS.iter().flat_map(|(name, room)| strays(&graph, name, room)).collect()
 }
 
-/// The inherent `impl`s of a type of `src/lsm` outside its room.
+/// Returns the inherent `impl`s of a type of `src/lsm` outside its room.
 fn strays(graph: &Graph, name: &str, room: &str) -> Vec<Offence> {
     let impls = graph.impls(name).into_iter();
     let of_engine = impls.filter(|(_, _, definition)| definition.starts_with("src/lsm/"));

@@ -47,7 +47,7 @@ struct Prose<'a> {
     text: String,
 }
 
-/// Lines that are too long.
+/// Reports lines that are too long.
 pub fn check_columns(sources: &[Source], documents: &[(String, String)]) -> Vec<Offence> {
     let comments = sources.iter().flat_map(|source| {
         let lines = source.raw.iter().zip(&source.comments).enumerate();
@@ -69,7 +69,7 @@ pub fn check_columns(sources: &[Source], documents: &[(String, String)]) -> Vec<
     comments.chain(texts).filter(is_long).map(offence).collect()
 }
 
-/// All uses of words of the lists, if there are more than their budget.
+/// Reports all uses of words of the lists, if there are more than their budget.
 pub fn check_words(sources: &[Source], documents: &[(String, String)]) -> Vec<Offence> {
     let Uses { words, mut rare, seldom } = all_uses(sources, documents);
     let rate = |uses: usize| uses as f64 * 1_000.0 / (words as f64).max(1_000.0);
@@ -128,7 +128,7 @@ fn sentences_with_what(text: &str) -> usize {
     if is_question { 0 } else { at.filter(is_start).count() }
 }
 
-/// Comments, texts in quotes of more than three words, and names of tests.
+/// Returns comments, texts in quotes of more than three words, and names of tests.
 fn of_source(source: &Source) -> Vec<Prose<'_>> {
     let mut found = Vec::new();
     let mut is_test = false;
@@ -156,7 +156,7 @@ fn is_table(comment: &str) -> bool {
     comment.trim_start_matches(['/', '!', ' ']).starts_with('|')
 }
 
-/// The lines of a document that are prose: no code, no rows of tables.
+/// Returns the lines of a document that are prose: no code, no rows of tables.
 fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     let mut is_code = false;
     text.lines().enumerate().filter_map(move |(number, line)| {

@@ -27,7 +27,7 @@ impl Source {
         Source { path: path.to_owned(), raw, code, comments, literals }
     }
 
-    /// The modules from the crate root to this file: `src/lsm/read.rs` is `lsm`, `read`.
+    /// Returns the modules from the crate root to this file: `src/lsm/read.rs` is `lsm`, `read`.
     pub fn modules(&self) -> Vec<&str> {
         let Some(path) = self.path.strip_prefix("src/") else { return Vec::new() };
         let path = path.strip_suffix(".rs").unwrap_or(path);
@@ -42,7 +42,7 @@ impl Source {
         self.path.starts_with("src/")
     }
 
-    /// A file that contains only tests.
+    /// Whether the file contains only tests.
     pub fn is_test(&self) -> bool {
         let is_tests = |ending| self.path.ends_with(ending);
         !self.is_engine()
@@ -72,8 +72,8 @@ impl Source {
     }
 }
 
-/// The line on which the first block that opens at or after `line` closes; `line` itself if a
-/// statement ends before any block opens.
+/// Returns the line on which the first block that opens at or after `line` closes; `line` itself if
+/// a statement ends before any block opens.
 pub fn block_end(code: &[String], line: usize) -> usize {
     let mut depth = 0usize;
     for (number, text) in code.iter().enumerate().skip(line) {
@@ -98,7 +98,7 @@ pub fn is_word(c: char) -> bool {
     c.is_alphanumeric() || c == '_'
 }
 
-/// The offsets at which `word` occurs as a whole word in `text`.
+/// Returns the offsets at which `word` occurs as a whole word in `text`.
 pub fn word_offsets<'a>(text: &'a str, word: &'a str) -> impl Iterator<Item = usize> + 'a {
     text.match_indices(word).map(|(at, _)| at).filter(move |&at| {
         !text[..at].ends_with(is_word) && !text[at + word.len()..].starts_with(is_word)
@@ -212,7 +212,8 @@ fn quoted_len(text: &str, quote: char) -> usize {
     text.len()
 }
 
-/// `'a'` is a literal, `'a` a lifetime.
+/// Returns the length of a character literal at the start of `text`: `'a'` is one, the lifetime
+/// `'a` is none.
 fn char_literal_len(text: &str) -> Option<usize> {
     let body = text.strip_prefix('\'')?;
     let mut chars = body.chars();

@@ -70,7 +70,7 @@ fn rows(document: &str) -> Vec<Row<'_>> {
     rows
 }
 
-/// All functions of the tree: name to file and line.
+/// Returns all functions of the tree: name to file and line.
 fn functions(sources: &[Source]) -> BTreeMap<String, (String, usize)> {
     let mut found = BTreeMap::new();
     for source in sources {
@@ -85,7 +85,7 @@ fn functions(sources: &[Source]) -> BTreeMap<String, (String, usize)> {
     found
 }
 
-/// `trap_07_trap_08_…` has the numbers 7 and 8.
+/// Returns the numbers in the name of a test: `trap_07_trap_08_…` has 7 and 8.
 fn trap_numbers(name: &str) -> Vec<u32> {
     let mut numbers = Vec::new();
     let mut rest = name;

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A table of 78 rows: partitions `a` to `z`, with three rows each.
+/// Creates a table of 78 rows: partitions `a` to `z`, with three rows each.
 fn letters() -> Place {
     let place = Place::new();
     let lines: Vec<String> = (b'a'..=b'z')

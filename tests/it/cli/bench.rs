@@ -3,7 +3,7 @@
 
 use super::{Place, Run};
 
-/// The number after `"name":` in a line of JSON.
+/// Returns the number after `"name":` in a line of JSON.
 #[track_caller]
 fn number(line: &str, name: &str) -> f64 {
     let (_, rest) = line.split_once(&format!("\"{name}\":")).expect(name);
@@ -11,7 +11,7 @@ fn number(line: &str, name: &str) -> f64 {
     digits.parse().unwrap_or_else(|_| panic!("{name} in {line}"))
 }
 
-/// The lines of the benchmarks, without the lines for configuration and counters.
+/// Returns the lines of the benchmarks, without the lines for configuration and counters.
 #[track_caller]
 fn bench(place: &Place, arguments: &str) -> Vec<String> {
     let out = place.ok(&format!("bench db --json {arguments}"));

@@ -10,7 +10,7 @@ fn lines(text: &str) -> Vec<&str> {
     text.lines().collect()
 }
 
-/// The position in a line.
+/// Returns the position in a line.
 fn position(line: &str) -> &str {
     line.split('"').nth(3).unwrap()
 }

@@ -2,7 +2,7 @@
 
 use super::*;
 
-/// A database with one damaged table file, and a backup that shares no bytes with it.
+/// Creates a database with one damaged table file, and a backup that shares no bytes with it.
 fn damaged() -> Place {
     let place = Place::new();
     let rows: Vec<String> = (0..5_000)

@@ -159,7 +159,7 @@ fn a_filter_is_parsed_before_its_table_is_looked_up() {
     assert_eq!(codes, ["InvalidInput", "NotImplemented", "TableNotFound"]);
 }
 
-/// Requests that fill table `Tab` with 3 partitions of 40 rows each.
+/// Returns requests that fill table `Tab` with 3 partitions of 40 rows each.
 fn filled() -> Vec<String> {
     let mut requests = vec![r#"{"op":"create_table","table":"Tab"}"#.to_owned()];
     for pk in ["a", "bé", "c"] {

@@ -2,7 +2,7 @@
 
 use super::{Place, parts};
 
-/// The files of `db` with names that contain `end`.
+/// Returns the files of `db` with names that contain `end`.
 fn files(place: &Place, end: &str) -> Vec<String> {
     let names = std::fs::read_dir(place.path("db")).unwrap();
     let names = names.map(|entry| entry.unwrap().file_name().into_string().unwrap());

@@ -1,7 +1,7 @@
 //! The binary as a process: its output, its refusals, and its exit status.
 //!
 //! Not here: parsing of options and the codecs (unit tests next to the code).
-#![expect(clippy::disallowed_methods, reason = "input and reports are files of the user's")]
+#![expect(clippy::disallowed_methods, reason = "input and reports are the user's files")]
 
 mod backup;
 mod bad_input;
@@ -116,13 +116,13 @@ impl Run {
     }
 }
 
-/// A file of the sample data in the repository.
+/// Returns the path of a file of the sample data in the repository.
 fn sample(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/data").join(name);
     path.to_str().unwrap().to_owned()
 }
 
-/// Two entities of different shapes.
+/// Creates a database with two entities of different shapes.
 fn parts() -> Place {
     let place = Place::new();
     place.put("parts", r#"{"PartitionKey":"bolts","RowKey":"m4x20","Price":0.12}"#);

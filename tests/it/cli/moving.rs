@@ -5,7 +5,7 @@ use super::{Place, Run};
 
 const UPPER: &str = "--from-partition m";
 
-/// `db` with partitions a to z, three rows each.
+/// Creates `db` with partitions a to z, three rows each.
 fn letters() -> Place {
     let place = Place::new();
     let mut lines = String::new();

@@ -4,7 +4,7 @@ use super::{Place, Run};
 
 const NAMES: &str = "--select PartitionKey,RowKey";
 
-/// 3 partitions of 12 rows; `A` is a number in some rows and a text in others.
+/// Creates 3 partitions of 12 rows; `A` is a number in some rows and a text in others.
 fn grid() -> Place {
     let place = Place::new();
     let mut lines = String::new();
@@ -26,7 +26,7 @@ fn query(place: &Place, filter: &str, arguments: &str) -> Run {
     Run::of(command.args(["--filter", filter]).output().unwrap())
 }
 
-/// The matching keys, as CSV.
+/// Returns the matching keys, as CSV.
 fn keys(place: &Place, filter: &str, arguments: &str) -> Vec<String> {
     let out = query(place, filter, &format!("--format csv {NAMES} {arguments}")).ok();
     out.lines().skip(1).map(str::to_owned).collect()

@@ -5,7 +5,7 @@
 
 use super::{Place, Run};
 
-/// The count `name` in the output of a run.
+/// Returns the count `name` in the output of a run.
 fn count(run: &Run, name: &str) -> u64 {
     let (_, rest) = run.out.split_once(&format!("\"{name}\":")).unwrap();
     rest.split([',', '}']).next().unwrap().parse().unwrap()

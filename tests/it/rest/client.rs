@@ -42,7 +42,7 @@ impl Key {
         Key { account: account.to_owned(), key: key.to_owned() }
     }
 
-    /// The head of a signed request. `target` has no account, and `headers` no body length.
+    /// Returns the head of a signed request. `target` has no account, and `headers` no body length.
     pub fn head(&self, method: &str, target: &str, headers: &str) -> String {
         let Key { account, key } = self;
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
@@ -59,7 +59,7 @@ impl Key {
         )
     }
 
-    /// A complete signed request.
+    /// Returns a complete signed request.
     pub fn request(&self, method: &str, target: &str, headers: &str, body: &[u8]) -> Vec<u8> {
         let mut request = self.head(method, target, headers);
         if !body.is_empty() || matches!(method, "POST" | "PUT" | "MERGE" | "PATCH") {
@@ -150,7 +150,7 @@ impl<S: Read + Write> Client<S> {
         self.answer_to("GET")
     }
 
-    /// The next response; a response to `HEAD` has no body, whatever its head contains.
+    /// Reads the next response; a response to `HEAD` has no body, whatever its head contains.
     #[track_caller]
     pub fn answer_to(&mut self, method: &str) -> Answer {
         self.try_answer_to(method).unwrap_or_else(|error| panic!("no answer: {error}"))
@@ -182,7 +182,7 @@ impl<S: Read + Write> Client<S> {
         Ok(answer)
     }
 
-    /// All bytes that arrive until the connection is closed or reset.
+    /// Reads all bytes that arrive until the connection is closed or reset.
     #[track_caller]
     pub fn rest(&mut self) -> Vec<u8> {
         loop {

@@ -145,7 +145,7 @@ fn fill(server: &Server) {
     });
 }
 
-/// The number of lost log lines according to the metrics.
+/// Returns the number of lost log lines according to the metrics.
 fn lost(server: &Server) -> u64 {
     let mut client = Client::over(connect(server.metrics.unwrap()).unwrap(), server.key.clone());
     client.send("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n");

@@ -15,7 +15,7 @@ fn served() -> (Place, Server) {
     (place, server)
 }
 
-/// A signed request with a chunked body.
+/// Returns a signed request with a chunked body.
 fn chunked(key: &Key, target: &str, chunks: &[u8]) -> Vec<u8> {
     let head = key.head("POST", target, "Transfer-Encoding: chunked\r\n\r\n");
     [head.as_bytes(), chunks].concat()

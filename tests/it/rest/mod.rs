@@ -8,7 +8,7 @@
 //! Not here: the responses of operations (unit tests next to the code), and third-party clients.
 #![expect(
     clippy::disallowed_methods,
-    reason = "keys and certificates are files of the user's, requests are dated, output is read beside the test"
+    reason = "keys and certificates are the user's files, requests have a date, a thread reads the output"
 )]
 
 mod client;
@@ -65,7 +65,7 @@ impl Place {
         std::fs::write(self.path(name), text).unwrap();
     }
 
-    /// A command with arguments split at spaces, in this directory.
+    /// Returns a command with arguments split at spaces, in this directory.
     fn command(&self, arguments: &str) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_rowstone"));
         command.args(arguments.split_whitespace()).current_dir(self.0.path());
@@ -92,7 +92,7 @@ impl Place {
         (output.status.code(), String::from_utf8(output.stderr).unwrap())
     }
 
-    /// The output of `rowstone sas`.
+    /// Returns the output of `rowstone sas`.
     fn sas(&self, arguments: &str) -> String {
         let output = self.command(&format!("sas {arguments}")).output().unwrap();
         assert!(output.status.success(), "{output:?}");
@@ -141,7 +141,7 @@ impl Server {
         self.ask("GET", "/Tables", "").is(200);
     }
 
-    /// A server with a table `people`.
+    /// Creates the table `people`.
     fn with_table(self) -> Self {
         self.ask("POST", "/Tables", r#"{"TableName":"people"}"#).is(201);
         self
@@ -198,7 +198,7 @@ impl Server {
         line.split_whitespace().nth(1).unwrap().parse::<u64>().unwrap() << 10
     }
 
-    /// A counter of the database.
+    /// Returns a counter of the database.
     fn counter(&self, name: &str) -> u64 {
         let answer = self.ask("GET", "/$rowstone/stats", "");
         let stats: serde_json::Value = serde_json::from_str(answer.is(200).text()).unwrap();
@@ -227,7 +227,7 @@ impl Output {
         }
     }
 
-    /// The address in a line that starts with `begin`.
+    /// Returns the address in a line that starts with `begin`.
     fn address(&self, begin: &str) -> Option<SocketAddr> {
         let lines = self.lines.lock().unwrap();
         let rest = lines.iter().find_map(|line| line.strip_prefix(begin))?;
@@ -236,7 +236,7 @@ impl Output {
     }
 }
 
-/// A file for `--accounts`.
+/// Returns the content of a file for `--accounts`.
 fn accounts(name: &str, keys: &[&str]) -> String {
     format!("[{{\"name\":\"{name}\",\"keys\":{}}}]", serde_json::to_string(keys).unwrap())
 }

@@ -193,7 +193,7 @@ fn acme(place: &Place, options: &str) -> Server {
     Server::start(command, Key::new("acme", FIRST))
 }
 
-/// The status of a request signed with `key`.
+/// Returns the status of the response to a request signed with `key`.
 fn status_with(server: &Server, key: &str) -> u16 {
     let mut client = super::Client::connect(server.at, Key::new("acme", key));
     client.ask("GET", "/Tables", "").status

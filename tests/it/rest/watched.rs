@@ -122,7 +122,7 @@ fn metrics_have_an_address_of_their_own() {
     drop(stopped);
 }
 
-/// A request that is authorised by a token alone.
+/// Sends a request that is authorised by a token alone; returns its status.
 fn with_token(client: &mut Client, method: &str, target: &str, token: &str, body: &str) -> u16 {
     let join = if target.contains('?') { '&' } else { '?' };
     client.send(format!(

@@ -299,7 +299,8 @@ fn uniform(_: u64, i: u64, rng: &mut Rng) -> Op {
     if i.is_multiple_of(3) { Op::Insert(key) } else { Op::Read(key) }
 }
 
-/// Similar to Zipf's law: partition k of a permutation has a frequency of about 1 / k.
+/// Returns an operation on a partition, nearly by Zipf's law: partition k of a permutation has a
+/// frequency of about 1 / k.
 fn zipfian(_: u64, i: u64, rng: &mut Rng) -> Op {
     // Choose each power of two with the same probability.
     let magnitude = rng.below(13);
@@ -328,7 +329,7 @@ fn descending(_: u64, i: u64, _: &mut Rng) -> Op {
     Op::Insert(row(90_000_000 - i, 0))
 }
 
-/// Nearly all operations are on one partition.
+/// Returns an operation of a load that is nearly all on one partition.
 fn one_partition(_: u64, i: u64, rng: &mut Rng) -> Op {
     if i.is_multiple_of(10) {
         Op::Read(any_row(4_096, rng))
@@ -337,7 +338,7 @@ fn one_partition(_: u64, i: u64, rng: &mut Rng) -> Op {
     }
 }
 
-/// Rows are inserted for half an hour and deleted for half an hour.
+/// Returns an operation of a load that inserts rows for half an hour and deletes for half an hour.
 fn tidal(now: u64, i: u64, _: &mut Rng) -> Op {
     let turn = i % (1_800 * SAMPLED);
     let key = row(turn.wrapping_mul(7_919) % 21_600, 9);
