@@ -147,7 +147,8 @@ impl Graph {
         found.into_iter().map(edge).collect()
     }
 
-    /// Returns each inherent `impl` of a type `name`: file, line, and the file that defines the type.
+    /// Returns each inherent `impl` of a type `name`: file, line, and the file that defines the
+    /// type.
     pub fn impls(&self, name: &str) -> Vec<(&str, usize, &str)> {
         let mut found = Vec::new();
         for (file, parsed) in &self.files {
