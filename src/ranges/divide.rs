@@ -80,8 +80,8 @@ pub(crate) fn merge<F: RangeFile + Clone>(
         }
         let clip = Span::new(&reference.clip.low, other.clip.high.as_deref());
         let bytes = reference.bytes.saturating_add(other.bytes).min(reference.file.bytes());
-        // If one side has merged newer files into its run, the file is in that run but may still be
-        // young in the other range. A file that is young in either range becomes young.
+        // Each range moves young files into its run on its own, so this file may be in the run of
+        // one range and still young in the other. It is then young in the merged range.
         let is_run = (placement, other_placement) == (Placement::Run, Placement::Run);
         let placement = if is_run { Placement::Run } else { Placement::Young };
         merged.add(placement, Reference::new(reference.file.clone(), clip, Some(bytes)));

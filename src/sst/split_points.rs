@@ -10,9 +10,9 @@ use crate::format::span::Span;
 use super::Sst;
 
 impl Sst {
-    /// Returns block boundaries inside `span`, ascending and evenly spread, about `count_max` at
-    /// most. Each has the bytes of the blocks between it and the previous boundary or the span's
-    /// start.
+    /// Returns at most `count_max` block boundaries inside `span`, ascending and evenly spread: of
+    /// each the key, and the number of bytes in the blocks since the previous boundary or the start
+    /// of the span.
     pub(crate) fn places(&self, span: &Span, count_max: usize) -> Result<Vec<(Box<[u8]>, u64)>> {
         let first = self.block_of(&span.low, true)?;
         let last = match &span.high {

@@ -512,8 +512,8 @@ mod tests {
         );
     }
 
-    /// The wall clock has the same offset in each session. It is a witness from the second session
-    /// on, but its era began eight hours late.
+    /// The wall clock is ahead by the same 17 years in each session, so from the second session on
+    /// it confirms an era of an earlier one. Lived time was eight hours behind when that era began.
     #[test]
     fn trap_56_a_late_witness_makes_no_row_seem_older() {
         let (right, minute) = (400 * YEAR, DAY / 1_440);

@@ -9,8 +9,9 @@ use crate::format::edit::Wear;
 use super::runner::Runner;
 
 impl Runner {
-    /// Records the account's counts, which the next end of the run must preserve. Resets them to
-    /// zero while the disk may differ.
+    /// Records the database's write counts before a close or a kill; at the next opening they must
+    /// not be smaller. Records zeros if the database is not open, or if its disk may differ from
+    /// what was written.
     pub(super) fn record_wear(&mut self) {
         let is_well = self.engine.is_open() && !self.may_differ_on_disk();
         self.wear = if is_well { self.engine.db().wear() } else { Wear::default() };
