@@ -4,7 +4,8 @@
 //! Invariants
 //! * only blocks with a valid checksum are returned, in ascending key order. A block out of order
 //!   counts as damaged;
-//! * a gap between two returned blocks is reported, so lost entries have keys between theirs;
+//! * a block that is missing before a returned block, or before the end, is reported. The keys of
+//!   its entries are between those of the neighbouring returned blocks;
 //! * only one block is in memory at a time.
 //!
 //! Not here: the meaning of a loss for other files (`check`).

@@ -37,7 +37,7 @@ use crate::table::{LoadMode, Table};
 /// The options of the partition stress test.
 #[derive(Args)]
 pub(super) struct Pressure {
-    /// Test whether this one partition sustains the application's peak, without kills
+    /// Test whether this one partition sustains the application's peak; this program is not killed
     #[arg(long, value_name = "PARTITION_KEY", requires = "rate")]
     partition: Option<String>,
     /// Entities per second on that partition at the application's peak

@@ -539,8 +539,8 @@ mod tests {
         assert_eq!(bytes, *b"ping");
     }
 
-    /// Connections that wait for the system, a timer or a task of the runtime make progress
-    /// although all threads are blocked, one of them by the connection served immediately before.
+    /// Connections that wait for a socket, a timer or a task of the runtime make progress although
+    /// all threads of the pool are blocked, one of them by the connection that was served last.
     #[test]
     fn system_events_are_handled_while_threads_are_blocked() {
         let lanes = of(2);

@@ -1,8 +1,8 @@
-//! Requests and responses of the Table service as text, read and written. Pure: text in, values
-//! out; every reader is bounded.
+//! Parses requests and formats responses of the Table service. No I/O and no state; every parser
+//! limits the number and depth of the elements that it accepts.
 //!
-//! Not here: carrying a request out (the files above), connections (`http`), entities as JSON
-//! (`crate::json`).
+//! Not here: executing a request (the other modules of `rest`), connections (`http`), entities as
+//! JSON (`crate::json`).
 
 pub(crate) mod address;
 mod ascii;

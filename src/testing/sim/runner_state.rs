@@ -13,7 +13,8 @@ use super::query::Query;
 use super::row::{Key, Row};
 use super::step::Write;
 
-/// The outcomes of a read that gates and targets allow.
+/// Whether the engine may or must answer a request with `ServerBusy`: because a gate closes the
+/// rows that it reads, or because it exceeds a scalability target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Held {
     /// Only an answer.
