@@ -3,7 +3,8 @@
 //! The rules of proof:
 //! * A whole manifest proves which files are live. Otherwise nothing is proven, because a file that
 //!   the manifest does not name may have held newer data.
-//! * Log commits are proven up to the first lost one; later commits do not belong to the state.
+//! * Log commits are proven up to the first lost one; later commits are not part of the proven
+//!   state.
 //! * A row is proven if no file that may hold a newer version has a gap at its key. Otherwise it is
 //!   *suspect*: lost data may have overwritten or deleted it.
 //!
@@ -42,11 +43,10 @@ pub(crate) struct Evidence {
     _lock: Option<Box<dyn FileLock>>,
 }
 
-/// The amount of data to read.
+/// Which data to read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Breadth {
-    /// Only data that belongs to the state: files that the manifest names, and logs up to the
-    /// damage.
+    /// Only data of the proven state: files that the manifest names, and logs up to the damage.
     Proven,
     /// All readable data.
     All,
@@ -86,7 +86,7 @@ impl Evidence {
         let is_whole = salvaged.doubt.is_none();
         if !is_whole && version.identity.is_none() && tables.is_empty() {
             let names = fs.list(dir).doing("look at", dir)?;
-            // A directory of backups also has a lock file.
+            // The lock file alone proves nothing: a directory of backups also has one.
             let is_of_database =
                 |name: &String| FileName::parse(name).is_some_and(|name| name != FileName::Lock);
             if !names.iter().any(is_of_database) {
@@ -107,7 +107,7 @@ impl Evidence {
             tables.iter().filter(|number| !is_named(number)).copied().collect();
         let is_there = |source: &Source| tables.contains(&source.number);
         let named = version.files().map(|file| Source::named(&file.meta));
-        // An incomplete manifest may name files that were removed later.
+        // An incomplete manifest may name files that were removed later, so skip missing ones.
         let mut sources: Vec<Source> = named.filter(|s| is_whole || is_there(s)).collect();
         if !is_whole || breadth == Breadth::All {
             let found = |number: &FileNumber| Source::found(&**fs, dir, *number, &shapes);
@@ -141,8 +141,8 @@ impl Evidence {
         self.sources.iter().filter_map(|source| source.meta.as_ref()).map(|meta| meta.bytes).sum()
     }
 
-    /// Returns the error of an undamaged file that this build cannot read. Such an error is known
-    /// only after the attempt to read the file.
+    /// Returns the first error of a file that is undamaged, but in a format that this build cannot
+    /// read. Such errors are known only after the files were read.
     pub(crate) fn unsupported(&self) -> Option<&Error> {
         self.sources.iter().find_map(|source| source.outcome.unsupported.as_ref())
     }
@@ -189,8 +189,8 @@ impl Evidence {
             return Verdict::Gone;
         };
         if item.seq < floor {
-            // An imported row may be older than the deletion of its span and still be live. Only a
-            // whole manifest tells these rows from deleted ones.
+            // An imported row may be older than the deletion of its span and still be live. Without
+            // a whole manifest, such a row cannot be distinguished from a deleted one.
             let is_doubted = !self.is_whole() && item.kind == Kind::Put && item.row.is_some();
             return if is_doubted { Verdict::Suspect(at) } else { Verdict::Gone };
         }
@@ -206,8 +206,8 @@ impl Evidence {
         }
     }
 
-    /// Whether `item` belongs to the state. An item that compaction merged away does not, nor does
-    /// a log entry after damage if the manifest is whole.
+    /// Whether `item` is part of the proven state. An item that compaction merged away is not, nor
+    /// is a log entry after damage if the manifest is whole.
     pub(crate) fn counts(&self, item: &Item, key: &[u8]) -> bool {
         match item.from {
             FoundIn::Table(i) => self.holds(i, key),
@@ -251,7 +251,7 @@ fn lock(fs: &dyn Fs, dir: &Path) -> Result<Option<Box<dyn FileLock>>> {
             let problem = format!("{} is open: close it there first", dir.display());
             Err(Error::new(ErrorKind::Locked, problem))
         }
-        // A read-only medium cannot change.
+        // The lock also fails on a read-only medium, which cannot change.
         Err(_) => Ok(None),
     }
 }

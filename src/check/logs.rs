@@ -1,7 +1,7 @@
 //! Reads the logs of a damaged database without opening it.
 //!
-//! * [`read_proven`] reads like recovery: up to the first damage behind which an acknowledged
-//!   commit is missing. The result is the consistent state before that commit.
+//! * [`read_proven`] reads like recovery: up to the first damage that lost an acknowledged commit.
+//!   The result is the consistent state before that commit.
 //! * [`read_all`] reads every record that verifies, also after damage, for callers that examine
 //!   each row by itself.
 //!
@@ -38,7 +38,7 @@ pub(crate) struct LogRows {
     pub(crate) losses: Vec<LogLoss>,
     /// Describes a torn tail, which is an ordinary result of a crash.
     pub(crate) torn: Option<String>,
-    /// The highest Seq reservation that a record states.
+    /// The highest Seq reservation in any record read.
     pub(crate) seq_reservation: Seq,
 }
 
@@ -50,7 +50,7 @@ pub(crate) struct LogEntry {
     /// `None` for a tombstone, and for an unreadable row.
     pub(crate) row: Option<Row>,
     pub(crate) file: FileNumber,
-    /// Whether the entry is after damage.
+    /// Whether the entry comes after damage in the logs.
     pub(crate) is_behind: bool,
 }
 
@@ -122,7 +122,7 @@ pub(crate) fn read_all(fs: &dyn Fs, dir: &Path, shapes: &Shapes) -> Result<LogRo
     Ok(reading.out)
 }
 
-/// Returns the longest durable length of the manifest that any log in the directory states.
+/// Returns the greatest length of the manifest that any log in the directory states as durable.
 pub(crate) fn vouched_manifest(fs: &dyn Fs, dir: &Path) -> Option<Position> {
     let mut most = None;
     for name in fs.list(dir).unwrap_or_default() {
@@ -188,8 +188,8 @@ impl<'a> Reading<'a> {
         (record.kind == RecordKind::Open).then(|| Open::decode(record.payload).ok()).flatten()
     }
 
-    /// Reads one log up to `end`, or to its own end. Returns false if later records and logs do not
-    /// belong to the state.
+    /// Reads one log up to `end`, or to its own end. Returns false if reading stopped before that
+    /// end; the rest and later logs are then not part of the state.
     fn proven_log(
         &mut self,
         version: &Version,
@@ -232,8 +232,8 @@ impl<'a> Reading<'a> {
         Ok(false)
     }
 
-    /// Returns the highest durable offset that a record after the reader's position or in `later`
-    /// states.
+    /// Returns the highest durable offset in the records after the reader's position and in the
+    /// logs `later`.
     fn vouched(&self, reader: &mut LogReader, later: &[LogMeta]) -> Option<Position> {
         let mut highest = reader.rest().ok().and_then(|rest| rest.durable_up_to);
         for log in later {
@@ -283,7 +283,7 @@ impl<'a> Reading<'a> {
     }
 
     /// Reads records until the reader stops or a record is invalid; returns the problem of the
-    /// latter.
+    /// invalid record, if any.
     fn records(&mut self, reader: &mut LogReader, file: FileNumber) -> Result<Option<String>> {
         let mut order = RecordOrder::default();
         while let Some(record) = reader.next()? {

@@ -27,7 +27,7 @@ use crate::lsm::{Engine, Inspector};
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct VerifyReport {
-    /// The kinds of checked objects, and the number of each.
+    /// The number of checked objects of each kind.
     pub checked: Vec<(&'static str, u64)>,
     /// The problems, each with file and offset; empty for a sound database.
     pub problems: Vec<String>,

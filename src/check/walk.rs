@@ -51,7 +51,7 @@ pub(crate) struct Outcome {
     pub(crate) rows_lost: u64,
     pub(crate) rows_between: Option<(Vec<u8>, Vec<u8>)>,
     pub(crate) problems: Vec<String>,
-    /// The first problem that is not damage, but a format that this build cannot read.
+    /// The first error because of a format that this build cannot read, as opposed to damage.
     pub(crate) unsupported: Option<Error>,
 }
 
@@ -95,7 +95,7 @@ pub(crate) struct KeyFacts<'w> {
 /// Keys that a file may have held in a damaged part.
 struct Gap {
     low: Vec<u8>,
-    /// False if the newest version of `low` was read.
+    /// Whether the newest version of `low` may be lost; false if it was read.
     is_low_lost: bool,
     high: Vec<u8>,
 }
@@ -104,7 +104,8 @@ struct Gap {
 struct Cursor {
     remains: Option<SalvageReader>,
     entries: VecDeque<RemainingEntry>,
-    /// The gap before the current entry, or after the last one; its `high` is that entry's key.
+    /// The gap before the current entry, which ends at that entry's key, or the gap at the end of
+    /// the file.
     gap: Option<Gap>,
     last: Option<Vec<u8>>,
 }
@@ -302,7 +303,7 @@ impl<'a> Walk<'a> {
             let next = block.as_ref().and_then(|entries| entries.first());
             let high = next.map_or_else(|| bounds.1.to_vec(), |entry| entry.key.clone());
             source.outcome.gaps.push((low.clone(), high.clone()));
-            // If the previous gap ends at `low`, the two are merged: the key between them is not
+            // A previous gap that ends at `low` becomes part of this one: the entry at `low` is not
             // visited yet, and the previous gap may have held newer versions of it.
             let touching = cursor.gap.take().filter(|gap| gap.high >= low);
             let (low, is_low_lost) =

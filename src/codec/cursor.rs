@@ -86,7 +86,7 @@ impl<'a> Cursor<'a> {
         Err(self.error("varint longer than 64 bits"))
     }
 
-    /// Reads a varint that is a number of items in memory, at most `max`.
+    /// Reads a varint as a count of items, at most `max`.
     pub(crate) fn count(&mut self, max: usize) -> Result<usize, DecodeError> {
         let value = self.varint()?;
         match usize::try_from(value) {

@@ -1,7 +1,7 @@
 //! Tests and searches of texts that are mostly short and mostly ASCII, eight bytes at a time.
 //!
 //! The standard library processes texts of this length byte by byte. Validating a property of ten
-//! letters as UTF-8 takes a seventh of its instructions here.
+//! letters as UTF-8 takes one seventh of the instructions here.
 //!
 //! `model::value` has the order of texts and their length in UTF-16 units.
 
@@ -223,7 +223,7 @@ mod tests {
         }
     }
 
-    /// Tests two bytes that are not plain, of every kind, both adjacent and apart.
+    /// Tests two special bytes of every kind among ordinary ones, both adjacent and apart.
     #[test]
     fn borrows_between_bytes_cause_no_wrong_result() {
         let kinds =

@@ -25,7 +25,8 @@ use crate::format::row_block::leaves_out;
 /// The length of a block's header.
 pub(crate) const HEADER_BYTES: usize = 24;
 
-/// The maximum length of a compressed block's contents: twice the largest row (2 MiB) with its key.
+/// The maximum length of a compressed block's contents: twice the size of the largest row with its
+/// key, which is 2 MiB.
 pub(crate) const RAW_BYTES_MAX: usize = 4 << 20;
 
 /// The kind of a block's contents.
@@ -86,8 +87,8 @@ const CODEC_ZSTD: u8 = 1;
 const CODEC_COLUMNS: u8 = 2;
 /// Flag: zeros follow the stored bytes up to the start of the next block.
 const FLAG_PADDED: u8 = 1;
-/// Flag of a block of rows: its entries omit a part, and a reader that does not know the flag must
-/// not read the block.
+/// Flag of a block of rows: its entries omit fields (see `row_block`), so a reader that does not
+/// know the flag must not read the block.
 const FLAG_SHORT: u8 = 2;
 /// zstd compression level. It makes blocks 2 % smaller than zstd's default level, 3. Decompression,
 /// which is far more frequent, takes the same time at every level.
@@ -141,8 +142,8 @@ impl Sealer {
     }
 
     /// Appends `raw`, a block of rows, compressed by columns if this sealer compresses. `places`
-    /// has for each shape, from number 0 on, how many bytes its rows have before their texts; it
-    /// affects only the size of the block.
+    /// contains, by shape number, the number of bytes before the texts of a row; it affects only
+    /// the size of the block.
     #[cfg(feature = "zstd")]
     pub(crate) fn seal_rows(
         &mut self,
@@ -154,7 +155,8 @@ impl Sealer {
         let mut columns = std::mem::take(&mut self.columns);
         let start = out.len();
         out.resize(start + HEADER_BYTES, 0);
-        // Columns reproduce every block that this module writes. Any other block is stored by rows.
+        // The columns of a block of rows that this crate writes reproduce it. Other contents are
+        // stored by rows.
         let is_split = self.zstd.is_some()
             && columns::split(raw, places, &mut columns).is_ok()
             && columns::join(&columns, raw.len()).as_deref() == Ok(raw);
@@ -484,7 +486,7 @@ mod tests {
         assert_eq!(seal_rows(&mut sealer, &[7; 10_000]).0, Packing::Zstd);
         assert_eq!(seal_rows(&mut sealer, b"short").0, Packing::Plain);
         assert_eq!(seal_rows(&mut Sealer::new(Packing::Plain).unwrap(), &rows).0, Packing::Plain);
-        // The length is checked as in other blocks. Only blocks of rows may have columns.
+        // The length is checked as in other blocks, and only blocks of rows may have columns.
         let forge = |place, at: usize, value: &[u8]| {
             let mut bytes = columns.clone();
             bytes[at..at + value.len()].copy_from_slice(value);

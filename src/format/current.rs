@@ -1,5 +1,5 @@
-//! CURRENT names the active manifest, and the length of it that was durable at that time. FORMAT.md
-//! §current.
+//! The file CURRENT: it names the active manifest, and states the manifest's durable length when
+//! CURRENT was written. FORMAT.md §current.
 
 use crate::codec::DecodeError;
 

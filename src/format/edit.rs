@@ -34,7 +34,7 @@ pub use wear::Wear;
 const EDIT: &str = "version edit";
 const IDENTITY: &str = "identity";
 
-/// The features in these sets that this build supports; none yet.
+/// The features for reading and writing that this build supports; none yet.
 const FEATURES_KNOWN: [&str; 0] = [];
 
 /// A change of the version, applied atomically.
@@ -57,8 +57,8 @@ pub(crate) struct VersionEdit {
     pub(crate) forget_tables: Vec<TableId>,
     pub(crate) add_range_tombstones: Vec<RangeTombstone>,
     pub(crate) remove_range_tombstones: Vec<RangeTombstone>,
-    /// The clean close, which states the durable end of the log as long as the version has that
-    /// log.
+    /// A clean close, which states the durable end of the last log. It is dropped when the version
+    /// no longer has that log.
     pub(crate) clean_close: Option<CleanClose>,
     /// The clock by which rows expire.
     pub(crate) clock: Option<LivedTime>,
@@ -275,8 +275,8 @@ impl VersionEdit {
         }
     }
 
-    /// Sets the sizes of references that this edit adds. An older build may have kept other sizes,
-    /// which are ignored.
+    /// Sets the sizes of references that this edit adds. Sizes of other references, which an older
+    /// build may have kept, are ignored.
     fn set_sizes(&mut self, sizes: &Sizes) {
         if !sizes.is_empty() {
             for reference in &mut self.add_references {
@@ -555,7 +555,7 @@ impl fmt::Display for VersionEdit {
 }
 
 impl VersionEdit {
-    /// Prints the last lines: the number of bytes that were not read, and the close.
+    /// Prints the last lines: the length of the unknown fields, and the clean close.
     fn fmt_end(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         if !self.unknown.is_empty() {
             writeln!(f, "{} bytes of fields that cannot be read", self.unknown.len())?;

@@ -16,7 +16,7 @@ use crate::model::Seq;
 
 use super::names::{FileId, FileNumber, RangeId, TableId};
 
-/// Bytes that cannot be used.
+/// The reason why bytes cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum FormatError {
     /// Bytes that no version writes.

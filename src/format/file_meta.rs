@@ -28,8 +28,8 @@ pub(crate) struct FileMeta {
     pub(crate) seq_max: Seq,
     /// Reads before this Seq do not see the file. [`Seq::ZERO`] except for ingested files.
     pub(crate) visible_from: Seq,
-    /// No range tombstone created by this Seq or before hides an entry of the file. [`Seq::ZERO`]
-    /// if this was not checked.
+    /// No range tombstone of a commit up to this Seq hides an entry of the file. [`Seq::ZERO`] if
+    /// this was not checked.
     pub(crate) tombstones_applied: Seq,
     pub(crate) entries: u64,
     pub(crate) tombstones: u64,

@@ -91,9 +91,9 @@ fn bits(count: usize) -> u32 {
 }
 
 /// Returns the form of a new index, and the kind of its section. A compressed block is decompressed
-/// as a whole, so searching it for the key costs little. In other blocks a search would touch
-/// memory that a get need not touch, so the form has locations, and the second form is smaller if
-/// it is possible.
+/// as a whole, so searching it for a key adds little cost, and the index needs no locations. In
+/// other blocks a search would read more memory, so the index has locations, in the smaller second
+/// form if they fit.
 pub(crate) fn choose_form(is_compressed: bool, location_bits: u8) -> (Form, u16) {
     if is_compressed {
         return (Form::Third, section::HASH_TAGS);
@@ -270,8 +270,8 @@ mod tests {
 
     const FILE: FileId = FileId(42);
 
-    /// Returns every form, the second one with the most, a usual number of, and the fewest tag
-    /// bits.
+    /// Returns every form; the second one with the most, a usual number, and the least number of
+    /// tag bits.
     fn forms() -> Vec<Form> {
         let second = [0, 19, 22].map(|bits| Form::second(bits).unwrap());
         [Form::First, Form::Third].into_iter().chain(second).collect()

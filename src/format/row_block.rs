@@ -48,8 +48,7 @@ pub(crate) struct RowBlock<'a> {
     pub(crate) layout: RowLayout,
 }
 
-/// The offsets in a block. They are kept next to owned bytes, so that they are not read again for
-/// each entry.
+/// The layout of a block, kept with an owned buffer so that it is not parsed again for each entry.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct RowLayout {
     pub(crate) count: usize,
@@ -74,7 +73,8 @@ pub(crate) struct BlockEntry<'a> {
     pub(crate) row: &'a [u8],
 }
 
-/// The offsets of an entry in its block, to be kept next to owned bytes.
+/// The offsets of an entry in its block, for readers that own the bytes and cannot keep a borrowed
+/// entry.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct EntryPlace {
     pub(crate) suffix_at: usize,
@@ -109,7 +109,7 @@ impl<'a> RowBlock<'a> {
     }
 
     /// Prefetches a later part of the row in `slot` while the processor loads the start of the
-    /// entry. Without this, the processor knows that it must load more only after it has the start.
+    /// entry. Otherwise the processor would begin the second load only after the first.
     #[inline]
     pub(crate) fn touch(&self, slot: usize) {
         let far =
@@ -177,7 +177,7 @@ impl<'a> RowBlock<'a> {
         Ok(())
     }
 
-    /// Returns the entry that fills `bytes`, if it has the common form.
+    /// Returns the entry that fills `bytes`, if it has the common form: a suffix length below 128.
     #[inline]
     fn short_entry(&self, bytes: &'a [u8]) -> Option<BlockEntry<'a>> {
         let (len, kind, head_len) = self.short_head(bytes)?;
@@ -197,14 +197,14 @@ impl<'a> RowBlock<'a> {
         }
     }
 
-    /// Returns the offsets of the entry in `slot`, if it has the common form.
+    /// Returns the offsets of the entry in `slot`, if its suffix length is below 128.
     #[inline(always)]
     pub(crate) fn short_place(&self, slot: usize) -> Option<EntryPlace> {
         let (start, end) = self.span(slot)?;
         self.short_place_in(start, end)
     }
 
-    /// Returns the offsets of the entry from `start` to `end`, if it has the common form.
+    /// Returns the offsets of the entry from `start` to `end`, if its suffix length is below 128.
     #[inline(always)]
     fn short_place_in(&self, start: usize, end: usize) -> Option<EntryPlace> {
         let entry = self.bytes.get(start..end)?;
@@ -218,7 +218,7 @@ impl<'a> RowBlock<'a> {
     }
 
     /// Returns the suffix length and kind of the entry that begins with `bytes`, and the number of
-    /// bytes that encode them. `None` if the length takes more than one byte.
+    /// bytes that encode them. `None` if the length is 128 or more.
     #[inline(always)]
     fn short_head(&self, bytes: &[u8]) -> Option<(usize, Kind, usize)> {
         let (len, kind_at) = match self.layout.is_even {
@@ -300,8 +300,8 @@ impl<'a> RowBlock<'a> {
         Ok(low)
     }
 
-    /// Returns the suffix of the entry in `slot`, if the entry has the common form and the suffix
-    /// is within the block.
+    /// Returns the suffix of the entry in `slot`, if its length is below 128 and it is within the
+    /// block.
     #[inline]
     fn short_suffix(&self, slot: usize) -> Option<&'a [u8]> {
         let entry = self.bytes.get(self.offset(slot)?..)?;
@@ -366,7 +366,7 @@ impl<'a> RowBlock<'a> {
         if seq_min != self.layout.seq_min {
             return Err(DecodeError::new(STRUCTURE, 8, "the smallest Seq is that of no entry"));
         }
-        // In blocks of older writers entries omit nothing, so the flags are not set.
+        // In blocks of older writers neither flag is set, because entries omit nothing.
         let (layout, old) = (&self.layout, !self.layout.is_puts && !self.layout.is_even);
         if !old && (layout.is_puts, layout.is_even) != (is_puts, is_even) {
             let problem = "the flags are not what the entries need";
@@ -632,7 +632,7 @@ impl RowBlockBuilder {
             let end = out.len() + seq_width;
             out.extend_from_slice(&delta);
             out.truncate(end);
-            // The row follows its key in `data`, too.
+            // In `data` the row follows its key, so this appends both.
             out.extend_from_slice(self.data.get(suffix_at..entry.row_end).unwrap_or_default());
             key_at = entry.row_end;
         }

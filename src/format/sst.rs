@@ -1,4 +1,5 @@
-//! The ends of an SST: the header, the directory of sections and the tail. FORMAT.md §sst.
+//! The beginning and the end of an SST: the header, and the directory of sections with the tail.
+//! FORMAT.md §sst.
 //!
 //! Invariants
 //! * header and tail have this form in every format version, so a reader can tell a newer file from
@@ -61,7 +62,7 @@ pub(crate) fn encode_header(file: FileId, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&MAGIC);
     out.extend_from_slice(&VERSION.to_le_bytes());
-    // no features that a reader must understand
+    // The set of features that a reader must understand, which is empty.
     out.extend_from_slice(&0u32.to_le_bytes());
     out.extend_from_slice(&file.0.to_le_bytes());
     let sum = Checksum::new().bytes(out.get(start..).unwrap_or_default()).bytes(&[0; 4]).finish();
@@ -141,8 +142,8 @@ impl Tail {
     }
 
     /// Checks the tail and the directory of `file`, and decodes the directory. Offsets in errors
-    /// count from the start of `directory`. The tail states that start, so an error before the
-    /// checksum is verified is reported at the tail.
+    /// count from the start of `directory`. That start is taken from the tail, so a wrong checksum
+    /// is reported at the tail.
     pub(crate) fn sections(
         &self,
         file: FileId,

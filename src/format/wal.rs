@@ -49,7 +49,8 @@ pub(crate) enum WalRecord<'a> {
 pub(crate) struct Open {
     /// The preceding WAL; `None` for the first WAL of a database.
     pub(crate) predecessor: Option<Predecessor>,
-    /// The manifest at that time, with its synced length. A shorter manifest is incomplete.
+    /// The manifest when the WAL was created, with its synced length. If the manifest is shorter
+    /// now, it is incomplete.
     pub(crate) manifest: Position,
 }
 
@@ -86,7 +87,7 @@ pub(crate) struct Group<'a> {
     changes: Cursor<'a>,
 }
 
-/// A shape that this record is the first to use.
+/// A shape that is first used, and so defined, in this record.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ShapeDefinition<'a> {
     pub(crate) number: u32,

@@ -1,8 +1,8 @@
 //! Zones summarize the rows of blocks of an SST, so that a scan can skip blocks. FORMAT.md §zones.
 //!
 //! Invariants
-//! * values map to order-preserving numbers ([`order_key`], [`head`]). If values were truncated,
-//!   bounds on the numbers are inclusive, and equal numbers do not imply equal values;
+//! * values are represented by numbers of the same order ([`order_key`], [`head`]). Bounds are
+//!   inclusive. Truncated values with equal numbers may differ;
 //! * a set is used in place: parsing checks lengths once, accessors are bounds-checked and allocate
 //!   nothing.
 //!
@@ -231,7 +231,7 @@ impl<'a> ZoneSet<'a> {
         self.columns().filter(move |column| column.name == name.as_bytes())
     }
 
-    /// Checks the properties of a set that its users do not rely on.
+    /// Checks the properties of a set on which its readers do not rely.
     pub(crate) fn check(&self) -> Result<(), DecodeError> {
         let wrong = |problem| Err(DecodeError::new(STRUCTURE, 0, problem));
         let metas = (0..self.len()).filter_map(|i| self.meta(i));

@@ -94,7 +94,7 @@ pub(super) fn create_dir_all(directories: &impl Directories, dir: &Path) -> io::
     Ok(())
 }
 
-/// Makes the entry of an existing directory durable.
+/// Makes the entry of an existing directory in its parent durable.
 fn confirm(directories: &impl Directories, dir: &Path) -> io::Result<()> {
     if dir.file_name().is_none() {
         return Ok(()); // the root or `..`, which this library never creates

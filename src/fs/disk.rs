@@ -33,8 +33,8 @@ use crate::sync::{AtomicBool, Ordering};
 #[derive(Clone, Copy, Debug, Default)]
 pub struct DiskFs {}
 
-/// A file being written. POSIX's fdatasync makes a length durable that grew by writing. Systems
-/// differ for a length that was set otherwise, so the next sync after that is a full one.
+/// A file being written. By POSIX, fdatasync makes a length durable that grew by writing. For a
+/// length that was set otherwise systems differ, so the next sync after that is a full one.
 #[derive(Debug)]
 struct DiskWrite {
     file: File,
@@ -212,11 +212,11 @@ impl FileRead for DiskRead {
         #[expect(unsafe_code, reason = "the one map of the crate; the module fs keeps its promise")]
         // SAFETY: memmap2 requires that the file is not changed while it is mapped. Files are
         // mapped only when complete (`FileRead::map`) and are never opened for writing again. An
-        // unlinked file keeps its bytes while a map holds them. This covers this process and all
-        // unlinked file keeps its bytes while a map holds them. Other processes must respect the
-        // lock: truncating a mapped file causes a signal, and overwriting it in place changes bytes
-        // after they were checked, possibly between a check and their use (`codec::text`).
-        // `IoMode::Pread` is for media where this may happen.
+        // unlinked file keeps its bytes while a map holds them. This covers all processes that
+        // respect the lock. Others must not change the file: truncating a mapped file causes a
+        // signal, and overwriting it in place changes bytes after they were checked, possibly
+        // between a check and their use (`codec::text`). `IoMode::Pread` is for media where this
+        // may happen.
         let map = unsafe { memmap2::MmapOptions::new().len(len).map(&self.file) }?;
         let map = Arc::new(map);
         Ok(Map::new(Bytes::from_owner(Mapped(Arc::clone(&map))), map))

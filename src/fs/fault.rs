@@ -471,8 +471,8 @@ impl Directories for FaultFs {
         Ok(found)
     }
 
-    /// Creates a directory. The inner file system also syncs the parent; the sync that can fail is
-    /// a separate call.
+    /// Creates a directory. The inner file system also syncs the parent; faults of that sync are
+    /// injected by the separate call of `sync`.
     fn make(&self, dir: &Path) -> io::Result<()> {
         self.run(OpKind::CreateDir, dir, || self.inner.create_dir_all(dir))
     }

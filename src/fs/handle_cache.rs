@@ -196,7 +196,7 @@ mod tests {
     fn a_file_that_is_read_repeatedly_stays_open() {
         let (inner, _, files) = eight(3);
         read(&files, 0).unwrap();
-        // Reads each other file once, and the first file between any two of them.
+        // Reads every other file once, and the first file again after each of them.
         for other in 1..FILES {
             read(&files, other).unwrap();
             let before = inner.count(OpKind::OpenRead);

@@ -111,7 +111,7 @@ impl MeteredFs {
         &self.meter
     }
 
-    /// Counts a file that was renamed or linked into the directory.
+    /// Reads the length of a file that was renamed or linked into the directory, and counts it.
     fn look(&self, path: &Path) -> io::Result<()> {
         if let Some(name) = self.meter.name(path) {
             self.meter.add(&name, self.inner.open_read(path).and_then(|file| file.len())?);
@@ -199,7 +199,8 @@ impl Meter {
         debug_assert!(total >= parts, "tables and others are among all files");
     }
 
-    /// Counts the growth of a file to `to` bytes, if it is shorter, or refuses it.
+    /// Counts the growth of a file to `to` bytes, or refuses it. Does nothing if the file has that
+    /// length already.
     fn grow(&self, file: &Counted, to: u64, why: Growth) -> io::Result<()> {
         if file.bytes.load(Ordering::Acquire) >= to {
             return Ok(());
@@ -272,7 +273,7 @@ impl MeteredWrite {
         work(&*self.inner).inspect_err(|_| self.look())
     }
 
-    /// Counts the file's length after a failure, because it is unknown then.
+    /// Reads the file's length and counts it; after a failed operation the length is unknown.
     fn look(&self) {
         if let Ok(bytes) = self.inner.len() {
             let _files = self.meter.files.lock();
@@ -424,7 +425,7 @@ mod tests {
         log.allocate(1_000).unwrap();
         assert_eq!(refused(log.allocate(1_001)), io::ErrorKind::StorageFull);
         log.write_at(500, &[2; 500]).unwrap();
-        // The limit for reservations ahead of need applies even to small ones.
+        // The limit for `allocate_ahead` applies even to small reservations.
         fs.meter().limit(MeterLimits { tables: 1_000, logs: 3_000_000, logs_ahead: 2_000 });
         assert_eq!(refused(log.allocate_ahead(1_001)), io::ErrorKind::StorageFull);
         assert_eq!((log.len().unwrap(), fs.meter().total()), (1_000, 2_000));

@@ -8,7 +8,7 @@ use super::shape::Field;
 use super::value::{EdmType, Value, ValueRef};
 use crate::error::{Error, ErrorKind};
 
-/// A Rust type as which a property can be read.
+/// A Rust type to which the value of a property can be converted.
 pub trait FromValue<'a>: Sized {
     /// The name of the expected type, for error messages.
     const EXPECTED: &'static str;
@@ -16,7 +16,7 @@ pub trait FromValue<'a>: Sized {
     /// Converts the value, if its type fits.
     fn from_value(value: ValueRef<'a>) -> Option<Self>;
 
-    /// Returns the result for an absent property; `None` for most types.
+    /// Returns the result for an absent property; for most types `None`, which is an error.
     fn from_absent() -> Option<Self> {
         None
     }

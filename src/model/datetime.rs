@@ -33,7 +33,7 @@ const DAYS_PER_100_YEARS: i64 = 36_524;
 const DAYS_PER_4_YEARS: i64 = 1_461;
 /// The length of the longest text.
 const TEXT_MAX: usize = 28;
-/// The index of the point before the fraction in a text.
+/// The index of the decimal point before the fraction.
 const POINT_AT: usize = 19;
 const FRACTION_DIGITS: usize = 7;
 /// The number of days before each month of a common year.
@@ -116,7 +116,7 @@ pub(crate) struct TimeText {
 /// to a group.
 #[derive(Clone, Debug)]
 pub(crate) struct TimeTexts {
-    /// The point in time of `last`, and `day` is its day since 1601.
+    /// The point in time whose text is `last`; `day` is its day since 1601.
     ticks: u64,
     day: u64,
     last: TimeText,

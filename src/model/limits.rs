@@ -108,7 +108,7 @@ pub(crate) fn check_value(value: ValueRef<'_>) -> Result<()> {
     if too_large { Err(Error::refused(Code::PropertyValueTooLarge)) } else { Ok(()) }
 }
 
-/// Returns the share of a text or of bytes in the size of an entity.
+/// Returns the number of bytes by which a text or a binary counts in the size of an entity.
 pub(crate) fn variable_size(value: ValueRef<'_>) -> usize {
     match value {
         ValueRef::String(text) => 2 * utf16_len(text),
@@ -117,13 +117,14 @@ pub(crate) fn variable_size(value: ValueRef<'_>) -> usize {
     }
 }
 
-/// Returns the share of a property in the size of an entity, without its text or bytes.
+/// Returns the number of bytes by which a property counts in the size of an entity, without its
+/// text or binary.
 pub(crate) fn property_size_base(name_units: usize, edm: EdmType) -> usize {
     8 + 2 * name_units + edm.fixed_width().unwrap_or(4)
 }
 
-/// For each byte, 1 for an ASCII character that [`is_forbidden_in_keys`] forbids, and for a byte
-/// that is not ASCII.
+/// For each byte: 1 if it is not ASCII or if [`is_forbidden_in_keys`] forbids the character, else
+/// 0.
 const KEY_BYTES: [u8; 256] = {
     let mut table = [1; 256];
     let mut byte = 0u8;

@@ -192,7 +192,7 @@ impl EntityEncoder {
         NewRow { number: shapes.number(shape), shape: ShapeRef::Shared(shape), body }
     }
 
-    /// Creates an entity of distinct properties, without the other checks; the write makes them.
+    /// Creates an entity without checks, which the write makes. Requires: the names are distinct.
     #[cfg(feature = "cli")]
     pub(crate) fn unchecked(
         &mut self,

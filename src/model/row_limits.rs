@@ -14,7 +14,8 @@ use crate::error::{Code, Error, Result};
 /// merge.
 ///
 /// `key_units` returns the number of UTF-16 units of PartitionKey and RowKey together. It is called
-/// only if the upper bound `key_units_max` does not suffice. The body must be well-formed.
+/// only if the row might exceed the size limit with `key_units_max`, an upper bound. The body must
+/// be well-formed.
 pub(crate) fn check_row_limits(
     key_units_max: usize,
     key_units: impl FnOnce() -> Result<usize>,
@@ -44,7 +45,8 @@ pub(crate) fn check_values<'v>(
     Ok(shape.body_bytes(variable_bytes))
 }
 
-/// Whether a row with this number of bytes obeys all limits on values and size, as most rows do.
+/// Whether the length of a row alone proves that it obeys all limits on values and size, as for
+/// most rows.
 fn is_small(key_units_max: usize, shape: &Shape, bytes: usize) -> bool {
     // A UTF-16 unit counts as two bytes and has at least one byte in UTF-8.
     let size_at_most = 4 + 2 * key_units_max + shape.size_base() + 2 * bytes;

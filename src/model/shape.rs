@@ -73,7 +73,8 @@ pub(crate) struct Fields<'b> {
     variables: &'b [u8],
 }
 
-/// The identity of a shape, computed from names and types in order without building the shape.
+/// A hash that identifies a shape. It is computed from names and types in order, without building
+/// the shape.
 #[derive(Clone, Copy)]
 pub(crate) struct ShapeHash(u64);
 
@@ -189,8 +190,8 @@ impl Shape {
         self.has_binary
     }
 
-    /// Returns the share of the properties in the entity's size, without text and bytes of variable
-    /// width.
+    /// Returns the number of bytes by which the properties count in the entity's size, without text
+    /// and bytes of variable width.
     pub(crate) fn size_base(&self) -> usize {
         self.size_base
     }

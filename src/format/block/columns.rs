@@ -11,16 +11,16 @@
 use crate::codec::{Cursor, DecodeError, put_varint, varint_len};
 use crate::format::row_block::{EntryPlace, FIXED_BYTES, RowBlock, RowLayout, SLOTS_MAX};
 
-/// The maximum number of bytes by which columns are longer than the block: one more for the length
-/// of each suffix, three for each head, and the number of heads.
+/// The maximum number of bytes by which columns exceed the block: one more byte for each suffix
+/// length, three for each head, and one for the number of heads.
 pub(super) const MORE_BYTES_MAX: usize = SLOTS_MAX + 3 * HEADS + 1;
 
 const STRUCTURE: &str = "columns";
 /// The number of one-byte row heads that may have columns. Head 0 is a row that describes itself.
 const HEADS: usize = 0x80;
 
-/// Appends the columns of the block `raw`. `places` has for each shape, from number 0 on, how many
-/// bytes its rows have before their texts.
+/// Appends the columns of the block `raw`. `places` contains, by shape number, the number of bytes
+/// before the texts of a row.
 pub(crate) fn split(raw: &[u8], places: &[u16], out: &mut Vec<u8>) -> Result<(), DecodeError> {
     let block = RowBlock::parse(raw)?;
     let layout = block.layout;
@@ -57,15 +57,15 @@ pub(crate) fn split(raw: &[u8], places: &[u16], out: &mut Vec<u8>) -> Result<(),
     Ok(())
 }
 
-/// Returns for each head how many leading bytes of its rows are stored by columns. For a head that
-/// `places` does not cover this is 0, and only the head itself is in a column.
+/// Returns for each head the number of leading bytes of its rows that are stored by columns. It is
+/// 0 for a head that `places` does not cover; then only the head itself is in a column.
 fn row_widths(rows: &[&[u8]], places: &[u16]) -> [u16; HEADS] {
     let mut widths = [0; HEADS];
     for row in rows {
         if let Some(head @ 1..) = row.first().map(|head| usize::from(*head))
             && let Some((width, places)) = widths.get_mut(head).zip(places.get(head - 1))
         {
-            // The number in `places`, limited to the longest row.
+            // The number in `places`, but at most the length of the longest row.
             let len = u16::try_from(row.len()).unwrap_or(u16::MAX);
             *width = (*width).max(len.min(*places));
         }
@@ -207,7 +207,7 @@ fn put_offset(out: &mut [u8], slot: usize, width: usize) {
     }
 }
 
-/// The start of an entry's suffix, the start of its row, and its end.
+/// The offsets of an entry's suffix, of its row, and of its end.
 type Place = (usize, usize, usize);
 
 fn join_suffixes(
@@ -268,7 +268,7 @@ fn join_rows(
     Ok(())
 }
 
-/// Writes each byte to its offset.
+/// Writes the i-th of the bytes to the i-th of the offsets `places`.
 fn spread(bytes: &[u8], places: impl Iterator<Item = usize>, out: &mut [u8]) {
     for (byte, at) in bytes.iter().zip(places) {
         if let Some(place) = out.get_mut(at) {
@@ -351,7 +351,8 @@ mod tests {
         }
     }
 
-    /// Returns the hex digits of the last block of FORMAT.md before `end` that begins with `fence`.
+    /// Returns the hex digits of the last code block of FORMAT.md before `end` that begins with
+    /// `fence`.
     fn printed(fence: &str, end: &str) -> String {
         let document = include_str!("../../../FORMAT.md");
         let before = document.split(end).next().unwrap_or_default();

@@ -14,8 +14,8 @@ use crate::model::Seq;
 
 /// The maximum number of wrong wall clocks that are distinguished.
 pub(crate) const ERAS_MAX: usize = 8;
-/// The maximum number of marks. It suffices for times to live of a year and of a minute together,
-/// each in steps of one sixteenth.
+/// The maximum number of marks. It suffices for a TTL of a year and one of a minute together, with
+/// marks one sixteenth of their age apart.
 pub(crate) const MARKS_MAX: usize = 256;
 
 /// The expiry clock. Times are ticks since 1601.
@@ -23,28 +23,28 @@ pub(crate) const MARKS_MAX: usize = 256;
 pub(crate) struct LivedTime {
     /// Zero if no time was ever recorded.
     pub(crate) now: u64,
-    /// Eras, the most recently used last. No era means that both clocks show the same time.
+    /// Eras, the most recently used first. Empty if the wall clock always agreed with this clock.
     pub(crate) eras: Vec<Era>,
     pub(crate) marks: Vec<Mark>,
-    /// At each of these times, a commit after the mark's `seq` and up to that time may have been
-    /// too young to expire.
+    /// Each doubt states that commits after its `seq`, made up to its time `lived`, may have been
+    /// new at that time.
     pub(crate) doubts: Vec<Mark>,
-    /// The wall clock has been wrong, as far as known, since this commit.
+    /// The commit since which the wall clock is not known to be right.
     pub(crate) unsure: Option<Seq>,
 }
 
-/// The readings of both clocks at one moment. They advance together as long as the wall clock does
-/// not jump.
+/// The readings of the wall clock and of this clock at one moment. Both advance together as long as
+/// the wall clock does not jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Era {
     pub(crate) wall: u64,
     pub(crate) lived: u64,
-    /// Whether a later open found the wall clock in this era.
+    /// Whether the wall clock matched this era at a later open.
     pub(crate) is_known: bool,
 }
 
-/// States that at time `lived` every commit up to `seq` existed. Needed if Seqs are later than the
-/// time of their commits.
+/// States that every commit up to `seq` existed at time `lived`. Needed if Seqs are ahead of the
+/// times of their commits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) lived: u64,

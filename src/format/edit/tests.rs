@@ -109,8 +109,8 @@ fn example_edit() {
     assert_eq!(VersionEdit::decode(&bytes), Ok(flush()));
 }
 
-/// Returns the right half of a range split, which shares the file; its clip has about half the
-/// bytes.
+/// Returns the edit that adds the right half of a divided range. This half references the same
+/// file, with about half of the bytes.
 fn half() -> VersionEdit {
     VersionEdit {
         add_references: vec![ReferenceMeta {

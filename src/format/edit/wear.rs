@@ -84,9 +84,9 @@ pub struct Wear {
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Account {
     pub(crate) wear: Wear,
-    /// The position in the logs up to which `log_bytes` includes them.
+    /// The position in the logs up to which their bytes are included in `log_bytes`.
     pub(crate) log_end: Position,
-    /// The position in the logs up to which `user_bytes` includes their commits.
+    /// The position in the logs up to which their commits are included in `user_bytes`.
     pub(crate) user_end: Position,
 }
 

@@ -65,8 +65,8 @@ impl Form {
         }
     }
 
-    /// Returns the target fill as (entries, lines). Of all look-ups, this share continues to a
-    /// second line:
+    /// Returns the target fill as (entries, lines). The table has the share of look-ups that
+    /// continue to a second line:
     ///
     /// | entries per line | key absent | key present |
     /// | --- | --- | --- |
@@ -85,7 +85,7 @@ impl Form {
 }
 
 impl HashLine<'_> {
-    /// Returns a bit set of the entries whose tag is that of `hash`.
+    /// Returns a bit set of the entries whose tag equals the tag of `hash`.
     #[inline]
     pub(crate) fn matches(&self, hash: u64) -> u32 {
         let bits = match self.form {

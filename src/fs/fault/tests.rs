@@ -59,7 +59,7 @@ fn syncs_are_carried_out_if_their_guard_permits() {
         file.sync().unwrap();
         fs.sync_dir(path("d")).unwrap();
         assert_eq!((fs.count(OpKind::Sync), fs.count(lie) > 0), (1, true));
-        // Unsynced bytes may be lost, and some seeds lose them.
+        // Some seeds lose the unsynced bytes.
         let is_whole = |seed| {
             let left = mem.crash_image(seed);
             let mut bytes = [0; 5];

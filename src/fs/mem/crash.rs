@@ -50,7 +50,8 @@ pub(super) fn after_power_cut(tree: &Tree, seed: u64) -> Tree {
 fn draw_names<'a>(tree: &'a Tree, survival: Survival, rng: &mut Rng) -> Kept<'a> {
     let mut kept = Kept::new();
     for (id, dir) in dirs(tree) {
-        // A random point in the order of operations, for `Front` and `Back`.
+        // A random point in the order of operations. `Front` keeps the changes before it. `Back`
+        // keeps all changes of a name that changed after it.
         let stamps = dir.pending.values().flatten().map(|change| change.stamp);
         let (first, last) = (stamps.clone().min().unwrap_or(0), stamps.max().unwrap_or(0));
         let point = first + rng.below(last - first + 2);

@@ -22,9 +22,9 @@ pub(super) enum Survival {
 pub(super) struct FileFate {
     pub(super) rng: Rng,
     pub(super) survival: Survival,
-    /// The number of dirty sectors handled so far.
+    /// The number of dirty sectors decided so far.
     pub(super) met: u64,
-    /// The point of `Front` and `Back`, counted in dirty sectors.
+    /// The index of the dirty sector at which `Front` ends and `Back` begins.
     pub(super) point: u64,
 }
 

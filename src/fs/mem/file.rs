@@ -20,7 +20,7 @@ use super::fate::{FileFate, SECTOR};
 
 const PAGE: usize = 4096;
 const SECTORS: usize = PAGE / SECTOR;
-/// The maximum file size. A limit prevents that a wrong offset allocates all memory for page slots.
+/// The maximum file size. It prevents a wrong offset from allocating all memory for page slots.
 const LEN_MAX: u64 = 1 << 36;
 
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ struct Dirt {
     undo: Vec<Undo>,
 }
 
-/// The bytes that a write replaced in sectors that had been written, but not synced, before.
+/// The bytes that a write replaced in sectors that were dirty already.
 #[derive(Clone, Debug)]
 struct Undo {
     at: usize,
@@ -62,7 +62,7 @@ pub(super) struct File {
     len_high: u64,
     /// Whether a failed sync gave sectors up: they can be read, but never become durable.
     lost: bool,
-    /// The current bytes in one piece, until the next change.
+    /// All current bytes in one buffer, which is kept until the next change.
     whole: Option<Bytes>,
 }
 
@@ -194,7 +194,7 @@ impl File {
         file
     }
 
-    /// Returns a copy that shares no data that either copy may change in place.
+    /// Returns a copy that shares nothing with the original that may be changed in place.
     pub(super) fn detached(&self) -> Self {
         let (current, durable) = (self.current.detached(), self.durable.detached());
         Self { current, durable, ..self.clone() }
@@ -295,7 +295,7 @@ impl File {
         self.whole.clone()
     }
 
-    /// Changes the current and the durable bytes alike, as damage does.
+    /// Changes the current and the durable bytes alike, to simulate damage.
     pub(super) fn replace(&mut self, change: impl FnOnce(&mut Content)) {
         change(&mut self.current);
         *self = Self {

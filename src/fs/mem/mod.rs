@@ -111,9 +111,9 @@ impl MemFs {
     }
 
     /// Creates a separate file system with the state `tree`. The two share nodes until one changes
-    /// them. `Arc::make_mut` may then change a node in place that the other has read. The fence in
-    /// `Arc::drop` orders this, but the thread sanitizer does not model fences, so it gets a copy
-    /// of the tree.
+    /// them: then `Arc::make_mut` may change a node in place that the other read before. The fence
+    /// in `Arc::drop` orders these accesses. The thread sanitizer does not model fences, so under
+    /// it the tree is copied.
     fn image(tree: Arc<Tree>) -> Self {
         Self::of(if cfg!(tsan) { Arc::new(tree.detached()) } else { tree })
     }

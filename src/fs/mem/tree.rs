@@ -67,7 +67,7 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// Returns a copy that shares no data that either copy may change in place.
+    /// Returns a copy that shares nothing with the original that may be changed in place.
     pub(super) fn detached(&self) -> Self {
         let copy = |node: &Node| match node {
             Node::File(file) => Node::File(Arc::new(file.detached())),

@@ -272,8 +272,7 @@ impl Serializer for ValueSerializer {
         value: &T,
     ) -> Result<Given> {
         let value = value.serialize(self)?;
-        // The types of this crate serialize themselves as for other formats, so they are parsed
-        // here.
+        // `Guid` and `DateTime` serialize as texts, as for other formats, so parse these here.
         let parsed = match (name, &value) {
             (GUID, Given::Value(Some(Value::String(text)))) => text.parse().map(Value::Guid),
             (DATE_TIME, Given::Value(Some(Value::String(text)))) => {
