@@ -337,7 +337,7 @@ fn by_partition<T: Default>(
     mut add: impl FnMut(&mut T, &RowRef<'_>) -> Result<(), DecodeError>,
 ) -> Result<Vec<(String, T)>> {
     let mut groups: Vec<(String, T)> = Vec::new();
-    // The encoded PartitionKey of the last row.
+    // The encoded PartitionKey of the previous row.
     let mut key = Vec::new();
     run(query, None, |fields, row| {
         let (first, second) = fields.parts().0;
@@ -353,8 +353,8 @@ fn by_partition<T: Default>(
     Ok(groups)
 }
 
-/// Passes all rows of the query to `add`. If `unseen` is given, whole blocks may be counted there
-/// instead.
+/// Passes all rows of the query to `add`. If `unseen` is given, blocks in which all rows match may
+/// be added to it instead of being read.
 fn run(
     query: &Query,
     unseen: Option<u64>,

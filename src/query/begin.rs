@@ -64,7 +64,7 @@ impl Query {
         Ok(cursor)
     }
 
-    /// Returns the kind of the query by the keys that it reads, for the counters of its table.
+    /// Classifies the query by the keys that it reads, for the counters of its table.
     fn breadth(&self, class: Class) -> Breadth {
         match class {
             Class::Empty | Class::Point => Breadth::Points,

@@ -50,7 +50,7 @@ pub struct Query {
 pub(super) struct Limits {
     pub(super) time: Duration,
     pub(super) bytes: usize,
-    /// The seed of [`Query::service_like`], by which pages end early.
+    /// The seed of [`Query::service_like`], which determines where pages end early.
     pub(super) seed: Option<u64>,
 }
 

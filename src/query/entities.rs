@@ -121,7 +121,7 @@ impl std::fmt::Debug for Entities {
     }
 }
 
-/// Returns the next entity. If `booked` is given, it is charged as a read of that table.
+/// Returns the next entity. If `booked` is given, the read is charged to that table.
 #[inline]
 fn advance(
     cursor: &mut Cursor<Evaluator>,

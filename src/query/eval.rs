@@ -31,7 +31,7 @@ pub(crate) struct Evaluator {
     /// clock.
     comparisons: usize,
     stretch: u64,
-    /// Whether zones may exclude rows by this filter.
+    /// Whether the filter is first evaluated on zones, which may exclude rows.
     asks_zones: bool,
     programs: Vec<Program>,
     /// The index of each shape's program, by the shape's address. The programs keep the shapes
@@ -55,7 +55,7 @@ enum Expr {
     Not(Box<Expr>),
 }
 
-/// A comparison with a property of the shape that has a type comparable with the literal.
+/// A comparison whose property the shape has, with a type comparable with the literal.
 #[derive(Debug, PartialEq)]
 enum Test {
     Boolean { at: usize, op: CompareOp, value: bool },
@@ -71,7 +71,8 @@ enum Test {
     RowKey { op: CompareOp, value: Box<[u8]> },
 }
 
-/// A comparison of integers, expressed by bounds, which have the same form for all operators.
+/// A comparison of integers as a test whether the value is within bounds, a form that fits all
+/// operators.
 #[derive(Debug, PartialEq)]
 struct Within<T> {
     low: T,
@@ -147,8 +148,8 @@ impl Evaluator {
         self.ask::<false>(run, with)
     }
 
-    /// Does the same as [`visit`](Self::visit); with `HIDDEN`, also for rows hidden by a newer
-    /// version in the run.
+    /// As [`visit`](Self::visit); with `HIDDEN`, also visits rows hidden by a newer version in the
+    /// run.
     #[inline]
     fn ask<'a, const HIDDEN: bool>(
         &mut self,

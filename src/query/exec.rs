@@ -35,7 +35,8 @@ pub(super) struct Cursor<F> {
     counts: Counts,
     /// The number of examined rows that are not yet added to the load of their range.
     uncounted: u64,
-    /// The maximum number of rows that the caller requests, if each row read is returned.
+    /// The maximum number of rows that the caller requests. `None` if there is no limit, or if the
+    /// filter may reject rows that are read.
     rows_max: Option<usize>,
     /// Present only if slow queries are logged.
     pub(super) slow: Option<Box<SlowWatch>>,
@@ -90,8 +91,8 @@ struct Point {
 const POINT_COST: u64 = 4;
 /// The number of examined rows that are added to the load at a time.
 const PORTION: u64 = 16;
-/// The rows counted for a scan in addition to its full portions: the average number of remaining
-/// rows.
+/// Rows counted for each scan in addition to its full portions: half a portion, the average
+/// remainder.
 const SCAN_COST: u64 = PORTION / 2;
 /// The cost of beginning an interval, in examined rows.
 const SEEK_COST: u64 = 32;
@@ -192,7 +193,8 @@ impl<F: RowFilter> Cursor<F> {
         Ok(all)
     }
 
-    /// As [`advance`](Self::advance), if no row remains whose filter result is already known.
+    /// As [`advance`](Self::advance). Requires: no row remains whose filter result is already
+    /// known.
     fn advance_further(&mut self) -> Result<Step> {
         let mut left = self.filter.stretch();
         loop {
@@ -241,8 +243,8 @@ impl<F: RowFilter> Cursor<F> {
         let key = match (&self.place, &self.scan) {
             (Place::Scan, Some(scan)) if scan.is_valid() => scan.key(),
             (Place::Reverse(scan), _) if scan.is_valid() => scan.key(),
-            // At the end of an interval: it began in the same range, or in one whose rows were read
-            // as well.
+            // Between intervals no row is current, so count at the start of the last interval. That
+            // is in the range of the last row, or in another range whose rows were read, too.
             _ => match self.intervals.current() {
                 Some(interval) => &interval.span.low,
                 None => return,
@@ -264,8 +266,8 @@ impl<F: RowFilter> Cursor<F> {
     }
 
     /// Returns the key, or a bound, from which a reader that stops now can continue; `None` at the
-    /// end. In the direction of reading, all matching rows before this position were returned. None
-    /// at or after it was returned, except the current row.
+    /// end. In the direction of reading, all matching rows before this position were returned. Of
+    /// the rows at or after it, at most the current one was returned.
     pub(super) fn position(&self) -> Option<&[u8]> {
         match (&self.place, &self.scan) {
             (Place::Scan, Some(scan)) if scan.is_valid() => Some(scan.key()),
@@ -371,9 +373,9 @@ impl Intervals {
         if !self.reverse {
             return Some(&next.span.low);
         }
-        // A reverse position includes its key, so it cannot exclude the key at the upper end of the
-        // next interval. Continue at the low end of the finished interval instead: its row there
-        // was not returned.
+        // A reverse position includes its own key. The next interval's upper bound is exclusive, so
+        // it cannot be the position. Use the low end of the finished interval: no row there was
+        // returned.
         let left = self.taken.checked_sub(1).and_then(|left| self.spans.get(left));
         left.map(|left| &*left.span.low)
     }

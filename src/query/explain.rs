@@ -43,7 +43,7 @@ pub(super) struct Laps {
     pub(super) building: Duration,
 }
 
-/// Measures the phases of a query. It reads the clock for each row only if it is on.
+/// Measures the phases of a query. If it is off, it does not read the clock for each row.
 pub(super) struct Watch<'q> {
     clock: &'q dyn Clock,
     on: bool,
@@ -80,7 +80,7 @@ impl Explain {
         self.laps = laps;
     }
 
-    /// Returns the explanation of a finished query that was measured as a whole.
+    /// Returns the explanation of a finished query of which only the total time was measured.
     pub(super) fn of_slow<F: RowFilter>(
         query: &Query,
         cursor: &Cursor<F>,

@@ -167,17 +167,18 @@ impl Prop {
         self.compare(CompareOp::Eq, value.into())
     }
 
-    /// Returns a filter: the property is present, and not equal to `value` or of another type.
+    /// Returns a filter: the property is present, and it is of another type or not equal to
+    /// `value`.
     pub fn ne(self, value: impl Into<Value>) -> Filter {
         self.compare(CompareOp::Ne, value.into())
     }
 
-    /// Returns a filter: the property is present, and less than `value` or of another type.
+    /// Returns a filter: the property is present, and it is of another type or less than `value`.
     pub fn lt(self, value: impl Into<Value>) -> Filter {
         self.compare(CompareOp::Lt, value.into())
     }
 
-    /// Returns a filter: the property is present, and at most `value` or of another type.
+    /// Returns a filter: the property is present, and it is of another type or at most `value`.
     pub fn le(self, value: impl Into<Value>) -> Filter {
         self.compare(CompareOp::Le, value.into())
     }

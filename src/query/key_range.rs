@@ -79,13 +79,13 @@ impl KeyRange {
     /// entity.
     pub(super) fn as_point(&self) -> Option<(&str, &str)> {
         let (low, high) = (self.low.as_ref()?, self.high.as_ref()?);
-        // The empty text is the least RowKey, so a partition begins with it.
+        // A range without a lower RowKey begins at the empty RowKey, which is the least.
         let row = low.row.as_deref().unwrap_or_default();
         let is_point = !low.after && high.after && high.row.as_deref() == Some(row);
         (is_point && low.partition == high.partition).then_some((&*low.partition, row))
     }
 
-    /// Returns the partition, and the bounds of its row keys as far as the range has them.
+    /// Returns the partition and the two bounds of RowKeys; each is `None` if the range lacks it.
     #[cfg(feature = "sim")]
     pub(crate) fn rows_of_partition(&self) -> [Option<&str>; 3] {
         let [low, high] = [&self.low, &self.high].map(Option::as_ref);
@@ -98,7 +98,8 @@ impl KeyRange {
         !self.is_plainly_full() && self.span(TableId(1)).is_empty()
     }
 
-    /// Whether the range obviously contains keys: the whole table, or the rest of a partition.
+    /// Whether the range obviously contains keys, because it is the whole table, or extends to the
+    /// end of a partition.
     fn is_plainly_full(&self) -> bool {
         match (&self.low, &self.high) {
             (None, None) => true,
@@ -110,8 +111,8 @@ impl KeyRange {
         }
     }
 
-    /// Returns a range with the keys of this span, from which [`span`](Self::span) makes an equal
-    /// span if possible.
+    /// Returns a range with the same keys as this span. If possible, its [`span`](Self::span)
+    /// equals the given one.
     pub(crate) fn of_span(span: &Span, table: TableId) -> Result<Self> {
         let (start, end) = (table_start(table), table_end(table));
         let low = Some(&*span.low).filter(|low| *low > start.as_slice());

@@ -1,4 +1,4 @@
-//! Sets of (PartitionKey, RowKey), as exact as filters over keys are, and their algebra.
+//! Sets of (PartitionKey, RowKey) that filters over keys can describe exactly, and their algebra.
 //!
 //! A set of texts is a list of cuts at which membership flips. A set of keys is a list of cuts
 //! between PartitionKeys, each with the set of RowKeys from there on. Union, intersection and
@@ -151,7 +151,7 @@ impl<'a> Texts<'a> {
         }
     }
 
-    /// Returns the result in cases that need no sweep.
+    /// Returns the union or intersection in cases that need no sweep, otherwise `None`.
     fn combine_at_once(&self, other: &Self, op: Op) -> Option<Self> {
         let (neutral, decides) = match op {
             Op::And => (Self::is_all as fn(&Self) -> bool, Self::is_none as fn(&Self) -> bool),

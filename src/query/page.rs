@@ -101,9 +101,9 @@ impl Query {
         self.page_texts(count, |row| with(row).map(|()| (0, None)))
     }
 
-    /// As [`page_rows`](Self::page_rows), for a page that becomes a text. `with` writes a row, and
-    /// must check its values. It returns the number of bytes written, and the size of the row if
-    /// known. The larger of the two counts against the page's budget.
+    /// As [`page_rows`](Self::page_rows), for a page that is written as text. `with` writes a row,
+    /// and must check its values. It returns the number of bytes written, and the size of the row
+    /// if known. The larger of the two counts against the page's budget.
     pub(crate) fn page_texts(
         self,
         count: usize,
@@ -242,7 +242,8 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
         Ok(())
     }
 
-    /// Returns the number of rows that may be taken with the page's size as the only check.
+    /// Returns how many more rows may be taken with the size of the page as the only check; 0 if
+    /// every row needs other checks.
     fn unasked(&self, watch: &Watch<'_>) -> usize {
         if watch.is_on() || !matches!(self.early_end, EarlyEnd::Never) || self.is_full() {
             return 0;
@@ -250,8 +251,8 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
         (self.count - self.len).min(CLOCK_ROWS - self.len % CLOCK_ROWS)
     }
 
-    /// Whether the page is full. It is not before its first entity, because a page must make
-    /// progress.
+    /// Whether the page is full. Its size is ignored before its first entity, because a page must
+    /// make progress.
     fn is_full(&self) -> bool {
         self.len >= self.count || self.len > 0 && self.bytes >= self.query.limits.bytes
     }

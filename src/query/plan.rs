@@ -23,10 +23,10 @@ use crate::named::named;
 /// product of 1,000 partitions and 1,000 rows needs more.
 const CUTS_MIN: usize = 1 << 16;
 const CUTS_PER_COMPARISON: usize = 8;
-/// The maximum number of steps, per comparison, of the search for constants.
+/// The maximum number of steps, per comparison, in the search for parts that are constant.
 const FUEL: usize = 64;
 
-/// How a filter is answered.
+/// The result of planning: the keys to read, and how to test their rows.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Plan {
     /// The intervals to read: ascending, disjoint, and not adjacent. If there are none, nothing can
@@ -301,7 +301,7 @@ fn point(node: &Node) -> Option<(&str, &str)> {
     (equal && can_be_keys).then_some((partition, row))
 }
 
-/// Returns the keys to read: those of `may`, and additional ones where this makes fewer intervals.
+/// Returns the keys to read: those of `may`, and others where that reduces the number of intervals.
 fn cover<'a>(may: &KeySet<'a>, intervals_max: usize) -> KeySet<'a> {
     let exact = may.contiguous();
     let count: usize = exact.pieces().map(|piece| piece.rows.segments().count()).sum();

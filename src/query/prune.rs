@@ -42,7 +42,7 @@ enum Against {
     },
 }
 
-/// Returns the masks of `node` according to the zones in `set`.
+/// Evaluates `node` on the zones in `set`.
 pub(crate) fn masks(node: &Node, set: &ZoneSet<'_>) -> Masks {
     let all = u64::MAX >> (64 - set.len());
     match node {
@@ -104,7 +104,8 @@ fn meets_column(op: CompareOp, column: &Column<'_>, value: &Value) -> Masks {
     meets(op, against(column.edm, column.prefix, value), (column.min, column.max), some, nan)
 }
 
-/// Compares the values between `min` and `max` in the blocks `some`, and NaN in the blocks `nan`.
+/// Compares with a literal: the values between `min` and `max` in the blocks `some`, and NaN in the
+/// blocks `nan`.
 fn meets(
     op: CompareOp,
     against: Against,
@@ -139,7 +140,7 @@ fn meets(
     Masks { maybe_true: yes, maybe_false: no }
 }
 
-/// Returns the order of values of type `edm` with `prefix` relative to a literal.
+/// Returns how values of type `edm` that begin with `prefix` are ordered relative to a literal.
 fn against(edm: EdmType, prefix: &[u8], literal: &Value) -> Against {
     let exact = is_exact(edm);
     let key = |key| Against::Key { key, exact };

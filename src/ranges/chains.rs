@@ -18,7 +18,7 @@ use super::{Range, RangeFile, Reference};
 /// Files that are read one after another. For a short span this is usually one file.
 pub(crate) type Chain<F> = SmallVec<[Reference<F>; 1]>;
 
-/// A list per range, which is usually short.
+/// A list that is stored without an allocation up to eight elements.
 type Few<T> = SmallVec<[T; 8]>;
 
 /// A reference that may contain keys of the span being read.
@@ -50,8 +50,8 @@ pub(crate) fn chains<F: RangeFile + Clone>(
         let deepest = levels.iter().max().map_or(0, |level| level + 1);
         chains.reserve(deepest.saturating_sub(chains.len()) + 1);
         chains.resize_with(deepest.max(chains.len()), Chain::new);
-        // The references of a chain ascend. A reference that covers the whole span is the only one
-        // in its chain.
+        // The references of a chain must ascend. If all cover the whole span, each is alone in its
+        // chain, so they need no sorting.
         let mut order: Few<usize> = (0..inside.len()).collect();
         if !inside.iter().all(|inside| inside.is_whole) {
             order.sort_by(|a, b| inside[*a].reference.clip.low.cmp(&inside[*b].reference.clip.low));
@@ -102,8 +102,9 @@ impl<'r, F> Inside<'r, F> {
     }
 }
 
-/// Returns the level of each reference, which are ordered newest first: the length of the longest
-/// sequence of newer references in which each overlaps the next.
+/// Returns the level of each reference of `young`, which is ordered newest first. The level is the
+/// length of the longest sequence of newer references in which each overlaps the next, and the last
+/// this one.
 fn levels<F>(young: &[Inside<'_, F>]) -> Few<usize> {
     let mut levels: Few<usize> = Few::with_capacity(young.len());
     for (i, reference) in young.iter().enumerate() {

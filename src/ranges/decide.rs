@@ -16,7 +16,7 @@ use super::load::{Access, HISTORY_MINUTES, LoadSummary, Sample, partition};
 /// A range larger than this many full files is split, so that a merge of the whole range takes only
 /// seconds.
 const SPLIT_RUN_FILES: u64 = 16;
-/// Two ranges are merged if together they have at most this fraction of the split size.
+/// Two ranges are merged if together they have at most the split size divided by this.
 const MERGE_PART: u64 = 4;
 /// The load from which a range is split, in operations per second. This is the service's target for
 /// one partition, so that ranges resemble those that an application would have there.
@@ -28,8 +28,8 @@ const MERGE_OPS_PART: f64 = 8.0;
 const LOAD_SPLIT_BYTES_MIN: u64 = 4 << 20;
 /// How many minutes a load must last before a split; the service waits five to ten.
 const HOT_MINUTES: usize = 5;
-/// The least load in each of these minutes, as a fraction of the threshold. Excludes bursts of
-/// seconds.
+/// The least load in each of the [`HOT_MINUTES`], as a fraction of the threshold. Excludes bursts
+/// of seconds.
 const HOT_PART: f64 = 0.5;
 /// How many minutes ranges must be cold before they are merged.
 const COLD_MINUTES: usize = HISTORY_MINUTES;
@@ -44,12 +44,14 @@ pub(crate) const ONE_PARTITION_SHARE: f64 = 0.75;
 /// Inserts with at least this share of the writes are considered ascending (descending). By chance
 /// the share would be 1/16.
 pub(crate) const DIRECTED_SHARE: f64 = 0.5;
-/// Where a range that grows at its end is cut, so that the lower part stays nearly full.
+/// The share of the bytes below the cut in a range that grows at its upper end, so that the lower
+/// part stays nearly full.
 const ASCENDING_CUT: f64 = 0.875;
 /// The least share of the bytes on each side of a cut between partitions. If no boundary leaves
 /// that much, a partition is cut.
 const SIZE_SHARE_MIN: f64 = 0.2;
-/// The most ranges of a table. A table's ranges are read as a whole, and each split writes an edit.
+/// The most ranges of a table. The list of a table's ranges is often visited as a whole, and each
+/// split writes an edit.
 const TABLE_RANGES_MAX: usize = 1_024;
 /// The most ranges of a database, not counting the first of each table.
 const DATABASE_SPLITS_MAX: usize = 8_192;

@@ -23,7 +23,7 @@ pub(crate) const HALF_LIFE_SECONDS: f64 = 60.0;
 const _: () = assert!(HALF_LIFE_SECONDS / STEP_SECONDS == 12.0, "FADE depends on them");
 /// The decay in one step: 2^(-1/12).
 const FADE: f64 = 0.943_874_312_681_693_5;
-/// After this many steps values are treated as zero.
+/// A value that has decayed by this many steps is treated as zero.
 const FADED_STEPS: u64 = 1_000;
 /// The minutes of history: as many as `decide` requires a range to be cold.
 pub(crate) const HISTORY_MINUTES: usize = 60;
@@ -33,7 +33,8 @@ pub(crate) const GENERATION_SECONDS: f64 = 600.0;
 /// The number of sampled keys kept. They distinguish a share of 20 % from one of 35 % at three
 /// standard deviations.
 pub(crate) const SAMPLES: usize = 64;
-/// The least interval between two turns of a range to be merged for its readers, in seconds.
+/// The least time between two starts of a *turn*, in which a range is merged for its readers, in
+/// seconds.
 pub(crate) const TURN_SECONDS: f64 = 3_600.0;
 /// A write above (below) all of this many preceding sampled writes is ascending (descending). By
 /// chance this happens to 1 in 16.
@@ -53,8 +54,8 @@ pub(crate) struct RangeLoad {
     /// The distinct partitions of the current and the previous generation.
     distinct: [Distinct; 2],
     generation: u64,
-    /// The distinct partitions inherited from the load of which this is a part. They expire with
-    /// the generation after the next.
+    /// The numbers of distinct partitions that this load took over when it was split off. They
+    /// expire with the generation after the next.
     inherited: [f64; 2],
     samples: Vec<Sample>,
     /// The decayed weight that the samples represent.
@@ -73,7 +74,7 @@ pub(crate) struct RangeLoad {
 #[derive(Clone, Debug, Default)]
 struct Loss {
     rows: f64,
-    /// When the last turn started.
+    /// When the last [turn](RangeLoad::begin_turn) started.
     turn: Option<f64>,
     in_turn: bool,
 }
@@ -222,7 +223,7 @@ impl RangeLoad {
         }
     }
 
-    /// Returns reads and writes per second, a part of the summary that costs little.
+    /// Returns reads and writes per second, at less cost than the whole summary.
     pub(crate) fn rates(&self, now: f64) -> [f64; 2] {
         let steps = step_at(now).saturating_sub(self.step);
         [self.reads, self.writes].map(|mut average| {
@@ -244,8 +245,8 @@ impl RangeLoad {
         self.loss.rows
     }
 
-    /// Starts the range's turn to be merged, regardless of how much the merge writes. Returns false
-    /// during a turn, and within [`TURN_SECONDS`] after the start of the last one.
+    /// Starts a turn: the range is merged for its readers, regardless of how much the merge writes.
+    /// Returns false during a turn, and within [`TURN_SECONDS`] after the start of the last one.
     pub(crate) fn begin_turn(&mut self, now: f64) -> bool {
         let had_one = self.loss.turn.is_some_and(|turn| now < turn + TURN_SECONDS);
         if !had_one && !self.loss.in_turn {
@@ -260,7 +261,8 @@ impl RangeLoad {
         self.loss.in_turn
     }
 
-    /// Records that no file overlaps the run any more.
+    /// Records that no file overlaps the run any more: resets the cost for readers, and ends the
+    /// turn.
     pub(crate) fn record_merged(&mut self) {
         self.loss.rows = 0.0;
         self.loss.in_turn = false;
@@ -325,16 +327,17 @@ impl RangeLoad {
     }
 
     /// True if the load can be discarded, because all rates were zero for an hour. This loses only
-    /// what overlapping files cost readers before.
+    /// the recorded cost of overlapping files for readers.
     pub(crate) fn is_idle(&mut self, now: f64) -> bool {
         self.advance(now);
-        // The rates do not include operations of the current step yet.
+        // The rates do not include operations of the current step yet, so these are checked
+        // separately.
         let is_cold = [self.reads, self.writes].iter().all(|average| average.now == 0.0)
             && self.reads.rate() + self.writes.rate() < 1e-3;
         is_cold && self.history.rates().all(|rate| rate < 1e-3)
     }
 
-    /// Reduces a split load to the part of one side.
+    /// Reduces the load of a divided range to the part of one side.
     fn take_part(&mut self, share: f64, partitions: f64, is_here: impl Fn(&[u8]) -> bool) {
         debug_assert!((0.0..=1.0).contains(&share), "a share is a part of one");
         for average in self.averages() {
@@ -347,7 +350,7 @@ impl RangeLoad {
         self.sampled *= share;
         self.recent.retain(|key| is_here(key));
         self.next_recent = 0;
-        // The size of each part was not recorded. This is harmless, because young ranges are not
+        // The peak size of each part is unknown. This is harmless, because young ranges are not
         // merged.
         self.peaks = [0; 2];
         self.distinct = [Distinct::default(), Distinct::default()];

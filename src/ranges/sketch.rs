@@ -10,7 +10,7 @@
 
 use crate::codec::{HashSeed, hash};
 
-/// The number of partitions stored. A partition with more than 3 % of the load is certainly among
+/// The number of partitions stored. A partition with more than 1/32 of the load is certainly among
 /// them.
 pub(crate) const HEAVIEST_SLOTS: usize = 32;
 /// Up to this many partitions are counted exactly, so most ranges of a small database need no
@@ -139,7 +139,7 @@ impl Heaviest {
         )
     }
 
-    /// Returns the largest weight that a partition not in the sketch can have.
+    /// Returns the greatest weight that a partition outside the sketch can have.
     fn floor(&self) -> f64 {
         if self.slots.len() < HEAVIEST_SLOTS {
             return 0.0;

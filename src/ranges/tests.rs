@@ -350,11 +350,12 @@ fn neighbours_with_incompatible_files_are_not_merged() {
     assert_eq!(merge(&left, &right, false), None);
     let whole = merge(&left, &right, true).unwrap();
     assert_eq!(whole.run, [reference(1, (1, 9), "b", "p")]);
-    // A file that is young on one side and in the run on the other becomes young on both.
+    // A file that is young in one range and in the run of the other becomes young in the merged
+    // range.
     left.young = std::mem::take(&mut left.run);
     let whole = merge(&left, &right, true).unwrap();
     assert_eq!((whole.young, whole.run.len()), (vec![reference(1, (1, 9), "b", "p")], 0));
-    // This is not possible if another file of the run is newer.
+    // Refused if a newer file of the run overlaps the young one.
     right.run.push(reference(2, (20, 30), "q", "r"));
     left.young = vec![reference(1, (1, 9), "b", "m")];
     right.run[0] = reference(1, (1, 9), "m", "p");

@@ -3,8 +3,8 @@
 //! Invariants
 //! * the counted bytes never exceed the limit. An evicted buffer that a reader still holds is not
 //!   counted;
-//! * others may reserve a share of the limit for what they keep about blocks. Blocks give this
-//!   share up when it is first needed;
+//! * a share of the limit can be reserved for data outside the cache, such as locations of keys.
+//!   Until the first reservation, blocks use this share, too;
 //! * a file's number is never reused, so a cached block never becomes stale.
 //!
 //! Locks: one per shard, held for a look-up or an insertion, never during I/O.
@@ -24,7 +24,7 @@ pub(crate) struct BlockCache {
     shards: Box<[Mutex<Shard>]>,
     reserve_max: usize,
     reserved: AtomicUsize,
-    /// Set once the blocks have given up the share that can be reserved.
+    /// Set by the first reservation, which takes the share that can be reserved from the blocks.
     has_room: OnceLock<()>,
 }
 
@@ -52,8 +52,8 @@ const ENTRY_BYTES: usize = 96;
 /// from cold ones.
 const SHARD_BYTES_MIN: usize = 512 << 10;
 const SHARDS_MAX: usize = 16;
-/// Others may reserve 1/16 of the cache: locations take 5 bytes per key, and rows have about 100
-/// bytes.
+/// The share of the cache that can be reserved is 1/16: locations take 5 bytes per key, and rows
+/// have about 100 bytes.
 const RESERVE_SHARE: usize = 16;
 const SEARCHES_MAX: u8 = 3;
 
@@ -104,8 +104,8 @@ impl BlockCache {
         }
     }
 
-    /// Counts `bytes` that the caller keeps outside the cache. Returns false if they exceed the
-    /// share that can be reserved.
+    /// Reserves `bytes` for data that the caller keeps outside the cache. Returns false if they
+    /// exceed the share that can be reserved.
     pub(super) fn reserve(&self, bytes: usize) -> bool {
         if bytes > self.reserve_max {
             return false;
@@ -125,7 +125,8 @@ impl BlockCache {
         debug_assert!(before >= bytes, "only what was reserved is released");
     }
 
-    /// Counts a search in the entry of `key`. True at the second search while the entry is cached.
+    /// Counts a search for a key in the block cached under `key`. True for the second one since it
+    /// was cached.
     pub(super) fn is_searched_again(&self, key: CacheKey) -> bool {
         self.shard(key).lock().is_searched_again(key)
     }

@@ -54,13 +54,13 @@ pub(crate) struct BlockRun<'a> {
     pub(crate) slots: Range<usize>,
 }
 
-/// A position in a run, for finding its visible rows.
+/// The state of a walk over a run that finds the visible rows.
 #[derive(Default)]
 pub(crate) struct RunWalk {
     /// The slots not visited yet.
     pub(crate) slots: Range<usize>,
-    /// The last key decided in this walk, if any: start and end of its suffix in the block, and the
-    /// Seq of the entry that decided it.
+    /// The last *decided* key, whose version visible to the reader was found: start and end of its
+    /// suffix in the block, and the Seq of that version.
     decided: Option<(usize, usize, Seq)>,
 }
 
@@ -174,7 +174,7 @@ impl SstIter {
         self.finish_move(found)
     }
 
-    /// Moves to the next entry, or to the first one from before it.
+    /// Moves to the next entry; from the position before all entries, to the first one.
     #[inline]
     pub(crate) fn next(&mut self) -> Result<()> {
         if self.valid() && self.slot + 1 < self.block().len() {
@@ -260,7 +260,8 @@ impl SstIter {
 
     /// Moves to the next entry of `walk` that is a put and the newest version of its key at or
     /// below `at`. At the end of the walk, returns false, does not move, and sets `decided` to the
-    /// last key decided. Before the walk, `decided` is the key decided last.
+    /// last key decided. Before the walk, `decided` must be the last key that earlier walks
+    /// decided.
     // Inlined so that a loop over a run keeps the block's layout in registers.
     #[inline(always)]
     pub(crate) fn next_visible(

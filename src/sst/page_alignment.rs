@@ -10,7 +10,7 @@ use crate::format::block::{HEADER_BYTES, Packing};
 
 /// The size of a page on most systems, in bytes.
 pub(super) const OS_PAGE_BYTES: u64 = 4096;
-/// Padding may be at most this fraction of a block.
+/// Padding may be at most the length of a block divided by this.
 const PADDING_SHARE: u64 = 32;
 
 /// The layout of the blocks of a file.

@@ -25,7 +25,7 @@ impl Pages for Told {
     }
 }
 
-/// A file that is read instead of mapped.
+/// A file that records the advice that it receives for reads.
 #[derive(Debug)]
 struct ToldFile(Arc<dyn FileRead>, Arc<Told>);
 

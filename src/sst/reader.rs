@@ -367,7 +367,7 @@ impl Sst {
     }
 
     /// Remembers the location of `key` if it is in `slot` of block `index`. At the second search in
-    /// a block, remembers all its entries that are the newest of their key.
+    /// a cached block, remembers the newest entry of each of its keys.
     fn put_known(&self, hash: u64, key: &[u8], index: usize, slot: usize, block: &RowBlock<'_>) {
         let location = |slot: usize| {
             let parts = u32::try_from(index).ok().zip(u32::try_from(slot).ok());
@@ -426,8 +426,8 @@ impl Sst {
         self.source.block(Area::Rows, index, self.block_range(index)?, true)
     }
 
-    /// Looks for `key` at a block and slot. `contents` are those of the block, if the caller has
-    /// them.
+    /// Looks for `key` at a block and slot. `contents` are the contents of the block, if the caller
+    /// has them.
     fn locate<'a>(
         &'a self,
         (mut index, mut slot): (usize, usize),

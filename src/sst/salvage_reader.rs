@@ -53,7 +53,7 @@ pub(crate) struct SalvageReader {
     last: Option<(Vec<u8>, Seq)>,
     /// True if a block was lost before the next one.
     pub(crate) has_gap: bool,
-    /// How many more bytes the search for blocks may checksum.
+    /// How many bytes the search for blocks may still checksum.
     search_left: Cell<u64>,
 }
 
@@ -81,8 +81,8 @@ const PROBLEMS_MAX: usize = 20;
 /// The number of block numbers tried at an offset if the handles are damaged. If more consecutive
 /// blocks are lost, the blocks after them are not found.
 const LOST_BLOCKS_MAX: usize = 64;
-/// The search checksums at most this multiple of the file's length. Otherwise its cost would be
-/// quadratic if every offset looked like a block header.
+/// The search may checksum at most this many times the file's length. Without a limit, its cost
+/// would be quadratic if every offset looked like a block header.
 const SEARCH_TIMES: u64 = 2 * LOST_BLOCKS_MAX as u64;
 /// The length of a file without any row.
 const ENDS_BYTES: u64 = (HEADER_BYTES + TAIL_BYTES) as u64;
@@ -262,7 +262,7 @@ impl SalvageReader {
         found
     }
 
-    /// Returns block `number` if it is at its expected offset.
+    /// Returns block `number` if it begins at `next`, its expected offset.
     fn block_near(&self, next: u64, end: u64, number: usize) -> Option<(usize, Range<u64>)> {
         let header = self.input.read(&(next..end.min(next + BLOCK_HEADER_BYTES as u64))).ok()?;
         let lens = block_lens(&header, next)?;

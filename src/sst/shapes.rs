@@ -66,7 +66,7 @@ impl ShapeTable {
         put_bytes(&mut self.encoded, &encoded);
         self.by_hash.entry(shape.hash().value()).or_default().push(number);
         self.shapes.push(Arc::clone(shape));
-        // This is for texts of less than 256 bytes in total, which most rows have.
+        // Assumes that the texts of a row have less than 256 bytes in total, as in most rows.
         let place = 1 + shape.body_bytes(0);
         self.places.push(u16::try_from(place).unwrap_or(u16::MAX));
         Some(number)

@@ -183,8 +183,8 @@ impl Source {
         Ok(Contents::Owned(self.keep(key, Bytes::from(raw), fill)))
     }
 
-    /// As [`block`](Self::block), but with shared ownership. The caller requests the range, see
-    /// [`ask`](Self::ask).
+    /// As [`block`](Self::block), but the result can outlive the source. The caller requests the
+    /// range, see [`ask`](Self::ask).
     pub(super) fn owned_block(
         &self,
         area: Area,
@@ -204,7 +204,8 @@ impl Source {
         }
     }
 
-    /// Counts a search in block `index` of rows. True at the second one while it is cached.
+    /// Counts a search for a key in block `index` of rows. True for the second one since the block
+    /// was cached.
     pub(super) fn is_searched_again(&self, index: usize) -> bool {
         let number = self.place(Area::Rows, index).number;
         self.cache.is_searched_again(self.cache_key(Area::Rows, number))
@@ -259,8 +260,8 @@ impl Source {
         }
     }
 
-    /// Requests all of `range` in one call for an iteration, even if blocks are then read one by
-    /// one.
+    /// As [`ask`](Self::ask), for an iteration: also if the file is not mapped and its blocks are
+    /// read one by one.
     pub(super) fn ask_ahead(&self, range: Range<u64>) {
         // The first access to a range within one page reads all of it. On systems with larger pages
         // some of these calls are superfluous.

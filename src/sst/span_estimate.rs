@@ -2,7 +2,7 @@
 //! and zones without reading rows.
 //!
 //! Invariant: the parts of adjacent spans add up to the file's length, except that a part shorter
-//! than a block counts a minimum.
+//! than half a block counts as half a block.
 //!
 //! Not here: the use of the estimates (`lsm::background::compaction`).
 
@@ -49,8 +49,8 @@ impl Sst {
         Ok(SstPart { bytes: share(self.meta.bytes), entries: share(self.meta.entries), tombstones })
     }
 
-    /// Returns a block boundary in `span` below which the part has about `bytes` bytes, if there is
-    /// any.
+    /// Returns a block boundary in `span` that has about `bytes` bytes of the span below it, if
+    /// there is any.
     pub(crate) fn key_at(&self, span: &Span, bytes: u64) -> Result<Option<Box<[u8]>>> {
         let from = self.first_block(&span.low)?;
         let rows = u128::from(bytes) * u128::from(self.rows_bytes());
@@ -111,8 +111,8 @@ impl Sst {
         rows.end.saturating_sub(rows.start)
     }
 
-    /// Summarizes the blocks with tombstones among those from `from` - 1 up to `to`. Returns `None`
-    /// for a file without zones.
+    /// Summarizes the blocks with tombstones among those from `from - 1` to `to - 1`. Returns
+    /// `None` for a file without zones.
     fn spent_blocks(&self, from: usize, to: usize) -> Result<Option<Spent>> {
         let from = from.saturating_sub(1);
         let mut spent = Spent { entries: 0, end: 0 };

@@ -10,9 +10,9 @@ use crate::format::span::Span;
 use super::Sst;
 
 impl Sst {
-    /// Returns at most `count_max` block boundaries inside `span`, ascending and evenly spread: of
-    /// each the key, and the number of bytes in the blocks since the previous boundary or the start
-    /// of the span.
+    /// Returns at most `count_max` block boundaries inside `span`, ascending and evenly spread, as
+    /// pairs: the key, and the number of bytes in the blocks since the previous boundary or the
+    /// start of the span.
     pub(crate) fn places(&self, span: &Span, count_max: usize) -> Result<Vec<(Box<[u8]>, u64)>> {
         let first = self.block_of(&span.low, true)?;
         let last = match &span.high {

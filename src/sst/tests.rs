@@ -214,7 +214,7 @@ fn unusual_files_round_trip() {
     check(vec![put("", 1, "")]);
     check(vec![delete("", 1)]);
     check(vec![put("", 2, "new"), put("", 1, "old"), put("\0", 1, ""), delete("\0\0", 5)]);
-    // Older versions of a key in the following blocks.
+    // The older versions of two keys continue in the following blocks.
     let mut versions = vec![put("a", 5, "")];
     versions.extend((1..200).rev().map(|seq| put("k", seq, "some text that takes room")));
     versions.push(put("kk", 3, ""));
@@ -240,7 +240,7 @@ fn rows_larger_than_any_block() {
 
 #[test]
 fn trap_42_keys_of_one_hash_line_are_all_found() {
-    // So many keys have the same home line that they overflow into the next lines.
+    // All keys have one of three home lines, so that they overflow into the next lines.
     const LINES: u128 = 63;
     let mut entries = Vec::new();
     for i in 0.. {
@@ -255,8 +255,8 @@ fn trap_42_keys_of_one_hash_line_are_all_found() {
     check_round_trip(entries, options(1024, Codec::None));
 }
 
-/// Pairs of keys with the same line and tag, several versions of each, and other keys between them,
-/// in a file whose index has no locations.
+/// Tests a file whose index has no locations. It has pairs of keys with the same line and tag,
+/// several versions of each, and other keys between them.
 #[cfg(feature = "zstd")]
 #[test]
 fn keys_with_equal_tags_are_distinguished_by_cached_locations() {
@@ -284,7 +284,7 @@ fn keys_with_equal_tags_are_distinguished_by_cached_locations() {
             written.read_all(&sst).unwrap();
         }
         assert!(shared.cache.bytes() > before);
-        // A key that overflowed past another key with its tag cannot get a location.
+        // A key whose entry overflowed to a line after one with an equal tag cannot get a location.
         let (known, keys) = (sst.known.count(), written.entries.len() / 3);
         assert!(known * 10 > keys * 9 && known <= keys, "{known} of {keys}");
     }
@@ -506,7 +506,7 @@ fn trap_23_blocks_with_a_right_checksum_and_wrong_contents_never_panic() {
     assert!(rows.len > 0);
 }
 
-/// Looking up these index pages in the cache would only cost time at every seek.
+/// These index pages are not looked up in the cache, which would only cost time at every seek.
 #[cfg(feature = "zstd")]
 #[test]
 fn indexes_of_a_mapped_file_are_used_in_place_even_if_its_rows_are_cached() {
@@ -567,8 +567,8 @@ fn a_wrong_hash_index_is_found_by_verification() {
             }
         }
     }
-    // In the second form tags are not the lowest bits. The third form has no locations that could
-    // be wrong.
+    // Bit 13 is changed, too, because in the second form the lowest bits are not the tag. Locations
+    // are changed only in a form that has them.
     for codec in codecs() {
         check(codec, |_, _| {}, "");
         check(codec, |i, entry| *entry = if i == 3 { (0, 0) } else { *entry }, "hash index");
@@ -635,8 +635,8 @@ fn trap_31_a_writer_needs_little_memory_for_much_data() {
     }
     assert!(writer.bytes() > 10_000_000);
     let blocks = usize::try_from(writer.bytes()).unwrap() / (16 << 10) + 1;
-    // Keys and separators, zones of two properties, and texts of the blocks on the unfinished zone
-    // page.
+    // The terms are keys and separators, zones of two properties, and the texts of blocks on the
+    // unfinished zone page.
     let expected = 10_000 * 24 + blocks * (21 + 2 * 17 + 8) + 64 * 2 * 700;
     assert!(writer.memory_bytes() - before < expected);
 }

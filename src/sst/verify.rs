@@ -19,7 +19,7 @@ use crate::format::stats::SstStats;
 use crate::format::zones::ZoneSet;
 use crate::model::Seq;
 
-/// What the verification of a file found.
+/// The findings of the verification of a file.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct SstFacts {
     pub(crate) blocks: u64,
@@ -40,7 +40,7 @@ struct Check<'a> {
     zones: ZoneBuilder,
     /// The zone pages computed from the entries so far.
     zone_pages: Vec<Vec<u8>>,
-    /// True if some row was unreadable, so that zones cannot be compared.
+    /// True if some row was unreadable, so that zones are not compared.
     rows_missing: bool,
     ahead: Readahead,
 }

@@ -68,8 +68,8 @@ pub(crate) struct SstWriter {
 #[derive(Default)]
 struct Keys {
     hashes: Vec<u64>,
-    /// The index in the file of each key's newest entry. With `block_entries` it gives the key's
-    /// location.
+    /// The number of each key's newest entry, counted in the whole file. With `block_entries` it
+    /// gives the key's location.
     entries: Vec<u32>,
     /// The number of entries of each finished block.
     block_entries: Vec<u16>,
@@ -81,12 +81,12 @@ struct Index {
     blocks: Vec<u64>,
     page: SparseBuilder,
     root: SparseBuilder,
-    /// The finished pages, and where each begins in this buffer.
+    /// The finished pages in one buffer, and where each begins in it.
     pages: Vec<u8>,
     page_starts: Vec<u64>,
 }
 
-/// The finished zone pages, and where each begins in this buffer.
+/// The finished zone pages in one buffer, and where each begins in it.
 #[derive(Default)]
 struct ZonePages {
     bytes: Vec<u8>,

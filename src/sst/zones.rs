@@ -34,7 +34,8 @@ pub(super) struct ZoneBuilder {
     page_puts: u64,
     slots: Slots,
     /// Fixed-width values of rows of the current block that are not in the columns yet. All these
-    /// rows have the last shape. Adding many values at a time to a column halves the cost.
+    /// rows have the same shape, the last one used. Adding many values at a time to a column halves
+    /// the cost.
     waiting: Vec<u8>,
     summary: Summary,
 }
@@ -420,7 +421,8 @@ impl Bounds {
             replace(&mut self.min_text, bytes);
             replace(&mut self.max_text, bytes);
         } else if same_short(bytes, &self.min_text) {
-            // Equal to the least text, which is frequent if there are few distinct texts.
+            // A text equal to the least one changes no bound. This is frequent if there are few
+            // distinct texts.
         } else if is_less(edm, bytes, &self.min_text) {
             replace(&mut self.min_text, bytes);
         } else if is_less(edm, &self.max_text, bytes) {

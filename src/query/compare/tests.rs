@@ -136,7 +136,7 @@ fn the_property_is_widened_to_compare_with_a_wider_literal_of_the_same_kind() {
     check(f64::NEG_INFINITY, i32::MIN, LESS);
 }
 
-/// The literal becomes the nearest Double, which may be equal to another number.
+/// The literal is rounded to a Double, which may equal other integers, too.
 #[test]
 fn an_int64_literal_compared_with_a_double_becomes_a_double() {
     check(9_007_199_254_740_992.0, 9_007_199_254_740_993_i64, EQUAL);

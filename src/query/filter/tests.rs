@@ -8,7 +8,7 @@ fn term(n: i32) -> Filter {
     prop("A").eq(n)
 }
 
-/// Checks the invariants of a tree that every way to build it guarantees.
+/// Checks the invariants of a tree, which must hold however the tree was built.
 fn check_shape(node: &Node, is_root: bool) {
     match node {
         Node::All | Node::TooDeep => assert!(is_root),

@@ -34,7 +34,7 @@ fn not(node: Node) -> Node {
     Node::Not(Box::new(node))
 }
 
-/// Returns a list of which no node is a list of the same kind, as when filters are built.
+/// Returns a list of `nodes`. Lists of the same kind are merged into it, as when filters are built.
 fn list(op: Op, nodes: impl IntoIterator<Item = Node>) -> Node {
     let mut flat = Vec::new();
     for node in nodes {
@@ -96,7 +96,7 @@ fn every_tree_of_three_or_four_of_ten_comparisons() {
                     domain.check(&list(outer, [a.clone(), pair.clone()]));
                     domain.check(&list(outer, [a.clone(), not(pair)]));
                 }
-                // The other half of these filters is the same by symmetry.
+                // The other half of these filters is symmetric to this one and skipped.
                 for d in leaves.iter().take(if i <= j { leaves.len() } else { 0 }) {
                     let (left, right) = ([a.clone(), b.clone()], [c.clone(), d.clone()]);
                     let (op, other) = ops[(i + j) % 4];

@@ -51,7 +51,7 @@ fn encoded(row: &[(String, Value)]) -> Row {
     Row { shape, body }
 }
 
-/// Returns the value by the semantics, without zones; `None` if this test does not cover the case.
+/// Evaluates `node` on the version without zones; `None` if this test does not cover the case.
 fn holds(node: &Node, version: &Version) -> Option<bool> {
     let row = version.row.as_ref()?;
     Some(match node {
@@ -250,7 +250,8 @@ fn filter(rng: &mut Rng, versions: &[(bool, Version)], wide: u64, depth: u32) ->
     }
 }
 
-/// Returns for each block its number of versions and its bits in the masks.
+/// Returns for each block its number of versions, and whether the filter may be true and may be
+/// false.
 fn judged(sst: &Sst, node: &Node) -> Vec<(usize, bool, bool)> {
     let mut blocks = Vec::new();
     for page in 0..sst.block_count().div_ceil(ZONE_BLOCKS) {
@@ -275,7 +276,7 @@ struct Pruned {
     every: u64,
 }
 
-/// Describes how the zones are wrong about `node`, if they are.
+/// Returns an error that describes how the zones are wrong about `node`, if they are.
 fn check_sound(
     sst: &Sst,
     versions: &[(bool, Version)],

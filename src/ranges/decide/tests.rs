@@ -58,7 +58,8 @@ fn cold(id: u64, bytes: u64) -> RangeState {
     state(id, bytes, LoadSummary::default())
 }
 
-/// Returns the load of ten minutes with `per_second` operations; `of` returns the i-th one.
+/// Returns the load of ten minutes with `per_second` operations. `of` returns the key of the i-th
+/// one, and whether it is a write.
 fn hot(per_second: f64, of: impl Fn(u64) -> (Vec<u8>, bool)) -> LoadSummary {
     let mut load = RangeLoad::new(7, 0.0);
     for i in 0..6_000u64 {

@@ -74,7 +74,7 @@ fn ascending_and_descending_load_differ_from_random_load() {
     assert!((0.03..0.1).contains(&up) && (0.03..0.1).contains(&down), "{up} {down}");
     assert!(shares(|i| key("p", i)).0 > 0.99);
     assert!(shares(|i| key("p", 99_999_999 - i)).1 > 0.99);
-    // Neighbours slightly out of order, as from writers on several threads.
+    // Adjacent keys are swapped, as from writers on several threads.
     assert!(shares(|i| key("p", i ^ 1)).0 > 0.45);
     // A thousand series that each ascend are not an ascending load.
     assert!(shares(|i| key(&format!("device{:03}", i * 617 % 1_000), i)).0 < 0.1);

@@ -121,8 +121,8 @@ fn trap_40_the_summary_omits_columns_that_a_page_may_lack() {
     let mut zones = ZoneBuilder::default();
     one_page(&mut zones, &numbers(0..20, 1));
     assert_eq!(shown(&summary(&zones)).len(), 20);
-    // N10 to N41 have a column, and N42 to N44 have none. N00 to N09 might also have been left out
-    // of this page.
+    // In this page N10 to N41 have a column, and N42 to N44 have none. As the page is incomplete,
+    // N00 to N09 might also be in it without a column.
     one_page(&mut zones, &numbers(10..45, 2));
     let whole = summary(&zones);
     let set = ZoneSet::parse(&whole).unwrap();
@@ -156,7 +156,7 @@ fn an_unreadable_row_makes_its_zones_unbounded() {
         let page = page(&mut zones);
         let set = ZoneSet::parse(&page).unwrap();
         let text = set.columns_named("S").next().unwrap();
-        // At each such length at least the last byte of the text is missing.
+        // The body ends before or within the text, so the text is unreadable.
         assert_eq!((text.prefix, text.values(0).map(|it| it.max)), (&b""[..], Some(u64::MAX)));
         let number = set.columns_named("I").next().unwrap().values(0).unwrap();
         assert_eq!((number.min, number.max) == (0, u64::MAX), len < 13, "{len}");

@@ -108,7 +108,7 @@ fn spans_are_trimmed_where_they_include_the_partition_at_their_end() {
 fn one_partition_inside_many_is_kept() {
     let after = KeyRange::between(Some(Edge::of_partition("b", true)), None);
     check(&pk(Ne, "b"), &[KeyRange::partitions(.."b"), after], None);
-    // All rows of `b`, and some rows of the other partitions, make one span.
+    // All rows of `b`, and one row of each partition from `a` on, are read as one span.
     let filter = or([pk(Eq, "b"), and([pk(Ge, "a"), rk(Eq, "x")])]);
     let low = Some(Edge::of_row("a", "x", false));
     let rest = or([pk(Eq, "b"), rk(Eq, "x")]);

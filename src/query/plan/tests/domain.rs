@@ -37,8 +37,8 @@ impl Domain {
         Self { keys }
     }
 
-    /// Returns every comparison of the domain, one of a property, and keys compared with another
-    /// type.
+    /// Returns all comparisons of keys with literals of the domain, and some of a property and of
+    /// keys with literals of another type.
     pub(super) fn leaves() -> Vec<Node> {
         let mut leaves = vec![named("A"), Node::All];
         for op in OPS {
@@ -63,8 +63,8 @@ impl Domain {
         }
     }
 
-    /// Plans with small limits for sets and steps. The plan may read and test too much, but its
-    /// result must be the same.
+    /// Plans with small limits for sets and steps. The plan may then read and test more rows than
+    /// necessary, but its result must be the same.
     pub(super) fn check_wide(&self, node: &Node, cuts_max: usize, fuel: usize) {
         let plan = plan_within(node, cuts_max, fuel);
         let spans: Vec<_> = plan.intervals.iter().map(|range| range.span(TABLE)).collect();

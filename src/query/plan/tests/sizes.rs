@@ -77,7 +77,7 @@ fn a_set_too_large_to_store_is_widened_and_rows_are_tested() {
     let step = |i| and([pk(Ge, &key(i)), rk(Eq, &key(2 * i))]);
     let filter = or((0..3_000).map(step));
     let plan = plan(&filter);
-    // In every named partition, rows before the first are still known not to match.
+    // In every partition that the filter names, rows before `key(0)` are still known not to match.
     let low = |i| Some(Edge::of_row(&key(i), &key(0), false));
     let high = |i| (i < 3_000).then(|| Edge::of_partition(&key(i), false));
     let spans: Vec<_> = (0..3_000).map(|i| KeyRange::between(low(i), high(i + 1))).collect();

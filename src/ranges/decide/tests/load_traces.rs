@@ -98,7 +98,7 @@ impl World {
     fn decide(&mut self, run: &Run, now: u64) -> bool {
         let state = |range: &mut Simulated| {
             let bytes = range.rows * ROW_BYTES;
-            // Without hysteresis the size is not recorded.
+            // Without hysteresis the size is not recorded, so that earlier sizes prevent no merge.
             if run.limits.cold_minutes > 1 {
                 range.load.record_bytes(bytes, now as f64);
             }
@@ -309,7 +309,8 @@ fn zipfian(_: u64, i: u64, rng: &mut Rng) -> Op {
     if i.is_multiple_of(3) { Op::Insert(key) } else { Op::Read(key) }
 }
 
-/// Most of the load is on one of four spots. The spot changes every ten minutes.
+/// Returns an operation of a load that is mostly on one of four spots, which changes every ten
+/// minutes.
 fn shifting(now: u64, i: u64, rng: &mut Rng) -> Op {
     let spot = now / 600 % 4 * 1_024;
     let pk = if i.is_multiple_of(10) { rng.below(4_096) } else { spot + rng.below(200) };
@@ -370,7 +371,7 @@ fn a_hotspot_that_returns_within_the_hour_does_not_flap() {
     Run::new(shifting, 9_000.0).hours(9).check(24, 8 * 60);
 }
 
-/// Changes slower than an hour are followed, with a few decisions each.
+/// A hotspot that moves every two hours is followed, with a few decisions for each move.
 #[test]
 fn a_hotspot_that_moves_every_two_hours_is_followed_at_a_bounded_pace() {
     let found = Run::new(slowly_shifting, 9_000.0).hours(24).go(1);
