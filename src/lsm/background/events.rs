@@ -20,7 +20,7 @@ use super::new_file::NewFile;
 use crate::lsm::read::view::Slot;
 use crate::lsm::write::events::emit;
 
-/// What recovery found when opening.
+/// The results of recovery at opening.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Recovered {
     /// True if the database did not exist and was created.

@@ -4,7 +4,8 @@
 //! Invariants
 //! * A table that loses a file also loses all older rows, so no hidden row reappears.
 //! * Other tables keep their rows. A file that also holds their rows does not count as freed.
-//! * Nothing is dropped that would free no space, because a snapshot or only readers still hold it.
+//! * Nothing is dropped while a snapshot exists, or if space is short only because readers hold
+//!   files that were already dropped.
 //!
 //! Not here: what a range tombstone hides (`range_tombstones`), the missing space (`space_limit`).
 
@@ -26,12 +27,12 @@ use super::maintenance::Maintenance;
 use crate::lsm::read::view::View;
 use crate::lsm::write::batch::{Batch, Gate, TableChange};
 
-/// Fractions of the limit: how much more space is freed than is missing, so that not every write
-/// must evict; and the largest size of files merged by age.
+/// Fractions of the limit on disk use: the space freed beyond what is missing, so that not every
+/// write must evict; and the largest size of files merged by age.
 const EVICT_PART: u64 = 32;
 const WINDOW_PART: u64 = 32;
 
-/// An eviction: all rows of these tables below a Seq.
+/// A planned eviction, which hides all rows of these tables below a Seq.
 pub(crate) struct EvictionPlan {
     pub(in crate::lsm) tables: Vec<Arc<Gate>>,
     pub(crate) below: Seq,
@@ -92,7 +93,7 @@ impl Maintenance {
         limit.map_or(0, |space_limit| space_limit.limit / WINDOW_PART)
     }
 
-    /// Drops the oldest files of tables under FIFO eviction, with `missing` bytes and 1/32 of
+    /// Drops the oldest files of tables under FIFO eviction to free `missing` bytes and 1/32 of
     /// `limit` more. Returns false if nothing can be dropped. The caller has already reclaimed
     /// hidden entries.
     ///
@@ -118,9 +119,9 @@ impl Maintenance {
         oldest.map_or(Ok(false), |oldest| self.drop_oldest(eviction, &oldest).map(|()| true))
     }
 
-    /// Chooses the oldest files of the tables under FIFO eviction, with `missing` bytes and some
-    /// more. Returns `None` if these tables have less, or if dropping files would free no space
-    /// now.
+    /// Chooses the oldest files of the tables under FIFO eviction, enough to free `missing` bytes
+    /// and some more. Returns `None` if all files of these tables would free less than `missing`,
+    /// or if dropping files would free no space now.
     fn plan_eviction(
         &self,
         eviction: &FifoEviction,

@@ -28,7 +28,7 @@ pub(crate) struct FifoEviction {
     /// Totals since opening.
     pub(super) files: AtomicU64,
     pub(super) bytes: AtomicU64,
-    /// Evictions recorded for simulations, which take them out.
+    /// Evictions that a simulation has not read yet.
     #[cfg(feature = "sim")]
     pub(super) evicted: Mutex<Vec<Evicted>>,
 }

@@ -23,8 +23,8 @@ use crate::lsm::read::merge::Merge;
 use crate::lsm::read::view::Slot;
 
 /// At the start of a range, a flush begins a new file if the current one has at least this many
-/// bytes. So many ranges or tables do not cause tiny files, and no range keeps much data of its
-/// neighbours alive. A flush of n bytes writes at most n / 1 MiB + 2 files.
+/// bytes. Small ranges therefore share a file, and no range keeps much data of its neighbours
+/// alive. A flush of n bytes writes at most n / 1 MiB + 2 files.
 const BOUNDARY_BYTES: u64 = 1 << 20;
 
 /// A flush whose files are written but not yet installed.
@@ -90,8 +90,8 @@ impl Maintenance {
         Ok(true)
     }
 
-    /// Performs steps 1 and 2: writes the files, which no version contains yet. Returns `None` if
-    /// no memtable is frozen.
+    /// Waits for the last commit and writes the files, which no version contains yet (steps 1 and 2
+    /// of [`flush_one`](Self::flush_one)). Returns `None` if no memtable is frozen.
     fn write_oldest(&self) -> Result<Option<Flush>> {
         let view = self.reader().view.load_full();
         let Some(slot) = view.frozen().last().cloned() else { return Ok(None) };
@@ -106,7 +106,7 @@ impl Maintenance {
         Ok(Some(Flush { slot, files }))
     }
 
-    /// Performs steps 3 and 4.
+    /// Installs the files and deletes the logs (steps 3 and 4 of [`flush_one`](Self::flush_one)).
     fn end_flush(&self, flush: Flush) -> Result<()> {
         let Flush { slot, files } = flush;
         if mutant!("early-log-removal") {

@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! * The commit lock is held over two writes of the manifest, and over no other write. Otherwise a
-//!   reader at a Seq assigned between them could first miss the rows and then see them.
+//!   commit could get a Seq at which readers first miss the rows and later see them.
 //! * A crash leaves all of the rows or none. Before the edit the files are orphans.
 //!
 //! Not here: the choice of rows (`db`), the effect of `visible_from` on readers (`view`, `merge`).
@@ -109,7 +109,8 @@ impl Maintenance {
         Err(Error::new(ErrorKind::Busy, "others keep writing to where the rows go"))
     }
 
-    /// Performs step 1. Returns the files referenced in `span`, none of which has an entry there.
+    /// Checks that `span` is empty (step 1 of [`ingest`](Self::ingest)). Returns the files
+    /// referenced in `span`, none of which has an entry there.
     fn check_span_empty(&self, span: &Span) -> Result<Vec<FileNumber>> {
         for group in 0..TRIES {
             self.flush_all()?;
@@ -148,7 +149,7 @@ impl Maintenance {
         Err(Error::new(ErrorKind::Busy, message))
     }
 
-    /// Performs step 2: writes the rows to new files.
+    /// Writes the rows to new files (step 2 of [`ingest`](Self::ingest)).
     fn write_rows(
         &self,
         source: &mut Scan,
@@ -178,7 +179,8 @@ impl Maintenance {
         Ok(files)
     }
 
-    /// Performs step 3. Returns false if an entry may have been added to the span.
+    /// Adds the files to the version (step 3 of [`ingest`](Self::ingest)). Returns false if an
+    /// entry may have been added to the span.
     fn install_rows(
         &self,
         files: &[NewFile],
@@ -217,8 +219,8 @@ impl Maintenance {
             let (seq, at) = (visible_from, state.queue.committed);
             edit.add_imports = vec![Import { seq, at, span: span.clone() }];
         }
-        // A process that reads any later record of a log also finds the edit, with the durable
-        // offset that covers it.
+        // The commit lock is held, so another process that reads a later log record also finds this
+        // edit and the record that states it to be durable.
         let appended = manifest.append_vouched(&edit, state.queue.durable_unclaimed());
         if let Ok(version) = &appended {
             self.env().gaps.clear();
@@ -284,9 +286,9 @@ fn holds_any(view: &View, span: &Span) -> bool {
     view.memtables.iter().any(|slot| has_entry_in(slot, span))
 }
 
-/// True if a memtable with entries in `span` has Seqs at or below `newest`. The file of its flush
-/// may overlap the rows and must be newer than them, which fails if the other database's clock was
-/// ahead.
+/// True if a memtable with entries in `span` has Seqs at or below `newest`, as happens if the other
+/// database's clock was ahead. Its flushed file could then overlap the imported files without being
+/// newer.
 fn holds_older(view: &View, span: &Span, newest: Seq) -> bool {
     let begins_before = |slot: &Slot| slot.memtable.seq_min() <= newest;
     view.memtables.iter().any(|slot| has_entry_in(slot, span) && begins_before(slot))

@@ -87,7 +87,7 @@ impl Maintenance {
     /// of all rows that the batch writes.
     ///
     /// # Errors
-    /// The service's error code for an unmet condition; `StorageFull` (nothing was written),
+    /// The Azure error code for an unmet condition; `StorageFull` (nothing was written),
     /// `Poisoned`, `Io`.
     pub(crate) fn commit(&self, batch: &Batch<'_>, durability: Durability) -> Result<Seq> {
         self.writer.commit(self, batch, durability)

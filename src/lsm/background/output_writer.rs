@@ -77,7 +77,7 @@ pub(crate) struct OutputWriter<'e> {
     handed_over: bool,
 }
 
-/// Whether a key may be held.
+/// Returns whether a source may hold the key.
 type MayHold<'e> = dyn Fn(&[u8]) -> bool + 'e;
 
 /// Decides which entries of a sorted sequence to keep.
@@ -96,8 +96,8 @@ pub(crate) struct Retention<'e> {
 }
 
 impl<'e> Retention<'e> {
-    /// Creates the rules. Entries of `span` that `range_tombstones` hide from all readers are left
-    /// out too; these must have been read after `horizon`.
+    /// Creates the rules. They also leave out entries of `span` that `range_tombstones` hide from
+    /// all readers. The range tombstones must have been read after `horizon`.
     pub(crate) fn new(
         horizon: Horizon,
         dead: Vec<TableId>,
@@ -177,7 +177,8 @@ impl<'e> OutputWriter<'e> {
         mut retention: Retention<'_>,
         mut between: impl FnMut(u64) -> Result<()>,
     ) -> Result<()> {
-        // A file has applied only the range tombstones that all writes to it have applied.
+        // A file counts a range tombstone as applied only if every call of `write` to it has
+        // applied it.
         self.tombstones_applied = Some(
             self.tombstones_applied
                 .map_or(retention.tombstones_applied, |seq| seq.min(retention.tombstones_applied)),
@@ -396,8 +397,8 @@ mod tests {
         Retention::new(Horizon::new(snapshots, 100), dead, none, move |_| older)
     }
 
-    /// Checks that of `entries`, all of one key and newest first, those with the Seqs `kept` are
-    /// kept.
+    /// Checks which of `entries`, the versions of one key from new to old, are kept: exactly those
+    /// with the Seqs in `kept`.
     #[track_caller]
     fn check(snapshots: &[u64], older: bool, entries: &[(u64, Kind)], kept: &[u64]) {
         let mut retention = retention(snapshots, Vec::new(), older);

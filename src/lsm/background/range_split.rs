@@ -23,7 +23,8 @@ use crate::ranges::divide;
 use super::maintenance::Maintenance;
 use super::new_file::share;
 
-/// The most index entries examined per file. They locate a fraction of a range to within 1 %.
+/// The most index entries examined per file. This many locate a given fraction of a range's bytes
+/// to within 1 %.
 const PLACES_MAX: usize = 4096;
 /// Two neighbours are merged if together they have at most 1/4 of the bytes at which a range is
 /// split. So the merged range must grow fourfold before it is split again.
@@ -31,14 +32,14 @@ const MERGE_PART: u64 = 4;
 /// A range that no key can divide is examined again after growing by 1/8.
 const GROWN_PART: u64 = 8;
 
-/// A change of ranges that their sizes call for.
+/// A split or a merge of ranges because of their sizes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Wanted {
     Split(RangeId),
     Merge(RangeId, RangeId),
 }
 
-/// The outcome of an attempt.
+/// The outcome of an attempt to change ranges.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Attempt {
     Done,
@@ -65,11 +66,11 @@ fn by_size(sizes: &[(RangeId, TableId, u64)], limits: &Limits) -> Vec<Wanted> {
 
 impl Maintenance {
     /// Splits a range that is too large, or merges two small neighbours. Returns false if nothing
-    /// is to be done. The ranges are not examined again until the version changes.
+    /// is to be done; sizes are then not examined again until the version changes.
     ///
     /// 1. Claim the ranges, so that no job changes them.
     /// 2. Read from indexes what the edit needs: the key of the cut, about the bytes on each side,
-    ///    and whether a file has a key in a gap.
+    ///    and for a merge whether a file has a key between its two clips.
     /// 3. Under the install lock, check that the ranges still exist and build one edit
     ///    (`ranges::divide`). Files that a flush has added meanwhile are divided too. Publish the
     ///    view.
@@ -181,8 +182,8 @@ impl Maintenance {
         for (_, reference) in range.references() {
             let sst = self.env().open_sst(&reference.file)?;
             let found = sst.places(&reference.clip, PLACES_MAX)?;
-            // The index entries contain the lengths of rows. Distribute the bytes of indexes, and
-            // of everything after the last entry, over all entries.
+            // Count the blocks after the last boundary as one part of average size. Distribute the
+            // other bytes, including those of indexes, in proportion to the bytes of blocks.
             let whole = found.iter().map(|(_, bytes)| bytes).sum::<u64>().max(1);
             let parts = found.len() as u64;
             let inside = share(reference.bytes, parts, parts + 1);
@@ -204,8 +205,8 @@ impl Maintenance {
         }
     }
 
-    /// Returns the boundary at or after `key`, and at or before the next key that `range` holds.
-    /// `key` may be a truncated key.
+    /// Returns the boundary between `key`, which may be a truncated key, and the next key that
+    /// `range` holds. The boundary may equal either.
     fn boundary_at(&self, range: &FileRange, key: &[u8]) -> Result<Option<Box<[u8]>>> {
         let mut next: Option<Box<[u8]>> = None;
         for (_, reference) in range.references() {

@@ -182,8 +182,8 @@ fn recorded(version: &Version, range_tombstones: &[&RangeTombstone]) -> Vec<Rang
         .collect()
 }
 
-/// Returns the range tombstones that hide nothing, or nothing that another one does not hide. All
-/// readers must see `range_tombstones`.
+/// Returns the range tombstones that hide nothing, or only what another one hides too. All readers
+/// must see `range_tombstones`.
 fn spent_range_tombstones<'f>(
     version: &Version,
     range_tombstones: &[&'f RangeTombstone],

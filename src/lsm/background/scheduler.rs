@@ -1,9 +1,10 @@
 //! Runs background work as steps, and blocks writers when memory is exhausted.
 //!
-//! | lane | steps | | --- | --- | | log | lead polled commits; prepare the next log; allocate; sync
-//! weak commits; expire rows | | flush | flush the oldest frozen memtable; reclaim drops; remove
-//! unheld files; sort | | compact | freeze the memtable for readers; split a range or merge two, or
-//! else run one job |
+//! | lane | steps |
+//! | --- | --- |
+//! | log | lead polled commits; prepare the next log; allocate; sync weak commits; expire rows |
+//! | flush | flush the oldest frozen memtable; reclaim drops; remove unheld files; sort memtables |
+//! | compact | freeze the memtable for readers; split or merge ranges, or else run one job |
 //!
 //! Invariant: a failed step reports its error to waiters and is retried. A full disk is not fatal.
 
@@ -87,8 +88,8 @@ impl Maintenance {
             return Step::Idle(None);
         }
         let due = self.writer.sync_due();
-        // Waiters get a failure. With `max_commit_delay`, polled commits wait until the sync is
-        // due, so that others can join.
+        // A failure is reported to the waiters. With `max_commit_delay`, polled commits wait until
+        // the sync is due, so that others can join.
         let waits = !self.env().options.max_commit_delay.is_zero() && due != Some(Duration::ZERO);
         if !waits && self.writer.group_commit.lead_polled() {
             return Step::Worked;
@@ -169,8 +170,8 @@ impl Maintenance {
         }
     }
 
-    /// Freezes the active memtable if the number of files has cost readers enough, so that its data
-    /// is merged with the files.
+    /// Freezes the active memtable if extra files have cost readers enough, so that its data is
+    /// merged with these files.
     fn freeze_for_readers(&self) -> bool {
         let view = self.reader().view.load_full();
         let in_memory = !view.active().memtable.is_empty();
@@ -304,8 +305,8 @@ impl Maintenance {
     }
 }
 
-/// At a close, data in memory beyond this is flushed. Replaying it at the next opening would take
-/// longer than everything else there. It corresponds to about 2,000 short rows.
+/// A close flushes the memtables if they hold more bytes than this, which is about 2,000 short
+/// rows. Replaying more would take longer than the rest of the next opening.
 const FLUSH_ON_CLOSE_BYTES: usize = 128 << 10;
 /// A close also flushes if more logs than this exist, which short sessions leave behind.
 const FLUSH_ON_CLOSE_LOGS: usize = 4;

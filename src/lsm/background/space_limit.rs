@@ -1,6 +1,6 @@
 //! Enforces the limit on disk use: frees space for a write, and decides which merges may begin. A
-//! merge begins only if it fits together with a flush of all data in memory. No picked merge is
-//! larger than what is left of its half of the reserve.
+//! merge begins only if it fits together with a flush of all data in memory. Merges are picked so
+//! that they need at most half of the reserve, if they can be cut.
 //!
 //! Invariants
 //! * A write that would fit is not refused because of files that only readers hold, or of merge
@@ -39,8 +39,8 @@ const PAUSE_MIN: Duration = Duration::from_micros(200);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 impl Maintenance {
-    /// Frees space until `fits` returns true. The caller needs `needs` more bytes, with all files
-    /// within `most` bytes.
+    /// Frees space until `fits` returns true. The caller needs `needs` more bytes, with which all
+    /// files must fit in `most` bytes.
     ///
     /// # Errors
     /// `StorageFull` if nothing more can be freed now. Merges that may free space are then
@@ -223,7 +223,8 @@ mod tests {
 
     use super::*;
 
-    /// A command must not remove logs that a server keeps, whatever their size.
+    /// Kept logs leave space for rows. This also holds in a session that sets no bound for them and
+    /// keeps the logs of an earlier one (`keep_changes_on`).
     #[test]
     fn logs_kept_by_an_earlier_session_leave_space_for_rows() {
         let fs = MemFs::new();

@@ -61,8 +61,8 @@ pub(in crate::lsm) struct Flushing<'a>(&'a MaintenanceState);
 /// Results of earlier searches for ranges to split or merge.
 #[derive(Default)]
 pub(super) struct Divided {
-    /// The version for which nothing was to be done. A weak pointer, so that it keeps no file
-    /// alive.
+    /// The version in which no range needed a split or a merge. A weak pointer, so that it keeps no
+    /// file alive.
     pub(super) version: Weak<Version>,
     /// Ranges that no key can divide, with their bytes when that was found.
     pub(super) whole: BTreeMap<RangeId, u64>,
@@ -235,7 +235,8 @@ impl MaintenanceState {
     }
 
     /// Waits while a flush is in progress, and then for `wait`. Returns soon after `stops` becomes
-    /// true. The wait is bounded, because the flush may need something that the caller holds.
+    /// true. The wait for the flush is bounded, because the flush may need something that the
+    /// caller holds.
     pub(in crate::lsm) fn wait_for_turn(&self, wait: Duration, stops: impl Fn() -> bool) {
         let mut state = self.state.lock();
         let mut slices = FLUSH_SLICES;

@@ -4,8 +4,8 @@
 //! Invariants
 //! * Over any period at most the rate times the period, plus one full bucket, is admitted, except
 //!   for bytes that are never delayed (flushes).
-//! * The bucket's capacity is the bytes of [`BURST`], so that even after a long pause no burst
-//!   slows down commits.
+//! * The bucket holds only the bytes of a short time ([`BURST`]), so that the burst after a long
+//!   pause does not slow down commits.
 
 use std::time::Duration;
 

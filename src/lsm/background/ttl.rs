@@ -180,7 +180,7 @@ impl Maintenance {
             // The bound must not exceed the Seq that the commit of the range tombstone will get.
             let below = if given > born { given.min(published.0) } else { given };
             let since = below.saturating_sub(retained.below);
-            // Marks have their own minimum step, so any progress is enough.
+            // Bounds from marks move in steps, so any progress is worth a commit.
             let is_due = since >= if given > born { 1 } else { step };
             if is_due {
                 // If no row is that old, no commit is needed.

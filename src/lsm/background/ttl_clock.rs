@@ -390,7 +390,8 @@ mod tests {
         assert_eq!(read(100 * DAY, 100 * DAY + 9, false), 100 * DAY + 9);
     }
 
-    /// Each session begins with a clock in the same year, and hours pass between sessions.
+    /// Each session begins with the clock reset to the same year, before it is set. Hours pass
+    /// between sessions.
     #[test]
     fn trap_56_a_clock_set_late_at_each_boot_is_eventually_trusted() {
         let mut known = LivedTime::default();
@@ -407,7 +408,7 @@ mod tests {
             assert!(lived >= before);
             if opening > 1 {
                 assert!(lived.abs_diff(DAY + opening * DAY / 4) <= DAY / 100, "{opening}: {lived}");
-                // These commits may be as young as the present.
+                // Commits made before the clock was set may be as young as the present.
                 assert!(clock.given_by(lived - 1) <= written && written <= last, "{opening}");
                 assert_eq!(clock.time().doubts.last().map(|doubt| doubt.lived), Some(lived));
             }
@@ -465,8 +466,8 @@ mod tests {
         assert_eq!(second.look(back, Duration::from_secs(3), false), back);
     }
 
-    /// Each session begins with a clock in the same year. Seqs ahead of every clock do not prove
-    /// that the clock was in that year before.
+    /// Each session begins with the clock reset to the same year. Seqs ahead of every clock do not
+    /// prove that the clock was in that year before.
     #[test]
     fn trap_56_a_clock_that_restarts_at_each_boot_advances_no_time() {
         let (right, ahead) = (400 * YEAR, 440 * YEAR);
@@ -576,8 +577,8 @@ mod tests {
                 if given < ahead {
                     continue;
                 }
-                // Marks are a hundredth of a day apart. Commits below `given` had certainly been
-                // assigned by then, and hardly any others.
+                // Marks are a hundredth of a day apart. All commits below `given`, and few others,
+                // had been assigned at lived time `now - age`.
                 let steps = age / (DAY / 100);
                 let exact = ahead + step.saturating_sub(steps) + 1;
                 assert!(given <= exact, "{age} {step}");

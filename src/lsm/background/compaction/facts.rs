@@ -28,17 +28,18 @@ pub(crate) struct FileFacts<'e> {
     horizon: Horizon,
     state: &'e MaintenanceState,
     now: Duration,
-    /// True while a memtable that was frozen for readers is not flushed yet.
+    /// True while a memtable frozen on behalf of readers is not flushed yet.
     is_flushing: bool,
 }
 
-/// The most range tombstones that may hide entries of a file before it is rewritten regardless of
-/// the hidden bytes. Each one slows readers.
+/// A file with more range tombstones than this over it is rewritten even if they hide few bytes,
+/// because each one slows readers.
 const RANGE_TOMBSTONES_MAX: usize = 64;
 /// A file's part is also rewritten if at least 1/`HIDDEN_PART` of its bytes are hidden.
 const HIDDEN_PART: u64 = 4;
 
-/// How many keys of young files are looked up in the run. This is enough to tell 10 % from 90 %.
+/// How many keys of young files are looked up in the run to estimate how many hide an entry there.
+/// This many tell 10 % from 90 %.
 const HIDDEN_SAMPLES: usize = 8;
 
 impl<'e> FileFacts<'e> {
@@ -60,8 +61,8 @@ impl<'e> FileFacts<'e> {
         }
     }
 
-    /// Returns the Seq of the newest range tombstone that all readers see. A change of it may make
-    /// jobs necessary.
+    /// Returns the Seq of the newest range tombstone that all readers see. If it changes, jobs may
+    /// become due.
     pub(crate) fn range_tombstone(&self) -> Seq {
         let seen = self
             .range_tombstones
@@ -109,7 +110,7 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
 
     fn readers(&self, range: &FileRange) -> Readers {
         match self.env.readers(range) {
-            // A memtable that will be flushed for readers is merged together with the young files.
+            // Wait for this memtable's flush, so that its data is merged with the young files.
             Readers::Served if self.is_flushing => Readers::Some,
             readers => readers,
         }

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! * A tombstone is dropped only if no source of the range older than the inputs can hold its key.
-//! * Each range of a stretch merges all its files into the run. Otherwise the Seqs of a shared
-//!   output would enclose the Seqs of files that stay.
+//! * Ranges that share output files (a *stretch*) merge all their files into their runs. Otherwise
+//!   the Seqs of an output would enclose the Seqs of files that stay.
 //! * A damaged input is quarantined: it stays in place, jobs avoid it, and other work continues.
 //!
 //! Not here: choosing the job (`picker`) and the range (`order`), building the edit (`exchange`).
@@ -45,9 +45,9 @@ use task::{Task, inputs, older_sources, run_inputs, young_inputs};
 /// The size in bytes below which a range is small, so that it is merged whole and shares files with
 /// its neighbours. Equals the size at which a flush begins a new file at the next range.
 const SMALL_RANGE_BYTES: u64 = 1 << 20;
-/// The most ranges in a stretch. It keeps their edit far below the size limit of a record.
+/// The most ranges in a stretch, so that its edit stays far below the size limit of a record.
 const STRETCH_RANGES: usize = 4_096;
-/// The most bytes of keys in the clips of a stretch.
+/// The most bytes of keys in the clips that the edit of a stretch contains.
 const STRETCH_KEY_BYTES: usize = 2 << 20;
 /// The most overlapping files that a range may have without slowing reads too much.
 const SOURCES_MAX: usize = 8;
@@ -158,7 +158,7 @@ impl Maintenance {
         damage.map_or(Ok(()), Err)
     }
 
-    /// Merges all files that the ranges have now into their runs, in ascending key order.
+    /// Merges the present files of these ranges into their runs, in ascending key order.
     fn compact_claimed(&self, ids: &[RangeId]) -> Result<()> {
         let (limits, facts) = (self.limits(), FileFacts::new(self));
         let version = Arc::clone(&self.reader().view.load().version);
@@ -195,7 +195,7 @@ impl Maintenance {
                         return true;
                     };
                     let Some(below) = &task.job.below else { return false };
-                    // The cut may be at a lower key than planned, because a flush added a file.
+                    // If a flush has added a file, the cut may be below `from`.
                     if **from < **below {
                         from.clone_from(below);
                     }
@@ -212,8 +212,8 @@ impl Maintenance {
         let bytes = options.run_file_bytes;
         let now = self.env().clock.now();
         let aged_below = match ticks_in(options.tombstone_age) {
-            // Space is short, so drop tombstones of any age: the space to gain is that of the
-            // entries they hide.
+            // Space is short, so drop tombstones of any age, and with them the entries that they
+            // hide.
             _ if self.is_short_of_room() => Seq::MAX,
             0 => Seq::ZERO,
             age => Seq(now.saturating_sub(age)),
@@ -252,8 +252,8 @@ impl Maintenance {
             let readers = || facts.readers(range);
             let known = self.state.ranking.lock().cached(range, limits, readers);
             let urgency = known.unwrap_or_else(|| {
-                // Read this before the pick, so that the next search notices if the readers change
-                // during the pick.
+                // Read the load before the pick: if it changes during the pick, the cached result
+                // expires.
                 let readers = readers();
                 let job = pick(range, &facts, &self.limits_in(range, limits));
                 let reads = || self.env().loads.reads(range.id, self.env().seconds());
@@ -288,8 +288,8 @@ impl Maintenance {
         Some(Task { range: Arc::clone(range), job })
     }
 
-    /// True if the task may share an edit with tasks of other ranges. All readers must see its
-    /// outputs. No file may remain in the range whose Seqs a shared output could enclose.
+    /// True if the task may share an edit with tasks of other ranges: it is a join, or it merges
+    /// all files of a small range into outputs that all readers see.
     fn can_share(&self, task: &Task) -> bool {
         let Task { range, job } = task;
         let is_small = range.bytes() < SMALL_RANGE_BYTES && job.takes_all_of(range);
@@ -297,8 +297,8 @@ impl Maintenance {
         job.is_join() || is_small && is_seen()
     }
 
-    /// Returns the task of range `id`, which is already claimed, and tasks of small ranges after
-    /// it, which it claims.
+    /// Claims ranges after `id` whose tasks may share an edit with the task of `id`, which must be
+    /// claimed already. Returns all these tasks.
     fn stretch(&self, version: &Version, id: RangeId, limits: &Limits) -> Vec<Task> {
         let ranges = &version.ranges;
         let first = ranges.get(id).and_then(|range| self.task(range, limits));
@@ -316,7 +316,7 @@ impl Maintenance {
             {
                 break;
             }
-            // A cached ranking suffices, because a job that waits for readers can wait longer.
+            // Ignore a higher read load: a job that it makes due can wait longer.
             let known = self.state.ranking.lock().cached(range, limits, || Readers::Few);
             let needs_nothing = known.is_some_and(|urgency| urgency.is_none());
             if needs_nothing || self.is_quarantined(range.id) || !self.state.claim(range.id) {
@@ -370,7 +370,8 @@ impl Maintenance {
         Ok(done)
     }
 
-    /// Performs step 2: writes the outputs, which no version contains yet.
+    /// Writes the outputs, which no version contains yet (step 2 of
+    /// [`compact_one`](Self::compact_one)).
     fn write_tasks(&self, tasks: &[Task]) -> Result<Vec<NewFile>> {
         let Some(Task { job, .. }) = tasks.first().filter(|task| !task.job.is_join()) else {
             return Ok(Vec::new());
@@ -382,7 +383,7 @@ impl Maintenance {
             // A young file cut in two would be two sources, so its size is not limited.
             Placement::Young => (u64::MAX, Codec::None),
         };
-        // For a single range the boundaries have no effect.
+        // The boundaries matter only if several ranges share the outputs.
         let cut = Cut { file_bytes, boundary_bytes: SMALL_RANGE_BYTES };
         let boundaries = Boundaries::of(tasks.iter().map(|task| &task.range));
         let mut output = OutputWriter::new(self, cut, (codec, Cause::Compaction), boundaries);
@@ -395,8 +396,8 @@ impl Maintenance {
         }
         let spent = output.spent;
         let mut files = output.finish()?;
-        // Snapshots may have been released during the job but not added, so the outputs can still
-        // become visible as decided at the pick.
+        // Since the pick, older snapshots may have been released but none added, so this still
+        // returns a Seq for each task.
         let visible_from = tasks.iter().map(|t| self.outputs_visible_from(&t.range, &t.job));
         let visible_from = visible_from.flatten().max().unwrap_or_default();
         files.iter_mut().for_each(|file| file.meta.visible_from = visible_from);
@@ -404,7 +405,8 @@ impl Maintenance {
         Ok(files)
     }
 
-    /// Performs step 3. Returns false if the job was declined.
+    /// Installs the outputs (step 3 of [`compact_one`](Self::compact_one)). Returns false if the
+    /// job was declined.
     fn end_tasks(&self, tasks: &[Task], files: &[NewFile]) -> Result<bool> {
         let installed = self.install_tasks(tasks, files);
         match &installed {
@@ -421,8 +423,8 @@ impl Maintenance {
         installed
     }
 
-    /// Records for each range whether the job merged all its young files, so that readers have no
-    /// extra files to search from now on.
+    /// Records the ranges for which the job left no file over the run: reads there have no extra
+    /// files to search from now on.
     fn record_bare(&self, tasks: &[Task]) {
         let version = Arc::clone(&self.reader().view.load().version);
         for Task { range, job } in tasks {
@@ -509,7 +511,7 @@ impl Maintenance {
     }
 
     /// Called at intervals with the bytes that a job has written since the last call. Waits while a
-    /// flush needs the disk, and for the job's share of the byte rate. Returns an error, which ends
+    /// flush needs the disk, and as long as the rate limit requires. Returns an error, which ends
     /// the job, when the database is closing or writing has ended.
     fn wait_for_quota(&self, written: u64) -> Result<()> {
         let wait = self.state.pace.lock().take(written, self.env().clock.monotonic());
@@ -563,7 +565,7 @@ fn is_unmerged(range: &FileRange, shares: &BTreeMap<FileNumber, u64>) -> bool {
         let meta = &file.file.meta;
         let is_whole = file.clip.contains(&meta.key_min) && file.clip.contains(&meta.key_max);
         let counted = shares.get(&meta.number).copied().unwrap_or_default();
-        // The bytes of references are estimates, so allow for 1/16.
+        // The bytes of references are estimates, so allow for an error of 1/16.
         !is_whole && counted < meta.bytes - meta.bytes / 16
     };
     let has_spent = |file: &FileReference| file.file.meta.tombstones > 0;

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! * A cached result is valid for one state of the range. It expires when a limit passes a Seq of
-//!   the range's files, or when more readers end the wait of a delayed job.
+//!   the range's files, or when a higher read load makes a delayed job due.
 //! * A cached result keeps no file open: it holds the range by a weak pointer, which only prevents
 //!   the reuse of the range's address.
 
@@ -35,8 +35,8 @@ pub(crate) struct Urgency {
 pub(crate) fn urgency(job: &Job, sources: usize, reads: u64) -> Urgency {
     let reads = reads.saturating_add(1);
     let removed = job.young.len().saturating_sub(usize::from(job.run.is_empty())).max(1) as u64;
-    // Computed per MiB in units of 1/1024, so that in a rarely read range a small merge still
-    // precedes a large one that removes as many sources.
+    // Multiply by 1,024 before dividing by MiB: even in a rarely read range a small merge must
+    // precede a large one that removes as many sources.
     let gain = removed.saturating_mul(reads).saturating_mul(1 << 10);
     let per_byte = gain / (job.bytes >> 20).max(1);
     let (class, score) = match job.reason {
@@ -148,7 +148,7 @@ mod tests {
         ];
         let urgencies = reasons.map(|reason| urgency(&job(reason, 3, 100 << 20), 9, 0));
         assert!(urgencies.is_sorted_by(|a, b| a > b), "{urgencies:?}");
-        // This holds even if all other ranges are read heavily.
+        // A due job precedes a merge that gains much in a heavily read range.
         let hot = urgency(&job(Reason::Size, 9, 1 << 20), 9, u64::MAX);
         assert!(urgency(&job(Reason::Age, 1, 1 << 30), 2, 0) > hot);
     }

@@ -22,14 +22,13 @@ use crate::lsm::read::load_sampling::Readers;
 use candidate::{Candidate, Picker};
 
 /// The least number of young files that merge into the run, unless a limit on the number of files
-/// forces a merge. In a small range a single young file is soon half of the run, so merging each
-/// one would rewrite the range every time. The test `simulated_write_amplification_is_bounded`
-/// measures this constant, `RUN_FOR_SIZE` and `MERGE_WIDTH`. Merging any file that is half of what
-/// it overlaps, and four generations at a time, wrote 1/7 more for 40 or 100 memtables and 1/5 more
-/// for 10.
+/// forces a merge. In a small range each young file soon has half the bytes of the run, so merging
+/// each one would rewrite the range every time. The test `simulated_write_amplification_is_bounded`
+/// measures this constant, `RUN_FOR_SIZE` and `MERGE_WIDTH`. With 1 here and 4 as `MERGE_WIDTH`,
+/// merges write 1/7 more for 40 or 100 memtables and 1/5 more for 10.
 const INTO_RUN_MIN: usize = 4;
-/// Young files merge into a run that is at most this many times as large; the second constant is
-/// for merges for readers.
+/// The run into which young files merge has at most `RUN_FOR_SIZE` times their bytes, or
+/// `RUN_FOR_READERS` times in a merge for readers.
 const RUN_FOR_SIZE: u64 = 2;
 const RUN_FOR_READERS: u64 = 8;
 /// A merge for readers may read this multiple of `job_bytes_max`: enough for a whole range of the
@@ -46,8 +45,8 @@ const SMALL_FLUSHES: u64 = 8;
 const LONG_ROW_BYTES: u64 = 512;
 /// How many small neighbours in the run merge into one file.
 const SMALL_NEIGHBOURS: usize = 8;
-/// A file is dense with tombstones if at least one of this many entries is one. A scan then skips a
-/// considerable number of dead entries for the live ones that it returns.
+/// A file is dense with tombstones if at least 1/`DENSE_SHARE` of its entries are tombstones. A
+/// scan then skips many dead entries for each row that it returns.
 const DENSE_SHARE: u64 = 4;
 /// The fewest tombstones worth a job. Skipping fewer costs a scan less than opening a file.
 const DENSE_MIN: u64 = 256;
@@ -70,7 +69,7 @@ const DENSE_MIN: u64 = 256;
 /// 7. Eight small neighbours in the run, which joins leave behind, merge into one file.
 /// 8. A run at rest is rewritten with compression.
 ///
-/// Rules 2 and 3 are delayed if rows are long, the range has few readers and has outgrown its
+/// Rules 2 and 3 are delayed if rows are long, the range has few readers and is larger than a few
 /// flushes, and the young files hide little of the run (`waits`, `is_wasteful`). Once a key then
 /// has as many sources as the limit, `cost_of_room` chooses the merge.
 ///
@@ -129,8 +128,9 @@ pub(crate) fn sources<F: RangeFile>(range: &Range<F>) -> usize {
 }
 
 impl Job {
-    /// Returns a merge of the young files `young`, and of the run from key `from` on, into the run,
-    /// limited to the bytes that a job may read. Returns `None` if there is nothing to merge.
+    /// Returns a job that merges the young files `young`, and the run from key `from` on, into the
+    /// run. It reads at most as many bytes as a job may. Returns `None` if there is nothing to
+    /// merge.
     ///
     /// `newest` is the largest Seq when `young` was listed. Flushes may have added files to both
     /// lists since then. Added files at the end of the run are left out. An added file between the

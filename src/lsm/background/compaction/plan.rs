@@ -99,7 +99,7 @@ pub(crate) trait Facts<F: RangeFile> {
     /// Returns a key above all tombstones inside the clip, if known.
     fn tombstones_end(&self, reference: &Reference<F>) -> Option<Box<[u8]>>;
 
-    /// True if a range tombstone hides entries of the part that a merge would drop.
+    /// True if range tombstones hide enough entries of the part that a merge should drop them.
     fn wants_rewrite(&self, reference: &Reference<F>) -> bool;
 
     /// True if compression could make the file smaller.

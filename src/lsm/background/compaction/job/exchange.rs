@@ -27,9 +27,10 @@ pub(super) struct Exchange {
     pub(super) unused: Vec<FileNumber>,
 }
 
-/// Replaces the inputs by the outputs. Leaves out a task if `version` no longer has the task's
-/// inputs in place, or has a new file where its outputs belong. Returns `None` if no task is left.
-/// `remainders` are the remainders of all tasks.
+/// Builds the edit that replaces the inputs of tasks by their outputs. Leaves out a task if
+/// `version` no longer has the task's inputs in place, or has a new file where its outputs belong.
+/// Returns `None` if no task is left. `remainders` are the references that [`remainders`] returned
+/// for all tasks.
 pub(super) fn exchange(
     version: &Version,
     tasks: &[Task],

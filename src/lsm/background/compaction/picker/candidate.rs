@@ -60,7 +60,7 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         candidates
     }
 
-    /// Adds every file that the output would overlap and that is not newer as a whole. Repeats this
+    /// Adds every file that overlaps the output, unless all of its entries are newer. Repeats this
     /// until no file is missing.
     pub(super) fn close(
         &self,
@@ -204,9 +204,10 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         self.bytes(candidate) / removed(candidate)
     }
 
-    /// Returns the cost of the candidate where merges wait: bytes per squared number of removed
-    /// sources, scaled. A merge that removes more sources lets the next merge wait longer. By the
-    /// cost per source alone, the newest file would merge with the next one again and again.
+    /// Returns the cost of the candidate in a range where merges wait: its bytes divided by the
+    /// square of the number of removed sources, scaled. A merge that removes more sources lets the
+    /// next merge wait longer. By the cost per source alone, the newest file would merge with the
+    /// next one again and again.
     pub(super) fn cost_of_room(&self, candidate: &Candidate) -> u64 {
         let removed = removed(candidate);
         self.bytes(candidate).saturating_mul(1 << 10) / removed.saturating_mul(removed)

@@ -13,7 +13,7 @@ use crate::rng::Rng;
 
 const ENTRY_BYTES: u64 = 1000;
 
-/// A file's newest entries: from key to Seq and whether the entry is a delete.
+/// A file: maps each key to the Seq of its newest entry and whether that is a delete.
 #[derive(Clone, Debug, PartialEq, Eq)]
 struct File {
     number: u64,
@@ -52,7 +52,7 @@ impl Default for Limits {
     }
 }
 
-/// Default answers to questions that do not matter in a test.
+/// Implements methods of [`Facts`] that do not matter in a test.
 macro_rules! unasked {
     (@readers) => {
         fn readers(&self, _: &Range<File>) -> Readers {
@@ -423,7 +423,7 @@ fn losing_readers_merge_files_from_an_eighth_of_the_run() {
     tree.readers = Readers::Served;
     tree.settle();
     tree.readers = Readers::Some;
-    // Flush one memtable over a run of thirty.
+    // Flush one memtable over a run with the data of thirty.
     tree.flush((0..MEMTABLE).map(|i| 700_000 * i).collect());
     assert_eq!(tree.range.young.len(), 1);
     tree.readers = Readers::Losing;
@@ -460,7 +460,7 @@ fn check(name: &str, tree: &Tree, limit: f64) {
 
 #[test]
 fn simulated_write_amplification_is_bounded() {
-    // The limit excludes the write to the log; with it the factor is 2.2.
+    // The limit of 1.2 does not include the write to the log.
     check("ascending", &simulate(400, |_, i| i), 1.2);
     check("descending", &simulate(400, |_, i| u32::MAX / 64 - i), 1.2);
     check("uniform, 10 memtables", &simulate(400, |rng, _| rng.below(1_000) as u32), 5.0);
@@ -559,8 +559,8 @@ fn the_oldest_files_merge_with_neighbours_in_age_up_to_a_length() {
         young(&mut range, number, (number * 10, number * 10 + 9), &[0, 10, 20]);
     }
     let limits = |bytes| Limits { window_bytes: bytes, sources_max: 2, ..Limits::default() };
-    // The length of the run, the number of sources, and the entries of a key in the run do not
-    // matter.
+    // The job depends neither on the length of the run, nor on the number of sources, nor on which
+    // keys the run has.
     let job = pick(&range, &Exact, &limits(100 * ENTRY_BYTES)).unwrap();
     assert_eq!((numbers(&job).0.len(), job.placement), (6, Placement::Young));
     assert!(job.run.is_empty() && job.below.is_none());
@@ -642,8 +642,8 @@ fn files_that_overlap_no_other_file_join_in_one_job() {
     assert_eq!((numbers(&job), job.is_join()), ((vec![4, 3, 2], vec![]), true));
 }
 
-/// A range with one file of the run for every thousand keys, and young files over the whole range
-/// with half as many bytes in total.
+/// A range with one run file for each thousand keys, and `over` young files. Each of these covers
+/// the whole range; together they have half as many bytes as the run.
 fn wide(files: u32, over: u32) -> Tree {
     let mut tree = Tree::new();
     tree.limits.job_bytes_max = 2_500 * ENTRY_BYTES;
@@ -700,7 +700,7 @@ fn one_long_file_is_cut_by_its_index() {
 fn a_compaction_of_everything_runs_from_left_to_right() {
     let mut tree = wide(5, 2);
     let asked: Vec<FileNumber> = tree.range.young.iter().map(|r| r.file.number()).collect();
-    // Files flushed afterwards stay.
+    // A file flushed after the request is not merged.
     young(&mut tree.range, 50, (90, 99), &[5, 4_500]);
     let (mut from, mut jobs) = (Box::default(), 0);
     while let Some(job) = Job::whole(&tree.range, &Exact, &tree.limits, (&asked, Seq::MAX), &from) {
