@@ -65,7 +65,7 @@ use crate::sync::Mutex;
 /// threads hold only the `Maintenance`.
 pub(crate) struct Engine {
     maintenance: Arc<Maintenance>,
-    /// What recovery found when opening.
+    /// The results of recovery at opening.
     pub(crate) recovered: Recovered,
     /// The lock on the directory, held until the database is closed.
     lock: Mutex<Option<Box<dyn FileLock>>>,
@@ -103,7 +103,7 @@ impl Engine {
     /// of every entity that the batch writes.
     ///
     /// # Errors
-    /// The service's error code for an unmet condition; `StorageFull` (nothing was written),
+    /// The Azure error code for an unmet condition; `StorageFull` (nothing was written),
     /// `Poisoned`, `Io`.
     pub(crate) fn commit(&self, batch: &Batch<'_>, durability: Durability) -> Result<Seq> {
         self.maintenance.commit(batch, durability)

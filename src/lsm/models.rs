@@ -158,8 +158,8 @@ impl Model {
     }
 }
 
-/// Spawns a thread with a larger stack. Loom's threads have a small one, and its first thread
-/// always does.
+/// Spawns a thread with a larger stack. Loom's default is small, and its first thread always has
+/// it.
 fn spawn<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> thread::JoinHandle<R> {
     thread::Builder::new().stack_size(STACK).spawn(run).unwrap()
 }

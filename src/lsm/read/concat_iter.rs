@@ -1,5 +1,5 @@
 //! Reads non-overlapping files one after the other, as one source of a merge, and skips blocks that
-//! a filter need not see (`query` evaluates zones).
+//! need not be read for a filter (`query` evaluates zones).
 //!
 //! Invariants
 //! * a file is opened when it is reached, and read only inside its reference's clip;

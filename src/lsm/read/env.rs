@@ -1,5 +1,5 @@
-//! What all parts of the engine share and never replace: file system, clock, options, shapes,
-//! caches, and samples of the load.
+//! The state that all parts of the engine share and never replace: file system, clock, options,
+//! shapes, caches, and samples of the load.
 //!
 //! Not here: the current view (`reader`), the load of a range (`load_sampling`).
 
@@ -22,7 +22,8 @@ use super::load_sampling::{Due, Kind, LoadSampling, Place, Readers};
 
 /// The shared environment of an open database.
 pub(crate) struct Env {
-    /// The file system, counted by `meter`. Table files written through it are counted as imported.
+    /// The file system, counted by `meter`. Table files written directly through it are counted as
+    /// imported.
     pub(crate) fs: Arc<dyn Fs>,
     /// The same file system for reading table files. Closes idle files to limit the number of open
     /// handles.
@@ -98,7 +99,8 @@ impl Env {
         self.clock.monotonic().as_secs_f64()
     }
 
-    /// Returns how much reading the range has, and what its extra files have cost readers.
+    /// Returns the read load of the range, including whether its extra files have cost readers
+    /// enough for a merge.
     pub(in crate::lsm) fn readers(&self, range: &FileRange) -> Readers {
         match self.options.max_disk {
             Some(_) => Readers::Some,

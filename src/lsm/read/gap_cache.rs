@@ -74,7 +74,7 @@ struct Offer {
     pinned: Pinned,
 }
 
-/// What is relevant about the view of a scan.
+/// The properties of a scan's view that decide which gaps the scan may use or offer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(in crate::lsm) struct Pinned {
     memtable: u64,
@@ -341,7 +341,8 @@ impl Head {
 
     /// Ends the head at the first row, which has the key `high`. Offers a gap if at least `min`
     /// dead entries were examined. If a gap was skipped, a quarter of that is enough to extend it,
-    /// because the head of a queue is read repeatedly.
+    /// because the head of a queue is read repeatedly. Several skipped gaps are always offered as
+    /// one.
     pub(in crate::lsm) fn end_at_row(&mut self, gaps: &GapCache, high: &[u8], at: Seq, min: u32) {
         self.is_open = false;
         let min = if self.gaps > 0 { min.div_ceil(4) } else { min };
@@ -354,7 +355,8 @@ impl Head {
     pub(in crate::lsm) fn end(&mut self, gaps: &GapCache, last: &[u8], at: Seq, min: u32) {
         self.is_open = false;
         if self.dead >= min {
-            // End at the last key, not with the span: a put after all existing keys cuts no gap.
+            // End the gap at the last key, not at the end of the span, so that a later put after
+            // all keys does not cut it.
             self.offer(gaps, behind(last), at);
         }
     }

@@ -80,7 +80,8 @@ struct Sampled {
     gaps: [Gap; SLOTS],
     rng: Rng,
     ranges: BTreeMap<RangeId, RangeLoad>,
-    /// When the database was opened, and when younger ranges were split or merged, in seconds.
+    /// When the database was opened and, in `made`, when ranges were created since by splits and
+    /// merges, in seconds.
     opened: f64,
     made: BTreeMap<RangeId, f64>,
     /// Ranges that resulted from a split by load. They are merged by load, not by size.
@@ -101,7 +102,7 @@ struct Froze {
     memtable: Option<u64>,
 }
 
-/// How a counter was last set.
+/// The last reset of a counter.
 #[derive(Clone, Copy)]
 struct Gap {
     set: u32,
@@ -251,9 +252,9 @@ impl LoadSampling {
 
     /// Starts the turn of each range whose extra files have cost readers at least `price`, unless
     /// it had a turn lately. `price` returns `None` if nothing overlaps the run of the range.
-    /// `in_memory` is true if the memtables have any entry. Returns true if the memtable is to be
-    /// frozen for these turns, which happens as rarely for all ranges together as for one. The
-    /// caller then calls [`LoadSampling::record_frozen`].
+    /// `in_memory` is true if the memtables have any entry. Returns true if the active memtable is
+    /// to be frozen for these turns. Such a freeze happens as rarely for all ranges together as a
+    /// turn for one range. The caller then calls [`LoadSampling::record_frozen`].
     pub(in crate::lsm) fn begin_turns(
         &self,
         price: impl Fn(RangeId) -> Option<f64>,
@@ -289,8 +290,8 @@ impl LoadSampling {
         }
     }
 
-    /// Returns the last memtable frozen for readers, or an upper bound while the freeze is in
-    /// progress.
+    /// Returns the id of the last memtable frozen for readers, or an upper bound of it while the
+    /// freeze is in progress.
     pub(in crate::lsm) fn frozen_for_readers(&self) -> Option<u64> {
         self.sampled.lock().froze.and_then(|froze| froze.memtable)
     }

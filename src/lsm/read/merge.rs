@@ -42,7 +42,7 @@ pub(crate) struct Merge {
     pub(super) heap: Vec<usize>,
     pub(super) high: Option<Vec<u8>>,
     pub(super) window: Window,
-    /// The source of the entry that the window shows, which is not at the source's own position.
+    /// The source whose entry the window shows. The source itself is positioned on another entry.
     pub(super) shown: Option<usize>,
     pub(super) failed: Option<Error>,
 }
@@ -155,7 +155,7 @@ impl Merge {
         self.heap.len() == 1
     }
 
-    /// Moves past the current entry, and past following blocks that `filter` need not see.
+    /// Moves past the current entry, and past following blocks that need not be read for `filter`.
     pub(in crate::lsm) fn pass(
         &mut self,
         filter: &mut impl RowFilter,
@@ -172,7 +172,8 @@ impl Merge {
     }
 
     /// Returns the iterator of the file with the current entry; `None` if that entry is in memory.
-    /// The caller may move only inside the block and only as far as the source has the least entry.
+    /// The caller may move the iterator only inside the block, and only while its entry is the
+    /// least of all sources.
     #[inline]
     pub(in crate::lsm) fn top_file(&mut self) -> Option<&mut SstIter> {
         match self.heap.first().map(|top| &mut self.sources[*top]) {
@@ -206,7 +207,7 @@ impl Merge {
     }
 
     /// Moves past the entries before `slot` of the current block, and past following blocks that
-    /// `filter` need not see.
+    /// need not be read for `filter`.
     pub(in crate::lsm) fn leave_run(
         &mut self,
         slot: usize,

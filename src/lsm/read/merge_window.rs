@@ -197,7 +197,7 @@ impl Merge {
     }
 
     /// Moves to the next visible row of the window. Adds the number of entries examined to
-    /// `entries`. Returns false at the window's end. `decided` is the key decided before the
+    /// `entries`. Returns false at the window's end. `decided` is the last key decided before the
     /// window.
     #[inline(always)]
     pub(in crate::lsm) fn next_in_window(&mut self, decided: &[u8], entries: &mut u64) -> bool {

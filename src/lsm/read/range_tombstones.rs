@@ -102,7 +102,8 @@ impl RangeTombstones {
         self.list.is_empty()
     }
 
-    /// Returns the same range tombstones, after an import that is visible from `seq` on.
+    /// Returns the same range tombstones, with `newest` raised to the Seq from which an import is
+    /// visible.
     pub(crate) fn with_newest(&self, seq: Seq) -> Self {
         Self { newest: self.newest.max(seq), ..self.clone() }
     }
@@ -332,7 +333,7 @@ mod tests {
         }
     }
 
-    /// Returns drops and expiries in commit order, 10 apart.
+    /// Returns drops and expiries in commit order, with Seqs 10 apart.
     fn random_range_tombstones(rng: &mut Rng, count: u64) -> Vec<RangeTombstone> {
         let range_tombstone = |i| {
             let from = Seq(10 + 10 * i);

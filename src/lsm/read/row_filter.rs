@@ -26,7 +26,7 @@ pub(crate) struct Visit {
     pub(crate) is_over: bool,
 }
 
-/// Entries of one block that no entry of another source comes between.
+/// Consecutive entries of one block, with no entry of another source between them.
 pub(crate) struct VisibleRun<'a> {
     run: &'a BlockRun<'a>,
     at: Seq,

@@ -435,7 +435,7 @@ impl Scan {
             return Ok(false);
         }
         if self.head.is_open {
-            // Dead entries before the first row are counted one by one.
+            // Dead entries before the first row must be counted, so examine them one by one.
             if self.is_dead() || !self.is_above_floor() {
                 return Ok(false);
             }

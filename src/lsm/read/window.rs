@@ -243,7 +243,7 @@ pub(super) struct Heads {
 }
 
 impl Heads {
-    /// For keys with the prefix `prefix`, of which the first `shared` bytes are skipped.
+    /// Prepares for keys that begin with `prefix`, of which the first `shared` bytes are skipped.
     pub(super) fn new(prefix: &[u8], shared: usize) -> Heads {
         let rest = prefix.get(shared..).unwrap_or_default();
         let bits = 8 * rest.len().min(8) as u32;

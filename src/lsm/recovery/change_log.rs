@@ -187,8 +187,8 @@ impl ChangeLog {
         let logs = all_logs(&version);
         let is_named = from.is_none_or(|from| logs.iter().any(|log| log.number == from));
         if is_gone || !is_named && ready.iter().any(|record| record.seq > self.given) {
-            // If the log is gone, all its records may have been returned before, so choose a log
-            // again.
+            // The log is gone or no longer named. All its records may have been returned before, so
+            // choose a log again.
             self.begin()?;
             return Ok(true);
         }

@@ -139,7 +139,8 @@ impl<'e> FileReplacement<'e> {
         Ok(outcome)
     }
 
-    /// Performs step 2. Returns the manifest entry of the copy, with its new number.
+    /// Copies the file at `path` under a new number (step 2 of [`replace`](Self::replace)). Returns
+    /// the manifest entry of the copy.
     fn copy_in(&self, meta: &FileMeta, path: &Path) -> Result<FileMeta> {
         let (number, _) = self.0.new_file()?;
         let copied = self.0.env().copy_in(path, number);
@@ -147,7 +148,8 @@ impl<'e> FileReplacement<'e> {
         Ok(FileMeta { number, ..meta.clone() })
     }
 
-    /// Performs step 4. Returns false if no range references the damaged file any more.
+    /// Replaces the file by the copy in all ranges (step 4 of [`replace`](Self::replace)). Returns
+    /// false if no range references the damaged file any more.
     fn exchange_file(&self, file: &FileEntry, meta: FileMeta) -> Result<bool> {
         // A job or a split that ends before the claims may add references in further ranges. So
         // repeat until all ranges that reference the file are claimed.

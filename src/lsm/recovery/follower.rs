@@ -311,9 +311,9 @@ impl Logs {
     }
 }
 
-/// True if the logs of `version` may hold commits after an import that `version` lacks. Shown
-/// without that import, they would not be a prefix. The edits of an import are written before any
-/// later commit, and an import is removed from the manifest only with the logs before it.
+/// True if the logs of `version` may hold commits after an import that `version` lacks. Without
+/// that import, the commits shown would not be a prefix. The edits of an import are written before
+/// any later commit, and an import is removed from the manifest only with the logs before it.
 fn may_lack_import(version: &Version, newer: &Version) -> bool {
     let last = |version: &Version| version.imports.last().map(|import| import.seq);
     last(newer) > last(version) || version.logs.iter().any(|log| !newer.logs.contains(log))

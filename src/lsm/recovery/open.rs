@@ -54,7 +54,8 @@ const LOGS_PER_MEMTABLE_MAX: usize = 8;
 
 /// Opens or creates the database in `dir`.
 ///
-/// 1. Refuse a directory that holds something else, take the lock, and open or create the manifest.
+/// 1. Refuse a directory that holds other files but no database, take the lock, and open or create
+///    the manifest.
 /// 2. Read the first record of every log that the manifest names. It states where the previous log
 ///    ended.
 /// 3. Replay the logs in order into memtables, each up to the end that its successor states.
@@ -120,7 +121,8 @@ pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Engine>> {
     Ok(Arc::new(engine))
 }
 
-/// Refuses a `dir` that holds something else. Creates a missing `dir` if the options allow it.
+/// Refuses a `dir` that holds other files but no database. Creates a missing `dir` if the options
+/// allow it.
 fn look(fs: &dyn Fs, dir: &Path, options: &Options) -> Result<()> {
     if probe(fs, dir)? {
         return Ok(());
@@ -299,7 +301,8 @@ fn begin(
 ) -> Result<Maintenance> {
     manifest.roll_bytes_min = env.options.manifest_roll_bytes;
     let known = manifest.version().clock_if_known();
-    // Seqs may be ahead of any clock. The lesser of the two times lets no row expire early.
+    // Seqs may be ahead of any clock. With the lesser of the clock and the last Seq, no row expires
+    // early.
     let known = known.unwrap_or_else(|| env.clock.now().min(replayed.last.0).into());
     let ttl = Ttl::new(&env.options, known, replayed.last);
     let last_log = replayed.accepted.last().copied();
@@ -338,7 +341,7 @@ fn begin_log(
     LogQueue::new(next, last_log, accepted.unwrap_or(durable), replayed.seqs())
 }
 
-/// Returns a queue that continues a log that was closed cleanly.
+/// Returns a queue after a log that was closed cleanly, to which nothing is appended.
 fn behind(env: &Env, log: Predecessor, replayed: &Replayed) -> Result<LogQueue> {
     let path = env.dir.join(FileName::Wal(log.number).to_string());
     let header = LogHeader { kind: LogKind::Wal, number: log.number, id: log.id };

@@ -64,7 +64,7 @@ impl LogRows {
     }
 
     /// Inserts the entries of commit `seq` into `memtable` and adds its drops to `drops`. If the
-    /// commit deletes a span, its `bytes` also count towards the memtable's size.
+    /// commit has a range tombstone, its payload length `bytes` counts towards the memtable's size.
     pub(in crate::lsm) fn take(
         &mut self,
         seed: HashSeed,

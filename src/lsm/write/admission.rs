@@ -63,7 +63,7 @@ pub(crate) struct SpaceLimit {
     /// Bytes that merges in progress may write.
     planned: Mutex<u64>,
     /// Bytes of admitted commits that neither log nor memtable contains yet, and of files being
-    /// loaded.
+    /// imported.
     admitted: Mutex<u64>,
     /// Writes refused since opening.
     refusals: AtomicU64,
@@ -208,8 +208,8 @@ impl<'a> Held<'a> {
         bytes: u64,
         fits: impl Fn(u64) -> bool,
     ) -> Option<Self> {
-        // No share is returned while this lock is held, so bytes of others are counted here until
-        // they are counted where they were written.
+        // No share is returned while this lock is held, so the bytes of others count either here or
+        // where they were written.
         let mut held = count.lock();
         if !fits(*held) {
             return None;
@@ -269,9 +269,9 @@ impl SpaceLimit {
         Ok(Admitted { held: Some(held), bytes })
     }
 
-    /// As [`admit`](Self::admit), for a table file being loaded with rows of about `bytes` bytes.
-    /// Here the limit for rows applies to all files, because no version names the loaded files
-    /// until the last one is written.
+    /// As [`admit`](Self::admit), for an imported table file with rows of about `bytes` bytes. Here
+    /// the limit for rows applies to all files, because no version names the imported files until
+    /// the last one is written.
     pub(in crate::lsm) fn admit_file(
         &self,
         reader: &Reader,

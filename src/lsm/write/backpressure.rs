@@ -22,9 +22,9 @@ pub(in crate::lsm) const SOURCES_UNREAD: usize = 4;
 /// With this many overlapping files, writes to the range are delayed by [`DELAY_MAX`]: reads cost
 /// three times the normal amount.
 pub(in crate::lsm) const SOURCES_FULL: usize = 24;
-/// Up to this many memtables of young bytes are the normal backlog of a range.
+/// The normal backlog of a range: its young files have up to this many times a memtable's bytes.
 const DEBT_FREE_MEMTABLES: u64 = 12;
-/// At this many memtables of young bytes, compaction is minutes behind.
+/// If young files have this many times a memtable's bytes, compaction is minutes behind.
 const DEBT_FULL_MEMTABLES: u64 = 44;
 /// Bounds of memory delays, in 1/1000 of the memory for memtables. At the lower bound one memtable
 /// is being filled and one is being flushed.
@@ -34,7 +34,7 @@ const MEMORY_FULL: u64 = 1_000;
 /// writers together are slowed to the pace of a flush; a single writer is slowed to that pace
 /// earlier. The same applies to merges at half of the full debt.
 const WRITERS: u64 = 16;
-/// The whole of a share, in millionths.
+/// A full share: shares are in millionths.
 const WHOLE: u64 = 1_000_000;
 
 /// Returns the largest size of a file that a flush writes: a nearly full memtable accepts one more

@@ -53,7 +53,7 @@ pub(crate) struct Op<'a> {
 /// The approximate memtable overhead of an entry, in bytes, besides its key and row.
 const ENTRY_BYTES: usize = 48;
 
-/// What the current entry must be.
+/// The condition on the current entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
     Any,
@@ -257,7 +257,7 @@ impl Op<'_> {
     /// Checks the condition against the entry `current`.
     ///
     /// # Errors
-    /// The service's error code for an unmet condition.
+    /// The Azure error code for an unmet condition.
     pub(crate) fn check(&self, current: Option<&Current<'_>>) -> Result<(), Code> {
         match (self.condition, current.filter(|c| c.kind == Kind::Put)) {
             (Condition::Any, _) | (Condition::Absent, None) | (Condition::Present, Some(_)) => {

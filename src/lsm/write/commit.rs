@@ -3,11 +3,11 @@
 //!
 //! Invariants
 //! * the active memtable appends to one log; no entity group spans two records, files or memtables;
-//! * a pre-read is used only while every memtable newer than its view is still in the view;
+//! * a pre-read is used only if everything written since is still in memtables of the view;
 //! * a commit weaker than `Sync` uses a Seq within the durable reservation, so that no Seq is
 //!   reused after a power cut.
 //!
-//! Not here: `log_queue`, `group_commit`, conditions (`batch`), delays and delayed inserts.
+//! Not here: the log (`log_queue`), commit groups (`group_commit`), conditions (`batch`), `delay`.
 
 use std::borrow::Cow;
 
@@ -45,7 +45,7 @@ impl Writer {
     /// of every entity that the batch writes.
     ///
     /// # Errors
-    /// The service's error code for an unmet condition; `StorageFull` (nothing was written),
+    /// The Azure error code for an unmet condition; `StorageFull` (nothing was written),
     /// `Poisoned`, `Io`.
     pub(in crate::lsm) fn commit(
         &self,

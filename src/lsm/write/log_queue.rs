@@ -420,8 +420,8 @@ impl LogQueue {
         must_sync || is_short
     }
 
-    /// Returns the position up to which the logs are durable, unless records already state a
-    /// durable offset that covers all commits or this position.
+    /// Returns the position up to which the logs are durable, or `None` if a written record states
+    /// this already or states all commits to be durable.
     pub(in crate::lsm) fn durable_unclaimed(&self) -> Option<Position> {
         let is_claimed_durable =
             self.committed <= self.durable_claimed || self.durable <= self.durable_claimed;

@@ -40,8 +40,8 @@ pub(in crate::lsm) trait Unblock {
     /// The error of the last flush, if it failed.
     fn make_room(&self) -> Result<()>;
 
-    /// Frees disk space until `fits` returns true. The caller needs `needs` more bytes, with all
-    /// files within `most` bytes.
+    /// Frees disk space until `fits` returns true. The caller needs `needs` more bytes, with which
+    /// all files must fit in `most` bytes.
     ///
     /// # Errors
     /// `StorageFull` if nothing more can be freed now. Merges that may free space are then

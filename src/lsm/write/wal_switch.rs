@@ -54,8 +54,8 @@ impl Writer {
             state.queue.account_user_bytes(&self.reader.env.meter);
             state.queue.unused.clone()
         };
-        // The allocation does not depend on the predecessor's size, because the log may stay unused
-        // for long, and grows ahead of its commits.
+        // Allocate the same for every log, however long its predecessor was: the log may stay
+        // unused for long, and space is allocated ahead of its commits.
         let bytes = self.reader.env.options.log_allocate_bytes;
         let next = self.reader.env.create_log(manifest, bytes, &unused, None, clock);
         let next = next.map_err(|error| self.poison_on_failure(manifest, error))?;

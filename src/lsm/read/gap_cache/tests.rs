@@ -98,7 +98,7 @@ impl Fixture {
     }
 }
 
-/// A filter that every row matches, either known in advance or evaluated for each row.
+/// A filter that every row matches. Unless `is_known`, each row is evaluated.
 struct All {
     is_known: bool,
 }
@@ -264,7 +264,7 @@ fn unpublished_commits_may_be_in_a_frozen_memtable() {
     let at = db.engine.reader().published();
     db.put(&["a"]);
     db.engine.maintenance().freeze().unwrap();
-    // This read precedes the put, as if the put were waiting for its commit group.
+    // A read at `at` does not see the put, as if that were still waiting for its commit group.
     let view = ReadView::of(db.engine.env(), db.engine.reader().view.load_full(), at, true);
     assert_eq!(
         next(&mut view.scan(&span("", None), &span("", None)).unwrap()).as_deref(),

@@ -1,5 +1,5 @@
-//! Tests of counting: at any rate no operation is lost or counted twice, and a program that cycles
-//! through its keys is sampled evenly.
+//! Tests of counting: no operation is lost or counted twice, whatever the number per second, and a
+//! program that cycles through its keys is sampled evenly.
 
 use super::*;
 
