@@ -1,5 +1,5 @@
-//! Reads a record file up to the first bad record, the *stop*, and finds the durable offsets that
-//! headers after the stop state.
+//! Reads a record file up to the first bad record, the *stop*, and collects the durable offsets
+//! stated in headers after it.
 //!
 //! Invariants
 //! * at most one window of the file is in memory; only a single longer record enlarges it;
@@ -45,7 +45,7 @@ pub(crate) struct LogReader {
     file_len: u64,
     /// The offset of the next record.
     offset: u64,
-    /// The end of the log's records, as its successor's first record states it.
+    /// Where the records end, as stated by the first record of the next log.
     accepted_end: Option<u64>,
     window: Vec<u8>,
     window_start: u64,
@@ -163,9 +163,9 @@ impl LogReader {
         Err(Error::corrupt(&self.path, 24, "log header", problem))
     }
 
-    /// Ends reading at `end`, which the successor's first record states. If reading stops earlier,
-    /// for any reason but `Accepted`, the caller decides: damage if a durable offset is beyond the
-    /// stop, otherwise a torn tail.
+    /// Ends reading at `end`, which the successor's first record states. If reading stops before
+    /// `end`, the caller decides: damage if a durable offset is beyond the stop, otherwise a torn
+    /// tail.
     pub(crate) fn until(mut self, end: u64) -> Self {
         self.accepted_end = Some(end);
         self
@@ -365,8 +365,8 @@ impl LogReader {
             None => {
                 let left = self.file_len.saturating_sub(offset);
                 let want = usize_of((len.max(window) as u64).min(left));
-                // The old contents are not needed. To change its size, a new window is allocated,
-                // because zeroed allocations are cheapest.
+                // The old contents are not needed, so allocate a zeroed window of the new size,
+                // which is cheaper than resizing.
                 if want > self.window.len() || self.window.capacity() > WINDOW_BYTES.max(want) {
                     self.window = vec![0; want];
                 }
@@ -409,7 +409,8 @@ fn is_zero(bytes: &[u8]) -> bool {
         && rest.iter().all(|byte| *byte == 0)
 }
 
-/// Converts an offset inside a window. A value that exceeds the address space is beyond any window.
+/// Converts an offset in a window. A value above `usize::MAX` becomes `usize::MAX`, which is beyond
+/// every window.
 fn usize_of(value: u64) -> usize {
     usize::try_from(value).unwrap_or(usize::MAX)
 }

@@ -30,7 +30,8 @@ fn buffer(seqs: std::ops::Range<u64>, payload_len: usize) -> Vec<u8> {
     out
 }
 
-/// A log written in rounds. Each round is synced, and the headers of the next round state that.
+/// A log written in rounds. Each round is synced, and headers of the next one state that it is
+/// durable.
 struct Writer {
     file: LogFile,
     end: u64,
@@ -160,7 +161,7 @@ fn trap_03_every_damaged_byte_leaves_a_prefix_and_later_records_show_the_loss() 
                 assert!(seqs.len() < 6 && seqs.iter().zip(1..).all(|(a, b)| *a == b));
                 let stop = reader.position();
                 assert!(stop.offset <= at, "byte {at}");
-                // Later records state that all records but the last are durable.
+                // The last record states that all records before it are durable.
                 let beyond = durable_beyond(&mut reader, stop);
                 let expected = Position { file: HEADER.number, offset: last_record };
                 assert_eq!(beyond, (at < last_record).then_some(expected), "byte {at}");

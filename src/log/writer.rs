@@ -4,8 +4,8 @@
 //! * the header is durable before [`LogFile::create`] returns, but the name only after the caller
 //!   has synced the directory;
 //! * after the first failed write or sync, every further one returns `Poisoned`;
-//! * a disk that is full when space is allocated, before any record is written, does not end
-//!   writing.
+//! * if the disk is full when space is allocated, before any record is written, later writes are
+//!   still possible.
 
 use std::io;
 use std::path::{Path, PathBuf};

@@ -34,7 +34,7 @@ const ALLOCATE_BYTES: u64 = 64 << 10;
 /// A manifest is rolled over when it is this many times as long as its snapshot.
 const ROLL_FACTOR: u64 = 4;
 
-/// What the opener may do with the database.
+/// The kind of access that the opener has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Nothing on disk changes.
@@ -358,9 +358,9 @@ impl Manifest {
     }
 
     /// As [`append`](Self::append), and records in the edit that the logs are durable up to
-    /// `log_durable`. This is for a drop or an import whose log records no later log record states
-    /// to be durable; other readers must not see its result earlier. Allocates `room` bytes after
-    /// the record.
+    /// `log_durable`. A drop or an import needs this if no later log record states that the log
+    /// records before it are durable; other readers must not see its result before they know that.
+    /// Allocates `room` bytes after the record.
     ///
     /// # Errors
     /// As for [`append`](Self::append).

@@ -75,7 +75,7 @@ pub(crate) struct Version {
     /// Imports of rows as files, kept as long as the logs that follow them.
     pub(crate) imports: Vec<Import>,
     log_durable: Position,
-    /// The wear account as recorded in the manifest; `None` after an older build.
+    /// The wear account as recorded in the manifest; `None` if an older build wrote it.
     pub(crate) account: Option<Account>,
     unknown: Vec<u8>,
 }

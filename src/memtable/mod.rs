@@ -202,8 +202,8 @@ impl Memtable {
         self.payload_bytes.load(Ordering::Relaxed)
     }
 
-    /// Records `bytes` in the log record of commit `seq` that do not belong to entries. The
-    /// requirements for `seq` are those of [`insert`](Self::insert).
+    /// Counts `bytes` of commit `seq`'s log record that belong to no entry. The requirements for
+    /// `seq` are those of [`insert`](Self::insert).
     pub(crate) fn record_bytes(&self, seq: Seq, bytes: usize) {
         let _writer = self.arena.lock();
         debug_assert!(seq.ticks() >= self.seq_max.load(Ordering::Relaxed), "Seq went down");
@@ -211,7 +211,7 @@ impl Memtable {
         self.other_bytes.store(self.other_bytes() + bytes, Ordering::Relaxed);
     }
 
-    /// Returns the bytes in its log that do not belong to entries.
+    /// Returns the bytes of its log records that belong to no entry.
     pub(crate) fn other_bytes(&self) -> usize {
         self.other_bytes.load(Ordering::Relaxed)
     }

@@ -54,7 +54,7 @@ impl Shared {
     }
 }
 
-/// Returns few distinct hashes, so that lines overflow.
+/// Returns one of few hashes, so that lines overflow.
 fn hash_of(n: u64) -> u64 {
     (n % 3) << 32
 }

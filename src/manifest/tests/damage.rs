@@ -1,5 +1,5 @@
-//! Damaged manifests: opening reports corruption, or accepts a prefix that the logs can tell from
-//! the whole.
+//! Damaged manifests: opening reports corruption, or accepts a prefix, which the logs can show to
+//! be incomplete.
 
 use super::*;
 use crate::codec::Checksum;
@@ -143,7 +143,7 @@ fn an_edit_with_a_seq_is_corruption() {
     small(&fs);
     let path = Path::new(DIR).join("MANIFEST-000001");
     let mut bytes = fs.read(&path).unwrap();
-    // The first record's Seq, and its header's checksum.
+    // Change the first record's Seq, and correct its header's checksum.
     bytes[64 + 24] = 1;
     let sum = Checksum::new().u64(64).bytes(&bytes[68..112]).finish();
     bytes[64..68].copy_from_slice(&sum.to_le_bytes());
