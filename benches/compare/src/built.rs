@@ -1,4 +1,4 @@
-//! The versions behind the figures: compiler, commit, peers. Read at the beginning of a run.
+//! The build that measured the figures: commit, compiler, versions of peers.
 //!
 //! Not here: the machine (`limits.rs`).
 
@@ -16,12 +16,12 @@ pub struct Built {
     /// Commit of the repository; the suffix `-dirty` means modified files.
     pub commit: String,
     pub rustc: String,
-    /// Peers that are part of the program, with their versions.
+    /// Names and versions of the peers that are compiled in.
     pub peers: Vec<String>,
 }
 
 impl Built {
-    /// Describes this build. The commit is the repository's current one.
+    /// Describes this build. The commit is read from the repository when this is called.
     pub fn now() -> Self {
         let is_peer = |engine: &Engine| *engine != Engine::Rowstone && engine.is_built();
         let version = |engine: Engine| {

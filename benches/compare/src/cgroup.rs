@@ -1,4 +1,5 @@
-//! A control group with a memory limit, version 1 or 2, for the rows larger than memory.
+//! A control group with a memory limit, version 1 or 2, for benchmarks of data larger than
+//! memory.
 //!
 //! The limit covers allocations of the process and the page cache that it fills.
 //! Not here: the limit (`plan.rs`).
@@ -23,7 +24,7 @@ impl Group {
             fs::write(group.dir.join("memory.limit_in_bytes"), bytes.to_string())?;
             Ok(group)
         } else if root.join("cgroup.controllers").exists() {
-            // The controller may already be enabled for subgroups.
+            // An error is ignored: the controller may already be enabled for subgroups.
             drop(fs::write(root.join("cgroup.subtree_control"), "+memory"));
             let group = Self { dir: root.join(name) };
             fs::create_dir(&group.dir)?;
@@ -42,7 +43,7 @@ impl Group {
 
 impl Drop for Group {
     fn drop(&mut self) {
-        // An empty group that is left over costs nothing.
+        // An error is ignored: a leftover empty group costs nothing.
         drop(fs::remove_dir(&self.dir));
     }
 }

@@ -1,4 +1,4 @@
-//! Chooses the entities of operations: permutations, uniform and zipfian choices, all from a seed.
+//! Chooses the entity of each operation: by permutation, uniformly or by zipfian rank, from a seed.
 //!
 //! Not here: the operations (`workloads/`).
 
@@ -7,8 +7,8 @@ use rowstone::Rng;
 /// The skew of the zipfian distribution, as in YCSB.
 const THETA: f64 = 0.99;
 
-/// Every number below `count` once, in an order that looks random: a Feistel network over the next
-/// power of four.
+/// A permutation of the numbers below `count` without a visible order: a Feistel network over the
+/// next power of four.
 pub struct Permutation {
     count: u64,
     half_bits: u32,
@@ -25,7 +25,7 @@ impl Permutation {
     /// Returns the number at `place`, which must be below the count.
     pub fn at(&self, place: u64) -> u64 {
         let mut number = self.step(place);
-        // Steps from a number beyond the count follow the cycle until it is below the count again.
+        // A number beyond the count is permuted again until it is below the count (cycle walking).
         while number >= self.count {
             number = self.step(number);
         }
@@ -43,7 +43,8 @@ impl Permutation {
     }
 }
 
-/// Ranks by the method of Gray and others, "Quickly generating billion-record synthetic databases".
+/// Draws zipfian ranks by the method of Gray and others, "Quickly generating billion-record
+/// synthetic databases".
 pub struct Zipfian {
     count: u64,
     zeta: f64,

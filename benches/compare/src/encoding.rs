@@ -75,7 +75,7 @@ impl Encoding {
                     serde_json::from_slice(&value[VERSION_BYTES..]).expect("as it was written");
                 found.temperature
             }
-            // The last field: all before it are skipped, and nothing is copied.
+            // `temperature` is the last field, so all fields are decoded; texts are not copied.
             Encoding::Binary | Encoding::Native => self.decode(value).temperature,
         }
     }

@@ -23,7 +23,7 @@ use crate::plan::RAW_BYTES;
 use crate::process::{available_bytes, drop_cached};
 use crate::reading::{Data, Reading};
 
-/// Rates per second; sizes in bytes.
+/// The limits: rates are per second, sizes in bytes.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
 pub struct Limits {
     /// Processor, memory, system, file system.
@@ -34,7 +34,7 @@ pub struct Limits {
     pub built: Vec<Built>,
     pub memory_read_bytes: f64,
     pub memory_copy_bytes: f64,
-    /// Dependent accesses by one thread: each line names the next one.
+    /// Dependent accesses by one thread: each cache line holds the number of the next one.
     pub memory_accesses: f64,
     /// Dependent accesses over 4 GiB, where most also miss the TLB.
     #[serde(default)]
@@ -101,7 +101,7 @@ pub fn measure(dir: &Path, time: Duration, flights: &Path) -> io::Result<Limits>
     let zstd = zstd::bulk::compress(&json, ZSTD_LEVEL)?;
     let [lz4_compress_bytes, lz4_decompress_bytes, zstd_compress_bytes, zstd_decompress_bytes] =
         compression(&json, &lz4, &zstd, time);
-    // Before the large file, whose blocks may keep the disk busy for a while.
+    // Measured before the large file is written, which may keep the disk busy for a while.
     let syncs = [syncs(dir, time, 1)?, syncs(dir, time, 4)?];
     Ok(Limits {
         machine: machine(dir),
@@ -202,7 +202,7 @@ fn json(readings: impl Iterator<Item = Reading>) -> Vec<u8> {
     json
 }
 
-/// Returns the bytes of a flight, as `zstd_flight_bytes`.
+/// Returns `zstd_flight_bytes`: the compressed bytes of a flight.
 fn flight_bytes(csv: &Path) -> io::Result<f64> {
     if !csv.exists() {
         return Ok(0.0);
@@ -212,7 +212,7 @@ fn flight_bytes(csv: &Path) -> io::Result<f64> {
     Ok(zstd::bulk::compress(&json(flights.into_iter()), ZSTD_LEVEL)?.len() as f64 / count)
 }
 
-/// Returns `amount` times the rounds per second.
+/// Runs `round` repeatedly for about `time`; returns `amount` times the rounds per second.
 fn rate(time: Duration, amount: f64, mut round: impl FnMut()) -> f64 {
     round();
     let (start, mut rounds) = (Instant::now(), 0);
@@ -243,7 +243,7 @@ fn compression(json: &[u8], lz4: &[u8], zstd: &[u8], time: Duration) -> [f64; 4]
     ]
 }
 
-/// Follows a cycle through 256 MiB, a line at a time; returns the accesses per second.
+/// Follows a cycle through 256 MiB, one cache line at a time; returns the accesses per second.
 fn accesses(time: Duration) -> f64 {
     const LINES: usize = 4 << 20;
     let mut order: Vec<u32> = (0..LINES as u32).collect();
@@ -265,11 +265,11 @@ fn accesses(time: Duration) -> f64 {
     })
 }
 
-/// Follows a cycle through `bytes`, a line at a time; returns the accesses per second.
+/// Follows a cycle through `bytes`, one cache line at a time; returns the accesses per second.
 fn accesses_over(bytes: u64, time: Duration) -> f64 {
     let count = bytes / size_of::<Line>() as u64;
-    // Zeroed memory of the system: pages are first touched when their lines are written, in order,
-    // which is cheap.
+    // The system zeroes these pages on first access. The loop below accesses them in order, which
+    // is cheap.
     let mut lines: Vec<Line> = vec![[0; 8]; count as usize];
     for (line, place) in lines.iter_mut().zip(0..) {
         line[0] = after(place, count);
@@ -415,7 +415,7 @@ mod tests {
     #[test]
     fn sizes_are_measured_once_and_stored() {
         let mut limits = Limits { machine: "a machine".into(), ..Limits::default() };
-        // More than any machine has.
+        // The second size exceeds the memory of any machine.
         let sizes = [500, 1 << 50];
         assert!(limits.add_sizes(&sizes, Duration::from_millis(1)));
         assert!(!limits.add_sizes(&sizes, Duration::from_millis(1)));

@@ -93,7 +93,7 @@ impl Latency {
     }
 }
 
-/// Summarizes latencies that the caller took.
+/// Summarizes latencies that the caller has measured.
 pub fn latency_of(nanos: &[u64]) -> Latency {
     let mut latencies = histogram();
     nanos.iter().for_each(|nanos| latencies.saturating_record(*nanos));
@@ -104,7 +104,7 @@ fn histogram() -> Histogram<u64> {
     Histogram::new_with_bounds(1, 3_600_000_000_000, 3).expect("sound bounds")
 }
 
-/// The share of one thread in a chunk: its operations and their time.
+/// The operations of one thread in a chunk, with their time.
 struct Stretch {
     done: usize,
     time: Duration,
@@ -185,12 +185,12 @@ fn work<T>(
     loop {
         let items = (hand.make)(pace.chunk);
         barrier.wait();
-        // No thread changes these between the two barriers, so that all decide alike.
+        // No thread changes these between the two barriers, so all threads decide alike.
         let (ops, time) = {
             let shared = lock();
             (shared.ops, shared.time)
         };
-        // Without progress there are no more operations.
+        // A chunk without operations means that none are left.
         if ops >= budget.ops || time >= budget.time || last == Some(ops) {
             break;
         }

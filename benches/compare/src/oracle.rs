@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use crate::reading::{Data, Digest, READINGS_PER_DEVICE, Reading};
 use crate::store::Found;
 
-/// Up to this many digests are cached.
+/// The digests of all entities are cached if there are at most this many.
 const READY_MAX: u64 = 4_000_000;
 
 /// The digests of entities `0..count`.
@@ -60,7 +60,7 @@ impl Oracle {
         reading
     }
 
-    /// Returns a lower bound of the writes of the entity; the next revision is one more.
+    /// Returns the highest recorded revision of the entity; the next write has the following one.
     pub fn revision(&self, number: u64) -> u32 {
         let change = self.changed.get(&number).copied().unwrap_or_default();
         change.revision.max(change.temperature.unwrap_or(0))

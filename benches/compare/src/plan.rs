@@ -1,9 +1,9 @@
 //! Sizes: the forms of a run, and the parameters of each child.
 //!
-//! Memory is the same for all engines. Caches hold all data twice if rows are read in memory, and a
-//! twentieth of the data if the whole process may use a tenth. Write buffers are a quarter of the
-//! data, 16 to 192 MiB. Where writes are counted they are a sixteenth; with fewer flushes the count
-//! would depend on the moment in which the fill ends.
+//! Memory is the same for all engines. Caches have twice the size of the data. For data larger
+//! than memory they have a twentieth of it, and the whole process a tenth. Write buffers have a
+//! quarter of the data, 16 to 192 MiB. For write amplification they have a sixteenth; with fewer
+//! flushes the result would depend on the moment in which the fill ends.
 //! Not here: starting children (`run.rs`).
 
 use std::path::{Path, PathBuf};
@@ -21,7 +21,7 @@ const PAYLOAD_RAW_BYTES: u64 = 1_200;
 const MIB: u64 = 1 << 20;
 /// Memory of a process besides its data: code, threads, the harness.
 const OWN_BYTES: u64 = 24 * MIB;
-/// Larger sizes are measured only once.
+/// Sizes with more entities than this are measured only once.
 const REPEATED_MAX: u64 = 10_000_000;
 
 /// Sizes and times of a run.

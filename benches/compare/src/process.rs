@@ -26,7 +26,7 @@ impl Memory {
 
     /// Resets the peak.
     pub fn reset_peak() {
-        // Where the system refuses it, the peak is that of the whole process.
+        // If the system refuses the reset, the peak covers the lifetime of the process.
         drop(fs::write("/proc/self/clear_refs", "5"));
     }
 }
@@ -43,7 +43,7 @@ pub fn written_bytes() -> u64 {
     field("/proc/self/io", "write_bytes:").unwrap_or(0)
 }
 
-/// Returns the bytes still available to programs.
+/// Returns the bytes of memory that are available to programs.
 pub fn available_bytes() -> u64 {
     field("/proc/meminfo", "MemAvailable:").unwrap_or(0) * 1024
 }

@@ -92,7 +92,7 @@ pub struct OwnedProperties {
     pub temperature: f64,
 }
 
-/// The kinds of entities of a run.
+/// Generates the entities of a run, or holds real ones.
 #[derive(Clone)]
 pub struct Data {
     seed: u64,
@@ -112,7 +112,7 @@ enum Kind {
 /// by name, from 0.
 #[inline]
 pub fn number(place: u64, value: u64) -> Digest {
-    // Odd factors: each is a bijection, so that no change of one value is lost.
+    // Multiplication by an odd factor is a bijection: every change of the value changes the term.
     let factor = 0x9e37_79b9_7f4a_7c15_u64.wrapping_add(place.wrapping_mul(0x8cb9_2ba7_2f3d_8dd6));
     let mixed = (value ^ (value >> 32)).wrapping_add(place + 1).wrapping_mul(factor);
     mixed ^ (mixed >> 29)
@@ -273,7 +273,7 @@ impl Data {
         let mut key = self.key(number);
         match &self.kind {
             Kind::Real(_) => key.row.push('x'),
-            // A digit that no whole second has, so that the length is equal.
+            // The time of a whole second ends in another digit; the length stays the same.
             Kind::Telemetry | Kind::Payload => {
                 key.row.pop();
                 key.row.push('7');

@@ -43,7 +43,8 @@ pub struct Figures {
     pub latency: Option<Latency>,
     /// Processor time of the process in the measured time.
     pub cpu_seconds: f64,
-    /// Bytes from the beginning of the row until all was synced and background work had ended.
+    /// Bytes written from the beginning of the row until all was synced and background work had
+    /// ended.
     pub written_bytes: u64,
     pub memory: Memory,
     pub disk_bytes: Option<u64>,
@@ -81,7 +82,7 @@ pub struct Results {
     pub figures: BTreeMap<Key, Figures>,
     pub unsupported: Vec<Key>,
     pub failed: BTreeMap<Key, String>,
-    /// The limits of each form that were measured last.
+    /// The limits of each form, as last measured.
     pub limits: BTreeMap<String, Limits>,
 }
 

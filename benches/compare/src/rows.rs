@@ -74,7 +74,7 @@ pub enum Bound {
     Compress,
     /// Raw bytes through zstd's decoder.
     Decompress,
-    /// Every byte of the user written once.
+    /// Each raw byte written exactly once.
     Once,
     /// Raw bytes of an entity through zstd, all at once.
     Entropy,
@@ -89,7 +89,7 @@ pub struct Row {
     pub session: Session,
     pub unit: Unit,
     pub bound: Bound,
-    /// Measured for each encoding of a peer; otherwise only for the faster one.
+    /// Whether every encoding of a peer is measured; otherwise only the faster one.
     pub all_encodings: bool,
     /// The row whose best peer is compared with this row, if peers have no such interface.
     pub peer_row: Option<&'static str>,

@@ -1,7 +1,7 @@
 //! The run: child processes in sequence, whose lines are collected in a file.
 //!
 //! Invariants
-//! * a child that fails or times out loses its own rows only, and they report it;
+//! * if a child fails or times out, only its own rows are lost, and are reported as failed;
 //! * a database is removed once its child has ended.
 //!
 //! Not here: the work of children (`workloads/`), their order (`plan.rs`).
@@ -139,7 +139,7 @@ fn child(
         match lines.recv_timeout(left) {
             Ok(line) => match serde_json::from_str(&line) {
                 Ok(line) => with(line)?,
-                // Engines may print, too.
+                // Not a result: engines print to standard output, too.
                 Err(_) => eprintln!("    {line}"),
             },
             Err(mpsc::RecvTimeoutError::Disconnected) => break,

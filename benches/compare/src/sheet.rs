@@ -1,7 +1,7 @@
 //! Entities other than readings: with the maximal number of properties, and of nearly the maximal
 //! size.
 //!
-//! Owns: [`Sheet`], its generation, and its bytes in a key-value store, both ways.
+//! Owns: [`Sheet`], its generation, and its encoding and decoding for key-value stores.
 //! Invariants
 //! * the same seed, kind and number give the same sheet, on every machine;
 //! * items are in the order of their names; merges set the counter.
@@ -59,7 +59,7 @@ pub enum Item<'a> {
     Bytes(#[serde(serialize_with = "as_bytes")] &'a [u8]),
 }
 
-/// The items as a JSON object. Binaries hold letters, so that they are texts without base64.
+/// The items as a JSON object. Binaries consist of letters, so they need no base64.
 pub struct Json<'a>(pub Kind, pub Vec<Item<'a>>);
 
 /// An item in JSON, which does not distinguish binaries from texts.

@@ -1,4 +1,4 @@
-//! Targets: for some rows, a ratio to the best peer above 1.
+//! Targets: for some rows, the factor by which rowstone must be better than the best peer.
 //!
 //! Not here: the ratios reached (`report/`).
 

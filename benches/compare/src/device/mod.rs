@@ -1,7 +1,7 @@
 //! A device day: ten sensors write a row per second, a week is kept. Measures bytes to flash.
 //!
-//! Time is simulated. Each store is filled with the kept days, unmeasured, and then measured for
-//! some hours in each window: a power cut loses at most a second, or at most a minute.
+//! Time is simulated. Each store is filled with the kept days, unmeasured. Then it is measured for
+//! some hours with each window, the time whose rows a power cut may lose: a minute, and a second.
 //!
 //! Invariants
 //! * each store runs in its own process, which measures itself;
@@ -26,9 +26,10 @@ use stores::Store;
 pub const SENSORS: u64 = 10;
 const HOUR: u64 = 3_600;
 const DAY: u64 = 24 * HOUR;
-/// The interval of deletions of expired rows, in stores without expiry.
+/// Seconds between deletions of expired rows, in stores without expiry.
 const FORGET_EVERY: u64 = HOUR;
-/// The most seconds that a row outlives its time; rowstone's by 1/64 of the time to live.
+/// The most seconds for which a row is kept beyond its time to live; rowstone adds up to 1/64 of
+/// it.
 const LATE: u64 = 7 * DAY / 64 + FORGET_EVERY + 60;
 
 /// A store with its options.
@@ -58,7 +59,7 @@ struct Task {
     hours: u64,
 }
 
-/// The figures of some hours with one window.
+/// The figures of one store during some hours, with one window.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 struct Figures {
     kind: Kind,
@@ -91,7 +92,7 @@ pub struct Account {
     compaction_bytes: u64,
     manifest_bytes: u64,
     syncs: u64,
-    /// In pages of 4 KiB, and of 16 KiB.
+    /// Bytes to flash, counted in pages of 4 KiB, and of 16 KiB.
     flash_4k_bytes: u64,
     flash_16k_bytes: u64,
 }

@@ -13,11 +13,10 @@ use rowstone::{Background, Db, Durability, Entity, KeyRange, ManualClock, Option
 
 use super::{Kind, SENSORS, Window};
 
-/// The interface of a store.
 pub trait Store {
     /// Writes the rows of one second.
     fn write(&mut self, second: u64);
-    /// Ends a second. If `is_due`, all writes so far must become durable, as `window` demands.
+    /// Ends a second. If `is_due`, makes all writes so far as durable as `window` demands.
     fn passed(&mut self, is_due: bool, window: Window);
     /// Called when rows older than `second` are no longer needed.
     fn forget(&mut self, second: u64);
@@ -107,7 +106,7 @@ impl Store for Rowstone {
 
     fn passed(&mut self, is_due: bool, window: Window) {
         self.clock.advance(Duration::from_secs(1));
-        // Commits are grouped for a minute; the background steps write them.
+        // A window of a minute needs no sync here: background steps sync within the commit delay.
         if is_due && window == Window::Second {
             self.db.sync().expect("a sync");
         }

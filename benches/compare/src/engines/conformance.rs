@@ -113,7 +113,7 @@ impl Program<'_> {
         self.rng.below(PARTITIONS) * 1_000 + self.rng.below(ROWS)
     }
 
-    /// Returns another state of the entity at a random key.
+    /// Returns a new revision of the entity at a random key.
     fn reading(&mut self) -> Reading {
         let number = self.number();
         self.revision += 1;
@@ -359,8 +359,8 @@ fn check_sheets(engine: Engine) {
     }
 }
 
-/// Checks inserts, replacements, merges and takes by four threads: one succeeds for each key and
-/// version.
+/// Checks inserts, replacements, merges and takes by four threads: for each key and version exactly
+/// one thread succeeds.
 fn check_threads(engine: Engine) {
     const THREADS: u64 = 4;
     const KEYS: u64 = 300;

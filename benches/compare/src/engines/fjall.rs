@@ -46,8 +46,8 @@ const BLOCK_BYTES: u32 = 4 << 10;
 const COMPRESSED_BLOCK_BYTES: u32 = 16 << 10;
 /// Readings in a batch of a load.
 const PIECE: usize = 1_000;
-/// Background work has ended when none was running for this long: flushes start compactions, which
-/// start others.
+/// Background work counts as finished after this time without any, because a flush may start a
+/// compaction, and that another one.
 const QUIET: Duration = Duration::from_millis(300);
 
 /// An open fjall with all readings in one keyspace.
@@ -354,7 +354,7 @@ impl Store for Fjall {
         self.db.persist(PersistMode::SyncAll).expect("fjall syncs");
     }
 
-    /// Compacts, after fjall has waited for running compactions, which exclude this one.
+    /// Compacts. fjall first waits for running compactions, which exclude a full one.
     fn compact(&self) {
         self.readings.rotate_memtable_and_wait().expect("fjall flushes");
         self.readings.major_compact().expect("fjall compacts");

@@ -305,7 +305,7 @@ impl Store for Lmdb {
         let key = key_bytes(key);
         self.write(durability, |file, writing| {
             let Some(old) = file.find(writing, &key) else { return false };
-            // The put may change the page of the old value.
+            // Copied, because the put may overwrite the page of the old value.
             let value = self.codec.merged(old, change, |value| value.to_vec());
             file.put(writing, &key, &value);
             true
@@ -420,7 +420,7 @@ impl Store for Lmdb {
 
     fn compact(&self) {
         let (current, old) = (self.current.load(Ordering::Acquire), self.file());
-        // No writer proceeds until the next file is the current one.
+        // This transaction blocks other writers until the next file is the current one.
         let writing = old.env.write_txn().expect("LMDB writes");
         let next = File::open(&path_of(&self.dir, self.first + current + 1));
         let mut pairs = Vec::with_capacity(PIECE);

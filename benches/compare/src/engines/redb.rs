@@ -159,7 +159,7 @@ impl Redb {
     /// Runs `write` in one transaction; if it returns `false`, the transaction is aborted.
     fn write(&self, durability: Durability, write: impl FnOnce(&mut Writable<'_>) -> bool) -> bool {
         let db = self.db();
-        // One transaction at a time: until the commit ends nothing else changes the switch.
+        // Write transactions are exclusive: nothing else changes the switch until the commit ends.
         let writing = db.begin_write().expect("redb writes");
         let done = write(&mut writing.open_table(READINGS).expect("redb writes"));
         if done {
@@ -372,7 +372,7 @@ impl Store for Redb {
     }
 
     fn sync(&self) {
-        // All pages and the header are written to this file.
+        // One sync suffices, because all pages and the header are in this file.
         self.file.sync_data().expect("redb syncs");
     }
 

@@ -124,7 +124,7 @@ fn options(setup: &Setup<'_>) -> Options {
     options.set_manual_wal_flush(false);
     options.set_enable_pipelined_write(true);
     options.set_recycle_log_file_num(2);
-    // Housekeeping of the log directory and statistics of all files at opening are not needed here.
+    // Not needed here: periodic dumps of statistics, and reading those of all files when opening.
     options.set_stats_dump_period_sec(0);
     options.set_stats_persist_period_sec(0);
     options.set_skip_stats_update_on_db_open(true);
@@ -202,7 +202,7 @@ impl Rocks {
         let mut ingesting = IngestExternalFileOptions::default();
         ingesting.set_move_files(true);
         self.db.ingest_external_file_opts(&ingesting, vec![path]).expect("RocksDB ingests");
-        // Unlike writes, ingestion does not wait for compaction.
+        // RocksDB delays writes, but not ingestion, when compaction is behind: wait here instead.
         while self.number("rocksdb.num-files-at-level0") >= LEVEL_0_FILES {
             std::thread::park_timeout(Duration::from_millis(5));
         }

@@ -82,8 +82,8 @@ pub fn open(setup: &Setup<'_>) -> Box<dyn Store> {
     Box::new(Rowstone { db, sync, os, compresses: setup.compress })
 }
 
-/// Selects reads instead of a map for data larger than memory: page faults of two threads are
-/// slower.
+/// Selects reads instead of a map for data larger than memory, because page faults of concurrent
+/// threads are slower than reads.
 fn io_mode(dir: &Path) -> IoMode {
     let is_larger = disk_bytes(dir) > available_memory();
     if is_larger { IoMode::Pread } else { IoMode::Mmap }
@@ -252,7 +252,7 @@ impl Store for Rowstone {
 
     fn drop_partition(&self, partition: u32, durability: Durability) {
         self.os.delete_partition(&partition_of(partition)).expect("a drop");
-        // A drop is a commit with the database's own durability.
+        // A drop commits with the durability of the database, which may be weaker.
         if durability == Durability::Sync {
             self.sync();
         }
@@ -350,8 +350,8 @@ fn digest_of(entity: &Entity) -> Digest {
     terms.fold(0, Digest::wrapping_add)
 }
 
-/// Returns all ten properties, decoded to the types that the entities of the table have; peers know
-/// these types, too.
+/// Returns all ten properties, decoded to types that are known in advance, as they are in the
+/// peers.
 #[inline]
 fn properties_of<'r>(
     decoder: &mut RowDecoder<10>,

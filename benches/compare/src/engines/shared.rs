@@ -129,7 +129,7 @@ fn stripe(key: &[u8]) -> usize {
     (hash >> 32) as usize % STRIPES
 }
 
-/// The heads of queues, so that a take does not scan the tombstones of all earlier ones.
+/// The heads of queues, so that a take does not scan the tombstones of all earlier takes.
 ///
 /// No key of a partition is below its head. A head moves up to the taken key, but not above keys
 /// written meanwhile, and down when a smaller key is written.
@@ -166,7 +166,8 @@ impl Heads {
         let (start, end) = (partition_start(partition), partition_end(partition));
         let turn = &self.turns[partition as usize % STRIPES];
         let _turn = turn.lock().unwrap_or_else(PoisonError::into_inner);
-        // A writer that did not see the flag wrote before the following search.
+        // A writer that does not see the flag has written before the search below, which finds its
+        // key.
         self.any.store(true, Ordering::SeqCst);
         let from = {
             let mut heads = self.lock();

@@ -50,7 +50,7 @@ const PAGE_BYTES: u64 = 4 << 10;
 const MAP_BYTES: i64 = 1 << 40;
 const STATEMENTS: usize = 32;
 
-/// The statements, in one of the two forms of the table.
+/// The statements for readings: with a column for each property, or with one encoded value.
 struct Sql {
     create: &'static str,
     put: &'static str,
@@ -194,7 +194,7 @@ fn connect(path: &PathBuf, cache_kib: u64, log_pages: u64) -> Connection {
     let connection = Connection::open(path).expect("SQLite opens");
     connection.busy_timeout(Duration::from_secs(60)).expect("SQLite waits");
     connection.set_prepared_statement_cache_capacity(STATEMENTS);
-    // Not mapped if it exceeds memory, because page faults of a map also read neighbouring pages.
+    // A file larger than memory is not mapped, because page faults also read neighbouring pages.
     let bytes = std::fs::metadata(path).map_or(0, |metadata| metadata.len());
     let map_bytes = if bytes > available_memory() { 0 } else { MAP_BYTES };
     let settings = format!(
@@ -334,7 +334,7 @@ impl Sqlite {
         found
     }
 
-    /// Returns the number in front of a value.
+    /// Returns the version of an entity: a column, or the number in front of its value.
     fn version_in(&self, connection: &Connection, key: &Key) -> rusqlite::Result<Option<u64>> {
         if self.encoding == Encoding::Native {
             let found = self.find(connection, VERSION, key, |row| row.get::<_, i64>(0))?;
@@ -360,7 +360,7 @@ fn properties<'row>(row: &'row Row<'_>) -> rusqlite::Result<Properties<'row>> {
     let real = |at: usize| -> rusqlite::Result<f64> {
         match row.get_ref(at)? {
             ValueRef::Real(value) => Ok(value),
-            // A column of reals stores integers as such and returns them as reals.
+            // SQLite may store a whole number of a real column as an integer.
             other => Ok(other.as_i64()? as f64),
         }
     };

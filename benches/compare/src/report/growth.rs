@@ -18,7 +18,7 @@ const TIMES_MAX: f64 = 1.5;
 /// A size compared with the smallest one.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Growth {
-    /// Entities of the smallest.
+    /// Entities at the smallest size.
     pub smallest: u64,
     /// The factor by which an operation takes longer than at the smallest size.
     pub slowdown: f64,

@@ -26,7 +26,7 @@ pub struct Side {
     pub encoding: Encoding,
 }
 
-/// All repetitions of a row by one side.
+/// The figures of one engine and encoding in one row, over all repetitions.
 #[derive(Clone, Debug)]
 pub struct Cell {
     pub side: Side,

@@ -40,7 +40,8 @@ pub fn amplification(bench: &mut Bench<'_>) {
     let written_bytes = written_bytes() - before;
     assert_eq!(store.scan(), all, "what was written is not what is there");
     store.close();
-    // Preallocated space, and files removed at the next opening, do not count.
+    // Opened once more, because preallocated space, and files that an opening removes, do not
+    // count.
     let store = bench.spec.open(NAME);
     store.settle();
     store.close();

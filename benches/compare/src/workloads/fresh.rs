@@ -19,7 +19,7 @@ use crate::store::Durability::{self, Os, Sync};
 use crate::store::{Found, Store};
 
 const GROUP: u64 = 100;
-/// Numbers from which commits choose: more than any engine commits within the time.
+/// Commits choose their entities below this number, which no engine reaches within the time.
 const COMMIT_SPACE: u64 = 1 << 24;
 /// Entries of a queue.
 const QUEUE_DEPTH: u64 = 1_000;

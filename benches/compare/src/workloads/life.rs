@@ -12,7 +12,7 @@ use crate::results::Figures;
 use crate::store::Durability::Os;
 use crate::store::{Found, Store};
 
-/// Drops every tenth of the partitions, the first ones, and syncs.
+/// Drops the first tenth of the partitions, durably.
 pub fn drop_tenth(bench: &mut Bench<'_>, store: &dyn Store, oracle: &mut Oracle) {
     let devices = (bench.spec.entities / READINGS_PER_DEVICE).div_ceil(10) as u32;
     if !bench.wants("drop-tenth") {
@@ -73,7 +73,7 @@ fn reopen(
     store
 }
 
-/// Starts this program again, which writes `writes` entities after the others and is killed.
+/// Starts this program again, which adds `writes` entities to the existing ones and is killed.
 fn kill_while_writing(spec: &Spec, name: &str, first: u64, writes: u64) {
     let program = std::env::current_exe().expect("this program has a path");
     let spec = serde_json::to_string(spec).expect("plain data");

@@ -1,7 +1,7 @@
 //! YCSB A to F, and reads with a concurrent writer.
 //!
-//! YCSB uses the entities of all other rows; an update writes the whole entity. Ranks are zipfian
-//! and scattered over all keys; D reads the latest by the same ranks.
+//! The entities are the same as in all other rows; an update writes the whole entity. Keys have
+//! zipfian ranks and are scattered; in D the latest key has the first rank.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};

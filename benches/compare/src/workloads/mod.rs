@@ -1,6 +1,6 @@
 //! The workloads: the rows of a child process's session.
 //!
-//! Owns: [`Spec`], the parameters of a child; [`Bench`], which measures rows and passes them on.
+//! Owns: [`Spec`], the parameters of a child; [`Bench`], which measures rows and emits figures.
 //! Invariants
 //! * unselected rows are skipped; the oracle knows the changes of all others;
 //! * every answer is checked: a wrong one ends the child, and the row has no figure.
@@ -45,7 +45,7 @@ pub struct Spec {
     /// The directory of this child alone.
     pub dir: PathBuf,
     pub seed: u64,
-    /// Time of each measured row.
+    /// The time for which each row is measured.
     pub time: Duration,
     /// Time of each load that is a row.
     pub load_time: Duration,
@@ -54,14 +54,14 @@ pub struct Spec {
     pub base_time: Duration,
     pub cache_bytes: u64,
     pub write_buffer_bytes: u64,
-    /// The flights, for that session.
+    /// The CSV of flights, for the session that uses them.
     pub csv: Option<PathBuf>,
     /// The control group that limits the child's memory; the child joins it before opening
     /// anything.
     pub cgroup: Option<PathBuf>,
 }
 
-/// Receives lines as they are measured.
+/// Receives each line of the results when it is measured.
 pub type Emit<'a> = dyn FnMut(Line) + Send + Sync + 'a;
 
 /// Measures the rows of one child.
@@ -195,7 +195,7 @@ struct Feed<F> {
     next: u64,
     count: u64,
     ready: std::vec::IntoIter<Reading>,
-    /// Time of generating them.
+    /// Time spent on generating readings.
     making: Duration,
     deadline: Instant,
 }
@@ -231,7 +231,7 @@ impl<F: FnMut(u64) -> Reading> Iterator for Feed<F> {
         self.ready = ready.into_iter();
         let spent = start.elapsed();
         self.making += spent;
-        // The engine keeps its full time.
+        // Generating readings does not use up the engine's time.
         self.deadline += spent;
         self.ready.next()
     }

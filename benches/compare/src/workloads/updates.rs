@@ -136,7 +136,7 @@ pub fn sheet_merges(bench: &mut Bench<'_>, row: &str, kind: Kind, count: u64) {
     }
     store.sync();
     store.settle();
-    // The digest of a sheet without its counter, and its counter.
+    // The digest of a counter alone, and of a sheet without its counter.
     let counter = |value| {
         let before = std::iter::repeat_n(Item::Whole(0), kind.counter());
         digest(before.clone().chain([Item::Whole(value)])).wrapping_sub(digest(before))
@@ -149,7 +149,7 @@ pub fn sheet_merges(bench: &mut Bench<'_>, row: &str, kind: Kind, count: u64) {
     let rest: Vec<_> = (0..count).map(without_counter).collect();
     bench.begin();
     bench.raw_bytes_each = Sheet::new(seed, kind, 0).raw_bytes() as f64;
-    // Large ones fill the disk's queue quickly; the wait for it is not part of a figure.
+    // Large entities fill the disk's queue quickly; the wait for it is not part of a figure.
     let (chunk, ops) = if kind == Kind::Large { (16, 512) } else { (256, u64::MAX) };
     let budget = Budget { ops, ..bench.budget() };
     bench.row(row, &*store, true, |_| {
