@@ -1,7 +1,7 @@
-//! Leaves unwind tables out of the program of the profile `size`, of which they are an eighth:
-//! there panics abort, and nothing is unwound. A panic says what and where; its backtrace is empty.
+//! Removes the unwind tables, an eighth of the size, from the binary in the profile `size`. Panics
+//! abort there and unwind nothing. A panic still prints its message and place, but no backtrace.
 //!
-//! Only on Linux, where both linkers were tried. Everywhere else, in every other profile, and in
+//! Only on Linux, where two linkers were tested. On other systems, in other profiles, and in
 //! programs that use the library, this does nothing.
 
 use std::path::{Path, PathBuf};

@@ -34,7 +34,7 @@ struct Figures {
 }
 
 fn main() -> ExitCode {
-    // cargo adds an argument.
+    // Without the argument `--bench`, which cargo adds.
     let mut words: Vec<String> =
         std::env::args().skip(1).filter(|word| word != "--bench").collect();
     if let [flag, name] = words.as_slice()
@@ -150,8 +150,8 @@ fn versions(valgrind: &str) -> String {
     parts.join(", ")
 }
 
-/// Returns the processor features by which checksums and the C library select code; valgrind knows
-/// no newer ones.
+/// Returns the processor features by which checksums and the C library select code, as far as
+/// valgrind supports them.
 fn processor() -> String {
     #[cfg(target_arch = "x86_64")]
     {

@@ -31,7 +31,7 @@ const SCAN_LEN: usize = 100;
 const SCANS: usize = 4_000;
 /// The memtable size of a server.
 const BYTES_HINT: usize = 64 << 20;
-/// The number of inserts between background steps, which the engine also runs for a tail of 4,096
+/// The number of inserts between background steps; the engine, too, runs one for a tail of 4,096
 /// entries.
 const STEP_EVERY: usize = 4_096;
 
@@ -54,7 +54,8 @@ const CONTENDERS: [(&str, Make); 3] = [
     ("btreemap", || Box::new(RwLock::new(BTreeMap::<Key, Box<[u8]>>::new()))),
 ];
 
-/// A measurement; it returns the time of the number of operations in the second field.
+/// A measurement. It returns the time of all its operations, with their number next to it in
+/// [`CASES`].
 enum Case {
     /// Starts with an empty contender.
     Fresh(fn(Make, &Load) -> Duration),
@@ -309,7 +310,7 @@ impl Contender for RwLock<BTreeMap<Key, Box<[u8]>>> {
 
 fn main() {
     let load = Load::new();
-    // cargo adds an argument.
+    // Without the argument `--bench`, which cargo adds.
     let arguments: Vec<String> = std::env::args().filter(|word| word != "--bench").collect();
     if let Some(at) = arguments.iter().position(|argument| argument == "paired") {
         let rounds = arguments.get(at + 1).and_then(|rounds| rounds.parse().ok());

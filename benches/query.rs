@@ -53,7 +53,7 @@ struct Reading<'a> {
 type Rows = BTreeMap<(String, String), Vec<u8>>;
 type Decode = fn(&[u8]) -> Reading<'_>;
 
-/// Runs measurements, in one of two ways.
+/// Runs measurements: with criterion, or quickly with several rounds.
 struct Bench {
     criterion: Option<Criterion>,
     /// Only measurements with this word in their name run.
@@ -394,7 +394,7 @@ fn newest(bench: &mut Bench, table: &Table) {
     });
 }
 
-/// Measures the same rows in a map, encoded one by one.
+/// Measures a map from keys to the same rows, each encoded by `encode`.
 fn maps(bench: &mut Bench, name: &str, encode: impl Fn(&Reading<'_>) -> Vec<u8>, decode: Decode) {
     let mut map = Rows::new();
     each_reading(|pk, rk, reading| drop(map.insert((pk, rk), encode(reading))));

@@ -429,7 +429,7 @@ fn record(n: u64, rows: usize) {
     });
 }
 
-/// Creates the files of a process that dies after `n` commits, by a copy while it runs.
+/// Measures opening the files of a process that dies after `n` commits: copies made while it runs.
 fn recover(n: u64) {
     let ground = empty();
     for i in 0..n {

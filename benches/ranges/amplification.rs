@@ -1,4 +1,4 @@
-//! Write amplification: the loads, and running a database through one.
+//! Write amplification: the loads, and running one on a new database.
 //!
 //! A load consists of single upserts by one thread, each handed to the operating system. Rows have
 //! random bytes, so that compression has no effect on the bytes written.
@@ -13,7 +13,7 @@ use rowstone::{Binary, Db, Durability, Entity, KeyRange, Rng};
 /// The size of the write buffers.
 pub const MEMTABLE_BYTES: usize = 16 << 20;
 const PARTITION_ROWS: u64 = 1_000;
-/// With keys and the other properties a row has about 120 bytes, encoded.
+/// Random bytes in each row. With keys and the other properties a row has about 120 bytes, encoded.
 pub const NOTE_BYTES: usize = 72;
 /// The skew of the zipfian keys, as in YCSB.
 const THETA: f64 = 0.99;

@@ -16,7 +16,7 @@ const DEVICE_WRITE: [u8; 4096] = [7; 4096];
 const DEVICE_BYTES: u64 = 64 << 20;
 const INSERT_SLICE: Duration = Duration::from_millis(500);
 const DEVICE_SLICE: Duration = Duration::from_millis(250);
-/// Latencies above the slowest sync of the device by more than this are counted.
+/// A commit counts as slow if it exceeds the slowest sync of the device by more than this.
 const SLOW: Duration = Duration::from_millis(50);
 /// Upserts a second of the paced load.
 const PACE: u64 = 60_000;

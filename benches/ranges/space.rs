@@ -20,7 +20,7 @@ const JOB: &str = "resize /pictures/2024/07/harbour.jpeg to 640 by 480 and tell 
 struct Called {
     start: Instant,
     took: Duration,
-    /// The maximum time to wait for the space.
+    /// The maximum time to wait for the space to be reclaimed.
     most: Duration,
 }
 
@@ -48,7 +48,7 @@ pub fn drops(dir: &Path, quick: bool) {
     let took = start.elapsed();
     let left = table.scan(KeyRange::all()).count().expect("a sound database");
     assert_eq!(left, rows - rows / PARTITIONS);
-    // The first and last blocks of the partition contain rows of its neighbours.
+    // Nine tenths of the partition, which shares its first and last blocks with its neighbours.
     let enough = before - before / PARTITIONS * 9 / 10;
     reclaimed("a partition of a tenth", took, start, enough);
     rest(&db);

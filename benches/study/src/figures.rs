@@ -254,7 +254,7 @@ impl Figures<'_> {
         let peak: Points = points.iter().map(|(vms, _)| (*vms, 17_000.0)).collect();
         let series = vec![bars("here", points)];
         let mut figure = plain(("VMs", Scale::Groups), ("entities/s", Scale::Linear), series);
-        // A level in the chart only: the study's text does not give its number of VMs.
+        // Drawn as a horizontal line, because the study's text does not give the number of VMs.
         let peak = Series { form: Form::Line, ..then("the peak of figures 12 and 13", &peak) };
         figure.charts.iter_mut().for_each(|chart| chart.series.push(peak.clone()));
         Ok(Figure { number, title, setup, study, here, ..figure })

@@ -25,7 +25,7 @@ const TABLE: &str = "RowstoneBenchStudy";
 /// The size of a run.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Scope {
-    /// The time of a point.
+    /// The time for which each point is measured.
     pub(crate) time: Duration,
     /// Most entities that a point inserts.
     pub(crate) inserts_max: u64,

@@ -39,7 +39,7 @@ type Outcome<T = ()> = Result<T, Box<dyn std::error::Error + Send + Sync>>;
 struct Study {
     /// A directory that is missing or empty, or that an earlier run made
     dir: PathBuf,
-    /// Within about a minute: shorter points, and fewer
+    /// Measure fewer and shorter points, in about a minute
     #[arg(long)]
     quick: bool,
     /// The report, one HTML page
@@ -52,7 +52,7 @@ struct Study {
     /// Durability of inserts; the study's were durable
     #[arg(long, value_enum, default_value_t = DurabilityName::Sync)]
     durability: DurabilityName,
-    /// Milliseconds of each point [default: 2000; with --quick 300]
+    /// Milliseconds for which each point is measured [default: 2000; with --quick 300]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..=600_000))]
     point_millis: Option<u64>,
     /// Most entities that a point inserts [default: 300000; with --quick 50000]
@@ -64,7 +64,7 @@ struct Study {
     /// Seed of keys and payloads
     #[arg(long, value_name = "N", default_value_t = 1)]
     seed: u64,
-    /// Print JSON, an object a figure
+    /// Print JSON, one object per figure
     #[arg(long)]
     json: bool,
 }
@@ -143,7 +143,8 @@ impl Study {
         Ok(())
     }
 
-    /// Opens a database of this program's, since the study creates and drops tables.
+    /// Opens the database. The directory must be this program's, since the study creates and drops
+    /// tables.
     fn open(&self) -> Outcome<Db> {
         refuse_others(&self.dir)?;
         let db = Db::options().durability(self.durability.into()).open(&self.dir)?;

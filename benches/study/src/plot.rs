@@ -193,7 +193,7 @@ impl Chart {
             let path: Vec<_> = places.iter().map(|(a, b, ..)| format!("{a:.1} {b:.1}")).collect();
             put(svg, format_args!("<path class=\"line {class}\" d=\"M{}\"/>", path.join(" L")));
         }
-        // A distribution has hundreds of steps; some 40 points are enough to hover over.
+        // A distribution has hundreds of steps; points to hover over on some 40 of them are enough.
         let step = if series.form == Form::Steps { places.len().div_ceil(40).max(1) } else { 1 };
         let radius = if series.form == Form::Steps { 2.5 } else { 4.0 };
         for (at_x, at_y, a, b) in places.iter().step_by(step) {

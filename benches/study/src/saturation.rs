@@ -19,8 +19,8 @@ use crate::Outcome;
 const BATCH: u32 = 100;
 /// About the peak of the study's partition, in entities per second.
 pub(crate) const TARGET: u32 = 2_500;
-/// 20 clients made 2,300 entities a second almost unthrottled: a group of 100 took each of them
-/// this long.
+/// In the study 20 clients inserted 2,300 entities per second almost unthrottled, so each needed
+/// this long for a group of 100.
 pub(crate) const LATENCY: Duration = Duration::from_millis(870);
 /// The latency of a refusal, and the study's pause after it.
 const REFUSAL: Duration = Duration::from_millis(50);
@@ -43,7 +43,7 @@ impl Pressed {
     }
 }
 
-/// Presses one partition with `threads` clients for `time` of the virtual clock.
+/// Sends the requests of `threads` clients to one partition for `time` of the virtual clock.
 pub(crate) fn press(threads: u32, time: Duration, seed: u64) -> Outcome<Pressed> {
     let clock = Arc::new(ManualClock::new(1));
     let targets =

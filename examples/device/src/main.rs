@@ -1,7 +1,7 @@
 //! A device that keeps the readings of a sensor: opens a database, writes a few rows, and reads
 //! those of the last hour.
 //!
-//! Built with `cargo build --profile size`, it also measures the size that the library adds to a
+//! Its size, when built with `cargo build --profile size`, shows how much the library adds to a
 //! program.
 
 use std::error::Error;
