@@ -46,7 +46,7 @@ pub enum ErrorKind {
     Io,
     /// A failed write or sync ended all writing through this handle: reopen the database.
     Poisoned,
-    /// The request was refused because of a gate or a target. Nothing was done: try again later.
+    /// A closed gate or an exceeded target refused the request. Nothing was done: try again later.
     Busy,
     /// The time limit was reached. Nothing was done.
     Timeout,

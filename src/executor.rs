@@ -19,7 +19,8 @@ use crate::sync::{Condvar, Mutex};
 /// A kind of background work. Lanes run in parallel with one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Lane {
-    /// Logs: syncs of weak commits, preparation of the next log, tickets without a waiter.
+    /// Logs: syncs of commits weaker than `Sync`, preparation of the next log, tickets without a
+    /// waiter.
     Log,
     /// Flush, sorting of memtable tails, removal of dead files.
     Flush,
@@ -106,7 +107,8 @@ impl Executor {
         Self::behind(&Bell::default())
     }
 
-    /// Creates an executor without threads yet, which `bell` will wake.
+    /// Creates an executor that `bell` can wake; it has no threads until [`serve`](Self::serve) is
+    /// called.
     pub(crate) fn behind(Bell(shared): &Bell) -> Self {
         Self { shared: Arc::clone(shared), threads: Mutex::new(Threads::default()) }
     }

@@ -30,7 +30,7 @@ pub(crate) enum Cause {
     Import,
 }
 
-/// Collects the account of an open database.
+/// Collects the wear account of an open database.
 pub(crate) struct Meter {
     dir: PathBuf,
     account: UnmodelledMutex<Account>,
@@ -70,7 +70,7 @@ impl Meter {
         Arc::new(Self { dir: dir.to_owned(), account })
     }
 
-    /// Returns `inner` with counted operations. Table files are counted under `cause`.
+    /// Returns `inner` with its writes and syncs counted, those of table files under `cause`.
     pub(crate) fn count(self: &Arc<Self>, inner: &Arc<dyn Fs>, cause: Cause) -> Arc<dyn Fs> {
         Arc::new(Metered { inner: Arc::clone(inner), meter: Arc::clone(self), cause })
     }

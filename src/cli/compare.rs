@@ -168,8 +168,8 @@ impl Join {
         Ok(())
     }
 
-    /// Reports the entities of a table that the other side lacks, if requests are printed.
-    /// Otherwise the whole table counts as a single difference.
+    /// Reports each entity of `a`, a table that the other side lacks, if requests are printed.
+    /// Otherwise the missing table counts as one difference.
     fn missing(&mut self, a: &Table, keys: &KeyArgs) -> Outcome {
         if self.requests {
             for entity in a.scan(keys.range()) {

@@ -146,7 +146,7 @@ impl<'a> Row<'a> {
 }
 
 impl Field {
-    /// Whether the field is empty and unquoted, and begins its row.
+    /// Whether the field is empty and unquoted, and the first of its row.
     fn is_plain_empty(&self) -> bool {
         self.start == self.end && self.start == 0
     }

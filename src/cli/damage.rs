@@ -95,7 +95,7 @@ fn put_outcome(object: &mut Object<'_>, outcome: &FileOutcome) {
     }
 }
 
-/// Build a new database from the rows of a damaged one that can be proven.
+/// Build a new database from the rows of a damaged one that are provably current.
 #[derive(Args)]
 #[command(
     after_long_help = "SOURCE is only read, and must not be open; TARGET must be missing or empty. Entities keep their \
@@ -114,7 +114,7 @@ pub(super) struct Repair {
     source: PathBuf,
     /// The directory of the new database
     target: PathBuf,
-    /// Include suspect rows too: the newest remaining version
+    /// Include suspect rows too: the newest remaining version of each
     #[arg(long)]
     keep_suspect: bool,
     /// How to print the report
@@ -278,7 +278,7 @@ impl Salvage {
                 let line = json::object(|object| put_salvaged(object, &found));
                 written = self.output(&mut output).and_then(|out| Ok(writeln!(out, "{line}")?));
             }
-            // The reader is gone, or the disk is full: reported below.
+            // Only stops the salvage: `written` has the error, which is reported below.
             let stop = |_| Error::io("write the output", io::ErrorKind::Other.into());
             written.as_ref().copied().map_err(stop)
         };

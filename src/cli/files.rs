@@ -24,7 +24,7 @@ pub(super) struct Input {
     pub(super) reader: Box<dyn Read + Send>,
     /// The first bytes.
     pub(super) head: Vec<u8>,
-    /// Whether opening it again yields the same bytes, without decompression.
+    /// Whether the input can be opened and read again without decompression.
     pub(super) repeatable: bool,
 }
 

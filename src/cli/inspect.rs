@@ -53,7 +53,7 @@ impl Inspect {
             if written.is_ok() {
                 written = self.write(&mut output, &part);
             }
-            // The reader is gone, or the disk is full: reported below.
+            // Only stops the inspection: `written` has the error, which is reported below.
             let stop = |_| Error::io("write the output", std::io::ErrorKind::Other.into());
             written.as_ref().copied().map_err(stop)
         });

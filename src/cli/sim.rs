@@ -96,7 +96,8 @@ pub(super) struct Sim {
     mutants: Option<String>,
 }
 
-/// The device simulation must detect each of its mutants within this many lives of this length.
+/// The device simulation must detect each of its mutants within this number of lives of length
+/// `HUNT_LIFE`.
 const HUNT_LIVES: u64 = 40;
 const HUNT_LIFE: Duration = Duration::from_secs(12 * 3_600);
 /// The longest life of a device in days; a longer one is considered a mistake.

@@ -76,7 +76,7 @@ impl Report<'_> {
         output.flush()
     }
 
-    /// Reports one benchmark; `beside` is the writer of readwhilewriting.
+    /// Reports one benchmark; `beside` has the totals of the writer of readwhilewriting.
     pub(super) fn benchmark(
         &mut self,
         kind: Kind,
@@ -114,7 +114,7 @@ impl Report<'_> {
         output.flush()
     }
 
-    /// Reports the counters of the database since it was last emptied.
+    /// Reports the database's counters since it was last emptied or opened.
     pub(super) fn end(mut self, db: &Db) -> std::io::Result<Output> {
         let stats = db.stats();
         let counters = COUNTERS.iter().filter_map(|name| Some((*name, stats.get(name)?)));

@@ -1,4 +1,4 @@
-//! Opens the database that benchmarks run in, and checks that its directory and data fit.
+//! Opens the database that benchmarks run in, and checks that its directory and data are usable.
 //!
 //! A benchmark's database has two tables: the entities, and a single entity with their shape, so
 //! that a later run with `--use-existing-db` knows the expected content.
@@ -79,7 +79,7 @@ impl Stage {
         Ok(Self { db, table, entities, present })
     }
 
-    /// Reads which entities an earlier run left.
+    /// Determines which entities exist from an earlier run.
     fn find_present(&self) -> Outcome {
         let progress = Progress::new(None);
         let mut seen = 0;

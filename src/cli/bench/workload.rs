@@ -217,7 +217,8 @@ impl Run<'_> {
         Done { operations: count, bytes: count * self.stage.entities.entity_bytes(), found: 0 }
     }
 
-    /// Writes groups of entities. A group may not span two partitions, so the end of one ends it.
+    /// Writes groups of entities. A group ends where its partition ends, because it may not span
+    /// two.
     fn fill_in_groups(&self, mut watch: Watch<'_>, number: u32) -> Outcome<Tally> {
         let (entities, mut rng) = (&self.stage.entities, self.rng(number));
         let (mut from, to) = share(self.count(), self.settings.threads, number);
@@ -382,7 +383,7 @@ impl Finish {
         self.changed.notify_all();
     }
 
-    /// Waits for the signal, for at most `time`.
+    /// Waits for the signal, for at most `time`; returns whether it was given.
     fn is_told(&self, time: Duration) -> bool {
         let mut done = self.done.lock();
         if !*done && !time.is_zero() {

@@ -82,7 +82,7 @@ Example:
   rowstone stress /tmp/peak --partition UA --rate 900 --sample flights --sample-table Flights";
 
 const TABLE: &str = "StressTest";
-/// The number of other partitions, which the application's table has too.
+/// The number of partitions to load besides the tested one, since real tables have several.
 const OTHERS: u32 = 9;
 /// The most requests against a target: enough to exhaust its burst of one second.
 const REQUESTS_MAX: u64 = 100_000;
@@ -90,7 +90,7 @@ const TARGET_SECONDS: u64 = 30;
 /// The part of a target that must be unused at the peak for a partition to pass.
 const MARGIN_PERCENT: u64 = 20;
 
-/// The result of a partition against a target.
+/// The result of testing the partition against one target.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 struct Trial {
     name: &'static str,

@@ -64,7 +64,7 @@ impl<'a> Answer<'a> {
             Some(Scalar::Boolean(true)) => Ok(None),
             Some(Scalar::Boolean(false)) => {
                 let Some(error) = self.find("error") else {
-                    // A verification that found problems.
+                    // The answer of a verification that found problems has no `error`.
                     let message = self.find("problems").unwrap_or("no reason").to_owned();
                     return Ok(Some(Refused { message, ..Refused::default() }));
                 };

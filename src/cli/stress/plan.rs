@@ -31,9 +31,9 @@ pub(super) struct Plan {
     pub(super) durability: Durability,
     pub(super) memtable_bytes: u64,
     pub(super) pread: bool,
-    /// Requests that are answered before the end, unless limits refuse too many.
+    /// Requests that are answered before the process ends, unless limits refuse too many.
     pub(super) requests: u64,
-    /// Requests that wait at the same time.
+    /// Requests that may be unanswered at the same time.
     pub(super) window: usize,
     pub(super) ending: Ending,
     /// The time from the last answer to the kill.

@@ -28,7 +28,7 @@ use crate::testing::sim::step::{Condition, Verb, Write};
 
 /// The end condition.
 pub(super) struct Until {
-    /// By the clock's monotonic time.
+    /// The monotonic time of the clock at which to end.
     pub(super) time: Option<Duration>,
     pub(super) lives: Option<u64>,
 }
@@ -540,8 +540,8 @@ fn same(found: &Row, due: &Row) -> Result<(), String> {
     if found == due { Ok(()) } else { Err(format!("{due} @{} was due", due.etag)) }
 }
 
-/// Checks a page: it may end early, but with the right continuation, and must hold the first
-/// entities.
+/// Checks a page: it must hold the first of the due entities, and may end early only with the right
+/// continuation.
 fn same_page(due: &[&Rc<Row>], top: usize, answer: &Answer<'_>) -> Result<(), String> {
     let found = answer.entities()?;
     let next = answer.next()?;

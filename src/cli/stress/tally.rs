@@ -9,8 +9,8 @@ use crate::named::figures;
 
 figures! {
     /// Counts of one soak, or of several. A process killed while opening has not answered any
-    /// request; one killed while closing has been told to end. A lost commit was acknowledged at a
-    /// durability below what the kill requires.
+    /// request; one killed while closing has been told to end. A lost commit was acknowledged with
+    /// a durability that does not survive the kill.
     pub(super) struct Tally {
         starts "restarts",
         refused_starts "  refused by a limit",

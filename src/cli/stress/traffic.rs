@@ -54,7 +54,7 @@ impl Traffic {
         Self { rng, written: 0, numbers, large: (20_000, 2), catalog: true }
     }
 
-    /// Numbers the commits of `oracle` again.
+    /// Replaces all numbers by those of the commits in `oracle`.
     pub(super) fn renumber(&mut self, oracle: &Oracle) {
         self.numbers = (1..).zip(&oracle.etags).map(|(number, etag)| (*etag, number)).collect();
     }
@@ -92,7 +92,7 @@ impl Traffic {
     }
 
     fn table(&mut self) -> String {
-        // Mostly the first, so that it grows.
+        // Mostly the first table, so that it becomes large.
         let pick = self.rng.index(6).saturating_sub(3);
         TABLES[pick].to_owned()
     }
@@ -177,7 +177,8 @@ impl Traffic {
 }
 
 impl Ask {
-    /// Returns the line, including its end; tags of conditions are looked up in `oracle`.
+    /// Returns the request as a line, including its end; tags of conditions are looked up in
+    /// `oracle`.
     pub(super) fn line(&self, oracle: &Oracle) -> Vec<u8> {
         line(|object| match self {
             Ask::Change(change) => put_change(object, change, oracle),
