@@ -88,7 +88,7 @@ fn reading(number: u64, rng: &mut Rng) -> Entity {
         .with("Raw", (0..12).map(|_| format!("{:08x}", rng.below(1 << 32))).collect::<String>())
 }
 
-/// The maximum memory that the engine counted, and its largest shortfall against the allocator.
+/// The most memory that the engine counted, and the most that it allocated beyond that.
 #[derive(Default)]
 struct Account {
     base: usize,

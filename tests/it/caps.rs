@@ -310,7 +310,7 @@ fn logs_kept_for_a_time_leave_space_for_rows() {
     db.close().unwrap();
 }
 
-/// With nothing in memory, no flush would run and remove them.
+/// An open with an empty memtable runs no flush, which would otherwise remove such logs.
 #[test]
 fn logs_kept_by_an_earlier_open_are_removed_under_a_smaller_limit() {
     for kept in [None, Some(256 << 10)] {

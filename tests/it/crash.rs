@@ -26,17 +26,17 @@ const SEEDS_PER_OPERATION: u64 = 2;
 /// The file system wrapper between the engine and the memory file system.
 type Wrap = Option<fn(MemFs) -> Arc<dyn Fs>>;
 
-/// The guarantees in force after `ops` file operations.
+/// The numbers of commits that must survive a kill or a power cut after `ops` file operations.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     ops: u64,
     process_floor: usize,
     power_floor: usize,
-    /// The largest ETag that had been returned.
+    /// The largest ETag that the database had returned.
     etag_max: u64,
 }
 
-/// A program that ran, with an image of the file system at every operation.
+/// A completed program, with an image of the file system at every operation.
 struct Recording {
     config: Config,
     fs: MemFs,
@@ -283,7 +283,7 @@ fn trap_52_leftover_files_do_not_accumulate() {
         if moments.len() > 3 && rng.chance(1, 3) {
             // The process dies in the middle of the step.
             let image = runner.engine.fs.kill_image_at(*rng.pick(&moments)).expect("recorded");
-            // ETags that the step returned died with the process.
+            // A dead process has not passed on the ETags of the interrupted step.
             runner.oracle.etag_max = etag_max;
             runner.recover(image, 0).unwrap();
             let files = runner.engine.fs.paths().len() as u64;

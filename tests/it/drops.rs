@@ -204,7 +204,7 @@ fn trap_56_rows_expire_by_their_timestamp_and_not_earlier() {
     let table = db.create_table("Readings").unwrap();
     db.set_ttl("readings", Some(7 * DAY)).unwrap();
     for day in 0..20 {
-        // No row lives for less than its time to live; none for more than 1/64 longer.
+        // Every row lives at least for its time to live, and at most 1/64 longer.
         let live = u64::from(day.min(7u32)) * 300;
         let found = count(&table, KeyRange::all());
         assert!(found == live || found == live + 300, "day {day}: {found}");

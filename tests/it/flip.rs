@@ -2,8 +2,8 @@
 //! erased. The ledger counts the outcomes.
 //!
 //! After a clean close, the result is correct or an error that names the file and the place. After
-//! a kill, commits that no later record covers may also be missing: those from the damaged record
-//! on.
+//! a kill, commits that no later record states to be durable may also be missing: those from the
+//! damaged record on.
 
 use rowstone::IoMode;
 use rowstone::sim::corruption_matrix::{Counts, FileKind, Origin, ledger_of};

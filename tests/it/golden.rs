@@ -67,8 +67,7 @@ const HISTORY: &[(&str, &[&str])] = &[
     ("insert Notes", &["q b N=5"]),
 ];
 
-/// Returns a row of the table with full blocks: short, so that the padding after the last row is
-/// small.
+/// Returns a row that is short, so that a full block has little padding after its last row.
 fn small_row(i: u32) -> String {
     format!("insert p r{i:03} N={i} Text='{}'", "x".repeat(20))
 }
@@ -101,7 +100,7 @@ fn run(version: &str) -> Runner {
         }
         carry_out(&mut runner, "flush", &[]);
         if version == COMPRESSED {
-            // Only a merge with older data compresses; later rows would join uncompressed.
+            // Keys at both ends, so that the flushed file is merged: only a merge compresses.
             carry_out(&mut runner, "upsert Parts", &["p r000 N=0", "p r199 N=199"]);
             carry_out(&mut runner, "compact", &[]);
         }

@@ -64,7 +64,8 @@ struct Store {
     tables: [Table; 3],
     clock: Arc<ManualClock>,
     wrong: Wrong,
-    /// Reads and conditional writes so far, and the last answers, for deliberate faults.
+    /// The number of reads and conditional writes so far, and the last answers, for deliberate
+    /// faults.
     asked: AtomicU64,
     answered: Mutex<HashMap<u32, Option<(ETag, Pair)>>>,
 }
@@ -411,7 +412,8 @@ impl Client<'_> {
         }
     }
 
-    /// Completes the calls adrift, which are published when a commit that began later is.
+    /// Completes the calls adrift. Must be called after a later commit was published, because
+    /// then they are published, too.
     fn complete_adrift(&mut self) {
         for call in self.adrift.drain(..) {
             self.log.answer(call, Answer::Written(None));

@@ -238,7 +238,7 @@ fn an_exported_range_can_be_imported_again() {
     db.import_range("moving", "parts").unwrap();
     assert_eq!(all(&table), everything);
     check_sound(&db);
-    // Further writes below, in and above it.
+    // Further writes below, in and above the imported range.
     for i in [1, 50, 150, 199] {
         table.upsert(row(i, "new")).unwrap();
     }

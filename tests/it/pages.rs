@@ -159,7 +159,7 @@ fn a_page_that_ends_between_intervals_has_a_token() {
         middle(Filter::partition),
         middle(|pk| Filter::row_prefix(pk, "r")),
         middle(|pk| Filter::row(pk, "row")),
-        // Intervals that start after a partition, or after a row.
+        // Intervals between excluded partitions, and between excluded rows.
         Filter::every((0..6_000).map(|i| prop("PartitionKey").ne(format!("m{i:05}")))),
         Filter::every((0..6_000).map(|i| prop("RowKey").ne(format!("m{i:05}"))))
             .and(Filter::any(["a", "b", "z"].map(Filter::partition))),

@@ -41,7 +41,7 @@ const BIG: &str = "big";
 const BIG_ROWS: u64 = 300;
 const TABLE: &str = "Ranges";
 
-/// In the service's order: by UTF-16 code units.
+/// A pair of keys in UTF-16 code units, which have the service's order.
 type Key = (Vec<u16>, Vec<u16>);
 type State = BTreeMap<Key, (String, String, i64)>;
 

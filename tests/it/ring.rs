@@ -117,7 +117,7 @@ fn a_ring_is_filled_many_times_and_refuses_nothing() {
         let mut first = 0;
         for i in 0..6_000 {
             table.upsert(row(order, i)).unwrap();
-            // The application may run no steps at all.
+            // At most `steps` background steps per write, possibly none.
             (0..steps).take_while(|_| db.step(Duration::ZERO)).count();
             check_used(&fs, &db);
             if i % 500 == 499 {
@@ -157,7 +157,7 @@ fn whole_files_are_evicted_and_other_tables_unchanged() {
         ["aaa", "mmm", "zzz"].map(|name| db.create_table(name).unwrap()).into_iter().collect();
     let [log, trace] = ["log", "trace"].map(|name| db.create_table(name).unwrap());
     for i in 0..3_000 {
-        // Small tables with rows of any age.
+        // The other tables are small and have rows of any age.
         if i % 100 == 0 {
             keep[i / 100 % 3].upsert(row(Order::Scattered, i)).unwrap();
         }
@@ -230,7 +230,7 @@ fn a_snapshot_keeps_its_rows_and_nothing_is_evicted_in_vain() {
         table.at(&snapshot).scan(KeyRange::all()).into_iter().collect::<Result<_>>().unwrap();
     let mut end = fill(&table, Order::Scattered, written, 5_000);
     assert!(end < 5_000);
-    // A few more are admitted after the memtable was flushed.
+    // A few more rows are admitted after the memtable was flushed.
     for _ in 0..10 {
         run_background(&db);
         check_used(&fs, &db);
@@ -261,8 +261,8 @@ fn a_running_read_continues_and_causes_no_further_eviction() {
     let expected = rows(&table).unwrap().len();
     let mut reading = table.scan(KeyRange::all()).into_iter();
     reading.next().unwrap().unwrap();
-    // The files that it pins are not freed: eventually a write is refused, and then nothing more is
-    // evicted.
+    // Files that the scan pins are not freed: eventually a write is refused, and then nothing more
+    // is evicted.
     let mut refused = end;
     for _ in 0..10 {
         refused = fill(&table, Order::Scattered, refused, 50_000);
@@ -365,7 +365,7 @@ fn an_eviction_interrupted_by_a_power_cut_is_finished_and_loses_nothing_else() {
         end = fill(&log, Order::Scattered, end, end + 1);
         db.step(Duration::ZERO);
     }
-    // One more eviction, operation by operation.
+    // Records the file operations of one more eviction.
     db.sync().unwrap();
     let (dropped, from) = (stat(&db, "oldest_files_dropped"), end);
     let first = check_newest(&log, Order::Scattered, end);

@@ -262,7 +262,7 @@ fn read_pages(world: &World, size: usize) {
     assert_eq!(names, expected);
 }
 
-/// The table that is repeatedly recreated shows all rows of one generation, or none.
+/// Checks that the repeatedly recreated table shows all rows of one generation, or none.
 fn read_temporary(world: &World) {
     let table = match world.db.table("Temporary") {
         Ok(table) => table,
