@@ -49,8 +49,8 @@ use crate::options::Options;
 use crate::query::KeyRange;
 use crate::table::{Catalog, GateEntry, GateMode, SlowQuery, Snapshot, Table};
 
-/// An open database. A cheap clone, usable from any thread. One process at a time may open a
-/// database for writing. Other processes may [read](Options::open_read_only) or
+/// A handle to an open database, cheap to clone and usable from any thread. One process at a time
+/// may open a database for writing. Other processes may [read](Options::open_read_only) or
 /// [follow](Options::follow) it concurrently.
 ///
 /// Call [`close`](Db::close) to find out whether all commits were made durable. Dropping the last
@@ -91,8 +91,8 @@ pub struct OpenReport {
     pub created: bool,
     /// The number of commits recovered from the log.
     pub replayed: u64,
-    /// If a crash cut off the log: where. No commit acknowledged as durable is beyond that
-    /// position.
+    /// The position at which a crash cut off the log, if it did. All commits acknowledged as
+    /// durable are before that position.
     pub torn: Option<String>,
     /// The number of leftover files that were removed.
     pub orphans: u64,
@@ -100,8 +100,8 @@ pub struct OpenReport {
 
 impl Options {
     /// Opens the database in the directory `path`, or creates it if the path is missing or an empty
-    /// directory. The time does not depend on the size of the data, but after a crash the log must
-    /// be replayed.
+    /// directory. The time does not depend on the size of the data. After a crash it includes the
+    /// replay of the log.
     ///
     /// # Errors
     /// `Locked` if another process or handle has the database open; `NotFound` if it does not exist
@@ -428,8 +428,8 @@ impl Db {
 
     /// Runs background work for about `budget`; needed with
     /// [`Background::Manual`](crate::Background::Manual). Runs at least one step, and never
-    /// interrupts a step. With [`Options::edge`] a step that merges reads and writes some files of
-    /// 4 MiB. Returns false if no work is left until the next write or until a timer expires.
+    /// interrupts a step. With [`Options::edge`] a merge step handles only a few files of 4 MiB.
+    /// Returns false if no work is left until the next write or until a timer expires.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {

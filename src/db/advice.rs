@@ -45,8 +45,9 @@ named! {
 }
 
 impl Db {
-    /// Returns the anti-patterns of key design that a table's data, and its load since opening,
-    /// show. Each has evidence and a remedy. Reads keys as [`data_shape`](Self::data_shape) does.
+    /// Returns the anti-patterns of key design that are visible in a table's data or in its load
+    /// since opening. Each has evidence and a remedy. Reads keys as
+    /// [`data_shape`](Self::data_shape) does.
     ///
     /// # Errors
     /// As [`data_shape`](Self::data_shape).
@@ -77,10 +78,10 @@ pub(crate) struct Seen<'a> {
 
 /// Minimum number of partitions for an order to be detectable.
 const ORDERED_PARTITIONS_MIN: u64 = 32;
-/// Share of pairs in which the order of keys agrees with the order in time. Keys independent of
-/// time have a share of one half, with a standard error of 9 % for 32 pairs.
+/// Minimum share of pairs of partitions whose order by key is their order by time. Keys independent
+/// of time have a share of one half, with a standard error of 9 % for 32 pairs.
 const ORDERED_SHARE: f64 = 0.9;
-/// Minimum load in operations per second; a slower load does not matter.
+/// Minimum load in operations per second; a lower load is ignored.
 const OPS_MIN: f64 = 10.0;
 /// Minimum share of the load for a hot partition.
 const HOT_SHARE: f64 = 0.5;
@@ -88,13 +89,14 @@ const HOT_SHARE: f64 = 0.5;
 /// `UNBOUNDED_TIMES` the median, or more than half of the table.
 const UNBOUNDED_ENTITIES: u64 = 100_000;
 const UNBOUNDED_TIMES: u64 = 10;
-/// Minimum number of partitions for single-entity partitions to matter.
+/// Minimum number of partitions, and minimum share of partitions with one entity, for such
+/// partitions to be reported.
 const SINGLES_MIN: u64 = 1_000;
 const SINGLES_SHARE: f64 = 0.9;
-/// Minimum number of queries, and minimum share of all queries, for a query pattern to count.
+/// Minimum number of queries, and minimum share of all queries, for a query pattern to be reported.
 const QUERIES_MIN: u64 = 10;
 const QUERIES_SHARE: f64 = 0.1;
-/// Buckets in worked examples: sixteen partitions that share the inserts.
+/// Number of buckets in the example keys of a remedy: partitions that share the inserts.
 const BUCKETS: u32 = 16;
 
 /// Returns the detected anti-patterns, in the order of [`AntiPattern`].
@@ -218,7 +220,7 @@ fn singles(seen: &Seen<'_>) -> Option<Advice> {
     let (data, queries) = (seen.data, seen.queries);
     let share = data.single_partitions as f64 / data.partitions.max(1) as f64;
     let wide = queries.partition_ranges + queries.table_scans;
-    // Without any query it is unknown whether ranges are read; with queries, some must read ranges.
+    // If there were queries, some must have read ranges of keys.
     let is_scanned = queries.all() == 0 || wide >= QUERIES_MIN && is_share(wide, queries);
     if data.partitions < SINGLES_MIN || share < SINGLES_SHARE || !is_scanned {
         return None;

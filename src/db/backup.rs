@@ -1,7 +1,8 @@
 //! Backups: a directory that stores several states of a database, and restores from it.
 //!
-//! A backup pins a flushed database (`lsm::checkpoint`). It copies the table files that the
-//! directory lacks, checks the copies, and writes a generation that names all files (`store`).
+//! A backup flushes the database and pins its table files (`lsm::checkpoint`). It copies the table
+//! files that the directory lacks, checks the copies, and writes a generation that names all files
+//! (`store`).
 //!
 //! Invariants
 //! * a file is stored once, identified by its unique id, and is copied, never linked: damage to the
@@ -32,7 +33,7 @@ use crate::rng::Rng;
 use overlay::Overlay;
 use store::Store;
 
-/// A directory of backups of one database. A cheap clone; several processes may read the directory
+/// A directory of backups of one database, cheap to clone. Several processes may read the directory
 /// concurrently.
 ///
 /// ```

@@ -2,8 +2,8 @@
 //! keys.
 //!
 //! Invariants
-//! * a run may end anywhere: each row is in the source, or its copy is durable, or both, and a
-//!   repeated run continues;
+//! * wherever a run ends, each row is in the source, or its copy is durable, or both. A repeated
+//!   run continues there;
 //! * rows of the source that would get the same new key are not copied. Hashes of the keys find
 //!   them, in enough passes to bound memory;
 //! * a source row is deleted only after the target is synced, and only if it has not changed since
@@ -85,7 +85,8 @@ pub struct CopySummary {
     pub present: u64,
     /// Rows that replaced a target row with other properties under the key.
     pub replaced: u64,
-    /// Rows that already have the key of their copy because a table is copied into itself.
+    /// Rows that are not copied because, in a copy within one table, they already have their new
+    /// key.
     pub in_place: u64,
     /// Rows deleted from the source after their copies were durable.
     pub deleted: u64,
@@ -223,8 +224,9 @@ impl CopyJob {
     }
 
     /// Replaces a target row with other properties under the same key, instead of reporting a
-    /// conflict. Within one table only earlier copies are replaced. A row whose key is not formed
-    /// from its own properties is not a copy and must be copied itself.
+    /// conflict. If source and target are the same table, only earlier copies are replaced, that
+    /// is, rows whose keys are formed from their own properties. Any other row has yet to be copied
+    /// itself.
     pub fn replace(mut self, replace: bool) -> Self {
         self.replace = replace;
         self
@@ -244,10 +246,10 @@ impl CopyJob {
     /// copy of a copy has the same key.
     ///
     /// # Errors
-    /// `InvalidInput` for a copy of a table into itself that is not repeatable. Errors that end
-    /// reading or writing: `Corruption`, `Io`, `StorageFull`, `Poisoned`, `Busy`, `NotFound` for a
-    /// table that was dropped. The job may be run again after these. Problems of single rows are in
-    /// the summary.
+    /// `InvalidInput` for a copy within one table with keys that are not formed in this way. Errors
+    /// that end reading or writing: `Corruption`, `Io`, `StorageFull`, `Poisoned`, `Busy`,
+    /// `NotFound` for a table that was dropped. The job may be run again after these. Problems of
+    /// single rows are in the summary.
     pub fn run(&mut self) -> Result<CopySummary> {
         self.run_with(|_, _| ())
     }
@@ -277,7 +279,8 @@ impl CopyJob {
         self.partition_key.is_some() || self.row_key.is_some()
     }
 
-    /// Checks that within one table a copy would be copied to its own key in the next run.
+    /// For a copy within one table, checks that the copies themselves have the keys that the
+    /// templates form, so that the next run leaves them in place.
     fn check(&self) -> Result<()> {
         if !self.is_within_a_table() {
             return Ok(());
@@ -343,8 +346,7 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Returns the hashes of new keys that several rows would get, of this pass, in ascending
-    /// order.
+    /// Returns the hashes of this pass's new keys that several rows would get, in ascending order.
     fn shared_keys(&self, pass: u64, passes: u64) -> Result<Vec<u128>> {
         let mut hashes = Vec::new();
         if !self.job.is_rekeyed() {
@@ -370,7 +372,7 @@ impl Run<'_, '_> {
             && (row.partition_key(), row.row_key()) == (partition_key, row_key)
     }
 
-    /// Whether a row of the target has the keys that its own properties form.
+    /// Whether the keys of a target row are those that the templates form from its properties.
     fn is_copy(&self, found: &Entity) -> bool {
         let keys = self.job.keys_of(found);
         keys.is_ok_and(|(pk, rk)| (found.partition_key(), found.row_key()) == (&*pk, &*rk))
@@ -404,7 +406,8 @@ impl Run<'_, '_> {
     ) -> Option<Moving> {
         let copy = match self.job.copy_of(row) {
             Ok(copy) => copy,
-            // A row without a key has no hash: the first pass reports it.
+            // A row whose key cannot be formed has no hash and belongs to no pass: the first pass
+            // reports it.
             Err(name) => {
                 if is_of_pass(0) {
                     self.summary.rows += 1;
@@ -469,7 +472,8 @@ impl Run<'_, '_> {
             }
             false => "the target has other properties under the key",
         };
-        // Within one table a row that is not a copy is itself still to be copied.
+        // If source and target are the same table, a row that is not a copy has yet to be copied
+        // itself.
         let may_replace =
             self.job.replace && (!self.job.is_within_a_table() || self.is_copy(found));
         if let (true, Some(etag)) = (may_replace, found.etag()) {
@@ -495,8 +499,8 @@ impl Run<'_, '_> {
     }
 
     /// Whether `found`, which has the same properties as the copy, may be an earlier copy of `row`.
-    /// It is not if `row` is newer, because then it may be the copy of another row with the same
-    /// properties. This is checked only for new keys and if `row` is to be deleted.
+    /// Returns false if `row` is newer than `found`, which then may be the copy of another row with
+    /// the same properties. This is checked only for new keys and if `row` is to be deleted.
     fn may_be_copy(&self, row: &Moving, found: &Entity) -> bool {
         let is_older = || match (found.etag(), row.etag) {
             (Some(found), Some(of)) => found.seq() < of.seq(),

@@ -30,7 +30,7 @@ use super::Db;
 /// # let options = || Options::new().fs(disk.clone());
 /// let writer = options().open("inventory")?;
 /// let parts = writer.create_table("parts")?;
-/// let follower = options().follow("inventory")?; // As a rule in another process.
+/// let follower = options().follow("inventory")?; // usually in another process
 /// parts.insert(Entity::new("bolts", "m4x20"))?;
 /// assert!(follower.refresh()?);
 /// assert!(follower.db().table("parts")?.get("bolts", "m4x20")?.is_some());

@@ -29,7 +29,7 @@ pub struct Quarantined {
     pub problem: String,
 }
 
-/// The outcome for one damaged file.
+/// The result of healing one damaged file.
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct FileOutcome {
@@ -106,8 +106,8 @@ impl Db {
 }
 
 impl Options {
-    /// As [`Db::heal`], for the database in the directory `path`, which must not be open. The
-    /// database may have a damaged catalog and therefore not open otherwise.
+    /// As [`Db::heal`], for the database in the directory `path`, which must not be open. This
+    /// works even if a damaged catalog prevents the database from opening.
     ///
     /// # Errors
     /// As [`Db::heal`] and [`Options::open`].

@@ -21,7 +21,7 @@ use crate::format::names::FileName;
 use crate::format::record::LogKind;
 use crate::fs::Fs;
 
-/// Limit on the bytes read of a file that is expected to be small.
+/// Maximum number of bytes read from a file that is expected to be small.
 const SMALL_BYTES: u64 = 1 << 20;
 
 /// Passes every part of the file `path` to `with`. The file is an SST, a log, a manifest, CURRENT

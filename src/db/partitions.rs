@@ -27,7 +27,7 @@ pub struct PartitionRange {
     pub high: Option<RangeBound>,
     /// The size of the range's files in bytes, counting only the parts that belong to the range.
     pub bytes: u64,
-    /// The number of entries in the files that are not tombstones, counting all versions.
+    /// The number of entries in the files except tombstones, counting all versions.
     pub entities: u64,
     /// The number of tombstones in the files.
     pub tombstones: u64,
@@ -35,16 +35,18 @@ pub struct PartitionRange {
     pub files: usize,
     /// The maximum number of files that a point read searches.
     pub sources: usize,
-    /// The number of bytes that await merging: those of the newer files that may overlap, unless
-    /// they are the only files.
+    /// The number of bytes that await merging: the size of the newer files, which may overlap. 0 if
+    /// a point read searches at most one file.
     pub debt: u64,
     /// Entities read per second, by point reads and scans.
     pub reads: f64,
     /// Entities written per second.
     pub writes: f64,
-    /// The share of writes, 0 to 1, above all recently written keys; about 0.06 for random keys.
+    /// The share of writes, 0 to 1, whose key is above all recently written keys; about 0.06 for
+    /// random keys.
     pub ascending: f64,
-    /// The share of writes, 0 to 1, below all recently written keys; about 0.06 for random keys.
+    /// The share of writes, 0 to 1, whose key is below all recently written keys; about 0.06 for
+    /// random keys.
     pub descending: f64,
     /// The pattern of the range's load.
     pub pattern: LoadPattern,
@@ -84,8 +86,8 @@ named! {
         Descending "descending",
         /// One partition has at least three quarters of the load.
         OnePartition "one partition",
-        /// A few partitions dominate the load, so that no split leaves a quarter of it on both
-        /// sides.
+        /// A few partitions dominate the load, so that no split leaves at least a quarter of it on
+        /// each side.
         Uneven "uneven",
     }
 

@@ -2,8 +2,9 @@
 //! does not exist.
 //!
 //! Rows are read in key order. The keys that they refer to are collected, looked up in batches in
-//! key order, and cached. When the cache is full, all found keys are evicted; further missing keys
-//! are counted without their names. The engine does not maintain references during writes.
+//! key order, and cached. When the cache is full, all found keys are evicted; when its part for
+//! missing keys is full, further ones are counted but not listed. The engine does not maintain
+//! references during writes.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -17,7 +18,7 @@ use crate::table::{Snapshot, Table};
 
 /// Keys per batch of look-ups.
 const BATCH_KEYS: usize = 1_000;
-/// Limit on the memory for cached found keys, and the same for missing keys, in bytes.
+/// Limit in bytes on the memory for found keys, and again on that for missing keys.
 const REMEMBERED_BYTES: usize = 16 << 20;
 /// Approximate memory per cached key in addition to its text, in bytes.
 const KEY_BYTES: usize = 96;
@@ -62,7 +63,7 @@ pub struct References {
     pub found: u64,
     /// The number of rows that refer to a missing entity.
     pub missing: u64,
-    /// The missing entities, in descending order of referring rows.
+    /// The missing entities, in descending order of the number of referring rows.
     pub targets: Vec<MissingTarget>,
     /// Whether `targets` is complete. It is not if the missing keys exceed 16 MiB; `missing` still
     /// counts all rows.
@@ -104,8 +105,8 @@ struct Search<'c> {
 }
 
 impl ReferenceCheck {
-    /// Creates a check of the entities of `source`. By the two templates, their properties form
-    /// PartitionKey and RowKey of entities of `target`, as for
+    /// Creates a check of the entities of `source`. The two templates form a PartitionKey and a
+    /// RowKey in `target` from their properties, as for
     /// [`CopyJob::partition_key`](crate::CopyJob::partition_key).
     ///
     /// # Errors

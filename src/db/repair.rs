@@ -41,7 +41,8 @@ pub enum SuspectRows {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairReport {
-    /// If the manifest does not prove which files are live: the reason. All rows are suspect then.
+    /// The reason why the manifest does not prove which files are live; `None` if it does. With a
+    /// reason all rows are suspect.
     pub doubt: Option<String>,
     /// Findings that caused no loss.
     pub notes: Vec<String>,
@@ -278,8 +279,8 @@ impl<'o> Build<'o> {
                 self.names.insert(id, name.to_owned());
                 self.table(id);
             }
-            // Table numbers are never reused, so the limit grows with any number that a row
-            // mentions.
+            // Table numbers are never reused, so the next number must be at least the one in any
+            // such row.
             Some(CatalogRow::Next(id)) => {
                 self.next_table = self.next_table.max(id.0);
                 return Ok(());
@@ -477,7 +478,7 @@ pub(super) fn entity_of(key: &[u8], seq: Seq, row: &Row) -> Option<Entity> {
     Entity::from_row(pk, rk, seq, &row.as_ref()).ok()
 }
 
-/// Returns the table and the texts of a key.
+/// Returns the table's name, and PartitionKey and RowKey as text.
 pub(super) fn texts(key: &[u8], names: &BTreeMap<TableId, String>) -> (String, (String, String)) {
     let text = |part: &[u8]| {
         decode_part(part).map_or_else(|_| part.escape_ascii().to_string(), |t| t.into_owned())

@@ -29,7 +29,7 @@ pub struct Salvaged {
     pub partition_key: String,
     /// The RowKey.
     pub row_key: String,
-    /// The Seq of the version's commit: its Timestamp and its ETag.
+    /// The Seq of the version's commit, from which its Timestamp and ETag are derived.
     pub seq: Seq,
     /// The file in which the version was found.
     pub file: String,
@@ -66,7 +66,7 @@ named! {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct SalvageReport {
-    /// If the manifest does not prove which files are live: the reason.
+    /// The reason why the manifest does not prove which files are live; `None` if it does.
     pub doubt: Option<String>,
     /// The unreadable parts, each with its file.
     pub problems: Vec<String>,
@@ -144,7 +144,8 @@ fn state(evidence: &Evidence, facts: &KeyFacts<'_>, verdict: Verdict, at: usize)
         _ if is_flushed => SalvagedState::Superseded,
         // The version is after damage in a log, and newer than the proven version.
         _ if newest.is_some_and(|newest| at < newest) && is_in_log => SalvagedState::Suspect,
-        // The version is the only one left of a key that a lost block may have contained.
+        // No version is proven, but a lost block may have contained the key, and this version is
+        // the newest one left.
         _ if newest.is_none() && at == 0 && (is_in_log || !facts.gaps.is_empty()) => {
             SalvagedState::Suspect
         }
@@ -153,7 +154,7 @@ fn state(evidence: &Evidence, facts: &KeyFacts<'_>, verdict: Verdict, at: usize)
     }
 }
 
-/// Whether another live item has the same Seq.
+/// Whether another version that counts as live has the same Seq.
 fn has_twin(evidence: &Evidence, facts: &KeyFacts<'_>, at: usize) -> bool {
     let seq = facts.items.get(at).map(|item| item.seq);
     let is_twin = |(i, other): (usize, &Item)| {

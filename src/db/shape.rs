@@ -10,11 +10,11 @@ use crate::format::span::whole_table;
 use crate::lsm::Engine;
 use crate::rng::Rng;
 
-/// Sample size of partition sizes for the median, which is exact up to this number of partitions.
+/// Number of partitions sampled for the median size, which is exact up to this number.
 const SIZES_MAX: usize = 4_096;
-/// Sample size of rows that locate the newest ones.
+/// Number of rows sampled to find out where the newest ones are.
 const ROWS_MAX: usize = 4_096;
-/// Number of parts of a table for which the share of the newest rows is reported.
+/// Number of parts into which a table is cut to report each part's share of the newest rows.
 const SLICES: usize = 20;
 /// Number of partitions in [`DataShape::largest`].
 const LARGEST: usize = 10;
@@ -39,10 +39,10 @@ pub struct DataShape {
     pub median_entities: u64,
     /// The largest partitions by bytes, largest first; at most ten.
     pub largest: Vec<PartitionSize>,
-    /// The share, 0 to 1, of pairs of neighbouring partitions in key order of which the upper one
-    /// was created later. For data read from a file, the share of consecutive rows with different
-    /// PartitionKeys of which the later row has the higher key. About 0.5 if keys are independent
-    /// of time.
+    /// The share, 0 to 1, of pairs of neighbouring partitions, in key order, in which the upper one
+    /// was created later. For data read from a file, the share of pairs of consecutive rows with
+    /// different PartitionKeys in which the later row has the higher key. About 0.5 if keys are
+    /// independent of time.
     pub ascending: f64,
     /// Where the newest entities are. The table is cut in key order into twenty parts with equal
     /// numbers of entities. Each value is a part's share, 0 to 1, of the newest tenth of the

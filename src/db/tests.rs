@@ -204,7 +204,7 @@ impl RowFilter for Everything {
     }
 }
 
-/// A reference may begin and end in the middle of a block.
+/// A range's reference to a file may begin and end in the middle of a block.
 #[test]
 fn trap_20_a_filtered_scan_stays_inside_a_clip() {
     let fs = MemFs::new();

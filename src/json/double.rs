@@ -78,9 +78,9 @@ static FRACTIONS: [([u8; 4], u8); 1000] = {
     fractions
 };
 
-/// Whether a number of at least 0.0001 may be halfway between two shortest decimals. It then has at
-/// most 18 digits, and so few binary digits after the point. Rust's own formatting chooses between
-/// the two decimals.
+/// Whether a number of at least 0.0001 may be halfway between two shortest decimals. Such a number
+/// has at most 18 digits, and therefore at most 24 binary digits after the point. Rust's own
+/// formatting chooses between the two decimals.
 fn may_be_halfway(value: f64) -> bool {
     (value * f64::from(1 << 24)).fract() == 0.0
 }
@@ -126,8 +126,8 @@ pub(crate) fn put(out: &mut Vec<u8>, value: f64) {
 /// Different decimals of up to 15 digits are different Doubles, so fewer digits never suffice.
 pub(crate) fn put_decimal(text: &mut [u8; NUMBER_BYTES], value: f64) -> usize {
     let magnitude = value.abs();
-    // Division rounds like parsing: either the digits read back as the number, or they are not its
-    // digits.
+    // Division rounds like parsing, so a quotient equal to the number proves that the digits read
+    // back as the number.
     let (whole, thousandths) = if magnitude < 1e12 {
         let scaled = (magnitude * 1000.0 + 0.5) as i64;
         if scaled as f64 / 1000.0 != magnitude {

@@ -1,7 +1,8 @@
 //! Requests and responses of `exec`: one JSON object per line, in both directions.
 //!
 //! Invariants
-//! * a line is parsed completely before any of it takes effect: malformed JSON refuses the line;
+//! * a line is parsed completely before any of it takes effect: a line with malformed JSON is
+//!   refused;
 //! * a member unknown to its operation is refused, so that a misspelt condition is never ignored;
 //! * a response is one line.
 //!
@@ -127,8 +128,8 @@ fn read_query(fields: &mut Fields<'_>) -> Result<Query> {
     })
 }
 
-/// Reads the position at which to continue: keys, either of which may end in U+0001 for the
-/// position right after it. Without a RowKey it is the start of the partition.
+/// Reads the position at which to continue: a PartitionKey, and a RowKey unless it is the start of
+/// the partition. A trailing U+0001 means the position right after the key.
 fn read_next(next: &RawValue) -> Result<Token> {
     let mut fields = Fields::read(next.get())?;
     let partition_key = fields.required("pk")?;
@@ -163,7 +164,7 @@ struct Fields<'a> {
     members: Members<'a>,
 }
 
-/// More members than any request has.
+/// The maximum number of members of a request; no operation has as many.
 const MEMBERS_MAX: usize = 16;
 
 impl<'a> Fields<'a> {
@@ -295,7 +296,7 @@ fn invalid(message: impl Into<Cow<'static, str>>) -> Error {
 pub(crate) struct Response(Vec<u8>);
 
 impl Response {
-    /// Starts the response `{"ok":true}`, to which members are added.
+    /// Starts the response `{"ok":true}`, to which members can be added.
     pub(crate) fn ok() -> Self {
         Self(b"{\"ok\":true".to_vec())
     }
@@ -405,8 +406,8 @@ impl Response {
         self
     }
 
-    /// Builds the response with the counts and problems of a verification; not ok if there are
-    /// problems.
+    /// Builds the response with the counts and problems of a verification; `ok` is false if there
+    /// are problems.
     pub(crate) fn verified(checked: &[(&'static str, u64)], problems: &[String]) -> Self {
         let mut response = match problems.is_empty() {
             true => Self::ok(),

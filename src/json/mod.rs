@@ -1,4 +1,4 @@
-//! JSON by `serde_json`, one level at a time: names with the text of their values.
+//! Reads JSON with `serde_json`, one level at a time: names, and the unparsed text of their values.
 //!
 //! A number keeps its text, because its type depends on how it was written: `5` is an Int32, `5.0`
 //! and `5e0` are Doubles, and twenty digits are neither. A tree of values would lose that.
@@ -28,7 +28,7 @@ use crate::error::{Code, Error, Result};
 /// The members of an object, in order, including repeated names.
 pub(crate) type Members<'a> = Vec<(Cow<'a, str>, &'a RawValue)>;
 
-/// A value that is not an array or an object; for these only their presence is kept.
+/// A value. Of an array or object only the fact that it is one is kept.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Scalar<'a> {
     Null,
@@ -96,7 +96,7 @@ fn put_escaped(out: &mut Vec<u8>, text: &str) {
     debug_assert!(written.is_ok(), "any text is a JSON string, and a vector takes any bytes");
 }
 
-/// Room for any integer, and for the decimals that `double::put_decimal` writes.
+/// Enough bytes for any integer, and for the decimals that `double::put_decimal` writes.
 pub(crate) const NUMBER_BYTES: usize = 24;
 
 /// Appends `value` in decimal.
@@ -125,7 +125,8 @@ static PAIRS: [[u8; 2]; 100] = {
     pairs
 };
 
-/// Writes an unsigned number in decimal, if there is room for its digits; returns their number.
+/// Writes an unsigned number in decimal; if `text` is too short, writes nothing useful. Returns the
+/// number of digits.
 #[inline(always)]
 pub(crate) fn put_digits(text: &mut [u8], value: u64) -> usize {
     if let (Some([tens, ones]), Some(place)) = (PAIRS.get(value as usize), text.first_chunk_mut()) {

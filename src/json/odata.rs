@@ -3,7 +3,7 @@
 //! Invariants
 //! * an annotation `P@odata.type` may precede or follow `P`; `odata.*` members are ignored;
 //! * a repeated member is refused, and a null is not a property;
-//! * an entity written with types reads back with the same properties and types.
+//! * an entity written with its types reads back with the same properties and types.
 //!
 //! Not here: limits on names, values and sizes (`model`), conditions (`exec`).
 
@@ -27,9 +27,10 @@ use crate::model::{
 const MEMBERS_MAX: usize = 4096;
 /// Up to this number of names, duplicates are found by comparing all pairs; larger sets are sorted.
 const SMALL: usize = 24;
-/// The most members, without annotations, of an entity of common size.
+/// The number of members, without annotations, that are read without an allocation; most entities
+/// have fewer.
 const VALUES_ROOM: usize = 10;
-/// The most annotations of an entity of common size.
+/// The number of annotations that are read without an allocation.
 const TYPES_ROOM: usize = 4;
 const TYPE_SUFFIX: &str = "@odata.type";
 
@@ -373,7 +374,8 @@ pub(crate) fn put_etag(out: &mut Vec<u8>, time: &[u8]) {
     out.extend_from_slice(b"'\\\"\"");
 }
 
-/// True if a property can have that name. Other selected names are not shown as missing properties.
+/// True if a property can have that name. A selected name for which this is false is not written as
+/// a missing property.
 pub(crate) fn is_property(name: &str) -> bool {
     check_property_name(name).is_ok()
 }
@@ -386,7 +388,8 @@ fn needs_type(value: ValueRef<'_>) -> bool {
     }
 }
 
-/// True if JSON alone does not determine this type. For a Double it does if the number is finite.
+/// True if JSON alone does not determine this type. A Double counts as determined, although an
+/// infinite number or NaN is not.
 pub(crate) fn is_annotated(edm: EdmType) -> bool {
     match edm {
         EdmType::String | EdmType::Boolean | EdmType::Int32 | EdmType::Double => false,

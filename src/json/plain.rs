@@ -19,7 +19,7 @@ pub(super) fn plain_len(bytes: &[u8]) -> usize {
     for (i, word) in words.iter().enumerate() {
         let marks = odd(u64::from_le_bytes(*word));
         if marks != 0 {
-            // The lowest mark is always correct.
+            // Only the lowest mark is certain to be correct.
             return i * 8 + marks.trailing_zeros() as usize / 8;
         }
     }
@@ -33,8 +33,8 @@ fn odd(word: u64) -> u64 {
     odd_or_high(word) & !word & HIGH
 }
 
-/// Marks the same bytes, in their high bits; bytes above 0x7F may be marked too, and the other bits
-/// have no meaning.
+/// Marks quotes, backslashes and bytes below 0x20 by their high bits. Bytes above 0x7F may be
+/// marked too, and the other bits have no meaning.
 #[inline]
 pub(crate) fn odd_or_high(word: u64) -> u64 {
     // With its second bit flipped a quote becomes 0x20, and all bytes below 0x20 remain below it,

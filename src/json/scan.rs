@@ -1,7 +1,7 @@
 //! A fast reader for flat JSON objects: one pass, which copies only strings with escapes.
 //!
 //! Invariants
-//! * it reads the same as `json`, or nothing: nested, excessive or malformed input is left to
+//! * it returns the same as `json`, or nothing: nested, excessive or malformed input is left to
 //!   `json`;
 //! * every byte is examined a fixed number of times.
 //!
@@ -99,7 +99,7 @@ impl<'a> Scan<'a> {
             b't' => word(b"true", Scalar::Boolean(true))?,
             b'f' => word(b"false", Scalar::Boolean(false))?,
             _ => {
-                // An object or array is not a number either.
+                // Also fails for an object or array, which begins with no digit.
                 let len = double::number_len(self.rest());
                 let number = self.text.get(self.at..self.at + len).filter(|text| !text.is_empty());
                 (len, Scalar::Number(number?))

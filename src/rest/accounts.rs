@@ -26,12 +26,13 @@ use crate::sync::{ArcSwap, AtomicBool, Mutex, Ordering};
 pub(crate) struct Account {
     pub(crate) name: String,
     pub(crate) db: Db,
-    /// Serializes changes of the settings, each of which is a read and a write.
+    /// Held during a change of the settings, which reads and then writes them.
     pub(super) settings: Mutex<()>,
-    /// As configured at the start.
+    /// The path of the database as configured when the server started.
     database: Option<PathBuf>,
     keys: ArcSwap<Vec<AccountKey>>,
-    /// The properties last read, and the text that they were parsed from. Every request needs them.
+    /// Cache of the service properties, which every request needs: the text they were parsed from,
+    /// and the result.
     pub(super) properties: Mutex<Option<(Arc<str>, Arc<Properties>)>>,
     is_public: AtomicBool,
 }
@@ -51,8 +52,8 @@ pub(crate) struct Accounts {
     by_name: BTreeMap<String, Arc<Account>>,
 }
 
-/// The changes found when the configuration was read again, except for keys. Each of them requires
-/// a restart.
+/// The differences, except in keys, found when the configuration was read again. They require a
+/// restart.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rotated {
     /// Accounts that did not exist at the start.
@@ -93,7 +94,7 @@ impl Account {
     }
 }
 
-/// Returns the error for a note of this server that it cannot read back.
+/// Returns the error for a stored note that this server wrote but cannot parse.
 pub(super) fn unreadable(note: &str) -> Fault {
     tracing::error!(note, "a setting in the catalog cannot be read");
     Code::InternalError.into()
@@ -116,7 +117,7 @@ impl AccountConfig {
     /// Paths are relative to `base`.
     ///
     /// # Errors
-    /// The problem and the account that has it; never a key.
+    /// The problem and the account's name, but never a key.
     pub(crate) fn read_list(text: &str, base: &Path) -> Result<Vec<Self>, String> {
         let list = json::read_array(text, ACCOUNTS_MAX + 1).map_err(|error| error.to_string())?;
         if list.len() > ACCOUNTS_MAX {

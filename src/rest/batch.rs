@@ -25,14 +25,15 @@ use super::entities::{self, Meaning, Write};
 use super::http::body::Share;
 use super::reply::Reply;
 
-/// An upper bound of the bytes around all parts of an answer, and around each of them: boundaries,
-/// headers and their names.
+/// An upper bound of the bytes of boundaries and headers, for the whole answer and again for each
+/// of its parts.
 const ANSWER_BYTES: usize = 640;
 
 /// The data that the answer to an operation needs.
 struct Item<'p> {
     content_id: Option<&'p str>,
-    /// The table, as this operation spells it; `None` if spelled as in the first.
+    /// The table's name as this operation spells it; `None` if the first operation spells it in the
+    /// same way.
     name: Option<String>,
     preference: Option<Preference>,
     /// The metadata level of an entity that is sent back.
@@ -51,7 +52,8 @@ struct Done<'p> {
     at_most: usize,
 }
 
-/// Parses the operations of a changeset, reusing what an operation has in common with the previous.
+/// Parses the operations of a changeset, reusing results that apply to the previous operation as
+/// well.
 #[derive(Default)]
 struct Reader<'p> {
     encoder: EntityEncoder,
@@ -107,7 +109,7 @@ pub(super) fn answer(
     Ok(Reply { share, ..reply })
 }
 
-/// Whether the server failed, rather than an operation: then the request fails as a whole.
+/// Whether the fault is one of the server and not of an operation, so that the whole request fails.
 fn is_of_server(fault: &Fault) -> bool {
     matches!(fault.status, 500 | 503 | 507)
 }

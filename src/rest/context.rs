@@ -32,9 +32,9 @@ pub(super) struct RequestContext<'a> {
 
 /// How the commit of a request is completed.
 pub(super) enum Commits {
-    /// The caller waits for the ticket stored here before it answers.
+    /// The commit's ticket is stored here, and the caller waits for it before it answers.
     Later(Cell<Option<Ticket>>),
-    /// The commit was made, and has failed.
+    /// The request is repeated to build its response, because its commit failed with this error.
     Failed(Error),
 }
 

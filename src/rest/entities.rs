@@ -26,8 +26,9 @@ use super::reply::{DATA_SERVICE_ID, PREFERENCE_APPLIED, Reply, name};
 
 /// The default number of entities of a page.
 const PAGE_ENTITIES: usize = 1_000;
-/// The largest size of a group by the size formula. No body of 4 MiB reaches it, because an ASCII
-/// byte counts twice and a short property adds little; and such a group fits into a log record.
+/// The maximum size of a group, as `EntityGroup::size` counts it. No body of 4 MiB reaches it,
+/// because the size counts two bytes for an ASCII character and little more for a short property. A
+/// group of this size fits into a log record.
 pub(super) const REQUEST_SIZE_MAX: usize = 12 << 20;
 /// The longest time of a query in seconds, after which its page ends.
 const QUERY_SECONDS_MAX: u64 = 5;
@@ -109,12 +110,13 @@ pub(super) fn get(context: &RequestContext<'_>, table: &str, key: &Key) -> Resul
     if let Some(etag) = found.entity.etag() {
         reply = reply.with_etag(etag);
     }
-    // The size suffices for most texts, because it counts two bytes per character.
+    // The entity's size is enough capacity for most bodies, because it counts two bytes per
+    // character.
     let body = found.body(context, level, size);
     Ok(reply.with_body(level.content_type(), body))
 }
 
-/// An entity that was found, and how to show it.
+/// An entity that was found, and the data needed to write it.
 pub(super) struct Found {
     table: String,
     pub(super) entity: Entity,
@@ -324,7 +326,7 @@ pub(super) fn read_write<'t, 'b, H: Headers + ?Sized>(
 }
 
 impl Meaning {
-    /// Stores the method of a write whose headers are not parsed yet.
+    /// Returns the value for a write of which only the method is known and no header is parsed yet.
     pub(super) fn of(method: Method, version: Version) -> Self {
         Meaning { method, version, condition: None, has_json: false, preference: None }
     }

@@ -331,8 +331,8 @@ impl Service {
 }
 
 impl Request {
-    /// Refuses known headers with values that are not text: ignoring such a condition would turn a
-    /// write into a different one.
+    /// Refuses known headers with values that are not text. If, for example, a condition were
+    /// ignored, a conditional write would become an unconditional one.
     fn check_headers(&self) -> Result<(), Fault> {
         const MEANT: [&str; 8] = [
             "Accept",
@@ -356,7 +356,8 @@ impl Request {
                 }
             }
         }
-        // Readers of the first value and readers of the last would see different requests.
+        // Headers that must not be repeated: a reader of the first value and a reader of the last
+        // would see different requests.
         const SINGLE: [&str; 11] = [
             "Accept",
             "Authorization",

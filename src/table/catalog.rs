@@ -7,7 +7,7 @@
 //! Gates and notes have rows of their own (`gates`, `notes`).
 //!
 //! Invariants
-//! * a table's id is never reused: the row that contains the next id only grows;
+//! * a table's id is never reused: the next id, which has a row of its own, only grows;
 //! * creating and dropping a table are ordinary commits and take effect with them.
 //!
 //! Locks: `tables` is held during a commit of the catalog and is acquired before the commit lock.
@@ -75,7 +75,7 @@ impl Catalog {
             let found = scan.row()?;
             tables.add(&RowView::new(found.key, found.seq, found.row).to_entity()?)?;
         }
-        // No other thread has access to the engine yet.
+        // Needs no commit lock, because no other thread has access to the engine yet.
         tables.gates.iter().for_each(|gate| engine.writer().gates.close(gate, Seq::ZERO));
         for entry in tables.by_name.values() {
             engine.maintenance().set_ttl(&entry.gate, entry.ttl());

@@ -95,8 +95,8 @@ impl<const N: usize> RowDecoder<N> {
         let known = self.recent.find(|known| Arc::ptr_eq(&known.shape, shape));
         let known = known.unwrap_or_else(|| self.cache_shape(shape));
         let values = RowValues { places: &self.recent[known].places, fields: shape.fields(body) };
-        // The common case has a single exit, not one per value. A row with a value of another type
-        // is therefore decoded again.
+        // For speed the common case reports a misfit without its place. A row with a value of
+        // another type is therefore decoded again.
         match T::from_fields(&values) {
             Some(all) => Ok(all),
             None => self.decode_rare(known, row),

@@ -151,8 +151,8 @@ impl EntityGroup {
         let (place, size_at_most) =
             self.place(&operation).map_err(|error| error.at_index(index))?;
         if index == self.operations.capacity() {
-            // Operations are large, so a growing group is moved only once, and a small group needs
-            // little memory.
+            // Operations are large. With these capacities a growing group is moved only once, and a
+            // small group needs little memory.
             let room = if index == 0 { GROUP_ROOM_MIN } else { GROUP_OPERATIONS_MAX };
             self.operations.reserve_exact(room - index);
             self.by_row_key.reserve_exact(room - index);
@@ -167,8 +167,8 @@ impl EntityGroup {
         Ok(self)
     }
 
-    /// Returns the index for the operation in `by_row_key`, if it may be added, and an upper bound
-    /// of the new size.
+    /// Checks that the operation may be added. Returns its index in `by_row_key`, and an upper
+    /// bound of the new size.
     fn place(&self, operation: &Operation) -> Result<(usize, usize)> {
         let (partition_key, row_key) = operation.key_bytes();
         if self.operations.len() >= GROUP_OPERATIONS_MAX {
@@ -196,7 +196,7 @@ impl EntityGroup {
     /// Returns the index of a RowKey in `by_row_key`, or its insertion point.
     fn find(&self, row_key: &[u8]) -> std::result::Result<usize, usize> {
         let key_of = |&index: &usize| self.operations[index].key_bytes().1;
-        // Rows in ascending order need no search.
+        // A row after all others needs no search.
         if self.by_row_key.last().is_none_or(|last| key_of(last) < row_key) {
             return Err(self.by_row_key.len());
         }

@@ -20,7 +20,7 @@ use crate::options::Durability;
 
 use super::Table;
 
-/// When this many rows wait, all waiting groups are committed, full or not.
+/// If this many rows wait, all waiting groups are committed, even those that are not full.
 const WAITING_ROWS_MAX: usize = 20_000;
 /// Limit on the total size of waiting rows in bytes.
 const WAITING_BYTES_MAX: usize = 16 << 20;
@@ -92,7 +92,8 @@ pub struct Loader {
     /// The first line of each group that waits or is in progress, with the number of groups that
     /// start at that line.
     starts: BTreeMap<u64, usize>,
-    /// The last lines of committed groups that are after a line of an uncommitted group.
+    /// The last lines of committed groups that cannot be acknowledged yet, because a group with an
+    /// earlier line is not committed.
     held: BinaryHeap<Reverse<u64>>,
     rejected: Vec<Rejected>,
     acknowledged: Option<Box<dyn FnMut(u64) + Send>>,
@@ -124,7 +125,8 @@ struct Submitted {
 }
 
 impl Waiting {
-    /// Allocates capacity for a full group, so that adding rows moves nothing.
+    /// Creates an empty group with the capacity of a full one, so that adding rows reallocates
+    /// nothing.
     fn roomy() -> Self {
         Self {
             ops: Vec::with_capacity(GROUP_OPERATIONS_MAX),
@@ -245,7 +247,7 @@ impl Loader {
         let partition = partition_of(&op.key).unwrap_or(&op.key);
         if partition > self.highest.as_slice() {
             // If partitions ascend, the previous partition is complete. Its remaining rows are
-            // committed now: later they would be among rows of other partitions.
+            // committed now: a later commit would be out of key order.
             let last = std::mem::replace(&mut self.highest, partition.to_vec());
             if let Some(rest) = self.waiting.remove(&last) {
                 self.commit(rest)?;
@@ -288,7 +290,7 @@ impl Loader {
         let mut all: Vec<Waiting> = self.waiting.drain().map(|(_, waiting)| waiting).collect();
         let bytes = all.iter().map(|waiting| waiting.size).sum::<usize>();
         debug_assert!(self.bytes >= bytes, "the rows that wait are counted");
-        // Sorted by first line, so that a repeated run does not depend on the order of a hash map.
+        // Sorts by first line, so that the order of commits does not depend on that of a hash map.
         all.sort_unstable_by_key(|waiting| waiting.lines.first().copied());
         all.into_iter().try_for_each(|waiting| self.commit(waiting))
     }

@@ -33,8 +33,8 @@ use std::sync::Arc;
 use crate::lsm::Engine;
 use crate::options::Durability;
 
-/// A table: a schemaless set of entities, each identified by (PartitionKey, RowKey). A cheap clone,
-/// usable from any thread.
+/// A table: a schemaless set of entities, each identified by (PartitionKey, RowKey). The handle is
+/// cheap to clone and usable from any thread.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {

@@ -137,7 +137,7 @@ impl Table {
         self.commit_one((partition_key, row_key), asked).map(drop)
     }
 
-    /// Executes one operation. For a delete the returned ETag refers to no entity.
+    /// Executes one operation. For a delete the returned ETag has no meaning.
     pub(crate) fn write(&self, operation: Operation) -> Result<ETag> {
         let shapes = &self.engine.env().shapes;
         self.commit_one(operation.keys(), || self.asked(&operation, &mut Numbers::new(shapes)))

@@ -96,7 +96,7 @@ impl SstFile {
         let mut writer = writer.expect("memory");
         let row = bench_row(row_bytes);
         for (key, i) in keys.iter().zip(0..) {
-            // Like commits of a loader, whose Seqs grow a little with every row.
+            // Seqs grow a little with every row, as in rows that a loader committed.
             let seq = Seq(132_000_000_000_000_000 + i * 70);
             writer.add(key, seq, Kind::Put, Some(&row.as_ref())).expect("memory");
         }
@@ -214,7 +214,7 @@ impl RowPath {
         framed(&row, number).len()
     }
 
-    /// Returns the number of an existing shape.
+    /// Looks up the entity's shape, which exists, and returns its number.
     pub fn number(&self) -> Option<u32> {
         self.shapes.number(&self.shape).map(|id| id.0)
     }

@@ -61,8 +61,8 @@ fn ordered_data_is_detected() {
 fn directed_load_is_detected() {
     check_load(&[range(5.0, 0.1, 0.1), range(90.0, 0.9, 0.0)], &[AppendOnly]);
     check_load(&[range(90.0, 0.0, 0.9), range(5.0, 0.1, 0.1)], &[PrependOnly]);
-    // In order: not the last range, not most of the writes, no direction, a single partition, too
-    // little load.
+    // No advice because, in this order: the range is not the last one, it does not have most of the
+    // writes, the writes have no direction, all are in one partition, or the load is too low.
     check_load(&[range(90.0, 0.9, 0.0), range(5.0, 0.1, 0.1)], &[]);
     check_load(&[range(90.0, 0.1, 0.1), range(50.0, 0.9, 0.0)], &[]);
     check_load(&[range(90.0, 0.4, 0.0)], &[]);

@@ -35,7 +35,7 @@ pub(super) struct Store {
 /// The files of a store as its generations describe them.
 #[derive(Default)]
 pub(super) struct Known {
-    /// By id: the metadata of the file, and its entry in a generation.
+    /// Each file's metadata and its entry in a generation, by id.
     files: BTreeMap<FileId, (FileMeta, StoredFile)>,
 }
 
@@ -355,7 +355,7 @@ fn is_stored_file(path: &Path) -> bool {
 }
 
 impl Known {
-    /// Returns the stored file that equals the one of `meta`, if there is one.
+    /// Returns the stored copy of the file that `meta` describes, if there is one.
     ///
     /// # Errors
     /// `Corruption` if another file has its id.

@@ -27,7 +27,7 @@ use crate::lsm::{ChangeLog, Env, Logged, More};
 use crate::model::{DateTime, Entity, Seq, Shape};
 use crate::query::KeyRange;
 
-/// Limits of one read: the number of commits, and the number of changes.
+/// The maximum number of commits that one read returns, and of changes.
 const BATCH_COMMITS: usize = 256;
 const BATCH_ENTRIES: usize = 4_096;
 
@@ -42,14 +42,14 @@ pub struct Position {
     pub(super) seq: Seq,
 }
 
-/// The changes of one commit, complete.
+/// All changes of one commit.
 #[derive(Clone, Debug, PartialEq)]
 #[non_exhaustive]
 pub struct Commit {
     /// The position after this commit, from which to continue when the commit has been processed.
     pub position: Position,
-    /// The time of the commit, which is the Timestamp of every entity that it wrote. Their ETag has
-    /// the same time.
+    /// The time of the commit, which is the Timestamp of every entity that it wrote. Their ETags
+    /// contain the same time.
     pub timestamp: DateTime,
     /// At least one change, in order of effect. An entity group is one commit.
     pub changes: Vec<Change>,
@@ -264,7 +264,7 @@ impl Tables {
     fn name(&mut self, id: TableId, from: &ChangeLog) -> Result<String> {
         if !self.names.contains_key(&id) && !self.is_looked_ahead {
             match self.look_ahead(from) {
-                // A removed log is no error here: then the name of the table is unknown.
+                // If a log was removed meanwhile, the name of the table stays unknown.
                 Err(error) if error.kind() != ErrorKind::ChangesLost => return Err(error),
                 _ => self.is_looked_ahead = true,
             }

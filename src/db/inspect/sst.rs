@@ -1,5 +1,5 @@
-//! Inspects an SST: header and footer, sections, and blocks of rows; or one block; or one row in
-//! hex.
+//! Inspects an SST: header and footer, sections, and blocks of rows; alternatively one block, or
+//! one row in hex.
 //!
 //! If the directory or the handles are damaged, blocks are found sequentially from the end of the
 //! header, by the length in each block's header.
@@ -36,7 +36,7 @@ type Found<T> = std::result::Result<T, Stop>;
 const STEP: u64 = 1 << 20;
 /// Number of bytes read at a time to find the end of padding.
 const STEP_ZEROS: u64 = 4 << 10;
-/// Capacity for interning the shapes of a file, which are few.
+/// Capacity of the store of a file's shapes, in bytes; a file has few shapes.
 const SHAPES_BYTES: usize = 1 << 20;
 /// Maximum number of characters of a value that are shown.
 const VALUE_CHARS: usize = 60;

@@ -107,7 +107,7 @@ fn a_restored_database_continues_in_the_same_directory_of_backups() {
     let db = filled(&fs);
     db.backup("backups").unwrap();
     let other = restored(&fs, 1).unwrap();
-    // Both databases write files, possibly with equal numbers and sizes.
+    // Both databases now write different files, possibly with equal numbers and sizes.
     for (db, version) in [(&db, 5), (&other, 6)] {
         fill(db, 400..500, version);
     }
@@ -282,7 +282,8 @@ fn a_power_cut_at_any_operation_leaves_every_backup_that_was_acknowledged() {
     }
 }
 
-/// Injects one fault, or faults from one operation on, for every operation.
+/// Runs the history once per file operation, and makes this operation fail; with `sticky` also all
+/// later ones.
 fn sweep(kind: FaultKind, sticky: bool) {
     let whole = History::whole().1;
     for n in 0.. {

@@ -26,7 +26,8 @@ fn keys(entity: &Entity) -> (String, String) {
     (entity.partition_key().to_owned(), entity.row_key().to_owned())
 }
 
-/// Applies a commit to `state`; imported rows are read from the range of `of`.
+/// Applies a commit to `state`; imported rows, which the commit does not list, are read from the
+/// database `of`.
 fn apply(state: &mut State, commit: &Commit, of: &Db) {
     for change in &commit.changes {
         let table = change.table().to_owned();
@@ -136,7 +137,7 @@ fn replaying_the_feed_gives_the_database_at_every_position() {
                     db.close().unwrap();
                     db = options().open("db").unwrap();
                 }
-                // In any process the feed continues from its position.
+                // The feed can be continued from its position in another process.
                 1 => {
                     let reader = options().open_read_only("db").unwrap();
                     let since = changes.position();
@@ -318,7 +319,8 @@ fn imported_ranges_are_in_the_feed_in_commit_order() {
     assert_eq!(all().filter(of_import).count(), 2);
 }
 
-/// The log before the import is removed by a later flush, and the next log has no commit yet.
+/// The import happens between two logs. A flush removes the first one, and the second has no commit
+/// yet.
 #[test]
 fn an_import_between_two_logs_is_kept_when_the_first_log_is_removed() {
     let fs = MemFs::new();
@@ -350,7 +352,7 @@ fn an_import_between_two_logs_is_kept_when_the_first_log_is_removed() {
     note("behind");
     assert_eq!(given(&db), [true, false]);
     assert_eq!(given(&options(&fs).open_read_only("db").unwrap()), [true, false]);
-    // It is removed when every position before it is lost.
+    // The record of the import is removed when no position before it can be read any more.
     db.flush().unwrap();
     assert_eq!(db.changes(since).unwrap_err().kind(), ErrorKind::ChangesLost);
     assert!(db.engine.reader().pin().version.imports.is_empty());

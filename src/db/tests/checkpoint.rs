@@ -107,7 +107,8 @@ fn a_power_cut_at_any_operation_leaves_no_copy_or_a_whole_one() {
     assert!(none > 10 && whole > 0, "{none} {whole}");
 }
 
-/// Injects one fault, or faults from one operation on.
+/// Makes one checkpoint per file operation, and makes this operation fail; with `sticky` also all
+/// later ones.
 fn sweep(sticky: bool) {
     for n in 0.. {
         let memory = MemFs::new();
@@ -159,7 +160,8 @@ fn an_import_is_copied_only_with_all_commits_before_it() {
         }
     })
     .unwrap();
-    // Imported rows are in files, but rows committed before them are in memory.
+    // The version is not a prefix of the commits: imported rows are in files, and earlier rows only
+    // in memory.
     assert!(!db.engine.reader().pin().is_a_prefix());
     db.checkpoint("copy").unwrap();
     assert!(db.engine.reader().pin().is_a_prefix());

@@ -176,7 +176,8 @@ fn a_compaction_after_a_close_is_closed_again() {
     let db = open(&fs.kill_image());
     assert_eq!((db.opened().replayed, db.opened().orphans), (0, 0));
     assert_eq!(db.table("things").unwrap().scan(KeyRange::all()).into_iter().count(), 3);
-    // The new log covers the edit of the compaction.
+    // The new log records a manifest position after the edit of the compaction, so no shorter
+    // manifest opens with other rows.
     let image = fs.kill_image();
     let len = fs.len(&manifest).unwrap();
     let opens = (64..len).step_by(8).filter(|len| {
@@ -232,8 +233,8 @@ fn damage_after_a_clean_close_is_reported_at_its_offset() {
     let image = fs.kill_image();
     image.flip(&log, 70, 1).unwrap();
     assert_eq!(damage(&image), (log, 64));
-    // Cuts the manifest back to where it refers to a removed log. The last record of the other log
-    // proves that the manifest was longer.
+    // Truncates the manifest so that it refers to a log that was removed. The last record of the
+    // existing log proves that the manifest was longer.
     let manifest = fs.paths().into_iter().find(|path| path.contains("MANIFEST")).unwrap();
     let named = (64..fs.len(&manifest).unwrap()).step_by(8).map(|len| {
         let image = fs.kill_image();
@@ -287,7 +288,7 @@ fn a_dropped_database_can_be_opened_again_at_once() {
 fn a_checkpoint_continues_with_its_own_file_numbers() {
     let fs = MemFs::new();
     let db = open(&fs);
-    // Creates more ranges than numbers are reserved at a time.
+    // Creates more ranges than the number of range ids reserved at a time.
     for i in 0..100 {
         let table = db.create_table(&format!("table{i}")).unwrap();
         table.insert(row(i, 0)).unwrap();
@@ -349,7 +350,7 @@ fn trap_01_a_failed_reservation_ends_writing_for_weak_commits_too() {
         let db = options.open("db").unwrap();
         let table = db.create_table("things").unwrap().with_durability(Durability::Buffered);
         table.insert(row(0, 0)).unwrap();
-        // The next log exists already, so the only further reservation is one in this log.
+        // The next log exists already, so the failing reservation is one in the current log.
         while db.step(Duration::ZERO) {}
         fs.arm(Fault::new(FaultKind::Eio).on(OpKind::Allocate).on_path(".wal"));
         let large = |i: u32| table.insert(row(i, 0).with("Filler", vec![7; 20_000]));

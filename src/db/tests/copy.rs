@@ -130,7 +130,7 @@ fn a_row_that_was_written_after_its_copy_is_not_deleted() {
         summary.problems.iter().map(|p| (p.source.1.as_str(), &*p.message)).collect();
     let deleted = ("0026", "deleted by another writer in the meantime");
     assert_eq!(told, [deleted, ("0029", "changed by another writer in the meantime")]);
-    // The row in the target is now the older one.
+    // The row in the target is now older than the row in the source.
     let mut again = CopyJob::new(&source, &target).then_delete(true);
     check(&again.run().unwrap(), &[("rows", 1), ("conflicts", 1)]);
 }
@@ -175,8 +175,8 @@ fn within_a_table_rows_in_place_stay_and_the_rest_moves() {
     assert!(content(&table).keys().all(|(pk, _)| pk == "2013" || pk == "2014"));
 }
 
-/// `replace` does not replace a row that is at the new key of another row and is not a copy: that
-/// row must itself be moved, or cannot be.
+/// If a row's new key is that of another row which is not a copy, `replace` does not replace that
+/// row: it has yet to be moved itself, or cannot be moved.
 #[test]
 fn within_a_table_only_copies_are_replaced() {
     let db = open(&MemFs::new());
@@ -196,7 +196,7 @@ fn within_a_table_only_copies_are_replaced() {
     let counts = [("rows", 2), ("conflicts", 1), ("refused", 1)];
     check(&job().run().unwrap(), &counts);
     assert_eq!((value("a", "1"), value("p2", "2")), (Some(1), Some(2)));
-    // A row that is moved away frees its key, so the next run can use the key.
+    // In the first run `p2` is moved and frees its key, which the next run gives to `a`.
     put("p2", "2", "3", 2);
     let counts = [("rows", 2), ("copied", 1), ("deleted", 1), ("conflicts", 1)];
     check(&job().run().unwrap(), &counts);

@@ -22,7 +22,7 @@ struct History {
     last: Seq,
 }
 
-/// Returns a row that fills a memtable in a few commits.
+/// Returns a row so large that a few of them fill a memtable.
 fn big(table: usize, key: usize, value: i32) -> Entity {
     Entity::new(format!("p{table}"), format!("{key:04}"))
         .with("V", value)
@@ -172,7 +172,7 @@ fn trap_54_mixed_durabilities_leave_no_hole_after_one_or_two_crashes() {
         } else {
             (history.fs.kill_image_at(op).unwrap(), Durability::Os)
         };
-        // Only these Seqs may have been returned to a caller.
+        // Checks the Seqs of these commits, as only they may have been returned to a caller.
         let seen = history.states[history.floor(op, Durability::Buffered)].values();
         let seen = seen.map(|(_, seq)| *seq).max().unwrap_or(Seq::ZERO);
         image.record();

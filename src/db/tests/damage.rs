@@ -155,7 +155,7 @@ fn damaged_files_are_healed_from_a_checkpoint_while_in_use() {
     let db = options(&fs).open("db").unwrap();
     let before = db.table("things").unwrap().scan(KeyRange::all()).into_iter().next();
     assert!(before.unwrap().is_err());
-    // Heal uses neither a damaged file nor one with the right number and size but another id.
+    // Healing uses neither a damaged copy nor a file with the right number and size but another id.
     let nothing = db.heal(None, "nothing", |_| ()).unwrap_err();
     assert_eq!(nothing.kind(), ErrorKind::NotFound);
     let mut read = 0;
@@ -256,7 +256,8 @@ fn trap_23_damage_after_the_first_check_is_not_copied() {
         assert_eq!(damaged_rows(&db), 0);
         let file = tables_of(&fs, "db").pop().unwrap();
         flip(&fs, &file);
-        // The file is damaged, and possibly the map, too. A job reads one of the two.
+        // The flipped bit is in the file, and may also appear in a memory map of it. The compaction
+        // reads one of the two.
         match db.compact() {
             Err(error) => assert_eq!(error.kind(), ErrorKind::Corruption),
             Ok(()) => assert_eq!(damaged_rows(&db), 0),
@@ -369,8 +370,8 @@ fn salvage_takes_nothing_from_kept_logs_of_a_sound_database() {
     assert_eq!((report.found.get("live"), report.found.get("suspect")), (Some(&16), None));
 }
 
-/// A key has two versions in blocks of one row. The newer version is lost, and so are the rows
-/// after the older one. So the key is in both gaps.
+/// A key has two versions, each in a block of its own. The block of the newer version is lost, and
+/// so are the blocks after the older one. So the key is in both gaps.
 #[test]
 fn the_last_key_before_a_second_gap_is_suspect_for_the_first() {
     let fs = MemFs::new();

@@ -60,7 +60,7 @@ fn a_delayed_commit_joins_the_next_sync() {
     let fs = MemFs::new();
     let options = options(&fs).background(Background::Threads);
     let db = options.max_commit_delay(Duration::from_secs(24 * 3600)).open("db").unwrap();
-    // Changes of tables are not delayed.
+    // Creating a table is not delayed.
     let table = db.create_table("things").unwrap();
     let before = db.stats().get("commits").unwrap();
     let writer = std::thread::spawn(move || table.upsert(row(1, 1)).unwrap());

@@ -81,7 +81,7 @@ fn live(fs: &MemFs) -> Db {
     while db.step(Duration::ZERO) {}
     db.checkpoint("copy").unwrap();
     assert_eq!(table.query("I ge 2990").unwrap().count().unwrap(), 10);
-    // Reports a stall, because one thread cannot stall by itself.
+    // Reports a stall directly, because with one thread no write stalls.
     table.engine.writer().stalled("ranges", Duration::from_micros(7));
     db
 }

@@ -16,7 +16,7 @@ struct Run {
 }
 
 impl Run {
-    /// Creates a thousand partitions of one range, in a file.
+    /// Creates a thousand partitions, in one range and one file.
     fn new() -> Self {
         Self::with(Options::new())
     }
@@ -136,8 +136,8 @@ fn advice_names_filters_that_scan_and_not_listings() {
     assert!(run.seen().contains(&AntiPattern::TableScans));
 }
 
-/// Six minutes of divisible load split the range. The parts are small, but are merged only after
-/// they had no load for an hour.
+/// Six minutes of divisible load split the range. The two new ranges are small, but are merged
+/// again only after an hour without load.
 #[test]
 fn a_hot_range_is_split_and_merged_again_when_it_is_cold() {
     let run = Run::with(Options::new().run_file_bytes(4 << 10));

@@ -95,8 +95,8 @@ fn commits_are_above_the_seq_of_an_open_record() {
         }
         is_open
     });
-    // The commits of this log have lower Seqs than its open record, as after an import from the
-    // future.
+    // The commits of this log have lower Seqs than its open record, as if rows with Timestamps in
+    // the future had been imported.
     let table = open(&image).table("things").unwrap();
     table.insert(Entity::new("p", "later")).unwrap();
     let timestamp = table.get("p", "later").unwrap().unwrap().timestamp().unwrap();
@@ -123,8 +123,8 @@ fn a_record_behind_the_close_is_corruption() {
         let is_creation = find(record, CREATED).is_some();
         if is_creation {
             record[KIND_AT] = 5;
-            // A close without a manifest position, and with an unknown field that a reader may
-            // ignore.
+            // A close record without a manifest position, and with an unknown field that a reader
+            // may ignore.
             let close = [3, 2, 0, 0, 7, 1, 0, 0x64];
             let len = u32::from_le_bytes(record[8..12].try_into().unwrap()) as usize;
             let rest = len - close.len() - 2;

@@ -35,8 +35,8 @@ fn rows_of_a_clock_ahead_are_imported_during_concurrent_writes() {
     assert_eq!(table.scan(KeyRange::all()).count().unwrap(), 103);
 }
 
-/// If background work found deleted spans before an import, it drops the hidden rows but not the
-/// imported ones.
+/// Background work that looked up deleted spans before an import drops the rows that they hide, but
+/// not the imported ones.
 #[test]
 fn imported_rows_under_a_range_tombstone_stay() {
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

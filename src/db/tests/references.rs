@@ -31,8 +31,8 @@ fn missing_targets_are_counted_and_named() {
     let (flights, planes) = tables(&db, &db);
     let check = ReferenceCheck::new(&flights, &planes, "all", "{Tail}").unwrap();
     let found = check.run().unwrap();
-    // Of the unknown planes 0, 3, …, 27 only N9 would have flights with a number that ends with 9,
-    // which have no plane.
+    // Ten planes are unknown: 0, 3, …, 27. No flight refers to N9, because flight numbers that end
+    // with 9 have no plane.
     assert_eq!(counts(&found), [600, 60, 360, 180, 9]);
     assert!(found.has_all_targets);
     let first = &found.targets[0];

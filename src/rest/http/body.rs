@@ -44,10 +44,11 @@ pub(crate) struct Share(Option<(OwnedSemaphorePermit, Budget)>);
 
 /// The unit in which a budget is counted, in bytes.
 const UNIT: usize = 1 << 10;
-/// The number of buffers that are kept, and the largest capacity of each.
+/// The maximum number of buffers that are kept, and the maximum capacity of each.
 const SPARE_MAX: usize = 16;
 const SPARE_BYTES: usize = 512 << 10;
-/// The step, in bytes, in which a body that is not small is counted before the memory is touched.
+/// A body that is not small is charged to the budget in steps of this many bytes, each before its
+/// memory is used.
 const PART_BYTES: usize = SMALL_BYTES;
 
 /// A body that is being read. A small one is on the heap. A larger one is in a mapping of the
@@ -118,7 +119,7 @@ impl Share {
             Some((held, budget)) if body.len() > body.capacity().min(2 * SMALL_BYTES) / 2 => {
                 Bytes::from_owner(Held { body, budget, _held: held })
             }
-            // A small body is copied out, and its larger buffer is kept for a later one.
+            // A small body in a large buffer is copied, and the buffer is kept for another body.
             Some((_, budget)) => {
                 let bytes = Bytes::copy_from_slice(&body);
                 budget.keep(body);
@@ -254,7 +255,7 @@ where
 /// The body of a response.
 ///
 /// The HTTP library omits the length of an empty response where it can only be 0, but the service
-/// sends it. So an empty body does not report its end before it is polled.
+/// sends it. So an empty body reports its end only when it is polled.
 pub(in crate::rest) struct Sent(Option<Bytes>);
 
 impl Sent {
@@ -452,7 +453,8 @@ mod tests {
         let budget = Budget::new(64 << 20);
         let stranger = || ready(Err(Code::ResourceNotFound.into()));
         let large = || (0..100).map(|_| vec![0; 1 << 10]);
-        // If the length is announced, not a byte is read; otherwise only a few pieces.
+        // Of a body announced as larger than a small one no byte is read. Without an announced
+        // length a few pieces are read.
         for (announced, unread) in [(Some(100 << 10), 100), (None, 35)] {
             let mut body = pieces(large(), announced);
             let fault = run(read(&mut body, &budget, stranger(), pending())).unwrap_err();

@@ -1,7 +1,7 @@
 //! Connection slots: assigning them, choosing a victim when none is free, and the lingering close.
 //!
 //! Invariants
-//! * there are no more connections than slots, apart from a few that are being closed;
+//! * there are no more connections than slots, except for a bounded number that are being closed;
 //! * when no slot is free, the oldest unauthenticated connection without a complete request is
 //!   closed, so silent or slow clients shut out no others;
 //! * requests in work and unsent answers are cut off only at a time limit;
@@ -52,7 +52,7 @@ pub(crate) struct ConnectionSlot {
     answer: watch::Sender<Answer>,
 }
 
-/// The last answer that was not small.
+/// The most recent answer on a connection that was not small.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::rest) struct Answer {
     id: u64,
@@ -226,18 +226,20 @@ impl ConnectionSlot {
         }
     }
 
-    /// Completes when the connection is to be closed.
+    /// Completes when the connection must be closed, because its slot is needed or the server
+    /// stops.
     pub(in crate::rest) async fn left(&self) {
         self.leave.notified().await;
     }
 
-    /// Marks the head of a request as complete. Never completes if that is too late: the connection
-    /// is about to be closed.
+    /// Marks the head of a request as complete. Never completes if the connection is already about
+    /// to be closed.
     pub(in crate::rest) async fn begin(&self) {
         self.enter_phase(Phase::Body).await;
     }
 
-    /// Marks the request as complete and in work. Never completes if that is too late.
+    /// Marks the request as complete and in work. Never completes if the connection is already
+    /// about to be closed.
     pub(in crate::rest) async fn work(&self) {
         self.enter_phase(Phase::Work).await;
     }
@@ -256,7 +258,7 @@ impl ConnectionSlot {
         }
     }
 
-    /// Whether the head of any request has been complete.
+    /// Whether the connection has ever received a complete request head.
     pub(in crate::rest) fn has_begun(&self) -> bool {
         self.state.lock().has_begun
     }
@@ -446,7 +448,7 @@ mod tests {
         assert!(!is_done(slot.is_sent(answer)), "the last byte of the response is not sent");
         drop(end);
         assert!(is_done(slot.is_sent(answer)) && next().is_none());
-        // A late caller finds the next answer being sent.
+        // A caller that begins to wait later still finds the next answer, which is being sent.
         let _second = slot.watch(large());
         assert!(is_done(slot.is_sent(answer)) && !is_done(slot.is_sent(next().unwrap())));
     }

@@ -2,7 +2,7 @@
 //! file bounds the waiting bytes, counts lost lines, and logs panics.
 //!
 //! Invariants
-//! * logging neither waits for a reader of the log nor fails without one, also for a panic;
+//! * logging, also of a panic, neither waits for a reader of the log nor fails without one;
 //! * at most [`BYTES_MAX`] wait; lines that exceed it and lines that cannot be written are lost and
 //!   counted;
 //! * lines are written in order, and none begins in the middle of another one.
@@ -49,7 +49,7 @@ struct Counts {
     lost_lines: AtomicU64,
 }
 
-/// The writing end, in the writing thread.
+/// The receiving end of the log's queue, which the writing thread owns.
 struct Sink<W> {
     out: W,
     counts: Arc<Counts>,
@@ -72,7 +72,7 @@ impl LogWriter {
 
     fn new(sink: Sink<impl Write + Send + 'static>, counts: Arc<Counts>) -> (Self, WorkerGuard) {
         let (queue, guard) = NonBlockingBuilder::default()
-            // One more for the message that ends the thread.
+            // One more line, for the message that ends the writing thread.
             .buffered_lines_limit(BYTES_MAX / LINE_BYTES_MIN + 1)
             .lossy(false)
             .thread_name("rowstone-serve-log")
@@ -89,9 +89,10 @@ impl LogWriter {
         };
         let writer = self.clone();
         let log = tracing_subscriber::fmt().json().with_max_level(level);
-        // If enabled, an error of the log would panic where standard error is closed.
+        // If this were enabled, an error of the log would cause a panic when standard error is
+        // closed.
         let log = log.log_internal_errors(false).with_writer(move || writer.clone());
-        // A second server in the process logs where the first does.
+        // Fails for a second server in the process, which then uses the log of the first.
         drop(log.try_init());
     }
 
@@ -167,7 +168,7 @@ impl<W: Write> Sink<W> {
                 Ok(0) => break,
                 Ok(len) => written += len,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
-                // There is nowhere to report it.
+                // An error of the log cannot be reported anywhere.
                 Err(_) => break,
             }
         }

@@ -118,7 +118,8 @@ impl Server {
             pool.serve(serve(stream, peer, tls.clone(), Arc::clone(&shared), &open, held_slot));
         }
         drop(listener);
-        // `shutdown` ends connections between two requests, `clear` those that receive a head.
+        // `shutdown` ends connections that are between two requests, `clear` those that are
+        // receiving a request's head.
         let permits = u32::try_from(limits.requests).unwrap_or(u32::MAX);
         let ended = async {
             tokio::join!(open.shutdown(), async { slots.clear() });
@@ -280,7 +281,8 @@ async fn answer(
         Err(fault) => (service.refuse(&request, fault), Share::default()),
         Ok((bytes, share)) => {
             request.body = bytes;
-            // Counted only once the body has arrived, so that slow bodies do not use up the limit.
+            // A request counts only once its body has arrived, so that slow bodies do not use up
+            // the limit.
             match Arc::clone(&shared.requests).try_acquire_owned() {
                 Ok(permit) => carry_out(shared, Accepted { request, permit, share }).await,
                 Err(_) => (service.refuse(&request, Code::ServerBusy.into()), share),
@@ -326,7 +328,7 @@ async fn receive(
     if request.needs_length() {
         return Err(Known::MissingContentLengthHeader.into());
     }
-    // The error of the body. A timeout while draining does not replace it.
+    // The error of the body, kept because a timeout while draining must not replace it.
     let mut known = None;
     let read = async {
         let admitted = async { shared.service.admit(request) };

@@ -104,8 +104,8 @@ const PATIENCE: Duration = Duration::from_millis(5);
 const TURNS_MAX: usize = 8;
 
 impl WorkerPool {
-    /// Creates one thread per processor, and at most `held_up` more while threads are blocked. As
-    /// many threads again may run blocking tasks of the runtime.
+    /// Creates one thread per processor, and at most `held_up` more while threads are blocked.
+    /// Another `held_up` threads, but at least one, may run blocking tasks of the runtime.
     ///
     /// # Errors
     /// The error of the system.

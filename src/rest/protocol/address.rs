@@ -49,7 +49,7 @@ pub(crate) struct Key {
 /// A parsed address of a request.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Target {
-    /// Without `-secondary`; empty if the path names no account.
+    /// The account's name without `-secondary`; empty if the path names no account.
     pub(crate) account: String,
     pub(crate) secondary: bool,
     /// The path before the resource: empty, or `/devstoreaccount1`.
@@ -61,7 +61,7 @@ pub(crate) struct Target {
 /// Where an address names the account.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Style {
-    /// In the host if its second label is `table`, otherwise in the path.
+    /// In the host if the host's second label is `table`, otherwise in the path.
     ByHost,
     /// `/ACCOUNT/…`
     Path,

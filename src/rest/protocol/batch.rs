@@ -62,7 +62,8 @@ pub(in crate::rest) struct Recent<'a> {
 struct Block<'a> {
     /// The raw text, including that line.
     text: &'a str,
-    /// Whether the empty line is complete, so that the same text always has these headers.
+    /// Whether `text` ends with a complete empty line. Then any text that begins with `text` has
+    /// these headers.
     has_end: bool,
     fields: Fields<'a>,
     content_id: Option<&'a str>,
@@ -219,7 +220,7 @@ pub(in crate::rest) fn split<'a>(
         let is_last = match content.get(delimiter.len()..).map(str::trim_end) {
             Some("") => false,
             Some("--") => true,
-            // The delimiter of another boundary that begins with this one.
+            // The delimiter belongs to a longer boundary, of which this one is a prefix.
             _ => {
                 from = next;
                 continue;

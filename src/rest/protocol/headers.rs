@@ -62,7 +62,7 @@ pub(crate) enum Level {
 }
 
 named! {
-    /// What a client wants back from an insert.
+    /// Whether a client wants the entity back from an insert.
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub(crate) enum Preference {
         Content "return-content",
@@ -166,7 +166,7 @@ impl Version {
     pub(crate) const DEFAULT: Version = Version("2019-02-02");
     /// The first version with upserts and `$select`.
     pub(crate) const UPSERTS: Version = Version("2011-08-18");
-    /// The first version whose tokens sign their version.
+    /// The first version in which a token's signature covers the token's version.
     pub(crate) const SIGNED_VERSION: Version = Version("2012-02-12");
     /// The first version with JSON, `Prefer` and CORS.
     pub(crate) const JSON: Version = Version("2013-08-15");
@@ -356,8 +356,8 @@ impl Condition {
     /// Returns the condition of a write of an entity.
     ///
     /// # Errors
-    /// `InvalidInput`: both headers, `If-None-Match`, or no ETag; `MissingRequiredHeader` in
-    /// versions before upserts.
+    /// `InvalidInput` for `If-None-Match`, and for an `If-Match` that is repeated or not an ETag;
+    /// `MissingRequiredHeader` for a missing `If-Match` in versions before upserts.
     pub(crate) fn of<H: Headers + ?Sized>(
         headers: &H,
         method: Method,

@@ -4,8 +4,8 @@
 //! Invariants
 //! * the bytes equal those that `payload` and `odata` write for the same entities;
 //! * the cached data about shapes is bounded;
-//! * an entity is written into existing room; if that is too small, it is written again from
-//!   scratch into more.
+//! * an entity is written into existing room; if that is too small, room is added and the whole
+//!   entity is written again.
 //!
 //! Not here: the members' order, the levels of metadata, and single entities (`payload`, `odata`).
 
@@ -66,8 +66,8 @@ trait Line: Sized {
     /// Writes `before` and a text in quotes.
     fn put_quoted(self, before: &Piece<NAME_BYTES>, text: &[u8]) -> Result<Self, Stop>;
 
-    /// Lets `write` write a number, in place if there is room for any number, and returns its
-    /// length.
+    /// Appends the number that `write` writes, and returns its length. The number is written in
+    /// place if there is room for the longest one.
     fn put_number(
         self,
         write: impl Fn(&mut [u8; NUMBER_BYTES]) -> usize,
@@ -154,7 +154,7 @@ struct Property {
 
 /// A text that is written often.
 struct Piece<const N: usize> {
-    /// Its first bytes, padded with zeros: copying a few bytes too many costs less than a call that
+    /// The text's first bytes, padded with zeros. Copying all `N` costs less than a call that
     /// copies the exact number.
     start: [u8; N],
     text: Vec<u8>,
@@ -609,7 +609,7 @@ impl Line for Room<'_> {
     #[inline(always)]
     fn put_quoted(self, before: &Piece<NAME_BYTES>, text: &[u8]) -> Result<Self, Stop> {
         let (len, end) = (before.text.len(), before.text.len() + text.len());
-        // If the bounds of both parts fit together, the room is checked only once.
+        // If there is room for the maximum length of both parts, the room is checked only once.
         if len <= NAME_BYTES
             && text.len() <= TEXT_BYTES
             && let Some(room) = self.0.first_chunk_mut::<{ NAME_BYTES + TEXT_BYTES + 1 }>()

@@ -2,8 +2,8 @@
 //! size, and written as text.
 //!
 //! Invariants
-//! * depth and number of elements are bounded when reading, and only the five named and the numeric
-//!   references are expanded;
+//! * depth and number of elements are bounded when reading, and only numeric references and the
+//!   five predefined entities are expanded;
 //! * any text that is written reads back, except for characters that XML cannot hold, which become
 //!   U+FFFD.
 //!
@@ -88,7 +88,7 @@ pub(crate) fn put_text(out: &mut Vec<u8>, text: &str) {
             '&' => "&amp;",
             '"' => "&quot;",
             '\'' => "&apos;",
-            // A reader would convert it to a line feed.
+            // Escaped, because a reader would convert it to a line feed.
             '\r' => "&#13;",
             '\t' | '\n' => c.encode_utf8(&mut utf8),
             '\u{0}'..='\u{1f}' | '\u{fffe}' | '\u{ffff}' => "\u{fffd}",

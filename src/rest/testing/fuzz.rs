@@ -32,7 +32,7 @@ const TOKEN_NAMES: [&str; 16] = [
     "sv", "sig", "tn", "sp", "st", "se", "si", "sip", "spr", "ss", "srt", "ses", "spk", "srk",
     "epk", "erk",
 ];
-/// Requests in one input, separated by a zero byte.
+/// The maximum number of requests in one input, separated by zero bytes.
 const REQUESTS_MAX: usize = 8;
 
 /// Answers requests as on a connection. Each is sent three times: as it is, with a valid signature

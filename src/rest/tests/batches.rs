@@ -276,7 +276,7 @@ fn f32_batch_takes_effect_whole_or_not() {
         with_keys("DELETE", "e", &["If-Match: *"], ""),
         with_keys("POST", "f", &[JSON, "X-HTTP-Method: MERGE"], "{\"M\":2}"),
     ];
-    // With a last operation that fails, nothing is changed.
+    // If only the last operation fails, nothing is changed.
     let mut failing = all.to_vec();
     failing.push(with_keys("DELETE", "none", &["If-Match: *"], ""));
     let found = site.fail(&failing);
@@ -299,8 +299,7 @@ fn f32_batch_takes_effect_whole_or_not() {
 #[test]
 fn f32_batch_has_4_mib_of_body() {
     let site = Site::people();
-    // 32 KiB of text each, with the same size in the body and twice as many bytes by the size
-    // formula.
+    // Each text takes 32 KiB in the body, and counts twice as many bytes in the size of the entity.
     let text = "x".repeat(32 << 10);
     let body =
         |rk: &str| format!("{{\"PartitionKey\":\"p\",\"RowKey\":\"{rk}\",\"A\":\"{text}\"}}");
@@ -328,7 +327,7 @@ fn f32_batch_of_merges_into_large_entities() {
         let merge = |rk: usize| with_keys("PATCH", &rk.to_string(), &[JSON], "{\"B\":1}");
         rows.map(merge).collect::<Vec<_>>()
     };
-    // The merged entities are committed.
+    // 30 large entities are the result of merges with small bodies.
     let got = site.commit(&merges(100..130));
     assert_eq!(got.body.matches("204 No Content").count(), 30);
     for rk in ["100", "129"] {

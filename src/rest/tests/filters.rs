@@ -171,7 +171,7 @@ fn f24_properties_of_another_type_are_less() {
             assert_eq!(site.rows(&filter), if is_met { "r" } else { "" }, "{filter}");
         }
     }
-    // All other pairs differ in type: the property is less than the literal.
+    // In all other pairs the types differ, so the property counts as less than the literal.
     for (property, literal) in [
         ("I", "5L"),
         ("I", "5.0"),

@@ -1,5 +1,5 @@
-//! Concurrent requests share group commits: many clients, and a log with syncs that wait for all of
-//! them or for a test.
+//! Concurrent requests share group commits: many clients, and a log whose syncs wait for all
+//! clients or for the test.
 //!
 //! Not here: how many commits share a sync on a real disk, which depends on the disk
 //! (`tests/it/rest`).

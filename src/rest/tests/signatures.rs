@@ -128,7 +128,7 @@ fn f37_an_account_that_is_gone_has_no_keys() {
     site.get("Tables").send().refused(403, "AuthenticationFailed", FAILED);
     let ask = || site.ask_path("GET", "/acme/Tables").signed_by(ACME, key("bmV3"));
     ask().send().done(200);
-    // A removed account can be added again.
+    // A removed account gets its keys back when it is in the configuration again.
     accounts.rotate(vec![AccountConfig::development()]);
     site.get("Tables").send().done(200);
     ask().send().refused(403, "AuthenticationFailed", FAILED);
@@ -138,7 +138,7 @@ fn f37_an_account_that_is_gone_has_no_keys() {
 fn f37_shared_key_signs_type_and_checksum() {
     let site = dated();
     let body = r#"{"PartitionKey":"p","RowKey":"r"}"#;
-    // A change in transit is detected.
+    // A change of the request in transit is detected.
     let signed = |media: &str| site.post("people", body).header("Content-Type", media);
     signed("application/json;odata=nometadata").send().done(201);
     let name = DEVELOPMENT_ACCOUNT;
@@ -238,7 +238,8 @@ fn f40_development_account() {
     }
     let own = AccountConfig { name: ACME.into(), keys: vec![key(ACME_KEYS[0])], database: None };
     assert!(crate::rest::check_exposure(&"0.0.0.0:80".parse().unwrap(), &[own]).is_ok());
-    // The account's name may have another key, but its public key may not have another name.
+    // The development account may have a private key, but its public key must not be used by
+    // another account.
     let other = AccountConfig { name: ACME.into(), keys: vec![development_key()], database: None };
     assert!(crate::rest::check_exposure(&"0.0.0.0:80".parse().unwrap(), &[other]).is_err());
 }

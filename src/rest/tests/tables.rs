@@ -38,7 +38,7 @@ fn f01_table_names_are_the_same_in_any_case() {
     site.post("pEOPLE", body).send().done(201);
     let got = site.get("people()").send().done(200);
     assert_eq!(got.values("RowKey"), ["r"]);
-    // The name is returned in the case of its creation.
+    // The name is returned as it was spelled at creation.
     assert!(got.has(&format!("\"odata.metadata\":\"{BASE}$metadata#People\"")), "{}", got.body);
     let got = site.get("Tables").send().done(200);
     assert_eq!(got.values("TableName"), ["People"]);
@@ -141,7 +141,7 @@ fn f10_query_tables_with_filters() {
         "InvalidInput",
         "Syntax error at position 12 in 'TableName eq'.",
     );
-    // A table has only its name, whatever is selected.
+    // The name is a table's only property, whatever is selected.
     for select in ["TableName", "*", "Foo", "Foo,TableName", ""] {
         let got = site.get(&format!("Tables?$select={select}")).send().done(200);
         assert_eq!(got.values("TableName").len(), 4, "{select}");
@@ -214,7 +214,7 @@ fn f11_create_table_returns_its_location() {
 fn f11_create_table_that_is_refused() {
     let site = Site::new();
     site.create("People").send().done(201);
-    // The applied preference is stated with an error, too.
+    // The response to a failed request also names the applied preference.
     let got = site.create("people").prefer("return-no-content").send();
     let got = got.refused(409, "TableAlreadyExists", "The table specified already exists.");
     assert_eq!(got.header("Preference-Applied"), Some("return-no-content"));

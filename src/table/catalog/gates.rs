@@ -23,7 +23,7 @@ use super::rows::{GATES, damaged};
 use super::{Catalog, Tables};
 use crate::table::entry::TableEntry;
 
-/// An upper bound of the length of a bound: three bytes for each unit of both keys, and the
+/// The maximum length of an encoded bound, with three bytes for each unit of both keys and a
 /// separator.
 const BOUND_BYTES_MAX: usize = 8 << 10;
 

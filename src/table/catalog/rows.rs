@@ -14,7 +14,8 @@ pub(super) const NOTES: &str = "note";
 /// The key of a note: the table's number, or 0 for the database, and the note's name.
 pub(super) type NoteKey = (u32, String);
 
-/// The contents of a catalog row, for code that reads or writes rows without an open database.
+/// The contents of a catalog row of a table or of the next number, for code without an open
+/// database.
 pub(crate) enum CatalogRow<'a> {
     /// A table and its name.
     Table(TableId, &'a str),

@@ -3,8 +3,8 @@
 use super::*;
 use crate::model::{DateTime, EdmType, RowRef, Seq, ShapeRef, ValueRef};
 
-/// Each damaged byte or cut causes an error or changes a value. Decoding never panics, and agrees
-/// with reading by name.
+/// Damages each byte, and cuts the row at each length: decoding returns an error or some value.
+/// Decoding never panics, and agrees with reading by name.
 #[test]
 fn damage_is_an_error() {
     let shape = Arc::new(Shape::new(vec![
@@ -64,6 +64,6 @@ fn self_describing_rows_share_one_cache_entry() {
         let row = RowView::new(b"key", Seq(1), row);
         assert_eq!(decoder.decode::<(i32,)>(&row).unwrap(), (stock,));
     }
-    // If each of these shapes had been cached, the first would have been evicted.
+    // If equal shapes were cached separately, the first would have been evicted.
     assert_eq!(decoder.recent.find(|known| Arc::ptr_eq(&known.shape, &first)), Some(0));
 }

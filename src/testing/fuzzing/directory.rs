@@ -141,7 +141,7 @@ impl Subject {
         self.files.iter().filter(differs).map(|path| name(path)).collect()
     }
 
-    /// Inspects the edited files one by one. Any contents can be shown.
+    /// Inspects the edited files one by one, which must succeed for any contents.
     fn look_into(&self, edited: &MemFs, changed: &BTreeSet<&str>) {
         let is_changed = |path: &&String| changed.contains(name(path));
         for path in self.files.iter().filter(is_changed) {
@@ -295,8 +295,8 @@ fn open(fs: &MemFs, mode: IoMode, codec: Codec) -> Result<Db> {
     options.create_if_missing(create).clock(clock).fs(Arc::new(fs.clone())).open(Path::new(PATH))
 }
 
-/// Makes the commits of every subject, few enough that opening is fast. Calls `committed` with the
-/// database after each commit.
+/// Makes the commits that all subjects have in common, few enough that opening is fast. Calls
+/// `committed` with the database after each commit.
 fn write(db: &Db, mut committed: impl FnMut(&Db) -> Result<()>) -> Result<()> {
     let alpha = db.create_table("Alpha")?;
     committed(db)?;
@@ -326,7 +326,8 @@ fn write(db: &Db, mut committed: impl FnMut(&Db) -> Result<()>) -> Result<()> {
     committed(db)
 }
 
-/// Returns an entity with one property of each type; every other row has another selection of them.
+/// Returns an entity with properties of several types: a number, a text, and two more types that
+/// alternate between rows.
 fn entity(pk: &str, i: usize) -> Entity {
     let number = i as i32;
     let entity = Entity::new(pk, format!("r{i:02}")).with("Number", number);
@@ -374,7 +375,7 @@ impl Input<'_> {
         Some(*first)
     }
 
-    /// Returns up to 63 bytes, which follow their number.
+    /// Reads a length, at most 63, and returns as many bytes.
     fn bytes(&mut self) -> Option<Vec<u8>> {
         let len = usize::from(self.byte()? % 64).min(self.0.len());
         let (bytes, rest) = self.0.split_at(len);

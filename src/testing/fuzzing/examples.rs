@@ -174,8 +174,8 @@ fn group(kind: RecordKind, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String
     Ok(())
 }
 
-/// Rebuilds a line from entries with small hashes, whose home is line 0. `width` bytes of an entry
-/// hold the tag.
+/// Rebuilds a hash line from its entries, with hashes so small that all entries belong to line 0.
+/// `width` bytes of an entry hold the tag.
 fn hash_line(form: Form, width: usize, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
     let layout = HashLayout::of_pages(form, 1);
     let place = layout.place(0);

@@ -58,8 +58,8 @@ pub fn row_block(data: &[u8]) {
     }
 }
 
-/// Checks that the same entries make a block that is not longer. The input may have encoded a
-/// length with more bytes than needed.
+/// Checks that a block made from the same entries is not longer. It may be shorter, because the
+/// input may have encoded a length with more bytes than needed.
 fn check_rebuilt(block: &RowBlock<'_>, len: usize) {
     let rebuilt = rebuild(block).unwrap_or_else(|error| panic!("a checked block: {error}"));
     let again =
@@ -190,7 +190,7 @@ pub fn sst(data: &[u8]) {
     check_footer(&summed);
 }
 
-/// Checks that accepted sections encode to equal ones.
+/// Checks that an accepted directory and tail encode to equal ones.
 fn check_footer(data: &[u8]) {
     let at = data.len().saturating_sub(ends::TAIL_BYTES);
     let (directory, tail) = data.split_at(at);

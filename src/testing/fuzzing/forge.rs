@@ -27,7 +27,8 @@ pub(super) fn forge(name: &str, bytes: &mut [u8]) {
     }
 }
 
-/// Sets the checksum at `at` to that of the first `len` bytes, without its own bytes.
+/// Stores at `at` the checksum of the first `len` bytes, in which the bytes of the checksum itself
+/// do not count.
 pub(super) fn sum(bytes: &mut [u8], at: usize, len: usize) {
     if let Some(covered) = bytes.get_mut(..len) {
         let sum = Checksum::new().bytes(&covered[..at]).bytes(&covered[at + 4..]).finish();

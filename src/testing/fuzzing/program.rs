@@ -1,13 +1,13 @@
-//! Fuzz target: programs against the oracle, with every kind of trouble. `sim` makes and runs
-//! programs.
+//! Fuzz target: programs that run against the oracle, with crashes, faults and damage. `sim` makes
+//! and runs them.
 
 use crate::testing::sim::program::{Mix, Program, check};
 
 /// The maximum number of steps, more than an input of the default length can request.
 const STEPS_MAX: usize = 1000;
 
-/// Runs the program whose choices are determined by the bytes, one after another, until these are
-/// used up.
+/// Runs the program that results from using the bytes, in order, for every choice. It ends when
+/// they are used up.
 pub fn program(data: &[u8]) {
     check(&Program::from_bytes(data, STEPS_MAX, Mix::ALL));
 }

@@ -54,8 +54,7 @@ pub fn row(data: &[u8]) {
     }
 }
 
-/// Checks that the value that a type reads from a field equals the one that it converts from the
-/// value.
+/// Checks for several types that `from_field` and `from_value` return the same.
 fn check_types<'a>(field: Field<'_, 'a>, value: Option<ValueRef<'a>>) {
     fn check<'a, T: FromValue<'a> + Debug>(field: Field<'_, 'a>, value: Option<ValueRef<'a>>) {
         let Some(taken) = T::from_field(field) else { return };

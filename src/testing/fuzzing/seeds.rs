@@ -67,7 +67,7 @@ pub fn seeds(name: &str) -> Vec<Vec<u8>> {
     seeds
 }
 
-/// Returns random bytes, which select choices of every kind.
+/// Returns random bytes, for targets that use bytes as choices.
 fn noise(len: usize) -> Vec<u8> {
     let mut rng = Rng::from_seed(len as u64);
     (0..len).map(|_| rng.below(256).to_le_bytes()[0]).collect()
@@ -308,8 +308,8 @@ not a request
 "#,
 ];
 
-/// Returns inputs: the choice of a database, then edits. An edit is nine times the file plus the
-/// kind of edit, an offset of two bytes, and the bytes for the edit.
+/// Returns inputs: the choice of a database, then edits. An edit is one byte with 9 × file + kind
+/// of edit, an offset of two bytes, and the bytes for the edit.
 fn edits() -> Vec<Vec<u8>> {
     let edit = |file: u8, what: u8, offset: u8, with: &[u8]| {
         [&[file * 9 + what, offset, 0], with].concat()

@@ -2,7 +2,7 @@
 //! continues from its last position.
 //!
 //! Invariants
-//! * a reader shows a prefix of the commits, and no power cut leaves less than that;
+//! * a reader shows a prefix of the commits, all of which survive a power cut;
 //! * replaying the feed yields that prefix: no commit is missing or repeated. The consumer may
 //!   restart only when its position is lost.
 
@@ -25,7 +25,8 @@ use super::runner_state::Fed;
 impl Runner {
     /// Opens a reader next to the engine, compares it, and consumes the new part of the feed.
     pub(super) fn beside(&mut self) -> Outcome {
-        // After a failure the contents of the disk are unknown; other steps check damaged bytes.
+        // Skipped after a failure, because the contents of the disk are unknown. Other steps check
+        // damaged bytes.
         if self.may_differ_on_disk() || !self.oracle.pending.is_empty() {
             return line("troubled");
         }
@@ -85,7 +86,8 @@ impl Runner {
 }
 
 impl Fed {
-    /// Applies a commit. `then` returns the state after it.
+    /// Applies a commit to the consumer's state. `then` returns the oracle's state after the
+    /// commit.
     fn apply(&mut self, commit: &Commit, then: impl Fn() -> Tables) -> Result<(), String> {
         for change in &commit.changes {
             let name = change.table().to_lowercase();

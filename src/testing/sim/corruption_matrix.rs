@@ -23,7 +23,7 @@ use crate::rng::Rng;
 pub use self::place::FileKind;
 pub use self::subject::Origin;
 
-/// Damage done to files, and its outcomes.
+/// The outcomes of all damage that was applied, counted by structure.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Ledger {
     /// The seed of the databases.

@@ -46,11 +46,11 @@ use super::program::panic_text;
 
 const SECOND: u64 = TICKS_PER_SECOND;
 const DAY: u64 = 86_400 * SECOND;
-/// The time to live of a reading, if the life is long enough.
+/// The time to live of a reading in a life of at least a day.
 const TTL: Duration = Duration::from_secs(6 * 3_600);
 /// The size of the part of the medium that becomes unreadable, in bytes.
 const STRETCH: u64 = 4 << 10;
-/// More background steps than this count as endless.
+/// The number of background steps after which the work counts as endless.
 const STEPS_MAX: u64 = 100_000;
 
 /// The parameters of a life.
@@ -194,7 +194,7 @@ impl Device {
         }
     }
 
-    /// Whether a clock may be ahead from now on.
+    /// Whether clocks may be ahead of the time: only in the second half of a life.
     fn is_ahead_allowed(&self) -> bool {
         self.now >= ticks_in(self.life.time) / 2
     }
@@ -249,7 +249,7 @@ impl Device {
             self.close(db.take())?;
         }
         self.power_off(cut, was_opened);
-        // Dropped only after the power is off, so that dropping cannot write.
+        // The database is dropped when the power is off, so that dropping it cannot write.
         drop(db);
         Ok(())
     }
@@ -258,7 +258,7 @@ impl Device {
         let Some(db) = db else { return Ok(()) };
         if self.judge("close", db.close())?.is_some() {
             self.figures.closes += 1;
-            // If earlier writes have an unknown outcome, they remain in doubt.
+            // If the outcome of earlier writes is unknown, it stays unknown.
             if self.is_settled {
                 self.model.all_durable();
             }

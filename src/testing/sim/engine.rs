@@ -28,9 +28,9 @@ use super::step::{Config, Lane, Scan, Verb, Write};
 pub const PATH: &str = "db";
 /// The size of a range, so small that ranges are split and merged every few hundred rows.
 const RANGE_BYTES: u64 = 24 << 10;
-/// The reserved size of a log, which is small.
+/// The space that a log reserves at a time, smaller than by default.
 const LOG_ALLOCATE_BYTES: u64 = 4 << 10;
-/// The cost of a merge, so low that one or two queries outweigh it.
+/// The cost of a merge for readers, so low that one or two queries exceed it.
 const MERGE_PRICE: MergePrice = MergePrice { rows: 20, bytes_per_row: 1 << 10 };
 /// The size of kept logs, so that the change feed keeps only a few.
 const KEEP_CHANGES_BYTES: u64 = 64 << 10;
@@ -57,7 +57,8 @@ pub struct Engine {
     pub(super) power: PowerFs,
     wrap: Option<Wrap>,
     db: Option<Db>,
-    /// The number of openings so far, by which the ids of each opening differ.
+    /// The number of openings so far. It is added to the seed, so that each opening generates other
+    /// ids.
     openings: u64,
     flush: Option<Flush>,
     compaction: Option<Compaction>,

@@ -5,7 +5,7 @@
 //!   §9.2;
 //! * the text is in the filter language, and [`Expr::parse`] of it returns the same tree.
 //!
-//! The tests of the language have invalid filters, literals on the left, and bare properties.
+//! Invalid filters, literals on the left and bare properties are left to the tests of the language.
 
 use std::cmp::Ordering;
 use std::fmt;

@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! * a recovered database shows a prefix of the commits, without gaps and with whole groups. The
-//!   prefix has all commits that were shown and requested to survive this end;
+//!   prefix has all shown commits with a durability that survives this end of the process;
 //! * recovered commits survive all later ends;
 //! * everything works after faults have ended and damage was undone;
 //! * damage causes an error that names the file, or makes no difference.
@@ -45,7 +45,7 @@ impl Runner {
         Some(Ok(Vec::new()))
     }
 
-    /// Whether the disk had a trouble that explains a storage error.
+    /// Whether a fault or a limit on space explains a storage error.
     pub(super) fn is_disk_troubled(&self) -> bool {
         self.faults_expected
             || self.trouble.was_limited
@@ -91,7 +91,8 @@ impl Runner {
         self.is_disk_troubled() || self.trouble.rot.as_ref().is_some_and(names_rotten)
     }
 
-    /// Returns the outcome of a result without a value.
+    /// Returns the outcome for a result: success, an error that the state of the disk explains, or
+    /// a failure.
     pub(super) fn excuse(&mut self, result: EngineResult<()>) -> Outcome {
         match result {
             Ok(()) => Ok(Vec::new()),
@@ -232,7 +233,7 @@ impl Runner {
                     self.counts.note(Event::FailedOpen);
                     self.wear = Wear::default();
                     drop(self.engine.close());
-                    // If the run has just ended, the disk still has the same troubles.
+                    // After a kill or power cut the disk still has the same troubles.
                     if !self.engine.power.is_gone() {
                         self.end_troubles();
                         mended = true;

@@ -34,7 +34,7 @@ impl Runner {
         let offline = now.gates.iter().filter(|(_, mode)| **mode == GateMode::Offline);
         let offline: Vec<&Scan> = offline.map(|(span, _)| span).collect();
         let pinned = at.and_then(|at| self.snapshots.get(at)).map(|(pinned, _)| pinned);
-        // Another table had this name when the snapshot was taken.
+        // The gates do not apply if another table had this name when the snapshot was taken.
         if offline.is_empty() || !pinned.is_none_or(|at| self.engine.is_of_today(table, at)) {
             return Held::No;
         }

@@ -92,7 +92,7 @@ pub(super) struct Generator<'a> {
     lift: Option<(u64, Step)>,
     /// Whether requests are throttled, so that time must pass between them.
     is_throttled: bool,
-    /// The factor by which rows are larger, so that they reach the limit on disk use.
+    /// The factor by which rows are enlarged to reach the limit on disk use.
     scale: usize,
 }
 
@@ -183,8 +183,8 @@ impl<'a> Generator<'a> {
             ring: false,
             seed: source.seed(),
         };
-        // Derived from the seed, which also selects the databases that keep logs; databases with a
-        // cap do not.
+        // Derived from the seed, which also selects the databases that keep logs, so that no
+        // database with a cap keeps them.
         if config.seed % 8 == 5 {
             config.cap = Some([0, 32 << 10, 128 << 10][(config.seed / 8 % 3) as usize]);
             config.ring = (config.seed / 24).is_multiple_of(2);
@@ -281,7 +281,7 @@ impl<'a> Generator<'a> {
         self.tickets.clear();
     }
 
-    /// Closes all handles that `step` makes invalid, and returns the step.
+    /// Forgets all handles, which `step` makes invalid, and returns the step.
     fn forgetting(&mut self, step: Step) -> Step {
         self.forget_handles();
         step
@@ -293,7 +293,7 @@ impl<'a> Generator<'a> {
     }
 
     fn table(&mut self) -> String {
-        // Mostly the first table, which exists from the start.
+        // Picks mostly the first table, which exists from the start.
         let pick = self.source.below(8).saturating_sub(5) as usize;
         TABLES[pick].to_owned()
     }
@@ -588,7 +588,7 @@ impl<'a> Generator<'a> {
             (bounded && generator.source.chance(1, 3)).then(|| generator.rk())
         };
         let (from, to) = (bound(self), bound(self));
-        // Inverted spans are not used for scans.
+        // Scans never have a lower bound above the upper one.
         let ordered = !matches!((&from, &to), (Some(from), Some(to)) if from > to);
         let to = to.filter(|_| ordered);
         let top = self.source.chance(1, 4).then(|| self.source.index(20));

@@ -1,6 +1,6 @@
 //! Histories of overlapping calls, and a check that some order of the calls explains every answer
-//! (linearizability). Moments are those of one shared counter; no time is involved. Keys are
-//! independent.
+//! (linearizability). Moments are values of one shared counter, not times. Each key is checked
+//! separately.
 //!
 //! [`check`] searches each key by the algorithm of Wing and Gong with Lowe's cache. A configuration
 //! is a state of the key and the set of open calls that took effect. When a call is answered, open

@@ -62,7 +62,7 @@ impl Runner {
             return Ok(lines);
         }
         self.snapshot(snapshot)?;
-        // The first scan discovers that the span is empty, the second uses the cached gap.
+        // The first scan finds the span empty and caches it as a gap, which the second scan uses.
         for _ in 0..2 {
             self.scan(table, &Scan { top: Some(1), page: None, at: None, ..scan.clone() })?;
         }

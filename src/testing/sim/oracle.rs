@@ -30,7 +30,7 @@ pub struct Table {
     pub gates: Gates,
 }
 
-/// The closed gates of a table. Of each scan only the bounds matter.
+/// The closed gates of a table. The key is a scan of which only the bounds matter.
 pub type Gates = BTreeMap<Scan, GateMode>;
 
 /// Tables by lower-cased name.
@@ -81,7 +81,7 @@ pub struct Oracle {
     /// The Seq of each commit, in ticks.
     seqs: Vec<u64>,
     asked: Vec<Durability>,
-    /// The number of commits that a reader has seen or a writer was told of.
+    /// The number of commits that a reader has seen or that were acknowledged to a writer.
     shown: usize,
     /// The largest entity tag ever returned, including lost ones.
     pub etag_max: u64,

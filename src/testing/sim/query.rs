@@ -17,13 +17,13 @@ pub struct Query {
     pub page: Option<usize>,
     /// Whether rows are read from the last to the first.
     pub reverse: bool,
-    /// The seed by which pages end early.
+    /// The seed that decides which pages end early.
     pub busy: Option<u64>,
     /// The name of a snapshot; `None` reads the current state.
     pub at: Option<String>,
 }
 
-/// What a query returns about the matching rows.
+/// The result that a query returns for the matching rows.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub enum Want {
     /// The rows.

@@ -15,11 +15,11 @@ use super::engine::PATH;
 use super::oracle::differences;
 use super::runner::{Outcome, Runner, line, none_of};
 
-/// More background steps than this count as endless.
+/// The number of background steps after which the work counts as endless.
 const STEPS_MAX: usize = 2000;
 /// The maximum number of memtables, active and frozen.
 const MEMTABLES_MAX: u64 = 3;
-/// The maximum number of files that a read examines: the young ones and one of the run.
+/// The maximum number of files that a read examines: all young files, and one file of the run.
 const SOURCES_MAX: u64 = 8;
 /// The maximum number of files other than tables and logs: LOCK, CURRENT, manifest and next log.
 const OTHER_FILES_MAX: u64 = 4;
@@ -60,7 +60,7 @@ impl Runner {
         // While a snapshot from before an import exists, imported files are not merged with older
         // files.
         let waits = self.counts.get(Event::Moved) > 0 && !self.snapshots.is_empty();
-        // Without enough space, nothing is merged either.
+        // Files are also not merged if the limit on disk use leaves no room.
         let waits = waits || config.cap.is_some();
         let sources_max = if waits { u64::MAX } else { SOURCES_MAX };
         let memtable_bytes = MEMTABLES_MAX * (config.memtable_bytes as u64 + MEMTABLE_SLACK);
@@ -80,7 +80,7 @@ impl Runner {
         self.check_files(&stats)
     }
 
-    /// Checks that no tombstones are left after everything was merged and if there are no older
+    /// Checks that no tombstones are left. Requires that everything was merged without older
     /// readers.
     pub(super) fn check_compacted(&self) -> Result<(), String> {
         match self.engine.db().stats().get("tombstones").unwrap_or_default() {
@@ -90,7 +90,7 @@ impl Runner {
     }
 
     fn check_files(&self, stats: &Stats) -> Result<(), String> {
-        // Readers keep old files.
+        // Open readers keep old files, whose number is not bounded.
         if !self.snapshots.is_empty() || !self.iterators.is_empty() {
             return Ok(());
         }

@@ -5,7 +5,8 @@
 //! * a read shows exactly the commits up to the published Seq, which never decreases and includes
 //!   all acknowledged commits: operations are linearizable;
 //! * entity tags only grow, even across crashes and jumps of the clock;
-//! * an error of the disk, or of damage, is accepted only while the disk has troubles.
+//! * an error of the disk, or about damage, is accepted only while the disk has faults, limits or
+//!   damage.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;
@@ -34,7 +35,8 @@ pub struct Runner {
     pub oracle: Oracle,
     pub(super) snapshots: BTreeMap<String, (Pinned, Tables)>,
     pub(super) iterators: BTreeMap<String, Iteration>,
-    /// Queries read by pages. Their tokens are keys, so they outlive snapshots, iterators and runs.
+    /// Queries read by pages. Their tokens are keys, so they stay valid when the engine is opened
+    /// again.
     pub(super) pagings: BTreeMap<String, Paging>,
     pub(super) tickets: BTreeMap<String, Waiting>,
     pub(super) trouble: Trouble,
@@ -579,8 +581,8 @@ impl Runner {
         }
     }
 
-    /// Installs the files of a begun flush and compaction, because other steps cannot wait for
-    /// that.
+    /// Ends a flush and a compaction that were begun, because some steps would wait for them
+    /// forever.
     pub(super) fn end_halves(&mut self) -> Outcome {
         let flushed = self.engine.end_flush().map(drop);
         let mut lines = self.excuse(flushed)?;

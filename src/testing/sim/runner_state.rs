@@ -20,15 +20,15 @@ pub(super) enum Held {
     /// Only an answer.
     #[default]
     No,
-    /// An answer or `ServerBusy`.
+    /// The engine may answer the request or refuse it.
     May,
     /// Only `ServerBusy`.
     Must,
 }
 
 impl Held {
-    /// Returns the expected outcome of a write: `expected`, or `ServerBusy` if the write was
-    /// refused, or had to be, before its condition is evaluated.
+    /// Returns the expected outcome of a write: `expected`, or `ServerBusy` if a gate or target
+    /// refused the write or had to. Both precede the evaluation of the write's condition.
     pub(super) fn or_refused(
         self,
         expected: Result<(), Refusal>,
@@ -54,8 +54,8 @@ impl Held {
     }
 }
 
-/// Lower and upper bounds of the moments, in nanoseconds, up to which the rates are used up.
-/// Discarded when the database is closed.
+/// Lower and upper bounds of the time, in nanoseconds, until which each rate is used up. Discarded
+/// when the database is closed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Used {
     pub(super) database: [u64; 2],

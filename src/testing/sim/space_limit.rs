@@ -36,7 +36,8 @@ impl Runner {
         if error.chain().contains(LOG) {
             return Err(format!("cap: what was let pass is refused by the log: {error:?}"));
         }
-        // In databases whose tables evict their oldest rows, groups are larger.
+        // Fails if too little is used for a refusal. Groups are larger if tables evict their oldest
+        // rows.
         if let Some([used, limit, ..]) = self.engine.db().engine().maintenance().disk_use()
             && used < limit / if self.engine.config.ring { 6 } else { 3 }
         {

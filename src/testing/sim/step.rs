@@ -15,7 +15,7 @@ use super::query::Query;
 use super::value::Val;
 
 named! {
-    /// The verb of a write, as the methods of `Table` are called.
+    /// The kind of a write, named like the methods of `Table`.
     #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
     pub enum Verb {
         /// Inserts an entity, which must not exist.
@@ -70,11 +70,11 @@ pub struct Write {
 /// A kind of background work.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Lane {
-    /// Commit groups that await polling, the next log, syncs of weak commits.
+    /// Completes submitted commits, prepares the next log, and syncs weak commits.
     Log,
-    /// Flushes, removal of files, sorting of memtables.
+    /// Flushes, removes files, and sorts memtables.
     Flush,
-    /// Merges of files, and the work that follows them.
+    /// Merges files, and does the work that follows.
     Compact,
 }
 

@@ -3,7 +3,8 @@
 //! The lower bound counts requests that were certainly charged. The upper bound counts all that may
 //! have been, as if they were all in one partition. A request must be refused if the lower bound
 //! exceeds the rate, and may be refused if the upper bound does. Refused requests are not counted,
-//! and change nothing. Partitions of the engine share slots of its table (`lsm::rate_limit`).
+//! and change nothing. The one partition allows for the engine's table of slots, which partitions
+//! share (`lsm::rate_limit`).
 
 use crate::clock::Clock;
 use crate::error::Error;
@@ -29,7 +30,7 @@ impl Runner {
         u64::try_from(self.engine.clock.monotonic().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Returns the outcomes that the targets allow for a request.
+    /// Returns whether the targets may or must refuse a request.
     pub(super) fn asks(&self, ask: &Ask) -> Held {
         let Some((partition, database)) = self.engine.config.targets else { return Held::No };
         let (used, now) = (&self.used, self.now());
@@ -41,7 +42,8 @@ impl Runner {
         }
         let (mut all, mut any) = (used.database[1], used.any_partition);
         if ask.partition.is_none() {
-            // A query may begin several times.
+            // A query may begin several times, so its later beginnings may find its rows already
+            // charged.
             book(&mut all, database, ask.costs[1], now);
             book(&mut any, partition, ask.costs[1], now);
         }

@@ -10,8 +10,8 @@ use super::runner::Runner;
 
 impl Runner {
     /// Records the database's write counts before a close or a kill; at the next opening they must
-    /// not be smaller. Records zeros if the database is not open, or if its disk may differ from
-    /// what was written.
+    /// not be smaller. Records zeros if the database is not open, or if faults or damage may have
+    /// changed its disk.
     pub(super) fn record_wear(&mut self) {
         let is_well = self.engine.is_open() && !self.may_differ_on_disk();
         self.wear = if is_well { self.engine.db().wear() } else { Wear::default() };

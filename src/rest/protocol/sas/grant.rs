@@ -54,8 +54,8 @@ pub(crate) struct Grant {
 
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Scope {
-    /// One table's entities. `hides` is for old versions, which report a refused operation as not
-    /// found.
+    /// The entities of one table. `hides` is true for old versions, in which a refused operation is
+    /// reported as not found.
     Table { name: String, hides: bool },
     /// The letters of `srt`.
     Account { resource_types: String },

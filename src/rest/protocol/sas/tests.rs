@@ -176,8 +176,8 @@ fn tokens_that_are_malformed() {
 
 #[test]
 fn an_empty_bound_of_a_token_is_ignored() {
-    // An empty bound and a missing one have the same signature: if one granted more, its holder
-    // could rewrite the other into it.
+    // A token with an empty bound and one without the bound have the same signature. If one of them
+    // granted more, a client could turn the other into it.
     let sas = service("2019-02-02", "r").sign(DEVELOPMENT_ACCOUNT, &key());
     let bare = sas.token();
     for empty in ["&epk=", "&epk=&erk=", "&spk=&srk=&epk=&erk=", "&si="] {
@@ -188,7 +188,7 @@ fn an_empty_bound_of_a_token_is_ignored() {
         let grant = granted(read, None, &now()).unwrap();
         assert_eq!(grant.bounds, KeyBounds::default());
     }
-    // A row without a partition is ignored as a bound, in both forms.
+    // A bound with a row but no partition is refused, whether the partition is missing or empty.
     let bounds = KeyBounds { end_row: some("9"), ..KeyBounds::default() };
     let sas = ServiceSas { bounds, ..service("2019-02-02", "r") };
     let token = sas.sign(DEVELOPMENT_ACCOUNT, &key()).token();
@@ -211,7 +211,7 @@ fn granted(
     sas.grant(policy, circumstances).map_err(|fault| format!("{} {}", fault.status, fault.code))
 }
 
-/// Returns the grant of a token with these changed terms.
+/// Returns the grant of a valid token for reads after `change` has been applied to its terms.
 fn with(change: impl FnOnce(&mut Terms)) -> Result<Grant, String> {
     let mut sas = service("2019-02-02", "r");
     change(&mut sas.terms);

@@ -78,7 +78,8 @@ pub(crate) fn actual(
     let origin = origin.map(str::trim).filter(|origin| !origin.is_empty());
     let matching = match origin {
         Some(origin) => rules.iter().find(|rule| rule.matches(origin, method)),
-        // To help caches, the service answers reads without an origin this way.
+        // As in the service, a rule for all origins also applies to reads without an origin, which
+        // helps caches.
         None if method == "GET" => rules.iter().find(|rule| rule.is_open() && rule.allows(method)),
         None => None,
     };

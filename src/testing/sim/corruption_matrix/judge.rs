@@ -31,7 +31,7 @@ pub(super) enum Harm {
 }
 
 impl Harm {
-    /// Returns the first byte that changed.
+    /// Returns the offset of the first byte that changed.
     pub(super) fn at(self) -> u64 {
         match self {
             Harm::Flip { at, .. } => at,
@@ -151,8 +151,8 @@ impl<'a> Case<'a> {
     fn refused(&self, name: &str, file: &File, harm: Harm, complaints: &[Complaint]) -> Verdict {
         let near = |complaint: &Complaint| match complaint.file == name {
             true => is_near(file, harm, complaint.offset.unwrap_or(u64::MAX)),
-            // If two files disagree, either may be damaged. The complaint then states the end of
-            // this file.
+            // If two files disagree, either may be damaged. If the complaint names another file, it
+            // also states where this file ends.
             false => ends_at(&complaint.text, name).is_some_and(|end| is_near(file, harm, end)),
         };
         let about = |complaint: &Complaint| complaint.file == name || complaint.text.contains(name);
@@ -199,7 +199,8 @@ impl<'a> Case<'a> {
         file.unit(at).map_or(at, |unit| unit.range.start)
     }
 
-    /// Returns the highest durable offset in all logs, with the damaged contents of this one.
+    /// Returns the highest durable offset in all logs, using the damaged contents of the log
+    /// `name`.
     fn vouched(&self, name: &str, bytes: &[u8]) -> Option<Position> {
         let logs = self.files.iter().filter(|(_, file)| file.kind == FileKind::Wal);
         let durable_claims = logs.map(|(other, file)| {

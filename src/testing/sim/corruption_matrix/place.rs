@@ -30,7 +30,7 @@ named! {
         Sst "sst",
     }
 
-    /// Returns the name in tables.
+    /// Returns the name that printed tables show.
     pub fn name;
     pub const ALL;
 }

@@ -30,11 +30,11 @@ named! {
         Compacted "compacted and closed",
         /// Killed with synced commits in the log.
         Killed "killed",
-        /// Killed three times; each log ends where the next one says.
+        /// Killed three times. Each later log records where the previous one ends.
         KilledAgain "killed three times",
     }
 
-    /// Returns the name in tables.
+    /// Returns the name that printed tables show.
     pub fn name;
     pub const ALL;
 }

@@ -18,8 +18,8 @@ use crate::model::Entity;
 pub(super) const SENSORS: u64 = 10;
 /// The number of rows that are updated repeatedly.
 pub(super) const SETTINGS: usize = 8;
-/// Clocks that count as right differ by some seconds. Also, the time that a clock showed shortly
-/// before a power cut may not have been recorded.
+/// By how much a reading may expire early, in ticks: clocks that count as right differ by some
+/// seconds, and the last time before a power cut may not have been recorded.
 const SLACK: u64 = 20 * TICKS_PER_SECOND;
 
 /// The expected data.
@@ -83,7 +83,7 @@ enum What {
 /// The outcomes of commits that an opening determined.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Settled {
-    /// The numbers of unanswered commits that took effect, and that did not.
+    /// The number of unanswered commits that took effect, and of those that did not.
     pub(super) done: u64,
     pub(super) undone: u64,
     /// The number of acknowledged commits that were lost, which is allowed for weak commits.
@@ -364,7 +364,7 @@ impl Model {
     }
 }
 
-/// Returns the tag of a group, which is that of its first row with a tag.
+/// Combines the tags found for the rows of a group: the first known tag is that of the group.
 fn one(before: Option<u64>, tag: &Option<u64>) -> Option<u64> {
     before.or(*tag)
 }

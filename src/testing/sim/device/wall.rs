@@ -23,14 +23,13 @@ pub(super) struct Boot {
     pub(super) clock: Arc<ManualClock>,
     /// Time since power-on, in ticks.
     up: u64,
-    /// The times at which the wall clock is set, and its errors from then on, in descending order
-    /// of time.
+    /// Each time at which the wall clock is set, with its error from then on, latest first.
     turns: Vec<(u64, i64)>,
     /// Whether the clock starts with an error of more than a day.
     pub(super) is_wrong: bool,
 }
 
-/// The errors that clocks may have.
+/// Which errors the clocks of a boot may have.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Clocks {
     /// Clocks in 1970 that are never set, like those of new devices without a battery.

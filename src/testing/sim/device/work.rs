@@ -20,7 +20,7 @@ use crate::table::{EntityGroup, Table};
 
 /// The maximum number of background steps per second.
 const STEPS: u32 = 4;
-/// The number of the last readings that each opening reads.
+/// How many of the last readings are read after each opening.
 const LAST: u64 = 20;
 /// The number of readings of one sensor that one scan reads while a block is bad.
 const SPAN: u64 = 2_000;

@@ -53,7 +53,7 @@ impl Generator<'_> {
             4 => Want::Aggregate((*self.source.pick(&NAMES)).to_owned()),
             _ => Want::Rows,
         };
-        // A count without a filter counts blocks without reading them.
+        // Many counts have no filter: these count the rows of blocks without reading them.
         let filter = filter.filter(|_| want != Want::Count || self.source.chance(1, 2));
         let reverse = !matches!(want, Want::Aggregate(_) | Want::CountByPartition);
         Query {
@@ -189,7 +189,7 @@ impl Generator<'_> {
         }
         let op = *self.source.pick(&[Op::Eq, Op::Eq, Op::Lt, Op::Ge, Op::Gt, Op::Ne]);
         let aim = match self.source.below(3) {
-            // This condition is true for NaN, whatever numbers occur with it.
+            // This condition matches NaN even in a block whose numbers do not match.
             _ if name == "B" && self.source.chance(1, 3) => {
                 let least = Val::Double((-2.5f64).to_bits());
                 Expr::Not(Expr::Compare(name.to_owned(), Op::Ge, least).into())

@@ -1,6 +1,5 @@
 //! Tests of hand-written histories, good and bad, and of small random ones against a search of all
 //! orders.
-//! orders.
 
 use super::*;
 use crate::rng::Rng;
