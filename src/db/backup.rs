@@ -228,8 +228,8 @@ impl Backup {
     /// As [`verify`](Self::verify).
     pub fn verify_with(&self, mut progress: impl FnMut(u64, u64)) -> Result<BackupReport> {
         let mut report = BackupReport::default();
-        // If a file is damaged, generations may have different entries for one id, so the key is
-        // the whole entry.
+        // The key is the whole entry, because after damage generations may have different entries
+        // for one id.
         let mut files: BTreeMap<format::StoredFile, Vec<u64>> = BTreeMap::new();
         for number in self.store.numbers()? {
             match self.store.read(number).and_then(|g| version_of(&g).map(|_| g)) {
@@ -361,7 +361,7 @@ impl Backup {
         for file in ids.iter().filter_map(|id| generation.file(*id)) {
             self.store.check(file, &mut |_| ())?;
         }
-        // The backup has the gates of the database, which would block reads here.
+        // Opens the gates that the backup contains, because they would block reads here.
         for gate in source.gates()? {
             source.lift_gate(&gate.table, gate.range)?;
         }

@@ -187,7 +187,7 @@ impl<'p> Reader<'p> {
     ) -> Result<(Item<'p>, Operation), Fault> {
         let (headers, level) = (&part.headers, self.level.take());
         let known = self.meaning.take().filter(|(method, known, _)| {
-            // Parts share headers only if these are byte-identical.
+            // A shared list means that the headers are byte-identical.
             *method == part.method && Arc::ptr_eq(known, headers)
         });
         let are_known = known.is_some();

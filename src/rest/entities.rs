@@ -73,7 +73,8 @@ pub(super) fn query(context: &RequestContext<'_>, table: &str) -> Result<Reply, 
     let next = match count {
         // An empty page, without a continuation.
         0 => None,
-        // Memory for the text is reserved before it is written, and as it grows.
+        // Charges the budget for the text's memory before the text is written, and again as it
+        // grows.
         count => query.page_texts(count, |row| {
             let written = set.put(row, &mut |room| {
                 let grown = context.request.grow(&mut share, room);

@@ -32,7 +32,8 @@ pub(super) fn check(request: &Request, account: &Account) -> Result<(), Fault> {
         ));
     }
     let is_write = !matches!(request.method.as_str(), "GET" | "HEAD" | "OPTIONS");
-    // Browsers send it with a page's requests to another site; no other client has the header.
+    // Only browsers send this header. It shows whether the page that makes the request is of
+    // another site.
     let is_foreign = request.value("Sec-Fetch-Site").is_some_and(|site| site == "cross-site");
     if is_write && is_foreign && !settings::is_shared(request, account) {
         return Err(Known::CorsPreflightFailure.into());

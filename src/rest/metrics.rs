@@ -41,7 +41,7 @@ impl Metrics {
         bytes_out: usize,
     ) {
         let mut counted = self.counted.lock();
-        // Codes are the service's, so they are few; methods are chosen by clients.
+        // Bounds the number of keys: the service has few codes, but clients may send any method.
         let key = (known(method), status, code.to_owned());
         *counted.requests.entry(key).or_default() += 1;
         let seconds = time.as_secs_f64();

@@ -27,7 +27,7 @@ const POLICY: &str = "default-src 'none'; script-src 'unsafe-inline'; style-src 
                       connect-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'";
 /// The path, under the account, of the requests that only the page makes.
 const INSIDE: &str = "$rowstone/";
-/// The number of entities that an explanation looks for.
+/// The maximum number of entities that the query reads for an explanation.
 const EXPLAINED: usize = 100;
 
 /// Settings common to all requests.

@@ -400,8 +400,8 @@ mod tests {
 
     #[test]
     fn the_size_of_a_group_counts_units_of_texts_and_not_their_bytes() {
-        // The character has one unit, which counts as two bytes, but three bytes in UTF-8. Counted
-        // by UTF-8 bytes the group would exceed its limit early.
+        // The character is one unit, which counts as two bytes, but has three bytes in UTF-8. If
+        // UTF-8 bytes were counted, the group would exceed its limit too early.
         let entity = |row: usize, units: usize| {
             Entity::new("p", format!("{row:02}")).with("A", "\u{20ac}".repeat(units))
         };

@@ -197,7 +197,7 @@ fn changes_that_are_no_longer_kept_are_reported_as_lost() {
     assert_eq!(oldest, db.position());
     table.insert(row(3, 0)).unwrap();
     assert_eq!(db.changes(oldest).unwrap().count(), 1);
-    // Tests a position of another database, and one of a copy that continued elsewhere.
+    // Refuses a position of another database, and one of a copy with commits of its own.
     let other = options(&MemFs::new()).seed(9).open("db").unwrap();
     assert_eq!(other.changes(since).unwrap_err().kind(), ErrorKind::ChangesLost);
     let (seq, text) = (since.seq().0, since.to_string());

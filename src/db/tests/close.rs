@@ -44,7 +44,7 @@ fn a_close_releases_preallocated_space() {
         let db = options(&fs).open("db").unwrap();
         let table = db.table_or_create("things").unwrap();
         table.upsert(row(round, 0)).unwrap();
-        // Background work prepares the next log.
+        // Lets background work prepare the next log.
         while db.step(Duration::ZERO) {}
         let open = lengths(&fs);
         db.close().unwrap();
@@ -259,7 +259,8 @@ fn trap_51_a_truncated_closed_log_is_detected_after_a_session_that_died() {
     db.close().unwrap();
     let log = fs.paths().into_iter().filter(|path| path.ends_with(".wal")).max().unwrap();
     let mut cut = 0;
-    // After the log's records there is only reserved space.
+    // A cut within the records is reported. A cut behind them removes only reserved space, so the
+    // row exists.
     for len in 0..1024 {
         let image = fs.kill_image();
         image.truncate(&log, len).unwrap();

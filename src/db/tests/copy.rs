@@ -72,7 +72,7 @@ fn rows_that_would_share_a_key_are_never_copied() {
     for pass_rows in [1, 7, 1_000] {
         let db = open(&MemFs::new());
         let (source, target) = (flights(&db, 30), db.create_table("years").unwrap());
-        // These two rows have the same number.
+        // Two of these rows have the number of another flight, and one has no number.
         source.insert(Entity::new("ZZ", "1").with("Flight", 7).with("Year", 2013)).unwrap();
         source.insert(Entity::new("ZZ", "2").with("Year", 2013)).unwrap();
         source.insert(Entity::new("ZZ", "3").with("Flight", 1).with("Year", 2013)).unwrap();

@@ -124,8 +124,7 @@ fn run(fault: Fault, full: bool, what: &str) -> bool {
     let again = options(&memory).open("db");
     let again = again.unwrap_or_else(|error| panic!("{what}, reopened: {}", error.chain()));
     run.check(&again, &format!("{what}, reopened"));
-    // Values that were read must survive: after a failed sync they must not be only in the
-    // operating system's cache.
+    // Values that were read must survive a power cut, even if an earlier sync failed.
     run.settle(&again);
     again.table_or_create("things").unwrap().upsert(row(2, 2)).unwrap();
     for seed in 0..3 {

@@ -54,7 +54,7 @@ fn a_query_that_took_long_is_kept_with_its_explanation() {
     let (db, clock) = filled(options(&MemFs::new()).slow_query(Duration::from_millis(5)));
     let table = db.table("things").unwrap();
     let query = |filter: &str| table.query(filter).unwrap();
-    // A query that takes no time by the clock is not slow.
+    // The clock stands still, so this query is not slow.
     assert_eq!(query("I gt 3").count().unwrap(), 26);
     assert!(db.slow_queries().is_empty());
     // Reads row by row, and not to the end.

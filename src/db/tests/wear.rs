@@ -121,7 +121,8 @@ fn the_wear_account_equals_the_file_system_requests_across_restarts() {
         assert!(wear.compaction_bytes > 0 && wear.flush_bytes > 0 && wear.import_bytes == 0);
         assert!(wear.user_bytes < wear.log_bytes, "{wear:?}");
         db.close().unwrap();
-        // The next open adds the close to the account, and also the edit that records it.
+        // The next opening adds the writes of the close to the account, and the edit that stores
+        // the account.
         let db = open(&fs);
         Asked::check(&fs, &db.wear());
         db.close().unwrap();

@@ -213,7 +213,7 @@ impl Growing {
     fn large(&mut self) -> Result<&mut MmapMut, Fault> {
         if self.large.is_none() {
             let mut large = MmapMut::map_anon(self.most).map_err(|_| Code::ServerBusy)?;
-            // A huge page would use 2 MiB for a single byte.
+            // Avoids huge pages, which would use 2 MiB for a single byte.
             #[cfg(target_os = "linux")]
             drop(large.advise(memmap2::Advice::NoHugePage));
             let small = std::mem::take(&mut self.small);
@@ -381,7 +381,7 @@ mod tests {
                 pieces((0..100_000).map(|i| vec![i as u8]), None),
                 (0..100_000).map(|i| i as u8).collect(),
             ),
-            // Some pieces span two parts.
+            // Some pieces cross a boundary of `PART_BYTES`.
             (
                 pieces((0..20).map(|i| vec![i; 30_011]), None),
                 (0..20).flat_map(|i| vec![i; 30_011]).collect(),

@@ -94,7 +94,7 @@ impl Ready {
         let metrics = metrics.map(|listener| (listener, site.log));
         let rotate = || rotate(&service, &site.listen, &reread);
         pool.run(async {
-            // Installed before the greeting: until then, a signal would end the process.
+            // Handles signals from before the greeting on. Until then, a signal ends the process.
             let signals = signals().map_err(|error| format!("no signals: {error}"))?;
             greet(at, metrics_at);
             run(server, &pool, (listener, metrics), signals, rotate).await;

@@ -107,7 +107,7 @@ impl Server {
                 }
             };
             let Some(held_slot) = slots.take() else {
-                // A TLS client could not read an answer in plain text.
+                // Answers only without TLS, because a TLS client could not read plain text.
                 if tls.is_none()
                     && let Ok(slot) = Arc::clone(&refusals).try_acquire_owned()
                 {
@@ -123,7 +123,8 @@ impl Server {
         let permits = u32::try_from(limits.requests).unwrap_or(u32::MAX);
         let ended = async {
             tokio::join!(open.shutdown(), async { slots.clear() });
-            // Writes of disconnected clients hold permits until they are done.
+            // Waits also for the writes of disconnected clients, which hold permits until they are
+            // done.
             drop(shared.requests.acquire_many(permits).await);
         };
         let drained = timeout(limits.drain_time, ended).await;
@@ -319,7 +320,7 @@ async fn receive(
     shared: &Shared,
 ) -> Result<(Bytes, Share), Fault> {
     let leave = || request.slot.iter().for_each(|slot| slot.leave_input_unread());
-    // The library accepts larger heads that arrive in one piece.
+    // Checks the size again, because the library accepts larger heads that arrive in one piece.
     if head_bytes > HEAD_BYTES_MAX {
         leave();
         let fault = Fault::invalid("The request line and the headers are too large.");
@@ -411,7 +412,7 @@ fn response(reply: Reply, answered: Share, watch: impl FnOnce(Bytes) -> Bytes) -
     let mut response = Response::new(Sent::new(body, status));
     *response.status_mut() = status;
     let fields = response.headers_mut();
-    // Includes those added below and by the library.
+    // Reserves room also for the headers that are added below and by the library.
     fields.reserve(headers.len() + 3);
     for (name, value) in headers {
         // A value that no header can hold is omitted: it was derived from a key, and the body

@@ -130,7 +130,7 @@ impl From<Error> for Fault {
             Some(code) => code.message().into_owned(),
             None => error.message().to_owned(),
         };
-        // A busy engine is no failure to investigate.
+        // Excludes `ServerBusy`, which is no failure to investigate.
         let is_failure = matches!(error_code(code), Some(Code::InternalError | Code::StorageFull));
         let cause = is_failure.then(|| error.chain());
         Fault { index: error.index(), cause, ..Fault::build(code.into(), status, message) }

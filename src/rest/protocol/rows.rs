@@ -246,8 +246,8 @@ impl<'s, 'o> RowSet<'s, 'o> {
         // Later entities may be a little longer.
         let room = len.max((entities * (len + len / 8)).min(BYTES_ROOM));
         self.out.reserve((self.len + room).saturating_sub(self.out.len()));
-        // The zeros are still in the L1 cache when they are overwritten; content left by another
-        // page needs none.
+        // Fills a few zeros at a time, so that they are still in the L1 cache when they are
+        // overwritten. Room with content of an earlier page needs none.
         let filled = self.len + room.min(len.max(ZEROS_ROOM));
         self.out.resize(filled.max(self.out.len()), 0);
     }
@@ -569,7 +569,7 @@ impl Stop {
         match self {
             Stop::Damaged(index) => damage(row, index),
             Stop::Failed(error) => error,
-            // Never reported, because more room is made.
+            // Never reported, because the caller makes more room and tries again.
             Stop::Full => Error::refused(Code::InternalError),
         }
     }

@@ -116,7 +116,7 @@ fn read_policy(id: String, access: Option<&Element>) -> Result<Policy, Fault> {
     if let Some(element) = given("Permission") {
         let letters = &element.text;
         let known = |c| PERMISSIONS.contains(c) && letters.matches(c).count() == 1;
-        // At most four letters, so that the counting above is bounded too.
+        // Checks the length first, because `known` takes time linear in the number of letters.
         if letters.len() > PERMISSIONS.len() || !letters.chars().all(known) {
             return Err(value(element));
         }
@@ -245,7 +245,7 @@ impl Metrics {
         let enabled = boolean(required(element, "Enabled")?)?;
         let include_apis = match enabled {
             true => Some(boolean(required(element, "IncludeAPIs")?)?),
-            // Has no meaning while the metrics are disabled.
+            // `IncludeAPIs` has no meaning while the metrics are disabled.
             false => None,
         };
         Ok(Metrics { include_apis, days: read_retention(element)? })

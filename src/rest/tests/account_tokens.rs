@@ -41,8 +41,8 @@ fn f39_account_sas_vectors() {
 
 #[test]
 fn f39_account_sas_operations() {
-    // Each operation, the resource types of which one is needed, and the sets of letters of which
-    // one is needed.
+    // For each operation, the resource types of which any one permits it, and the sets of letters
+    // of which any one permits it.
     let matrix: [(&str, &str, &str, &str, &[&str]); 14] = [
         ("GET", "?restype=service&comp=properties", "", "s", &["r"]),
         ("PUT", "?restype=service&comp=properties", "<StorageServiceProperties/>", "s", &["w"]),

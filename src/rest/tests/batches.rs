@@ -334,7 +334,8 @@ fn f32_batch_of_merges_into_large_entities() {
         let got = site.bare(rk);
         assert_eq!((got.member("B").as_deref(), got.has("\"A14\":")), (Some("1"), true));
     }
-    // The service could accept this batch; here 50 MB do not fit into one commit.
+    // The service could accept this batch. Here the merged entities, with 50 MB in total, do not
+    // fit into one commit.
     let text = "0:The request body is too large and exceeds the maximum permissible limit.";
     let found = site.batch(&changeset(&merges(100..200))).send().done(202).failure();
     assert_eq!(found, failure(413, "RequestBodyTooLarge", text));

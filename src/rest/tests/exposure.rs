@@ -41,7 +41,8 @@ fn a_foreign_web_page_cannot_write_with_a_public_key() {
         || site.get("people()").header("Origin", origin).header("Sec-Fetch-Site", "cross-site");
     assert_eq!(get().send().done(200).values("RowKey"), [""; 0]);
     post(PERSON, "same-origin").done(201);
-    // This request is not from a browser: the service then uses the origin only for the response.
+    // Without `Sec-Fetch-Site` the request is not from a browser, and the service uses the origin
+    // only for the response.
     let body = r#"{"PartitionKey":"p","RowKey":"s"}"#;
     site.post("people", body).header("Origin", origin).send().done(201);
     let rule = format!(

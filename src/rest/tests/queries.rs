@@ -323,7 +323,7 @@ fn f28_pages_continue_during_writes() {
     site.insert("p", "00002x", "");
     let second = site.get(&next(&got)).accept(NO_METADATA).send().done(200);
     assert_eq!(second.values("RowKey"), ["00002x", "00003"]);
-    // A token stays valid.
+    // A token never expires.
     site.at("2034-01-01T00:00:00Z");
     let again = site.get(&next(&got)).accept(NO_METADATA).send().done(200);
     assert_eq!(again.body, second.body);
@@ -343,7 +343,7 @@ fn f28_tokens() {
     assert_eq!(rows("NextPartitionKey=1!8!U21pdGg-&NextRowKey=1!4!YQ--"), "Smith ab é");
     assert_eq!(rows("NextPartitionKey=1!8!U21pdGg-&NextRowKey=1!4!YWI-"), "ab é");
     assert_eq!(rows("NextPartitionKey=1%214%21YWI-&NextRowKey=1!4!fn5*"), "ab é");
-    // Clients send an empty RowKey after a token without one.
+    // After a token without a RowKey, clients send an empty one.
     assert_eq!(rows("NextPartitionKey=1!4!YWI-"), "ab é");
     assert_eq!(rows("NextPartitionKey=1!4!YWI-&NextRowKey="), "ab é");
     assert_eq!(rows("NextPartitionKey=1!0!&NextRowKey=1!0!"), " Smith ab é");

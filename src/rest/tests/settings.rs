@@ -153,7 +153,7 @@ fn f14_service_properties_are_kept() {
     let got = site.set_properties(&all).empty(202);
     assert_eq!(got.header("Cache-Control"), None);
     assert_eq!(site.properties(), properties(&all));
-    // Omitted elements are kept.
+    // Properties that the request omits are kept.
     site.set_properties(&off("HourMetrics", "<Enabled>false</Enabled>")).empty(202);
     let hours = off("HourMetrics", "<Enabled>false</Enabled>");
     let changed = format!("{LOGGING}{hours}{MINUTES}<Cors>{RULE}{OPEN_RULE}</Cors>");

@@ -114,7 +114,7 @@ fn serve(db: &Db, clients: impl FnOnce(SocketAddr)) {
     let at = listener.local_addr().unwrap();
     let server = Server { service, limits, tls: None };
     std::thread::scope(|scope| {
-        // Dropped when the clients end, also in a panic.
+        // Stops the server when the clients end, even by a panic.
         let _stop = stop;
         let stopped = async { drop(stopped.await) };
         scope.spawn(|| pool.run(server.run(listener, &pool, stopped)));

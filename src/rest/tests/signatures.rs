@@ -163,7 +163,7 @@ fn f37_shared_key_for_the_secondary_address() {
     let site = Site::people();
     let ask = || site.ask_path("GET", "/devstoreaccount1-secondary/people()");
     ask().send().done(200);
-    // Clients sign the path of the primary, too.
+    // For the secondary, clients may also sign the path of the primary.
     let query = Parameters::default();
     let mut primary = site.get("people()").request;
     let parts = SignedParts::of("GET", "/devstoreaccount1/people()", &query, &primary);

@@ -240,7 +240,7 @@ fn f20_conditions_end_in_states_that_each_replace_changes() {
     let site = stocked();
     let mut last = NOW_ETAG.to_owned();
     for _ in 0..3 {
-        // Writing the same content again is still a new state.
+        // Writing the same content again still changes the ETag.
         let got = site.put(&person("r"), "{\"A\":1}").matching(&last).send().empty(204);
         assert_ne!(got.etag(), last);
         let again = site.put(&person("r"), "{\"A\":1}").matching(&last).send();
@@ -263,7 +263,8 @@ fn f21_methods_may_be_tunnelled() {
         let got = ask.header("X-HTTP-Method", tunnelled).send().empty(204);
         assert_eq!(got.header("ETag").is_some(), left.is_some());
         assert_eq!(properties(&site, "r").as_deref(), left, "{tunnelled}");
-        // Without a condition it is an upsert, too; with one, the condition is checked.
+        // Without a condition the tunnelled request would be an upsert; with one, the condition is
+        // checked.
         let ask = site.post(&person("r"), "{}").matching(OTHER).header("X-HTTP-Method", tunnelled);
         let status = if left.is_some() { 412 } else { 404 };
         assert_eq!(ask.send().status, status);

@@ -103,7 +103,8 @@ fn sst_part(name: &str, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
             builder.finish(out);
         }
         "block-handles" => {
-            // Two blocks and a page: the bounds of the two sections are in the handles.
+            // The example has two row blocks and an index page. The handles at its start give their
+            // bounds.
             let offset = |i: usize| Cursor::new("offset", bytes.get(16 + 8 * i..)?).u64().ok();
             let span = |from, to| Some(offset(from)?..offset(to)?);
             let (rows, pages) = (span(0, 2), span(3, 5));

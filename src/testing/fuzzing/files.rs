@@ -17,7 +17,8 @@ use crate::format::zones::{self as format, ZoneColumn, ZoneMeta, ZoneSet, ZoneSu
 
 const FILE: FileId = FileId(0x0102_0304_0506_0708);
 
-/// Tests frames of blocks: as found, without the checksum, and made around the data.
+/// Tests frames of blocks: the input as a frame, with and without a check of its checksum, and
+/// frames made for the input.
 pub fn block(data: &[u8]) {
     let place = BlockPlace { kind: BlockKind::Rows, file: FILE, number: 0 };
     for opened in [StoredBlock::open(place, data), StoredBlock::reopen(place, data)] {
@@ -81,7 +82,8 @@ pub(super) fn rebuild(block: &RowBlock<'_>) -> Result<Vec<u8>, DecodeError> {
     Ok(made(|out| builder.finish(out)))
 }
 
-/// Tests the hash index in each form: pages as found, and an index of hashes read from the data.
+/// Tests the hash index in each form: the input as a page, and an index of the hashes that the
+/// input contains.
 pub fn hash_index(data: &[u8]) {
     drop(index::check_page(FILE, 0, data));
     let mut page = data.to_vec();
@@ -172,7 +174,7 @@ pub(super) fn separators(page: &SparsePage<'_>) -> Result<Vec<Vec<u8>>, DecodeEr
     (0..page.len()).map(|i| page.separator(i).map(|(a, b)| [a, b].concat())).collect()
 }
 
-/// Tests header, directory and tail of an SST: as found, and with corrected checksums.
+/// Tests header, directory and tail of an SST: the input as it is, and with corrected checksums.
 pub fn sst(data: &[u8]) {
     drop(check_header(FILE, data));
     if let Some(header) = data.get(..ends::HEADER_BYTES) {
@@ -221,7 +223,7 @@ pub fn file_meta(data: &[u8]) {
     assert_eq!(FileMeta::decode(&made(|out| meta.encode(out))), Ok(meta));
 }
 
-/// Tests zones: sets as found, and summaries. A sound set must encode to the same bytes.
+/// Tests zones: the input as a set, and as a summary. A sound set must encode to the same bytes.
 pub fn zones(data: &[u8]) {
     let len = data.len() as u64;
     for blocks in [1, 64, 65] {

@@ -20,8 +20,8 @@ use crate::model::Seq;
 const FILE: FileId = FileId(0x0102_0304_0506_0708);
 const AT: Position = Position { file: FileNumber(7), offset: LOG_HEADER_BYTES as u64 };
 
-/// Tests headers of record files and of records: as found, with corrected checksums, and made
-/// around the data.
+/// Tests headers of record files and of records: the input as it is, with corrected checksums, and
+/// as the payload of a new record.
 pub fn record(data: &[u8]) {
     check_log_header(data);
     check_log_header(&summed(data, 12, LOG_HEADER_BYTES));
@@ -157,7 +157,7 @@ pub fn edit(data: &[u8]) {
     assert_eq!(VersionEdit::decode(&made(|out| edit.encode(out))), Ok(edit));
 }
 
-/// Tests CURRENT: as found, and with a corrected checksum.
+/// Tests CURRENT: the input as it is, and with a corrected checksum.
 pub fn current(data: &[u8]) {
     for data in [data, &summed(data, 12, CURRENT_BYTES)] {
         if let Ok(current) = Current::decode(data) {
@@ -166,7 +166,7 @@ pub fn current(data: &[u8]) {
     }
 }
 
-/// Tests generations of backups: as found, and with corrected length and checksum.
+/// Tests generations of backups: the input as it is, and with corrected length and checksum.
 pub fn generation(data: &[u8]) {
     check_generation(data);
     let mut data = data.to_vec();

@@ -75,7 +75,7 @@ fn check_sound_row(row: &RowRef<'_>) {
     let encoded = made(|out| encode_row(out, None, row));
     let again = decode_row(&encoded, |_| None);
     assert_eq!(again.as_ref().map(|again| again.body), Ok(row.body));
-    // A body must equal the encoding of its values.
+    // An accepted body must equal the encoding of its values.
     let shape = row.shape.arc();
     let values: Result<Vec<_>, _> = (0..shape.len()).map(|i| row.value(i)).collect();
     let values = values.unwrap_or_else(|error| panic!("a checked row has its values: {error}"));

@@ -5,7 +5,7 @@ use std::fmt;
 use crate::named::named;
 
 named! {
-    /// An event that runs should have; its name documents it.
+    /// An event that should occur in some run; its name documents it.
     #[expect(missing_docs, reason = "each event is documented by its name")]
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     pub enum Event {

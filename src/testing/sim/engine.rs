@@ -146,7 +146,8 @@ impl Engine {
 
     /// Drops the handle as a killed process would, and continues with the contents of `fs`.
     pub(super) fn abandon(&mut self, fs: MemFs) {
-        // The power is cut first: writes of the dropped handle would only cost time.
+        // Ends the run before the handle is dropped, because writes of the dropped handle would
+        // only cost time.
         drop(self.power.cut(End::Kill));
         self.let_go();
         self.fs = fs;

@@ -59,7 +59,7 @@ forms! {
         snapshot: word("a name"), table: word("a table"), scan: scan();
     "archive" Archive { table, seed } table: word("a table"), seed: value("seed", None);
     "tables" Tables {};
-    // The command of a write is the write's verb.
+    // For a write the printed command is its verb, of which `insert` is the default.
     "insert" Write { table, write, durability }
         table: word("a table"), write: write(), durability: named("durability", &DURABILITIES);
     "group" Group { table, writes, durability }

@@ -41,7 +41,7 @@ pub struct Runner {
     pub(super) tickets: BTreeMap<String, Waiting>,
     pub(super) trouble: Trouble,
     pub(super) used: Used,
-    /// Whether storage errors end only the step and not the run, even without a known fault.
+    /// Whether storage errors are accepted even without a known fault.
     pub faults_expected: bool,
     /// Counts of events so far, without those of engine and faults: see [`Runner::counted`].
     pub counts: Counts,

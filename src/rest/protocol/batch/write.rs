@@ -181,7 +181,7 @@ fn put_content_id(out: &mut Vec<u8>, content_id: Option<&str>) {
 
 fn reason(status: u16) -> &'static str {
     match StatusCode::from_u16(status) {
-        // The phrase of HTTP/1.1 when the service was made.
+        // The service still uses the reason phrase of an older HTTP standard.
         Ok(StatusCode::PAYLOAD_TOO_LARGE) => "Request Entity Too Large",
         status => status.ok().and_then(|known| known.canonical_reason()).unwrap_or("Error"),
     }

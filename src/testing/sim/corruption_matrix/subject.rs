@@ -137,7 +137,8 @@ fn open(fs: &MemFs, io_mode: IoMode) -> Result<Db> {
     {
         options = options.codec(crate::options::Codec::Zstd);
     }
-    // Little space is reserved after the records, because damage to all of its bytes is alike.
+    // Reserves little space after the records, because damage has the same effect on all of its
+    // bytes.
     options.log_allocate_bytes = 16 << 10;
     options.open(PATH)
 }
