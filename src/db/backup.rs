@@ -82,7 +82,7 @@ pub struct Generation {
     pub new_files: u64,
     /// The total size of the new files in bytes.
     pub new_bytes: u64,
-    /// If the generation file is damaged: the problem. The backup cannot be restored then, and all
+    /// The problem, if the generation file is damaged. Such a backup cannot be restored, and all
     /// fields except `number` are unknown.
     pub problem: Option<String>,
 }

@@ -89,7 +89,7 @@ impl ShapeBuilder {
         }
     }
 
-    /// Adds a partition that was not added before.
+    /// Adds a partition. Each partition must be added once.
     pub(crate) fn add(&mut self, partition: PartitionSize) {
         let shape = &mut self.shape;
         shape.partitions += 1;

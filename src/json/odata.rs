@@ -185,7 +185,7 @@ impl<'a> Members<'a> {
         let is_property =
             |(name, _): &&(Cow<'a, str>, Scalar<'a>)| !SYSTEM_PROPERTIES.contains(&&**name);
         self.values.iter().filter(is_property).filter_map(|(name, value)| match value {
-            // A null is not stored, but an invalid property name is refused.
+            // A null is not stored, but its property name must be valid.
             Scalar::Null => check_property_name(name).err().map(Err),
             _ => {
                 let typed = self.type_of(name).and_then(|edm| interpret(name, value, edm));

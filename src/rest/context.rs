@@ -68,7 +68,7 @@ impl RequestContext<'_> {
     pub(super) fn response_share(&self, bytes: usize) -> Result<Share, Fault> {
         let mut share = Share::default();
         match self.commits {
-            // The share was reserved at the first attempt.
+            // The share was reserved when the request was first carried out.
             Commits::Failed(_) => {}
             Commits::Later(_) => self.request.grow(&mut share, bytes)?,
         }

@@ -25,7 +25,7 @@ fn rows_of_a_clock_ahead_are_imported_during_concurrent_writes() {
         }
     })
     .unwrap();
-    // The file of these rows spans the imported rows.
+    // The imported rows are between the first and last key of this file.
     db.flush().unwrap();
     while db.step(std::time::Duration::ZERO) {}
     table.insert(Entity::new("b", "")).unwrap();

@@ -46,7 +46,7 @@ use crate::rest::service::{Request, Service};
 
 /// The time for a connection over the limit to send its request and receive the refusal.
 const REFUSAL_TIME: Duration = Duration::from_secs(5);
-/// A body that takes longer may be refused before it has arrived.
+/// If a body takes longer, its request is authenticated before it has arrived, and may be refused.
 const PROMPT_TIME: Duration = Duration::from_secs(1);
 
 /// A server that is ready to run.

@@ -258,7 +258,7 @@ impl Runner {
         line(if lost == 0 { "all there".to_owned() } else { format!("{lost} commits lost") })
     }
 
-    /// Whether the disk has a trouble, or one is armed.
+    /// Whether a fault is armed, or the disk has damage, a limit, or a fault that was met.
     pub(super) fn is_troubled(&self) -> bool {
         self.engine.faults.is_armed() || self.trouble.rot.is_some() || self.is_disk_troubled()
     }
