@@ -34,7 +34,8 @@ impl Runner {
         let offline = now.gates.iter().filter(|(_, mode)| **mode == GateMode::Offline);
         let offline: Vec<&Scan> = offline.map(|(span, _)| span).collect();
         let pinned = at.and_then(|at| self.snapshots.get(at)).map(|(pinned, _)| pinned);
-        // The gates do not apply if another table had this name when the snapshot was taken.
+        // Gates belong to the table that has this name now, so they do not apply to a snapshot that
+        // was taken when the name denoted another table, or none.
         if offline.is_empty() || !pinned.is_none_or(|at| self.engine.is_of_today(table, at)) {
             return Held::No;
         }

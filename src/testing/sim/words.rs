@@ -1,4 +1,4 @@
-//! Words of a script: keys, names and entities, as steps and rows print them.
+//! The text of keys, names and entities in printed steps of a script and in printed rows.
 
 use super::value::Val;
 

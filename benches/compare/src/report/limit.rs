@@ -15,7 +15,7 @@ pub struct Limit {
 }
 
 impl Limit {
-    /// Returns the limit of a row over `size` entities.
+    /// Returns the machine's limit for a row of the report, measured with `size` entities.
     pub fn of(row: &Row, size: u64, limits: &Limits, ours: &Cell) -> Option<Self> {
         let entities = |bytes: f64| bytes / ours.raw_bytes_each;
         let (what, value) = match row.bound {

@@ -1,4 +1,5 @@
-//! Tests commit groups over a queue without contents: each waiter is woken.
+//! Tests that commit groups wake every waiter. The queue of these tests counts commits and stores
+//! nothing.
 //!
 //! A lost wake-up makes these tests hang. They have no time limit, because a busy machine would
 //! exceed any.
