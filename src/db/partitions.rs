@@ -80,7 +80,7 @@ named! {
         Unknown "unknown",
         /// The load is spread, so that a split would divide it.
         Spread "spread",
-        /// Inserts are at the upper end, so no split helps.
+        /// Inserts, and the reads of new rows, are at the upper end: no split helps.
         Ascending "ascending",
         /// Inserts are at the lower end, so no split helps.
         Descending "descending",

@@ -4,14 +4,20 @@
 //! so and a cut helps. They are merged late, because an extra range costs little.
 //!
 //! Invariants
-//! * a split by load leaves each side [`DIVIDES_SHARE`] of the expected load, and never cuts a
-//!   partition. Ascending (descending) inserts are expected to continue at the upper (lower) end;
-//! * a load is relevant only after it has lasted, in a range that is at least as old;
-//! * hysteresis: ranges are merged far below the limits of a split, and only after an hour.
+//! * a split by load needs a cut that leaves each side [`DIVIDES_SHARE`] of the expected load:
+//!   ascending (descending) inserts are assumed to continue at the upper (lower) end, and a single
+//!   partition is never cut for its load;
+//! * a cut needs load on both sides in each of the last minutes. Appended rows that are read while
+//!   they are new move past every cut, and leave the lower side without load;
+//! * a load counts only after it has lasted, and only in a range that is at least as old;
+//! * hysteresis: two ranges are merged only if together they have at most a quarter of the bytes
+//!   and less than an eighth of the load at which a range is divided, and have had so for an hour.
+//!
+//! Not here: applying decisions (`lsm::range_split`), statistics (`load`).
 
 use crate::format::names::{RangeId, TableId};
 
-use super::load::{Access, HISTORY_MINUTES, LoadSummary, Sample, partition};
+use super::load::{Access, HISTORY_MINUTES, LoadSummary, WINDOWS, partition};
 
 /// A range larger than this many full files is split, so that a merge of the whole range takes only
 /// seconds.
@@ -26,16 +32,19 @@ const MERGE_OPS_PART: f64 = 8.0;
 /// The least size for a split by load, in bytes. A flush begins a new file at a range boundary only
 /// from 1 MiB on, so smaller ranges would still share files.
 const LOAD_SPLIT_BYTES_MIN: u64 = 4 << 20;
-/// How many minutes a load must last before a split; the service waits five to ten.
-const HOT_MINUTES: usize = 5;
-/// The least load in each of the [`HOT_MINUTES`], as a fraction of the threshold. Excludes bursts
-/// of seconds.
+/// Minutes that a load must last before a split; the service waits five to ten.
+const HOT_MINUTES: usize = WINDOWS;
+/// Minimum load in each of these minutes, as a fraction of the threshold. It excludes bursts of
+/// seconds.
 const HOT_PART: f64 = 0.5;
 /// How many minutes ranges must be cold before they are merged.
 const COLD_MINUTES: usize = HISTORY_MINUTES;
 /// The least share of the load on the smaller side of a cut. With less, the larger side would be as
 /// hot as before.
 pub(crate) const DIVIDES_SHARE: f64 = 0.25;
+/// Minimum share of each side in each of the last minutes. Of the 16 keys of a minute it is two,
+/// which a side with [`DIVIDES_SHARE`] has in 94 % of the minutes.
+const LASTING_SHARE: f64 = 0.1;
 /// The least number of sampled keys for estimating shares. With fewer, the standard error exceeds 9
 /// %.
 const SAMPLES_MIN: usize = 32;
@@ -107,8 +116,8 @@ pub(crate) struct Candidate {
 pub(crate) enum LoadShape {
     /// There are too few operations to classify the load.
     Unknown,
-    /// Inserts are above all other keys. The upper range would receive all of them, so no cut
-    /// helps.
+    /// Inserts are above all other keys, so that the last range receives all of them, and with them
+    /// the reads of new rows: no cut helps.
     Ascending,
     /// Inserts are below all other keys.
     Descending,
@@ -185,7 +194,7 @@ pub(crate) fn split_by_load(range: &RangeState, limits: &Limits) -> Option<Box<[
     if !has_lasted || range.bytes < limits.load_split_bytes_min {
         return None;
     }
-    match shape(&range.load) {
+    match shape_in(&range.load, limits.hot_minutes) {
         LoadShape::Divides { at, .. } => Some(at),
         _ => None,
     }
@@ -205,6 +214,11 @@ pub(crate) fn should_merge(lower: &RangeState, upper: &RangeState, limits: &Limi
 
 /// Classifies a load.
 pub(crate) fn shape(load: &LoadSummary) -> LoadShape {
+    shape_in(load, HOT_MINUTES)
+}
+
+/// Classifies a load. A cut must divide it in each of the last `minutes`, as far as they are known.
+fn shape_in(load: &LoadSummary, minutes: usize) -> LoadShape {
     let is = |access: Access| load.samples.iter().filter(|s| s.access == access).count();
     let (all, ascending, descending) =
         (load.samples.len(), is(Access::Ascending), is(Access::Descending));
@@ -214,39 +228,56 @@ pub(crate) fn shape(load: &LoadSummary) -> LoadShape {
     if load.heaviest.first().is_some_and(|(_, share)| *share >= ONE_PARTITION_SHARE) {
         return LoadShape::OnePartition;
     }
-    if let Some((at, lower_share)) = best_cut(&load.samples) {
+    if let Some((at, lower_share)) = best_cut(load, minutes) {
         return LoadShape::Divides { at, lower_share };
     }
-    let directed = |count: usize| count as f64 >= DIRECTED_SHARE * all as f64;
-    if directed(ascending) {
+    // Reads of the newest rows follow the inserts.
+    let moves = best_cut(load, 0).is_some();
+    let directed = |count: usize, share: f64| {
+        count as f64 >= DIRECTED_SHARE * all as f64 || moves && share >= DIRECTED_SHARE
+    };
+    if directed(ascending, load.ascending) {
         LoadShape::Ascending
-    } else if directed(descending) {
+    } else if directed(descending, load.descending) {
         LoadShape::Descending
     } else {
         LoadShape::Uneven
     }
 }
 
-/// Returns the start of the partition that best divides the samples, which are sorted by key, and
-/// the lower side's share.
-fn best_cut(samples: &[Sample]) -> Option<(Box<[u8]>, f64)> {
+/// The start of the partition at which the samples, sorted by key, divide best, and the lower
+/// side's share. The cut divides the load in each of the last `minutes`.
+fn best_cut(load: &LoadSummary, minutes: usize) -> Option<(Box<[u8]>, f64)> {
+    let samples = &load.samples;
     let all = samples.len() as f64;
     debug_assert!(samples.is_sorted_by(|a, b| a.key <= b.key), "samples are in order of keys");
     // Ascending inserts will be above any cut, and descending ones below it.
     let mut lower = samples.iter().filter(|s| s.access == Access::Descending).count();
-    let mut best: Option<(&Sample, f64)> = None;
+    let mut best: Option<(&[u8], f64)> = None;
     for pair in samples.windows(2) {
         let [below, above] = pair else { continue };
         lower += usize::from(matches!(below.access, Access::Read | Access::Write));
         let share = lower as f64 / all;
         let is_better = |best: f64| (share - 0.5).abs() < (best - 0.5).abs();
-        if partition(&below.key) != partition(&above.key) && best.is_none_or(|b| is_better(b.1)) {
-            best = Some((above, share));
+        let at = partition(&above.key);
+        if partition(&below.key) != at
+            && best.is_none_or(|best| is_better(best.1))
+            && has_lasted(load, at, minutes)
+        {
+            best = Some((at, share));
         }
     }
-    let (above, share) = best?;
+    let (at, share) = best?;
     let divides = share.min(1.0 - share) >= DIVIDES_SHARE;
-    divides.then(|| (partition(&above.key).into(), share))
+    divides.then(|| (at.into(), share))
+}
+
+/// True if both sides of the cut `at` had load in each of the last `minutes`, as far as known.
+fn has_lasted(load: &LoadSummary, at: &[u8], minutes: usize) -> bool {
+    load.windows.iter().take(minutes).all(|keys| {
+        let (all, below) = (keys.len(), keys.partition_point(|key| **key < *at));
+        below.min(all - below) as f64 >= LASTING_SHARE * all as f64
+    })
 }
 
 /// True if the load was hot in each of the last minutes.

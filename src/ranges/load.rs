@@ -3,9 +3,10 @@
 //!
 //! Invariants
 //! * time advances in steps of [`STEP_SECONDS`]; results depend only on the calls and their times;
-//! * the size is bounded: about 8 KiB for a busy range, a few hundred bytes for a quiet one;
-//! * values decay with time, all with the same half-life ([`HALF_LIFE_SECONDS`]), except distinct
-//!   partitions, which cover the last one to two [`GENERATION_SECONDS`].
+//! * the size is bounded: about 12 KiB for a busy range, a few hundred bytes for a quiet one;
+//! * values decay with time, not with further operations, all with the same half-life
+//!   ([`HALF_LIFE_SECONDS`]). The exceptions are distinct partitions, which cover the last one to
+//!   two [`GENERATION_SECONDS`], and what is kept per minute.
 //!
 //! Not here: which operations are sampled (`lsm::load_sampling`), decisions (`decide`).
 
@@ -33,6 +34,10 @@ pub(crate) const GENERATION_SECONDS: f64 = 600.0;
 /// The number of sampled keys kept. They distinguish a share of 20 % from one of 35 % at three
 /// standard deviations.
 pub(crate) const SAMPLES: usize = 64;
+/// Minutes whose sampled keys are kept in addition, each minute apart.
+pub(crate) const WINDOWS: usize = 5;
+/// Sampled keys kept of each of these minutes.
+const WINDOW_KEYS: usize = 16;
 /// The least time between two starts of a *turn*, in which a range is merged for its readers, in
 /// seconds.
 pub(crate) const TURN_SECONDS: f64 = 3_600.0;
@@ -60,6 +65,8 @@ pub(crate) struct RangeLoad {
     samples: Vec<Sample>,
     /// The decayed weight that the samples represent.
     sampled: f64,
+    /// The current minute and those before it, newest first.
+    windows: [Window; WINDOWS + 1],
     recent: Vec<Box<[u8]>>,
     next_recent: usize,
     /// The largest sizes in the current and in the previous hour, in bytes.
@@ -77,6 +84,14 @@ struct Loss {
     /// When the last [turn](RangeLoad::begin_turn) started.
     turn: Option<f64>,
     in_turn: bool,
+}
+
+/// Keys accessed in one minute.
+#[derive(Clone, Debug, Default)]
+struct Window {
+    keys: Vec<Box<[u8]>>,
+    /// The weight that the keys represent.
+    weight: f64,
 }
 
 /// A sampled key.
@@ -115,6 +130,8 @@ pub(crate) struct LoadSummary {
     pub(crate) heaviest: Vec<(Heavy, f64)>,
     /// The sampled keys, in order.
     pub(crate) samples: Vec<Sample>,
+    /// Keys accessed in each of the last [`WINDOWS`] full minutes, newest first; each in key order.
+    pub(crate) windows: Vec<Vec<Box<[u8]>>>,
     /// Reads and writes per second in each of the last [`HISTORY_MINUTES`] full minutes, newest
     /// first. Zeros before the first operation; an empty list means all zeros.
     pub(crate) minutes: Vec<f64>,
@@ -161,6 +178,7 @@ impl RangeLoad {
             inherited: [0.0; 2],
             samples: Vec::new(),
             sampled: 0.0,
+            windows: Default::default(),
             recent: Vec::new(),
             next_recent: 0,
             peaks: [0; 2],
@@ -210,6 +228,11 @@ impl RangeLoad {
         });
         let mut samples = load.samples.clone();
         samples.sort_by(|a, b| a.key.cmp(&b.key));
+        let [_, full @ ..] = load.windows.clone();
+        let windows = full.map(|mut window| {
+            window.keys.sort_unstable();
+            window.keys
+        });
         LoadSummary {
             reads,
             writes,
@@ -218,6 +241,7 @@ impl RangeLoad {
             distinct: load.partitions(),
             heaviest: heaviest.collect(),
             samples,
+            windows: windows.into(),
             minutes: load.history.rates().collect(),
             bytes_peak: load.peaks[0].max(load.peaks[1]),
         }
@@ -308,14 +332,14 @@ impl RangeLoad {
         }
         // Take samples from each side in proportion to the weight that they represent.
         let all = self.sampled + upper.sampled;
-        let room = SAMPLES.min(self.samples.len() + upper.samples.len());
-        let share = if all > 0.0 { self.sampled / all } else { 0.5 };
-        let own = ((room as f64 * share).round() as usize).min(self.samples.len());
-        let theirs = (room - own).min(upper.samples.len());
-        self.samples.truncate(own);
-        self.samples.extend(upper.samples.into_iter().take(theirs));
-        debug_assert!(self.samples.len() <= SAMPLES, "samples are few");
+        let share = |own: f64, all: f64| if all > 0.0 { own / all } else { 0.5 };
+        join_samples(&mut self.samples, upper.samples, SAMPLES, share(self.sampled, all));
         self.sampled = all;
+        for (own, other) in self.windows.iter_mut().zip(upper.windows) {
+            let all = own.weight + other.weight;
+            join_samples(&mut own.keys, other.keys, WINDOW_KEYS, share(own.weight, all));
+            own.weight = all;
+        }
         self.loss.rows += upper.loss.rows;
         self.loss.turn = self.loss.turn.into_iter().chain(upper.loss.turn).reduce(f64::max);
         self.loss.in_turn &= upper.loss.in_turn;
@@ -348,6 +372,10 @@ impl RangeLoad {
         self.loss.rows *= share;
         self.samples.retain(|sample| is_here(&sample.key));
         self.sampled *= share;
+        for window in &mut self.windows {
+            window.keys.retain(|key| is_here(key));
+            window.weight *= share;
+        }
         self.recent.retain(|key| is_here(key));
         self.next_recent = 0;
         // The peak size of each part is unknown. This is harmless, because young ranges are not
@@ -383,7 +411,11 @@ impl RangeLoad {
         for average in self.averages() {
             average.advance(fade);
         }
-        self.history.advance(step / STEPS_PER_MINUTE);
+        let minute = step / STEPS_PER_MINUTE;
+        let passed = minute.saturating_sub(self.history.minute).min(self.windows.len() as u64);
+        self.windows.rotate_right(passed as usize);
+        self.windows[..passed as usize].fill_with(Window::default);
+        self.history.advance(minute);
         self.heaviest.scale(fade);
         self.sampled *= fade;
         let generation = generation_at(now);
@@ -422,8 +454,8 @@ impl RangeLoad {
         access
     }
 
-    /// Counts the key's partition. Adds the key to the sample with a probability such that equal
-    /// decayed weights have equal chances.
+    /// Counts the key's partition. Samples the key with a probability that gives all decayed weight
+    /// the same chance to be in the sample, and likewise all weight of the minute.
     fn record(&mut self, key: &[u8], access: Access, weight: f64) {
         self.history.now += weight;
         let partition = partition(key);
@@ -432,15 +464,12 @@ impl RangeLoad {
         self.heaviest.add(partition, hash, weight);
         self.sampled += weight;
         let sample = || Sample { key: key.into(), access };
-        if self.samples.len() < SAMPLES {
-            return self.samples.push(sample());
-        }
-        // Use 53 bits of the number, so that the fraction is exact on every machine.
-        let chance = (self.rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
-        if chance * self.sampled < SAMPLES as f64 * weight {
-            let at = self.rng.index(SAMPLES);
-            self.samples[at] = sample();
-        }
+        let share = weight / self.sampled;
+        add_sample(&mut self.samples, SAMPLES, share, &mut self.rng, sample);
+        let [window, ..] = &mut self.windows;
+        window.weight += weight;
+        let share = weight / window.weight;
+        add_sample(&mut window.keys, WINDOW_KEYS, share, &mut self.rng, || key.into());
     }
 }
 
@@ -497,6 +526,35 @@ impl History {
             *own += other;
         }
     }
+}
+
+/// Adds an item to at most `max` others with a probability that gives all weight the same chance;
+/// `share` is the item's share of all weight.
+fn add_sample<T>(
+    samples: &mut Vec<T>,
+    max: usize,
+    share: f64,
+    rng: &mut Rng,
+    item: impl FnOnce() -> T,
+) {
+    if samples.len() < max {
+        return samples.push(item());
+    }
+    // 53 bits of the number: a fraction that is exact on every machine.
+    let chance = (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
+    if chance < max as f64 * share {
+        let at = rng.index(max);
+        samples[at] = item();
+    }
+}
+
+/// Combines two samples into one of at most `max` items; `share` is the part of the first.
+fn join_samples<T>(own: &mut Vec<T>, other: Vec<T>, max: usize, share: f64) {
+    let room = max.min(own.len() + other.len());
+    own.truncate((room as f64 * share).round() as usize);
+    let theirs = room - own.len();
+    own.extend(other.into_iter().take(theirs));
+    debug_assert!(own.len() <= max, "samples are few");
 }
 
 /// Returns the common prefix of the keys in the partition of `key`, or the whole key if it is not

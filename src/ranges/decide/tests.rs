@@ -182,13 +182,26 @@ fn loads_that_a_split_would_not_divide_are_recognized() {
 /// One client reads old data and another appends. The cut separates the appended tail.
 #[test]
 fn an_appended_tail_is_separated_from_rows_that_are_read() {
-    let mixed = |i: u64| {
-        if i.is_multiple_of(2) { appended(1_000_000 + i) } else { (scattered(i).0, false) }
-    };
+    let tail = |i: u64| (user_key(TableId(1), &format!("q{i:08}"), "r"), true);
+    let mixed = |i: u64| if i.is_multiple_of(2) { tail(i) } else { (scattered(i).0, false) };
     let LoadShape::Divides { lower_share, .. } = shape(&hot(5_000.0, mixed)) else {
         panic!("the cut does not divide the load");
     };
     assert!((0.35..=0.65).contains(&lower_share));
+}
+
+/// Appended rows of which the last 150 are read: a cut would soon have all load above it.
+#[test]
+fn appended_rows_that_are_read_while_new_are_not_cut() {
+    for reads in [5, 7, 9] {
+        let newest = |i: u64| match i % 10 < reads {
+            true => (appended(1_000 + i - i * 7_919 % 150).0, false),
+            false => appended(1_000 + i),
+        };
+        let load = hot(5_000.0, newest);
+        assert_eq!(shape(&load), LoadShape::Ascending, "{reads} reads of 10");
+        assert_eq!(split_by_load(&state(1, 1 << 30, load), &LIMITS()), None);
+    }
 }
 
 #[test]

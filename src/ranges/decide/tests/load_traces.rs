@@ -105,6 +105,7 @@ impl World {
             let mut load = range.load.summary(now as f64);
             if run.is_blind {
                 load.ascending = 0.0;
+                load.windows.clear();
                 load.samples.iter_mut().for_each(|sample| sample.access = Access::Write);
             }
             let age = (now - range.made) as f64;
@@ -326,6 +327,12 @@ fn ascending(_: u64, i: u64, _: &mut Rng) -> Op {
     Op::Insert(row(10_000 + i, 0))
 }
 
+/// Appended rows of which the last 200, those of about 20 seconds, are read.
+fn newest_read(_: u64, i: u64, rng: &mut Rng) -> Op {
+    let is_read = rng.below(10) < 5 + i / 20_000 % 5;
+    if is_read { Op::Read(row(10_000 + i - rng.below(200), 0)) } else { ascending(0, i, rng) }
+}
+
 fn descending(_: u64, i: u64, _: &mut Rng) -> Op {
     Op::Insert(row(90_000_000 - i, 0))
 }
@@ -392,6 +399,16 @@ fn directed_load_is_cut_by_size_alone() {
     }
     let up = Run::new(ascending, 9_000.0).rows(0).go(1);
     assert!(up.ranges as u64 <= ((8 * HOUR * SAMPLED * ROW_BYTES) >> 20) * 10 / 8);
+}
+
+/// Half to nine tenths of the operations are reads.
+#[test]
+fn appended_rows_that_are_read_while_new_are_never_cut_for_their_load() {
+    for seed in 0..2 {
+        let mut run = Run::new(newest_read, 9_000.0).hours(4);
+        run.limits.split_bytes = u64::MAX;
+        assert_eq!(run.go(seed).splits, 0, "seed {seed}");
+    }
 }
 
 #[test]
