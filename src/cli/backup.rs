@@ -49,8 +49,9 @@ pub(super) struct BackupsCommand {
 }
 
 const BACKUPS_HELP: &str = "\
-verify reads every byte, and exits with status 1 if anything is damaged or missing. To replace a
-damaged file that the database still has, remove it from DIR/files and back up again.
+verify reads every byte, compares the backups with the facts in their files, and exits with status 1
+if anything is damaged or missing. To replace a damaged file that the database still has, remove it
+from DIR/files and back up again.
 
 Examples:
   rowstone backups list /mnt/backups/shop

@@ -7,7 +7,10 @@
 //! Invariants
 //! * a file is stored once, identified by its unique id, and is copied, never linked: damage to the
 //!   database's file does not affect the backup's;
-//! * damaged files are neither backed up nor restored.
+//! * damaged files are neither backed up nor restored, nor are files that differ from their entry
+//!   in the generation.
+//!
+//! Not here: copies on the same disk ([`Db::checkpoint`]).
 
 mod overlay;
 mod store;
@@ -20,10 +23,11 @@ use std::sync::Arc;
 
 use super::{Db, Moved};
 use crate::error::{Doing, Error, ErrorKind, Result};
+use crate::format::file_meta::FileMeta;
 use crate::format::generation as format;
 use crate::format::names::{FileId, FileName};
 use crate::fs::Fs;
-use crate::lsm::{build, image, require_empty, require_outside, verify_copy};
+use crate::lsm::{build, image, require_empty, require_outside, verify_copy, verify_entry};
 use crate::manifest::Version;
 use crate::model::{DateTime, Seq};
 use crate::options::{Background, Options};
@@ -214,7 +218,8 @@ impl Backup {
         Ok(list)
     }
 
-    /// Reads all files of the backups and compares them with their checksums.
+    /// Reads all files of the backups and compares them with their checksums, and their entries in
+    /// the backups with the facts in the files.
     ///
     /// # Errors
     /// Fails only for errors that prevent the check; damage is in the report.
@@ -228,15 +233,20 @@ impl Backup {
     /// As [`verify`](Self::verify).
     pub fn verify_with(&self, mut progress: impl FnMut(u64, u64)) -> Result<BackupReport> {
         let mut report = BackupReport::default();
-        // The key is the whole entry, because after damage generations may have different entries
-        // for one id.
-        let mut files: BTreeMap<format::StoredFile, Vec<u64>> = BTreeMap::new();
+        // Generations may disagree about a damaged file of one id, so the key is the whole
+        // statement.
+        let mut files: BTreeMap<format::StoredFile, Vec<Entry>> = BTreeMap::new();
         for number in self.store.numbers()? {
             match self.store.read(number).and_then(|g| version_of(&g).map(|_| g)) {
                 Ok(generation) => {
                     report.generations += 1;
-                    for file in generation.files {
-                        files.entry(file).or_default().push(number);
+                    for meta in &generation.edit.add_files {
+                        let Some(file) = generation.file(meta.id) else { continue };
+                        let entries = files.entry(*file).or_default();
+                        match entries.last_mut().filter(|(last, _)| last == meta) {
+                            Some((_, generations)) => generations.push(number),
+                            None => entries.push((meta.clone(), vec![number])),
+                        }
                     }
                 }
                 Err(error) => report.problems.push(found(error)?),
@@ -244,16 +254,34 @@ impl Backup {
         }
         let total = files.keys().map(|file| file.bytes).sum();
         let mut progress = counted(total, &mut progress);
-        for (file, generations) in &files {
+        for (file, entries) in &files {
             report.files += 1;
             report.bytes += file.bytes;
-            if let Err(error) = self.store.check(file, &mut progress) {
+            let all = || entries.iter().flat_map(|(_, generations)| generations).copied().collect();
+            let found_in: Vec<(Error, Vec<u64>)> = match self.store.check(file, &mut progress) {
+                Err(error) => vec![(error, all())],
+                Ok(()) => entries
+                    .iter()
+                    .filter_map(|(meta, of)| {
+                        Some((self.check_entry(of[0], meta).err()?, of.clone()))
+                    })
+                    .collect(),
+            };
+            for (error, generations) in found_in {
                 let of: Vec<String> = generations.iter().map(u64::to_string).collect();
                 let problem = found(error)?;
                 report.problems.push(format!("{problem}; backups that need it: {}", of.join(", ")));
             }
         }
         Ok(report)
+    }
+
+    /// Compares a file's entry in a generation with the facts in the stored file.
+    fn check_entry(&self, generation: u64, meta: &FileMeta) -> Result<()> {
+        let dir = self.generation_dir(generation);
+        let path = dir.join(FileName::Sst(meta.number).to_string());
+        let files = BTreeMap::from([(path, self.store.file_path(meta.id))]);
+        verify_entry(&Overlay::new(Arc::clone(&self.options.fs), files), &dir, meta)
     }
 
     /// Removes all backups except the newest `keep`, and the files that only the removed ones used.
@@ -274,7 +302,7 @@ impl Backup {
     /// Restores a backup, or the newest one for `None`, as a database in the new or empty directory
     /// `path`. The database has all tables as of the backup, with ETags and Timestamps, and a new
     /// incarnation. A consumer of the old database's changes gets `ChangesLost`. Each copied file
-    /// is checked against its checksum.
+    /// is compared with its checksum, and its entry in the backup with the facts in the file.
     ///
     /// # Errors
     /// `AlreadyExists` if `path` is not empty; `NotFound` if there is no such backup; `Corruption`,
@@ -305,8 +333,9 @@ impl Backup {
         fs.create_dir_all(path).doing("create", path)?;
         let total = generation.files.iter().map(|file| file.bytes).sum();
         let mut progress = counted(total, &mut progress);
-        self.build(&generation, fs, path, &mut |file, target| {
-            self.store.take(file, target, &mut progress)
+        self.build(&generation, fs, path, &mut |file, meta, target| {
+            self.store.take(file, target, &mut progress)?;
+            self.check_entry(generation.number, meta)
         })?;
         Ok(Generation::of(&generation))
     }
@@ -357,9 +386,12 @@ impl Backup {
         let pinned = source.engine.reader().pin();
         let ranges = pinned.version.ranges_in(&span).iter();
         let inside = ranges.flat_map(|range| range.references());
-        let ids: BTreeSet<FileId> = inside.map(|(_, part)| part.file.meta.id).collect();
-        for file in ids.iter().filter_map(|id| generation.file(*id)) {
+        let files: BTreeMap<FileId, &FileMeta> =
+            inside.map(|(_, part)| (part.file.meta.id, &part.file.meta)).collect();
+        for (id, meta) in files {
+            let Some(file) = generation.file(id) else { continue };
             self.store.check(file, &mut |_| ())?;
+            self.check_entry(generation.number, meta)?;
         }
         // Opens the gates that the backup contains, because they would block reads here.
         for gate in source.gates()? {
@@ -380,18 +412,22 @@ impl Backup {
     }
 
     fn look(&self, generation: &format::Generation) -> Result<Db> {
-        // Errors name the backup by this path; no file exists there.
-        let dir = self.store.dir.join(format!("generation {}", generation.number));
+        let dir = self.generation_dir(generation.number);
         let name = |number| dir.join(FileName::Sst(number).to_string());
         let files = generation.edit.add_files.iter();
         let files = files.map(|meta| (name(meta.number), self.store.file_path(meta.id)));
         let under = Overlay::new(Arc::clone(&self.options.fs), files.collect());
         let fs: Arc<dyn Fs> = Arc::new(under);
         fs.create_dir_all(&dir).doing("create", &dir)?;
-        self.build(generation, &fs, &dir, &mut |_, _| Ok(()))?;
+        self.build(generation, &fs, &dir, &mut |_, _, _| Ok(()))?;
         let mut options = self.options.clone().background(Background::Manual).fs(fs);
         options.targets = None;
         options.create_if_missing(false).open(&dir)
+    }
+
+    /// No file exists at this path; errors identify the backup by it.
+    fn generation_dir(&self, number: u64) -> PathBuf {
+        self.store.dir.join(format!("generation {number}"))
     }
 
     /// Reads the generation of this number, or the newest.
@@ -409,20 +445,23 @@ impl Backup {
         generation: &format::Generation,
         fs: &Arc<dyn Fs>,
         dir: &Path,
-        place: &mut dyn FnMut(&format::StoredFile, &Path) -> Result<()>,
+        place: &mut dyn FnMut(&format::StoredFile, &FileMeta, &Path) -> Result<()>,
     ) -> Result<()> {
         let version = version_of(generation)?;
         let Some(identity) = version.identity.as_ref() else { return Ok(()) };
         let mut edit = generation.edit.clone();
         (edit.identity, edit.numbers_below) = (None, None);
         let mut rng = self.options.seed.map_or_else(Rng::from_entropy, Rng::from_seed);
-        let place = |meta: &crate::format::file_meta::FileMeta| {
+        let place = |meta: &FileMeta| {
             let target: PathBuf = dir.join(FileName::Sst(meta.number).to_string());
-            generation.file(meta.id).map_or(Ok(()), |file| place(file, &target))
+            generation.file(meta.id).map_or(Ok(()), |file| place(file, meta, &target))
         };
         build(fs, dir, identity, &edit, rng.next_u64(), place)
     }
 }
+
+/// A file's entry, and the generations that have it.
+type Entry = (FileMeta, Vec<u64>);
 
 /// Returns a callback that sums bytes and reports the sum and `total`.
 fn counted(total: u64, progress: &mut dyn FnMut(u64, u64)) -> impl FnMut(u64) {

@@ -38,7 +38,7 @@ pub(crate) use read::scan::{ReadView, Scan};
 pub(crate) use recovery::change_log::{ChangeLog, Logged};
 pub(crate) use recovery::checkpoint::{
     OnBytes, build, checkpoint, copy_file, image, read_file, require_empty, require_outside,
-    verify_copy,
+    verify_copy, verify_entry,
 };
 pub(crate) use recovery::file_replacement::{FileReplacement, Healed, SoundCopies};
 pub(crate) use recovery::follower::LogFollower;

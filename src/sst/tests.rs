@@ -49,12 +49,17 @@ fn row(number: i64, text: &str) -> Row {
     Row { shape, body }
 }
 
+/// A key of table 1 with this PartitionKey and an empty RowKey.
+fn user_key(text: &str) -> Vec<u8> {
+    [&[0, 0, 0, 1], text.as_bytes(), &[0]].concat()
+}
+
 fn put(key: &str, seq: u64, text: &str) -> Entry {
-    Entry { key: key.into(), seq: Seq(seq), row: Some(row(seq as i64, text)) }
+    Entry { key: user_key(key), seq: Seq(seq), row: Some(row(seq as i64, text)) }
 }
 
 fn delete(key: &str, seq: u64) -> Entry {
-    Entry { key: key.into(), seq: Seq(seq), row: None }
+    Entry { key: user_key(key), seq: Seq(seq), row: None }
 }
 
 fn memory() -> MemFs {
@@ -245,7 +250,7 @@ fn trap_42_keys_of_one_hash_line_are_all_found() {
     let mut entries = Vec::new();
     for i in 0.. {
         let key = format!("{i:08}");
-        if (u128::from(hash(SEED, key.as_bytes())) * LINES) >> 64 < 3 {
+        if (u128::from(hash(SEED, &user_key(&key))) * LINES) >> 64 < 3 {
             entries.push(put(&key, 1, ""));
         }
         if entries.len() == 472 {
@@ -264,7 +269,7 @@ fn keys_with_equal_tags_are_distinguished_by_cached_locations() {
     let mut entries = Vec::new();
     for i in 0..60_000 {
         let key = format!("{i:08}");
-        let hash = hash(SEED, key.as_bytes());
+        let hash = hash(SEED, &user_key(&key));
         let line = (u128::from(hash) * 63) >> 64;
         if let Some(other) = first.insert((line, hash & 0xffff), key.clone()) {
             let versions = |key: &str| [9, 5, 2].map(|seq| put(key, seq, "text text text"));
@@ -296,7 +301,7 @@ fn rows_of_many_shapes() {
         .map(|i| {
             let shape = Arc::new(Shape::new(vec![(format!("P{i}").into(), EdmType::Int32)]));
             let row = Some(Row { shape, body: vec![1, 0, 0, 0] });
-            Entry { key: format!("{i:05}").into(), seq: Seq(5), row }
+            Entry { key: user_key(&format!("{i:05}")), seq: Seq(5), row }
         })
         .collect();
     let written = write(entries, options(4096, Codec::None));
@@ -304,7 +309,7 @@ fn rows_of_many_shapes() {
     written.read_all(&sst).unwrap();
     check_sound(&sst);
     let mut iter = sst.iter(true);
-    iter.seek(b"01400").unwrap();
+    iter.seek(&user_key("01400")).unwrap();
     assert!(matches!(iter.row().unwrap().shape, ShapeRef::Own(_)));
 }
 
@@ -315,7 +320,7 @@ fn the_metadata_describes_the_file() {
     let meta = &written.meta;
     assert_eq!((meta.entries, meta.tombstones), (4, 1));
     assert_eq!((meta.seq_min, meta.seq_max), (Seq(20), Seq(40)));
-    assert_eq!((&*meta.key_min, &*meta.key_max), (&b"a"[..], &b"c"[..]));
+    assert_eq!((&*meta.key_min, &*meta.key_max), (&*user_key("a"), &*user_key("c")));
     let mut encoded = Vec::new();
     meta.encode(&mut encoded);
     assert_eq!(FileMeta::decode(&encoded).as_ref(), Ok(meta));
@@ -423,6 +428,41 @@ fn another_file_under_the_same_number_is_refused() {
     let error = open(&other);
     assert_eq!(error.kind(), ErrorKind::Unsupported);
     assert!(error.to_string().contains("field 40"), "{error}");
+}
+
+#[test]
+fn a_key_that_no_entity_can_have_is_found_by_verification() {
+    for (key, problem) in [
+        (&b"\0\0\0\x01p"[..], "nothing ends the PartitionKey"),
+        (b"\0\0\0\x01\xff\0r", "a key is not text"),
+        (b"\0\0\0\x01p\0\xff", "a key is not text"),
+    ] {
+        let written =
+            write(vec![Entry { key: key.into(), ..delete("", 1) }], options(256, Codec::None));
+        let problems = written.open(&shared(IoMode::Mmap, 0)).unwrap().verify(&mut |_| {});
+        let problems = problems.unwrap().problems;
+        assert!(problems[0].to_string().contains(problem), "{problems:?}");
+    }
+}
+
+#[test]
+fn an_entry_that_differs_from_the_statistics_is_found() {
+    let written = small();
+    let check = |change: fn(&mut FileMeta)| {
+        let mut meta = written.meta.clone();
+        change(&mut meta);
+        let sst = Sst::open(&written.fs, Path::new("db"), &meta, &shared(IoMode::Mmap, 0)).unwrap();
+        check_corrupt(&sst.verify_entry().unwrap_err());
+        assert_eq!(sst.verify(&mut |_| {}).unwrap().problems.len(), 1);
+    };
+    written.open(&shared(IoMode::Mmap, 0)).unwrap().verify_entry().unwrap();
+    check(|meta| meta.entries += 1);
+    check(|meta| meta.tombstones += 1);
+    check(|meta| meta.raw_bytes += 1);
+    check(|meta| meta.seq_min.0 -= 1);
+    check(|meta| meta.seq_max.0 += 1);
+    check(|meta| meta.key_min = b"\0\0\0\x01\0".as_slice().into());
+    check(|meta| meta.key_max = b"\0\0\0\x01z\0".as_slice().into());
 }
 
 #[test]
@@ -660,11 +700,11 @@ fn a_key_outside_the_bounds_is_not_looked_up_in_the_file() {
     let sst = written.open(&shared(IoMode::Pread, 0)).unwrap();
     written.fs.truncate(FILE, 0).unwrap();
     for key in ["", "a", "k0", "k12", "z"] {
-        assert_eq!(get(&sst, key.as_bytes(), Seq::MAX).unwrap(), None);
+        assert_eq!(get(&sst, &user_key(key), Seq::MAX).unwrap(), None);
     }
-    assert!(get(&sst, b"k01", Seq::MAX).is_err());
+    assert!(get(&sst, &user_key("k01"), Seq::MAX).is_err());
     let mut iter = sst.iter(true);
-    iter.seek(b"l").unwrap();
+    iter.seek(&user_key("l")).unwrap();
     assert!(!iter.valid());
 }
 

@@ -12,6 +12,7 @@ use crate::error::{Corruption, ErrorKind, Result};
 use crate::format::Kind;
 use crate::format::block::{BlockKind, BlockPlace};
 use crate::format::hash_index::{PAGE_BYTES, check_page};
+use crate::format::key::{decode_part, decode_user_key};
 use crate::format::row_block::RowBlock;
 use crate::format::sparse_index::SparsePage;
 use crate::format::sst::{HEADER_BYTES, check_header, section};
@@ -48,14 +49,13 @@ struct Check<'a> {
 impl Sst {
     /// Checks everything in the file. Calls `progress` with the bytes of each block read.
     ///
-    /// 1. Each section against its checksum in the directory, and the zeros between sections.
-    /// 2. Each block: its checksum and layout, rows against their shapes, the order within and
-    ///    across blocks, and separators.
-    /// 3. The hash index: page checksums, lines, and one entry per key. The entry, or the sparse
-    ///    index if entries have no locations, must lead to the newest version of the key.
-    /// 4. The statistics, bounds and Seqs, against values counted from entries and against the
-    ///    manifest.
-    /// 5. The zones against those computed from the entries.
+    /// 1. Every section against its checksum in the directory; zeros between the sections.
+    /// 2. Every block: checksum, layout, keys, rows against their shapes, order within and across
+    ///    blocks, separators.
+    /// 3. The hash index: page checksums, lines, and one entry per key. An entry, or the sparse
+    ///    index if entries have no locations, must lead to the newest version of its key.
+    /// 4. Statistics, bounds and Seqs against the counted values and the manifest.
+    /// 5. Zones against those computed from the entries.
     ///
     /// # Errors
     /// Only problems other than damage: a failing disk, or a newer format.
@@ -76,6 +76,34 @@ impl Sst {
         check.statistics()?;
         check.zones()?;
         Ok(check.facts)
+    }
+
+    /// Compares the file's own statistics with its entry in the manifest or generation. Opening has
+    /// compared id, length and directory.
+    ///
+    /// # Errors
+    /// `Corruption` if they differ; those of reading the statistics.
+    pub(crate) fn verify_entry(&self) -> Result<()> {
+        let (meta, Some(facts)) = (&self.meta, self.statistics()?) else { return Ok(()) };
+        let same = (facts.entries, facts.tombstones, facts.raw_bytes)
+            == (meta.entries, meta.tombstones, meta.raw_bytes)
+            && (facts.seq_min, facts.seq_max) == (meta.seq_min, meta.seq_max)
+            && (&facts.key_min, &facts.key_max) == (&meta.key_min, &meta.key_max);
+        if same {
+            return Ok(());
+        }
+        let at = meta.section(section::STATISTICS).map_or(0, |section| section.offset);
+        let problem = "not what the manifest or generation says about the file";
+        Err(self.source.corrupt(at, "statistics", problem))
+    }
+
+    /// The file's statistics, if it has the section.
+    fn statistics(&self) -> Result<Option<SstStats>> {
+        let Some(section) = self.meta.section(section::STATISTICS) else { return Ok(None) };
+        let at = range(section);
+        let bytes = self.source.single(BlockKind::Stats, at.clone())?;
+        let decoded = SstStats::decode(&bytes);
+        decoded.map(Some).map_err(|error| self.source.decode(contents_at(&at), error))
     }
 }
 
@@ -165,6 +193,8 @@ impl Check<'_> {
         let entry = block.entry(slot).map_err(bad)?;
         let key = [block.prefix(), entry.suffix].concat();
         let wrong = |problem| Err(bad(DecodeError::new("row block", 0, problem)));
+        let (_, partition_key, row_key) = decode_user_key(&key).map_err(bad)?;
+        decode_part(partition_key).and(decode_part(row_key)).map_err(bad)?;
         let first = self.facts.stats.entries == 0;
         let newest = first || key != self.last_key;
         if !first && (key < self.last_key || !newest && entry.seq >= self.last_seq) {
@@ -302,26 +332,14 @@ impl Check<'_> {
 
     fn statistics(&mut self) -> Result<()> {
         self.facts.stats.key_max = self.last_key.as_slice().into();
-        let meta = &self.sst.meta;
-        let Some(section) = meta.section(section::STATISTICS) else { return Ok(()) };
-        let at = range(section);
-        let stored = self.sst.source.single(BlockKind::Stats, at.clone()).and_then(|bytes| {
-            let decoded = SstStats::decode(&bytes);
-            decoded.map_err(|error| self.sst.source.decode(contents_at(&at), error))
-        });
-        let Some(stored) = self.record_damage(stored)? else { return Ok(()) };
+        let stored = self.sst.statistics();
+        let Some(Some(stored)) = self.record_damage(stored)? else { return Ok(()) };
         if self.facts.problems.is_empty() && stored != self.facts.stats {
-            self.problem(at.start, "statistics", "not what was counted");
+            let at = self.section_at(section::STATISTICS);
+            self.problem(at, "statistics", "not what was counted");
         }
-        let facts = &stored;
-        let same = (facts.entries, facts.tombstones, facts.raw_bytes)
-            == (meta.entries, meta.tombstones, meta.raw_bytes)
-            && (facts.seq_min, facts.seq_max) == (meta.seq_min, meta.seq_max)
-            && (&facts.key_min, &facts.key_max) == (&meta.key_min, &meta.key_max);
-        if !same {
-            self.problem(at.start, "statistics", "not what the manifest says about the file");
-        }
-        Ok(())
+        let entry = self.sst.verify_entry();
+        self.record_damage(entry).map(drop)
     }
 
     /// Compares each page and the summary with those computed from the entries. If rows are

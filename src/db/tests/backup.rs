@@ -5,6 +5,7 @@ use std::collections::BTreeSet;
 use super::*;
 use crate::db::{Backup, Generation};
 use crate::error::Result;
+use crate::format::file_meta::FileMeta;
 use crate::fs::{Fault, FaultFs, FaultKind};
 use crate::table::GateMode;
 
@@ -351,6 +352,43 @@ fn damage_in_a_backup_is_found_by_verify_and_by_restore() {
     check_restored(&fs, 2, &content(&db), "the other");
     assert_eq!(backups(&fs).prune(2).unwrap_err().kind(), ErrorKind::Corruption);
     assert_eq!(backups(&fs).prune(1).unwrap().generations, 1);
+}
+
+/// Generations with valid checksums, in which one fact about one file is wrong.
+#[test]
+fn an_entry_that_differs_from_its_file_is_found_by_verify_and_by_restore() {
+    const PATH: &str = "backups/generations/000001.generation";
+    let fs = MemFs::new();
+    let db = filled(&fs);
+    db.backup("backups").unwrap();
+    let sound = crate::format::generation::Generation::decode(&fs.read(PATH).unwrap()).unwrap();
+    let last = |key: &[u8]| [key, b"z"].concat().into_boxed_slice();
+    let changes: [&dyn Fn(&mut FileMeta); 9] = [
+        &|meta| meta.entries += 1,
+        &|meta| meta.tombstones ^= 1,
+        &|meta| meta.raw_bytes += 1,
+        &|meta| meta.seq_min.0 -= 1,
+        &|meta| meta.seq_max.0 -= 1,
+        &|meta| meta.key_min = meta.key_min[..meta.key_min.len() - 1].into(),
+        &|meta| meta.key_max = last(&meta.key_max),
+        &|meta| meta.sections[0].checksum ^= 1,
+        &|meta| meta.sections.truncate(3),
+    ];
+    for (which, change) in changes.iter().enumerate() {
+        for file in 0..sound.files.len() {
+            let mut crafted = sound.clone();
+            change(&mut crafted.edit.add_files[file]);
+            let fs = fs.kill_image();
+            fs.write(PATH, &crafted.encode()).unwrap();
+            let what = format!("change {which} of file {file}");
+            let problems = backups(&fs).verify().unwrap().problems;
+            assert_eq!(problems.len(), 1, "{what}: {problems:?}");
+            assert!(problems[0].contains("generation"), "{what}: {problems:?}");
+            let error = backups(&fs).restore(1, "restored").unwrap_err();
+            assert_eq!(error.kind(), ErrorKind::Corruption, "{what}");
+            assert!(fs.paths().iter().all(|path| !path.starts_with("restored")), "{what}");
+        }
+    }
 }
 
 #[test]

@@ -33,7 +33,7 @@ fn file(versions: &[(bool, Version)], block_bytes: usize) -> Sst {
         let row = version.row.as_ref().map(|row| encoded(row));
         let kind = if row.is_some() { Kind::Put } else { Kind::Delete };
         let row = row.as_ref().map(Row::as_ref);
-        writer.add(format!("{key:010}").as_bytes(), version.seq, kind, row.as_ref()).unwrap();
+        writer.add(format!("{key:010}\0").as_bytes(), version.seq, kind, row.as_ref()).unwrap();
     }
     let meta = writer.finish().unwrap();
     let (cache, shapes) = (Arc::new(BlockCache::new(0)), Arc::new(Shapes::new(1 << 20)));

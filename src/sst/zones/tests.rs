@@ -204,7 +204,7 @@ fn written() -> (MemFs, FileMeta) {
     for i in 0..400u32 {
         let row = row(&[("N", Value::Int64(i.into())), ("S", Value::String(format!("text {i}")))]);
         let row = row.as_ref();
-        let key = format!("{i:010}");
+        let key = format!("{i:010}\0");
         writer.add(key.as_bytes(), Seq(1_000 + u64::from(i)), Kind::Put, Some(&row)).unwrap();
     }
     (fs, writer.finish().unwrap())
