@@ -13,7 +13,7 @@ use std::sync::{Arc, Mutex};
 use clap::Args;
 
 use super::failure::{Failure, Outcome, eprint_line};
-use super::files;
+use super::files::{self, Overwrite};
 use super::open::{Create, open};
 use super::output::{
     Format, Output, print, with_thousands, without_control, write_cells, write_counters,
@@ -65,6 +65,8 @@ pub(super) struct Copy {
     /// Report entities that were not copied or not deleted, one JSON object per line
     #[arg(long, value_name = "FILE")]
     rejects: Option<PathBuf>,
+    #[command(flatten)]
+    overwrite: Overwrite,
     /// How to print the summary
     #[arg(long, value_enum, default_value_t = Format::Table)]
     format: Format,
@@ -156,7 +158,8 @@ impl Copy {
         self.check()?;
         let db = open(&self.db, Create::Never)?;
         let source = db.table(&self.table)?;
-        let rejects = self.rejects.as_deref().map(files::create_output).transpose()?;
+        let rejects =
+            self.rejects.as_deref().map(|path| self.overwrite.create(path)).transpose()?;
         let rejects = rejects.map(|file| Arc::new(Mutex::new(file)));
         let other = open_other(&db, &self.db, self.to.as_ref(), Create::IfMissing)?;
         let target = other.table_or_create(self.target_name())?;

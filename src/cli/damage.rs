@@ -3,12 +3,12 @@
 //! Not here: finding damage (`maintain`).
 
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 
 use clap::Args;
 
 use super::failure::{Failure, Outcome, eprint_line};
-use super::files;
+use super::files::Overwrite;
 use super::open::keeping;
 use super::output::{Format, Output, print, with_thousands};
 use super::progress::Progress;
@@ -145,6 +145,8 @@ pub(super) struct Salvage {
     /// The file to write; standard output by default
     #[arg(long, short)]
     out: Option<PathBuf>,
+    #[command(flatten)]
+    overwrite: Overwrite,
     /// Only versions in these states
     #[arg(long, value_delimiter = ',', value_name = "STATE")]
     only: Vec<String>,
@@ -268,8 +270,8 @@ impl Salvage {
             let states = STATES.join(", ");
             return Err(Failure::Usage(format!("{other} is no state: {states}")));
         }
-        self.check_out()?;
-        // The file of an earlier run is kept if nothing is found.
+        self.out.as_deref().map(|out| self.overwrite.check(out)).transpose()?;
+        // With `--force` the file of an earlier run is kept if the source cannot be opened.
         let mut output = None;
         let mut written = Ok(());
         let found = |found: Salvaged| {
@@ -299,22 +301,11 @@ impl Salvage {
         if problems.is_empty() { Ok(()) } else { Err(Failure::Problems) }
     }
 
-    /// Refuses an output file in the damaged database.
-    fn check_out(&self) -> Outcome {
-        let Some(dir) = self.out.as_deref().and_then(Path::parent) else { return Ok(()) };
-        let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-        if !files::is_same(dir, &self.source) {
-            return Ok(());
-        }
-        let problem = "--out is in the damaged database, which is only read: name a file elsewhere";
-        Err(Failure::Usage(problem.into()))
-    }
-
-    /// Returns the output; opens it on first use.
+    /// The output, opened on first use.
     fn output<'o>(&self, output: &'o mut Option<Output>) -> Outcome<&'o mut Output> {
         Ok(match output {
             Some(output) => output,
-            none => none.insert(Output::to_file(self.out.as_deref())?),
+            none => none.insert(Output::to_file(self.out.as_deref(), self.overwrite)?),
         })
     }
 }

@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::failure::Outcome;
+use super::files::Overwrite;
 use super::open::open_to_read;
 use super::output::{Output, for_each_json, write_csv};
 use crate::json::odata::Metadata;
@@ -28,6 +29,8 @@ pub(super) struct Export {
     /// The file to write; standard output by default
     #[arg(long, short)]
     output: Option<PathBuf>,
+    #[command(flatten)]
+    overwrite: Overwrite,
 }
 
 const EXPORT_HELP: &str = "\
@@ -51,7 +54,7 @@ impl Export {
     pub(super) fn run(self) -> Outcome {
         let db = open_to_read(&self.db)?;
         let table = db.table(&self.table)?;
-        let mut output = Output::to_file(self.output.as_deref())?;
+        let mut output = Output::to_file(self.output.as_deref(), self.overwrite)?;
         let entities = || Ok(table.scan(KeyRange::all()).into_iter());
         match self.format {
             ExportFormat::Csv => write_csv(&mut output, entities, None)?,

@@ -1,5 +1,8 @@
-//! The user's files: input, reports, and the spool for inputs that can be read only once but are
+//! The user's files: input, output, and the spool for inputs that can be read only once but are
 //! needed twice.
+//!
+//! Invariant: only [`Overwrite`] opens a file to write. It replaces an existing file only with
+//! `--force`, and never writes a file in the directory of a database.
 //!
 //! The only module of the binary that opens files; databases are accessed only through the library.
 
@@ -7,9 +10,12 @@ use std::fs::File;
 use std::io::{self, BufWriter, Cursor, Read, Seek, Write};
 use std::path::Path;
 
+use clap::Args;
 use flate2::read::MultiGzDecoder;
 
 use super::failure::{Failure, Outcome};
+use crate::format::names::FileName;
+use crate::fs::{DiskFs, Fs};
 
 /// The name of standard input.
 pub(super) const STANDARD_INPUT: &str = "-";
@@ -26,6 +32,14 @@ pub(super) struct Input {
     pub(super) head: Vec<u8>,
     /// Whether the input can be opened and read again without decompression.
     pub(super) repeatable: bool,
+}
+
+/// The option of commands that write a file.
+#[derive(Args, Clone, Copy, Debug)]
+pub(super) struct Overwrite {
+    /// Replace the file to write if it exists
+    #[arg(long)]
+    force: bool,
 }
 
 /// An unnamed temporary file, which the system removes when its handle is closed.
@@ -64,11 +78,40 @@ pub(super) fn open_input(path: &str) -> Outcome<Input> {
     Ok(Input { reader, head, repeatable: is_file && !packed })
 }
 
-/// Creates an output file, replacing an existing one.
-#[expect(clippy::disallowed_methods, reason = "a file of the user's, not of a database")]
-pub(super) fn create_output(path: &Path) -> Outcome<BufWriter<File>> {
-    let failed = |error| Failure::Other(format!("cannot write {}: {error}", path.display()));
-    File::create(path).map(BufWriter::new).map_err(failed)
+impl Overwrite {
+    /// Refuses an existing file, unless it may be replaced, and any file in the directory of a
+    /// database. A pipe or a device is not overwritten by writing to it. Returns whether `path`
+    /// exists.
+    pub(super) fn check(self, path: &Path) -> Outcome<bool> {
+        let found = path.metadata();
+        if found.as_ref().is_ok_and(|found| !found.is_file()) {
+            return Ok(true);
+        }
+        // The directory of the file itself, not that of a link to it.
+        let file = path.canonicalize();
+        let dir = file.as_deref().unwrap_or(path).parent().unwrap_or(Path::new(""));
+        let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+        // A directory that cannot be listed is reported when the file is opened.
+        let names = DiskFs::new().list(dir).unwrap_or_default();
+        let refuse = |problem| Err(Failure::Usage(format!("{} {problem}", path.display())));
+        if names.iter().any(|name| FileName::parse(name).is_some()) {
+            return refuse("is in the directory of a database: name a file elsewhere");
+        }
+        if found.is_ok() && !self.force {
+            return refuse("exists: name another file, or replace it with --force");
+        }
+        Ok(found.is_ok())
+    }
+
+    /// Opens a file to write, as [`check`](Self::check) permits.
+    #[expect(clippy::disallowed_methods, reason = "a file of the user's, not of a database")]
+    pub(super) fn create(self, path: &Path) -> Outcome<BufWriter<File>> {
+        let exists = self.check(path)?;
+        let failed = |error| Failure::Other(format!("cannot write {}: {error}", path.display()));
+        // A file that was created since is not replaced.
+        let opened = File::options().write(true).truncate(exists).create_new(!exists).open(path);
+        opened.map(BufWriter::new).map_err(failed)
+    }
 }
 
 #[expect(clippy::disallowed_methods, reason = "a file of the user's, not of a database")]
@@ -153,6 +196,40 @@ mod tests {
         assert_eq!(read("empty", b""), (String::new(), true));
         assert_eq!(read("one", b"\x1f"), ("\x1f".into(), true));
         assert_eq!(read("marked", b"\xef\xbb\xbfa,b\n"), ("a,b\n".into(), true));
+    }
+
+    #[test]
+    fn a_file_is_replaced_only_on_request_and_one_of_a_database_never() {
+        let dir = tempfile::tempdir().unwrap();
+        let create = |name: &str, force: bool| {
+            let opened = Overwrite { force }.create(&dir.path().join(name));
+            opened.map(drop).map_err(|failure| failure.message())
+        };
+        #[track_caller]
+        fn check(found: Result<(), (u8, Option<String>)>, expected: &str) {
+            let (status, text) = found.unwrap_err();
+            let text = text.unwrap();
+            assert!(status == 2 && text.contains(expected), "{status} {text}");
+        }
+        create("out", false).unwrap();
+        std::fs::write(dir.path().join("out"), b"of yesterday").unwrap();
+        check(create("out", false), "out exists: name another file");
+        assert_eq!(std::fs::read(dir.path().join("out")).unwrap(), b"of yesterday");
+        create("out", true).unwrap();
+        assert_eq!(std::fs::read(dir.path().join("out")).unwrap(), b"");
+        Overwrite { force: false }.create(Path::new("/dev/null")).unwrap();
+        std::fs::create_dir_all(dir.path().join("db")).unwrap();
+        std::fs::write(dir.path().join("db/000004.sst"), b"rows").unwrap();
+        for name in ["db/000004.sst", "db/new", "db/../db/000004.sst"] {
+            check(create(name, true), "is in the directory of a database");
+        }
+        #[cfg(unix)]
+        {
+            let link = dir.path().join("link");
+            std::os::unix::fs::symlink(dir.path().join("db/000004.sst"), link).unwrap();
+            check(create("link", true), "link is in the directory of a database");
+        }
+        assert_eq!(std::fs::read(dir.path().join("db/000004.sst")).unwrap(), b"rows");
     }
 
     #[test]

@@ -13,7 +13,7 @@ use clap::ValueEnum;
 
 use super::csv;
 use super::failure::{Failure, Outcome};
-use super::files;
+use super::files::Overwrite;
 pub(super) use crate::codec::text::with_thousands;
 use crate::error::Result;
 use crate::json::odata::{self, Metadata};
@@ -46,9 +46,10 @@ impl Output {
         Self::to(io::stdout())
     }
 
-    /// Writes to a new file, or to standard output without a path.
-    pub(super) fn to_file(path: Option<&Path>) -> Outcome<Self> {
-        Ok(path.map(files::create_output).transpose()?.map_or_else(Self::standard, Self::to))
+    /// A file, or standard output without a path.
+    pub(super) fn to_file(path: Option<&Path>, overwrite: Overwrite) -> Outcome<Self> {
+        let file = path.map(|path| overwrite.create(path)).transpose()?;
+        Ok(file.map_or_else(Self::standard, Self::to))
     }
 
     fn to(target: impl Write + 'static) -> Self {

@@ -31,7 +31,7 @@ use self::rows::{
 };
 use super::csv::CsvReader;
 use super::failure::{Failure, Outcome};
-use super::files::{self, Input, Spool};
+use super::files::{self, Input, Overwrite, Spool};
 use super::open::{Create, open_durable};
 use super::output::print;
 use super::progress::Progress;
@@ -70,6 +70,8 @@ pub(super) struct Import {
     /// Report rejected rows, one JSON object per line
     #[arg(long, value_name = "FILE")]
     rejects: Option<PathBuf>,
+    #[command(flatten)]
+    overwrite: Overwrite,
     /// Stop at the first rejected row; rows loaded before it are kept
     #[arg(long)]
     stop_on_error: bool,
@@ -108,6 +110,7 @@ enum SummaryFormat {
 impl Import {
     pub(super) fn run(self) -> Outcome {
         let clock = SystemClock::new();
+        self.rejects.as_deref().map(|path| self.overwrite.check(path)).transpose()?;
         // Opened first, so that a misspelt name does not create a new database.
         let input = files::open_input(&self.input)?;
         let format = self.input_format.unwrap_or_else(|| format_of(&input.head));
@@ -169,7 +172,7 @@ impl Import {
         batches: Receiver<io::Result<Vec<Parsed>>>,
         rows: Option<u64>,
     ) -> Outcome<Summary> {
-        let mut rejects = Rejects::new(self.rejects.as_deref())?;
+        let mut rejects = Rejects::new(self.rejects.as_deref(), self.overwrite)?;
         let db = open_durable(&self.db, Create::IfMissing, self.durability)?;
         let table = db.table_or_create(&self.table)?;
         let mut loader = table.loader().mode(self.mode);

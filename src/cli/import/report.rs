@@ -6,7 +6,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use crate::cli::failure::Outcome;
-use crate::cli::files;
+use crate::cli::files::Overwrite;
 use crate::cli::output::with_thousands;
 use crate::cli::progress::Progress;
 use crate::error::Error;
@@ -31,8 +31,9 @@ pub(super) struct Summary {
 }
 
 impl Rejects {
-    pub(super) fn new(path: Option<&Path>) -> Outcome<Self> {
-        Ok(Self { file: path.map(files::create_output).transpose()?, count: 0 })
+    pub(super) fn new(path: Option<&Path>, overwrite: Overwrite) -> Outcome<Self> {
+        let file = path.map(|path| overwrite.create(path)).transpose()?;
+        Ok(Self { file, count: 0 })
     }
 
     pub(super) fn count(&self) -> u64 {

@@ -130,6 +130,39 @@ fn files_that_cannot_be_read() {
 }
 
 #[test]
+fn no_command_overwrites_a_file_or_a_part_of_a_database() {
+    let place = parts();
+    let current = std::fs::read(place.path("db/CURRENT")).unwrap();
+    place.write("rows", "{}");
+    place.write("old", "of yesterday");
+    for command in [
+        "export db parts -o",
+        "import db parts rows --rejects",
+        "copy db parts --into other --rejects",
+        "salvage db --out",
+    ] {
+        place.fails(&format!("{command} old"), 2, &["old exists", "--force"]);
+        for file in ["db/CURRENT", "db/new"] {
+            let refused = ["in the directory of a database", "elsewhere"];
+            place.fails(&format!("{command} {file} --force"), 2, &refused);
+        }
+    }
+    assert_eq!(place.read("old"), "of yesterday");
+    assert_eq!(std::fs::read(place.path("db/CURRENT")).unwrap(), current);
+    assert!(!place.path("db/new").exists());
+    assert_eq!(place.ok("tables db"), "parts\n");
+    place.ok("export db parts -o old --force");
+    assert_eq!(place.read("old"), place.ok("export db parts"));
+    #[cfg(unix)]
+    assert_eq!(place.ok("export db parts -o /dev/null"), "");
+    for target in ["checkpoint db", "backup db", "export-range db parts", "repair db"] {
+        let run = place.run(&format!("{target} old"));
+        assert!(!run.status.is_some_and(|status| status == 0), "{target}: {run:?}");
+    }
+    assert_eq!(place.read("old"), place.ok("export db parts"));
+}
+
+#[test]
 fn trap_34_a_second_process_is_refused() {
     let place = parts();
     let mut command = place.command("exec db");

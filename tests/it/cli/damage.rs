@@ -84,10 +84,12 @@ fn salvage_overwrites_no_needed_file() {
     let place = damaged();
     place.write("all.ndjson", "of yesterday");
     let current = std::fs::read(place.path("db/CURRENT")).unwrap();
-    place.fails("salvage db --out db/CURRENT", 2, &["which is only read"]);
+    let refused = ["in the directory of a database"];
+    place.fails("salvage db --out db/CURRENT --force", 2, &refused);
+    place.fails("salvage db --out all.ndjson", 2, &["all.ndjson exists", "--force"]);
     let dir = place.path("db");
-    let mut inside = place.command("salvage . --out CURRENT");
-    Run::of(inside.current_dir(&dir).output().unwrap()).fails(2, &["which is only read"]);
+    let mut inside = place.command("salvage . --out CURRENT --force");
+    Run::of(inside.current_dir(&dir).output().unwrap()).fails(2, &refused);
     assert_eq!(std::fs::read(place.path("db/CURRENT")).unwrap(), current);
     // While the database is open, no output is created.
     let mut command = place.command("exec db");
@@ -96,11 +98,11 @@ fn salvage_overwrites_no_needed_file() {
     stdin.write_all(b"{\"op\":\"tables\"}\n").unwrap();
     let mut answer = [0; 5];
     std::io::Read::read_exact(&mut open.stdout.take().unwrap(), &mut answer).unwrap();
-    place.fails("salvage db --out all.ndjson", 2, &["is open"]);
+    place.fails("salvage db --out all.ndjson --force", 2, &["is open"]);
     assert_eq!(place.read("all.ndjson"), "of yesterday");
     drop(stdin);
     open.wait().unwrap();
-    place.run("salvage db --out all.ndjson --only dropped");
+    place.run("salvage db --out all.ndjson --force --only dropped");
     assert_eq!(place.read("all.ndjson"), "");
 }
 
