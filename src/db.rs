@@ -180,6 +180,26 @@ impl Db {
         self.catalog.delete(name)
     }
 
+    /// About the entities and bytes that table files hold of a range of a table.
+    #[cfg(feature = "cli")]
+    pub(crate) fn size_in_files(&self, table: &str, range: &KeyRange) -> Result<(u64, u64)> {
+        let span = range.span(self.catalog.table(table)?.gate.table);
+        self.engine.maintenance().size_in_files(&span)
+    }
+
+    /// Calls `remove`, which removes a range of a table, and gives back its space to the end.
+    /// Returns the bytes of table files given back, and the error that ended this early.
+    #[cfg(feature = "cli")]
+    pub(crate) fn remove_now(
+        &self,
+        table: &str,
+        range: &KeyRange,
+        remove: impl FnOnce() -> Result<()>,
+    ) -> Result<(u64, Option<Error>)> {
+        let span = range.span(self.catalog.table(table)?.gate.table);
+        self.engine.maintenance().remove_now(&span, remove)
+    }
+
     /// Sets the time to live of a table's rows; with `None` rows do not expire. A row expires
     /// between `ttl` and `ttl` × 65/64 + 1 s after its Timestamp. The setting also applies to
     /// existing rows and survives reopening. Files in which all rows have expired are removed

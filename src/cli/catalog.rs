@@ -9,7 +9,9 @@ use clap::Args;
 use super::failure::Outcome;
 use super::open::{Create, open, open_to_read};
 use super::output::{Format, Output, print};
+use super::removal::Removal;
 use crate::json;
+use crate::query::KeyRange;
 
 /// Create a table, and the database if there is none.
 #[derive(Args)]
@@ -52,13 +54,18 @@ enum Life {
 
 /// Drop a table with all its entities, immediately.
 #[derive(Args)]
-#[command(after_long_help = "The space is given back in the background.\n\n\
-    Example:\n  rowstone drop-table shop parts")]
+#[command(
+    after_long_help = "The space is given back before the command ends: whole files are removed, and files that hold \
+    entities of other tables too are merged.\n\n\
+    Example:\n  rowstone drop-table shop parts --yes"
+)]
 pub(super) struct DropTable {
     /// The database
     db: PathBuf,
     /// The table
     table: String,
+    #[command(flatten)]
+    removal: Removal,
 }
 
 /// List the tables.
@@ -127,7 +134,8 @@ fn time_text(time: Duration) -> String {
 impl DropTable {
     pub(super) fn run(self) -> Outcome {
         let db = open(&self.db, Create::Never)?;
-        db.delete_table(&self.table)?;
+        let drop_table = || db.delete_table(&self.table);
+        self.removal.run(&db, &self.table, &KeyRange::all(), drop_table)?;
         Ok(db.close()?)
     }
 }

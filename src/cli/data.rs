@@ -10,6 +10,7 @@ use super::files;
 use super::moving::KeyArgs;
 use super::open::{Create, open_durable, open_to_read};
 use super::output::{Format, print, write_entities, write_entity};
+use super::removal::Removal;
 use crate::error::{Code, Error};
 use crate::json::exec::read_etag;
 use crate::json::odata;
@@ -89,8 +90,10 @@ pub(super) struct Get {
 /// Delete one entity, or a partition or another range of keys in one commit.
 #[derive(Args)]
 #[command(after_long_help = "Examples:\n  rowstone delete shop parts bolts m4x20\n  \
-    rowstone delete plant readings --partition sensor-7 --to 2026-01-01\n\n\
-    One commit deletes a range, however many entities it has. Azure Table storage has no such operation.")]
+    rowstone delete plant readings --partition sensor-7 --to 2026-01-01 --yes\n\n\
+    One commit deletes a range, however many entities it has. Azure Table storage has no such operation. \
+    The space is given back before the command ends: whole files are removed, and files that hold other entities \
+    too are merged.")]
 pub(super) struct Delete {
     /// The database
     db: PathBuf,
@@ -110,6 +113,8 @@ pub(super) struct Delete {
     /// The event that the deletion survives
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
+    #[command(flatten)]
+    removal: Removal,
 }
 
 /// Print the entities of a table, or of a range of keys, in key order.
@@ -198,7 +203,10 @@ impl Delete {
         let table = db.table(&self.table)?;
         let keys = self.partition_key.as_deref().zip(self.row_key.as_deref());
         match (keys, etag) {
-            (None, _) => table.delete_range(&self.keys.range())?,
+            (None, _) => {
+                let range = self.keys.range();
+                self.removal.run(&db, &self.table, &range, || table.delete_range(&range))?;
+            }
             (Some((pk, rk)), Some(etag)) => table.delete_if(pk, rk, etag)?,
             (Some((pk, rk)), None) => table.delete(pk, rk)?,
         }

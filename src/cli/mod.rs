@@ -1,7 +1,10 @@
 //! The binary: arguments, progress, tables for people, JSON for programs.
 //!
-//! Each file has one command or a few related ones: `catalog` tables, `data` single entities,
-//! `damage` repairs, `moving` key ranges, `service` the server. `open` opens databases.
+//! `open` opens the database that a command is given. One file per group of commands: `advise`,
+//! `backup`, `bench`, `catalog` (tables), `changes`, `compare`, `copy` (and `check-refs`),
+//! `damage`, `data` (entities), `exec`, `import`, `inspect`, `export`, `maintain`, `moving`,
+//! `partitions`, `pressure` and `stress` (both `stress`), `query`, `service` (`serve` and `sas`),
+//! `sim`, `stats`, `wear`. `removal` asks before `drop-table` and `delete` remove many entities.
 //!
 //! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows
 //! were rejected.
@@ -35,6 +38,7 @@ mod partitions;
 mod pressure;
 mod progress;
 mod query;
+mod removal;
 #[cfg(feature = "rest")]
 mod service;
 #[cfg(feature = "sim")]

@@ -11,10 +11,14 @@
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
+#[cfg(feature = "cli")]
+use crate::error::Error;
 use crate::error::Result;
 use crate::format::edit::{RangeTombstone, VersionEdit};
 use crate::format::names::{FileNumber, RangeId, TableId};
 use crate::format::span::{Span, whole_table};
+#[cfg(feature = "cli")]
+use crate::manifest::FileRange;
 use crate::manifest::{FileReference, Version};
 use crate::model::Seq;
 use crate::mutants::mutant;
@@ -93,6 +97,62 @@ impl Maintenance {
         });
         self.state.retire(gone);
         Ok(true)
+    }
+
+    /// About the entities and bytes that files hold in `span`.
+    #[cfg(feature = "cli")]
+    pub(crate) fn size_in_files(&self, span: &Span) -> Result<(u64, u64)> {
+        let version = Arc::clone(&self.reader().view.load().version);
+        let (mut entries, mut bytes) = (0, 0);
+        for range in version.ranges_in(span) {
+            for (_, reference) in range.references() {
+                let Some(clip) = reference.clip.intersect(span) else { continue };
+                let part = self.env().open_sst(&reference.file)?.part(&clip)?;
+                entries += part.entries.saturating_sub(part.tombstones);
+                bytes += part.bytes;
+            }
+        }
+        Ok((entries, bytes))
+    }
+
+    /// Calls `remove`, which removes the rows of `span`, and reclaims their space to the end,
+    /// unless a reader needs it. Returns the bytes of files given back, and the error that ended
+    /// the merges early; the rows are removed by then.
+    ///
+    /// 1. Remove the references that are completely in the span, and the files without references.
+    /// 2. Merge the ranges that overlap the span, and those that share a file with it.
+    #[cfg(feature = "cli")]
+    pub(crate) fn remove_now(
+        &self,
+        span: &Span,
+        remove: impl FnOnce() -> Result<()>,
+    ) -> Result<(u64, Option<Error>)> {
+        let bytes = |version: &Version| version.files().map(|file| file.meta.bytes).sum::<u64>();
+        let version = Arc::clone(&self.reader().view.load().version);
+        let before = bytes(&version);
+        let in_span = version.ranges_in(span).iter().flat_map(|range| range.references());
+        let files: BTreeSet<FileNumber> = in_span.map(|(_, r)| r.file.meta.number).collect();
+        drop(version);
+        remove()?;
+        while self.reclaim()? {}
+        let version = Arc::clone(&self.reader().view.load().version);
+        let shares = |range: &FileRange| {
+            range.references().any(|(_, reference)| files.contains(&reference.file.meta.number))
+        };
+        let affected = version.ranges.iter().filter(|range| {
+            !self.is_fifo(range.table) && (range.span.overlaps(span) || shares(range))
+        });
+        let ids: Vec<RangeId> = affected.map(|range| range.id).collect();
+        drop(version);
+        let merge = || {
+            self.compact_ranges(&ids)?;
+            while self.reclaim()? {}
+            Ok(())
+        };
+        let merged: Result<()> = merge();
+        self.remove_unheld();
+        let after = bytes(&self.reader().view.load().version);
+        Ok((before.saturating_sub(after), merged.err()))
     }
 
     /// Returns the range tombstones up to `flushed` that the manifest does not contain yet.

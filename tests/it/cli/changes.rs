@@ -20,8 +20,8 @@ fn commits_are_printed_one_per_line() {
     let place = Place::new();
     place.put("parts", r#"{"PartitionKey":"bolts","RowKey":"m4x20","Price":0.12}"#);
     place.ok("delete db parts bolts m4x20");
-    place.ok("delete db parts --partition bolts");
-    place.ok("drop-table db parts");
+    place.ok("delete db parts --partition bolts --yes");
+    place.ok("drop-table db parts --yes");
     let out = place.ok("changes db");
     let found = lines(&out);
     let ops = found.iter().map(|line| line.split(r#""op":""#).nth(1).unwrap());

@@ -158,7 +158,9 @@ fn a_first_look() {
     assert_eq!(place.ok("delete db parts nuts m4"), "");
     place.fails("get db parts nuts m4", 1, &["ResourceNotFound", "'nuts' 'm4'"]);
     place.fails("delete db parts nuts m4", 1, &["ResourceNotFound"]);
-    assert_eq!(place.ok("drop-table db parts"), "");
+    place.fails("drop-table db parts", 2, &["1 entity of parts", "--yes"]);
+    let dropped = place.ok("drop-table db parts --yes");
+    assert!(dropped.starts_with("removed 1 entity of parts; 0 bytes "), "{dropped}");
     assert_eq!(place.ok("tables db"), "");
     place.fails("scan db parts", 1, &["TableNotFound", "try: `rowstone tables DB`"]);
 }
@@ -213,12 +215,44 @@ fn puts_have_modes_and_conditions() {
     put("--mode replace", "").fails(1, &["ResourceNotFound"]);
 }
 
+/// Both tables are in one file.
+#[test]
+fn removed_rows_give_their_space_back_before_the_command_ends() {
+    let place = Place::new();
+    let row = |i: u32| {
+        format!(r#"{{"PartitionKey":"p{}","RowKey":"{i:05}","Text":"{i:0200}"}}"#, i % 4) + "\n"
+    };
+    let rows: String = (0..2_000).map(row).collect();
+    place.feed("import db keep -", &rows).ok();
+    place.feed("import db gone -", &rows).ok();
+    place.ok("checkpoint db copy");
+    let bytes = || {
+        let files = std::fs::read_dir(place.path("db")).unwrap().map(|file| file.unwrap());
+        let tables = files.filter(|file| file.file_name().to_str().unwrap().ends_with(".sst"));
+        tables.map(|file| file.metadata().unwrap().len()).sum::<u64>()
+    };
+    let whole = bytes();
+    let question = ["500 entities of keep, about ", "bytes in files would be removed", "--yes"];
+    place.fails("delete db keep --partition p1", 2, &question);
+    place.fails("drop-table db gone", 2, &["2,000 entities of gone"]);
+    let out = place.ok("drop-table db gone --yes");
+    assert!(out.starts_with("removed 2,000 entities of gone; "), "{out}");
+    let half = bytes();
+    assert!(half < whole * 6 / 10, "{half} of {whole} bytes are left");
+    let out = place.ok("delete db keep --partition p1 --yes");
+    assert!(out.starts_with("removed 500 entities of keep; "), "{out}");
+    let left = bytes();
+    assert!(left < half * 85 / 100, "{left} of {half} bytes are left");
+    assert!(place.ok("verify db").ends_with("no problems\n"));
+    assert_eq!(place.ok("export db keep").lines().count(), 1_500);
+}
+
 #[test]
 fn a_checkpoint_is_a_database() {
     let place = parts();
     place.ok("checkpoint db copy");
     assert_eq!(place.ok("scan copy parts"), place.ok("scan db parts"));
-    place.ok("drop-table copy parts");
+    place.ok("drop-table copy parts --yes");
     assert_eq!(place.ok("tables db"), "parts\n");
     place.run("checkpoint db copy").fails(1, &["copy"]);
 }

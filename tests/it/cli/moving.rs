@@ -61,7 +61,7 @@ fn a_range_is_moved_offline() {
     place.fails("get db Parts m 1", 1, &busy);
     assert!(place.ok("get db Parts b 1").contains("0.5"));
     // 5. The gate hides the rest, which is dropped with the table.
-    place.ok("drop-table db Parts");
+    place.ok("drop-table db Parts --yes");
     assert_eq!(place.ok("gate list db"), "");
     place.ok("verify db");
 }

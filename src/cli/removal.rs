@@ -1,0 +1,76 @@
+//! The removal of many entities by `drop-table` and `delete`: confirmation and report.
+
+use std::io::{self, IsTerminal, Write};
+
+use clap::Args;
+
+use super::failure::{Failure, Outcome, eprint_line};
+use super::output::{counted, print, with_thousands};
+use crate::db::Db;
+use crate::error::Result;
+use crate::query::KeyRange;
+
+/// Up to this many entities by the facts of the files are counted; of more the estimate is shown.
+const COUNTED_MAX: u64 = 1_000_000;
+
+/// The option of commands that remove many entities.
+#[derive(Args)]
+pub(super) struct Removal {
+    /// Remove many entities without asking; required without a terminal
+    #[arg(long)]
+    yes: bool,
+}
+
+impl Removal {
+    /// Removes a range of a table by `remove` if the user agrees, and gives back its space.
+    pub(super) fn run(
+        &self,
+        db: &Db,
+        table: &str,
+        range: &KeyRange,
+        remove: impl FnOnce() -> Result<()>,
+    ) -> Outcome {
+        let (entities, bytes) = db.size_in_files(table, range)?;
+        let all = |count| counted(count, "entity", "entities");
+        let entities = match entities {
+            ..=COUNTED_MAX => all(db.table(table)?.scan(range.clone()).count()?),
+            estimate => format!("about {}", all(estimate)),
+        };
+        let what = format!("{entities} of {table}");
+        self.confirm(&format!("{what}, about {} bytes in files", with_thousands(bytes)))?;
+        let (freed, error) = db.remove_now(table, range, remove)?;
+        let freed = with_thousands(freed);
+        let stats = db.stats();
+        print(|output| {
+            writeln!(output, "removed {what}; {freed} bytes of table files given back")?;
+            match stats.get("kept_log_bytes").unwrap_or_default() {
+                0 => Ok(()),
+                kept => writeln!(
+                    output,
+                    "kept changes hold {} bytes of logs, with changes of other tables",
+                    with_thousands(kept)
+                ),
+            }
+        })?;
+        // The entities are removed all the same.
+        let left = error.map(|error| format!("space is left to be given back: {}", error.chain()));
+        left.iter().for_each(|text| eprint_line(text));
+        Ok(())
+    }
+
+    fn confirm(&self, what: &str) -> Outcome {
+        if self.yes {
+            return Ok(());
+        }
+        let refuse = |how: &str| Failure::Usage(format!("{what} would be removed: {how}"));
+        if !io::stdin().is_terminal() || !io::stderr().is_terminal() {
+            return Err(refuse("confirm it with --yes"));
+        }
+        eprint_line(&format!("{what} will be removed. Go on? [y/N]"));
+        let mut answer = String::new();
+        let read = io::stdin().read_line(&mut answer);
+        read.map_err(|error| Failure::Other(format!("cannot read the answer: {error}")))?;
+        let agrees = ["y", "yes"].contains(&answer.trim().to_ascii_lowercase().as_str());
+        if agrees { Ok(()) } else { Err(refuse("nothing was done")) }
+    }
+}
