@@ -96,6 +96,9 @@ pub struct OpenReport {
     pub torn: Option<String>,
     /// The number of leftover files that were removed.
     pub orphans: u64,
+    /// Findings that an operator should know of, such as a directory that is named like a table
+    /// file, or a file system on which a replaced directory cannot be noticed.
+    pub warnings: Vec<String>,
 }
 
 impl Options {
@@ -437,6 +440,7 @@ impl Db {
             replayed: found.commits,
             torn: found.torn.clone().or_else(|| found.manifest_torn.clone()),
             orphans: found.orphans,
+            warnings: found.warnings.clone(),
         }
     }
 

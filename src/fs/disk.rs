@@ -8,12 +8,14 @@
 
 #![expect(clippy::disallowed_methods, reason = "this is the module that touches the disk")]
 
+#[cfg(unix)]
+mod dir;
 mod sys;
 
 use std::fs::{File, OpenOptions, TryLockError};
 use std::io;
 use std::ops::Range;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use bytes::Bytes;
@@ -52,7 +54,9 @@ struct Mapped(Arc<memmap2::Mmap>);
 /// A locked file; the system releases the lock when the file is closed.
 #[derive(Debug)]
 struct DiskLock {
-    _file: File,
+    file: File,
+    /// Absolute, so that a change of the working directory does not matter.
+    path: PathBuf,
 }
 
 impl DiskFs {
@@ -96,7 +100,7 @@ impl Fs for DiskFs {
     }
 
     fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FileRead>> {
-        let file = retry(|| File::open(path))?;
+        let file = sys::open(OpenOptions::new().read(true), path)?;
         Ok(Arc::new(DiskRead { file }))
     }
 
@@ -123,13 +127,12 @@ impl Fs for DiskFs {
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
         let mut options = OpenOptions::new();
         options.read(true).write(true).create(true).truncate(false);
-        let file = retry(|| options.open(path))?;
-        retry(|| match file.try_lock() {
-            Ok(()) => Ok(()),
-            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
-            Err(TryLockError::Error(error)) => Err(error),
-        })?;
-        Ok(Box::new(DiskLock { _file: file }))
+        Ok(Box::new(DiskLock::take(sys::open(&options, path)?, path)?))
+    }
+
+    #[cfg(unix)]
+    fn pin(&self, dir: &Path) -> io::Result<Option<Arc<dyn Fs>>> {
+        Ok(Some(Arc::new(dir::DirFs::new(dir)?)))
     }
 
     fn kind(&self, path: &Path) -> String {
@@ -235,9 +238,29 @@ impl Pages for memmap2::Mmap {
     }
 }
 
-impl FileLock for DiskLock {}
+impl DiskLock {
+    fn take(file: File, path: &Path) -> io::Result<Self> {
+        retry(|| match file.try_lock() {
+            Ok(()) => Ok(()),
+            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(TryLockError::Error(error)) => Err(error),
+        })?;
+        Ok(Self { file, path: std::path::absolute(path)? })
+    }
+}
+
+impl FileLock for DiskLock {
+    fn is_current(&self) -> io::Result<bool> {
+        sys::is_same_file(&self.file, &self.path)
+    }
+}
+
+impl DiskWrite {
+    fn new(file: File) -> Self {
+        Self { file, resized: AtomicBool::new(false) }
+    }
+}
 
 fn open_write(options: &OpenOptions, path: &Path) -> io::Result<Box<dyn FileWrite>> {
-    let file = retry(|| options.open(path))?;
-    Ok(Box::new(DiskWrite { file, resized: AtomicBool::new(false) }))
+    Ok(Box::new(DiskWrite::new(sys::open(options, path)?)))
 }

@@ -460,6 +460,11 @@ impl Fs for FaultFs {
     fn kind(&self, path: &Path) -> String {
         self.inner.kind(path)
     }
+
+    fn pin(&self, dir: &Path) -> io::Result<Option<Arc<dyn Fs>>> {
+        let Some(inner) = self.inner.pin(dir)? else { return Ok(None) };
+        Ok(Some(Arc::new(Self { inner, plan: Arc::clone(&self.plan) })))
+    }
 }
 
 impl Directories for FaultFs {

@@ -82,6 +82,10 @@ struct MeteredWrite {
     meter: Arc<Meter>,
 }
 
+fn is_no_file(error: &io::Error) -> bool {
+    matches!(error.kind(), io::ErrorKind::IsADirectory | io::ErrorKind::InvalidInput)
+}
+
 impl MeteredFs {
     /// Wraps `inner` and counts the files in `dir`, which may be missing. It asks once for the
     /// length of each file. Until limits are set, nothing is refused.
@@ -101,7 +105,11 @@ impl MeteredFs {
         };
         if inner.exists(dir)? {
             for name in inner.list(dir)? {
-                meter.add(&name, inner.open_read(&dir.join(&name)).and_then(|file| file.len())?);
+                match inner.open_read(&dir.join(&name)).and_then(|file| file.len()) {
+                    // A directory or a FIFO takes no space.
+                    Err(error) if is_no_file(&error) => {}
+                    len => drop(meter.add(&name, len?)),
+                }
             }
         }
         Ok(Self { inner, meter: Arc::new(meter) })

@@ -31,6 +31,7 @@ pub(crate) use pass_on;
 mod complete;
 mod disk;
 mod fault;
+mod guarded;
 mod handle_cache;
 mod map;
 mod mem;
@@ -40,6 +41,7 @@ mod tests;
 
 pub use disk::DiskFs;
 pub use fault::{Fault, FaultFs, FaultKind, OpKind};
+pub(crate) use guarded::GuardedFs;
 pub(crate) use handle_cache::CachedHandleFs;
 pub use map::{Advice, Map, Pages};
 pub use mem::MemFs;
@@ -82,6 +84,13 @@ pub trait Fs: Send + Sync + fmt::Debug {
     /// Returns the kind of the file system that holds `path`, for messages ("ext4", "tmpfs",
     /// "memory").
     fn kind(&self, path: &Path) -> String;
+    /// This file system with `dir` kept open: a path `dir/name` means the name in the directory that
+    /// `dir` is now, even after the directory was moved or replaced. `None`, which is the default,
+    /// if every path is resolved anew.
+    fn pin(&self, dir: &Path) -> io::Result<Option<Arc<dyn Fs>>> {
+        let _ = dir;
+        Ok(None)
+    }
 }
 
 /// A file being written.
@@ -139,7 +148,13 @@ pub trait FileRead: Send + Sync + fmt::Debug {
 }
 
 /// Holds a lock file until dropped.
-pub trait FileLock: Send + Sync + fmt::Debug {}
+pub trait FileLock: Send + Sync + fmt::Debug {
+    /// Whether the path of the lock still names the locked file. It does not after the file was
+    /// removed, or after its directory was moved or replaced. The default is `true`.
+    fn is_current(&self) -> io::Result<bool> {
+        Ok(true)
+    }
+}
 
 /// Reads a whole small file. A file larger than `max` bytes is refused, because it cannot be the
 /// expected one.

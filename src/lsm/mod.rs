@@ -68,7 +68,7 @@ pub(crate) struct Engine {
     /// The results of recovery at opening.
     pub(crate) recovered: Recovered,
     /// The lock on the directory, held until the database is closed.
-    lock: Mutex<Option<Box<dyn FileLock>>>,
+    lock: Mutex<Option<Arc<dyn FileLock>>>,
 }
 
 impl Drop for Engine {

@@ -10,6 +10,8 @@ mod cli;
 mod crash;
 mod damage;
 mod device;
+#[cfg(unix)]
+mod directory;
 mod drops;
 mod faults;
 mod flip;

@@ -1,6 +1,6 @@
 //! System-specific code: positioned transfers, reservation, directory syncs, names of file systems.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::ops::Range;
 use std::path::Path;
@@ -70,14 +70,69 @@ fn reserve(_file: &File, _len: u64) -> io::Result<()> {
     Ok(())
 }
 
+/// Opens a regular file. Without waiting: opening a FIFO otherwise waits for its other end.
+pub(super) fn open(options: &OpenOptions, path: &Path) -> io::Result<File> {
+    #[cfg(unix)]
+    let options = {
+        use std::os::unix::fs::OpenOptionsExt;
+        let mut options = options.clone();
+        options.custom_flags(rustix::fs::OFlags::NONBLOCK.bits().cast_signed());
+        options
+    };
+    require_regular(retry(|| options.open(path))?)
+}
+
+/// Refuses what is not a regular file, by what it is.
+pub(super) fn require_regular(file: File) -> io::Result<File> {
+    let kind = retry(|| file.metadata())?.file_type();
+    if kind.is_file() {
+        return Ok(file);
+    }
+    if kind.is_dir() {
+        return Err(io::ErrorKind::IsADirectory.into());
+    }
+    #[cfg(unix)]
+    if std::os::unix::fs::FileTypeExt::is_fifo(&kind) {
+        return Err(io::Error::new(io::ErrorKind::InvalidInput, "a FIFO, and no regular file"));
+    }
+    Err(io::Error::new(io::ErrorKind::InvalidInput, "a device, and no regular file"))
+}
+
+#[cfg(unix)]
+pub(super) fn open_dir(dir: &Path) -> io::Result<File> {
+    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
+    let file = retry(|| File::open(dir))?;
+    match retry(|| file.metadata())?.is_dir() {
+        true => Ok(file),
+        false => Err(io::ErrorKind::NotADirectory.into()),
+    }
+}
+
+/// Whether `path` names the open file.
+#[cfg(unix)]
+pub(super) fn is_same_file(file: &File, path: &Path) -> io::Result<bool> {
+    use std::os::unix::fs::MetadataExt;
+    let held = retry(|| file.metadata())?;
+    let named = match retry(|| path.metadata()) {
+        Ok(named) => named,
+        Err(error) => match error.kind() {
+            io::ErrorKind::NotFound | io::ErrorKind::NotADirectory => return Ok(false),
+            _ => return Err(error),
+        },
+    };
+    Ok((held.dev(), held.ino()) == (named.dev(), named.ino()))
+}
+
+/// On other systems an open file's directory cannot be moved or removed.
+#[cfg(not(unix))]
+pub(super) fn is_same_file(_file: &File, _path: &Path) -> io::Result<bool> {
+    Ok(true)
+}
+
 /// Syncs a directory. A failure to open the directory counts as a failure to sync it.
 #[cfg(unix)]
 pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
-    let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };
-    let file = retry(|| File::open(dir))?;
-    if !retry(|| file.metadata())?.is_dir() {
-        return Err(io::ErrorKind::NotADirectory.into());
-    }
+    let file = open_dir(dir)?;
     retry(|| file.sync_all())
 }
 

@@ -16,11 +16,12 @@ mod ops;
 mod tests;
 mod tree;
 
+use std::borrow::Cow;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::io;
 use std::ops::RangeInclusive;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use self::file::File;
@@ -70,6 +71,14 @@ use crate::sync::{Mutex, MutexGuard};
 #[derive(Clone, Default)]
 pub struct MemFs {
     state: Arc<Mutex<State>>,
+    /// The directory in which paths of a pinned file system are resolved.
+    pin: Option<Arc<Pin>>,
+}
+
+/// A directory that may have moved since.
+struct Pin {
+    dir: PathBuf,
+    node: NodeId,
 }
 
 #[derive(Default)]
@@ -107,7 +116,7 @@ impl MemFs {
 
     fn of(tree: Arc<Tree>) -> Self {
         let state = State { tree, ..State::default() };
-        Self { state: Arc::new(Mutex::new(state)) }
+        Self { state: Arc::new(Mutex::new(state)), pin: None }
     }
 
     /// Creates a separate file system with the state `tree`. The two share nodes until one changes
@@ -120,6 +129,18 @@ impl MemFs {
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock()
+    }
+
+    /// The path that a path in the pinned directory has now.
+    fn at<'a>(&self, path: &'a Path) -> io::Result<Cow<'a, Path>> {
+        let Some(pin) = &self.pin else { return Ok(Cow::Borrowed(path)) };
+        let Ok(name) = path.strip_prefix(&pin.dir) else { return Ok(Cow::Borrowed(path)) };
+        let tree = Arc::clone(&self.state().tree);
+        if tree.look(&pin.dir)? == Some(pin.node) {
+            return Ok(Cow::Borrowed(path));
+        }
+        let dir = tree.path_of(pin.node).ok_or(io::ErrorKind::NotFound)?;
+        Ok(Cow::Owned(Path::new(&dir).join(name)))
     }
 
     /// Returns the state after a power cut at this moment, one of many possibilities chosen by

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::file::File;
 use super::tree::{Node, NodeId, spelled};
-use super::{MemFs, State};
+use super::{MemFs, Pin, State};
 use crate::fs::complete::{self, Directories};
 use crate::fs::{FileLock, FileRead, FileWrite, Fs, Map};
 
@@ -31,20 +31,24 @@ impl Fs for MemFs {
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        let dir = &*self.at(dir)?;
         let state = self.state();
         let dir = state.tree.dir(state.tree.find(dir)?)?;
         Ok(dir.names.keys().map(|name| name.to_string()).collect())
     }
 
     fn exists(&self, path: &Path) -> io::Result<bool> {
+        let path = &*self.at(path)?;
         Ok(self.state().tree.look(path)?.is_some())
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
+        let path = &*self.at(path)?;
         Ok(Box::new(self.create_file(&mut self.state(), path)?))
     }
 
     fn open_write(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
+        let path = &*self.at(path)?;
         let mut state = self.state();
         state.check_writable()?;
         let node = state.tree.find(path)?;
@@ -52,37 +56,44 @@ impl Fs for MemFs {
     }
 
     fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FileRead>> {
+        let path = &*self.at(path)?;
         let mut state = self.state();
         let node = state.tree.find(path)?;
         Ok(Arc::new(self.open(&mut state, node, path)?))
     }
 
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let (from, to) = (&*self.at(from)?, &*self.at(to)?);
         let line = || format!("rename {} {}", spelled(from), spelled(to));
         self.state().change_names(line, |tree| tree.rename(from, to))
     }
 
     fn remove(&self, path: &Path) -> io::Result<()> {
+        let path = &*self.at(path)?;
         let line = || format!("remove {}", spelled(path));
         self.state().change_names(line, |tree| tree.remove(&tree.place(path)?))
     }
 
     fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        let dir = &*self.at(dir)?;
         let line = || format!("remove-dir {}", spelled(dir));
         self.state().change_names(line, |tree| tree.remove_dir(&tree.place(dir)?))
     }
 
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let (from, to) = (&*self.at(from)?, &*self.at(to)?);
         let line = || format!("link {} {}", spelled(from), spelled(to));
         self.state().change(line, |tree| tree.link(tree.find(from)?, &tree.place(to)?))
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        let dir = &*self.at(dir)?;
         let line = || format!("sync-dir {}", spelled(dir));
         self.state().change_names(line, |tree| tree.sync_dir(tree.find(dir)?))
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
+        let path = &*self.at(path)?;
         let mut state = self.state();
         state.check_writable()?;
         let handle = match state.tree.look(path)? {
@@ -96,6 +107,12 @@ impl Fs for MemFs {
 
     fn kind(&self, _path: &Path) -> String {
         "memory".to_owned()
+    }
+
+    fn pin(&self, dir: &Path) -> io::Result<Option<Arc<dyn Fs>>> {
+        let node = self.state().tree.find(dir)?;
+        let pin = Some(Arc::new(Pin { dir: dir.to_owned(), node }));
+        Ok(Some(Arc::new(Self { state: Arc::clone(&self.state), pin })))
     }
 }
 
@@ -220,7 +237,12 @@ impl FileRead for Handle {
     }
 }
 
-impl FileLock for Lock {}
+impl FileLock for Lock {
+    fn is_current(&self) -> io::Result<bool> {
+        let named = self.0.fs.state().tree.look(Path::new(&self.0.path))?;
+        Ok(named == Some(self.0.node))
+    }
+}
 
 impl Drop for Lock {
     fn drop(&mut self) {

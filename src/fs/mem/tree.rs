@@ -131,6 +131,17 @@ impl Tree {
         }
     }
 
+    /// The path of a directory, if it has one.
+    pub(super) fn path_of(&self, id: NodeId) -> Option<String> {
+        let dirs = self.nodes.keys().filter_map(|parent| Some((parent, self.dir(*parent).ok()?)));
+        let mut names = dirs.flat_map(|(parent, dir)| dir.names.iter().map(move |n| (parent, n)));
+        let (parent, (name, _)) = names.find(|(_, (_, node))| **node == id)?;
+        if *parent == ROOT {
+            return Some(name.to_string());
+        }
+        Some(format!("{}/{name}", self.path_of(*parent)?))
+    }
+
     /// Resolves a path to the directory of its last name; the name itself may be missing.
     pub(super) fn place(&self, path: &Path) -> io::Result<Place> {
         let components = components(path)?;

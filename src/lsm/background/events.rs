@@ -33,6 +33,8 @@ pub(crate) struct Recovered {
     pub(crate) manifest_torn: Option<String>,
     /// The number of files removed because nothing named them.
     pub(crate) orphans: u64,
+    /// Findings that an operator should know of.
+    pub(crate) warnings: Vec<String>,
 }
 
 fn bytes_of(files: &[NewFile]) -> u64 {
@@ -50,6 +52,7 @@ impl Maintenance {
             commits = found.commits,
             torn = torn(),
             orphans = found.orphans,
+            warnings = &*found.warnings.join("; "),
         );
     }
 

@@ -9,6 +9,7 @@
 //!
 //! Not here: opening the manifest (`manifest`), replaying one log (`replay`).
 
+use std::io;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -19,7 +20,7 @@ use crate::format::edit::{CleanClose, Identity, VersionEdit};
 use crate::format::names::{FileName, FileNumber};
 use crate::format::record::{LogHeader, LogKind, Position};
 use crate::format::wal::Predecessor;
-use crate::fs::{CachedHandleFs, FileLock, Fs};
+use crate::fs::{CachedHandleFs, FileLock, Fs, GuardedFs};
 use crate::log::LogFile;
 use crate::manifest::{Access, Manifest, probe};
 use crate::memtable::Memtable;
@@ -54,8 +55,8 @@ const LOGS_PER_MEMTABLE_MAX: usize = 8;
 
 /// Opens or creates the database in `dir`.
 ///
-/// 1. Refuse a directory that holds other files but no database, take the lock, and open or create
-///    the manifest.
+/// 1. Refuse a directory that holds something else, open the directory, take the lock, and open or
+///    create the manifest.
 /// 2. Read the first record of every log that the manifest names. It states where the previous log
 ///    ended.
 /// 3. Replay the logs in order into memtables, each up to the end that its successor states.
@@ -77,7 +78,7 @@ const LOGS_PER_MEMTABLE_MAX: usize = 8;
 pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Engine>> {
     let meter = Meter::new(dir);
     look(&*options.fs, dir, &options)?;
-    let lock = take_lock(&*options.fs, dir)?;
+    let (lock, unguarded) = guard(dir, &mut options)?;
     let eviction = FifoEviction::begin(&options)?;
     let space_limit = SpaceLimit::begin(dir, &mut options)?;
     let disk = space_limit.map(|limit| (limit, eviction));
@@ -85,7 +86,7 @@ pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Engine>> {
     // Probe again: another process may have created a database before this one took the lock.
     let is_there = probe(&*fs, dir)?;
     let mut rng = options.seed.map_or_else(Rng::from_entropy, Rng::from_seed);
-    let mut recovered = Recovered::default();
+    let mut recovered = Recovered { warnings: Vec::from_iter(unguarded), ..Recovered::default() };
     let (mut manifest, names) = match is_there {
         true => {
             let opened = Manifest::open(Arc::clone(&fs), dir, Access::ReadWrite, fork(&mut rng))?;
@@ -112,7 +113,7 @@ pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Engine>> {
         manifest.confirm()?;
         sync_logs(&env, &replayed)?;
     }
-    recovered.orphans = remove_orphans(&env, &mut manifest, &names)?;
+    recovered.orphans = remove_orphans(&env, &mut manifest, &names, &mut recovered.warnings)?;
     let maintenance = Arc::new(begin(env, manifest, replayed, is_closed, disk)?);
     maintenance.emit_opened(&recovered);
     maintenance.writer.space_limit.iter().for_each(SpaceLimit::enforce);
@@ -142,6 +143,34 @@ fn look(fs: &dyn Fs, dir: &Path, options: &Options) -> Result<()> {
         return Err(Error::new(ErrorKind::NotFound, problem));
     }
     fs.create_dir_all(dir).doing("create", dir)
+}
+
+/// Opens the directory, takes its lock, and lets the lock guard all changes. Returns the lock, and a
+/// warning if it cannot guard.
+fn guard(dir: &Path, options: &mut Options) -> Result<(Arc<dyn FileLock>, Option<String>)> {
+    if !mutant!("unpinned-directory")
+        && let Some(pinned) = options.fs.pin(dir).doing("open", dir)?
+    {
+        options.fs = pinned;
+    }
+    let lock: Arc<dyn FileLock> = take_lock(&*options.fs, dir)?.into();
+    let path = dir.join(FileName::Lock.to_string());
+    if !lock.is_current().doing("look at", &path)? {
+        let warning = format!(
+            "the file system shows {} under another identity each time: a moved or replaced \
+             directory will not be noticed",
+            path.display()
+        );
+        return Ok((lock, Some(warning)));
+    }
+    let (fs, clock) = (Arc::clone(&options.fs), Arc::clone(&options.clock));
+    options.fs = Arc::new(GuardedFs::new(fs, path, &lock, clock, is_log));
+    Ok((lock, None))
+}
+
+fn is_log(path: &Path) -> bool {
+    let name = path.file_name().and_then(|name| FileName::parse(name.to_str()?));
+    matches!(name, Some(FileName::Wal(_)))
 }
 
 fn take_lock(fs: &dyn Fs, dir: &Path) -> Result<Box<dyn FileLock>> {
@@ -221,8 +250,13 @@ fn sync_logs(env: &Env, replayed: &Replayed) -> Result<()> {
 }
 
 /// Removes orphans among `names`: files of this database that nothing names, left by failed jobs
-/// and crashes. Returns their number.
-fn remove_orphans(env: &Env, manifest: &mut Manifest, names: &[String]) -> Result<u64> {
+/// and crashes. Returns their number. A directory with such a name stays, with a warning.
+fn remove_orphans(
+    env: &Env,
+    manifest: &mut Manifest,
+    names: &[String],
+    warnings: &mut Vec<String>,
+) -> Result<u64> {
     let version = Arc::clone(manifest.version());
     let mut orphans = 0;
     let is_named = |number: FileNumber| version.file(number).is_some();
@@ -250,8 +284,16 @@ fn remove_orphans(env: &Env, manifest: &mut Manifest, names: &[String]) -> Resul
             // would restore the name.
             manifest.confirm()?;
             let path = env.dir.join(name);
-            env.fs.remove(&path).doing("remove", path)?;
-            orphans += 1;
+            let is_dir = |error: io::Error| error.kind() == io::ErrorKind::IsADirectory;
+            match env.fs.remove(&path) {
+                Err(_) if env.fs.open_read(&path).is_err_and(is_dir) => {
+                    warnings.push(format!("{} is a directory: it stays", path.display()));
+                }
+                result => {
+                    result.doing("remove", path)?;
+                    orphans += 1;
+                }
+            }
         }
     }
     Ok(orphans)

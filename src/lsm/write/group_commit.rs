@@ -275,9 +275,7 @@ impl<Q: Queue> GroupCommit<Q> {
     fn notify_all<'a>(&'a self, state: MutexGuard<'a, State<Q>>) -> MutexGuard<'a, State<Q>> {
         self.ended[0].notify_all();
         self.company.notify_all();
-        if !mutant!("wake-half") {
-            self.ended[1].notify_all();
-        }
+        self.ended[1].notify_all();
         self.wake(state)
     }
 

@@ -36,10 +36,6 @@ impl Stage {
 
     /// Ends the step; true if a wake arrived meanwhile and the caller has to queue the connection.
     pub(crate) fn end(&self) -> bool {
-        if mutant!("missed-wake") {
-            self.0.store(IDLE, Ordering::SeqCst);
-            return false;
-        }
         let is_idle =
             self.0.compare_exchange(RUNNING, IDLE, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         if !is_idle {

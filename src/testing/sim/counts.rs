@@ -33,6 +33,7 @@ named! {
         Checkpoint "checkpoints",
         Backup "backups restored",
         Archived "archive steps",
+        Displaced "directories displaced",
         Beside "readers beside",
         Fed "feeds replayed",
         Close "clean closes",

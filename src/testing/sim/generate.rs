@@ -39,6 +39,8 @@ pub struct Mix {
     pub backups: u64,
     /// Archive steps, on images of the disk.
     pub archives: u64,
+    /// Moved or replaced directories, on images of the disk.
+    pub displacements: u64,
 }
 
 impl Mix {
@@ -55,10 +57,18 @@ impl Mix {
         checkpoints: 0,
         backups: 0,
         archives: 0,
+        displacements: 0,
     };
     /// Clean closes are the only interruptions.
-    pub const QUIET: Mix =
-        Mix { tickets: 200, overlaps: 100, checkpoints: 2, backups: 2, archives: 1, ..Mix::PLAIN };
+    pub const QUIET: Mix = Mix {
+        tickets: 200,
+        overlaps: 100,
+        checkpoints: 2,
+        backups: 2,
+        archives: 1,
+        displacements: 1,
+        ..Mix::PLAIN
+    };
     /// Kills and power cuts, but no other damage.
     pub const CRASHING: Mix = Mix { crashes: 25, reopens: 6, ..Mix::QUIET };
     /// All kinds of steps.
@@ -237,7 +247,7 @@ impl<'a> Generator<'a> {
 
     fn step(&mut self) -> Step {
         let mix = self.mix;
-        let kinds: [(u64, Make<'a>); 23] = [
+        let kinds: [(u64, Make<'a>); 24] = [
             (370, Self::write_step),
             (90, Self::group_step),
             (100, Self::get_step),
@@ -263,6 +273,7 @@ impl<'a> Generator<'a> {
                 let table = generator.table();
                 Step::Archive { table, seed: generator.source.seed() }
             }),
+            (mix.displacements, |generator| Step::Displace(generator.source.seed())),
             (20, |_| Step::Beside),
         ];
         let mut roll = self.source.below(kinds.iter().map(|(weight, _)| weight).sum());

@@ -37,6 +37,7 @@ mod concurrent_readers;
 pub mod corruption_matrix;
 pub mod counts;
 pub mod device;
+mod displaced;
 pub mod engine;
 pub mod explore;
 pub mod expr;

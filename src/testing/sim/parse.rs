@@ -93,6 +93,7 @@ forms! {
     "end-compaction" EndCompaction {};
     "checkpoint" Checkpoint {};
     "backup" Backup {};
+    "displace" Displace(seed) seed: value("seed", None);
     "beside" Beside {};
     "settle" Settle {};
     "verify" Verify {};
@@ -586,6 +587,7 @@ fn steps_print_and_parse_back() {
         "checkpoint",
         "backup",
         "archive parts seed=5",
+        "displace seed=5",
         "kill in=4",
         "crash seed=9 in=12",
         "fault eio op=sync path=.wal nth=3 sticky=true",

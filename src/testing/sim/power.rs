@@ -146,6 +146,11 @@ impl Fs for PowerFs {
         self.inner.kind(path)
     }
 
+    fn pin(&self, dir: &Path) -> io::Result<Option<Arc<dyn Fs>>> {
+        let Some(inner) = self.inner.pin(dir)? else { return Ok(None) };
+        Ok(Some(Arc::new(Self { inner, ..self.clone() })))
+    }
+
     fn create(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
         self.pass()?;
         Ok(self.write(self.inner.create(path)?))

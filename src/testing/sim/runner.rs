@@ -234,6 +234,7 @@ impl Runner {
             Step::Checkpoint => self.checkpoint(),
             Step::Backup => self.backup(),
             Step::Archive { table, seed } => self.archive(table, *seed),
+            Step::Displace(seed) => self.displace(*seed),
             Step::Beside => self.beside(),
             other => Err(format!("`{other}` is no step of an open database")),
         }

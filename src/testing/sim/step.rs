@@ -301,6 +301,9 @@ pub enum Step {
         /// The seed that chooses the operations.
         seed: u64,
     },
+    /// The directory is moved or replaced while the database is open, or its lock file is removed,
+    /// on an image of the disk; the seed chooses which.
+    Displace(u64),
     /// Opens the database read-only as another process would, and continues in the change feed.
     Beside,
     /// Lets time pass and background work run until none is left. Then everything must be durable

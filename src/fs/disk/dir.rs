@@ -1,0 +1,136 @@
+//! The system's file system, with one directory kept open: names in it are resolved from its
+//! descriptor. If the directory is moved or replaced meanwhile, no operation reaches the directory
+//! that has its path now.
+//!
+//! Not here: opened files (`disk`), and whether the path still leads to the directory
+//! ([`FileLock::is_current`]).
+
+use std::fs::File;
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, linkat, openat, renameat, statat, unlinkat};
+use rustix::io::Errno;
+
+use super::{DiskFs, DiskLock, DiskRead, DiskWrite, sys};
+use crate::fs::complete::retry;
+use crate::fs::{FileLock, FileRead, FileWrite, Fs};
+
+/// What `std` gives a new file.
+const NEW_FILE: Mode = Mode::from_raw_mode(0o666);
+
+/// The file system; see the module.
+#[derive(Debug)]
+pub(super) struct DirFs {
+    dir: PathBuf,
+    file: File,
+}
+
+impl DirFs {
+    pub(super) fn new(dir: &Path) -> io::Result<Self> {
+        let file = sys::open_dir(dir)?;
+        Ok(Self { dir: dir.to_owned(), file })
+    }
+
+    /// The directory from which to resolve a path, and the rest of the path. A path outside of the
+    /// directory is resolved by the system, as ever.
+    fn resolve<'a>(&'a self, path: &'a Path) -> (BorrowedFd<'a>, &'a Path) {
+        match (path.parent(), path.file_name()) {
+            (Some(parent), Some(name)) if parent == self.dir => {
+                (self.file.as_fd(), Path::new(name))
+            }
+            _ => (CWD, path),
+        }
+    }
+
+    fn is_here(&self, dir: &Path) -> bool {
+        dir == self.dir
+    }
+
+    fn open(&self, path: &Path, flags: OFlags) -> io::Result<File> {
+        let (dir, name) = self.resolve(path);
+        let flags = flags | OFlags::CLOEXEC | OFlags::NONBLOCK;
+        sys::require_regular(File::from(retry(|| Ok(openat(dir, name, flags, NEW_FILE)?))?))
+    }
+}
+
+impl Fs for DirFs {
+    fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
+        if self.is_here(dir) { Ok(()) } else { DiskFs::new().create_dir_all(dir) }
+    }
+
+    fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
+        if !self.is_here(dir) {
+            return DiskFs::new().list(dir);
+        }
+        let mut names = Vec::new();
+        for entry in retry(|| Ok(Dir::read_from(&self.file)?))? {
+            let entry = entry?;
+            let name = entry.file_name().to_string_lossy();
+            if name != "." && name != ".." {
+                names.push(name.into_owned());
+            }
+        }
+        names.sort_unstable();
+        Ok(names)
+    }
+
+    fn exists(&self, path: &Path) -> io::Result<bool> {
+        let (dir, name) = self.resolve(path);
+        match retry(|| Ok(statat(dir, name, AtFlags::empty())?)) {
+            Ok(_) => Ok(true),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
+    }
+
+    fn create(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
+        let file = self.open(path, OFlags::RDWR | OFlags::CREATE | OFlags::EXCL)?;
+        Ok(Box::new(DiskWrite::new(file)))
+    }
+
+    fn open_write(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
+        Ok(Box::new(DiskWrite::new(self.open(path, OFlags::RDWR)?)))
+    }
+
+    fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FileRead>> {
+        Ok(Arc::new(DiskRead { file: self.open(path, OFlags::RDONLY)? }))
+    }
+
+    fn rename(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let ((from_dir, from), (to_dir, to)) = (self.resolve(from), self.resolve(to));
+        retry(|| Ok(renameat(from_dir, from, to_dir, to)?))
+    }
+
+    fn remove(&self, path: &Path) -> io::Result<()> {
+        let (dir, name) = self.resolve(path);
+        retry(|| Ok(unlinkat(dir, name, AtFlags::empty())?))
+    }
+
+    fn remove_dir(&self, dir: &Path) -> io::Result<()> {
+        DiskFs::new().remove_dir(dir)
+    }
+
+    fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
+        let ((from_dir, from), (to_dir, to)) = (self.resolve(from), self.resolve(to));
+        retry(|| match linkat(from_dir, from, to_dir, to, AtFlags::empty()) {
+            Err(Errno::OPNOTSUPP | Errno::NOSYS) => Err(io::ErrorKind::Unsupported.into()),
+            result => Ok(result?),
+        })
+    }
+
+    fn sync_dir(&self, dir: &Path) -> io::Result<()> {
+        if self.is_here(dir) { retry(|| self.file.sync_all()) } else { sys::sync_dir(dir) }
+    }
+
+    fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {
+        let file = self.open(path, OFlags::RDWR | OFlags::CREATE)?;
+        Ok(Box::new(DiskLock::take(file, path)?))
+    }
+
+    fn kind(&self, path: &Path) -> String {
+        sys::kind(path)
+    }
+}

@@ -1,0 +1,145 @@
+//! What a user may do to the directory of an open database: move it, replace it, remove the lock
+//! file; and names in it that are no files.
+
+use std::path::Path;
+use std::sync::Arc;
+use std::time::Duration;
+
+use rowstone::{Clock, Db, Entity, ErrorKind, KeyRange, ManualClock, Result, SystemClock};
+use rustix::fs::{CWD, Mode, mkfifoat};
+
+/// A database at `path` that is open, with one row, and its clock.
+fn open(path: &Path) -> (Db, Arc<ManualClock>) {
+    let clock = Arc::new(ManualClock::new(SystemClock::new().now()));
+    let db = Db::options().clock(clock.clone()).open(path).unwrap();
+    put(&db, "first").unwrap();
+    (db, clock)
+}
+
+fn put(db: &Db, key: &str) -> Result<()> {
+    db.table_or_create("Parts")?.upsert(Entity::new("p", key)).map(drop)
+}
+
+fn keys(path: &Path) -> Vec<String> {
+    let db = Db::open(path).unwrap();
+    let table = db.table("Parts").unwrap();
+    let found = table.scan(KeyRange::all()).into_iter();
+    let keys = found.map(|row| row.unwrap().row_key().to_owned()).collect();
+    assert_eq!(db.verify().unwrap().problems, Vec::<String>::new());
+    db.close().unwrap();
+    keys
+}
+
+/// After a second `db` acknowledges nothing more, and says why.
+fn expect_end(db: Db, clock: &ManualClock) {
+    clock.advance(Duration::from_secs(1));
+    let error = put(&db, "late").unwrap_err();
+    let text = error.to_string();
+    assert!(text.contains("LOCK is not the file that was locked"), "{text}");
+    assert_eq!(put(&db, "later").unwrap_err().kind(), ErrorKind::Poisoned);
+    // What is there can be read.
+    assert!(db.table("Parts").unwrap().get("p", "first").unwrap().is_some());
+    assert!(db.close().is_err());
+}
+
+#[test]
+fn a_moved_database_is_not_written_to() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, moved) = (dir.path().join("db"), dir.path().join("moved"));
+    let (db, clock) = open(&path);
+    std::fs::rename(&path, &moved).unwrap();
+    expect_end(db, &clock);
+    assert!(!path.exists());
+    assert_eq!(keys(&moved)[0], "first");
+}
+
+#[test]
+fn a_database_that_replaced_another_is_not_touched() {
+    let dir = tempfile::tempdir().unwrap();
+    let (path, moved) = (dir.path().join("db"), dir.path().join("moved"));
+    let (db, clock) = open(&path);
+    std::fs::rename(&path, &moved).unwrap();
+    let (second, _) = open(&path);
+    put(&second, "second").unwrap();
+    // Within the same second a flush writes to the moved directory, and is not installed.
+    assert!(db.flush().is_err());
+    expect_end(db, &clock);
+    put(&second, "third").unwrap();
+    second.flush().unwrap();
+    second.close().unwrap();
+    assert_eq!(keys(&path), ["first", "second", "third"]);
+    assert_eq!(keys(&moved)[0], "first");
+}
+
+#[test]
+fn a_process_whose_lock_file_was_removed_ends_writing() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let (db, clock) = open(&path);
+    std::fs::remove_file(path.join("LOCK")).unwrap();
+    let (second, _) = open(&path);
+    put(&second, "second").unwrap();
+    expect_end(db, &clock);
+    second.close().unwrap();
+    assert_eq!(keys(&path), ["first", "second"]);
+}
+
+#[test]
+fn a_lock_file_that_is_removed_for_a_moment_does_no_harm_between_two_checks() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    let (db, clock) = open(&path);
+    let (lock, aside) = (path.join("LOCK"), dir.path().join("LOCK"));
+    std::fs::rename(&lock, &aside).unwrap();
+    put(&db, "second").unwrap();
+    std::fs::rename(&aside, &lock).unwrap();
+    clock.advance(Duration::from_secs(1));
+    put(&db, "third").unwrap();
+    db.close().unwrap();
+    assert_eq!(keys(&path), ["first", "second", "third"]);
+}
+
+/// The text of the error that opening returns.
+fn refusal(path: &Path) -> String {
+    Db::open(path).unwrap_err().to_string()
+}
+
+#[test]
+fn a_fifo_in_place_of_a_file_is_named_and_opening_does_not_wait_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    drop(open(&path));
+    let log = std::fs::read_dir(&path).unwrap().map(|entry| entry.unwrap().path());
+    let log = log.filter(|path| path.extension().is_some_and(|end| end == "wal")).max().unwrap();
+    for file in [log, path.join("CURRENT"), path.join("LOCK")] {
+        let aside = dir.path().join("aside");
+        std::fs::rename(&file, &aside).unwrap();
+        mkfifoat(CWD, &file, Mode::RWXU).unwrap();
+        let text = refusal(&path);
+        let name = file.file_name().unwrap().to_str().unwrap();
+        assert!(text.contains(name) && text.contains("FIFO"), "{text}");
+        // A symbolic link to a file is fine.
+        std::fs::remove_file(&file).unwrap();
+        std::os::unix::fs::symlink(&aside, &file).unwrap();
+        assert_eq!(keys(&path), ["first"]);
+        let _ = std::fs::remove_file(&file);
+        std::fs::rename(&aside, &file).unwrap();
+    }
+}
+
+#[test]
+fn a_directory_named_like_a_table_file_stays_with_a_warning() {
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("db");
+    drop(open(&path));
+    std::fs::create_dir(path.join("000900.sst")).unwrap();
+    for options in [Db::options(), Db::options().max_disk(64 << 20)] {
+        let db = options.open(&path).unwrap();
+        let warnings = db.opened().warnings;
+        assert!(warnings[0].contains("000900.sst is a directory"), "{warnings:?}");
+        assert_eq!(warnings.len(), 1);
+        put(&db, "first").unwrap();
+        db.close().unwrap();
+    }
+    assert!(path.join("000900.sst").is_dir());
+}
