@@ -5,13 +5,15 @@ use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
 
-use rowstone::{Clock, Db, Entity, ErrorKind, KeyRange, ManualClock, Result, SystemClock};
+use rowstone::{
+    Background, Clock, Db, Entity, ErrorKind, KeyRange, ManualClock, Result, SystemClock,
+};
 use rustix::fs::{CWD, Mode, mkfifoat};
 
 /// A database at `path` that is open, with one row, and its clock.
 fn open(path: &Path) -> (Db, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(SystemClock::new().now()));
-    let db = Db::options().clock(clock.clone()).open(path).unwrap();
+    let db = Db::options().clock(clock.clone()).background(Background::Manual).open(path).unwrap();
     put(&db, "first").unwrap();
     (db, clock)
 }
@@ -34,7 +36,7 @@ fn keys(path: &Path) -> Vec<String> {
 fn expect_end(db: Db, clock: &ManualClock) {
     clock.advance(Duration::from_secs(1));
     let error = put(&db, "late").unwrap_err();
-    let text = error.to_string();
+    let text = format!("{error:?}");
     assert!(text.contains("LOCK is not the file that was locked"), "{text}");
     assert_eq!(put(&db, "later").unwrap_err().kind(), ErrorKind::Poisoned);
     // What is there can be read.
@@ -101,7 +103,7 @@ fn a_lock_file_that_is_removed_for_a_moment_does_no_harm_between_two_checks() {
 
 /// The text of the error that opening returns.
 fn refusal(path: &Path) -> String {
-    Db::open(path).unwrap_err().to_string()
+    format!("{:?}", Db::open(path).unwrap_err())
 }
 
 #[test]
