@@ -27,7 +27,15 @@ impl Storage {
             fs.create_dir_all(&dir).unwrap();
             Storage { name, fs, dir, _guard: None }
         };
+        let pinned = |fs: Arc<dyn Fs>, dir: &Path| {
+            fs.create_dir_all(dir).unwrap();
+            fs.pin(dir).unwrap().unwrap_or(fs)
+        };
+        let pinned_dir = guard();
+        let pinned_disk = pinned(Arc::new(DiskFs::new()), pinned_dir.path());
         vec![
+            on_disk("pinned disk", pinned_disk, pinned_dir),
+            in_memory("pinned memory", pinned(Arc::new(MemFs::new()), Path::new("p/q")), "p/q"),
             on_disk("disk", Arc::new(DiskFs::new()), guard()),
             on_disk("fault over disk", Arc::new(FaultFs::new(Arc::new(DiskFs::new()))), guard()),
             in_memory("memory", Arc::new(MemFs::new()), "a/b"),
@@ -290,4 +298,34 @@ fn parents_of_bare_names() {
     assert_eq!(parent(Path::new("db")), Path::new("."));
     assert_eq!(parent(Path::new("a/db")), Path::new("a"));
     assert_eq!(parent(Path::new("/db")), Path::new("/"));
+}
+
+#[test]
+#[cfg(unix)]
+fn a_pinned_directory_is_followed_when_it_is_moved_and_its_lock_notices() {
+    let guard = tempfile::tempdir().unwrap();
+    let memory: Arc<dyn Fs> = Arc::new(FaultFs::new(Arc::new(MemFs::new())));
+    for (fs, root) in
+        [(Arc::new(DiskFs::new()) as Arc<dyn Fs>, guard.path()), (memory, "/r".as_ref())]
+    {
+        let (dir, moved) = (root.join("db"), root.join("moved"));
+        fs.create_dir_all(&dir).unwrap();
+        let pinned = fs.pin(&dir).unwrap().unwrap();
+        let lock = pinned.lock(&dir.join("LOCK")).unwrap();
+        assert!(lock.is_current().unwrap());
+        fs.rename(&dir, &moved).unwrap();
+        assert!(!lock.is_current().unwrap());
+        // Another directory takes its place, with a file of the same name.
+        fs.create_dir_all(&dir).unwrap();
+        fs.create(&dir.join("LOCK")).unwrap();
+        assert!(!lock.is_current().unwrap());
+        pinned.create(&dir.join("a")).unwrap();
+        pinned.rename(&dir.join("a"), &dir.join("b")).unwrap();
+        pinned.sync_dir(&dir).unwrap();
+        assert_eq!(pinned.list(&dir).unwrap(), ["LOCK", "b"]);
+        assert_eq!(fs.list(&moved).unwrap(), ["LOCK", "b"]);
+        assert_eq!(fs.list(&dir).unwrap(), ["LOCK"]);
+        pinned.remove(&dir.join("b")).unwrap();
+        assert!(!fs.exists(&moved.join("b")).unwrap() && !pinned.exists(&dir.join("b")).unwrap());
+    }
 }
