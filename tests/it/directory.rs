@@ -135,7 +135,7 @@ fn a_directory_named_like_a_table_file_stays_with_a_warning() {
     let path = dir.path().join("db");
     drop(open(&path));
     std::fs::create_dir(path.join("000900.sst")).unwrap();
-    for options in [Db::options(), Db::options().max_disk(64 << 20)] {
+    for options in [Db::options(), Db::options().max_disk(1 << 30)] {
         let db = options.open(&path).unwrap();
         let warnings = db.opened().warnings;
         assert!(warnings[0].contains("000900.sst is a directory"), "{warnings:?}");
