@@ -199,7 +199,7 @@ mod tests {
     }
 
     #[test]
-    fn a_file_is_replaced_only_on_request_and_one_of_a_database_never() {
+    fn trap_64_a_file_is_replaced_only_on_request_and_one_of_a_database_never() {
         let dir = tempfile::tempdir().unwrap();
         let create = |name: &str, force: bool| {
             let opened = Overwrite { force }.create(&dir.path().join(name));

@@ -84,9 +84,9 @@ pub trait Fs: Send + Sync + fmt::Debug {
     /// Returns the kind of the file system that holds `path`, for messages ("ext4", "tmpfs",
     /// "memory").
     fn kind(&self, path: &Path) -> String;
-    /// This file system with `dir` kept open: a path `dir/name` means the name in the directory that
-    /// `dir` is now, even after the directory was moved or replaced. `None`, which is the default,
-    /// if every path is resolved anew.
+    /// Returns this file system with `dir` kept open: a path `dir/name` means the name in the
+    /// directory that `dir` is now, even after the directory was moved or replaced. Returns `None`,
+    /// which is the default, if every path is resolved anew.
     fn pin(&self, dir: &Path) -> io::Result<Option<Arc<dyn Fs>>> {
         let _ = dir;
         Ok(None)

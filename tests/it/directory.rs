@@ -45,7 +45,7 @@ fn expect_end(db: Db, clock: &ManualClock) {
 }
 
 #[test]
-fn a_moved_database_is_not_written_to() {
+fn trap_57_a_moved_database_is_not_written_to() {
     let dir = tempfile::tempdir().unwrap();
     let (path, moved) = (dir.path().join("db"), dir.path().join("moved"));
     let (db, clock) = open(&path);
@@ -56,7 +56,7 @@ fn a_moved_database_is_not_written_to() {
 }
 
 #[test]
-fn a_database_that_replaced_another_is_not_touched() {
+fn trap_57_a_database_that_replaced_another_is_not_touched() {
     let dir = tempfile::tempdir().unwrap();
     let (path, moved) = (dir.path().join("db"), dir.path().join("moved"));
     let (db, clock) = open(&path);
@@ -74,7 +74,7 @@ fn a_database_that_replaced_another_is_not_touched() {
 }
 
 #[test]
-fn a_process_whose_lock_file_was_removed_ends_writing() {
+fn trap_58_a_process_without_its_lock_file_ends_writing() {
     let dir = tempfile::tempdir().unwrap();
     let path = dir.path().join("db");
     let (db, clock) = open(&path);

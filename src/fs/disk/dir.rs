@@ -2,7 +2,7 @@
 //! descriptor. If the directory is moved or replaced meanwhile, no operation reaches the directory
 //! that has its path now.
 //!
-//! Not here: opened files (`disk`), and whether the path still leads to the directory
+//! Not here: opened files (`handles`), and whether the path still leads to the directory
 //! ([`FileLock::is_current`]).
 
 use std::fs::File;
@@ -14,11 +14,12 @@ use std::sync::Arc;
 use rustix::fs::{AtFlags, CWD, Dir, Mode, OFlags, linkat, openat, renameat, statat, unlinkat};
 use rustix::io::Errno;
 
-use super::{DiskFs, DiskLock, DiskRead, DiskWrite, sys};
+use super::handles::{DiskLock, DiskRead, DiskWrite};
+use super::sys;
 use crate::fs::complete::retry;
 use crate::fs::{FileLock, FileRead, FileWrite, Fs};
 
-/// What `std` gives a new file.
+/// The mode that `std` gives a new file, before the umask.
 const NEW_FILE: Mode = Mode::from_raw_mode(0o666);
 
 /// The file system; see the module.
@@ -26,16 +27,18 @@ const NEW_FILE: Mode = Mode::from_raw_mode(0o666);
 pub(super) struct DirFs {
     dir: PathBuf,
     file: File,
+    /// For directories outside.
+    outside: Arc<dyn Fs>,
 }
 
 impl DirFs {
-    pub(super) fn new(dir: &Path) -> io::Result<Self> {
+    /// Opens `dir`.
+    pub(super) fn new(dir: &Path, outside: Arc<dyn Fs>) -> io::Result<Self> {
         let file = sys::open_dir(dir)?;
-        Ok(Self { dir: dir.to_owned(), file })
+        Ok(Self { dir: dir.to_owned(), file, outside })
     }
 
-    /// The directory from which to resolve a path, and the rest of the path. A path outside of the
-    /// directory is resolved by the system, as ever.
+    /// Returns the directory from which to resolve a path, and the rest of the path.
     fn resolve<'a>(&'a self, path: &'a Path) -> (BorrowedFd<'a>, &'a Path) {
         match (path.parent(), path.file_name()) {
             (Some(parent), Some(name)) if parent == self.dir => {
@@ -58,12 +61,12 @@ impl DirFs {
 
 impl Fs for DirFs {
     fn create_dir_all(&self, dir: &Path) -> io::Result<()> {
-        if self.is_here(dir) { Ok(()) } else { DiskFs::new().create_dir_all(dir) }
+        if self.is_here(dir) { Ok(()) } else { self.outside.create_dir_all(dir) }
     }
 
     fn list(&self, dir: &Path) -> io::Result<Vec<String>> {
         if !self.is_here(dir) {
-            return DiskFs::new().list(dir);
+            return self.outside.list(dir);
         }
         let mut names = Vec::new();
         for entry in retry(|| Ok(Dir::read_from(&self.file)?))? {
@@ -110,7 +113,7 @@ impl Fs for DirFs {
     }
 
     fn remove_dir(&self, dir: &Path) -> io::Result<()> {
-        DiskFs::new().remove_dir(dir)
+        self.outside.remove_dir(dir)
     }
 
     fn link(&self, from: &Path, to: &Path) -> io::Result<()> {
@@ -122,7 +125,7 @@ impl Fs for DirFs {
     }
 
     fn sync_dir(&self, dir: &Path) -> io::Result<()> {
-        if self.is_here(dir) { retry(|| self.file.sync_all()) } else { sys::sync_dir(dir) }
+        if self.is_here(dir) { retry(|| self.file.sync_all()) } else { self.outside.sync_dir(dir) }
     }
 
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>> {

@@ -85,20 +85,18 @@ pub const MUTANTS: &[Mutant] = &[
     ),
     entry("unsynced-edit", 8, "power cut", "a version edit is installed before it is durable"),
     // Moved and replaced directories.
-    Mutant {
-        name: "unchecked-lock",
-        what: "the lock file is not looked at again after it was taken",
-        needs: "a moved or replaced directory",
-        trap: None,
-        is_of_device: false,
-    },
-    Mutant {
-        name: "unpinned-directory",
-        what: "the database's files are looked up by the path of their directory",
-        needs: "a replaced directory",
-        trap: None,
-        is_of_device: false,
-    },
+    entry(
+        "unchecked-lock",
+        58,
+        "a moved or replaced directory",
+        "the lock file is not compared again after it was locked",
+    ),
+    entry(
+        "unpinned-directory",
+        57,
+        "a replaced directory",
+        "the database's files are found by the path of their directory",
+    ),
     // Scans past deleted rows.
     entry("stale-gap", 32, "nothing", "a scan skips a row that was put into a remembered gap"),
     // Expiry under wrong clocks.

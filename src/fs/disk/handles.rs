@@ -1,0 +1,146 @@
+//! Opened files of the operating system's file system.
+//!
+//! Invariants
+//! * transfers are positioned: handles do not share a file cursor;
+//! * a sync that must make a changed length durable is a full one (see [`DiskWrite`]).
+
+#![expect(clippy::disallowed_methods, reason = "this is a module that touches the disk")]
+
+use std::fs::{File, TryLockError};
+use std::io;
+use std::ops::Range;
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+
+use bytes::Bytes;
+
+use super::sys;
+use crate::fs::complete::{read_exact_at, retry, write_all_at};
+use crate::fs::{Advice, FileLock, FileRead, FileWrite, Map, Pages};
+use crate::sync::{AtomicBool, Ordering};
+
+/// A file being written. By POSIX, fdatasync makes a length durable that grew by writing. For a
+/// length that was set otherwise systems differ, so the next sync after that is a full one.
+#[derive(Debug)]
+pub(super) struct DiskWrite {
+    file: File,
+    resized: AtomicBool,
+}
+
+#[derive(Debug)]
+pub(super) struct DiskRead {
+    pub(super) file: File,
+}
+
+/// Keeps the memory map alive while its bytes are in use.
+struct Mapped(Arc<memmap2::Mmap>);
+
+/// A locked file; the system releases the lock when the file is closed.
+#[derive(Debug)]
+pub(super) struct DiskLock {
+    file: File,
+    /// Absolute, so that a change of the working directory does not matter.
+    path: PathBuf,
+}
+
+impl FileWrite for DiskWrite {
+    fn write_at(&self, offset: u64, bytes: &[u8]) -> io::Result<()> {
+        write_all_at(offset, bytes, |offset, bytes| sys::write_at(&self.file, offset, bytes))
+    }
+
+    fn sync(&self) -> io::Result<()> {
+        if !self.resized.swap(false, Ordering::AcqRel) {
+            return retry(|| self.file.sync_data());
+        }
+        let result = retry(|| self.file.sync_all());
+        if result.is_err() {
+            self.resized.store(true, Ordering::Release);
+        }
+        result
+    }
+
+    fn allocate(&self, len: u64) -> io::Result<()> {
+        self.resized.store(true, Ordering::Release);
+        sys::allocate(&self.file, len)
+    }
+
+    fn set_len(&self, len: u64) -> io::Result<()> {
+        self.resized.store(true, Ordering::Release);
+        retry(|| self.file.set_len(len))
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(retry(|| self.file.metadata())?.len())
+    }
+
+    fn start_write_back(&self, offset: u64, len: u64) {
+        sys::start_write_back(&self.file, offset, len);
+    }
+}
+
+impl FileRead for DiskRead {
+    fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
+        read_exact_at(offset, buffer, |offset, buffer| sys::read_at(&self.file, offset, buffer))
+    }
+
+    fn len(&self) -> io::Result<u64> {
+        Ok(retry(|| self.file.metadata())?.len())
+    }
+
+    fn advise(&self, advice: Advice, range: Range<u64>) {
+        sys::advise_file(&self.file, advice, range);
+    }
+
+    fn map(&self) -> io::Result<Map> {
+        let len = usize::try_from(self.len()?).map_err(io::Error::other)?;
+        if len == 0 {
+            return Ok(Map::default());
+        }
+        #[expect(unsafe_code, reason = "the one map of the crate; the module fs keeps its promise")]
+        // SAFETY: memmap2 requires that the file is not changed while it is mapped. Files are
+        // mapped only when complete (`FileRead::map`) and are never opened for writing again. An
+        // unlinked file keeps its bytes while a map holds them. This covers all processes that
+        // respect the lock. Others must not change the file: truncating a mapped file causes a
+        // signal, and overwriting it in place changes bytes after they were checked, possibly
+        // between a check and their use (`codec::text`). `IoMode::Pread` is for media where this
+        // may happen.
+        let map = unsafe { memmap2::MmapOptions::new().len(len).map(&self.file) }?;
+        let map = Arc::new(map);
+        Ok(Map::new(Bytes::from_owner(Mapped(Arc::clone(&map))), map))
+    }
+}
+
+impl AsRef<[u8]> for Mapped {
+    fn as_ref(&self) -> &[u8] {
+        &self.0
+    }
+}
+
+impl Pages for memmap2::Mmap {
+    fn advise(&self, advice: Advice, range: Range<usize>) {
+        sys::advise(self, advice, range);
+    }
+}
+
+impl DiskLock {
+    pub(super) fn take(file: File, path: &Path) -> io::Result<Self> {
+        retry(|| match file.try_lock() {
+            Ok(()) => Ok(()),
+            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
+            Err(TryLockError::Error(error)) => Err(error),
+        })?;
+        Ok(Self { file, path: std::path::absolute(path)? })
+    }
+}
+
+impl FileLock for DiskLock {
+    fn is_current(&self) -> io::Result<bool> {
+        sys::is_same_file(&self.file, &self.path)
+    }
+}
+
+impl DiskWrite {
+    pub(super) fn new(file: File) -> Self {
+        Self { file, resized: AtomicBool::new(false) }
+    }
+}
