@@ -67,6 +67,7 @@ pub(crate) struct RangeLoad {
     sampled: f64,
     /// The current minute and those before it, newest first.
     windows: [Window; WINDOWS + 1],
+    window_rng: Rng,
     recent: Vec<Box<[u8]>>,
     next_recent: usize,
     /// The largest sizes in the current and in the previous hour, in bytes.
@@ -179,6 +180,7 @@ impl RangeLoad {
             samples: Vec::new(),
             sampled: 0.0,
             windows: Default::default(),
+            window_rng: Rng::from_seed(!seed),
             recent: Vec::new(),
             next_recent: 0,
             peaks: [0; 2],
@@ -469,7 +471,7 @@ impl RangeLoad {
         let [window, ..] = &mut self.windows;
         window.weight += weight;
         let share = weight / window.weight;
-        add_sample(&mut window.keys, WINDOW_KEYS, share, &mut self.rng, || key.into());
+        add_sample(&mut window.keys, WINDOW_KEYS, share, &mut self.window_rng, || key.into());
     }
 }
 
