@@ -91,8 +91,9 @@ pub struct OpenReport {
     pub created: bool,
     /// The number of commits recovered from the log.
     pub replayed: u64,
-    /// The position at which a crash cut off the log, if it did. All commits acknowledged as
-    /// durable are before that position.
+    /// Where a crash cut off the log or the manifest, and the bytes that were dropped there.
+    /// Nothing that was acknowledged as durable is among them, unless the text says that
+    /// [`Options::accept_short_logs`] accepted a shorter file.
     pub torn: Option<String>,
     /// The number of leftover files that were removed.
     pub orphans: u64,
@@ -438,7 +439,7 @@ impl Db {
         OpenReport {
             created: found.created,
             replayed: found.commits,
-            torn: found.torn.clone().or_else(|| found.manifest_torn.clone()),
+            torn: found.torn(),
             orphans: found.orphans,
             warnings: found.warnings.clone(),
         }

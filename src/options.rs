@@ -133,6 +133,7 @@ impl Targets {
 pub struct Options {
     pub(crate) durability: Durability,
     pub(crate) create_if_missing: bool,
+    pub(crate) accept_short_logs: bool,
     pub(crate) io_mode: IoMode,
     pub(crate) codec_run: Codec,
     pub(crate) background: Background,
@@ -174,6 +175,7 @@ impl Default for Options {
         Self {
             durability: Durability::Sync,
             create_if_missing: true,
+            accept_short_logs: false,
             io_mode: if cfg!(target_pointer_width = "64") { IoMode::Mmap } else { IoMode::Pread },
             codec_run: Codec::None,
             background: Background::Threads,
@@ -312,6 +314,13 @@ setters! {
 
     /// Sets whether a missing path or an empty directory becomes a new database. Default: true.
     create_if_missing(create: bool): create_if_missing = create;
+
+    /// Whether a log or a manifest that is shorter than it durably was is opened. What was cut off
+    /// is lost; [`OpenReport::torn`](crate::OpenReport::torn) names the file and both lengths. Only
+    /// for file systems that lose the length of a synced file in a crash, and for damage: without
+    /// this setting such a file is `Corruption`, and [`Options::repair`] saves the rest. Default:
+    /// false.
+    accept_short_logs(accept: bool): accept_short_logs = accept;
 
     /// Sets how table files are read. Default: [`IoMode::Mmap`] on systems with 64-bit addresses,
     /// otherwise [`IoMode::Pread`]. If the files are much larger than memory, point reads by

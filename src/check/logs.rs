@@ -22,7 +22,7 @@ use crate::format::row::decode_row;
 use crate::format::shape::decode_shape;
 use crate::format::wal::{Change, Close, DurableUpTo, Group, Open, RecordOrder, WalRecord};
 use crate::fs::Fs;
-use crate::log::{LogReader, StopReason};
+use crate::log::{DurableLen, LogReader, StopReason};
 use crate::manifest::Version;
 use crate::model::{Row, Seq, Shape, Shapes};
 
@@ -72,6 +72,8 @@ struct Reading<'a> {
     /// The shapes of the current log, by number.
     numbered: BTreeMap<u32, std::sync::Arc<Shape>>,
     is_behind: bool,
+    /// The length that the current log must have.
+    len: DurableLen,
     out: LogRows,
 }
 
@@ -169,7 +171,8 @@ impl LogRows {
 impl<'a> Reading<'a> {
     fn new(fs: &'a dyn Fs, dir: &'a Path, shapes: &'a Shapes, flushed: Seq) -> Self {
         let (numbered, out) = (BTreeMap::new(), LogRows::default());
-        Self { fs, dir, shapes, flushed, numbered, is_behind: false, out }
+        let (is_behind, len) = (false, DurableLen::default());
+        Self { fs, dir, shapes, flushed, numbered, is_behind, len, out }
     }
 
     /// Opens a log; checks its id if one is given.
@@ -209,6 +212,7 @@ impl<'a> Reading<'a> {
             reader = reader.until(end);
         }
         self.numbered.clear();
+        self.len = DurableLen(version.durable_len(log.number));
         let refused = self.records(&mut reader, log.number)?;
         if refused.is_none() && reader.stop() == Some(&StopReason::Accepted) {
             return Ok(true);
@@ -224,12 +228,28 @@ impl<'a> Reading<'a> {
                 .max(close)
                 .is_some_and(|durable_up_to| durable_up_to > at);
         let problem = format!("at byte {}: {reason}", at.offset);
+        let short = self.len.problem(&reader).map(|problem| (reader.position(), problem));
         if is_lost {
             self.lose(log.number, problem, commits_behind(&mut reader) + self.commits_in(later));
+        } else if let Some((at, problem)) = short.or_else(|| self.short(version, later)) {
+            let problem = format!("at byte {}: {problem}", at.offset);
+            self.lose(at.file, problem, self.commits_in(later));
         } else if matches!(reader.stop(), Some(StopReason::Bad(_))) {
             self.out.torn = Some(format!("{}: torn tail {problem}", FileName::Wal(log.number)));
         }
         Ok(false)
+    }
+
+    /// The first of `logs` that is shorter than it durably was, and the problem.
+    fn short(&self, version: &Version, logs: &[LogMeta]) -> Option<(Position, String)> {
+        logs.iter().find_map(|log| {
+            let mut reader = self.open(log.number, Some(log.id)).ok()?;
+            let mut len = DurableLen(version.durable_len(log.number));
+            while let Ok(Some(record)) = reader.next() {
+                len.read(&record);
+            }
+            Some((reader.position(), len.problem(&reader)?))
+        })
     }
 
     /// Returns the highest durable offset in the records after the reader's position and in the
@@ -287,6 +307,7 @@ impl<'a> Reading<'a> {
     fn records(&mut self, reader: &mut LogReader, file: FileNumber) -> Result<Option<String>> {
         let mut order = RecordOrder::default();
         while let Some(record) = reader.next()? {
+            self.len.read(&record);
             if let Err(problem) = order.check(record.kind, record.offset) {
                 return Ok(Some(problem.to_owned()));
             }
@@ -294,7 +315,7 @@ impl<'a> Reading<'a> {
                 Ok(WalRecord::Group(group) | WalRecord::Catalog(group)) => {
                     (record.seq, self.group(record.seq, &group, file))
                 }
-                Ok(WalRecord::DurableUpTo(DurableUpTo { seq_reservation: seq }))
+                Ok(WalRecord::DurableUpTo(DurableUpTo { seq_reservation: seq, .. }))
                 | Ok(WalRecord::Close(Close { last_seq: seq, .. })) => {
                     self.out.seq_reservation = self.out.seq_reservation.max(seq);
                     continue;

@@ -29,6 +29,10 @@ use crate::lsm::{Engine, Inspector};
 pub struct VerifyReport {
     /// The number of checked objects of each kind.
     pub checked: Vec<(&'static str, u64)>,
+    /// Where a crash had cut off the log or the manifest when the database was opened, and the
+    /// bytes that were dropped there ([`OpenReport::torn`](crate::OpenReport::torn)). No problem by
+    /// itself.
+    pub torn: Option<String>,
     /// The problems, each with file and offset; empty for a sound database.
     pub problems: Vec<String>,
 }
@@ -67,7 +71,7 @@ pub(crate) fn verify(
     tables: impl FnOnce() -> BTreeSet<TableId>,
     progress: &mut dyn FnMut(u64),
 ) -> Result<VerifyReport> {
-    let mut report = VerifyReport::default();
+    let mut report = VerifyReport { torn: engine.recovered.torn(), ..VerifyReport::default() };
     let pinned = engine.reader().pin();
     let version = &pinned.version;
     if let Err(problem) = version.check() {

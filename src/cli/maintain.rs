@@ -6,9 +6,10 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::failure::{Failure, Outcome};
-use super::open::{Create, open};
+use super::open::{Create, keeping, open};
 use super::output::{Format, print, write_counters, write_problems};
 use super::progress::Progress;
+use crate::db::Db;
 use crate::json::exec::Response;
 
 /// Read and check everything: every checksum, order and reference.
@@ -44,16 +45,18 @@ pub(super) struct Checkpoint {
 
 impl Verify {
     pub(super) fn run(self) -> Outcome {
-        let db = open(&self.db, Create::Never)?;
+        let options = keeping(Db::options()).create_if_missing(false);
+        let db = options.open(&self.db).map_err(Failure::Open)?;
         let report = Progress::during("bytes", db.stats().get("file_bytes"), |bar| {
             db.verify_with(|bytes| bar.advance(bytes))
         })?;
         print(|output| match self.format {
             Format::Json | Format::Ndjson => {
-                output.write_all(&Response::verified(&report.checked, &report.problems).into_line())
+                output.write_all(&Response::verified(&report).into_line())
             }
             Format::Table | Format::Csv => {
                 write_counters(output, &report.checked, self.format)?;
+                report.torn.iter().try_for_each(|torn| writeln!(output, "note: {torn}"))?;
                 write_problems(output, &report.problems)
             }
         })?;

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use clap::Args;
 
-use super::failure::{Failure, Outcome};
+use super::failure::{Failure, Outcome, eprint_line};
 use crate::db::Db;
 use crate::error::ErrorKind;
 use crate::options::{Durability, OnFull, Options};
@@ -24,6 +24,10 @@ pub(in crate::cli) struct OpenArgs {
     /// The event that acknowledged writes survive
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
+    /// Open a log or a manifest that is shorter than it durably was, without what was cut off: for
+    /// file systems that lose lengths in crashes, and for damage
+    #[arg(long)]
+    accept_short_logs: bool,
     /// Keep the last queries that took at least this long: `exec` returns them for the operation
     /// slow_queries, `serve` logs them and shows them on the web page at /stats
     #[arg(long, value_name = "MILLISECONDS")]
@@ -48,6 +52,7 @@ impl OpenArgs {
             tables => OnFull::DropOldest(tables.to_vec()),
         };
         let slow = self.slow_query.map(Duration::from_millis);
+        let options = options.accept_short_logs(self.accept_short_logs);
         let options = set(options, slow, Options::slow_query);
         let options = set(options, self.keep_changes, Options::keep_changes);
         let options =
@@ -99,11 +104,11 @@ pub(super) fn keeping(options: Options) -> Options {
 }
 
 fn open_with(options: Options, path: &Path, create: Create, durability: Durability) -> Outcome<Db> {
-    keeping(options)
-        .durability(durability)
-        .create_if_missing(create == Create::IfMissing)
-        .open(path)
-        .map_err(Failure::Open)
+    let options = keeping(options).durability(durability);
+    let opened = options.create_if_missing(create == Create::IfMissing).open(path);
+    let db = opened.map_err(Failure::Open)?;
+    db.opened().torn.iter().for_each(|torn| eprint_line(&format!("note: {torn}")));
+    Ok(db)
 }
 
 /// Parses a size such as 64M.

@@ -19,7 +19,7 @@ use crate::model::Seq;
 use crate::rng::Rng;
 
 use super::field::{
-    Content, Field, FormatError, content, next_field, put_content, put_field, put_optional_field,
+    Content, Field, FormatError, content, next_field, put_content, put_field, put_optional_content,
     put_with, read_fields, unsupported,
 };
 use super::file_meta::FileMeta;
@@ -72,6 +72,9 @@ pub(crate) struct VersionEdit {
     pub(crate) log_durable: Option<Position>,
     /// The wear account before this edit was written.
     pub(crate) account: Option<Account>,
+    /// Files, logs or the manifest itself, that are durably at least this long. A clean close
+    /// revokes earlier statements.
+    pub(crate) durable_lens: Vec<(FileNumber, u64)>,
     /// Fields of a newer format, as they were encoded.
     pub(crate) unknown: Vec<u8>,
 }
@@ -199,6 +202,7 @@ mod tag {
     pub(super) const LOG_DURABLE: u64 = 25;
     pub(super) const ACCOUNT: u64 = 26;
     pub(super) const LIVED_TIME: u64 = 27;
+    pub(super) const DURABLE_LEN: u64 = 28;
 }
 
 mod identity_tag {
@@ -238,19 +242,22 @@ impl VersionEdit {
         put_all(out, tag::CLEAN_CLOSE, &self.clean_close);
         for reference in &self.add_references {
             let size = reference.bytes.map(|bytes| ((reference.range, reference.file), bytes));
-            put_optional(out, tag::REFERENCE_BYTES, size.as_ref());
+            put_optional_content(out, tag::REFERENCE_BYTES, size.as_ref());
         }
         put_tombstones(out, tag::ADD_EXPIRY, &self.add_range_tombstones, false);
         put_tombstones(out, tag::REMOVE_EXPIRY, &self.remove_range_tombstones, false);
-        put_optional(out, tag::CLOCK, self.clock.as_ref().map(|clock| &clock.now));
+        put_optional_content(out, tag::CLOCK, self.clock.as_ref().map(|clock| &clock.now));
         put_all(out, tag::KEEP_LOG, &self.keep_logs);
         put_all(out, tag::FORGET_LOG, &self.forget_logs);
         put_all(out, tag::ADD_IMPORT, &self.add_imports);
         put_all(out, tag::FORGET_IMPORT, &self.forget_imports);
-        put_optional(out, tag::LOG_DURABLE, self.log_durable.as_ref());
-        put_optional(out, tag::ACCOUNT, self.account.as_ref());
+        put_optional_content(out, tag::LOG_DURABLE, self.log_durable.as_ref());
+        put_optional_content(out, tag::ACCOUNT, self.account.as_ref());
         let wrong_clock = self.clock.as_ref().filter(|clock| clock.was_wrong());
-        put_optional(out, tag::LIVED_TIME, wrong_clock);
+        put_optional_content(out, tag::LIVED_TIME, wrong_clock);
+        for len in &self.durable_lens {
+            put_optional_content(out, tag::DURABLE_LEN, Some(len));
+        }
         out.extend_from_slice(&self.unknown);
     }
 
@@ -334,6 +341,7 @@ impl VersionEdit {
             tag::ADD_IMPORT => self.add_imports.push(Content::decode(c)?),
             tag::FORGET_IMPORT => self.forget_imports.push(Content::decode(c)?),
             tag::LOG_DURABLE => self.log_durable = Some(Content::decode(c)?),
+            tag::DURABLE_LEN => self.durable_lens.push(Content::decode(c)?),
             tag::ACCOUNT => match Content::decode(c) {
                 Ok(account) if c.is_empty() => self.account = Some(account),
                 // No row depends on the account, so a malformed one is kept like a field of a newer
@@ -555,8 +563,11 @@ impl fmt::Display for VersionEdit {
 }
 
 impl VersionEdit {
-    /// Prints the last lines: the length of the unknown fields, and the clean close.
+    /// The last lines: lengths, fields that were not read, and the close.
     fn fmt_end(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        for (number, len) in &self.durable_lens {
+            writeln!(f, "file {number} at least {len} bytes long")?;
+        }
         if !self.unknown.is_empty() {
             writeln!(f, "{} bytes of fields that cannot be read", self.unknown.len())?;
         }
@@ -575,16 +586,8 @@ fn put_all<'c, C: Content + 'c>(
     contents.into_iter().for_each(|content| put_content(out, tag, content));
 }
 
-fn put_optional<C: Content>(out: &mut Vec<u8>, tag: u64, content: Option<&C>) {
-    if let Some(content) = content {
-        let mut bytes = Vec::new();
-        content.encode(&mut bytes);
-        put_optional_field(out, tag, &bytes);
-    }
-}
-
-/// Appends the deletions or the expiries, which have different tags. A deletion omits `below`,
-/// which equals `from`.
+/// Appends the drops or the expiries, which have different tags. A drop omits `below`, which equals
+/// `from`.
 fn put_tombstones(out: &mut Vec<u8>, tag: u64, tombstones: &[RangeTombstone], drops: bool) {
     for RangeTombstone { span, below, from } in
         tombstones.iter().filter(|tombstone| tombstone.is_drop() == drops)

@@ -81,6 +81,15 @@ pub(crate) fn put_content(out: &mut Vec<u8>, tag: u64, content: &impl Content) {
     put_with(out, tag, |out| content.encode(out));
 }
 
+/// Appends `content`, if any, as a field that a reader may skip.
+pub(crate) fn put_optional_content<C: Content>(out: &mut Vec<u8>, tag: u64, content: Option<&C>) {
+    if let Some(content) = content {
+        let mut bytes = Vec::new();
+        content.encode(&mut bytes);
+        put_optional_field(out, tag, &bytes);
+    }
+}
+
 /// Appends the content that `encode` writes as a field that every reader must understand.
 pub(crate) fn put_with(out: &mut Vec<u8>, tag: u64, encode: impl FnOnce(&mut Vec<u8>)) {
     let mut content = Vec::new();

@@ -14,7 +14,8 @@ use crate::model::Seq;
 use super::Kind;
 use super::edit::RangeTombstone;
 use super::field::{
-    Content, Field, FormatError, content, next_field, put_content, put_with, read_fields,
+    Content, Field, FormatError, content, next_field, put_content, put_optional_content, put_with,
+    read_fields,
 };
 use super::names::{FileId, FileNumber, TableId};
 use super::record::{LOG_HEADER_BYTES, Position, RecordKind};
@@ -33,6 +34,7 @@ const TAG_CREATED: u64 = 5;
 const TAG_DROPPED: u64 = 6;
 const TAG_RANGE_TOMBSTONE: u64 = 7;
 const TAG_EXPIRY: u64 = 8;
+const TAG_DURABLE_LEN: u64 = 9;
 
 /// A decoded WAL record.
 #[derive(Clone, Debug)]
@@ -68,6 +70,8 @@ pub(crate) struct Predecessor {
 pub(crate) struct DurableUpTo {
     /// An upper bound of the Seqs of all commits acknowledged so far.
     pub(crate) seq_reservation: Seq,
+    /// The file is durably at least this long; stated once after each growth.
+    pub(crate) len: Option<u64>,
 }
 
 /// The last record of a WAL after a clean close.
@@ -170,19 +174,21 @@ impl Open {
 impl DurableUpTo {
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         put_content(out, TAG_CEILING, &self.seq_reservation);
+        put_optional_content(out, TAG_DURABLE_LEN, self.len.as_ref());
     }
 
     pub(crate) fn decode(payload: &[u8]) -> Result<Self, FormatError> {
-        let mut seq_reservation = None;
+        let (mut seq_reservation, mut len) = (None, None);
         read_fields(DURABLE_UP_TO, payload, |tag, content| {
-            if tag == TAG_CEILING {
-                seq_reservation = Some(Content::decode(content)?);
+            match tag {
+                TAG_CEILING => seq_reservation = Some(Content::decode(content)?),
+                TAG_DURABLE_LEN => len = Some(Content::decode(content)?),
+                _ => return Ok(false),
             }
-            Ok(tag == TAG_CEILING)
+            Ok(true)
         })?;
-        Ok(Self {
-            seq_reservation: seq_reservation.ok_or_else(|| missing(DURABLE_UP_TO, "ceiling"))?,
-        })
+        let missing = || missing(DURABLE_UP_TO, "ceiling");
+        Ok(Self { seq_reservation: seq_reservation.ok_or_else(missing)?, len })
     }
 }
 

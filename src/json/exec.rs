@@ -15,6 +15,7 @@ use serde_json::value::RawValue;
 
 use super::explain::{put_aggregate, put_explain, put_slow};
 use super::odata::{self, Metadata};
+use crate::check::VerifyReport;
 use crate::error::{Code, Error, Result};
 use crate::json::{self, Members, Object, Scalar, put_array};
 use crate::model::{ETag, Entity, KeyPart, check_key};
@@ -406,13 +407,16 @@ impl Response {
         self
     }
 
-    /// Builds the response with the counts and problems of a verification; `ok` is false if there
-    /// are problems.
-    pub(crate) fn verified(checked: &[(&'static str, u64)], problems: &[String]) -> Self {
+    /// The counts and problems of a verification; not ok if there are problems.
+    pub(crate) fn verified(report: &VerifyReport) -> Self {
+        let VerifyReport { checked, torn, problems, .. } = report;
         let mut response = match problems.is_empty() {
             true => Self::ok(),
             false => Self(b"{\"ok\":false".to_vec()),
         };
+        if let Some(torn) = torn {
+            json::put_string(response.member("torn"), torn);
+        }
         json::put_object(response.member("checked"), |object| {
             checked.iter().for_each(|(name, count)| object.raw(name, count));
         });

@@ -284,14 +284,16 @@ fn responses() {
 
 #[test]
 fn verifications() {
-    let checked = [("files", 2), ("rows", 3)];
+    let checked = vec![("files", 2), ("rows", 3)];
     answers(
-        Response::verified(&checked, &[]),
+        Response::verified(&VerifyReport { checked, ..VerifyReport::default() }),
         r#"{"ok":true,"checked":{"files":2,"rows":3},"problems":[]}"#,
     );
+    let problems = vec!["000004.sst: \"bad\"".into()];
+    let torn = Some("torn tail".into());
     answers(
-        Response::verified(&[], &["000004.sst: \"bad\"".into()]),
-        r#"{"ok":false,"checked":{},"problems":["000004.sst: \"bad\""]}"#,
+        Response::verified(&VerifyReport { problems, torn, ..VerifyReport::default() }),
+        r#"{"ok":false,"torn":"torn tail","checked":{},"problems":["000004.sst: \"bad\""]}"#,
     );
 }
 

@@ -8,9 +8,11 @@
 //! Not here: the contents of records (`format::wal`, `format::edit`), buffering and commit groups
 //! (`lsm`).
 
+mod durable_len;
 mod reader;
 mod writer;
 
+pub(crate) use durable_len::DurableLen;
 pub(crate) use reader::{LogReader, RecordView, StopReason};
 pub(crate) use writer::LogFile;
 

@@ -92,12 +92,19 @@ pub(crate) enum StopReason {
 /// A summary of the bytes after the stop.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Remainder {
-    /// All bytes are zeros.
-    pub(crate) zeros: bool,
+    /// The number of bytes up to the last one that is not zero.
+    pub(crate) bytes: u64,
     /// The number of verified headers.
     pub(crate) headers: u64,
     /// The highest durable offset in these headers.
     pub(crate) durable_up_to: Option<Position>,
+}
+
+impl Remainder {
+    /// All bytes are zeros.
+    pub(crate) fn is_zero(self) -> bool {
+        self.bytes == 0
+    }
 }
 
 impl LogReader {
@@ -189,6 +196,15 @@ impl LogReader {
         Position { file: self.header.number, offset: self.offset }
     }
 
+    /// The length of the file when it was opened.
+    pub(crate) fn file_len(&self) -> u64 {
+        self.file_len
+    }
+
+    pub(super) fn accepted_end(&self) -> Option<u64> {
+        self.accepted_end
+    }
+
     /// Returns why reading stopped at [`position`](Self::position), or `None` before the stop.
     pub(crate) fn stop(&self) -> Option<&StopReason> {
         self.stop.as_ref()
@@ -270,11 +286,11 @@ impl LogReader {
     /// Requires: reading has stopped.
     pub(crate) fn rest(&mut self) -> Result<Remainder> {
         debug_assert!(self.stop.is_some(), "what follows the stop is known at the stop");
-        let mut rest = Remainder { zeros: true, ..Remainder::default() };
+        let mut rest = Remainder::default();
         let mut at = self.offset;
         while at < self.file_len {
-            let (is_zero, headers, next) = self.look(at, REST_BYTES)?;
-            rest.zeros &= is_zero;
+            let (end, headers, next) = self.look(at, REST_BYTES)?;
+            rest.bytes = end.map_or(rest.bytes, |end| end - self.offset);
             let LogHeader { number: file, id, .. } = self.header;
             for offset in headers {
                 let raw = self.load(offset, RECORD_HEADER_BYTES, 0)?.first_chunk();
@@ -289,15 +305,17 @@ impl LogReader {
         Ok(rest)
     }
 
-    /// Loads a piece of up to `most` bytes at `at`. Returns whether it is all zeros (allocated
-    /// but not yet written), the offsets of possible headers, and the start of the next piece.
-    fn look(&mut self, at: u64, most: usize) -> Result<(bool, Vec<u64>, u64)> {
+    /// Loads the piece at `at`, of at most `most` bytes. Returns the end of its bytes that are not
+    /// zero (`None` for space that is not yet written), the offsets of possible headers, and the
+    /// start of the next piece.
+    fn look(&mut self, at: u64, most: usize) -> Result<(Option<u64>, Vec<u64>, u64)> {
         debug_assert!(at <= self.file_len, "a piece begins inside the file");
         let len = (most as u64).min(self.file_len - at);
         let id = self.header.id;
         let bytes = self.load(at, usize_of(len), 0)?;
         let is_zero = is_zero(bytes);
         let bytes = if is_zero { &[] } else { bytes };
+        let end = bytes.iter().rposition(|byte| *byte != 0).map(|last| at + last as u64 + 1);
         let places = bytes.windows(RECORD_HEADER_BYTES).enumerate().step_by(RECORD_ALIGN);
         let headers = places
             .filter(|(_, w)| w.first_chunk().is_some_and(|header| may_be_header(header, id)))
@@ -308,7 +326,7 @@ impl LogReader {
         let overlap = (RECORD_HEADER_BYTES - RECORD_ALIGN) as u64;
         let next = at + if len == most as u64 { len - overlap } else { len };
         debug_assert!(next > at || len == 0, "a scan of pieces moves on");
-        Ok((is_zero, headers, next))
+        Ok((end, headers, next))
     }
 
     /// Loads the whole record at `self.offset` into the window, or returns why no record can be

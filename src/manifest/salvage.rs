@@ -49,8 +49,8 @@ pub(crate) fn salvaged(
                 Ok(opened) => {
                     let version = Version::clone(opened.manifest.version());
                     let doubt = describe_doubt(opened.manifest.position(), vouched);
-                    let note =
-                        opened.torn.map(|torn| format!("torn tail at {}: {}", torn.at, torn.why));
+                    let doubt = doubt.or_else(|| opened.short.map(|error| error.chain()));
+                    let note = opened.torn.map(|torn| torn.to_string());
                     Ok(SalvagedManifest { version, doubt, note })
                 }
                 Err(error) if error.kind() == ErrorKind::Unsupported => Err(error),
@@ -167,8 +167,8 @@ fn classify_end(
         Some(durable_up_to) => {
             Err(format!("{path}: damage at {at}; a later record vouches up to {durable_up_to}"))
         }
-        // Nothing else shows whether these bytes were a durable edit.
-        None if !rest.zeros => Err(format!("{path}: the bytes at {at} are no record")),
+        // There is no other evidence, so a durable edit may be missing.
+        None if !rest.is_zero() => Err(format!("{path}: the bytes at {at} are no record")),
         None => Ok(at),
     }
 }

@@ -6,16 +6,17 @@
 //! * a failure after the first byte of a record, or a failed swap of CURRENT, ends writing;
 //! * a number is assigned only after the manifest reserved it durably, and never twice.
 
+use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::current::Current;
-use crate::format::edit::{Account, CleanClose, Identity, VersionEdit};
+use crate::format::edit::{CleanClose, Identity, VersionEdit};
 use crate::format::names::{FileId, FileName, FileNumber};
 use crate::format::record::{LogHeader, LogKind, Position, RecordKind, begin, end, seal};
 use crate::fs::{Fs, parent};
-use crate::log::{LogFile, LogReader};
+use crate::log::{DurableLen, LogFile, LogReader};
 use crate::model::Seq;
 use crate::mutants::mutant;
 use crate::options::MANIFEST_ROLL_BYTES;
@@ -55,9 +56,11 @@ pub(crate) struct Manifest {
     header: LogHeader,
     end: u64,
     tail: Tail,
+    /// The length up to which a sync has covered the space allocated in this session.
+    durable_len: u64,
     /// Records from this offset on may exist only in the page cache; `None` once they are durable.
     unconfirmed: Option<u64>,
-    /// True if the last record read at opening is the edit of a clean close.
+    /// The last record is the edit of a clean close.
     ends_closed: bool,
     /// The next number to assign; at most the reserved upper bound.
     next_number: u64,
@@ -86,12 +89,18 @@ enum Tail {
     Torn,
 }
 
+/// The largest size of the field that states the length of a manifest.
+const LEN_FIELD_BYTES: u64 = 24;
+
 /// The result of opening a manifest.
 #[derive(Debug)]
 pub(crate) struct Opened {
     pub(crate) manifest: Manifest,
     /// The torn tail that was ignored, if any.
     pub(crate) torn: Option<Torn>,
+    /// The error if the file is shorter than it durably was. If the caller accepts that, the next
+    /// edit begins a new file.
+    pub(crate) short: Option<Error>,
     /// The names of the files in the directory.
     pub(crate) names: Vec<String>,
 }
@@ -101,7 +110,17 @@ pub(crate) struct Opened {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Torn {
     pub(crate) at: Position,
+    /// The number of bytes up to the last one that is not zero.
+    pub(crate) bytes: u64,
     pub(crate) why: String,
+}
+
+impl fmt::Display for Torn {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Torn { at, bytes, why } = self;
+        let (offset, name) = (at.offset, FileName::Manifest(at.file));
+        write!(f, "torn tail of {bytes} bytes at byte {offset} of {name}: {why}")
+    }
 }
 
 impl Manifest {
@@ -170,20 +189,21 @@ impl Manifest {
         let (version, last, ends_closed) = replay(&mut reader)?;
         let torn = classify_tail(&mut reader, &current)?;
         let end = reader.position().offset;
+        let short = DurableLen(version.durable_len(current.manifest)).error(&reader);
         version.check().map_err(|problem| refused(&path, end, problem))?;
         let read_only = read_only(&version, access, &path)?;
         let names = names(&*fs, dir)?;
         let next_number = number_after_all(&names).max(version.numbers_below.0);
         let manifest = Manifest {
             // Neither state allows an append before `confirm`.
-            tail: if torn.is_none() { Tail::Unconfirmed } else { Tail::Torn },
+            tail: if torn.is_none() && short.is_none() { Tail::Unconfirmed } else { Tail::Torn },
             unconfirmed: read_only.is_none().then_some(last.max(current.synced_len)),
             ends_closed,
             next_number,
             read_only,
             ..Self::at(fs, dir, rng, Arc::new(version), reader.header(), end)
         };
-        Ok(Opened { manifest, torn, names })
+        Ok(Opened { manifest, torn, short, names })
     }
 
     /// Returns the manifest of a read-only engine, with a version read by `tailer`. Every edit
@@ -220,6 +240,7 @@ impl Manifest {
             header,
             end,
             tail: Tail::Torn,
+            durable_len: 0,
             unconfirmed: None,
             ends_closed: false,
             next_number: 0,
@@ -241,7 +262,7 @@ impl Manifest {
     pub(crate) fn confirm(&mut self) -> Result<()> {
         self.usable()?;
         let Some(from) = self.unconfirmed else { return Ok(()) };
-        let snapshot_len = snapshot_records(&self.version)?.len() as u64;
+        let snapshot_len = snapshot_records(&self.version, self.header.number)?.0.len() as u64;
         self.roll_at = roll_at(snapshot_len, MANIFEST_ROLL_BYTES);
         self.make_durable(from).map_err(|error| self.fail(error))?;
         self.unconfirmed = None;
@@ -349,8 +370,9 @@ impl Manifest {
     ) -> Result<Arc<Version>> {
         let nothing = VersionEdit::default();
         let mut vouching = Vec::new();
-        put_record(&mut vouching, &nothing, None, None)?;
-        let version = self.append_behind(edit, log_durable, vouching.len() as u64)?;
+        put_record(&mut vouching, &nothing, &nothing)?;
+        let room = vouching.len() as u64 + LEN_FIELD_BYTES;
+        let version = self.append_behind(edit, log_durable, room)?;
         if let Err(error) = self.append(&nothing) {
             self.failure.get_or_insert(error);
         }
@@ -377,12 +399,21 @@ impl Manifest {
         // The caller reserved the length of an empty edit without an account.
         let account = self.meter.as_ref().filter(|_| *edit != VersionEdit::default());
         let account = account.map(|meter| meter.account());
+        // A clean close releases the space after it.
+        let (number, len) = (self.header.number, self.durable_len);
+        let is_longer = len > self.version.durable_len(number) && edit.clean_close.is_none();
+        let durable_lens = if is_longer { vec![(number, len)] } else { Vec::new() };
+        let added = VersionEdit { log_durable, account, durable_lens, ..VersionEdit::default() };
         let mut record = Vec::new();
-        put_record(&mut record, edit, log_durable, account)?;
+        put_record(&mut record, edit, &added)?;
         next.record_log_durable(log_durable.unwrap_or_default());
+        if is_longer {
+            next.record_len(number, len);
+        }
         next.account = account.or(next.account);
         next.count_edit(&(self.end..self.end + record.len() as u64));
         self.write(&mut record, room)?;
+        self.ends_closed = edit.clean_close.is_some();
         self.version = Arc::new(next);
         Ok(Arc::clone(&self.version))
     }
@@ -425,9 +456,11 @@ impl Manifest {
         self.failure.as_ref()
     }
 
-    /// Releases the preallocated space after the last record.
+    /// Releases preallocated space after a clean close.
     pub(crate) fn trim(&mut self) {
-        if let Tail::Open { file, allocated } = &mut self.tail {
+        if let Tail::Open { file, allocated } = &mut self.tail
+            && self.ends_closed
+        {
             debug_assert!(self.end <= *allocated, "records fit what is allocated");
             file.trim(self.end);
             *allocated = self.end;
@@ -483,8 +516,7 @@ impl Manifest {
         let mut version = Arc::clone(&self.version);
         if self.next_number > version.numbers_below.0 {
             let below = Some(FileNumber(number + NUMBERS_RESERVED));
-            let clean_close = version.clean_close;
-            let edit = VersionEdit { numbers_below: below, clean_close, ..VersionEdit::default() };
+            let edit = VersionEdit { numbers_below: below, ..VersionEdit::default() };
             let reserved = version.apply(&edit);
             version = Arc::new(reserved.map_err(|p| refused(&self.path(), self.end, p))?);
         }
@@ -524,6 +556,8 @@ impl Manifest {
         self.version = version;
         self.header = header;
         self.end = end;
+        self.durable_len = allocated;
+        Arc::make_mut(&mut self.version).record_len(header.number, allocated);
         self.roll_at = roll_at(end, self.roll_bytes_min);
         self.tail = Tail::Open { file, allocated };
         Ok(())
@@ -535,11 +569,10 @@ impl Manifest {
         header: LogHeader,
         version: &Version,
     ) -> Result<(LogFile, u64, u64)> {
-        let mut records = snapshot_records(version)?;
+        let (mut records, allocated) = snapshot_records(version, header.number)?;
         let at = Position { file: header.number, offset: LogFile::START };
         seal(&mut records, at, header.id, Position::default());
         let end = LogFile::START + records.len() as u64;
-        let allocated = end.next_multiple_of(ALLOCATE_BYTES);
         let file = LogFile::create(&*self.fs, path, header, allocated)?;
         file.write_at(at.offset, &records)?;
         file.sync()?;
@@ -568,8 +601,9 @@ impl Manifest {
         }
         let sync = || if mutant!("unsynced-edit") { Ok(()) } else { file.sync() };
         let written = file.write_at(at.offset, record).and_then(|()| sync());
+        let allocated = *allocated;
         written.map_err(|error| self.fail(error))?;
-        self.end = end;
+        (self.end, self.durable_len) = (end, self.durable_len.max(allocated));
         Ok(())
     }
 
@@ -621,8 +655,8 @@ fn classify_tail(reader: &mut LogReader, current: &Current) -> Result<Option<Tor
             let problem = format!("{why}; a later record vouches up to {durable_up_to}");
             Err(Error::corrupt(&path, at.offset, "record", problem))
         }
-        _ if rest.zeros => Ok(None),
-        _ => Ok(Some(Torn { at, why })),
+        _ if rest.is_zero() => Ok(None),
+        _ => Ok(Some(Torn { at, bytes: rest.bytes, why })),
     }
 }
 
@@ -640,21 +674,29 @@ fn read_only(version: &Version, access: Access, path: &Path) -> Result<Option<St
     })
 }
 
-fn snapshot_records(version: &Version) -> Result<Vec<u8>> {
+/// The records of a snapshot, and the length to allocate for the manifest `number` that begins with
+/// them. The last record states that length.
+fn snapshot_records(version: &Version, number: FileNumber) -> Result<(Vec<u8>, u64)> {
     let mut records = Vec::new();
-    version.snapshot().iter().try_for_each(|edit| put_record(&mut records, edit, None, None))?;
-    Ok(records)
+    let (nothing, edits) = (VersionEdit::default(), version.snapshot());
+    let mut last = 0;
+    for edit in &edits {
+        last = records.len();
+        put_record(&mut records, edit, &nothing)?;
+    }
+    let end = LogFile::START + records.len() as u64 + LEN_FIELD_BYTES;
+    let allocated = end.next_multiple_of(ALLOCATE_BYTES);
+    records.truncate(last);
+    let len = VersionEdit { durable_lens: vec![(number, allocated)], ..nothing };
+    put_record(&mut records, edits.last().unwrap_or(&VersionEdit::default()), &len)?;
+    Ok((records, allocated))
 }
 
-fn put_record(
-    out: &mut Vec<u8>,
-    edit: &VersionEdit,
-    log_durable: Option<Position>,
-    account: Option<Account>,
-) -> Result<()> {
+/// Appends a record with the fields of `edit` and those of `added`.
+fn put_record(out: &mut Vec<u8>, edit: &VersionEdit, added: &VersionEdit) -> Result<()> {
     let start = begin(out, RecordKind::Edit, Seq::ZERO);
     edit.encode(out);
-    VersionEdit { log_durable, account, ..VersionEdit::default() }.encode(out);
+    added.encode(out);
     end(out, start)
 }
 

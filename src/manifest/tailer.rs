@@ -17,7 +17,7 @@ use crate::format::edit::Identity;
 use crate::format::names::{FileId, FileName};
 use crate::format::record::{LogKind, Position};
 use crate::fs::Fs;
-use crate::log::{LogFile, LogReader, StopReason};
+use crate::log::{DurableLen, LogFile, LogReader, StopReason};
 
 use super::edit_record::{edit_of, refused};
 use super::publish::read_current;
@@ -40,6 +40,8 @@ pub(crate) struct ManifestTail {
     /// The end of the records read so far.
     end: u64,
     version: Arc<Version>,
+    /// Read a file that is shorter than it durably was.
+    accept_short: bool,
 }
 
 impl ManifestTail {
@@ -47,10 +49,10 @@ impl ManifestTail {
     ///
     /// # Errors
     /// `Corruption`, `Unsupported` for data of a newer build, `Io`.
-    pub(crate) fn open(fs: Arc<dyn Fs>, dir: &Path) -> Result<Self> {
+    pub(crate) fn open(fs: Arc<dyn Fs>, dir: &Path, accept_short: bool) -> Result<Self> {
         let current = read_current(&*fs, dir)?;
         let (dir, version) = (dir.to_owned(), Arc::new(Version::default()));
-        let mut tail = Self { fs, dir, current, end: LogFile::START, version };
+        let mut tail = Self { fs, dir, current, end: LogFile::START, version, accept_short };
         tail.advance()?;
         tail.version.check().map_err(|problem| refused(&tail.path(), tail.end, problem))?;
         tail.identity()?;
@@ -118,12 +120,12 @@ impl ManifestTail {
         let mut reader = read()?;
         let mut end = apply_all(&mut reader, &mut version, &current)?;
         let mut stopped = None;
-        while let Some(problem) = vouched_beyond(&mut reader, &current)? {
-            // The writer may have completed the record since, so read once more. A held-back edit
-            // is read again too.
+        while let Some(error) = self.missing(&mut reader, &version, &current)? {
+            // The record may have been in the middle of being written and be complete now. An edit
+            // that was held back is read again.
             let at = reader.position().offset;
             if stopped == Some(at) {
-                return Err(Error::corrupt(&path, at, "record", problem));
+                return Err(error);
             }
             stopped = Some(at);
             reader = read()?.starting_at(end);
@@ -138,6 +140,20 @@ impl ManifestTail {
         }
         (self.current, self.end, self.version) = (current, end, Arc::new(version));
         Ok(true)
+    }
+
+    /// The error if records are missing.
+    fn missing(
+        &self,
+        reader: &mut LogReader,
+        version: &Version,
+        current: &Current,
+    ) -> Result<Option<Error>> {
+        let stated = if self.accept_short { 0 } else { version.durable_len(current.manifest) };
+        let problem = vouched_beyond(reader, current)?;
+        let at = reader.position().offset;
+        let error = problem.map(|problem| Error::corrupt(reader.path(), at, "record", problem));
+        Ok(error.or_else(|| DurableLen(stated).error(reader)))
     }
 }
 

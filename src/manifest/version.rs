@@ -75,6 +75,9 @@ pub(crate) struct Version {
     /// Imports of rows as files, kept as long as the logs that follow them.
     pub(crate) imports: Vec<Import>,
     log_durable: Position,
+    /// The lengths that logs, and the manifest itself, are stated to have since the last clean
+    /// close.
+    durable_lens: BTreeMap<FileNumber, u64>,
     /// The wear account as recorded in the manifest; `None` if an older build wrote it.
     pub(crate) account: Option<Account>,
     unknown: Vec<u8>,
@@ -194,6 +197,16 @@ impl Version {
         close.unwrap_or_default().max(self.log_durable)
     }
 
+    /// The length that the record file `number` durably has at least; 0 if none is stated.
+    pub(crate) fn durable_len(&self, number: FileNumber) -> u64 {
+        self.durable_lens.get(&number).copied().unwrap_or_default()
+    }
+
+    /// Records a durable length of the manifest, which the record of the next edit states.
+    pub(super) fn record_len(&mut self, number: FileNumber, len: u64) {
+        self.durable_lens.insert(number, len);
+    }
+
     /// Records that the logs were durable up to `position` before the next edit was written.
     pub(super) fn record_log_durable(&mut self, position: Position) {
         self.log_durable = self.log_durable.max(position);
@@ -299,7 +312,10 @@ impl Version {
         self.account = edit.account.or(self.account);
         if edit.clean_close.is_some() {
             self.clean_close = edit.clean_close;
+            // The close states where the records end, and releases the space after them.
+            self.durable_lens.clear();
         }
+        self.durable_lens.extend(edit.durable_lens.iter().copied());
         // A closed log never changes, so the close stays valid as long as the log exists.
         self.clean_close = self.clean_close.filter(|c| self.logs.iter().any(|l| l.number == c.log));
         self.unknown.extend_from_slice(&edit.unknown);
@@ -375,6 +391,9 @@ impl Version {
         if let Some(last) = edits.last_mut() {
             last.clean_close = self.clean_close;
             last.account = self.account;
+            // In the edit of the clean close, which would revoke them in an earlier one.
+            let lens = self.logs.iter().filter_map(|log| self.durable_lens.get_key_value(&log.number));
+            last.durable_lens = lens.map(|(number, len)| (*number, *len)).collect();
         }
         edits
     }
@@ -517,6 +536,7 @@ impl Version {
         for number in &edit.remove_logs {
             let gone = take(&mut self.logs, |log| log.number == *number);
             gone.ok_or_else(|| format!("log {number} leaves and is not there"))?;
+            self.durable_lens.remove(number);
         }
         for log in &edit.add_logs {
             self.claim(log.number)?;

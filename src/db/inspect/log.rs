@@ -198,7 +198,7 @@ fn end(reader: &mut LogReader, sink: &mut Sink<'_>) -> Result<()> {
     let rest = reader.rest()?;
     match stop {
         StopReason::Bad(error) => sink(damage(at, error))?,
-        StopReason::Zeros if !rest.zeros => {
+        StopReason::Zeros if !rest.is_zero() => {
             sink(part(DAMAGE, at, [("problem", text("zeros, and bytes behind them"))]))?;
         }
         StopReason::Zeros => {

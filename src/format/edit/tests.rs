@@ -161,6 +161,7 @@ fn history() -> VersionEdit {
         }],
         forget_imports: vec![Seq(7)],
         log_durable: Some(Position { file: FileNumber(6), offset: 4096 }),
+        durable_lens: vec![(FileNumber(6), 64 << 10)],
         ..VersionEdit::default()
     }
 }
@@ -171,10 +172,12 @@ fn example_edit_history() {
     assert_eq!(
         hex(&bytes),
         "09 01 04 2b 0e 04 01 02 03 04 05 06 07 08 80 80 04 ac 02 2d 01 03 \
-         2f 09 b6 02 06 80 20 01 61 01 62 31 01 07 32 03 06 80 20"
+         2f 09 b6 02 06 80 20 01 61 01 62 31 01 07 32 03 06 80 20 38 04 06 80 80 04"
     );
     assert_eq!(VersionEdit::decode(&bytes), Ok(history()));
-    assert!(history().to_string().contains("keep log 000004 65536 bytes up to #300\n"));
+    let text = history().to_string();
+    assert!(text.contains("keep log 000004 65536 bytes up to #300\n"), "{text}");
+    assert!(text.contains("file 000006 at least 65536 bytes long\n"), "{text}");
 }
 
 /// Returns an edit with only a wear account.

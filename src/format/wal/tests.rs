@@ -93,10 +93,12 @@ fn example_wal_catalog() {
 
 #[test]
 fn example_wal_promise() {
-    let durable_up_to = DurableUpTo { seq_reservation: Seq(300) };
-    let bytes = encoded(|out| durable_up_to.encode(out));
-    assert_eq!(hex(&bytes), "09 02 ac 02");
-    assert_eq!(DurableUpTo::decode(&bytes), Ok(durable_up_to));
+    for (len, expected) in [(None, "09 02 ac 02"), (Some(65536), "09 02 ac 02 12 03 80 80 04")] {
+        let durable_up_to = DurableUpTo { seq_reservation: Seq(300), len };
+        let bytes = encoded(|out| durable_up_to.encode(out));
+        assert_eq!(hex(&bytes), expected);
+        assert_eq!(DurableUpTo::decode(&bytes), Ok(durable_up_to));
+    }
 }
 
 #[test]
@@ -126,7 +128,7 @@ fn trap_44_fields_of_newer_formats_are_refused_or_skipped() {
     check(RecordKind::Catalog, &catalog(), GROUP);
     check(
         RecordKind::DurableUpTo,
-        &encoded(|out| DurableUpTo { seq_reservation: Seq(9) }.encode(out)),
+        &encoded(|out| DurableUpTo { seq_reservation: Seq(9), len: Some(9) }.encode(out)),
         DURABLE_UP_TO,
     );
 }

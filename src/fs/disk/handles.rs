@@ -60,8 +60,10 @@ impl FileWrite for DiskWrite {
     }
 
     fn allocate(&self, len: u64) -> io::Result<()> {
+        let result = sys::allocate(&self.file, len);
+        // A concurrent sync that clears the mark must not miss the new length.
         self.resized.store(true, Ordering::Release);
-        sys::allocate(&self.file, len)
+        result
     }
 
     fn set_len(&self, len: u64) -> io::Result<()> {

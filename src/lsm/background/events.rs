@@ -27,14 +27,19 @@ pub(crate) struct Recovered {
     pub(crate) created: bool,
     /// The number of commits replayed from logs.
     pub(crate) commits: u64,
-    /// Where and why a log was cut off, if it was.
-    pub(crate) torn: Option<String>,
-    /// Where and why the manifest was cut off, if it was.
-    pub(crate) manifest_torn: Option<String>,
+    /// The files that were cut off, with place, bytes and reason.
+    pub(crate) torn: Vec<String>,
     /// The number of files removed because nothing named them.
     pub(crate) orphans: u64,
     /// Findings that an operator should know of.
     pub(crate) warnings: Vec<String>,
+}
+
+impl Recovered {
+    /// The files that were cut off, in one text.
+    pub(crate) fn torn(&self) -> Option<String> {
+        (!self.torn.is_empty()).then(|| self.torn.join("; "))
+    }
 }
 
 fn bytes_of(files: &[NewFile]) -> u64 {
@@ -43,14 +48,13 @@ fn bytes_of(files: &[NewFile]) -> u64 {
 
 impl Maintenance {
     pub(in crate::lsm) fn emit_opened(&self, found: &Recovered) {
-        let torn = || found.torn.as_deref().or(found.manifest_torn.as_deref()).unwrap_or("");
         emit!(
             INFO,
             "opened",
             self.env(),
             created = found.created,
             commits = found.commits,
-            torn = torn(),
+            torn = &*found.torn().unwrap_or_default(),
             orphans = found.orphans,
             warnings = &*found.warnings.join("; "),
         );

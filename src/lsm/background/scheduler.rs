@@ -298,10 +298,13 @@ impl Maintenance {
             return Ok(());
         }
         let clock = self.ttl.news(&manifest.version().clock);
-        let Some(close) = self.writer.close_log(manifest, clock)? else { return Ok(()) };
+        let Some((close, next)) = self.writer.close_log(manifest, clock)? else { return Ok(()) };
         let (clean_close, clock) = (Some(close), self.expiry_clock());
-        let edit = VersionEdit { clean_close, clock, ..VersionEdit::default() };
-        self.append_edit(manifest, &edit).map(drop)
+        let remove_logs = next.into_iter().collect();
+        let edit = VersionEdit { clean_close, clock, remove_logs, ..VersionEdit::default() };
+        self.append_edit(manifest, &edit)?;
+        next.into_iter().for_each(|log| self.env().discard(FileName::Wal(log)));
+        Ok(())
     }
 }
 

@@ -95,8 +95,9 @@ impl Maintenance {
         let kept = kept.chain(edit.keep_logs.iter().map(|kept| kept.log));
         let others = version.logs.iter().filter(|log| !logs.contains(&log.number)).copied();
         let oldest = kept.chain(others).next();
-        let files = LogFiles { fs: &*self.env().fs, dir: &self.env().dir, logs: &[] };
-        // If the log has no record yet or cannot be read, a later flush decides.
+        let (env, lens) = (self.env(), None);
+        let files = LogFiles { fs: &*env.fs, dir: &env.dir, logs: &[], lens };
+        // If the log is still empty or cannot be read, a later flush decides.
         let first = oldest.and_then(|log| files.first_record(log).ok().flatten());
         let Some((open, _, begins)) = first else { return Vec::new() };
         let before = open.predecessor.map(|log| log.number);

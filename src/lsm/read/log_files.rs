@@ -10,7 +10,8 @@ use crate::format::names::FileName;
 use crate::format::record::{LogKind, Position, RecordKind};
 use crate::format::wal::{Open, Predecessor};
 use crate::fs::Fs;
-use crate::log::LogReader;
+use crate::log::{DurableLen, LogReader};
+use crate::manifest::Version;
 use crate::model::Seq;
 
 /// Reads logs of a directory.
@@ -19,6 +20,8 @@ pub(crate) struct LogFiles<'a> {
     pub(crate) dir: &'a Path,
     /// The logs, in order.
     pub(crate) logs: &'a [LogMeta],
+    /// The version that states the lengths of logs; `None` to accept any length.
+    pub(crate) lens: Option<&'a Version>,
 }
 
 impl LogFiles<'_> {
@@ -30,9 +33,20 @@ impl LogFiles<'_> {
         LogReader::open(self.fs, &self.path(log), LogKind::Wal, Some(log.id))
     }
 
+    /// The length that the manifest states for `log`.
+    pub(in crate::lsm) fn durable_len(&self, log: LogMeta) -> DurableLen {
+        DurableLen(self.lens.map_or(0, |version| version.durable_len(log.number)))
+    }
+
     /// Returns the first record of a log and its Seq, if the log has a record yet.
+    ///
+    /// # Errors
+    /// `Corruption` if it has none and the file is shorter than it durably was.
     pub(crate) fn first_record(&self, log: LogMeta) -> Result<Option<(Open, Position, Seq)>> {
-        first_record(&mut self.open(log)?)
+        let mut reader = self.open(log)?;
+        let first = first_record(&mut reader)?;
+        let short = self.durable_len(log).error(&reader).filter(|_| first.is_none());
+        short.map_or(Ok(first), Err)
     }
 
     /// Returns the log that follows `log`. If two files name `log` as their predecessor, only one

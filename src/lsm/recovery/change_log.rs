@@ -74,7 +74,8 @@ impl ChangeLog {
     /// `ChangesLost` if commits after `since` are no longer retained; `Corruption`, `Io`.
     pub(crate) fn open(env: &Env, since: Option<Seq>) -> Result<Self> {
         let (fs, dir) = (Arc::clone(&env.fs), &env.dir);
-        let manifest = ManifestTail::open(Arc::clone(&fs), dir)?;
+        // Opening the database has checked the lengths.
+        let manifest = ManifestTail::open(Arc::clone(&fs), dir, true)?;
         let identity = Arc::clone(manifest.identity()?);
         let given = since.unwrap_or_default();
         let mut feed = Self {
@@ -172,7 +173,7 @@ impl ChangeLog {
         let (mut ready, mut bytes) = (VecDeque::new(), 0);
         let is_gone = {
             let logs = all_logs(&version);
-            let files = LogFiles { fs: &*self.fs, dir: &self.dir, logs: &logs };
+            let files = LogFiles { fs: &*self.fs, dir: &self.dir, logs: &logs, lens: None };
             tail.advance(&files, version.vouched(), &mut |record| {
                 bytes += record.payload.len();
                 ready.push_back(record);
@@ -294,7 +295,7 @@ impl ChangeLog {
     fn linked(&self, is_enough: impl Fn(Seq) -> bool) -> Result<Option<(LogMeta, Seq)>> {
         let version = self.manifest.version();
         let logs = all_logs(version);
-        let files = LogFiles { fs: &*self.fs, dir: &self.dir, logs: &logs };
+        let files = LogFiles { fs: &*self.fs, dir: &self.dir, logs: &logs, lens: None };
         let (mut found, mut wanted) = (None, None);
         for log in logs.iter().rev() {
             if wanted.is_some_and(|wanted| wanted != *log) {

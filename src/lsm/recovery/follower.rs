@@ -92,7 +92,7 @@ impl LogFollower {
             let problem = format!("there is no database in {}", dir.display());
             return Err(Error::new(ErrorKind::NotFound, problem));
         }
-        let manifest = ManifestTail::open(fs, dir)?;
+        let manifest = ManifestTail::open(fs, dir, options.accept_short_logs)?;
         let identity = Arc::clone(manifest.identity()?);
         let sst = shared_by_tables(&options, identity.seed);
         let (dir, options) = (dir.to_owned(), options.background(Background::Manual));
@@ -150,7 +150,9 @@ impl LogFollower {
     fn try_read(&mut self, version: &Version) -> Result<Seq> {
         self.check_identity(version)?;
         self.open_files(version)?;
-        let files = LogFiles { fs: &*self.options.fs, dir: &self.dir, logs: &version.logs };
+        let lens = Some(version).filter(|_| !self.options.accept_short_logs);
+        let (fs, dir) = (&*self.options.fs, &*self.dir);
+        let files = LogFiles { fs, dir, logs: &version.logs, lens };
         let flushed = version.flushed_seq;
         self.logs.read(&files, version.vouched(), flushed, &self.sst)?;
         self.logs.forget_flushed(flushed);

@@ -101,7 +101,8 @@ impl<'e> Inspector<'e> {
 
     /// Returns the end of `log` that the first record of `next` states.
     fn end_by_next(&self, log: LogMeta, next: LogMeta) -> Option<u64> {
-        let files = LogFiles { fs: &*self.0.env().fs, dir: &self.0.env().dir, logs: &[] };
+        let (env, lens) = (self.0.env(), None);
+        let files = LogFiles { fs: &*env.fs, dir: &env.dir, logs: &[], lens };
         let (open, ..) = files.first_record(next).ok().flatten()?;
         Some(open.predecessor.filter(|p| p.number == log.number && p.id == log.id)?.accepted_end)
     }

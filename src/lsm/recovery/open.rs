@@ -32,7 +32,7 @@ use crate::sst::{BlockCache, SstShared};
 use crate::sync::Mutex;
 use crate::write_accounting::{Cause, Meter};
 
-use super::replay::{Replayed, replay};
+use super::replay::{Replayed, accepted, replay};
 use super::wal_rows::Drops;
 use crate::lsm::background::events::Recovered;
 use crate::lsm::background::fifo_tables::FifoEviction;
@@ -91,7 +91,10 @@ pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Engine>> {
         true => {
             let opened = Manifest::open(Arc::clone(&fs), dir, Access::ReadWrite, fork(&mut rng))?;
             opened.manifest.usable()?;
-            recovered.manifest_torn = opened.torn.map(|torn| format!("{}: {}", torn.at, torn.why));
+            recovered.torn.extend(opened.torn.map(|torn| torn.to_string()));
+            if let Some(short) = opened.short {
+                recovered.torn.push(accepted(&options, short)?);
+            }
             (opened.manifest, opened.names)
         }
         false => {
@@ -107,7 +110,7 @@ pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Engine>> {
     let replayed = replay(&env, &manifest, &names)?;
     env.meter.add(&replayed.found);
     recovered.commits = replayed.commits;
-    recovered.torn.clone_from(&replayed.torn);
+    recovered.torn.extend(replayed.torn.iter().cloned());
     let is_closed = is_closed(manifest.last_close(), &replayed);
     if !is_closed {
         manifest.confirm()?;

@@ -16,11 +16,12 @@ use crate::format::edit::{Account, LogMeta};
 use crate::format::names::{FileName, FileNumber};
 use crate::format::record::{LogKind, Position, RecordKind};
 use crate::format::wal::{Group, Open, Predecessor, RecordOrder, WalEntry, WalRecord};
-use crate::log::{LogFile, LogReader, RecordView, StopReason};
+use crate::log::{DurableLen, LogFile, LogReader, RecordView, StopReason};
 use crate::manifest::Manifest;
 use crate::memtable::Memtable;
 use crate::model::Seq;
 use crate::mutants::mutant;
+use crate::options::Options;
 
 use super::wal_rows::{Drops, LogRows, Problem};
 use crate::lsm::Env;
@@ -49,7 +50,8 @@ pub(in crate::lsm) struct Replayed {
     pub(in crate::lsm) vouched: Position,
     /// True if the last log was closed cleanly.
     pub(in crate::lsm) is_clean: bool,
-    pub(in crate::lsm) torn: Option<String>,
+    /// The torn tail, and shorter logs that were accepted.
+    pub(in crate::lsm) torn: Vec<String>,
 }
 
 struct Replay<'a> {
@@ -67,8 +69,7 @@ struct Replay<'a> {
     readers: Vec<LogReader>,
 }
 
-/// The most readers kept open between the two reads of a log. After a clean close there are two
-/// logs.
+/// The most logs kept open between their first two reads. After a clean close there is one.
 const READERS_MAX: usize = 8;
 
 /// Replays all logs of `manifest`. `names` lists the files in its directory.
@@ -102,6 +103,12 @@ pub(in crate::lsm) fn replay(env: &Env, manifest: &Manifest, names: &[String]) -
     Ok(replay.out)
 }
 
+/// Describes a file that is shorter than it durably was, if the options accept it.
+pub(super) fn accepted(options: &Options, short: Error) -> Result<String> {
+    let text = format!("accepted: {short}");
+    if options.accept_short_logs { Ok(text) } else { Err(short) }
+}
+
 fn decode<'a>(path: &std::path::Path, record: &RecordView<'a>) -> Result<WalRecord<'a>> {
     if record.seq > Seq::MAX {
         let problem = format!("Seq {} is beyond the last one", record.seq);
@@ -129,12 +136,12 @@ impl Replay<'_> {
                 .and_then(|open| open.predecessor)
                 .filter(|previous| previous.number == log.number && previous.id == log.id)
                 .map(|previous| previous.accepted_end);
-            let reader = self.log(log, accepted_end)?;
+            let (reader, len) = self.log(log, accepted_end)?;
             if reader.stop() == Some(&StopReason::Accepted) {
                 continue;
             }
             let dropped = &logs[i + 1..];
-            self.classify_end(reader, dropped, successor.is_none())?;
+            self.classify_end((reader, len), dropped, successor.is_none())?;
             if mutant!("replay-past-torn") {
                 continue;
             }
@@ -236,8 +243,26 @@ impl Replay<'_> {
         self.env.dir.join(FileName::Wal(number).to_string())
     }
 
-    /// Replays one log up to its first bad record or `accepted_end`.
-    fn log(&mut self, log: &LogMeta, accepted_end: Option<u64>) -> Result<LogReader> {
+    /// The length that the manifest states for `log`.
+    fn durable_len(&self, log: &LogMeta) -> DurableLen {
+        DurableLen(self.manifest.version().durable_len(log.number))
+    }
+
+    /// Refuses a log that is shorter than `len`, unless the options accept it.
+    fn check_len(&mut self, reader: &LogReader, len: DurableLen) -> Result<()> {
+        let Some(short) = len.error(reader) else { return Ok(()) };
+        self.out.torn.push(accepted(&self.env.options, short)?);
+        self.out.is_clean = false;
+        Ok(())
+    }
+
+    /// Replays one log up to its first bad record or `accepted_end`. Returns the length that it
+    /// must have, too.
+    fn log(
+        &mut self,
+        log: &LogMeta,
+        accepted_end: Option<u64>,
+    ) -> Result<(LogReader, DurableLen)> {
         let mut reader = self.reader(log)?;
         if let Some(end) = accepted_end {
             reader = reader.until(end);
@@ -246,8 +271,10 @@ impl Replay<'_> {
         self.begin_slot();
         let path = self.path(log.number);
         let (mut is_empty, mut order) = (true, RecordOrder::default());
+        let mut len = self.durable_len(log);
         while let Some(record) = reader.next()? {
             is_empty = false;
+            len.read(&record);
             order.check(record.kind, record.offset).map_err(|problem| {
                 Error::corrupt(&path, record.offset, "record header", problem)
             })?;
@@ -272,7 +299,7 @@ impl Replay<'_> {
                 slot.logs.push(log.number);
             }
         }
-        Ok(reader)
+        Ok((reader, len))
     }
 
     /// Begins a new memtable if the last one is at least half full; small logs share a memtable.
@@ -290,7 +317,7 @@ impl Replay<'_> {
     /// at X. X is damage if anything states that data beyond X is durable, otherwise a torn tail.
     fn classify_end(
         &mut self,
-        mut reader: LogReader,
+        (mut reader, len): (LogReader, DurableLen),
         later: &[LogMeta],
         successor_is_silent: bool,
     ) -> Result<()> {
@@ -302,17 +329,20 @@ impl Replay<'_> {
         let close = self.manifest.version().clean_close;
         let close = close.map(|close| Position { file: close.log, offset: close.end });
         let mut highest = rest.durable_up_to.max(close);
-        let mut is_torn = !rest.zeros;
-        let ends_in_order = rest.zeros && !is_bad;
+        let mut torn = vec![(at, rest.bytes)];
+        let ends_in_order = rest.is_zero() && !is_bad;
+        let mut lens = vec![(reader, len)];
         for log in later {
-            let mut reader = self.reader(log)?;
+            let (mut reader, mut len) = (self.reader(log)?, self.durable_len(log));
             while let Some(record) = reader.next()? {
                 highest = highest.max(Some(record.durable_up_to));
-                is_torn = true;
+                len.read(&record);
             }
             let rest = reader.rest()?;
             highest = highest.max(rest.durable_up_to);
-            is_torn |= !rest.zeros;
+            let records = reader.position().offset - LogFile::START;
+            torn.push((Position { file: log.number, offset: LogFile::START }, records + rest.bytes));
+            lens.push((reader, len));
         }
         if let Some(durable_up_to) = highest.filter(|p| *p > at) {
             // This log may be complete if no bad record ends it, or if a later log was closed
@@ -328,9 +358,11 @@ impl Replay<'_> {
             let problem = format!("{why}; {witness} vouches for everything up to {durable_up_to}");
             return Err(Error::corrupt(&self.path(file), offset, "record", problem));
         }
-        if is_torn {
-            let name = FileName::Wal(at.file);
-            self.out.torn = Some(format!("torn tail at byte {} of {name}: {why}", at.offset));
+        lens.iter().try_for_each(|(reader, len)| self.check_len(reader, *len))?;
+        for (at, bytes) in torn.into_iter().filter(|(_, bytes)| *bytes > 0) {
+            let (offset, name) = (at.offset, FileName::Wal(at.file));
+            let torn = format!("torn tail of {bytes} bytes at byte {offset} of {name}: {why}");
+            self.out.torn.push(torn);
             self.out.is_clean = false;
         }
         Ok(())

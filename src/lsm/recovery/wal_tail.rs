@@ -12,7 +12,7 @@
 use crate::error::{Error, Result};
 use crate::format::edit::LogMeta;
 use crate::format::record::{Position, RECORD_HEADER_BYTES, RecordKind};
-use crate::log::{LogFile, LogReader, RecordView, StopReason};
+use crate::log::{DurableLen, LogFile, LogReader, RecordView, StopReason};
 use crate::model::Seq;
 
 use crate::lsm::read::log_files::LogFiles;
@@ -26,6 +26,8 @@ pub(crate) struct LogTail {
     end: u64,
     /// The highest durable offset known.
     durable: Position,
+    /// The greatest length that a record of the newest log read states for it.
+    len: Position,
 }
 
 /// A record, either durable or held back until it is.
@@ -52,7 +54,7 @@ pub(crate) enum More {
 impl LogTail {
     /// Returns the position at the start of `log`.
     pub(crate) fn at(log: LogMeta) -> Self {
-        Self { log: Some(log), end: LogFile::START, durable: Position::default() }
+        Self { log: Some(log), end: LogFile::START, ..Self::default() }
     }
 
     /// Returns the position before which all records were returned.
@@ -136,7 +138,12 @@ impl LogTail {
             if let Some(end) = ends {
                 reader = reader.until(end);
             }
+            let mut len = files.durable_len(log);
+            if self.len.file == log.number {
+                len = DurableLen(len.0.max(self.len.offset));
+            }
             while let Some(record) = reader.next()? {
+                len.read(&record);
                 self.durable = self.durable.max(record.durable_up_to);
                 waiting.push(TailRecord::of(log, &record));
                 if self.emit(waiting, visit)? == More::No {
@@ -144,10 +151,12 @@ impl LogTail {
                 }
             }
             from = reader.position().offset;
-            let Some(problem) = self.missing(&mut reader)? else { break };
-            // The writer may have been writing the record, so read it once more.
+            self.len = Position { file: log.number, offset: len.0 };
+            let short = len.error(&reader).filter(|_| files.lens.is_some());
+            let Some(error) = self.missing(&mut reader)?.or(short) else { break };
+            // The record may have been incomplete because it was being written: read it again.
             if stopped == Some(from) {
-                return Err(Error::corrupt(reader.path(), from, "record", problem));
+                return Err(error);
             }
             stopped = Some(from);
         }
@@ -176,8 +185,8 @@ impl LogTail {
         Ok(More::Yes)
     }
 
-    /// Describes the problem if a durable offset is beyond the records read.
-    fn missing(&self, reader: &mut LogReader) -> Result<Option<String>> {
+    /// The error if a durable offset beyond the records read exists.
+    fn missing(&self, reader: &mut LogReader) -> Result<Option<Error>> {
         let at = reader.position();
         let why = reader.stop_text();
         let rest = match reader.stop() {
@@ -187,10 +196,12 @@ impl LogTail {
         };
         let durable_up_to =
             rest.max(Some(self.durable)).filter(|durable_up_to| *durable_up_to > at);
-        // A durable offset in a later log also covers all logs before it, so this log must be
-        // complete.
-        Ok(durable_up_to
-            .map(|end| format!("{why}; a later durable offset covers everything up to {end}")))
+        // A durable offset in a later log also covers all logs before it, so nothing may be missing
+        // in this case either.
+        Ok(durable_up_to.map(|end| {
+            let problem = format!("{why}; a later durable offset covers everything up to {end}");
+            Error::corrupt(reader.path(), at.offset, "record", problem)
+        }))
     }
 }
 

@@ -235,7 +235,7 @@ impl<Q: Queue> GroupCommit<Q> {
             Ok(done) => {
                 let more = state.queue.finished(done);
                 debug_assert!(state.ending <= state.last, "only what was queued is published");
-                self.publish(if mutant!("publish-queued") { state.last } else { state.ending });
+                self.publish(state.ending);
                 self.ended_of(group).notify_all();
                 if state.lingering > 0 {
                     self.company.notify_all();

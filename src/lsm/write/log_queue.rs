@@ -33,9 +33,10 @@ use super::group_commit::Queue;
 
 /// The largest size of a record without entries, in bytes.
 const EMPTY_RECORD_BYTES: u64 = 128;
-/// Bytes kept free after every commit, so that a full disk never prevents a sync or a close.
-const ROOM_BEHIND: u64 = 2 * EMPTY_RECORD_BYTES;
-/// The largest allocation step in bytes; smaller allocations are doubled.
+/// Space kept free after every commit for a durable offset, a durable length and a closing record,
+/// so that a full disk never prevents a sync and a close.
+const ROOM_BEHIND: u64 = 3 * EMPTY_RECORD_BYTES;
+/// The largest allocation step; steps double up to it.
 const ALLOCATE_STEP_MAX: u64 = 16 << 20;
 /// If the disk has no space for a full step, the end of the record is rounded up to this many
 /// bytes.
@@ -67,6 +68,10 @@ pub(crate) struct LogQueue {
     /// The offset of the next record, after all written and queued bytes.
     pub(super) end: u64,
     pub(super) allocated: u64,
+    /// The length up to which a sync has covered the allocation.
+    durable_len: u64,
+    /// The greatest length that the manifest or a queued record states.
+    stated_len: u64,
     /// The value of `allocated` for which the background was last told that space runs short; 0 for
     /// a new log.
     pub(super) short_of: u64,
@@ -146,6 +151,8 @@ pub(crate) struct Done {
     end: Position,
     seq_reservation: Seq,
     is_sync: bool,
+    /// The length of the log of `end` that the sync covers, if it does.
+    durable_len: u64,
     /// The durable offset that the written records state, if any were written.
     durable_claimed: Option<Position>,
     user_bytes: u64,
@@ -189,7 +196,7 @@ impl LogQueue {
         seqs: LastSeqs,
     ) -> Result<Self> {
         let mut queue = Self::at(next.log, LogFile::START, durable, seqs);
-        queue.allocated = next.allocated;
+        (queue.allocated, queue.stated_len) = (next.allocated, next.allocated);
         queue.append_open(predecessor, next.manifest)?;
         Ok(queue)
     }
@@ -211,6 +218,8 @@ impl LogQueue {
             log,
             end,
             allocated: 0,
+            durable_len: 0,
+            stated_len: 0,
             short_of: 0,
             segments: SmallVec::new(),
             unsynced: SmallVec::new(),
@@ -262,6 +271,7 @@ impl LogQueue {
         self.is_ended = false;
         self.end = LogFile::START;
         (self.allocated, self.short_of) = (next.allocated, 0);
+        (self.durable_len, self.stated_len) = (0, next.allocated);
         self.shapes.clear();
         self.append_open(Some(predecessor), next.manifest)
     }
@@ -285,9 +295,11 @@ impl LogQueue {
     }
 
     pub(super) fn append_durable_record(&mut self, last: Seq, seq_reservation: Seq) -> Result<()> {
+        let len = (self.durable_len > self.stated_len).then_some(self.durable_len);
         self.append_empty(RecordKind::DurableUpTo, last, |out| {
-            wal::DurableUpTo { seq_reservation }.encode(out);
+            wal::DurableUpTo { seq_reservation, len }.encode(out);
         })?;
+        self.stated_len = len.unwrap_or(self.stated_len);
         self.seq_reservation_queued = self.seq_reservation_queued.max(seq_reservation);
         Ok(())
     }
@@ -464,9 +476,6 @@ impl LogQueue {
         if !self.is_ended && self.segments.is_empty() {
             self.log.trim(self.end);
         }
-        if let Some(next) = &self.next {
-            next.log.trim(LogFile::START);
-        }
     }
 
     /// Moves the count of written user bytes into the write accounting.
@@ -505,7 +514,9 @@ impl Queue for LogQueue {
             self.undurable = None;
         }
         let durable_up_to = self.durable;
+        let is_covered = sync.last().is_some_and(|log| Arc::ptr_eq(log, &self.log));
         let done = Done {
+            durable_len: if is_covered { self.allocated } else { 0 },
             end: self.position(),
             seq_reservation: self.seq_reservation_queued,
             is_sync,
@@ -552,14 +563,19 @@ impl Queue for LogQueue {
         debug_assert!(self.durable_claimed <= self.durable, "records claim what is durable");
         self.durable = done.end;
         self.seq_reservation = self.seq_reservation.max(done.seq_reservation);
-        let idle = self.segments.is_empty() && self.durable_record_due;
-        if !idle || self.end + EMPTY_RECORD_BYTES > self.allocated {
+        if done.end.file == self.log.header().number {
+            self.durable_len = self.durable_len.max(done.durable_len);
+        }
+        let is_idle = self.segments.is_empty();
+        let is_longer = self.durable_len > self.stated_len && self.closing < Closing::Log;
+        let is_due = is_longer || is_idle && self.durable_record_due;
+        if !is_due || self.end + EMPTY_RECORD_BYTES > self.allocated {
             return false;
         }
-        // Write a record with the new durable offset, unsynced: a recovery that reads it must find
-        // everything that was just synced.
-        self.durable_record_due = false;
-        self.append_durable_record(self.last, self.seq_reservation).is_ok()
+        // An unsynced empty record states the durable offset and the durable length: recovery must
+        // find everything that was just synced. Queued commits are written before it.
+        self.durable_record_due &= !is_idle;
+        self.append_durable_record(self.last, self.seq_reservation).is_ok() && is_idle
     }
 }
 

@@ -169,13 +169,12 @@ impl Writer {
     }
 
     /// Appends the closing record and syncs the log. Returns the contents of the clean-close edit,
-    /// or `None` if no log can be created on a full disk. In this case the session has committed
-    /// nothing, and every edit is synced.
+    /// which removes the next log from the manifest, if one is prepared. `None` if there is no space for a log; then nothing was committed and every edit is synced.
     pub(in crate::lsm) fn close_log(
         &self,
         manifest: &mut Manifest,
         clock: Option<LivedTime>,
-    ) -> Result<Option<CleanClose>> {
+    ) -> Result<Option<(CleanClose, Option<FileNumber>)>> {
         while !self.begin_log(&mut self.group_commit.lock())? {
             match self.prepare_log(manifest, clock.clone()) {
                 Err(error) if error.kind() == ErrorKind::StorageFull => return Ok(None),
@@ -183,7 +182,7 @@ impl Writer {
             }
         }
         let manifest = manifest.position();
-        let close = {
+        let closed = {
             let mut state = self.group_commit.lock();
             let last_seq = state.last;
             let queue = &mut state.queue;
@@ -193,18 +192,19 @@ impl Writer {
             queue.durable_record_due = false;
             queue.closing = Closing::Log;
             let end = queue.position();
-            CleanClose { log: end.file, end: end.offset, last_seq }
+            let next = queue.next.take().map(|next| next.log.header().number);
+            (CleanClose { log: end.file, end: end.offset, last_seq }, next)
         };
         let is_unsynced = mutant!("unsynced-close");
         self.group_commit.flush(if is_unsynced { Durability::Os } else { Durability::Sync })?;
-        Ok(Some(close))
+        Ok(Some(closed))
     }
 }
 
 impl Env {
-    /// Creates a log: the file, its directory entry, and its name in the manifest. The same edit
-    /// removes the `unused` logs from the manifest; their files are then deleted. `durable` is the
-    /// position up to which older logs are durable, if their records do not state it.
+    /// Creates a log: the file, its directory entry, and its name and length in the manifest. The
+    /// same edit removes the `unused` logs from the manifest, and their files are deleted. `durable` is the
+    /// position up to which older logs are durable, if none of their records states it.
     pub(in crate::lsm) fn create_log(
         &self,
         manifest: &mut Manifest,
@@ -232,6 +232,7 @@ impl Env {
             add_logs: vec![LogMeta { number, id: header.id }],
             remove_logs: unused.to_vec(),
             clock,
+            durable_lens: if mutant!("untold-length") { vec![] } else { vec![(number, allocate)] },
             ..VersionEdit::default()
         };
         manifest.append_behind(&edit, durable, 0).inspect_err(|error| {

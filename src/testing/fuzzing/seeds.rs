@@ -352,7 +352,7 @@ fn wal() -> Vec<Vec<u8>> {
     vec![
         made(|out| open.encode(out)),
         made(|out| close.encode(out)),
-        made(|out| DurableUpTo { seq_reservation: Seq(400) }.encode(out)),
+        made(|out| DurableUpTo { seq_reservation: Seq(400), len: Some(8192) }.encode(out)),
         made(|out| put_group(out, shapes.into_iter(), &prefix, entries.into_iter(), &changes)),
     ]
 }

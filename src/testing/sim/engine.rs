@@ -28,9 +28,9 @@ use super::step::{Config, Lane, Scan, Verb, Write};
 pub const PATH: &str = "db";
 /// The size of a range, so small that ranges are split and merged every few hundred rows.
 const RANGE_BYTES: u64 = 24 << 10;
-/// The space that a log reserves at a time, smaller than by default.
-const LOG_ALLOCATE_BYTES: u64 = 4 << 10;
-/// The cost of a merge for readers, so low that one or two queries exceed it.
+/// Logs are short.
+pub(super) const LOG_ALLOCATE_BYTES: u64 = 4 << 10;
+/// One or two queries outweigh a merge.
 const MERGE_PRICE: MergePrice = MergePrice { rows: 20, bytes_per_row: 1 << 10 };
 /// The size of kept logs, so that the change feed keeps only a few.
 const KEEP_CHANGES_BYTES: u64 = 64 << 10;

@@ -7,13 +7,18 @@
 //! * everything works after faults have ended and damage was undone;
 //! * damage causes an error that names the file, or makes no difference.
 
+use std::path::Path;
+use std::sync::Arc;
+
 use crate::error::{Error, ErrorKind, Result as EngineResult};
 use crate::format::edit::Wear;
+use crate::format::names::FileName;
 use crate::fs::MemFs;
+use crate::manifest::ManifestTail;
 use crate::rng::Rng;
 
 use super::counts::Event;
-use super::engine::{Engine, PATH};
+use super::engine::{Engine, LOG_ALLOCATE_BYTES, PATH};
 use super::oracle::{Tables, differences};
 use super::power::End;
 use super::runner::{Outcome, Runner, is_storage_error, line, none_of};
@@ -290,13 +295,17 @@ impl Runner {
         }
     }
 
-    /// Damages a copy of the closed database. Checksums cover every byte, so damage causes an error
-    /// or makes no difference.
+    /// A closed database covers every byte by checksums: damage to a copy is refused, or makes no
+    /// difference. Some seeds kill the process instead, and cut the last log.
     fn damage(&mut self, seed: u64) -> Outcome {
         if self.is_troubled() {
             return line("not during other troubles");
         }
         if self.engine.is_open() {
+            if seed.is_multiple_of(4) {
+                self.cut_log(seed)?;
+                return self.kill();
+            }
             self.end_halves()?;
         }
         self.close()?;
@@ -307,6 +316,26 @@ impl Runner {
         let mut lines = self.damaged(&sound, seed)?;
         lines.extend(self.reopened(self.oracle.commits())?);
         Ok(lines)
+    }
+
+    /// A copy of a killed database in which the last log is shorter than it was created is refused.
+    fn cut_log(&mut self, seed: u64) -> Result<(), String> {
+        let image = self.engine.fs.kill_image();
+        let manifest = ManifestTail::open(Arc::new(image.clone()), Path::new(PATH), false);
+        let version = Arc::clone(manifest.map_err(|error| format!("cut: {error:?}"))?.version());
+        let last = version.logs.last().map(|log| log.number);
+        // A closed log is guarded by the edit of the close.
+        let is_closed = version.clean_close.is_some_and(|close| Some(close.log) == last);
+        let Some(last) = last.filter(|_| !is_closed) else { return Ok(()) };
+        let path = format!("{PATH}/{}", FileName::Wal(last));
+        let len = Rng::from_seed(seed).below(LOG_ALLOCATE_BYTES);
+        image.truncate(&path, len).map_err(|error| format!("cut: {error}"))?;
+        self.counts.note(Event::DamageRefused);
+        let (clock, config) = (self.engine.clock.clone(), self.engine.config.clone());
+        match Engine::on(image, clock, config).open() {
+            Err(error) if error.kind() == ErrorKind::Corruption => Ok(()),
+            other => Err(format!("{path} cut to {len} bytes is answered by {other:?}")),
+        }
     }
 
     fn damaged(&mut self, sound: &MemFs, seed: u64) -> Outcome {

@@ -70,6 +70,12 @@ pub const MUTANTS: &[Mutant] = &[
         "kill, then power cut",
         "replayed logs are not synced before new commits",
     ),
+    entry(
+        "untold-length",
+        3,
+        "kill, then a cut of the last log",
+        "the edit that names a log states no length for it",
+    ),
     // Flush and manifest.
     entry(
         "early-log-removal",

@@ -336,7 +336,8 @@ pub enum Step {
     Rot(u64),
     /// Restores the bit, and reopens the database.
     Heal,
-    /// Closes the database, damages a byte in a copy of its files, and opens the copy.
+    /// Closes the database, damages a byte in a copy of its files, and opens the copy. Every fourth
+    /// seed kills the process instead, and cuts the last log.
     Damage(u64),
     /// Lets the wall clock jump by this many milliseconds. If it jumps forward, time passes as
     /// well.

@@ -171,8 +171,11 @@ impl<'a> Case<'a> {
     fn shown(&self, name: &str, file: &File, harm: Harm, bytes: &[u8], state: &Tables) -> Verdict {
         let history = &self.subject.history;
         let all = history.len() - 1;
-        if history.last() == Some(state) {
+        if history.last() == Some(state) && !self.is_short(file, harm) {
             return self.nothing_lost(file, harm);
+        }
+        if self.is_short(file, harm) {
+            return Verdict::Wrong("a file shorter than it durably was is accepted".to_owned());
         }
         let at = Position { file: file.number, offset: self.stop(file, harm) };
         let left = all - self.commits.iter().filter(|commit| **commit >= at).count();
@@ -191,6 +194,16 @@ impl<'a> Case<'a> {
             true => Verdict::Torn,
             false => Verdict::Wrong(format!("not the state of {left} of {all} commits")),
         }
+    }
+
+    /// True for a cut of the last log or of the manifest of a killed database, which have durable
+    /// lengths.
+    fn is_short(&self, file: &File, harm: Harm) -> bool {
+        let same = self.files.values().filter(|other| other.kind == file.kind);
+        let is_last = same.map(|other| other.number).max() == Some(file.number);
+        let has_len = matches!(file.kind, FileKind::Wal | FileKind::Manifest);
+        let is_cut = matches!(harm, Harm::Cut { .. });
+        is_cut && has_len && is_last && !self.subject.origin.is_closed()
     }
 
     /// Returns the position at which replay must stop: the damaged record.
@@ -330,9 +343,17 @@ mod tests {
         with(Origin::Killed, |case| {
             let (name, file, _) = find(case, "group record");
             let (last, all) = (*case.commits.last().unwrap(), case.subject.history.len() - 1);
-            let harm = Harm::Cut { to: last.offset };
+            let harm = Harm::Flip { at: last.offset, mask: 1 };
             let cut = &file.bytes[..last.offset as usize];
             let judge = |bytes: &[u8], left| case.shown(name, file, harm, bytes, &lost(case, left));
+            let shorter = case.shown(
+                name,
+                file,
+                Harm::Cut { to: last.offset },
+                cut,
+                &lost(case, all - 1),
+            );
+            wrong(&shorter, "shorter than it durably was");
             assert_eq!(judge(cut, all - 1), Verdict::Torn);
             wrong(&judge(cut, all - 2), "not the state of");
             // A durable offset in the following bytes covers the record.

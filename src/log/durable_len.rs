@@ -1,0 +1,48 @@
+//! The length that a file is known to have. Records that were cut off together with the end of
+//! their file leave no other trace.
+
+use crate::error::Error;
+use crate::format::record::RecordKind;
+use crate::format::wal::DurableUpTo;
+
+use super::reader::{LogReader, RecordView};
+
+/// The length that a record file has at least, as the manifest and the file's own records state it;
+/// 0 if none of them does.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct DurableLen(pub(crate) u64);
+
+impl DurableLen {
+    /// Adds the statement of the next record of the file.
+    pub(crate) fn read(&mut self, record: &RecordView<'_>) {
+        match record.kind {
+            // Nothing follows it, and the space after it may be released.
+            RecordKind::Close => self.0 = 0,
+            RecordKind::DurableUpTo => {
+                let len = DurableUpTo::decode(record.payload).ok().and_then(|record| record.len);
+                self.0 = self.0.max(len.unwrap_or_default());
+            }
+            _ => {}
+        }
+    }
+
+    /// The problem if the file that `reader` has read is shorter, unless its records reach the
+    /// accepted end.
+    pub(crate) fn problem(self, reader: &LogReader) -> Option<String> {
+        let (found, stated) = (reader.file_len(), self.0);
+        let is_short = found < stated.min(reader.accepted_end().unwrap_or(u64::MAX));
+        is_short.then(|| {
+            format!("the records end here and the file at byte {found}; it was {stated} bytes long")
+        })
+    }
+
+    /// The error for that problem.
+    pub(crate) fn error(self, reader: &LogReader) -> Option<Error> {
+        let problem = format!(
+            "{}, so commits may be missing: `rowstone repair` saves the others; if the file \
+             system loses lengths in crashes, open it with `accept_short_logs`",
+            self.problem(reader)?
+        );
+        Some(Error::corrupt(reader.path(), reader.position().offset, "log", problem))
+    }
+}
