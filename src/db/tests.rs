@@ -171,6 +171,7 @@ mod logs;
 mod moving;
 mod notes;
 mod references;
+mod short_logs;
 mod slow;
 mod threads;
 mod wear;

@@ -202,8 +202,10 @@ impl Version {
         self.durable_lens.get(&number).copied().unwrap_or_default()
     }
 
-    /// Records a durable length of the manifest, which the record of the next edit states.
+    /// Records the durable length of the manifest `number`, as its records state it.
     pub(super) fn record_len(&mut self, number: FileNumber, len: u64) {
+        let is_log = |number: &FileNumber| self.logs.iter().any(|log| log.number == *number);
+        self.durable_lens.retain(|number, _| is_log(number));
         self.durable_lens.insert(number, len);
     }
 
@@ -392,7 +394,8 @@ impl Version {
             last.clean_close = self.clean_close;
             last.account = self.account;
             // In the edit of the clean close, which would revoke them in an earlier one.
-            let lens = self.logs.iter().filter_map(|log| self.durable_lens.get_key_value(&log.number));
+            let lens =
+                self.logs.iter().filter_map(|log| self.durable_lens.get_key_value(&log.number));
             last.durable_lens = lens.map(|(number, len)| (*number, *len)).collect();
         }
         edits

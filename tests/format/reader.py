@@ -13,11 +13,8 @@ import zstandard
 
 SEQ_MAX = 2650467743999999999
 
-class Damage(Exception):
-    pass
-
-class Unsupported(Exception):
-    pass
+class Damage(Exception): pass
+class Unsupported(Exception): pass
 
 def need(holds, problem, error=Damage):
     if not holds:
@@ -93,8 +90,7 @@ class RecordFile:
     def header(self, at):
         """The verified header at `at`: length, kind, flags, Seq, promise and payload checksum."""
         raw = self.data[at:at + 48]
-        if len(raw) < 48:
-            return None
+        if len(raw) < 48: return None
         check, payload_check, length, kind, flags, reserved, ident, seq, file, offset = (
             struct.unpack('<IIIBBHQQQQ', raw))
         sound = (check == crc(struct.pack('<Q', at), raw[4:]) and flags < 2 and reserved == 0
@@ -107,12 +103,13 @@ class RecordFile:
         while header := self.header(self.at):
             length, kind, flags, seq, _, payload_check = header
             start, after = self.at + 48, self.at + 48 + (length + 7) // 8 * 8
-            if after > limit or crc(self.data[start:after]) != payload_check:
-                return
+            if after > limit or crc(self.data[start:after]) != payload_check: return
             offset, self.at = self.at, after
             need(OPEN <= kind <= EDIT or not flags, f'{self.name}: kind {kind}', Unsupported)
             if OPEN <= kind <= EDIT:
                 yield offset, kind, seq, self.data[start:start + length]
+    def reaches(self, length, end=None):
+        need(len(self.data) >= min(length, end or length), f'{self.name} was {length} bytes long')
     def promised(self, at):
         """The highest promise of the verified headers from `at` on."""
         places = range(at, len(self.data) - 47, 8)
@@ -123,10 +120,10 @@ class Version:
     def __init__(self):
         self.identity, self.flushed, self.close = None, 0, (0, 0)
         self.logs, self.files, self.ranges, self.references = {}, {}, {}, {}
-        self.dropped, self.hidden = {}, []
+        self.dropped, self.hidden, self.lengths = {}, [], {}
     def apply(self, data):
-        order = (1, 5, 11, 9, 8, 6, 10, 7, 4, 3, 12, 13, 15, 19, 14, 18, 16)
-        edit = [field for field in fields(data, range(1, 28)) if field[0] in order]
+        order = (1, 5, 11, 9, 8, 6, 10, 7, 4, 3, 12, 13, 15, 19, 14, 18, 16, 28)
+        edit = [field for field in fields(data, range(1, 29)) if field[0] in order]
         for tag, c in sorted(edit, key=lambda field: order.index(field[0])):
             if tag == 1:
                 need(self.identity is None, 'a second identity')
@@ -151,11 +148,11 @@ class Version:
                 key, _, clip = (c.varint(), c.varint()), c.uint(1), span(c)
                 need(key[0] in self.ranges and key[1] in self.files, 'a reference to nothing')
                 self.references[key] = self.ranges[key[0]][1] if clip == (b'', None) else clip
-            elif tag in (3, 12):
-                number, what = c.varint(), self.logs if tag == 3 else self.dropped
+            elif tag in (3, 12, 28):
+                number, what = c.varint(), {3: self.logs, 12: self.dropped, 28: self.lengths}[tag]
                 what[number] = c.uint(8) if tag == 3 else c.varint()
             elif tag == 16:
-                self.close = c.varint(), c.varint()
+                self.close, self.lengths = (c.varint(), c.varint()), {}
             else:
                 since = c.varint()
                 hides = since, c.varint() if tag > 15 else since, span(c)
@@ -299,6 +296,7 @@ class Database:
         for offset, kind, seq, payload in manifest.records():
             need(kind == EDIT and seq == 0, f'{manifest.name}: record at {offset}')
             self.version.apply(payload)
+        manifest.reaches(self.version.lengths.get(number, 0))
         self.manifest_end = number, manifest.at
         need(manifest.at >= synced and manifest.promised(manifest.at) <= self.manifest_end,
              f'{manifest.name}: the record at {manifest.at} was durable')
@@ -313,8 +311,7 @@ class Database:
         self.replay()
     def add(self, key, seq, values):
         """Of each user key the newest entry counts; a delete has None for a row."""
-        if seq >= self.entries.get(key, (0, None))[0]:
-            self.entries[key] = seq, values
+        if seq >= self.entries.get(key, (0, None))[0]: self.entries[key] = seq, values
     def opened(self, log):
         """The predecessor that the first record of a log names; None if it has no record."""
         for _, kind, _, payload in log.records():
@@ -343,11 +340,14 @@ class Database:
         opens, previous = [self.opened(log) for log in logs] + [None], 0
         for i, log in enumerate(logs):
             after, shapes, closed = opens[i + 1], {}, False
+            length = self.version.lengths.get(log.number, 0)
             end = after[2] if after and after[:2] == [log.number, log.id] else None
             for offset, kind, seq, payload in log.records(end):
                 need(kind != EDIT and (kind == OPEN) == (offset == 64) and not closed
                      and seq <= SEQ_MAX, f'{log.name}: record at {offset}')
                 closed = kind == CLOSE
+                for tag, c in fields(payload, (4, 9)) if kind == PROMISE else ():
+                    length = max(length, c.varint() if tag == 9 else 0)
                 if closed:
                     self.require(dict(fields(payload, (1, 3)))[1])
                 if kind in (GROUP, CATALOG):
@@ -355,7 +355,9 @@ class Database:
                     need(not counts or seq > previous, f'{log.name}: order of Seqs at {offset}')
                     self.group(Cursor(payload), seq, shapes, counts)
                     previous = max(previous, seq)
+            log.reaches(0 if closed else length, end)
             if log.at != end:
+                for later in logs[i + 1:]: later.reaches(self.version.lengths.get(later.number, 0))
                 vouched = [later.promised(64) for later in logs[i + 1:]]
                 vouched = max(log.promised(log.at), self.version.close, *vouched)
                 need(vouched <= (log.number, log.at), f'{log.name}: {log.at} was durable')
@@ -369,8 +371,7 @@ class Database:
             kind, key = c.uint(1), prefix + c.bytes()
             need(kind in (1, 2) and len(key) > 4 and 0 in key[4:], 'entry of a group')
             values = row(c.bytes(), shapes) if kind == 1 else None
-            if counts:
-                self.add(key, seq, values)
+            if counts: self.add(key, seq, values)
         for tag, change in fields(c.rest(), (5, 6, 7, 8)):
             if counts and tag == 6:
                 self.dropped[change.varint()] = seq

@@ -16,7 +16,7 @@ use rowstone::sim::engine::Engine;
 use rowstone::sim::oracle::Oracle;
 use rowstone::sim::program::{Failure, Mix, Program, panic_text, report};
 use rowstone::sim::runner::Runner;
-use rowstone::sim::step::{Condition, Config, Step, Verb, Write};
+use rowstone::sim::step::{Condition, Config, Lane, Step, Verb, Write};
 use rowstone::sim::value::Val;
 
 const IMAGES: u64 = 20_000;
@@ -239,6 +239,39 @@ fn trap_04_synced_data_survives_whatever_the_durability() {
             program.steps.extend(Program::random(0x04_1000 + seed, 10, mix_of).steps);
             check(&program, &mut tally);
         }
+    }
+    say(format!("crash images: {tally:?}"));
+}
+
+/// Logs that grow ahead of commits and for them, on disks with little space, and closes: whatever
+/// length a power cut leaves, no log is taken for one that was cut.
+#[test]
+fn trap_59_power_cuts_around_the_growth_of_logs() {
+    let mut tally = Tally::default();
+    for seed in 0..6 {
+        let mut rng = Rng::from_seed(seed);
+        let mut program = Program::random(0x03_0000 + seed, 4, Mix::QUIET);
+        program.config.durability = *rng.pick(&[Durability::Os, Durability::Sync]);
+        for number in 0..40 {
+            let text = "x".repeat(200 + rng.index(3000));
+            let properties = vec![("N".to_owned(), Val::String(text))];
+            let (pk, rk) = ("p".to_owned(), format!("r{:02}", number % 25));
+            let write = Write { verb: Verb::Upsert, pk, rk, properties, condition: Condition::Any };
+            let table = "Alpha".to_owned();
+            program.steps.push(Step::Write { table, write, durability: None });
+            program.steps.extend(match rng.below(10) {
+                0..=2 => Some(Step::Background(1, Some(Lane::Log))),
+                3 => Some(Step::Quota(Some(rng.below(12 << 10)))),
+                4 | 5 => Some(Step::Quota(None)),
+                6 => Some(Step::Sync),
+                7 => Some(Step::Mend),
+                _ => None,
+            });
+            if rng.chance(1, 8) {
+                program.steps.extend([Step::Mend, Step::Reopen]);
+            }
+        }
+        check(&program, &mut tally);
     }
     say(format!("crash images: {tally:?}"));
 }

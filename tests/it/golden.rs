@@ -5,8 +5,10 @@
 //! dates from before hash indexes had several forms, `v1-without-wear` from before manifests had
 //! the wear account. `v1-padded` has blocks of one page, which are padded; the blocks of the others
 //! are smaller. `v1-compressed` has compressed blocks. Their bytes depend on the compressor, so it
-//! is only read. `v1-kept` has logs that are kept for the change feed, and an import. `v1-backup`
-//! is a backup directory with one backup of the content of `v1`.
+//! is only read. `v1-kept` has logs that are kept for the change feed, and an import. `v1-killed`
+//! was not closed, so the lengths stated for its log and its manifest are in force;
+//! `v1-without-lengths` dates from before lengths were stated. `v1-backup` is a backup directory
+//! with one backup of the content of `v1`.
 //!
 //! Record files are stored without trailing zeros, which are only reserved space. `REWRITE=1`
 //! writes them again; never do that after a version was released.
@@ -107,12 +109,17 @@ fn run(version: &str) -> Runner {
         return runner;
     }
     let more = match version {
-        NEWEST | FIRST_INDEX | WITHOUT_WEAR => FENCES,
+        NEWEST | FIRST_INDEX | WITHOUT_WEAR | WITHOUT_LENGTHS => FENCES,
         KEPT => HISTORY,
         _ => &[],
     };
     for (command, input) in PROGRAM.iter().chain(more) {
         carry_out(&mut runner, command, input);
+    }
+    // The log grows once.
+    for i in 0..if version == KILLED { 5 } else { 0 } {
+        let row = format!("p r{i} Text='{}'", "x".repeat(800));
+        carry_out(&mut runner, "insert Notes", &[&row]);
     }
     runner
 }
@@ -126,8 +133,10 @@ fn carry_out(runner: &mut Runner, command: &str, input: &[&str]) {
 const NEWEST: &str = "v1";
 const FIRST_INDEX: &str = "v1-first-index";
 const WITHOUT_WEAR: &str = "v1-without-wear";
+const WITHOUT_LENGTHS: &str = "v1-without-lengths";
 const PADDED: &str = "v1-padded";
 const KEPT: &str = "v1-kept";
+const KILLED: &str = "v1-killed";
 const COMPRESSED: &str = "v1-compressed";
 
 fn dir(version: &str) -> PathBuf {
@@ -164,12 +173,15 @@ fn trap_38_the_same_bytes_are_written_on_every_machine() {
     check_written(NEWEST);
     check_written(PADDED);
     check_written(KEPT);
+    check_written(KILLED);
 }
 
 #[track_caller]
 fn check_written(version: &str) {
     let mut runner = run(version);
-    runner.engine.close().unwrap();
+    if version != KILLED {
+        runner.engine.close().unwrap();
+    }
     let files = written(&runner.engine.fs);
     rewrite(version, &files);
     let stored = stored(version);
@@ -207,18 +219,24 @@ fn opened(version: &str) -> Engine {
 /// Opens a stored database with the options that it was made with.
 #[track_caller]
 fn unread(version: &str) -> Engine {
+    let clock = Arc::new(ManualClock::new(START));
+    let mut engine = Engine::on(files_of(version), clock, config(version));
+    engine.open().unwrap();
+    engine
+}
+
+/// A stored database, with some reserved space.
+fn files_of(version: &str) -> MemFs {
     let fs = MemFs::new();
     fs.create_dir_all(Path::new(PATH)).unwrap();
     for (name, mut bytes) in stored(version) {
         if is_record_file(&name) {
-            bytes.resize(bytes.len().next_multiple_of(4096), 0);
+            let unit = if name.starts_with("MANIFEST") { 64 << 10 } else { 4096 };
+            bytes.resize(bytes.len().next_multiple_of(unit), 0);
         }
         fs.write(Path::new(PATH).join(name), &bytes).unwrap();
     }
-    let clock = Arc::new(ManualClock::new(START));
-    let mut engine = Engine::on(fs, clock, config(version));
-    engine.open().unwrap();
-    engine
+    fs
 }
 
 #[test]
@@ -239,6 +257,24 @@ fn trap_44_a_database_without_sizes_of_references_opens() {
 #[test]
 fn trap_44_a_database_with_hash_indexes_of_the_first_form_opens() {
     check_opens(FIRST_INDEX);
+}
+
+#[test]
+fn trap_44_a_database_without_lengths_of_logs_opens() {
+    check_opens(WITHOUT_LENGTHS);
+}
+
+/// Its log has grown, and is refused without its last byte.
+#[test]
+fn a_killed_database_opens_if_its_log_has_the_stated_length() {
+    check_opens(KILLED);
+    let (path, bytes) =
+        stored(KILLED).into_iter().rfind(|(name, _)| name.ends_with(".wal")).unwrap();
+    assert!(bytes.len() > 4096);
+    let (fs, len) = (files_of(KILLED), bytes.len().next_multiple_of(4096) as u64);
+    fs.truncate(format!("{PATH}/{path}"), len - 1).unwrap();
+    let error = rowstone::Db::options().fs(Arc::new(fs)).open(PATH).unwrap_err();
+    assert!(error.to_string().contains(&format!("it was {len} bytes long")), "{error}");
 }
 
 #[test]

@@ -258,11 +258,7 @@ impl Replay<'_> {
 
     /// Replays one log up to its first bad record or `accepted_end`. Returns the length that it
     /// must have, too.
-    fn log(
-        &mut self,
-        log: &LogMeta,
-        accepted_end: Option<u64>,
-    ) -> Result<(LogReader, DurableLen)> {
+    fn log(&mut self, log: &LogMeta, accepted_end: Option<u64>) -> Result<(LogReader, DurableLen)> {
         let mut reader = self.reader(log)?;
         if let Some(end) = accepted_end {
             reader = reader.until(end);
@@ -341,7 +337,10 @@ impl Replay<'_> {
             let rest = reader.rest()?;
             highest = highest.max(rest.durable_up_to);
             let records = reader.position().offset - LogFile::START;
-            torn.push((Position { file: log.number, offset: LogFile::START }, records + rest.bytes));
+            torn.push((
+                Position { file: log.number, offset: LogFile::START },
+                records + rest.bytes,
+            ));
             lens.push((reader, len));
         }
         if let Some(durable_up_to) = highest.filter(|p| *p > at) {

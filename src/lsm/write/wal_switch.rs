@@ -169,7 +169,8 @@ impl Writer {
     }
 
     /// Appends the closing record and syncs the log. Returns the contents of the clean-close edit,
-    /// which removes the next log from the manifest, if one is prepared. `None` if there is no space for a log; then nothing was committed and every edit is synced.
+    /// and the prepared log, if any, which that edit removes. `None` if there is no space for a
+    /// log; then nothing was committed and every edit is synced.
     pub(in crate::lsm) fn close_log(
         &self,
         manifest: &mut Manifest,
@@ -203,8 +204,9 @@ impl Writer {
 
 impl Env {
     /// Creates a log: the file, its directory entry, and its name and length in the manifest. The
-    /// same edit removes the `unused` logs from the manifest, and their files are deleted. `durable` is the
-    /// position up to which older logs are durable, if none of their records states it.
+    /// same edit removes the `unused` logs from the manifest, and their files are deleted.
+    /// `durable` is the position up to which older logs are durable, if none of their records
+    /// states it.
     pub(in crate::lsm) fn create_log(
         &self,
         manifest: &mut Manifest,

@@ -3,6 +3,11 @@
 use super::*;
 use crate::fs::{Fault, FaultFs, FaultKind, OpKind};
 
+/// Opens the database. The manifest has the length that it states.
+fn open(fs: &dyn CloneFs) -> Result<Opened> {
+    super::open(fs).inspect(|opened| assert!(opened.short.is_none(), "{:?}", opened.short))
+}
+
 /// Opens the database, or creates it if there is none yet.
 fn open_or_create(fs: &MemFs) -> Manifest {
     match probe(fs, Path::new(DIR)).unwrap() {

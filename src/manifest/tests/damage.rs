@@ -73,12 +73,13 @@ fn trap_51_a_manifest_shorter_than_current_states_is_corruption() {
     let path = Path::new(DIR).join(FileName::Manifest(rolled).to_string());
     let good = fs.read(&path).unwrap();
     let end = manifest.position().offset;
+    assert!(open(&fs).unwrap().short.is_none());
     // The last edit is 56 bytes long and begins where the snapshot ends.
     for len in [0, 63, 64, 100, end - 57, end - 56, end - 1, end] {
         fs.write(&path, &good[..len as usize]).unwrap();
         match open(&fs.kill_image()) {
             Ok(opened) => {
-                assert!(len >= end - 56);
+                assert!(len >= end - 56 && opened.short.is_some());
                 assert_eq!(opened.manifest.require(manifest.position()).is_err(), len < end);
             }
             Err(error) => {
@@ -87,6 +88,42 @@ fn trap_51_a_manifest_shorter_than_current_states_is_corruption() {
             }
         }
     }
+}
+
+#[test]
+fn a_manifest_states_its_length_after_each_growth_and_until_it_is_closed() {
+    let fs = MemFs::new();
+    let mut manifest = create(&fs).unwrap();
+    manifest.roll_bytes_min = 1 << 30;
+    let path = Path::new(DIR).join("MANIFEST-000001");
+    let is_short = |len: u64| {
+        let image = fs.kill_image();
+        image.truncate(&path, len).unwrap();
+        open(&image).unwrap().short.is_some()
+    };
+    let mut len = fs.len(&path).unwrap();
+    for seq in 2..20 {
+        assert!(is_short(len - 1) && !is_short(len), "{seq}");
+        // The edit that grows the file is synced along with its length; the next one states it.
+        manifest.append(&padded(seq, 20_000)).unwrap();
+        manifest.append(&flushed(seq)).unwrap();
+        len = fs.len(&path).unwrap();
+    }
+    assert!(len > 4 * ALLOCATED);
+    let log = LogMeta { number: manifest.next_number().unwrap(), id: FileId(1) };
+    manifest.append(&VersionEdit { add_logs: vec![log], ..VersionEdit::default() }).unwrap();
+    let close = CleanClose { log: log.number, end: 64, last_seq: Seq(20) };
+    let close = VersionEdit { clean_close: Some(close), ..VersionEdit::default() };
+    manifest.append(&close).unwrap();
+    manifest.trim();
+    assert!(fs.len(&path).unwrap() < len);
+    // The next growth is stated again.
+    let mut manifest = open(&fs).unwrap().manifest;
+    manifest.append(&flushed(30)).unwrap();
+    let len = fs.len(&path).unwrap();
+    assert!(open(&fs).unwrap().short.is_none() && !is_short(len - 1));
+    manifest.append(&flushed(31)).unwrap();
+    assert!(open(&fs).unwrap().short.is_none() && is_short(len - 1));
 }
 
 #[test]

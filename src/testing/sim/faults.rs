@@ -330,10 +330,12 @@ impl Runner {
         let path = format!("{PATH}/{}", FileName::Wal(last));
         let len = Rng::from_seed(seed).below(LOG_ALLOCATE_BYTES);
         image.truncate(&path, len).map_err(|error| format!("cut: {error}"))?;
-        self.counts.note(Event::DamageRefused);
         let (clock, config) = (self.engine.clock.clone(), self.engine.config.clone());
         match Engine::on(image, clock, config).open() {
-            Err(error) if error.kind() == ErrorKind::Corruption => Ok(()),
+            Err(error) if error.kind() == ErrorKind::Corruption => {
+                self.counts.note(Event::DamageRefused);
+                Ok(())
+            }
             other => Err(format!("{path} cut to {len} bytes is answered by {other:?}")),
         }
     }

@@ -346,13 +346,8 @@ mod tests {
             let harm = Harm::Flip { at: last.offset, mask: 1 };
             let cut = &file.bytes[..last.offset as usize];
             let judge = |bytes: &[u8], left| case.shown(name, file, harm, bytes, &lost(case, left));
-            let shorter = case.shown(
-                name,
-                file,
-                Harm::Cut { to: last.offset },
-                cut,
-                &lost(case, all - 1),
-            );
+            let shorter =
+                case.shown(name, file, Harm::Cut { to: last.offset }, cut, &lost(case, all - 1));
             wrong(&shorter, "shorter than it durably was");
             assert_eq!(judge(cut, all - 1), Verdict::Torn);
             wrong(&judge(cut, all - 2), "not the state of");
