@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::failure::{Failure, Outcome};
-use super::open::{OpenArgs, set};
+use super::open::{OpenArgs, noted, set};
 use super::window::Lines;
 use crate::db::Db;
 use crate::error::{Code, Error, Result};
@@ -76,7 +76,7 @@ impl Exec {
     pub(super) fn run(self) -> Outcome {
         let options = set(Db::options(), self.io, Options::io_mode);
         let options = set(options, self.memtable_bytes, Options::memtable_bytes);
-        let db = self.open.open(options, &self.db)?;
+        let db = noted(self.open.open(options, &self.db)?);
         serve(&db, io::stdin(), io::stdout().lock())?;
         Ok(db.close()?)
     }

@@ -137,6 +137,10 @@ fn advice(error: &Error) -> Option<&'static str> {
             "`rowstone backups verify DIR` lists all damage; an older backup may be whole: `--generation NUMBER`. \
              If the database still has the file, remove it from DIR/files and back up again"
         }
+        (ErrorKind::Corruption, _) if error.to_string().contains("accept_short_logs") => {
+            "`rowstone repair DB NEW` saves what is left; `rowstone exec DB --accept-short-logs </dev/null` \
+             accepts it where the file system loses lengths in crashes"
+        }
         (ErrorKind::Corruption, _) if is_of_no_table(error) => {
             "`rowstone repair DB NEW` builds a new database of what can be proven; `rowstone restore BACKUPS NEW` takes the \
              newest backup; a restore that did not end is removed and begun again"

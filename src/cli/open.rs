@@ -88,7 +88,13 @@ pub(super) fn open_to_read(path: &Path) -> Outcome<Db> {
 }
 
 pub(super) fn open_durable(path: &Path, create: Create, durability: Durability) -> Outcome<Db> {
-    open_with(Db::options(), path, create, durability)
+    open_with(Db::options(), path, create, durability).map(noted)
+}
+
+/// Reports on standard error if a crash had cut off a log.
+pub(super) fn noted(db: Db) -> Db {
+    db.opened().torn.iter().for_each(|torn| eprint_line(&format!("note: {torn}")));
+    db
 }
 
 /// Waits for `time`.
@@ -104,11 +110,11 @@ pub(super) fn keeping(options: Options) -> Options {
 }
 
 fn open_with(options: Options, path: &Path, create: Create, durability: Durability) -> Outcome<Db> {
-    let options = keeping(options).durability(durability);
-    let opened = options.create_if_missing(create == Create::IfMissing).open(path);
-    let db = opened.map_err(Failure::Open)?;
-    db.opened().torn.iter().for_each(|torn| eprint_line(&format!("note: {torn}")));
-    Ok(db)
+    keeping(options)
+        .durability(durability)
+        .create_if_missing(create == Create::IfMissing)
+        .open(path)
+        .map_err(Failure::Open)
 }
 
 /// Parses a size such as 64M.

@@ -127,7 +127,7 @@ fn the_operations_of_creating_and_appending() {
             "allocate db/MANIFEST-000001 65536",
             "write db/MANIFEST-000001 0..64",
             "sync db/MANIFEST-000001",
-            "write db/MANIFEST-000001 64..160",
+            "write db/MANIFEST-000001 64..168",
             "sync db/MANIFEST-000001",
             "sync-dir db",
             "create db/CURRENT.tmp",
@@ -140,7 +140,7 @@ fn the_operations_of_creating_and_appending() {
     manifest.append(&flushed(5)).unwrap();
     assert_eq!(
         fs.log()[created.len()..],
-        ["write db/MANIFEST-000001 160..216", "sync db/MANIFEST-000001"]
+        ["write db/MANIFEST-000001 168..224", "sync db/MANIFEST-000001"]
     );
 }
 

@@ -64,9 +64,10 @@ fn rows(db: &Db) -> u32 {
 
 #[test]
 fn trap_59_a_last_log_that_was_cut_is_refused_or_accepted_on_request() {
-    let fs = killed(Durability::Sync);
-    let (path, len, used) = last(&fs, ".wal");
+    let whole = killed(Durability::Sync);
+    let (path, len, used) = last(&whole, ".wal");
     for cut in [used / 5, used / 2, used, len - 1] {
+        let fs = whole.kill_image();
         fs.truncate(&path, cut).unwrap();
         check_refused(&fs, &path, cut, len);
         let image = fs.kill_image();
@@ -74,11 +75,11 @@ fn trap_59_a_last_log_that_was_cut_is_refused_or_accepted_on_request() {
         let report = repaired.unwrap();
         assert!(report.losses[0].problem.contains(&format!("{len} bytes long")), "{report:?}");
         let accepting = || options(&image).accept_short_logs(true);
-        let count = rows(&accepting().open_read_only("db").unwrap());
-        assert!(count > 0 && (count < ROWS) == (cut < used), "{count} rows in {cut} bytes");
-        assert_eq!(u64::from(count), report.rows());
+        let durable = rows(&accepting().open_read_only("db").unwrap());
         let db = accepting().open("db").unwrap();
-        assert_eq!(rows(&db), count);
+        let count = rows(&db);
+        assert!(count > 0 && (count < ROWS) == (cut < used), "{count} rows in {cut} bytes");
+        assert!(u64::from(count) == report.rows() && (count - 1..=count).contains(&durable));
         let torn = db.opened().torn.unwrap();
         assert!(torn.contains(&format!("byte {cut}; it was {len} bytes long")), "{torn}");
         assert_eq!(db.verify().unwrap().torn, Some(torn));
@@ -90,7 +91,6 @@ fn trap_59_a_last_log_that_was_cut_is_refused_or_accepted_on_request() {
         db.close().unwrap();
         let db = options(&image).open("db").unwrap();
         assert_eq!((rows(&db), db.opened().torn), (count, None));
-        fs.truncate(&path, cut).unwrap();
     }
 }
 
@@ -113,10 +113,9 @@ fn a_prepared_log_and_one_without_its_first_record_must_have_their_length() {
     let fs = MemFs::new();
     let db = open(&fs);
     let table = db.create_table("things").unwrap();
-    let name = |i| format!("p{}", i % 7);
     while db.step(Duration::ZERO) {}
     let (prepared, len, used) = last(&fs, ".wal");
-    assert_eq!(used, 64);
+    assert!(used <= 64);
     let image = fs.kill_image();
     image.truncate(&prepared, 64).unwrap();
     check_refused(&image, &prepared, 64, len);
@@ -124,10 +123,11 @@ fn a_prepared_log_and_one_without_its_first_record_must_have_their_length() {
     for i in 0..ROWS {
         table.insert(row(i, 0).with("Text", "x".repeat(800))).unwrap();
     }
-    assert!(last(&fs, ".wal").2 > 64 && table.get(&name(1), "000001").unwrap().is_some());
+    let (path, len, used) = last(&fs, ".wal");
+    assert!(path == prepared && used > 64);
     let image = fs.kill_image();
     image.truncate(&prepared, 64).unwrap();
-    check_refused(&image, &prepared, 64, last(&fs, ".wal").1);
+    check_refused(&image, &prepared, 64, len);
 }
 
 #[test]

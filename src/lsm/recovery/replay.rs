@@ -325,7 +325,7 @@ impl Replay<'_> {
         let close = self.manifest.version().clean_close;
         let close = close.map(|close| Position { file: close.log, offset: close.end });
         let mut highest = rest.durable_up_to.max(close);
-        let mut torn = vec![(at, rest.bytes)];
+        let (bytes, mut later_bytes) = (rest.bytes, 0);
         let ends_in_order = rest.is_zero() && !is_bad;
         let mut lens = vec![(reader, len)];
         for log in later {
@@ -336,11 +336,7 @@ impl Replay<'_> {
             }
             let rest = reader.rest()?;
             highest = highest.max(rest.durable_up_to);
-            let records = reader.position().offset - LogFile::START;
-            torn.push((
-                Position { file: log.number, offset: LogFile::START },
-                records + rest.bytes,
-            ));
+            later_bytes += reader.position().offset - LogFile::START + rest.bytes;
             lens.push((reader, len));
         }
         if let Some(durable_up_to) = highest.filter(|p| *p > at) {
@@ -358,9 +354,12 @@ impl Replay<'_> {
             return Err(Error::corrupt(&self.path(file), offset, "record", problem));
         }
         lens.iter().try_for_each(|(reader, len)| self.check_len(reader, *len))?;
-        for (at, bytes) in torn.into_iter().filter(|(_, bytes)| *bytes > 0) {
+        if bytes + later_bytes > 0 {
             let (offset, name) = (at.offset, FileName::Wal(at.file));
-            let torn = format!("torn tail of {bytes} bytes at byte {offset} of {name}: {why}");
+            let mut torn = format!("torn tail of {bytes} bytes at byte {offset} of {name}: {why}");
+            if later_bytes > 0 {
+                torn += &format!(", and {later_bytes} bytes of later logs");
+            }
             self.out.torn.push(torn);
             self.out.is_clean = false;
         }

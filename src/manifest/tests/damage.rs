@@ -105,8 +105,9 @@ fn a_manifest_states_its_length_after_each_growth_and_until_it_is_closed() {
     for seq in 2..20 {
         assert!(is_short(len - 1) && !is_short(len), "{seq}");
         // The edit that grows the file is synced along with its length; the next one states it.
-        manifest.append(&padded(seq, 20_000)).unwrap();
-        manifest.append(&flushed(seq)).unwrap();
+        for edit in [padded(seq, 20_000), flushed(seq), flushed(seq)] {
+            manifest.append(&edit).unwrap();
+        }
         len = fs.len(&path).unwrap();
     }
     assert!(len > 4 * ALLOCATED);
@@ -136,7 +137,7 @@ fn a_manifest_older_than_a_log_states_is_corruption() {
     let error = manifest.require(newer).unwrap_err();
     assert_eq!(
         error.to_string(),
-        "record at byte 328 of db/MANIFEST-000001: the records end here; a log vouches up to 000002:0"
+        "record at byte 336 of db/MANIFEST-000001: the records end here; a log vouches up to 000002:0"
     );
 }
 
