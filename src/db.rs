@@ -97,8 +97,9 @@ pub struct OpenReport {
     pub torn: Option<String>,
     /// The number of leftover files that were removed.
     pub orphans: u64,
-    /// Findings that an operator should know of, such as a directory that is named like a table
-    /// file, or a file system on which a replaced directory cannot be noticed.
+    /// Findings that an operator should know of: edits that the manifest may have lost, a directory
+    /// that is named like a file of the database, or a file system on which a replaced directory
+    /// cannot be noticed.
     pub warnings: Vec<String>,
 }
 
@@ -393,7 +394,9 @@ impl Db {
     /// # Errors
     /// As [`verify`](Self::verify).
     pub fn verify_with(&self, mut progress: impl FnMut(u64)) -> Result<VerifyReport> {
-        verify(&self.engine, || self.catalog.ids(), &mut progress)
+        let mut report = verify(&self.engine, || self.catalog.ids(), &mut progress)?;
+        report.problems.extend(self.catalog.problems().iter().map(Error::chain));
+        Ok(report)
     }
 
     /// Returns counters since opening, and current sizes. Fields whose names begin with `wear`

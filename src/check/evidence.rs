@@ -1,11 +1,12 @@
 //! The readable data of a damaged, closed database, and the conclusions about each key.
 //!
-//! The rules of proof:
-//! * A whole manifest proves which files are live. Otherwise nothing is proven, because a file that
-//!   the manifest does not name may have held newer data.
-//! * Log commits are proven up to the first lost one; later commits are not part of the proven
-//!   state.
-//! * A row is proven if no file that may hold a newer version has a gap at its key. Otherwise it is
+//! Proven are
+//! * the files that count, if the manifest is whole (`manifest::salvage`). Otherwise files that a
+//!   readable edit removed are known not to count. Nothing else is proven, because a file that is no
+//!   longer known may have held something newer;
+//! * the commits of the logs up to the first lost one: the state is that of this moment, and
+//!   commits read after it do not count;
+//! * a row, if no file that may hold something newer has a gap at its key. Otherwise the row is
 //!   *suspect*: lost data may have overwritten or deleted it.
 //!
 //! This module writes nothing; `db::repair` writes the new database.
@@ -110,8 +111,11 @@ impl Evidence {
         // An incomplete manifest may name files that were removed later, so skip missing ones.
         let mut sources: Vec<Source> = named.filter(|s| is_whole || is_there(s)).collect();
         if !is_whole || breadth == Breadth::All {
+            let is_read = |number: &&FileNumber| {
+                breadth == Breadth::All || !salvaged.removed.contains(number)
+            };
             let found = |number: &FileNumber| Source::found(&**fs, dir, *number, &shapes);
-            sources.extend(unnamed.iter().map(found));
+            sources.extend(unnamed.iter().filter(is_read).map(found));
         }
         let range_tombstones =
             version.range_tombstones.iter().chain(&logs.range_tombstones).cloned().collect();
@@ -206,6 +210,15 @@ impl Evidence {
         }
     }
 
+    /// The name of the file in which `item` was found.
+    pub(crate) fn file_of(&self, item: &Item) -> String {
+        match item.from {
+            FoundIn::Table(i) => self.sources.get(i).map(|source| source.name.clone()),
+            FoundIn::Log(number, _) => Some(FileName::Wal(number).to_string()),
+        }
+        .unwrap_or_default()
+    }
+
     /// Whether `item` is part of the proven state. An item that compaction merged away is not, nor
     /// is a log entry after damage if the manifest is whole.
     pub(crate) fn counts(&self, item: &Item, key: &[u8]) -> bool {
@@ -217,19 +230,19 @@ impl Evidence {
 
     /// Whether source `i` may hold the current version of `key`, as far as the manifest shows.
     fn holds(&self, i: usize, key: &[u8]) -> bool {
-        if !self.is_whole() {
-            return true;
-        }
         let number = self.sources.get(i).map(|source| source.number);
+        if !self.is_whole() {
+            return number.is_none_or(|number| !self.salvaged.removed.contains(&number));
+        }
         self.salvaged.version.sources(key).any(|r| Some(r.file.meta.number) == number)
     }
 
     /// Whether source `i` may hold the current version of any key from `low` to `high`.
     pub(crate) fn holds_any(&self, i: usize, low: &[u8], high: &[u8]) -> bool {
-        if !self.is_whole() {
-            return true;
-        }
         let number = self.sources.get(i).map(|source| source.number);
+        if !self.is_whole() {
+            return number.is_none_or(|number| !self.salvaged.removed.contains(&number));
+        }
         let span = Span::inclusive(low, high);
         self.salvaged.version.ranges_in(&span).iter().any(|range| {
             range.references().any(|(_, reference)| {

@@ -339,6 +339,7 @@ impl<'a> Reading<'a> {
         if seq <= self.flushed {
             return Ok(());
         }
+        group.check(seq).map_err(|problem| DecodeError::new("wal group", 0, problem))?;
         for entry in group.entries() {
             let key = [group.key_prefix, entry.key_suffix].concat();
             decode_user_key(&key)?;

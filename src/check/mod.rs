@@ -1,11 +1,16 @@
 //! Verification: reads all files from disk and compares them with the metadata about them.
 //!
 //! | rule     | requirement                                                                     |
-//! | manifest | CURRENT names it; every record verifies, and its edits make the current version |
-//! | ranges   | the ranges of a table tile its keys; files that overlap have disjoint Seqs      |
-//! | file     | checksums, order, counts, bounds, Seqs, zones and hash entries match the rows   |
-//! | log      | every record up to the end of the commits verifies                              |
-//! | catalog  | every range with files belongs to a known or dropped table                      |
+//! | manifest | CURRENT names it; every record verifies, and its edits make the current version; |
+//! |          | no missing file shows that it lost edits before it was opened                   |
+//! | ranges   | disjoint; the ranges of a table tile it; references are inside them;            |
+//! |          | overlapping files have disjoint Seq intervals                                   |
+//! | file     | every checksum; keys in order; each key has one hash entry, to its newest       |
+//! |          | version; counts, bounds, Seqs, zones and sections match the statements in the   |
+//! |          | file and in the manifest                                                        |
+//! | log      | every record up to the end of the commits verifies, and so does its payload     |
+//! | catalog  | every range with files belongs to a table, or to a dropped one; opening accepts |
+//! |          | every row (`db`)                                                                |
 //!
 //! A damaged file is quarantined. The submodules read a database that does not open.
 
@@ -83,6 +88,7 @@ pub(crate) fn verify(
     let records = Inspector::new(engine).verify_manifest();
     let records = report.problem(records)?.unwrap_or_default();
     report.note("manifest_records", records);
+    report.problems.extend(Inspector::new(engine).doubt());
     let (records, problems) = Inspector::new(engine).verify_logs();
     problems.into_iter().try_for_each(|error| report.problem::<()>(Err(error)).map(drop))?;
     report.note("log_records", records);

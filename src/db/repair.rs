@@ -11,8 +11,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
-use crate::check::{Breadth, Evidence, KeyFacts, Source, Verdict};
-use crate::error::{Doing, Result};
+use crate::check::{Breadth, Evidence, Item, KeyFacts, Source, Verdict};
+use crate::codec::DecodeError;
+use crate::error::{Doing, Error, Result};
 use crate::format::Kind;
 use crate::format::edit::{Identity, Placement, RangeMeta, ReferenceMeta, VersionEdit};
 use crate::format::file_meta::FileMeta;
@@ -25,7 +26,7 @@ use crate::model::{DateTime, Entity, Row, Seq, Shapes};
 use crate::options::{Background, Options};
 use crate::rng::Rng;
 use crate::sst::{SstOptions, SstWriter};
-use crate::table::CatalogRow;
+use crate::table::{CatalogRow, check_row};
 
 /// How to treat rows that a lost write or deletion may have superseded.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -195,6 +196,8 @@ struct Build<'o> {
     suspect_names: BTreeMap<TableId, (Vec<u8>, Seq, Row, String)>,
     next_table: u32,
     tables: BTreeMap<TableId, RepairedTable>,
+    /// Catalog rows that no database opens with.
+    unusable: Vec<Loss>,
 }
 
 impl<'o> Build<'o> {
@@ -219,6 +222,7 @@ impl<'o> Build<'o> {
             suspect_names: BTreeMap::new(),
             next_table: 1,
             tables: BTreeMap::new(),
+            unusable: Vec::new(),
         }
     }
 
@@ -240,7 +244,8 @@ impl<'o> Build<'o> {
             return Ok(());
         };
         if table == TableId::CATALOG {
-            return self.take_catalog(evidence, facts.key, item.seq, row, is_suspect);
+            self.take_catalog(evidence, facts.key, item, row, is_suspect);
+            return Ok(());
         }
         let keeps = !is_suspect || self.suspect == SuspectRows::Keep;
         let counts = self.table(table);
@@ -249,17 +254,28 @@ impl<'o> Build<'o> {
         if keeps { self.put(facts.key, item.seq, row) } else { Ok(()) }
     }
 
-    /// Adds a catalog row. A suspect one is accepted if the manifest has ranges of its table,
-    /// because the name and number of a table never change.
+    /// A suspect catalog row is accepted if the manifest has ranges of its table, because the name
+    /// and number of a table never change. A row that opening would refuse is left out.
     fn take_catalog(
         &mut self,
         evidence: &Evidence,
         key: &[u8],
-        seq: Seq,
+        item: &Item,
         row: &Row,
         is_suspect: bool,
-    ) -> Result<()> {
-        let Some(entity) = entity_of(key, seq, row) else { return Ok(()) };
+    ) {
+        let seq = item.seq;
+        let entity = entity_of(key, seq, row);
+        let entity = entity.and_then(|entity| check_row(&entity).map(|()| entity));
+        let entity = match entity {
+            Ok(entity) => entity,
+            Err(error) => {
+                let ranges = vec![LostRange::of(key, key, &self.names)];
+                let (file, problem, entries) = (evidence.file_of(item), error.chain(), Some(1));
+                self.unusable.push(Loss { file, problem, entries, ranges });
+                return;
+            }
+        };
         let keeps = !is_suspect || self.suspect == SuspectRows::Keep;
         match CatalogRow::of(&entity) {
             Some(CatalogRow::Table(id, name)) => {
@@ -269,12 +285,12 @@ impl<'o> Build<'o> {
                     evidence.is_whole() && !version.ranges_in(&whole_table(id)).is_empty()
                 };
                 if evidence.dropped.contains_key(&id) {
-                    return Ok(());
+                    return;
                 }
                 if !keeps && !has_range() {
                     let known = (key.to_vec(), seq, row.clone(), name.to_owned());
                     self.suspect_names.insert(id, known);
-                    return Ok(());
+                    return;
                 }
                 self.names.insert(id, name.to_owned());
                 self.table(id);
@@ -283,13 +299,12 @@ impl<'o> Build<'o> {
             // such row.
             Some(CatalogRow::Next(id)) => {
                 self.next_table = self.next_table.max(id.0);
-                return Ok(());
+                return;
             }
-            None if !keeps => return Ok(()),
+            None if !keeps => return,
             None => {}
         }
         self.catalog.insert(key.to_vec(), (seq, row.clone()));
-        Ok(())
     }
 
     fn table(&mut self, id: TableId) -> &mut RepairedTable {
@@ -424,24 +439,25 @@ impl<'o> Build<'o> {
         }
         let as_of_seq = evidence.as_of();
         let as_of = evidence.is_whole().then(|| DateTime::from(as_of_seq));
-        let (doubt, losses) = (salvaged.doubt.clone(), losses(evidence, &self.names));
+        let doubt = salvaged.doubt.clone();
+        let losses = losses(evidence, &self.names).chain(self.unusable).collect();
         let mut tables: Vec<RepairedTable> = self.tables.into_values().collect();
         tables.sort_by(|a, b| a.name.cmp(&b.name));
         RepairReport { doubt, notes, as_of, as_of_seq, tables, losses }
     }
 }
 
-/// Returns the losses, by file.
-fn losses(evidence: &Evidence, names: &BTreeMap<TableId, String>) -> Vec<Loss> {
+/// The losses, by file.
+fn losses(evidence: &Evidence, names: &BTreeMap<TableId, String>) -> impl Iterator<Item = Loss> {
     let tables = evidence.sources.iter().enumerate();
-    let tables = tables.filter_map(|(i, source)| table_loss(evidence, i, source, names));
+    let tables = tables.filter_map(move |(i, source)| table_loss(evidence, i, source, names));
     let logs = evidence.logs.losses.iter().map(|loss| Loss {
         file: FileName::Wal(loss.file).to_string(),
         problem: loss.problem.clone(),
         entries: Some(loss.commits_behind),
         ranges: Vec::new(),
     });
-    tables.chain(logs).collect()
+    tables.chain(logs)
 }
 
 fn table_loss(
@@ -472,10 +488,14 @@ impl LostRange {
     }
 }
 
-/// Decodes a row as an entity; `None` if it is damaged.
-pub(super) fn entity_of(key: &[u8], seq: Seq, row: &Row) -> Option<Entity> {
-    let (_, pk, rk) = decode_user_key(key).ok()?;
-    Entity::from_row(pk, rk, seq, &row.as_ref()).ok()
+/// Decodes a row as an entity.
+///
+/// # Errors
+/// `Corruption` if it is damaged.
+pub(super) fn entity_of(key: &[u8], seq: Seq, row: &Row) -> Result<Entity> {
+    let bad = |error: DecodeError| Error::decode("row".as_ref(), 0, error);
+    let (_, pk, rk) = decode_user_key(key).map_err(bad)?;
+    Entity::from_row(pk, rk, seq, &row.as_ref()).map_err(bad)
 }
 
 /// Returns the table's name, and PartitionKey and RowKey as text.

@@ -46,9 +46,10 @@ named! {
     pub enum SalvagedState {
         /// Proven to be the current row of its key.
         Live "live",
-        /// The newest remaining version; a newer one may be lost.
+        /// The newest remaining version; a newer one may be lost. Or one that is newer than the
+        /// proven row, and perhaps does not count.
         Suspect "suspect",
-        /// A newer version exists.
+        /// There is a newer version, or the manifest shows that its file no longer counts.
         Superseded "superseded",
         /// A deletion.
         Deleted "deleted",
@@ -118,7 +119,7 @@ impl Options {
 /// Collects the names of present and former tables.
 fn collect_table_names(facts: &KeyFacts<'_>, names: &mut BTreeMap<TableId, String>) {
     for item in facts.items.iter().rev() {
-        let entity = item.row.as_ref().and_then(|row| entity_of(facts.key, item.seq, row));
+        let entity = item.row.as_ref().and_then(|row| entity_of(facts.key, item.seq, row).ok());
         if let Some(CatalogRow::Table(id, name)) = entity.as_ref().and_then(CatalogRow::of) {
             names.insert(id, name.to_owned());
         }
@@ -130,28 +131,44 @@ fn state(evidence: &Evidence, facts: &KeyFacts<'_>, verdict: Verdict, at: usize)
     let is_dropped = table_of(facts.key).is_some_and(|t| evidence.dropped.contains_key(&t));
     let newest = facts.items.iter().position(|item| evidence.counts(item, facts.key));
     let is_in_log = matches!(item.from, FoundIn::Log(..));
-    // The entry is in a log that is kept only for the change feed, and also in a table file.
-    let is_flushed = is_in_log
-        && evidence.is_whole()
-        && item.seq <= evidence.salvaged.version.flushed_seq
-        && (facts.gaps.is_empty() || has_twin(evidence, facts, at));
+    // Newer than the proven version, beyond damage of a log.
+    let is_beyond = |at: usize| {
+        let in_log = facts.items.get(at).is_some_and(|i| matches!(i.from, FoundIn::Log(..)));
+        in_log && newest.is_some_and(|newest| at < newest) && !is_flushed(evidence, facts, at)
+    };
+    let is_row = |at: &usize| facts.items.get(*at).is_some_and(|item| item.row.is_some());
     match (item.kind, verdict) {
         (Kind::Delete, _) => SalvagedState::Deleted,
         (Kind::Put, _) if item.row.is_none() => SalvagedState::Unreadable,
         _ if is_dropped => SalvagedState::Dropped,
-        (_, Verdict::Live(i)) if i == at => SalvagedState::Live,
-        (_, Verdict::Suspect(i)) if i == at => SalvagedState::Suspect,
-        _ if is_flushed => SalvagedState::Superseded,
-        // The version is after damage in a log, and newer than the proven version.
-        _ if newest.is_some_and(|newest| at < newest) && is_in_log => SalvagedState::Suspect,
-        // No version is proven, but a lost block may have contained the key, and this version is
-        // the newest one left.
+        (_, Verdict::Live(i) | Verdict::Suspect(i)) if i == at => {
+            let newer: Vec<usize> = (0..at).filter(|newer| is_beyond(*newer)).collect();
+            match verdict {
+                _ if newer.iter().any(is_row) => SalvagedState::Superseded,
+                Verdict::Live(_) if newer.is_empty() => SalvagedState::Live,
+                _ => SalvagedState::Suspect,
+            }
+        }
+        _ if is_flushed(evidence, facts, at) => SalvagedState::Superseded,
+        _ if is_beyond(at) => SalvagedState::Suspect,
+        // The only remaining version of a key that a lost block may have contained.
         _ if newest.is_none() && at == 0 && (is_in_log || !facts.gaps.is_empty()) => {
             SalvagedState::Suspect
         }
         (_, Verdict::Gone) if newest == Some(at) => SalvagedState::Dropped,
         _ => SalvagedState::Superseded,
     }
+}
+
+/// True if the item is in a log that is kept for the change feed: live entries of such a log are
+/// in table files.
+fn is_flushed(evidence: &Evidence, facts: &KeyFacts<'_>, at: usize) -> bool {
+    let is_old = |item: &Item| {
+        matches!(item.from, FoundIn::Log(..)) && item.seq <= evidence.salvaged.version.flushed_seq
+    };
+    evidence.is_whole()
+        && facts.items.get(at).is_some_and(is_old)
+        && (facts.gaps.is_empty() || has_twin(evidence, facts, at))
 }
 
 /// Whether another version that counts as live has the same Seq.
@@ -171,11 +188,7 @@ fn salvaged(
     names: &BTreeMap<TableId, String>,
 ) -> Salvaged {
     let (table, (partition_key, row_key)) = texts(key, names);
-    let file = match item.from {
-        FoundIn::Table(i) => evidence.sources.get(i).map(|source| source.name.clone()),
-        FoundIn::Log(number, _) => Some(FileName::Wal(number).to_string()),
-    };
-    let entity = item.row.as_ref().and_then(|row| entity_of(key, item.seq, row));
-    let (file, seq) = (file.unwrap_or_default(), item.seq);
+    let entity = item.row.as_ref().and_then(|row| entity_of(key, item.seq, row).ok());
+    let (file, seq) = (evidence.file_of(item), item.seq);
     Salvaged { table, partition_key, row_key, seq, file, state, entity }
 }

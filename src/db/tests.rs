@@ -160,6 +160,7 @@ mod crashes;
 mod damage;
 mod decode;
 mod delay;
+mod doubt;
 #[cfg(feature = "events")]
 mod events;
 mod faults;

@@ -185,7 +185,8 @@ impl<'a> RowBlock<'a> {
         let delta = u64::from_le_bytes(*rest.first_chunk()?) & self.layout.seq_mask;
         let parts = rest.get(self.layout.seq_width..)?.split_at_checked(len)?;
         let seq = Seq(self.layout.seq_min.wrapping_add(delta));
-        Some(BlockEntry { suffix: parts.0, seq, kind, row: parts.1 })
+        let possible = kind == Kind::Put || parts.1.is_empty();
+        possible.then_some(BlockEntry { suffix: parts.0, seq, kind, row: parts.1 })
     }
 
     /// Returns the offsets of the entry in `slot`, which are within the block.
@@ -214,7 +215,8 @@ impl<'a> RowBlock<'a> {
         let suffix_at = start + head_len + self.layout.seq_width;
         let row_at = suffix_at + len;
         let seq = Seq(self.layout.seq_min.wrapping_add(delta));
-        (row_at <= end).then_some(EntryPlace { suffix_at, row_at, end, seq, kind })
+        let possible = row_at <= end && (kind == Kind::Put || row_at == end);
+        possible.then_some(EntryPlace { suffix_at, row_at, end, seq, kind })
     }
 
     /// Returns the suffix length and kind of the entry that begins with `bytes`, and the number of
@@ -261,7 +263,8 @@ impl<'a> RowBlock<'a> {
             let suffix_at = delta_at + layout.seq_width;
             let row_at = suffix_at.checked_add(suffix_len)?;
             let seq = Seq(layout.seq_min.wrapping_add(self.delta(delta_at)));
-            let possible = row_at <= end && end <= self.bytes.len();
+            let fits = row_at <= end && end <= self.bytes.len();
+            let possible = fits && (kind == Kind::Put || row_at == end);
             possible.then_some(EntryPlace { suffix_at, row_at, end, seq, kind })
         });
         place.ok_or_else(|| bad_entry(start))
@@ -443,7 +446,8 @@ pub(crate) fn leaves_out(bytes: &[u8]) -> bool {
 
 #[cold]
 fn bad_entry(at: usize) -> DecodeError {
-    DecodeError::new(STRUCTURE, at, "an entry of unknown kind, or one that ends beyond its end")
+    let problem = "an entry of unknown kind or beyond its end, or a deletion with a row";
+    DecodeError::new(STRUCTURE, at, problem)
 }
 
 impl RowLayout {

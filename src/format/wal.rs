@@ -26,6 +26,9 @@ const GROUP: &str = "wal group";
 const DURABLE_UP_TO: &str = "wal promise";
 const CLOSE: &str = "wal close";
 
+/// The prefix of the catalog rows of tables.
+const TABLE_ROWS: &[u8] = b"\0\0\0\0table\0";
+
 const TAG_MANIFEST: u64 = 1;
 const TAG_PREDECESSOR: u64 = 2;
 const TAG_LAST_SEQ: u64 = 3;
@@ -273,6 +276,45 @@ impl<'a> Group<'a> {
         let mut cursor = self.changes.clone();
         let fields = std::iter::from_fn(move || next_field(&mut cursor).ok().flatten());
         fields.filter_map(|field| Change::decode(&field).ok().flatten())
+    }
+
+    /// Checks the rules that entries and changes of commit `seq` keep together; the error says
+    /// which one is broken.
+    pub(crate) fn check(&self, seq: Seq) -> Result<(), String> {
+        if self.has_key_twice() {
+            return Err("a key twice in one commit".to_owned());
+        }
+        let mut dropped = 0;
+        for change in self.changes() {
+            match change {
+                Change::Dropped(_) => dropped += 1,
+                Change::Ttl(below, _) if below >= seq => {
+                    return Err(format!("an expiry below #{below} in commit #{seq}"));
+                }
+                _ => {}
+            }
+        }
+        if dropped > 0 && dropped > self.table_rows_deleted() {
+            return Err("a table is dropped, and its row of the catalog stays".to_owned());
+        }
+        Ok(())
+    }
+
+    /// The number of tables that lose their catalog row.
+    fn table_rows_deleted(&self) -> usize {
+        let deletes = self.entries().filter(|entry| entry.kind == Kind::Delete);
+        let keys = deletes.map(|entry| [self.key_prefix, entry.key_suffix].concat());
+        keys.filter(|key| key.starts_with(TABLE_ROWS)).count()
+    }
+
+    /// True if two entries have the same key: it would be undefined which of them counts.
+    fn has_key_twice(&self) -> bool {
+        if self.entries().map(|entry| entry.key_suffix).is_sorted_by(|a, b| a < b) {
+            return false;
+        }
+        let mut keys: Vec<&[u8]> = self.entries().map(|entry| entry.key_suffix).collect();
+        keys.sort_unstable();
+        keys.windows(2).any(|pair| pair[0] == pair[1])
     }
 }
 

@@ -5,6 +5,7 @@
 //! files (`lsm`).
 
 mod edit_record;
+mod missing;
 mod publish;
 mod salvage;
 mod store;

@@ -1,12 +1,14 @@
 //! Reads the manifest of a damaged database, and decides whether it is complete.
 //!
-//! It is complete if CURRENT names it, if no durable offset is beyond the end of its valid records,
-//! and if no log states a greater length of the manifest. If CURRENT is unreadable, the only
-//! manifest in the directory is used under the same conditions. An incomplete manifest describes an
-//! earlier state, so files that it does not name may still be in use.
+//! It is complete if CURRENT names it, its records verify up to an end that no durable offset
+//! exceeds, no log states a greater length of it, and no missing file shows that it lost an edit.
+//! Without a readable CURRENT, the only manifest in the directory counts under the same conditions.
+//! Otherwise its readable part describes an earlier state. Files that it does not name cannot be
+//! ruled out then, except those that a readable edit removed.
 //!
 //! Writes nothing.
 
+use std::collections::BTreeSet;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -18,6 +20,7 @@ use crate::fs::Fs;
 use crate::log::LogReader;
 use crate::rng::Rng;
 
+use super::missing;
 use super::publish::{names, read_current};
 use super::store::{Access, Manifest};
 use super::version::Version;
@@ -30,6 +33,8 @@ pub(crate) struct SalvagedManifest {
     pub(crate) doubt: Option<String>,
     /// A problem that does not put the manifest in doubt.
     pub(crate) note: Option<String>,
+    /// If it may be incomplete: the table files that its edits removed.
+    pub(crate) removed: BTreeSet<FileNumber>,
 }
 
 /// Reads the manifest of `dir`. `vouched` is the greatest length of it that logs state.
@@ -48,19 +53,25 @@ pub(crate) fn salvaged(
             match opened {
                 Ok(opened) => {
                     let version = Version::clone(opened.manifest.version());
-                    let doubt = describe_doubt(opened.manifest.position(), vouched);
-                    let doubt = doubt.or_else(|| opened.short.map(|error| error.chain()));
+                    let doubt = describe_doubt(opened.manifest.position(), vouched)
+                        .or_else(|| opened.manifest.doubt().map(str::to_owned))
+                        .or_else(|| opened.short.map(|error| error.chain()));
                     let note = opened.torn.map(|torn| torn.to_string());
-                    Ok(SalvagedManifest { version, doubt, note })
+                    let removed = match &doubt {
+                        Some(_) => prefix(&**fs, dir, current.manifest).removed,
+                        None => BTreeSet::new(),
+                    };
+                    Ok(SalvagedManifest { version, doubt, note, removed })
                 }
                 Err(error) if error.kind() == ErrorKind::Unsupported => Err(error),
                 Err(error) => {
-                    let (version, _) = prefix(&**fs, dir, current.manifest);
-                    Ok(SalvagedManifest { version, doubt: Some(error.chain()), note: None })
+                    let Prefix { version, removed, .. } = prefix(&**fs, dir, current.manifest);
+                    let doubt = Some(error.chain());
+                    Ok(SalvagedManifest { version, doubt, note: None, removed })
                 }
             }
         }
-        Err(error) => Ok(without_current(&**fs, dir, &manifests, vouched, &error)),
+        Err(error) => without_current(&**fs, dir, &manifests, vouched, &error),
     }
 }
 
@@ -70,29 +81,26 @@ fn without_current(
     manifests: &[FileNumber],
     vouched: Option<Position>,
     error: &Error,
-) -> SalvagedManifest {
+) -> Result<SalvagedManifest> {
     let problem = error.chain();
     let Some(last) = manifests.last() else {
         let doubt = Some(format!("{problem}; there is no manifest"));
-        return SalvagedManifest { doubt, ..SalvagedManifest::default() };
+        return Ok(SalvagedManifest { doubt, ..SalvagedManifest::default() });
     };
-    let (version, end) = prefix(fs, dir, *last);
+    let names = names(fs, dir)?;
+    let Prefix { version, removed, end } = prefix(fs, dir, *last);
     let doubt = match end {
         _ if manifests.len() > 1 => {
             Some("which of several manifests counts is not known".to_owned())
         }
-        Ok(end) => describe_doubt(end, vouched),
+        Ok(end) => describe_doubt(end, vouched).or_else(|| missing::doubt(&version, end, &names)),
         Err(why) => Some(why),
     };
-    match doubt {
-        Some(doubt) => {
-            SalvagedManifest { version, doubt: Some(format!("{problem}; {doubt}")), note: None }
-        }
-        None => {
-            let note = format!("{problem}; {} is the only one", FileName::Manifest(*last));
-            SalvagedManifest { version, doubt: None, note: Some(note) }
-        }
-    }
+    let (doubt, note) = match doubt {
+        Some(doubt) => (Some(format!("{problem}; {doubt}")), None),
+        None => (None, Some(format!("{problem}; {} is the only one", FileName::Manifest(*last)))),
+    };
+    Ok(SalvagedManifest { version, doubt, note, removed })
 }
 
 fn describe_doubt(end: Position, vouched: Option<Position>) -> Option<String> {
@@ -110,18 +118,28 @@ fn manifests(fs: &dyn Fs, dir: &Path) -> Result<Vec<FileNumber>> {
     Ok(manifests)
 }
 
-/// Applies the records before the first bad one. Returns the version, and the end of these records
-/// or the problem found there.
-fn prefix(fs: &dyn Fs, dir: &Path, number: FileNumber) -> (Version, Result<Position, String>) {
+/// The records of a manifest before the first bad one.
+struct Prefix {
+    version: Version,
+    /// The table files that they remove.
+    removed: BTreeSet<FileNumber>,
+    /// Their end, or the problem there.
+    end: Result<Position, String>,
+}
+
+fn prefix(fs: &dyn Fs, dir: &Path, number: FileNumber) -> Prefix {
     let path = dir.join(FileName::Manifest(number).to_string());
     // A failed edit leaves `version` unusable, so the next pass stops before that edit.
     let mut most = u64::MAX;
     loop {
         let mut reader = match LogReader::open(fs, &path, LogKind::Manifest, None) {
             Ok(reader) => reader,
-            Err(error) => return (Version::default(), Err(error.chain())),
+            Err(error) => {
+                let (version, removed) = (Version::default(), BTreeSet::new());
+                return Prefix { version, removed, end: Err(error.chain()) };
+            }
         };
-        let (mut version, mut count) = (Version::default(), 0);
+        let (mut version, mut removed, mut count) = (Version::default(), BTreeSet::new(), 0);
         let mut wrong = None;
         while count < most {
             let record = match reader.next() {
@@ -134,7 +152,12 @@ fn prefix(fs: &dyn Fs, dir: &Path, number: FileNumber) -> (Version, Result<Posit
             };
             let at = record.offset;
             let edit = VersionEdit::decode(record.payload).map_err(|error| format!("{error:?}"));
-            let Err(why) = edit.and_then(|edit| version.apply_in_place(&edit)) else {
+            let applied = edit.and_then(|edit| {
+                version.apply_in_place(&edit)?;
+                removed.extend(edit.remove_files);
+                Ok(())
+            });
+            let Err(why) = applied else {
                 count += 1;
                 continue;
             };
@@ -145,7 +168,7 @@ fn prefix(fs: &dyn Fs, dir: &Path, number: FileNumber) -> (Version, Result<Posit
             most = count;
             continue;
         }
-        return (version, classify_end(&mut reader, wrong, most));
+        return Prefix { version, removed, end: classify_end(&mut reader, wrong, most) };
     }
 }
 

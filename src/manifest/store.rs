@@ -24,6 +24,7 @@ use crate::rng::Rng;
 use crate::write_accounting::Meter;
 
 use super::edit_record::{edit_of, refused};
+use super::missing;
 use super::publish::{PublishError, names, number_after_all, publish, read_current, sync_dir};
 use super::tailer::ManifestTail;
 use super::version::Version;
@@ -76,6 +77,8 @@ pub(crate) struct Manifest {
     ended: Option<Error>,
     /// Why this opener may not write.
     read_only: Option<String>,
+    /// The reason why the last edits may be lost. No file begins then.
+    doubt: Option<String>,
 }
 
 /// Whether records can be appended to the file.
@@ -172,6 +175,7 @@ impl Manifest {
     /// 3. Fail if CURRENT or a later record states a greater durable length. Logs are compared
     ///    later, by [`Manifest::require`].
     /// 4. Check the version.
+    /// 5. Fail if a file that it names is missing, unless only zeros follow the records.
     ///
     /// [`Manifest::confirm`] syncs the accepted records later: before anything depends on them, and
     /// at the latest before the first edit.
@@ -193,6 +197,8 @@ impl Manifest {
         version.check().map_err(|problem| refused(&path, end, problem))?;
         let read_only = read_only(&version, access, &path)?;
         let names = names(&*fs, dir)?;
+        let bad = torn.as_ref().map(|torn| &*torn.why);
+        let doubt = missing::compare(&path, &version, reader.position(), bad, &names)?;
         let next_number = number_after_all(&names).max(version.numbers_below.0);
         let manifest = Manifest {
             // Neither state allows an append before `confirm`.
@@ -201,6 +207,7 @@ impl Manifest {
             ends_closed,
             next_number,
             read_only,
+            doubt,
             ..Self::at(fs, dir, rng, Arc::new(version), reader.header(), end)
         };
         Ok(Opened { manifest, torn, short, names })
@@ -251,6 +258,7 @@ impl Manifest {
             failure: None,
             ended: None,
             read_only: None,
+            doubt: None,
         }
     }
 
@@ -311,6 +319,14 @@ impl Manifest {
     /// Returns the durable end of the manifest. Logs record it.
     pub(crate) fn position(&self) -> Position {
         Position { file: self.header.number, offset: self.end }
+    }
+
+    /// The reason why edits were perhaps lost before opening, as long as a file is missing that may
+    /// prove it.
+    pub(crate) fn doubt(&self) -> Option<&str> {
+        let doubt = self.doubt.as_deref()?;
+        let is_proof = |names: Vec<String>| missing::missing(&self.version, &names).is_some();
+        names(&*self.fs, &self.dir).map_or(true, is_proof).then_some(doubt)
     }
 
     /// Checks that CURRENT, read again, names this manifest.
@@ -497,7 +513,7 @@ impl Manifest {
     /// accepts edits that fit.
     fn make_room(&mut self) -> Result<()> {
         let torn = matches!(self.tail, Tail::Torn);
-        if !torn && self.end <= self.roll_at {
+        if !torn && (self.end <= self.roll_at || self.doubt.is_some()) {
             return Ok(());
         }
         match self.roll() {

@@ -20,7 +20,8 @@ use crate::fs::Fs;
 use crate::log::{DurableLen, LogFile, LogReader, StopReason};
 
 use super::edit_record::{edit_of, refused};
-use super::publish::read_current;
+use super::missing::compare;
+use super::publish::{names, read_current};
 use super::version::Version;
 
 /// How often a manifest that the writer keeps replacing is read before giving up.
@@ -95,6 +96,19 @@ impl ManifestTail {
     /// Returns the end of the records read so far.
     pub(crate) fn position(&self) -> Position {
         Position { file: self.current.manifest, offset: self.end }
+    }
+
+    /// The damage, if a file that the version names is missing and bytes other than zeros follow
+    /// the records read: they may be the edit that removed it.
+    pub(crate) fn lost_edit(&self) -> Option<Error> {
+        let (id, path) = (self.current.id, self.path());
+        let reader = LogReader::open(&*self.fs, &path, LogKind::Manifest, Some(id)).ok()?;
+        let mut reader = reader.starting_at(self.end);
+        if reader.next().ok()?.is_some() || reader.rest().ok()?.zeros {
+            return None;
+        }
+        let (torn, names) = (reader.stop_text(), names(&*self.fs, &self.dir).ok()?);
+        compare(&path, &self.version, self.position(), Some(&torn), &names).err()
     }
 
     /// Returns the id of the manifest file.

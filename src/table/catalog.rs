@@ -63,19 +63,9 @@ impl Catalog {
     /// `Corruption` for an invalid catalog row, `Io`.
     pub(crate) fn open(engine: &Arc<Engine>) -> Result<Catalog> {
         let log = Arc::new(QueryLog::default());
-        let mut tables = Tables {
-            by_name: BTreeMap::new(),
-            next: 1,
-            gates: Vec::new(),
-            notes: BTreeMap::new(),
-            log: Arc::clone(&log),
-        };
-        let mut scan = engine.scan(&crate::format::span::whole_table(TableId::CATALOG), None)?;
-        while scan.advance()? {
-            let found = scan.row()?;
-            tables.add(&RowView::new(found.key, found.seq, found.row).to_entity()?)?;
-        }
-        // Needs no commit lock, because no other thread has access to the engine yet.
+        let mut tables = Tables::new(&log);
+        scan_rows(engine, |row| tables.add(row))?;
+        // No other thread has access to the engine yet.
         tables.gates.iter().for_each(|gate| engine.writer().gates.close(gate, Seq::ZERO));
         for entry in tables.by_name.values() {
             engine.maintenance().set_ttl(&entry.gate, entry.ttl());
@@ -92,6 +82,18 @@ impl Catalog {
     /// Returns the statistics of the queries since opening.
     pub(crate) fn log(&self) -> &QueryLog {
         &self.log
+    }
+
+    /// Reads the catalog again. Returns the problems of rows that opening refuses. Damage to files
+    /// ends the reading and is not a problem of a row.
+    pub(crate) fn problems(&self) -> Vec<Error> {
+        let mut problems = Vec::new();
+        let scanned = scan_rows(&self.engine, |row| {
+            problems.extend(check_row(row).err());
+            Ok(())
+        });
+        drop(scanned);
+        problems
     }
 
     /// Returns the table of this name, ignoring case.
@@ -251,7 +253,32 @@ impl Catalog {
     }
 }
 
+/// Calls `with` with every row of the catalog.
+fn scan_rows(engine: &Engine, mut with: impl FnMut(&Entity) -> Result<()>) -> Result<()> {
+    let mut scan = engine.scan(&crate::format::span::whole_table(TableId::CATALOG), None)?;
+    while scan.advance()? {
+        let found = scan.row()?;
+        with(&RowView::new(found.key, found.seq, found.row).to_entity()?)?;
+    }
+    Ok(())
+}
+
+/// Checks a row of the catalog as opening does.
+///
+/// # Errors
+/// `Corruption` if a database with it does not open.
+pub(crate) fn check_row(row: &Entity) -> Result<()> {
+    Tables::new(&Arc::default()).add(row).map_err(|error| {
+        error.during(format!("catalog row {} {}", row.partition_key(), row.row_key()))
+    })
+}
+
 impl Tables {
+    fn new(log: &Arc<QueryLog>) -> Self {
+        let (by_name, gates, notes) = (BTreeMap::new(), Vec::new(), BTreeMap::new());
+        Self { by_name, next: 1, gates, notes, log: Arc::clone(log) }
+    }
+
     fn add(&mut self, row: &Entity) -> Result<()> {
         if ![TABLES, NEXT, GATES, NOTES].contains(&row.partition_key()) {
             // Rows of other kinds are ignored: newer builds may store them.

@@ -23,7 +23,7 @@ pub use ticket::Ticket;
 
 pub use crate::lsm::GateMode;
 
-pub(crate) use catalog::{Catalog, CatalogRow, GateEntry};
+pub(crate) use catalog::{Catalog, CatalogRow, GateEntry, check_row};
 pub(crate) use counts::{Breadth, QueryCounts};
 pub(crate) use entry::TableEntry;
 

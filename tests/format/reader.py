@@ -298,7 +298,10 @@ class Database:
             self.version.apply(payload)
         manifest.reaches(self.version.lengths.get(number, 0))
         self.manifest_end = number, manifest.at
-        need(manifest.at >= synced and manifest.promised(manifest.at) <= self.manifest_end,
+        kinds = ('sst', self.version.files), ('wal', self.version.logs)
+        there = all((self.path / f'{n:06}.{kind}').exists() for kind, named in kinds for n in named)
+        need(manifest.at >= synced and manifest.promised(manifest.at) <= self.manifest_end
+             and (there or not any(manifest.data[manifest.at:])),
              f'{manifest.name}: the record at {manifest.at} was durable')
         self.entries, self.hidden, self.dropped = {}, self.version.hidden, self.version.dropped
         for number, meta in self.version.files.items():

@@ -469,8 +469,18 @@ fn table_written(subject: &Subject, seq: u64) -> Option<usize> {
 fn salvage(subject: &Subject, fs: &MemFs, report: &RepairReport, what: &str, counts: &mut Counts) {
     let state = subject.history.at(subject.history.last());
     let then = subject.history.at(report.as_of_seq.ticks());
-    let (mut live, mut all) = (0, 0);
+    let (mut live, mut suspect, mut all) = (0, 0, 0);
+    // The key of the last version that is live or suspect. Versions come newest first.
+    let mut shown = None;
     let take = |found: rowstone::Salvaged| {
+        let key = (found.table.clone(), found.partition_key.clone(), found.row_key.clone());
+        if found.state == SalvagedState::Live {
+            assert_ne!(shown.as_ref(), Some(&key), "{what}: {found:?} has a newer version");
+        }
+        suspect += u64::from(found.state == SalvagedState::Suspect);
+        if matches!(found.state, SalvagedState::Live | SalvagedState::Suspect) {
+            shown = Some(key);
+        }
         let seq = found.seq.ticks();
         let (pk, rk) = (found.partition_key.clone(), found.row_key.clone());
         let op = subject.history.0.get(&seq);
@@ -494,7 +504,8 @@ fn salvage(subject: &Subject, fs: &MemFs, report: &RepairReport, what: &str, cou
         Ok(())
     };
     let salvaged = options(fs, &clock()).salvage("db", take, |_, _| ()).unwrap();
-    assert!(live >= report.rows() - report.suspect().min(report.rows()), "{what}: {salvaged:?}");
+    let proven = report.rows() - report.suspect().min(report.rows());
+    assert!(live + suspect >= proven, "{what}: {salvaged:?}");
     counts.note(match (all, live) {
         (0, _) => "salvage: no row is left",
         (_, 0) => "salvage: rows, none of them proven",

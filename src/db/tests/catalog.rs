@@ -1,11 +1,18 @@
 //! Tests of catalog rows that this build does not write.
 
 use super::*;
+use crate::db::SuspectRows;
+use crate::format::block::{BlockKind, BlockPlace, HEADER_BYTES, block_checksum};
 use crate::format::names::TableId;
 use crate::lsm::{Action, Batch, Condition, Gate, Op, Ops, PackedRow, TableChange};
+use crate::options::Codec;
 
 /// Commits a row of the catalog.
 fn put(db: &Db, row: &Entity) {
+    put_with(db, row, TableChange::Created(TableId(9)));
+}
+
+fn put_with(db: &Db, row: &Entity, change: TableChange) {
     let engine = &db.engine;
     let packed = row.to_row(&engine.env().shapes).unwrap();
     let key = user_key(TableId::CATALOG, row.partition_key(), row.row_key());
@@ -18,7 +25,7 @@ fn put(db: &Db, row: &Entity) {
             action: Action::Put(PackedRow::of(packed, &engine.env().shapes)),
         }]),
         changes: Vec::new(),
-        ..Batch::of_change(&gate, TableChange::Created(TableId(9)))
+        ..Batch::of_change(&gate, change)
     };
     engine.commit(&batch, Durability::Sync).unwrap();
 }
@@ -45,9 +52,69 @@ fn a_catalog_row_without_a_required_property_is_corruption() {
     ];
     for row in rows {
         let fs = MemFs::new();
-        put(&open(&fs), &row);
-        let error = options(&fs.kill_image()).open("db").unwrap_err();
+        let db = open(&fs);
+        db.create_table("others").unwrap();
+        put(&db, &row);
+        let problems = db.verify().unwrap().problems;
+        assert!(
+            problems.len() == 1 && problems[0].contains("catalog row"),
+            "{row:?}: {problems:?}"
+        );
+        let image = fs.kill_image();
+        let error = options(&image).open("db").unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Corruption, "{row:?}: {error}");
+        let report = options(&image).repair("db", "new", SuspectRows::Keep, |_, _| ()).unwrap();
+        assert!(!report.is_whole() && report.losses[0].problem == problems[0], "{report:?}");
+        assert!(options(&image).open("new").unwrap().table("others").is_ok());
+    }
+}
+
+#[test]
+fn a_drop_that_leaves_its_row_is_reported_and_repaired_away() {
+    let fs = MemFs::new();
+    let db = open(&fs);
+    let gate = Arc::new(Gate::new(db.create_table("others").map(|_| TableId(1)).unwrap()));
+    let row = Entity::new("table", "others").with("Name", "Others").with("Id", 1_i64);
+    put_with(&db, &row, TableChange::Dropped(gate));
+    let problems = db.verify().unwrap().problems;
+    assert!(problems.iter().any(|problem| problem.contains("its row of the catalog stays")));
+    let image = fs.kill_image();
+    assert!(options(&image).open("db").is_err());
+    let report = options(&image).repair("db", "new", SuspectRows::Keep, |_, _| ()).unwrap();
+    assert!(report.losses[0].problem.contains("its row of the catalog stays"), "{report:?}");
+    assert!(options(&image).open("new").unwrap().table("others").is_ok());
+}
+
+/// In a block of puts entries have no kind. Without that flag the first byte of a row is taken for
+/// the kind, here for that of a deletion.
+#[test]
+fn a_row_of_the_catalog_that_reads_as_a_deletion_is_corruption() {
+    let fs = MemFs::new();
+    let db = options(&fs).block_bytes(1).codec(Codec::None).open("db").unwrap();
+    db.create_table("things").unwrap();
+    db.flush().unwrap();
+    let meta = db.engine.reader().pin().version.files().next().unwrap().meta.clone();
+    db.close().unwrap();
+    let path = format!("db/{}", meta.number.sst_name());
+    let mut bytes = fs.read(&path).unwrap();
+    let end = |bytes: &[u8], at: usize| {
+        let stored = u32::from_le_bytes(bytes[at + 16..at + 20].try_into().unwrap());
+        at + HEADER_BYTES + stored as usize
+    };
+    // The first block has the row of the next number, the second one that of the table.
+    let start = end(&bytes, crate::format::sst::HEADER_BYTES);
+    let end = end(&bytes, start);
+    let (header, contents) = bytes[start..end].split_at_mut(HEADER_BYTES);
+    assert_eq!((contents[0], contents[6] & 1), (1, 1), "one entry, a put");
+    contents[6] &= !1;
+    let place = BlockPlace { kind: BlockKind::Rows, file: meta.id, number: 1 };
+    let sum = block_checksum(place, &header[..20], contents);
+    header[20..].copy_from_slice(&sum.to_le_bytes());
+    fs.write(&path, &bytes).unwrap();
+    let refused = [options(&fs).open("db").err(), options(&fs).open_read_only("db").err()];
+    for error in refused.map(Option::unwrap) {
+        assert_eq!(error.kind(), ErrorKind::Corruption, "{error}");
+        assert!(error.to_string().contains("a deletion with a row"), "{error}");
     }
 }
 

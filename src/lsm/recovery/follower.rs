@@ -137,7 +137,7 @@ impl LogFollower {
                     // Part of a log may already be in its memtable, so discard all memtables.
                     self.logs = Logs::default();
                     if !is_changed {
-                        return Err(error);
+                        return Err(self.manifest.lost_edit().unwrap_or(error));
                     }
                 }
             }

@@ -10,7 +10,8 @@ use crate::format::edit::{LogMeta, Wear};
 use crate::format::file_meta::FileMeta;
 use crate::format::names::FileName;
 use crate::format::record::{LogKind, Position};
-use crate::log::{LogReader, StopReason};
+use crate::format::wal::WalRecord;
+use crate::log::{LogReader, RecordView, StopReason};
 use crate::manifest::{FileEntry, FileRange};
 use crate::options::Durability;
 use crate::ranges::Range;
@@ -18,6 +19,7 @@ use crate::sst::{Sst, SstFacts};
 use crate::sync::Ordering;
 
 use super::change_log::all_logs;
+use super::replay::decode;
 use crate::lsm::background::maintenance::Maintenance;
 use crate::lsm::read::log_files::LogFiles;
 use crate::lsm::read::view::View;
@@ -69,6 +71,11 @@ impl<'e> Inspector<'e> {
             Err(_) if self.0.install.lock().position().file != end.file => Ok(0),
             result => result,
         }
+    }
+
+    /// The reason why edits were perhaps lost before opening.
+    pub(crate) fn doubt(&self) -> Option<String> {
+        self.0.install.lock().doubt().map(str::to_owned)
     }
 
     /// Reads every log that recovery or the change feed would read. Returns the number of records
@@ -235,8 +242,9 @@ fn read_to(env: &Env, path: &Path, kind: LogKind, end: Position) -> Result<u64> 
     let mut reader = LogReader::open(&*env.fs, path, kind, None)?;
     let mut records = 0;
     while reader.position().offset < end.offset || end.offset == 0 {
-        if reader.next()?.is_none() {
-            break;
+        let Some(record) = reader.next()? else { break };
+        if kind == LogKind::Wal {
+            check_payload(path, &record)?;
         }
         records += 1;
     }
@@ -249,6 +257,16 @@ fn read_to(env: &Env, path: &Path, kind: LogKind, end: Position) -> Result<u64> 
         return Err(Error::corrupt(path, stopped, "record", problem));
     }
     Ok(records)
+}
+
+fn check_payload(path: &Path, record: &RecordView<'_>) -> Result<()> {
+    match decode(path, record)? {
+        WalRecord::Group(group) | WalRecord::Catalog(group) => {
+            let damage = |text| Error::corrupt(path, record.payload_offset(), "wal group", text);
+            group.check(record.seq).map_err(damage)
+        }
+        _ => Ok(()),
+    }
 }
 
 impl Env {

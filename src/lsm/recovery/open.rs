@@ -60,16 +60,16 @@ const LOGS_PER_MEMTABLE_MAX: usize = 8;
 /// 2. Read the first record of every log that the manifest names. It states where the previous log
 ///    ended.
 /// 3. Replay the logs in order into memtables, each up to the end that its successor states.
-/// 4. Let X be the first position without a valid record. Opening fails if more data was stated to
-///    be durable: by a durable offset beyond X in this log or a later one, by the clean-close edit,
-///    or by a log that states a greater length of the manifest. Otherwise X is a torn tail, and
-///    everything after it in all logs is dropped.
-/// 5. Make the accepted records durable, because new data must not depend on bytes that exist only
-///    in the page cache. Bytes that no durable offset covers are rewritten first. After a clean
-///    close only the clean-close edit needs this, and it is deferred to the first edit.
-/// 6. Remove orphans, begin a new log that states where the last one ended, and start background
-///    work. After a clean close the new log is deferred to the first commit, so a read-only session
-///    writes nothing.
+/// 4. Let X be the first position without a valid record. If anything vouches for more,
+///    acknowledged data is damaged and opening fails. That may be a durable offset beyond X in this
+///    log or a later one, the clean-close edit, or a manifest that is shorter than a log states.
+///    Otherwise X is a torn tail, and everything after it in all logs is dropped.
+/// 5. Rewrite the accepted bytes that no durable offset covers, and sync what was accepted. New
+///    data must not depend on bytes that exist only in the system's memory. After a clean close
+///    this concerns only the clean-close edit, and is deferred to the first edit.
+/// 6. Remove files that nothing names, unless the manifest may have lost edits, begin a new log
+///    that states where the last one ended, and start background work. After a clean close the new
+///    log is deferred to the first commit: a read-only session writes nothing.
 ///
 /// # Errors
 /// `NotFound` if the directory holds no database and the options do not allow creating one;
@@ -95,6 +95,7 @@ pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Engine>> {
             if let Some(short) = opened.short {
                 recovered.torn.push(accepted(&options, short)?);
             }
+            recovered.warnings.extend(opened.manifest.doubt().map(str::to_owned));
             (opened.manifest, opened.names)
         }
         false => {
@@ -262,24 +263,18 @@ fn remove_orphans(
 ) -> Result<u64> {
     let version = Arc::clone(manifest.version());
     let mut orphans = 0;
-    let is_named = |number: FileNumber| version.file(number).is_some();
-    let is_unnamed = |name: &String| match FileName::parse(name) {
-        Some(FileName::Sst(number)) => !is_named(number),
-        _ => false,
-    };
-    // If a named table file is missing, an unnamed one may be all that is left of its rows, so
-    // unnamed ones are kept. `names` is sorted.
-    let mut missing = version.files().filter(|file| names.binary_search(&file.name()).is_err());
-    let keeps_tables = names.iter().any(is_unnamed) && missing.next().is_some();
+    let is_doubtful = manifest.doubt().is_some();
     for name in names {
         let is_orphan = match FileName::parse(name) {
-            Some(FileName::Sst(number)) => !keeps_tables && !is_named(number),
+            Some(FileName::Temporary) => true,
+            // An edit that was lost may have named the file.
+            _ if is_doubtful => false,
+            Some(FileName::Sst(number)) => version.file(number).is_none(),
             Some(FileName::Wal(number)) => {
                 let kept = version.kept_logs.iter().map(|kept| kept.log.number);
                 !version.logs.iter().map(|log| log.number).chain(kept).any(|log| log == number)
             }
             Some(FileName::Manifest(number)) => number != manifest.position().file,
-            Some(FileName::Temporary) => true,
             Some(FileName::Lock | FileName::Current) | None => false,
         };
         if is_orphan {

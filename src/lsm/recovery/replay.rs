@@ -103,7 +103,8 @@ pub(in crate::lsm) fn replay(env: &Env, manifest: &Manifest, names: &[String]) -
     Ok(replay.out)
 }
 
-/// Describes a file that is shorter than it durably was, if the options accept it.
+/// The contents of a log's record.
+pub(super) /// Describes a file that is shorter than it durably was, if the options accept it.
 pub(super) fn accepted(options: &Options, short: Error) -> Result<String> {
     let text = format!("accepted: {short}");
     if options.accept_short_logs { Ok(text) } else { Err(short) }

@@ -21,10 +21,7 @@ use crate::memtable::Memtable;
 use crate::model::{Interned, Seq, Shapes};
 use crate::mutants::mutant;
 
-/// The key prefix of the catalog rows of tables.
-const TABLE_ROWS: &[u8] = b"\0\0\0\0table\0";
-
-/// The shapes of the current log, and reused buffers.
+/// The shapes of the current log, and buffers.
 #[derive(Default)]
 pub(in crate::lsm) struct LogRows {
     /// The shapes by number. A log has few, and each row looks one up: a tree of one node is faster
@@ -73,9 +70,10 @@ impl LogRows {
         group: &Group<'_>,
         drops: &mut Drops,
     ) -> Result<(), Problem> {
+        group.check(seq).map_err(Problem)?;
         self.insert(seed, memtable, seq, group)?;
         let known = drops.range_tombstones.len();
-        drops.take(group, seq)?;
+        drops.take(group, seq);
         memtable.record_bytes(seq, if drops.range_tombstones.len() > known { bytes } else { 0 });
         Ok(())
     }
@@ -87,9 +85,6 @@ impl LogRows {
         seq: Seq,
         group: &Group<'_>,
     ) -> Result<(), Problem> {
-        if has_key_twice(group) {
-            return Err(Problem("a key twice in one commit".to_owned()));
-        }
         let mut key = std::mem::take(&mut self.key);
         key.clear();
         key.extend_from_slice(group.key_prefix);
@@ -126,42 +121,17 @@ impl LogRows {
 }
 
 impl Drops {
-    /// Adds the range tombstones and table drops of commit `seq`.
-    fn take(&mut self, group: &Group<'_>, seq: Seq) -> Result<(), Problem> {
-        let dropped = group.changes().filter(|change| matches!(change, Change::Dropped(_))).count();
-        if dropped > 0 && dropped > table_rows_deleted(group) {
-            return Err(Problem("a table is dropped, and its row of the catalog stays".to_owned()));
-        }
+    /// Adds the drops of commit `seq`.
+    fn take(&mut self, group: &Group<'_>, seq: Seq) {
         for change in group.changes() {
             match change {
                 Change::Dropped(table) => {
                     self.tables.insert(table, seq);
                 }
-                Change::Ttl(below, _) if below >= seq => {
-                    return Err(Problem(format!("an expiry below #{below} in commit #{seq}")));
-                }
                 change => self.range_tombstones.extend(change.into_tombstone(seq)),
             }
         }
-        Ok(())
     }
-}
-
-/// Returns how many tables lose their catalog row.
-fn table_rows_deleted(group: &Group<'_>) -> usize {
-    let deletes = group.entries().filter(|entry| entry.kind == Kind::Delete);
-    let keys = deletes.map(|entry| [group.key_prefix, entry.key_suffix].concat());
-    keys.filter(|key| key.starts_with(TABLE_ROWS)).count()
-}
-
-/// True if two entries have the same key, which makes the value of the key undefined.
-fn has_key_twice(group: &Group<'_>) -> bool {
-    if group.entries().map(|entry| entry.key_suffix).is_sorted_by(|a, b| a < b) {
-        return false;
-    }
-    let mut keys: Vec<&[u8]> = group.entries().map(|entry| entry.key_suffix).collect();
-    keys.sort_unstable();
-    keys.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 impl From<DecodeError> for Problem {

@@ -385,20 +385,22 @@ impl LogQueue {
         payload: impl FnOnce(&mut Vec<u8>),
     ) -> Result<()> {
         let offset = self.end;
-        let known = self.segments.last().is_some_and(|last| Arc::ptr_eq(&last.log, &self.log));
-        if !known {
-            let bytes = std::mem::take(&mut self.spare);
-            debug_assert!(bytes.is_empty(), "a spare buffer is empty");
-            let log = Arc::clone(&self.log);
+        let last = self.segments.last_mut().filter(|last| Arc::ptr_eq(&last.log, &self.log));
+        let (first, is_known) = (last.as_ref().map_or(offset, |last| last.offset), last.is_some());
+        let bytes = last.map_or(&mut self.spare, |last| &mut last.bytes);
+        debug_assert_eq!(first + bytes.len() as u64, offset, "queued records are contiguous");
+        let start = record::begin(bytes, kind, seq);
+        payload(bytes);
+        if let Err(error) = record::end(bytes, start) {
+            self.spare.shrink_to(self.spare_bytes_max);
+            return Err(error);
+        }
+        self.end += (bytes.len() - start) as u64;
+        // A segment has a record: writing it states a durable offset.
+        if !is_known {
+            let (log, bytes) = (Arc::clone(&self.log), std::mem::take(&mut self.spare));
             self.segments.push(Segment { log, offset, bytes, user_bytes: 0 });
         }
-        let Some(segment) = self.segments.last_mut() else { return Ok(()) };
-        let end = segment.offset + segment.bytes.len() as u64;
-        debug_assert_eq!(end, offset, "queued records are contiguous");
-        let start = record::begin(&mut segment.bytes, kind, seq);
-        payload(&mut segment.bytes);
-        record::end(&mut segment.bytes, start)?;
-        self.end += (segment.bytes.len() - start) as u64;
         debug_assert!(self.end <= self.allocated, "records fit what is allocated");
         Ok(())
     }
@@ -586,4 +588,34 @@ pub(super) fn next_allocation(allocated: u64, want: u64) -> u64 {
         len += len.min(ALLOCATE_STEP_MAX);
     }
     len
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+    use crate::format::key::user_key;
+    use crate::format::names::TableId;
+    use crate::format::span::Span;
+    use crate::fs::MemFs;
+    use crate::lsm::write::batch::Gate;
+    use crate::options::Background;
+
+    #[test]
+    fn an_append_that_is_too_large_leaves_no_segment() {
+        let options = Options::default().fs(Arc::new(MemFs::new()));
+        let engine =
+            crate::lsm::open("db".as_ref(), options.background(Background::Manual)).unwrap();
+        let group_commit = &engine.writer().group_commit;
+        group_commit.flush(Durability::Buffered).unwrap();
+        assert!(group_commit.lock().queue.segments.is_empty());
+        let spans = (0..2_500).map(|i| {
+            let key = |end| user_key(TableId(7), &format!("{i:04}{}", "x".repeat(4_000)), end);
+            TableChange::Fenced(Span::new(&key("a"), Some(&key("b"))))
+        });
+        let batch = Batch::of_changes(&Arc::new(Gate::new(TableId(7))), spans.collect());
+        let refused = engine.commit(&batch, Durability::Buffered).unwrap_err();
+        assert_eq!(refused.code(), "RequestBodyTooLarge");
+        let queue = &group_commit.lock().queue;
+        assert!(queue.segments.is_empty() && queue.spare.capacity() <= queue.spare_bytes_max);
+    }
 }

@@ -245,7 +245,9 @@ impl Env {
             }
         })?;
         self.discard_superseded(manifest);
-        unused.iter().for_each(|log| self.discard(FileName::Wal(*log)));
+        if manifest.doubt().is_none() {
+            unused.iter().for_each(|log| self.discard(FileName::Wal(*log)));
+        }
         Ok(NextLog { log: Arc::new(log), allocated: allocate, manifest: manifest.position() })
     }
 }

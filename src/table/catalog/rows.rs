@@ -24,10 +24,11 @@ pub(crate) enum CatalogRow<'a> {
 }
 
 impl<'a> CatalogRow<'a> {
-    /// Reads a catalog row; `None` for gates, notes, and rows of newer builds.
+    /// `None` for gates, notes, rows of newer builds, and tables with a number that none has.
     pub(crate) fn of(row: &'a Entity) -> Option<Self> {
         let id = TableId(u32::try_from(row.get::<i64>("Id").ok()?).ok()?);
         match row.partition_key() {
+            TABLES if id == TableId::CATALOG || id.0 == u32::MAX => None,
             TABLES => Some(Self::Table(id, row.get("Name").ok()?)),
             NEXT => Some(Self::Next(id)),
             _ => None,
