@@ -2,8 +2,8 @@
 //!
 //! Proven are
 //! * the files that count, if the manifest is whole (`manifest::salvage`). Otherwise files that a
-//!   readable edit removed are known not to count. Nothing else is proven, because a file that is no
-//!   longer known may have held something newer;
+//!   readable edit removed are known not to count. Nothing else is proven, because a file that is
+//!   no longer known may have held something newer;
 //! * the commits of the logs up to the first lost one: the state is that of this moment, and
 //!   commits read after it do not count;
 //! * a row, if no file that may hold something newer has a gap at its key. Otherwise the row is

@@ -777,13 +777,34 @@ mod tests {
                         format!("table/{:0width$}", rng.below(99), width = rng.below(5) as usize);
                     let kind = if rng.chance(1, 5) { Kind::Delete } else { Kind::Put };
                     let bits = rng.below(50);
-                    let row = vec![7; rng.below(20) as usize];
+                    let len = if kind == Kind::Put { rng.below(20) as usize } else { 0 };
+                    let row = vec![7; len];
                     (key.into_bytes(), rng.below(1 << bits), kind, row)
                 })
                 .collect();
             entries.sort_by(|a, b| a.0.cmp(&b.0).then(b.1.cmp(&a.1)));
             entries.dedup_by(|a, b| a.0 == b.0 && a.1 == b.1);
             check_round_trip(&entries);
+        }
+    }
+
+    /// Without the flag of puts the first byte of a row is the kind.
+    #[test]
+    fn a_deletion_with_a_row_is_damage() {
+        for len in [1, 200] {
+            let row: String = "\x02".repeat(len);
+            let mut bytes = encoded(&[put("k", 5, &row)]);
+            bytes[FLAGS_AT] &= !FLAG_PUTS;
+            let block = RowBlock::parse(&bytes).unwrap();
+            let visit = |_, _: BlockEntry<'_>| Ok(());
+            let refused = [
+                block.entry(0).map(drop),
+                block.place(0).map(drop),
+                block.visit(0..1, visit),
+                block.visit_places(0..1, |_, _| ()),
+                block.check(),
+            ];
+            assert_eq!(refused.map(|refused| refused.is_err()), [len > 1; 5], "{len}");
         }
     }
 

@@ -9,10 +9,10 @@ use crate::options::Codec;
 
 /// Commits a row of the catalog.
 fn put(db: &Db, row: &Entity) {
-    put_with(db, row, TableChange::Created(TableId(9)));
+    put_with(db, row, Vec::new());
 }
 
-fn put_with(db: &Db, row: &Entity, change: TableChange) {
+fn put_with(db: &Db, row: &Entity, changes: Vec<TableChange>) {
     let engine = &db.engine;
     let packed = row.to_row(&engine.env().shapes).unwrap();
     let key = user_key(TableId::CATALOG, row.partition_key(), row.row_key());
@@ -24,8 +24,8 @@ fn put_with(db: &Db, row: &Entity, change: TableChange) {
             condition: Condition::Any,
             action: Action::Put(PackedRow::of(packed, &engine.env().shapes)),
         }]),
-        changes: Vec::new(),
-        ..Batch::of_change(&gate, change)
+        changes,
+        ..Batch::of_change(&gate, TableChange::Created(TableId(9)))
     };
     engine.commit(&batch, Durability::Sync).unwrap();
 }
@@ -75,7 +75,7 @@ fn a_drop_that_leaves_its_row_is_reported_and_repaired_away() {
     let db = open(&fs);
     let gate = Arc::new(Gate::new(db.create_table("others").map(|_| TableId(1)).unwrap()));
     let row = Entity::new("table", "others").with("Name", "Others").with("Id", 1_i64);
-    put_with(&db, &row, TableChange::Dropped(gate));
+    put_with(&db, &row, vec![TableChange::Dropped(gate)]);
     let problems = db.verify().unwrap().problems;
     assert!(problems.iter().any(|problem| problem.contains("its row of the catalog stays")));
     let image = fs.kill_image();
@@ -90,8 +90,9 @@ fn a_drop_that_leaves_its_row_is_reported_and_repaired_away() {
 #[test]
 fn a_row_of_the_catalog_that_reads_as_a_deletion_is_corruption() {
     let fs = MemFs::new();
-    let db = options(&fs).block_bytes(1).codec(Codec::None).open("db").unwrap();
+    let db = options(&fs).codec(Codec::None).open("db").unwrap();
     db.create_table("things").unwrap();
+    db.catalog.set_note(None, "x", Some(&"y".repeat(2_000))).unwrap();
     db.flush().unwrap();
     let meta = db.engine.reader().pin().version.files().next().unwrap().meta.clone();
     db.close().unwrap();
@@ -101,7 +102,7 @@ fn a_row_of_the_catalog_that_reads_as_a_deletion_is_corruption() {
         let stored = u32::from_le_bytes(bytes[at + 16..at + 20].try_into().unwrap());
         at + HEADER_BYTES + stored as usize
     };
-    // The first block has the row of the next number, the second one that of the table.
+    // The first block has the row of the next number, the second one the note.
     let start = end(&bytes, crate::format::sst::HEADER_BYTES);
     let end = end(&bytes, start);
     let (header, contents) = bytes[start..end].split_at_mut(HEADER_BYTES);

@@ -49,8 +49,9 @@ fn merged() -> MemFs {
     (0..ROWS).for_each(|i| assert!(table.replace(row(i, 1)).is_ok()));
     db.flush().unwrap();
     db.checkpoint("backup").unwrap();
+    let before = records(&fs).1.len();
     db.compact().unwrap();
-    run(&db);
+    assert_eq!(records(&fs).1.len(), before + 1, "the merge is the last edit");
     fs.kill_image()
 }
 
@@ -214,7 +215,6 @@ fn rows_of_a_file_that_a_damaged_edit_named_are_suspect_and_older_ones_supersede
     db.compact().unwrap();
     (0..ROWS).for_each(|i| assert!(table.replace(row(i, 1)).is_ok()));
     db.flush().unwrap();
-    run(&db);
     let fs = fs.kill_image();
     let (manifest, records) = records(&fs);
     let last = records.last().unwrap();
@@ -226,7 +226,7 @@ fn rows_of_a_file_that_a_damaged_edit_named_are_suspect_and_older_ones_supersede
 
 /// Every second row is deleted, and a merge leaves out rows and deletions. Its inputs are still
 /// there: in the first image the merge is the last edit, in the second it is the last edit and
-/// damaged, in the third a later edit is damaged.
+/// damaged, in the third a later edit is damaged. In the fourth the deletions are unlinked as well.
 #[test]
 fn deleted_rows_of_a_merge_killed_before_its_unlinks_do_not_return() {
     let fs = MemFs::new();
@@ -238,6 +238,7 @@ fn deleted_rows_of_a_merge_killed_before_its_unlinks_do_not_return() {
         table.delete(&format!("p{}", i % 7), &format!("{i:06}")).unwrap();
     }
     db.flush().unwrap();
+    let deletions = named(&fs, ".sst").pop().unwrap();
     let held = db.engine.reader().pin();
     db.compact().unwrap();
     let (whole, torn) = (fs.kill_image(), fs.kill_image());
@@ -252,7 +253,9 @@ fn deleted_rows_of_a_merge_killed_before_its_unlinks_do_not_return() {
     let (_, after) = records(&doubtful);
     doubtful.flip(&manifest, after[merge.len()].end as u64 - 9, 4).unwrap();
     drop(held);
-    for (image, newer) in [(&whole, 0), (&torn, 0), (&doubtful, 2)] {
+    let half_unlinked = doubtful.kill_image();
+    half_unlinked.erase(&deletions).unwrap();
+    for (image, newer) in [(&whole, 0), (&torn, 0), (&doubtful, 2), (&half_unlinked, 2)] {
         let states = states(image);
         let shown =
             |state: &&SalvagedState| matches!(state, SalvagedState::Live | SalvagedState::Suspect);
