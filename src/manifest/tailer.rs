@@ -104,7 +104,7 @@ impl ManifestTail {
         let (id, path) = (self.current.id, self.path());
         let reader = LogReader::open(&*self.fs, &path, LogKind::Manifest, Some(id)).ok()?;
         let mut reader = reader.starting_at(self.end);
-        if reader.next().ok()?.is_some() || reader.rest().ok()?.zeros {
+        if reader.next().ok()?.is_some() || reader.rest().ok()?.is_zero() {
             return None;
         }
         let (torn, names) = (reader.stop_text(), names(&*self.fs, &self.dir).ok()?);

@@ -103,14 +103,14 @@ pub(in crate::lsm) fn replay(env: &Env, manifest: &Manifest, names: &[String]) -
     Ok(replay.out)
 }
 
-/// The contents of a log's record.
-pub(super) /// Describes a file that is shorter than it durably was, if the options accept it.
+/// Describes a file that is shorter than it durably was, if the options accept it.
 pub(super) fn accepted(options: &Options, short: Error) -> Result<String> {
     let text = format!("accepted: {short}");
     if options.accept_short_logs { Ok(text) } else { Err(short) }
 }
 
-fn decode<'a>(path: &std::path::Path, record: &RecordView<'a>) -> Result<WalRecord<'a>> {
+/// Decodes the contents of a log's record.
+pub(super) fn decode<'a>(path: &std::path::Path, record: &RecordView<'a>) -> Result<WalRecord<'a>> {
     if record.seq > Seq::MAX {
         let problem = format!("Seq {} is beyond the last one", record.seq);
         return Err(Error::corrupt(path, record.offset, "record header", problem));
