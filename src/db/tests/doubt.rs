@@ -107,7 +107,7 @@ fn check_refused(fs: &MemFs, manifest: &str, at: usize, missing: &str) {
 }
 
 #[test]
-fn a_damaged_edit_whose_inputs_are_gone_is_no_torn_tail() {
+fn trap_60_a_damaged_edit_whose_inputs_are_gone_is_no_torn_tail() {
     let fs = merged();
     let (manifest, records) = records(&fs);
     let last = records.last().unwrap().clone();
@@ -124,7 +124,7 @@ fn a_damaged_edit_whose_inputs_are_gone_is_no_torn_tail() {
 }
 
 #[test]
-fn an_edit_of_zeros_is_doubtful_if_a_named_file_is_gone_and_an_unnamed_one_is_there() {
+fn trap_60_an_edit_of_zeros_is_doubtful_if_a_named_file_is_gone_and_an_unnamed_one_is_there() {
     let fs = merged();
     let (manifest, records) = records(&fs);
     change(&fs, &manifest, |bytes| bytes[records.last().unwrap().clone()].fill(0));
@@ -207,7 +207,7 @@ fn a_lost_log_of_the_change_feed_does_not_refuse_a_torn_edit() {
 
 /// The last edit named the file of a flush, whose log is removed.
 #[test]
-fn rows_of_a_file_that_a_damaged_edit_named_are_suspect_and_older_ones_superseded() {
+fn trap_61_rows_of_a_file_that_a_damaged_edit_named_are_suspect_and_older_ones_superseded() {
     let fs = MemFs::new();
     let db = open(&fs);
     let table = db.create_table("things").unwrap();
@@ -228,7 +228,7 @@ fn rows_of_a_file_that_a_damaged_edit_named_are_suspect_and_older_ones_supersede
 /// there: in the first image the merge is the last edit, in the second it is the last edit and
 /// damaged, in the third a later edit is damaged. In the fourth the deletions are unlinked as well.
 #[test]
-fn deleted_rows_of_a_merge_killed_before_its_unlinks_do_not_return() {
+fn trap_61_deleted_rows_of_a_merge_killed_before_its_unlinks_do_not_return() {
     let fs = MemFs::new();
     let db = open(&fs);
     let table = db.create_table("things").unwrap();
