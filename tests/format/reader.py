@@ -329,10 +329,8 @@ class Database:
             ident = int.from_bytes(path.read_bytes()[24:32], 'little')
             try:
                 log = RecordFile(path, 1, int(path.stem), ident)
-                if next(log.records())[1] == OPEN:
-                    yield log
-            except (Damage, Unsupported, StopIteration):
-                pass
+                if next(log.records())[1] == OPEN: yield log
+            except (Damage, Unsupported, StopIteration): pass
     def require(self, position):
         need((position.varint(), position.varint()) <= self.manifest_end, 'the manifest was cut')
     def replay(self):
@@ -351,8 +349,7 @@ class Database:
                 closed = kind == CLOSE
                 for tag, c in fields(payload, (4, 9)) if kind == PROMISE else ():
                     length = max(length, c.varint() if tag == 9 else 0)
-                if closed:
-                    self.require(dict(fields(payload, (1, 3)))[1])
+                if closed: self.require(dict(fields(payload, (1, 3)))[1])
                 if kind in (GROUP, CATALOG):
                     counts = seq > self.version.flushed
                     need(not counts or seq > previous, f'{log.name}: order of Seqs at {offset}')
@@ -376,8 +373,7 @@ class Database:
             values = row(c.bytes(), shapes) if kind == 1 else None
             if counts: self.add(key, seq, values)
         for tag, change in fields(c.rest(), (5, 6, 7, 8)):
-            if counts and tag == 6:
-                self.dropped[change.varint()] = seq
+            if counts and tag == 6: self.dropped[change.varint()] = seq
             elif counts and tag > 6:
                 below = change.varint() if tag == 8 else seq
                 self.hidden.append((seq, below, span(change)))
