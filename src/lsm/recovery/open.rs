@@ -55,21 +55,21 @@ const LOGS_PER_MEMTABLE_MAX: usize = 8;
 
 /// Opens or creates the database in `dir`.
 ///
-/// 1. Refuse a directory that holds something else, open the directory, take the lock, and open or
-///    create the manifest.
+/// 1. Refuse a directory that holds other files but no database, keep the directory open, take the
+///    lock, and open or create the manifest.
 /// 2. Read the first record of every log that the manifest names. It states where the previous log
 ///    ended.
 /// 3. Replay the logs in order into memtables, each up to the end that its successor states.
-/// 4. Let X be the first position without a valid record. If anything vouches for more,
-///    acknowledged data is damaged and opening fails. That may be a durable offset beyond X in this
-///    log or a later one, the clean-close edit, or a manifest that is shorter than a log states.
+/// 4. Let X be the first position without a valid record. Opening fails if more data was stated to
+///    be durable: by a durable offset beyond X in this log or a later one, by the clean-close edit,
+///    by a stated length of the file, or by a log that states a greater length of the manifest.
 ///    Otherwise X is a torn tail, and everything after it in all logs is dropped.
-/// 5. Rewrite the accepted bytes that no durable offset covers, and sync what was accepted. New
-///    data must not depend on bytes that exist only in the system's memory. After a clean close
-///    this concerns only the clean-close edit, and is deferred to the first edit.
-/// 6. Remove files that nothing names, unless the manifest may have lost edits, begin a new log
-///    that states where the last one ended, and start background work. After a clean close the new
-///    log is deferred to the first commit: a read-only session writes nothing.
+/// 5. Make the accepted records durable, because new data must not depend on bytes that exist only
+///    in the page cache. Bytes that no durable offset covers are rewritten first. After a clean
+///    close only the clean-close edit needs this, and it is deferred to the first edit.
+/// 6. Remove orphans, unless the manifest may have lost edits, begin a new log that states where the
+///    last one ended, and start background work. After a clean close the new log is deferred to the
+///    first commit, so a read-only session writes nothing.
 ///
 /// # Errors
 /// `NotFound` if the directory holds no database and the options do not allow creating one;

@@ -33,10 +33,10 @@ use super::group_commit::Queue;
 
 /// The largest size of a record without entries, in bytes.
 const EMPTY_RECORD_BYTES: u64 = 128;
-/// Space kept free after every commit for a durable offset, a durable length and a closing record,
-/// so that a full disk never prevents a sync and a close.
+/// Bytes kept free after every commit for a durable offset, a durable length and a closing record,
+/// so that a full disk never prevents a sync or a close.
 const ROOM_BEHIND: u64 = 3 * EMPTY_RECORD_BYTES;
-/// The largest allocation step; steps double up to it.
+/// The largest allocation step in bytes; smaller steps are doubled.
 const ALLOCATE_STEP_MAX: u64 = 16 << 20;
 /// If the disk has no space for a full step, the end of the record is rounded up to this many
 /// bytes.
