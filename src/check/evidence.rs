@@ -1,12 +1,10 @@
 //! The readable data of a damaged, closed database, and the conclusions about each key.
 //!
-//! Proven are
-//! * the files that count, if the manifest is whole (`manifest::salvage`). Otherwise files that a
-//!   readable edit removed are known not to count. Nothing else is proven, because a file that is
-//!   no longer known may have held something newer;
-//! * the commits of the logs up to the first lost one: the state is that of this moment, and
-//!   commits read after it do not count;
-//! * a row, if no file that may hold something newer has a gap at its key. Otherwise the row is
+//! The rules of proof:
+//! * A whole manifest proves which files are live. An incomplete one proves only that files which a
+//!   readable edit removed are not: any other file may have held newer data.
+//! * Log commits are proven up to the first lost one; later commits are not part of the state.
+//! * A row is proven if no file that may hold a newer version has a gap at its key. Otherwise it is
 //!   *suspect*: lost data may have overwritten or deleted it.
 //!
 //! This module writes nothing; `db::repair` writes the new database.

@@ -1,16 +1,11 @@
 //! Verification: reads all files from disk and compares them with the metadata about them.
 //!
 //! | rule     | requirement                                                                     |
-//! | manifest | CURRENT names it; every record verifies, and its edits make the current version; |
-//! |          | no missing file shows that it lost edits before it was opened                   |
-//! | ranges   | disjoint; the ranges of a table tile it; references are inside them;            |
-//! |          | overlapping files have disjoint Seq intervals                                   |
-//! | file     | every checksum; keys in order; each key has one hash entry, to its newest       |
-//! |          | version; counts, bounds, Seqs, zones and sections match the statements in the   |
-//! |          | file and in the manifest                                                        |
+//! | manifest | CURRENT names it; every record verifies, and its edits make the current version |
+//! | ranges   | the ranges of a table tile its keys; files that overlap have disjoint Seqs      |
+//! | file     | checksums, order, counts, bounds, Seqs, zones and hash entries match the rows   |
 //! | log      | every record up to the end of the commits verifies, and so does its payload     |
-//! | catalog  | every range with files belongs to a table, or to a dropped one; opening accepts |
-//! |          | every row (`db`)                                                                |
+//! | catalog  | every range with files belongs to a known or dropped table; all rows are valid  |
 //!
 //! A damaged file is quarantined. The submodules read a database that does not open.
 
