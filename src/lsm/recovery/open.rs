@@ -67,9 +67,9 @@ const LOGS_PER_MEMTABLE_MAX: usize = 8;
 /// 5. Make the accepted records durable, because new data must not depend on bytes that exist only
 ///    in the page cache. Bytes that no durable offset covers are rewritten first. After a clean
 ///    close only the clean-close edit needs this, and it is deferred to the first edit.
-/// 6. Remove orphans, unless the manifest may have lost edits, begin a new log that states where the
-///    last one ended, and start background work. After a clean close the new log is deferred to the
-///    first commit, so a read-only session writes nothing.
+/// 6. Remove orphans, unless the manifest may have lost edits. Begin a new log that states where
+///    the last one ended, and start background work. After a clean close the new log is deferred to
+///    the first commit, so a read-only session writes nothing.
 ///
 /// # Errors
 /// `NotFound` if the directory holds no database and the options do not allow creating one;
