@@ -22,7 +22,8 @@ struct Field {
     help: &'static str,
 }
 
-/// The documentation of all fields: name, unit, `total` since opening or `now`, meaning.
+/// The documentation of all fields as a Markdown table: name, unit, kind (`total`: counted since
+/// opening; `now`: the current value), meaning.
 const TABLE: &str = include_str!("stats.md");
 
 impl Stats {

@@ -3,7 +3,8 @@
 //! Every event has the target `rowstone`, a name in the field `event`, and the directory in `db`.
 //! Fields are computed only if there is a subscriber. Sizes are in bytes, times in microseconds.
 //!
-//! Not here: the events (`background::events`; those of a writer, `delay`).
+//! Not here: the calls that emit single events. They are in `background::events` and, for the event
+//! `stalled`, in `delay`.
 
 /// Emits an event. A `String` field is displayed without quotes or escapes.
 #[cfg(feature = "events")]

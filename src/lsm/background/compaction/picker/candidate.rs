@@ -204,10 +204,11 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         self.bytes(candidate) / removed(candidate)
     }
 
-    /// Returns the cost of the candidate in a range where merges wait: its bytes divided by the
-    /// square of the number of removed sources, scaled. A merge that removes more sources lets the
-    /// next merge wait longer. By the cost per source alone, the newest file would merge with the
-    /// next one again and again.
+    /// Returns the cost of the candidate in a range whose merges are put off until a key has as
+    /// many sources as the limit: its bytes divided by the square of the number of removed sources,
+    /// scaled. The square favours merges that remove more sources, because the limit is then
+    /// reached later. By the cost per source alone, the newest file would merge with the next one
+    /// again and again.
     pub(super) fn cost_of_room(&self, candidate: &Candidate) -> u64 {
         let removed = removed(candidate);
         self.bytes(candidate).saturating_mul(1 << 10) / removed.saturating_mul(removed)
