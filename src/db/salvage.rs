@@ -46,8 +46,9 @@ named! {
     pub enum SalvagedState {
         /// Proven to be the current row of its key.
         Live "live",
-        /// The newest remaining version; a newer one may be lost. Or one that is newer than the
-        /// proven row, and perhaps does not count.
+        /// The newest remaining version of its key, if a lost one may be newer. Or a version from
+        /// behind damage of a log: it is newer than the proven row, but may not belong to the last
+        /// state.
         Suspect "suspect",
         /// There is a newer version, or the manifest shows that its file no longer counts.
         Superseded "superseded",

@@ -35,8 +35,8 @@ fn rows_of_a_clock_ahead_are_imported_during_concurrent_writes() {
     assert_eq!(table.scan(KeyRange::all()).count().unwrap(), 103);
 }
 
-/// Background work that looked up deleted spans before an import drops the rows that they hide, but
-/// not the imported ones.
+/// If background work looked up the deleted spans before an import, it drops the rows hidden by
+/// these spans, but not the imported rows.
 #[test]
 fn imported_rows_under_a_range_tombstone_stay() {
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};

@@ -267,7 +267,8 @@ impl LoadSampling {
         losing.retain(|id| {
             let Some(load) = ranges.get_mut(id) else { return false };
             let Some(price) = price(*id) else {
-                // Reads of older versions still add costs, but no merge could reduce them.
+                // Nothing is left to merge. Reads through older views, which still have the merged
+                // files, add costs that no merge could reduce.
                 load.record_merged();
                 return false;
             };

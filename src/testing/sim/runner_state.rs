@@ -54,8 +54,9 @@ impl Held {
     }
 }
 
-/// Lower and upper bounds of the time, in nanoseconds, until which each rate is used up. Discarded
-/// when the database is closed.
+/// What requests have used of the scalability targets: for each target the time, in nanoseconds, at
+/// which a rate limiter would be idle again. The simulation knows only a lower and an upper bound.
+/// Discarded when the database is closed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Used {
     pub(super) database: [u64; 2],

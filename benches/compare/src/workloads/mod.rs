@@ -47,10 +47,10 @@ pub struct Spec {
     pub seed: u64,
     /// The time for which each row is measured.
     pub time: Duration,
-    /// Time of each load that is a row.
+    /// The time for which each load is measured that has a row of its own in the report.
     pub load_time: Duration,
-    /// Time limit of the load that other rows read. If the load does not complete, these rows are
-    /// not measured.
+    /// Time limit for loading the entities that other measurements use. If it is exceeded, their
+    /// rows of the report are not measured.
     pub base_time: Duration,
     pub cache_bytes: u64,
     pub write_buffer_bytes: u64,

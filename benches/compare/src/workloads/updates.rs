@@ -214,7 +214,8 @@ pub fn deletes(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &mut
     });
 }
 
-/// Returns distinct random numbers, so that each write of a chunk has its own revision.
+/// Returns distinct numbers of random entities. The revisions of a chunk are computed before its
+/// writes, so a second write of the same entity would get the same revision.
 fn distinct(rng: &mut Rng, count: u64, wanted: usize) -> impl Iterator<Item = u64> {
     let mut seen = std::collections::HashSet::new();
     let wanted = wanted.min(count as usize / 2);

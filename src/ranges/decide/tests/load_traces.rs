@@ -387,7 +387,7 @@ fn a_hotspot_that_moves_every_two_hours_is_followed_at_a_bounded_pace() {
     assert!(found.ranges <= 16);
 }
 
-/// Each 7/8 MiB of appended data causes one split, and nothing else does.
+/// Appended data causes a split for every seven eighths of a MiB, and nothing else causes one.
 #[test]
 fn directed_load_is_cut_by_size_alone() {
     for trace in [ascending as Trace, descending] {
