@@ -22,8 +22,8 @@ use crate::engines::Engine;
 use crate::results::Results;
 use summary::{Entry, entries};
 
-/// Prints the tables of each form (sizes and times of a run, such as `quick`). Writes `report.html`,
-/// `comparison.md` and `comparison.jsonl` into `dir`.
+/// Prints the tables of each form (sizes and times of a run, such as `quick`). Writes
+/// `report.html`, `comparison.md` and `comparison.jsonl` into `dir`.
 pub fn write(results: &Results, dir: &Path) -> io::Result<()> {
     let mut forms: Vec<&str> = results.limits.keys().map(String::as_str).collect();
     forms.extend(results.figures.keys().map(|key| &*key.form));
