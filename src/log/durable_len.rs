@@ -1,5 +1,5 @@
-//! The length that a file is known to have. Records that were cut off together with the end of
-//! their file leave no other trace.
+//! The least length of a record file, as stated by the manifest and by records. Without it, a file
+//! whose end was cut off would look like a complete, shorter file.
 
 use crate::error::Error;
 use crate::format::record::RecordKind;
@@ -13,10 +13,10 @@ use super::reader::{LogReader, RecordView};
 pub(crate) struct DurableLen(pub(crate) u64);
 
 impl DurableLen {
-    /// Adds the statement of the next record of the file.
+    /// Takes into account what the next record of the file states about its length.
     pub(crate) fn read(&mut self, record: &RecordView<'_>) {
         match record.kind {
-            // Nothing follows it, and the space after it may be released.
+            // Nothing follows this record, and the space after it may be released.
             RecordKind::Close => self.0 = 0,
             RecordKind::DurableUpTo => {
                 let len = DurableUpTo::decode(record.payload).ok().and_then(|record| record.len);
@@ -36,7 +36,7 @@ impl DurableLen {
         })
     }
 
-    /// The error for that problem.
+    /// The [`problem`](Self::problem), if there is one, as an error.
     pub(crate) fn error(self, reader: &LogReader) -> Option<Error> {
         let problem = format!(
             "{}, so commits may be missing: `rowstone repair` saves the others; if the file \

@@ -401,8 +401,9 @@ impl LogReader {
     }
 }
 
-/// Fills `buffer` from a range that was within the file when its length was taken. The process that
-/// closes the database may have released preallocated space since; the released bytes were zeros.
+/// Fills `buffer` from a range that was inside the file when the file was opened. If the file has
+/// become shorter, because another process closed the database and released preallocated space, the
+/// missing bytes are zeros.
 fn read_with_room(file: &dyn FileRead, offset: u64, buffer: &mut [u8]) -> io::Result<()> {
     match file.read_at(offset, buffer) {
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => {

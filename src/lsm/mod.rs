@@ -1,9 +1,9 @@
 //! The engine: commits, reads and background work over logs, memtables and table files. It handles
 //! keys and rows, but not entities (`table`) or the bytes on disk (`format`).
 //!
-//! It has four rooms, each of which uses only the rooms before it: `read` < `write` < `background`
-//! < `recovery`. An `Engine` owns a [`Maintenance`], which owns a [`Writer`], which owns a
-//! [`Reader`].
+//! It has four rooms (modules), each of which uses only the rooms before it: `read` < `write` <
+//! `background` < `recovery`. An `Engine` owns a [`Maintenance`], which owns a [`Writer`], which
+//! owns a [`Reader`].
 //!
 //! Locks are taken in this order: `Maintenance::install` (the manifest and every change of the
 //! version), the commit lock (`Writer::group_commit`), then any of the locks held for a few

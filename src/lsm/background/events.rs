@@ -27,7 +27,7 @@ pub(crate) struct Recovered {
     pub(crate) created: bool,
     /// The number of commits replayed from logs.
     pub(crate) commits: u64,
-    /// The files that were cut off, with place, bytes and reason.
+    /// The files whose ends were dropped, each with the place, the number of bytes and the reason.
     pub(crate) torn: Vec<String>,
     /// The number of files removed because nothing named them.
     pub(crate) orphans: u64,
@@ -36,7 +36,7 @@ pub(crate) struct Recovered {
 }
 
 impl Recovered {
-    /// The files that were cut off, in one text.
+    /// The files whose ends were dropped, in one text.
     pub(crate) fn torn(&self) -> Option<String> {
         (!self.torn.is_empty()).then(|| self.torn.join("; "))
     }

@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! * A table that loses a file also loses all older rows, so no hidden row reappears.
-//! * Other tables keep their rows. A file that also holds their rows does not count as freed.
+//! * Other tables keep their rows, so a file that also holds some of these is not counted as freed.
 //! * Nothing is dropped while a snapshot exists, or if space is short only because readers hold
 //!   files that were already dropped.
 //!
@@ -27,8 +27,8 @@ use super::maintenance::Maintenance;
 use crate::lsm::read::view::View;
 use crate::lsm::write::batch::{Batch, Gate, TableChange};
 
-/// Fractions of the limit on disk use: the space freed beyond what is missing, so that not every
-/// write must evict; and the largest size of files merged by age.
+/// Two shares of the limit on disk use. An eviction frees 1/`EVICT_PART` more than is missing, so
+/// that not every write must evict. Files merged by age have at most 1/`WINDOW_PART`.
 const EVICT_PART: u64 = 32;
 const WINDOW_PART: u64 = 32;
 

@@ -19,9 +19,9 @@ use crate::manifest::{FileRange, Version};
 use super::new_file::NewFile;
 
 /// The most bytes of keys in the clips of one flush. Up to this total, a clip is bounded by the
-/// first and last key of the part. Beyond it, a range that gets only one reference gets it with the
-/// whole range as the clip, which takes 2 bytes. A reference and a new range then take less than 80
-/// bytes, so a flush may touch 200,000 ranges, including those of new tables.
+/// first and last key of the part. Beyond it, the only reference of a range has the whole range as
+/// its clip, which takes 2 bytes. A reference and a new range then take less than 80 bytes, so a
+/// flush may touch 200,000 ranges, including those of new tables.
 pub(in crate::lsm) const CLIP_BYTES_MAX: usize = 4 << 20;
 
 /// The part of a file in one range.

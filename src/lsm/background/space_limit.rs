@@ -1,6 +1,6 @@
 //! Enforces the limit on disk use: frees space for a write, and decides which merges may begin. A
-//! merge begins only if it fits together with a flush of all data in memory. Merges are picked so
-//! that they need at most half of the reserve, if they can be cut.
+//! merge begins only if it fits together with a flush of all data in memory. A merge that can be
+//! cut is picked so that it needs at most half of the reserve (`admission`).
 //!
 //! Invariants
 //! * A write that would fit is not refused because of files that only readers hold, or of merge
@@ -22,9 +22,9 @@ use crate::lsm::write::admission::{Held, SpaceLimit};
 
 /// Logs kept for the change feed may use 1/4 of the limit, if the options set no bound for them.
 const KEPT_PART: u64 = 4;
-/// After refusing a write, the data in memory is flushed, so that merges can drop deleted entries.
-/// That happens at most once per `ASK_EVERY`, or at any time if the active memtable has at least
-/// 1/`ASK_PART` of its full size.
+/// After a write is refused, the data in memory is flushed, so that merges can drop deleted
+/// entries. This happens at most once per `ASK_EVERY`, or at any time if the active memtable has at
+/// least 1/`ASK_PART` of its full size.
 const ASK_PART: usize = 16;
 const ASK_EVERY: Duration = Duration::from_secs(1);
 

@@ -64,7 +64,7 @@ pub(super) struct Divided {
     /// The version in which no range needed a split or a merge. A weak pointer, so that it keeps no
     /// file alive.
     pub(super) version: Weak<Version>,
-    /// Ranges that no key can divide, with their bytes when that was found.
+    /// Ranges that no key can divide, with the bytes that each had when it was examined.
     pub(super) whole: BTreeMap<RangeId, u64>,
 }
 

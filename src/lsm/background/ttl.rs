@@ -33,8 +33,8 @@ use super::ttl_tables::{Retained, TtlState};
 const STEPS: u64 = 64;
 /// The least step by which a range tombstone advances, in ticks.
 const STEP_MIN: u64 = TICKS_PER_SECOND;
-/// The clock is persisted at least this often. So after a crash and an outage of one day less this
-/// interval, the wall clock's jump is still short enough to be believed.
+/// The clock is persisted at least this often. So if the database is opened again within one day
+/// less this interval after a crash, the wall clock's jump is still short enough to be believed.
 const WRITE_DOWN_EVERY: u64 = JUMP_MAX / 4;
 /// If a close has nothing else to write, the persisted clock may lag by this much.
 const LEFT_AT_CLOSE: u64 = JUMP_MAX / 24;

@@ -578,7 +578,7 @@ mod tests {
                     continue;
                 }
                 // Marks are a hundredth of a day apart. All commits below `given`, and few others,
-                // had been assigned at lived time `now - age`.
+                // had their Seqs by lived time `now - age`.
                 let steps = age / (DAY / 100);
                 let exact = ahead + step.saturating_sub(steps) + 1;
                 assert!(given <= exact, "{age} {step}");

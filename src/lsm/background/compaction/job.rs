@@ -316,7 +316,7 @@ impl Maintenance {
             {
                 break;
             }
-            // Ignore a higher read load: a job that it makes due can wait longer.
+            // Ignore a higher read load: a job that is due only because of it can wait longer.
             let known = self.state.ranking.lock().cached(range, limits, || Readers::Few);
             let needs_nothing = known.is_some_and(|urgency| urgency.is_none());
             if needs_nothing || self.is_quarantined(range.id) || !self.state.claim(range.id) {

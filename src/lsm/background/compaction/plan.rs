@@ -56,7 +56,7 @@ pub(crate) struct Job {
 /// Why a job is worth its cost.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Reason {
-    /// The files overlap no other, so they join the run by an edit.
+    /// The files overlap no other file, so they join the run by an edit.
     Clear,
     /// A key has more sources than the limit, which slows reads.
     Sources,

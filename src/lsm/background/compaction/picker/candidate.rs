@@ -150,7 +150,7 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         Candidate { young, run: 0..0, placement: Placement::Young }
     }
 
-    /// True if no file is damaged, because a merge that reads a damaged file fails.
+    /// True if no file is damaged. A merge that reads a damaged file would fail.
     pub(super) fn is_sound(&self, candidate: &Candidate) -> bool {
         !self.inputs(&candidate.young, &candidate.run).any(|file| self.facts.is_damaged(file))
     }

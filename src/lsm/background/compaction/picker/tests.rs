@@ -600,8 +600,8 @@ fn trap_12_young_files_merge_with_neighbours_in_age_only() {
 fn the_ninth_source_forces_a_merge() {
     let mut range = empty();
     run(&mut range, 1, (1, 9), &(0..10_000).collect::<Vec<_>>());
-    // Each file is twice as large as the next newer one, so no four are similar and none is half
-    // of the run.
+    // Each file is twice as large as the next newer one, so no four of them are similar in size,
+    // and none has half the bytes of the run.
     for (number, size) in (2..10).zip([512, 256, 128, 64, 32, 16, 8, 4]) {
         let keys: Vec<u32> = (0..size).collect();
         young(&mut range, number, (number * 10, number * 10 + 9), &keys);
