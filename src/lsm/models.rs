@@ -331,7 +331,7 @@ fn trap_43_loom_a_merge_during_a_close() {
 }
 
 /// No Seq is used twice. A log that states the Seq reservation in use is removed only after another
-/// log states it durably, even if a commit group is about to do so.
+/// log states it durably; it is not enough that a commit group is about to write that statement.
 #[test]
 fn loom_a_ceiling_outlives_its_log_during_a_round() {
     check(2, |_| {

@@ -285,8 +285,9 @@ impl ConcatIter {
         self.files.get(self.at).and_then(|file| file.clip.high.as_deref())
     }
 
-    /// Skips files without a matching row, if no older source is left. A skipped entry can hide
-    /// only entries in the same file, because all versions of a key are in one file.
+    /// Skips files without a matching row, if no older source is left. A skipped entry could then
+    /// hide only entries of its own source, and these are skipped too, because all versions of a
+    /// key are in one file.
     fn skip_files(
         &mut self,
         env: &Env,

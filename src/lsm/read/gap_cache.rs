@@ -117,8 +117,8 @@ impl GapCache {
         change(&mut list);
         debug_assert!(list.gaps.len() <= GAPS_MAX, "gaps are few");
         let counts = list.gaps.len() as u64 + OFFER * list.offers.len() as u64;
-        // Stored under the lock, so that a commit that follows the addition of a gap sees it in the
-        // counter.
+        // Store the counter under the lock, so that every commit after the addition of a gap sees
+        // there that the gap exists.
         self.counts.store(counts, Ordering::Release);
     }
 
@@ -340,9 +340,9 @@ impl Head {
     }
 
     /// Ends the head at the first row, which has the key `high`. Offers a gap if at least `min`
-    /// dead entries were examined. If a gap was skipped, a quarter of that is enough to extend it,
-    /// because the head of a queue is read repeatedly. Several skipped gaps are always offered as
-    /// one.
+    /// dead entries were examined. If a gap was skipped, a quarter of `min` is enough to extend the
+    /// gap, because the head of a queue is read repeatedly. Several skipped gaps are always offered
+    /// as one.
     pub(in crate::lsm) fn end_at_row(&mut self, gaps: &GapCache, high: &[u8], at: Seq, min: u32) {
         self.is_open = false;
         let min = if self.gaps > 0 { min.div_ceil(4) } else { min };

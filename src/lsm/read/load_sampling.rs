@@ -253,8 +253,8 @@ impl LoadSampling {
     /// Starts the turn of each range whose extra files have cost readers at least `price`, unless
     /// it had a turn lately. `price` returns `None` if nothing overlaps the run of the range.
     /// `in_memory` is true if the memtables have any entry. Returns true if the active memtable is
-    /// to be frozen for these turns. Such a freeze happens as rarely for all ranges together as a
-    /// turn for one range. The caller then calls [`LoadSampling::record_frozen`].
+    /// to be frozen for these turns. For all ranges together, such a freeze happens no more often
+    /// than one range may have a turn. The caller then calls [`LoadSampling::record_frozen`].
     pub(in crate::lsm) fn begin_turns(
         &self,
         price: impl Fn(RangeId) -> Option<f64>,

@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! * a read pins the view first and loads its Seq afterwards, see [`Reader::pin_read`];
-//! * no read waits for a commit, a flush or the manifest, because a reader has none of their locks.
+//! * no read waits for a commit, a flush or the manifest, because it takes none of their locks.
 //!
 //! Not here: scans (`scan`), changes of the view (`Writer`, `Maintenance`).
 
@@ -74,7 +74,7 @@ impl Reader {
     /// Pins a view, and returns it with the Seq to read at: `at` or the published one.
     ///
     /// The view is loaded first (see `view`). If the view lacks a range tombstone that was
-    /// committed in the meantime, both are loaded again.
+    /// committed in the meantime, the view and the Seq are loaded again.
     #[inline]
     pub(in crate::lsm) fn pin_read(&self, at: Option<Seq>) -> (Loaded<View>, Seq) {
         self.pin_around(at, || {})

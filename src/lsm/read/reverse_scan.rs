@@ -1,7 +1,7 @@
 //! Reads a key span backwards.
 //!
-//! Keys are visited from the last to the first, over all sources, and the row of each key is looked
-//! up as a point. In reverse order a source returns the versions of a key oldest first, so the
+//! Keys are visited from the last to the first, over all sources, and the row of each key is found
+//! by a point read. In reverse order a source returns the versions of a key oldest first, so the
 //! newest is known only after all others. A point read costs less than remembering a candidate from
 //! each source.
 //!

@@ -74,7 +74,7 @@ impl ChangeLog {
     /// `ChangesLost` if commits after `since` are no longer retained; `Corruption`, `Io`.
     pub(crate) fn open(env: &Env, since: Option<Seq>) -> Result<Self> {
         let (fs, dir) = (Arc::clone(&env.fs), &env.dir);
-        // Opening the database has checked the lengths.
+        // The lengths of the logs were checked when the database was opened.
         let manifest = ManifestTail::open(Arc::clone(&fs), dir, true)?;
         let identity = Arc::clone(manifest.identity()?);
         let given = since.unwrap_or_default();
@@ -162,10 +162,10 @@ impl ChangeLog {
     /// was read.
     ///
     /// The logs that the manifest names are read first, then the manifest again. This finds every
-    /// import that precedes the records, because the edit of an import and the edit that vouches
-    /// for it are written before any later record. The records are discarded if their log is no
-    /// longer named, because then imports after that log may have been removed from the manifest as
-    /// well.
+    /// import that precedes the records, because the edit of an import and the edit that states it
+    /// to be durable are written before any later record. The records are discarded if their log is
+    /// no longer named, because then imports after that log may have been removed from the manifest
+    /// as well.
     fn fill(&mut self) -> Result<bool> {
         let version = Arc::clone(self.manifest.version());
         self.check_identity(&version)?;

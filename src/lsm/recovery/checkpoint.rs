@@ -114,11 +114,11 @@ pub(crate) fn verify_copy(env: &Env, fs: &dyn Fs, meta: &FileMeta) -> Result<()>
     facts.problems.into_iter().next().map_or(Ok(()), |problem| Err(Error::damage(problem)))
 }
 
-/// Compares the entry of a table file in `dir` of `fs` with the file's own facts. Reads none of its
-/// rows.
+/// Compares `meta`, the manifest's entry of a table file, with what the file itself states in `dir`
+/// of `fs`. Reads none of its rows.
 pub(crate) fn verify_entry(fs: &dyn Fs, dir: &Path, meta: &FileMeta) -> Result<()> {
     let (cache, shapes) = (Arc::new(BlockCache::new(0)), Arc::new(Shapes::new(0)));
-    // The seed serves look-ups of keys only.
+    // Any seed will do: it matters only when keys are looked up, and none is.
     let shared = SstShared { cache, shapes, mode: IoMode::Pread, seed: HashSeed(0) };
     Sst::open(fs, dir, meta, &shared)?.verify_entry()
 }

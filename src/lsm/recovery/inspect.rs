@@ -73,7 +73,7 @@ impl<'e> Inspector<'e> {
         }
     }
 
-    /// The reason why edits were perhaps lost before opening.
+    /// Why edits may have been lost before opening; `None` if there is no such suspicion.
     pub(crate) fn doubt(&self) -> Option<String> {
         self.0.install.lock().doubt().map(str::to_owned)
     }

@@ -26,7 +26,7 @@ pub(crate) struct LogTail {
     end: u64,
     /// The highest durable offset known.
     durable: Position,
-    /// The greatest length that a record of the newest log read states for it.
+    /// The greatest length of the newest log, as stated by the records read from it.
     len: Position,
 }
 

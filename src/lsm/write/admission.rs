@@ -304,7 +304,7 @@ impl SpaceLimit {
             is_taken
         };
         if !fits() {
-            // After this attempt, space can be freed only by readers that release files.
+            // If this frees too little, only readers that release files could free more.
             help.free_space(needs, most[0].min(most[1]), &fits)?;
         }
         held.take().ok_or_else(|| self.refusal(self.taken(&reader.view.load()), false))

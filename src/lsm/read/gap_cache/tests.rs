@@ -264,7 +264,7 @@ fn unpublished_commits_may_be_in_a_frozen_memtable() {
     let at = db.engine.reader().published();
     db.put(&["a"]);
     db.engine.maintenance().freeze().unwrap();
-    // A read at `at` does not see the put, as if that were still waiting for its commit group.
+    // A read at `at` does not see the put, as if the put were still waiting for its commit group.
     let view = ReadView::of(db.engine.env(), db.engine.reader().view.load_full(), at, true);
     assert_eq!(
         next(&mut view.scan(&span("", None), &span("", None)).unwrap()).as_deref(),
