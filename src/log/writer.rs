@@ -59,7 +59,7 @@ impl LogFile {
         Ok(Self { path: path.to_owned(), header, file: Ok(file), failure: OnceLock::new() })
     }
 
-    /// Returns the log of a read-only engine, in which every write returns `why`.
+    /// Returns the log of a read-only engine. Every write to it fails with the error `why`.
     pub(crate) fn refusing(why: Error) -> Self {
         let header = LogHeader { kind: LogKind::Wal, number: FileNumber(0), id: FileId(0) };
         Self { path: PathBuf::new(), header, file: Err(why), failure: OnceLock::new() }

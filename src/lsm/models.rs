@@ -302,7 +302,7 @@ fn trap_43_loom_a_commit_during_a_close() {
     });
 }
 
-/// When a close returns, the concurrent `work` has made its changes on disk, and nothing is lost.
+/// After a close returns, the concurrent `work` changes nothing more on disk, and nothing is lost.
 #[track_caller]
 fn check_work_during_a_close(work: fn(&Engine) -> Result<()>) {
     check(2, move |model| {

@@ -53,8 +53,8 @@ pub(super) fn doubt(version: &Version, end: Position, names: &[String]) -> Optio
     ))
 }
 
-/// A table file or log of `version` that is not in `names`. Logs that only the change feed reads
-/// do not count.
+/// A table file or log of `version` that is not in `names`. Ignores logs that only the change feed
+/// reads.
 pub(super) fn missing(version: &Version, names: &[String]) -> Option<String> {
     let tables = version.files().map(|file| file.name());
     let logs = version.logs.iter().map(|log| FileName::Wal(log.number).to_string());

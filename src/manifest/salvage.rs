@@ -2,9 +2,9 @@
 //!
 //! It is complete if CURRENT names it, its records verify up to an end that no durable offset
 //! exceeds, no log states a greater length of it, and no missing file shows that it lost an edit.
-//! Without a readable CURRENT, the only manifest in the directory counts under the same conditions.
-//! Otherwise its readable part describes an earlier state. Files that it does not name cannot be
-//! ruled out then, except those that a readable edit removed.
+//! Without a readable CURRENT, the only manifest in the directory is complete under the other
+//! conditions. Otherwise its readable part describes an earlier state. Files that it does not name
+//! cannot be ruled out then, except those that a readable edit removed.
 //!
 //! Writes nothing.
 
@@ -33,7 +33,7 @@ pub(crate) struct SalvagedManifest {
     pub(crate) doubt: Option<String>,
     /// A problem that does not put the manifest in doubt.
     pub(crate) note: Option<String>,
-    /// If it may be incomplete: the table files that its edits removed.
+    /// The table files that its edits removed. Matters only if the manifest may be incomplete.
     pub(crate) removed: BTreeSet<FileNumber>,
 }
 
@@ -121,9 +121,9 @@ fn manifests(fs: &dyn Fs, dir: &Path) -> Result<Vec<FileNumber>> {
 /// The records of a manifest before the first bad one.
 struct Prefix {
     version: Version,
-    /// The table files that they remove.
+    /// The table files that these records remove.
     removed: BTreeSet<FileNumber>,
-    /// Their end, or the problem there.
+    /// Where these records end, or the problem at that place.
     end: Result<Position, String>,
 }
 

@@ -61,7 +61,7 @@ pub(crate) struct Manifest {
     durable_len: u64,
     /// Records from this offset on may exist only in the page cache; `None` once they are durable.
     unconfirmed: Option<u64>,
-    /// The last record is the edit of a clean close.
+    /// True if the last record is the edit of a clean close.
     ends_closed: bool,
     /// The next number to assign; at most the reserved upper bound.
     next_number: u64,
@@ -77,7 +77,8 @@ pub(crate) struct Manifest {
     ended: Option<Error>,
     /// Why this opener may not write.
     read_only: Option<String>,
-    /// The reason why the last edits may be lost. No file begins then.
+    /// Why the last edits may be lost; `None` if nothing indicates it. With a doubt, the manifest
+    /// is not rolled over unless it is torn.
     doubt: Option<String>,
 }
 
@@ -321,8 +322,7 @@ impl Manifest {
         Position { file: self.header.number, offset: self.end }
     }
 
-    /// The reason why edits were perhaps lost before opening, as long as a file is missing that may
-    /// prove it.
+    /// Why edits may have been lost before opening, as long as a missing file may still prove it.
     pub(crate) fn doubt(&self) -> Option<&str> {
         let doubt = self.doubt.as_deref()?;
         let is_proof = |names: Vec<String>| missing::missing(&self.version, &names).is_some();
@@ -415,7 +415,7 @@ impl Manifest {
         // The caller reserved the length of an empty edit without an account.
         let account = self.meter.as_ref().filter(|_| *edit != VersionEdit::default());
         let account = account.map(|meter| meter.account());
-        // A clean close releases the space after it.
+        // The edit of a clean close states no length, because the space after it is released.
         let (number, len) = (self.header.number, self.durable_len);
         let is_longer = len > self.version.durable_len(number) && edit.clean_close.is_none();
         let durable_lens = if is_longer { vec![(number, len)] } else { Vec::new() };

@@ -41,7 +41,7 @@ pub(crate) struct ManifestTail {
     /// The end of the records read so far.
     end: u64,
     version: Arc<Version>,
-    /// Read a file that is shorter than it durably was.
+    /// True if a file is read even if it is shorter than it durably was.
     accept_short: bool,
 }
 

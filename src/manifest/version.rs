@@ -4,7 +4,7 @@
 //! Invariants, ensured by [`Version::apply`]
 //! * each range keeps the invariants that `ranges` states;
 //! * each referenced file exists, and a removed file has no references;
-//! * no two things have the same number, and every number is below the reserved bound;
+//! * no two files, logs or ranges share a number, and all numbers are below the reserved bound;
 //! * the flushed Seq never decreases.
 //!
 //! Not here: durability (`store`), readers of an obsolete file (`lsm`).
@@ -75,8 +75,8 @@ pub(crate) struct Version {
     /// Imports of rows as files, kept as long as the logs that follow them.
     pub(crate) imports: Vec<Import>,
     log_durable: Position,
-    /// The lengths that logs, and the manifest itself, are stated to have since the last clean
-    /// close.
+    /// The lengths of logs, and of the manifest itself, that records have stated since the last
+    /// clean close.
     durable_lens: BTreeMap<FileNumber, u64>,
     /// The wear account as recorded in the manifest; `None` if an older build wrote it.
     pub(crate) account: Option<Account>,
@@ -393,7 +393,8 @@ impl Version {
         if let Some(last) = edits.last_mut() {
             last.clean_close = self.clean_close;
             last.account = self.account;
-            // In the edit of the clean close, which would revoke them in an earlier one.
+            // State the lengths in the edit of the clean close. Applying that edit would clear
+            // lengths stated by an earlier one.
             let lens =
                 self.logs.iter().filter_map(|log| self.durable_lens.get_key_value(&log.number));
             last.durable_lens = lens.map(|(number, len)| (*number, *len)).collect();

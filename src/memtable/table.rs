@@ -19,8 +19,8 @@ const TABLES_MAX: usize = usize::BITS as usize - 12;
 /// A table is full at this average number of keys per line. Beyond it, overflows cost more than the
 /// saved memory is worth.
 const LOAD_MAX: usize = 4;
-/// The number of lines moved by each insert. Each costs cache misses, so they are few, yet a move
-/// ends long before the next begins.
+/// The number of lines moved by each insert. Moving a line costs cache misses, so few are moved at
+/// a time. They still suffice to end one move long before the next begins.
 const MOVE_LINES: usize = 2;
 /// A flag in `Line::fill`, never cleared: a node of this line overflowed to a later line. The lower
 /// bits are the number of used slots.

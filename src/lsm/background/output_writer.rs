@@ -177,8 +177,8 @@ impl<'e> OutputWriter<'e> {
         mut retention: Retention<'_>,
         mut between: impl FnMut(u64) -> Result<()>,
     ) -> Result<()> {
-        // A file counts a range tombstone as applied only if every call of `write` to it has
-        // applied it.
+        // A range tombstone is recorded as applied to a file only if every call of `write` for that
+        // file has applied it.
         self.tombstones_applied = Some(
             self.tombstones_applied
                 .map_or(retention.tombstones_applied, |seq| seq.min(retention.tombstones_applied)),

@@ -26,8 +26,8 @@ use crate::mutants::mutant;
 use super::maintenance::Maintenance;
 use super::state::LastSearch;
 
-/// The most bytes of range tombstones removed by one edit, which keeps it below the size limit of a
-/// record.
+/// The most bytes of range tombstones that one edit removes, so that the edit stays below the size
+/// limit of a record.
 const RANGE_TOMBSTONE_BYTES_MAX: usize = 4 << 20;
 
 impl Maintenance {
@@ -115,9 +115,9 @@ impl Maintenance {
         Ok((entries, bytes))
     }
 
-    /// Calls `remove`, which removes the rows of `span`, and reclaims their space to the end,
-    /// unless a reader needs it. Returns the bytes of files given back, and the error that ended
-    /// the merges early; the rows are removed by then.
+    /// Calls `remove`, which removes the rows of `span`, and reclaims all of their space, unless a
+    /// reader needs it. Returns how many bytes of files were freed, and the error that ended the
+    /// merges early, if any; the rows are removed even then.
     ///
     /// 1. Remove the references that are completely in the span, and the files without references.
     /// 2. Merge the ranges that overlap the span, and those that share a file with it.

@@ -149,8 +149,8 @@ fn look(fs: &dyn Fs, dir: &Path, options: &Options) -> Result<()> {
     fs.create_dir_all(dir).doing("create", dir)
 }
 
-/// Opens the directory, takes its lock, and lets the lock guard all changes. Returns the lock, and
-/// a warning if it cannot guard.
+/// Opens the directory and takes its lock. From then on, changes fail if the directory was moved or
+/// replaced. Returns the lock, and a warning if the file system does not permit this check.
 fn guard(dir: &Path, options: &mut Options) -> Result<(Arc<dyn FileLock>, Option<String>)> {
     if !mutant!("unpinned-directory")
         && let Some(pinned) = options.fs.pin(dir).doing("open", dir)?

@@ -16,8 +16,8 @@ use std::time::Duration;
 pub(in crate::lsm) const DELAY_MAX: Duration = Duration::from_millis(12);
 /// With up to this many overlapping files, compaction is idle or about to start.
 pub(in crate::lsm) const SOURCES_FREE: usize = 8;
-/// The additional files that a range with few readers may have. Its merges start only when a key
-/// has the maximum of files, and flushes add files during the merge.
+/// The additional files that a range with few readers may have. Its merges start only when some key
+/// has the maximum number of files, and flushes add more files during the merge.
 pub(in crate::lsm) const SOURCES_UNREAD: usize = 4;
 /// With this many overlapping files, writes to the range are delayed by [`DELAY_MAX`]: reads cost
 /// three times the normal amount.
@@ -32,9 +32,10 @@ const MEMORY_FREE: u64 = 700;
 const MEMORY_FULL: u64 = 1_000;
 /// The number of concurrent writers that a delay assumes. When memory is exhausted, this many
 /// writers together are slowed to the pace of a flush; a single writer is slowed to that pace
-/// earlier. The same applies to merges at half of the full debt.
+/// earlier. Likewise, at half of the full debt this many writers together are slowed to the pace of
+/// merges.
 const WRITERS: u64 = 16;
-/// A full share: shares are in millionths.
+/// A share of 100 %. Shares are in millionths.
 const WHOLE: u64 = 1_000_000;
 
 /// Returns the largest size of a file that a flush writes: a nearly full memtable accepts one more
@@ -122,7 +123,7 @@ mod tests {
 
     #[test]
     fn delays_grow_gradually() {
-        // No step is larger than an eighth of the full delay.
+        // From one value to the next, the delay grows by at most an eighth of the full delay.
         let check = |delays: &mut dyn Iterator<Item = Duration>| {
             let delays: Vec<Duration> = delays.collect();
             assert_eq!(delays.first(), Some(&Duration::ZERO));

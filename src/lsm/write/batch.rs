@@ -189,7 +189,8 @@ impl<'a> PackedRow<'a> {
         }
     }
 
-    /// As [`new`](Self::new), for any row. Registers the row's shape in `shapes` if that has space.
+    /// As [`new`](Self::new), for any row. Registers the row's shape in `shapes` if there is space
+    /// for it.
     pub(crate) fn of(row: Row, shapes: &Shapes) -> Self {
         let number = shapes.number(&row.shape);
         Self::new(NewRow { number, shape: ShapeRef::Own(row.shape), body: Body::Owned(row.body) })

@@ -111,8 +111,8 @@ impl Writer {
         drop(state);
         self.record_writes(write.batch);
         if queued >= self.reader.env.options.log_buffer_bytes {
-            // The waiters of the commit group get a failure. This commit does not fail, because it
-            // may already be visible.
+            // If this fails, the waiters of the commit group get the error. It is not returned
+            // here, because this commit may already be visible.
             drop(self.flush_full_buffer(queued));
         }
     }

@@ -63,7 +63,7 @@ impl Writer {
     }
 
     fn memory_pressure(&self, view: &View, batch: &Batch<'_>) -> Duration {
-        // Until a frozen memtable waits for its flush, the active one may fill without delays.
+        // While no frozen memtable waits for its flush, the active one may fill without delays.
         if view.frozen().is_empty() {
             return Duration::ZERO;
         }

@@ -3,8 +3,8 @@
 //!
 //! Invariants
 //! * if no gate is closed, a read loads a counter and nothing else;
-//! * a commit that removes whole spans (by a table drop, a range deletion or an expiry) passes a
-//!   gate, because moving a range ends with such a commit.
+//! * a commit that removes whole spans (by a table drop, a range deletion or an expiry) is not
+//!   refused by a gate, because moving a range ends with such a commit.
 //!
 //! Not here: closing gates when opening (`table::catalog`), the gate of a table (`batch::Gate`).
 

@@ -147,7 +147,7 @@ impl<Q: Queue> GroupCommit<Q> {
     }
 
     /// Waits until another committer has led a commit group, but at most for `time`. Returns
-    /// immediately if `seq` is decided.
+    /// immediately if `seq` is *decided*: published or failed.
     pub(crate) fn wait_for_leader(&self, seq: Seq, time: Duration) {
         let mut state = self.lock();
         if self.published() < seq && state.failed.is_none() {

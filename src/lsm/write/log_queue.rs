@@ -36,7 +36,7 @@ const EMPTY_RECORD_BYTES: u64 = 128;
 /// Bytes kept free after every commit for a durable offset, a durable length and a closing record,
 /// so that a full disk never prevents a sync or a close.
 const ROOM_BEHIND: u64 = 3 * EMPTY_RECORD_BYTES;
-/// The largest allocation step in bytes; smaller steps are doubled.
+/// An allocation is doubled until it grows by this many bytes at a time.
 const ALLOCATE_STEP_MAX: u64 = 16 << 20;
 /// If the disk has no space for a full step, the end of the record is rounded up to this many
 /// bytes.
@@ -72,8 +72,8 @@ pub(crate) struct LogQueue {
     durable_len: u64,
     /// The greatest length that the manifest or a queued record states.
     stated_len: u64,
-    /// The value of `allocated` for which the background was last told that space runs short; 0 for
-    /// a new log.
+    /// The value of `allocated` for which the background was last signalled that space runs short;
+    /// 0 for a new log.
     pub(super) short_of: u64,
     /// Queued bytes, oldest log first.
     pub(super) segments: SmallVec<[Segment; 1]>,
@@ -151,7 +151,7 @@ pub(crate) struct Done {
     end: Position,
     seq_reservation: Seq,
     is_sync: bool,
-    /// The length of the log of `end` that the sync covers, if it does.
+    /// The length of the log that contains `end`, if a sync covers that length; otherwise 0.
     durable_len: u64,
     /// The durable offset that the written records state, if any were written.
     durable_claimed: Option<Position>,
@@ -396,7 +396,8 @@ impl LogQueue {
             return Err(error);
         }
         self.end += (bytes.len() - start) as u64;
-        // A segment has a record: writing it states a durable offset.
+        // Add a segment only now that it has a record, because writing a segment states a durable
+        // offset.
         if !is_known {
             let (log, bytes) = (Arc::clone(&self.log), std::mem::take(&mut self.spare));
             self.segments.push(Segment { log, offset, bytes, user_bytes: 0 });

@@ -104,7 +104,8 @@ fn a_manifest_states_its_length_after_each_growth_and_until_it_is_closed() {
     let mut len = fs.len(&path).unwrap();
     for seq in 2..20 {
         assert!(is_short(len - 1) && !is_short(len), "{seq}");
-        // The edit that grows the file is synced along with its length; the next one states it.
+        // The sync of the edit that grows the file also makes its new length durable. The next edit
+        // states that length.
         for edit in [padded(seq, 20_000), flushed(seq), flushed(seq)] {
             manifest.append(&edit).unwrap();
         }
@@ -118,7 +119,7 @@ fn a_manifest_states_its_length_after_each_growth_and_until_it_is_closed() {
     manifest.append(&close).unwrap();
     manifest.trim();
     assert!(fs.len(&path).unwrap() < len);
-    // The next growth is stated again.
+    // After the file grows again, its new length is stated too.
     let mut manifest = open(&fs).unwrap().manifest;
     manifest.append(&flushed(30)).unwrap();
     let len = fs.len(&path).unwrap();

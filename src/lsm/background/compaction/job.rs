@@ -80,12 +80,13 @@ impl Maintenance {
             let version = Arc::clone(&self.reader().view.load().version);
             let tasks = self.stretch(&version, id, &limits);
             drop(version);
-            // If space is too short now, the job is retried after another one has freed some.
+            // If there is too little space now, the job is retried after another job has freed
+            // some.
             let planned = self.plan_tasks(&tasks).filter(|_| !tasks.is_empty());
             let done = planned.as_ref().map(|_| self.run_tasks(&tasks));
             let claimed = ids_of(&tasks);
-            // Drop these before releasing the ranges: a thread that waits for the ranges may need
-            // the space.
+            // Give back the reserved space before releasing the ranges, because a thread that waits
+            // for the ranges may need it.
             drop((planned, tasks));
             self.release(id, &claimed);
             match done {
@@ -396,8 +397,8 @@ impl Maintenance {
         }
         let spent = output.spent;
         let mut files = output.finish()?;
-        // Since the pick, older snapshots may have been released but none added, so this still
-        // returns a Seq for each task.
+        // Since the pick, snapshots may have been released, but none with an older Seq was added.
+        // So this still returns a Seq for each task.
         let visible_from = tasks.iter().map(|t| self.outputs_visible_from(&t.range, &t.job));
         let visible_from = visible_from.flatten().max().unwrap_or_default();
         files.iter_mut().for_each(|file| file.meta.visible_from = visible_from);

@@ -298,7 +298,7 @@ fn only_snapshots_newer_than_a_gap_use_it() {
         next(&mut db.engine.scan(&span("", None), Some(at.seq)).unwrap()).unwrap()
     };
     assert_eq!((head(&before).as_str(), db.passed()), ("a", 0));
-    // This snapshot's Seq may equal that of the gap.
+    // This snapshot may use the gap, because its Seq is not below that of the gap.
     assert_eq!((head(&after).as_str(), db.passed()), ("c", 1));
     db.put(&["a"]);
     assert_eq!((head(&before).as_str(), head(&after).as_str()), ("a", "c"));

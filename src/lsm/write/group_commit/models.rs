@@ -172,14 +172,14 @@ fn trap_29_loom_two_threads_share_rounds() {
     check_commits(false, &[&[SYNC, SYNC], &[SYNC, SYNC]]);
 }
 
-/// The same with three threads: one of several waiters of the next commit group is woken to lead
-/// it.
+/// With three threads too, every commit returns and is visible: one of several waiters of the next
+/// commit group is woken to lead it.
 #[test]
 fn trap_29_loom_three_threads_share_rounds() {
     check_commits(false, &[&[SYNC], &[SYNC], &[SYNC]]);
 }
 
-/// The same with different requested durabilities.
+/// Commits with different requested durabilities all return and are visible.
 #[test]
 fn trap_29_loom_every_durability_at_once() {
     check_commits(false, &[&[SYNC], &[OS], &[BUFFERED]]);
@@ -313,7 +313,8 @@ fn loom_a_failed_round_fails_every_waiter() {
     check_failure(1, &[SYNC, OS]);
 }
 
-/// The same for a failure outside a commit group, of the manifest or by a close.
+/// A failure outside a commit group, of the manifest or by a close, has the same effects as a
+/// failed commit group.
 #[test]
 fn loom_a_failure_from_outside_fails_every_waiter() {
     check_model(|| {

@@ -114,8 +114,9 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
     }
 
     /// Returns the generation of each file of `young`. Files with interleaved Seqs, such as the
-    /// outputs of one job, share a generation. All files in `young` must overlap each other: the
-    /// Seqs of a cut job's output and of its inputs' remainders do not show which is older.
+    /// outputs of one job, share a generation. All files in `young` must overlap each other,
+    /// because for other files, such as the output of a cut job and the remainders of its inputs,
+    /// the Seqs do not show which is older.
     fn generations(&self, young: &[usize]) -> Vec<usize> {
         let (mut generation, mut oldest) = (0, Seq::MAX);
         let next = |i: &usize| {
