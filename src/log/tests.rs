@@ -254,7 +254,7 @@ fn headers_that_straddle_two_windows_are_found() {
         assert!(reader.next().unwrap().is_none());
         let rest = reader.rest().unwrap();
         let durable_up_to = Position { file: HEADER.number, offset: writer.end - 48 };
-        // The damaged header does not count; each of the two others is counted once.
+        // The damaged header is not counted, and each of the two other headers is counted once.
         assert_eq!((rest.headers, rest.durable_up_to), (2, Some(durable_up_to)), "shift {shift}");
     }
 }

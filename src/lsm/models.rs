@@ -173,8 +173,8 @@ fn check(preemptions: usize, model: impl Fn(Model) + Copy + Send + Sync + 'stati
     builder.check(move || spawn(move || model(Model::new())).join().unwrap());
 }
 
-/// `read` finds a row that always exists, while another version of it is committed and both are
-/// flushed.
+/// `read` finds a row that always exists, while another version of it is committed and both
+/// versions are flushed.
 #[track_caller]
 fn check_read(read: fn(&Model) -> Option<i64>) {
     check(2, move |model| {
@@ -205,7 +205,8 @@ fn trap_55_loom_a_snapshot_during_a_commit_and_a_flush() {
     });
 }
 
-/// After two concurrent changes of the view, a flush and a new memtable, both are in effect.
+/// After two concurrent changes of the view, a flush and a new memtable, both changes are in
+/// effect.
 #[test]
 fn loom_concurrent_changes_of_a_view_are_both_kept() {
     check(2, |model| {

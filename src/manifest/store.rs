@@ -373,9 +373,9 @@ impl Manifest {
     }
 
     /// As [`append_behind`](Self::append_behind), followed by an empty edit that states that the
-    /// first is durable. Other readers then accept the first immediately. Space for both is
-    /// allocated before either is written. If writing the second fails nevertheless, the first is
-    /// durable and writing has ended.
+    /// first edit is durable. Other readers then accept the first edit immediately. Space for both
+    /// edits is allocated before either is written. If writing the second edit fails nevertheless,
+    /// the first is durable and writing has ended.
     ///
     /// # Errors
     /// As for [`append`](Self::append) of the first edit.

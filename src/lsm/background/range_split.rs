@@ -23,8 +23,8 @@ use crate::ranges::divide;
 use super::maintenance::Maintenance;
 use super::new_file::share;
 
-/// The most index entries examined per file. This many locate a given fraction of a range's bytes
-/// to within 1 %.
+/// The most index entries examined per file. With this many, the place of a given fraction of a
+/// range's bytes is found to within 1 %.
 const PLACES_MAX: usize = 4096;
 /// Two neighbours are merged if together they have at most 1/4 of the bytes at which a range is
 /// split. So the merged range must grow fourfold before it is split again.

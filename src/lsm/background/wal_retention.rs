@@ -78,9 +78,9 @@ impl Maintenance {
     /// Seq after which the oldest log kept by `edit` begins, except for imports made during the log
     /// just before it.
     ///
-    /// The log position of an import alone does not decide. An import after the last commit of a
-    /// removed log precedes the first commit of the next log, and a reader that has read the
-    /// removed log continues there without noticing its removal.
+    /// Log positions alone do not decide this: a reader that has read the removed log to its end
+    /// continues with the next log without noticing the removal, and still needs the imports made
+    /// after the last commit of the removed log.
     fn imports_before(
         &self,
         version: &Version,

@@ -397,8 +397,8 @@ impl LoadSampling {
     }
 
     /// Returns the range with the highest load that has lasted and can be divided, and the key at
-    /// which to split it. From now on the range counts as split by load. Returns `None` if there is
-    /// no such range, or if ranges were examined recently.
+    /// which to split it. From now on the range is treated as split by load. Returns `None` if
+    /// there is no such range, or if ranges were examined recently.
     pub(in crate::lsm) fn pick_by_load(
         &self,
         version: &Version,

@@ -214,8 +214,8 @@ impl Merge {
         false
     }
 
-    /// Calls `with` with the next visible rows of the window, at most `max`, until it breaks. Other
-    /// arguments as for [`next_in_window`](Self::next_in_window).
+    /// Calls `with` with the next visible rows of the window, at most `max`, until it breaks. The
+    /// other arguments are as for [`next_in_window`](Self::next_in_window).
     #[inline]
     pub(in crate::lsm) fn visit_window(
         &mut self,

@@ -91,7 +91,7 @@ impl ChangeLog {
         };
         feed.retrying(|feed| {
             if since.is_none() {
-                // The oldest log to which the newest is linked, and the last Seq before it.
+                // The oldest log to which the newest log is linked, and the last Seq before it.
                 let oldest = feed.linked(|_| false)?;
                 feed.given = oldest.map_or(feed.manifest.version().seq_max(), |(_, seq)| seq);
             }

@@ -341,8 +341,8 @@ fn begin(
 ) -> Result<Maintenance> {
     manifest.roll_bytes_min = env.options.manifest_roll_bytes;
     let known = manifest.version().clock_if_known();
-    // Seqs may be ahead of any clock. With the lesser of the clock and the last Seq, no row expires
-    // early.
+    // Seqs may be ahead of every clock. Start from the lesser of the clock and the last Seq, so
+    // that no row expires early.
     let known = known.unwrap_or_else(|| env.clock.now().min(replayed.last.0).into());
     let ttl = Ttl::new(&env.options, known, replayed.last);
     let last_log = replayed.accepted.last().copied();

@@ -211,7 +211,7 @@ impl Replay<'_> {
     }
 
     /// Returns the error for a missing log. Either the log was lost, or the manifest has lost the
-    /// edit that removed it. Any record of the other logs may prove the latter.
+    /// edit that removed it. Any record of the other logs may prove that the edit was lost.
     fn missing(&self, path: &std::path::Path) -> Error {
         let position = self.manifest.position();
         let manifest = FileName::Manifest(position.file);

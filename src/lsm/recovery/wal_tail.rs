@@ -70,7 +70,7 @@ impl LogTail {
     ///    predecessor states where the current one ends.
     /// 2. Continue after the last returned record. Each record states the offset up to which the
     ///    logs were durable when it was written. Return the records that end at or below the
-    ///    highest of these offsets; read the others again next time.
+    ///    highest of these offsets; the remaining records are read again next time.
     /// 3. At the end that the successor states, continue with the successor.
     ///
     /// # Errors

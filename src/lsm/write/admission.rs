@@ -208,8 +208,8 @@ impl<'a> Held<'a> {
         bytes: u64,
         fits: impl Fn(u64) -> bool,
     ) -> Option<Self> {
-        // No share is returned while this lock is held, so the bytes of others count either here or
-        // where they were written.
+        // No share is returned while this lock is held, so the bytes of other callers are counted
+        // either here or where they were written.
         let mut held = count.lock();
         if !fits(*held) {
             return None;

@@ -240,7 +240,7 @@ mod tests {
         assert!(admit(4).is_err() && admit(5).is_ok());
     }
 
-    /// A partition is limited by others only if they use up both its slots.
+    /// Other partitions limit a partition only if they use up both of its slots.
     #[test]
     fn a_partition_may_share_one_of_its_two_places() {
         let rate_limit = new(10, 0);

@@ -39,7 +39,7 @@ const RANGE_TOMBSTONES_MAX: usize = 64;
 const HIDDEN_PART: u64 = 4;
 
 /// How many keys of young files are looked up in the run to estimate how many hide an entry there.
-/// This many tell 10 % from 90 %.
+/// With this many, 10 % can be distinguished from 90 %.
 const HIDDEN_SAMPLES: usize = 8;
 
 impl<'e> FileFacts<'e> {

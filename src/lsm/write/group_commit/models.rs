@@ -193,7 +193,7 @@ fn trap_29_loom_weak_commits_wait_for_stricter_ones_before_them() {
 }
 
 /// A record that a sync queues, with no commit after it, is written immediately and does not keep
-/// others from leading.
+/// other threads from leading.
 #[test]
 fn loom_an_empty_record_follows_a_sync() {
     check_commits(true, &[&[SYNC, BUFFERED], &[OS]]);
