@@ -27,8 +27,9 @@ use super::maintenance::Maintenance;
 use crate::lsm::read::view::View;
 use crate::lsm::write::batch::{Batch, Gate, TableChange};
 
-/// Two shares of the limit on disk use. An eviction frees 1/`EVICT_PART` more than is missing, so
-/// that not every write must evict. Files merged by age have at most 1/`WINDOW_PART`.
+/// Two shares of the limit on disk use. Besides the missing space, an eviction frees 1/`EVICT_PART`
+/// of the limit, so that not every write must evict. A file merged by age has at most
+/// 1/`WINDOW_PART` of the limit.
 const EVICT_PART: u64 = 32;
 const WINDOW_PART: u64 = 32;
 

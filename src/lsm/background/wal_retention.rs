@@ -78,9 +78,9 @@ impl Maintenance {
     /// Seq after which the oldest log kept by `edit` begins, except for imports made during the log
     /// just before it.
     ///
-    /// Log positions alone do not decide this: a reader that has read the removed log to its end
+    /// Log positions alone do not decide this: a reader that has read a removed log to its end
     /// continues with the next log without noticing the removal, and still needs the imports made
-    /// after the last commit of the removed log.
+    /// after the last commit of that log.
     fn imports_before(
         &self,
         version: &Version,

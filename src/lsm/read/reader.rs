@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! * a read pins the view first and loads its Seq afterwards, see [`Reader::pin_read`];
-//! * no read waits for a commit, a flush or the manifest, because it takes none of their locks.
+//! * no read waits for a commit, a flush or the manifest, because reads take none of their locks.
 //!
 //! Not here: scans (`scan`), changes of the view (`Writer`, `Maintenance`).
 
