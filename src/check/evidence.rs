@@ -64,7 +64,8 @@ pub(crate) enum Verdict {
     RowLost,
 }
 
-/// The memory limit of shapes, in bytes. No cache competes for the memory, so it is generous.
+/// The most memory for shapes, in bytes. The limit is generous, because no cache competes for the
+/// memory.
 const SHAPE_BYTES: usize = 64 << 20;
 
 impl Evidence {
@@ -85,7 +86,8 @@ impl Evidence {
         let is_whole = salvaged.doubt.is_none();
         if !is_whole && version.identity.is_none() && tables.is_empty() {
             let names = fs.list(dir).doing("look at", dir)?;
-            // The lock file alone proves nothing: a directory of backups also has one.
+            // A lock file does not prove that there is a database: a directory of backups also has
+            // one.
             let is_of_database =
                 |name: &String| FileName::parse(name).is_some_and(|name| name != FileName::Lock);
             if !names.iter().any(is_of_database) {
@@ -217,8 +219,8 @@ impl Evidence {
         .unwrap_or_default()
     }
 
-    /// Whether `item` is part of the proven state. An item that compaction merged away is not, nor
-    /// is a log entry after damage if the manifest is whole.
+    /// Whether `item` is part of the proven state. This is false for an item that compaction merged
+    /// away and, if the manifest is whole, for a log entry after damage.
     pub(crate) fn counts(&self, item: &Item, key: &[u8]) -> bool {
         match item.from {
             FoundIn::Table(i) => self.holds(i, key),

@@ -149,7 +149,7 @@ pub(crate) fn vouched_manifest(fs: &dyn Fs, dir: &Path) -> Option<Position> {
 }
 
 impl LogRows {
-    /// Adds the other readable entries of `all`, marked as being after damage.
+    /// Adds the entries of `all` that `self` lacks, marked as being after damage.
     pub(crate) fn with_rest(mut self, all: LogRows) -> LogRows {
         for (key, entries) in all.rows {
             let known = self.rows.entry(key).or_default();
@@ -240,7 +240,8 @@ impl<'a> Reading<'a> {
         Ok(false)
     }
 
-    /// The first of `logs` that is shorter than it durably was, and the problem.
+    /// Finds the first of `logs` that has become shorter than the length that was once durable.
+    /// Returns the position at which it ends, and a description of the problem.
     fn short(&self, version: &Version, logs: &[LogMeta]) -> Option<(Position, String)> {
         logs.iter().find_map(|log| {
             let mut reader = self.open(log.number, Some(log.id)).ok()?;

@@ -323,7 +323,7 @@ impl<'a> Walk<'a> {
         }
     }
 
-    /// Returns the sources that may have lost versions of `key`.
+    /// Returns the indexes of the sources that may have lost versions of `key`.
     fn gaps_at(&mut self, key: &[u8]) -> Vec<usize> {
         let mut at = Vec::new();
         let cursors = &self.cursors;

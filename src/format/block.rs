@@ -155,8 +155,8 @@ impl Sealer {
         let mut columns = std::mem::take(&mut self.columns);
         let start = out.len();
         out.resize(start + HEADER_BYTES, 0);
-        // The columns of a block of rows that this crate writes reproduce it. Other contents are
-        // stored by rows.
+        // Every block of rows that this crate writes can be rebuilt exactly from its columns.
+        // Contents that cannot are stored by rows.
         let is_split = self.zstd.is_some()
             && columns::split(raw, places, &mut columns).is_ok()
             && columns::join(&columns, raw.len()).as_deref() == Ok(raw);

@@ -72,8 +72,8 @@ pub(crate) struct VersionEdit {
     pub(crate) log_durable: Option<Position>,
     /// The wear account before this edit was written.
     pub(crate) account: Option<Account>,
-    /// Files, logs or the manifest itself, that are durably at least this long. A clean close
-    /// revokes earlier statements.
+    /// Lengths that were durable, each with the number of a table file, a log or the manifest
+    /// itself. A clean close revokes earlier statements.
     pub(crate) durable_lens: Vec<(FileNumber, u64)>,
     /// Fields of a newer format, as they were encoded.
     pub(crate) unknown: Vec<u8>,
@@ -119,7 +119,7 @@ pub(crate) struct Import {
     pub(crate) seq: Seq,
     /// Logged commits before this position precede the import; all later ones follow it.
     pub(crate) at: Position,
-    /// The imported rows are all rows of this span.
+    /// The span of the imported rows. At `seq` it holds no other rows.
     pub(crate) span: Span,
 }
 
@@ -563,7 +563,7 @@ impl fmt::Display for VersionEdit {
 }
 
 impl VersionEdit {
-    /// The last lines: lengths, fields that were not read, and the close.
+    /// Prints the last lines: durable lengths, unknown fields, and the clean close.
     fn fmt_end(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         for (number, len) in &self.durable_lens {
             writeln!(f, "file {number} at least {len} bytes long")?;

@@ -270,8 +270,8 @@ mod tests {
 
     const FILE: FileId = FileId(42);
 
-    /// Returns every form; the second one with the most, a usual number, and the least number of
-    /// tag bits.
+    /// Returns every form. The second form is included three times: with the greatest, a usual, and
+    /// the least number of tag bits.
     fn forms() -> Vec<Form> {
         let second = [0, 19, 22].map(|bits| Form::second(bits).unwrap());
         [Form::First, Form::Third].into_iter().chain(second).collect()
@@ -476,8 +476,8 @@ mod tests {
 
     #[test]
     fn a_full_line_has_an_overflow_mark() {
-        // The last of 16 entries with one home line overflows into the next; bits 32 to 48 of its
-        // hash choose the mark.
+        // All 16 entries have the same home line, so the last one overflows into the next line;
+        // bits 32 to 48 of its hash choose the mark.
         for (bits, mark) in [(0, 0), (0xffff, 26), (0x0980, 1)] {
             let entries = (0..15).map(|_| (7, 1)).chain([(7 | bits << 32, 2)]);
             let page = encode_pages(FILE, Form::second(8).unwrap(), 16, entries);

@@ -76,7 +76,8 @@ pub(crate) fn decode_row<'a>(
 }
 
 /// Decodes a row only if it is common, that is, has a shape number of one byte.
-// For callers that convert the error: without this function the row would be moved twice.
+// Callers that convert the error of `decode_row` call this first, because the conversion would move
+// the row a second time.
 #[inline(always)]
 pub(crate) fn decode_common_row<'a>(
     bytes: &'a [u8],

@@ -788,7 +788,7 @@ mod tests {
         }
     }
 
-    /// Without the flag of puts the first byte of a row is the kind.
+    /// Without [`FLAG_PUTS`], the first byte of a row is read as the entry's kind.
     #[test]
     fn a_deletion_with_a_row_is_damage() {
         for len in [1, 200] {
@@ -900,8 +900,8 @@ mod tests {
         check(&[put("a", Seq::MAX.0 + 1, "")]);
     }
 
-    /// A full block has no space for the next entry, even if that entry changes the prefix and the
-    /// widths.
+    /// The length of a block is predicted correctly even if the next entry changes the prefix and
+    /// the widths.
     #[test]
     fn a_full_block_has_the_requested_length() {
         let mut rng = Rng::from_seed(9);

@@ -1,7 +1,7 @@
 //! The bytes of a shape. FORMAT.md §shape.
 //!
 //! Invariant: equal shapes are encoded as equal bytes. A reader accepts varints that are longer
-//! than needed, but no other order.
+//! than needed, but only properties in ascending order of name.
 
 use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
 use crate::model::{EdmType, PROPERTIES_MAX, Shape};

@@ -14,8 +14,8 @@ use crate::model::Seq;
 
 /// The maximum number of wrong wall clocks that are distinguished.
 pub(crate) const ERAS_MAX: usize = 8;
-/// The maximum number of marks. It suffices for a TTL of a year and one of a minute together, with
-/// marks one sixteenth of their age apart.
+/// The maximum number of marks. If the distance between marks is one sixteenth of their age, this
+/// suffices for a TTL of a year together with a TTL of a minute.
 pub(crate) const MARKS_MAX: usize = 256;
 
 /// The expiry clock. Times are ticks since 1601.
@@ -26,8 +26,8 @@ pub(crate) struct LivedTime {
     /// Eras, the most recently used first. Empty if the wall clock always agreed with this clock.
     pub(crate) eras: Vec<Era>,
     pub(crate) marks: Vec<Mark>,
-    /// Each doubt states that commits after its `seq`, made up to its time `lived`, may have been
-    /// new at that time.
+    /// Each doubt concerns the commits with Seqs above its `seq` that existed at its time `lived`.
+    /// It states that they may have been new then.
     pub(crate) doubts: Vec<Mark>,
     /// The commit since which the wall clock is not known to be right.
     pub(crate) unsure: Option<Seq>,
@@ -43,8 +43,8 @@ pub(crate) struct Era {
     pub(crate) is_known: bool,
 }
 
-/// States that every commit up to `seq` existed at time `lived`. Needed if Seqs are ahead of the
-/// times of their commits.
+/// States that every commit up to `seq` existed at time `lived`. A mark is needed where Seqs are
+/// ahead of the expiry clock, because the wall clock was ahead when they were assigned.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) lived: u64,

@@ -117,8 +117,8 @@ impl Wear {
         syncs.iter().fold(self.directory_syncs, |sum, syncs| sum.saturating_add(*syncs))
     }
 
-    /// Returns the bytes written per byte that the user asked to write; `None` if there is no such
-    /// byte.
+    /// Returns the bytes written per byte that the user asked to write; `None` if the user wrote
+    /// nothing.
     pub fn amplification(&self) -> Option<f64> {
         (self.user_bytes > 0).then(|| self.written() as f64 / self.user_bytes as f64)
     }
