@@ -108,9 +108,10 @@ pub(crate) struct WalEntry<'a> {
     pub(crate) kind: Kind,
     /// The user key without the group's prefix.
     pub(crate) key_suffix: &'a [u8],
-    /// Bytes to be written before `row`, if they are stored separately; empty after decoding.
+    /// The first bytes of the encoded row, if a writer has them in another buffer than the rest;
+    /// empty after decoding.
     pub(crate) head: &'a [u8],
-    /// The encoded row; empty for a tombstone.
+    /// The encoded row without `head`; empty for a tombstone.
     pub(crate) row: &'a [u8],
 }
 
@@ -278,8 +279,8 @@ impl<'a> Group<'a> {
         fields.filter_map(|field| Change::decode(&field).ok().flatten())
     }
 
-    /// Checks the rules that entries and changes of commit `seq` keep together; the error says
-    /// which one is broken.
+    /// Checks the rules that a payload as a whole must obey in commit `seq`; the error says which
+    /// rule is broken.
     pub(crate) fn check(&self, seq: Seq) -> Result<(), String> {
         if self.has_key_twice() {
             return Err("a key twice in one commit".to_owned());
@@ -307,7 +308,8 @@ impl<'a> Group<'a> {
         keys.filter(|key| key.starts_with(TABLE_ROWS)).count()
     }
 
-    /// True if two entries have the same key: it would be undefined which of them counts.
+    /// True if two entries have the same key. This is an error, because it would be undefined which
+    /// of them is the newer one.
     fn has_key_twice(&self) -> bool {
         if self.entries().map(|entry| entry.key_suffix).is_sorted_by(|a, b| a < b) {
             return false;

@@ -231,7 +231,7 @@ impl<'a> ZoneSet<'a> {
         self.columns().filter(move |column| column.name == name.as_bytes())
     }
 
-    /// Checks the properties of a set on which its readers do not rely.
+    /// Checks what readers of a set do not rely on, such as names in UTF-8 and possible bounds.
     pub(crate) fn check(&self) -> Result<(), DecodeError> {
         let wrong = |problem| Err(DecodeError::new(STRUCTURE, 0, problem));
         let metas = (0..self.len()).filter_map(|i| self.meta(i));

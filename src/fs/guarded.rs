@@ -1,5 +1,6 @@
-//! An `Fs` wrapper that stops changes once the lock file is no longer the one that is held: its
-//! directory was moved or replaced, or the file was removed. Another process may be writing then.
+//! An `Fs` wrapper that refuses changes once the path of the lock file no longer names the locked
+//! file, because its directory was moved or replaced, or the file was removed. From then on another
+//! process may be writing at that path.
 //!
 //! Invariants
 //! * the lock is checked before each rename and removal, and before each sync of a file; for files

@@ -57,7 +57,7 @@ pub(crate) struct MeterLimits {
     pub(crate) logs_ahead: u64,
 }
 
-/// The reason why a file grows.
+/// Whether a file grows because the space is needed now.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Growth {
     Needed,

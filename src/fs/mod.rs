@@ -5,7 +5,7 @@
 //!
 //! * A name (create, rename, remove) is durable only after [`Fs::sync_dir`] of its directory.
 //! * Bytes and length are durable only after [`FileWrite::sync`].
-//! * No method returns `Interrupted` or transfers only a part: it is completed or fails.
+//! * No method returns `Interrupted` or transfers only a part: a transfer is completed or fails.
 //! * A path is written through one handle at a time.
 
 /// Forwards methods of [`Fs`], [`FileWrite`] or [`FileRead`] unchanged to the field `$inner`. With
@@ -84,9 +84,9 @@ pub trait Fs: Send + Sync + fmt::Debug {
     /// Returns the kind of the file system that holds `path`, for messages ("ext4", "tmpfs",
     /// "memory").
     fn kind(&self, path: &Path) -> String;
-    /// Returns this file system with `dir` kept open: a path `dir/name` means the name in the
-    /// directory that `dir` is now, even after the directory was moved or replaced. Returns `None`,
-    /// which is the default, if every path is resolved anew.
+    /// Returns this file system with `dir` kept open: a path `dir/name` then always means a name in
+    /// the directory that is at `dir` during this call, even after that directory was moved or
+    /// replaced. Returns `None`, which is the default, if every path is resolved anew.
     fn pin(&self, dir: &Path) -> io::Result<Option<Arc<dyn Fs>>> {
         let _ = dir;
         Ok(None)

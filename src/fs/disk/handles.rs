@@ -19,8 +19,8 @@ use crate::fs::complete::{read_exact_at, retry, write_all_at};
 use crate::fs::{Advice, FileLock, FileRead, FileWrite, Map, Pages};
 use crate::sync::{AtomicBool, Ordering};
 
-/// A file being written. By POSIX, fdatasync makes a length durable that grew by writing. For a
-/// length that was set otherwise systems differ, so the next sync after that is a full one.
+/// A file being written. By POSIX, fdatasync makes a length durable that grew by writing. Systems
+/// differ about a length that was set without writing, so the next sync after that is a full one.
 #[derive(Debug)]
 pub(super) struct DiskWrite {
     file: File,

@@ -70,7 +70,8 @@ fn reserve(_file: &File, _len: u64) -> io::Result<()> {
     Ok(())
 }
 
-/// Opens a regular file. Without waiting: opening a FIFO otherwise waits for its other end.
+/// Opens a regular file. The open is non-blocking, because opening a FIFO would otherwise wait for
+/// its other end.
 pub(super) fn open(options: &OpenOptions, path: &Path) -> io::Result<File> {
     #[cfg(unix)]
     let options = {
@@ -82,7 +83,7 @@ pub(super) fn open(options: &OpenOptions, path: &Path) -> io::Result<File> {
     require_regular(retry(|| options.open(path))?)
 }
 
-/// Refuses what is not a regular file, by what it is.
+/// Refuses anything but a regular file; the error says what it is.
 pub(super) fn require_regular(file: File) -> io::Result<File> {
     let kind = retry(|| file.metadata())?.file_type();
     if kind.is_file() {

@@ -174,7 +174,7 @@ fn an_unreadable_stretch_does_not_affect_the_rest_of_the_file() {
     assert_eq!(file.len().unwrap(), 30);
     fs.disarm();
     assert_eq!(&read("bad", 8, 10).unwrap()[2..8], b"mended");
-    // A fault that is not sticky applies once, and reads outside of its range do not count.
+    // A fault that is not sticky applies once. Reads outside of its range are not counted.
     fs.arm(stretch.nth(1));
     let found: Vec<bool> =
         [0, 15, 5, 15, 15].map(|at| read("bad", at, 3).is_some()).into_iter().collect();

@@ -194,7 +194,7 @@ impl File {
         file
     }
 
-    /// Returns a copy that shares nothing with the original that may be changed in place.
+    /// Returns a copy. Nothing that may be changed in place is shared with the original.
     pub(super) fn detached(&self) -> Self {
         let (current, durable) = (self.current.detached(), self.durable.detached());
         Self { current, durable, ..self.clone() }

@@ -131,7 +131,8 @@ impl MemFs {
         self.state.lock()
     }
 
-    /// The path that a path in the pinned directory has now.
+    /// Returns `path` with the current path of the pinned directory, if `path` is in that
+    /// directory.
     fn at<'a>(&self, path: &'a Path) -> io::Result<Cow<'a, Path>> {
         let Some(pin) = &self.pin else { return Ok(Cow::Borrowed(path)) };
         let Ok(name) = path.strip_prefix(&pin.dir) else { return Ok(Cow::Borrowed(path)) };
@@ -254,13 +255,13 @@ impl MemFs {
         tree.make_durable(&place)
     }
 
-    /// Inverts the bits of `mask` in the byte at `offset`, both as read and as durable. The whole
-    /// file becomes durable in its current state, as with all damage.
+    /// Inverts the bits of `mask` in the byte at `offset`, both as read and as durable. As with
+    /// every method that damages a file, the whole file becomes durable in its current state.
     pub fn flip(&self, path: impl AsRef<Path>, offset: u64, mask: u8) -> io::Result<()> {
         self.damage(path.as_ref(), |content| content.flip(offset, mask))
     }
 
-    /// Truncates or grows a file, as damage.
+    /// Damages a file by truncating or growing it.
     pub fn truncate(&self, path: impl AsRef<Path>, len: u64) -> io::Result<()> {
         File::check_len(Some(len))?;
         self.damage(path.as_ref(), |content| {

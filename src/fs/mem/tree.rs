@@ -67,7 +67,7 @@ impl Default for Tree {
 }
 
 impl Tree {
-    /// Returns a copy that shares nothing with the original that may be changed in place.
+    /// Returns a copy. Nothing that may be changed in place is shared with the original.
     pub(super) fn detached(&self) -> Self {
         let copy = |node: &Node| match node {
             Node::File(file) => Node::File(Arc::new(file.detached())),
