@@ -103,8 +103,8 @@ impl<'r, F> Inside<'r, F> {
 }
 
 /// Returns the level of each reference of `young`, which is ordered newest first. The level is the
-/// length of the longest sequence of newer references in which each overlaps the next, and the last
-/// this one.
+/// length of the longest sequence of newer references in which each one overlaps the next one, and
+/// the last one overlaps the reference itself.
 fn levels<F>(young: &[Inside<'_, F>]) -> Few<usize> {
     let mut levels: Few<usize> = Few::with_capacity(young.len());
     for (i, reference) in young.iter().enumerate() {

@@ -1,7 +1,7 @@
 //! Decides which ranges to split, where, and which neighbours to merge: pure functions of sizes,
-//! loads and ages. Ranges are split mainly by size, because smaller ranges mean shorter merges and
-//! write delays confined to a range. By load they are split only where Azure Table storage would do
-//! so and a cut helps. They are merged late, because an extra range costs little.
+//! loads and ages. Ranges are split mainly by size, because merges of smaller ranges are shorter,
+//! and write delays are confined to a range. By load they are split only where Azure Table storage
+//! would do so and a cut helps. They are merged late, because an extra range costs little.
 //!
 //! Invariants
 //! * a split by load needs a cut that leaves each side [`DIVIDES_SHARE`] of the expected load:
@@ -9,9 +9,9 @@
 //!   partition is never cut for its load;
 //! * a cut needs load on both sides in each of the last minutes. Appended rows that are read while
 //!   they are new move past every cut, and leave the lower side without load;
-//! * a load counts only after it has lasted, and only in a range that is at least as old;
+//! * a range is split for a load only after minutes of this load, and if it is at least as old;
 //! * hysteresis: two ranges are merged only if together they have at most a quarter of the bytes
-//!   and less than an eighth of the load at which a range is divided, and have had so for an hour.
+//!   and less than an eighth of the load at which a range is split, and only after an hour in this state.
 //!
 //! Not here: applying decisions (`lsm::range_split`), statistics (`load`).
 
@@ -34,16 +34,17 @@ const MERGE_OPS_PART: f64 = 8.0;
 const LOAD_SPLIT_BYTES_MIN: u64 = 4 << 20;
 /// Minutes that a load must last before a split; the service waits five to ten.
 const HOT_MINUTES: usize = WINDOWS;
-/// Minimum load in each of these minutes, as a fraction of the threshold. It excludes bursts of
-/// seconds.
+/// Minimum load in each of the [`HOT_MINUTES`], as a fraction of the load at which a range is
+/// split. It excludes bursts of seconds.
 const HOT_PART: f64 = 0.5;
 /// How many minutes ranges must be cold before they are merged.
 const COLD_MINUTES: usize = HISTORY_MINUTES;
 /// The least share of the load on the smaller side of a cut. With less, the larger side would be as
 /// hot as before.
 pub(crate) const DIVIDES_SHARE: f64 = 0.25;
-/// Minimum share of each side in each of the last minutes. Of the 16 keys of a minute it is two,
-/// which a side with [`DIVIDES_SHARE`] has in 94 % of the minutes.
+/// Minimum share of the load on each side of a cut, in each of the last minutes. It means two of
+/// the 16 keys sampled in a minute. A side with [`DIVIDES_SHARE`] has as many in 94 % of the
+/// minutes.
 const LASTING_SHARE: f64 = 0.1;
 /// The least number of sampled keys for estimating shares. With fewer, the standard error exceeds 9
 /// %.
@@ -53,8 +54,8 @@ pub(crate) const ONE_PARTITION_SHARE: f64 = 0.75;
 /// Inserts with at least this share of the writes are considered ascending (descending). By chance
 /// the share would be 1/16.
 pub(crate) const DIRECTED_SHARE: f64 = 0.5;
-/// The share of the bytes below the cut in a range that grows at its upper end, so that the lower
-/// part stays nearly full.
+/// The share of the bytes to leave below the cut of a range that grows at its upper end. The lower
+/// part will grow no more, so it should be nearly full.
 const ASCENDING_CUT: f64 = 0.875;
 /// The least share of the bytes on each side of a cut between partitions. If no boundary leaves
 /// that much, a partition is cut.
@@ -231,7 +232,8 @@ fn shape_in(load: &LoadSummary, minutes: usize) -> LoadShape {
     if let Some((at, lower_share)) = best_cut(load, minutes) {
         return LoadShape::Divides { at, lower_share };
     }
-    // Reads of the newest rows follow the inserts.
+    // If rows are read while they are new, the reads move along with the inserts. Then a cut
+    // divides the load now, but did not in each of the last minutes.
     let moves = best_cut(load, 0).is_some();
     let directed = |count: usize, share: f64| {
         count as f64 >= DIRECTED_SHARE * all as f64 || moves && share >= DIRECTED_SHARE

@@ -34,12 +34,12 @@ pub(crate) const GENERATION_SECONDS: f64 = 600.0;
 /// The number of sampled keys kept. They distinguish a share of 20 % from one of 35 % at three
 /// standard deviations.
 pub(crate) const SAMPLES: usize = 64;
-/// Minutes whose sampled keys are kept in addition, each minute apart.
+/// The number of past minutes for which sampled keys are also kept, separately for each minute.
 pub(crate) const WINDOWS: usize = 5;
 /// Sampled keys kept of each of these minutes.
 const WINDOW_KEYS: usize = 16;
-/// The least time between two starts of a *turn*, in which a range is merged for its readers, in
-/// seconds.
+/// The least time in seconds from the start of a *turn* to the start of the next. During a turn a
+/// range is merged for the benefit of its readers.
 pub(crate) const TURN_SECONDS: f64 = 3_600.0;
 /// A write above (below) all of this many preceding sampled writes is ascending (descending). By
 /// chance this happens to 1 in 16.
@@ -77,8 +77,8 @@ pub(crate) struct RangeLoad {
     rng: Rng,
 }
 
-/// What overlapping files have cost readers: the rows looked up, each multiplied by the number of
-/// files searched beyond one.
+/// What overlapping files have cost readers: for each row looked up, the number of files searched
+/// beyond the first one, added up.
 #[derive(Clone, Debug, Default)]
 struct Loss {
     rows: f64,
@@ -294,8 +294,8 @@ impl RangeLoad {
         self.loss.in_turn = false;
     }
 
-    /// Splits the load with its range, which is divided at key `at`. Statistics of single keys are
-    /// assigned to their side, others in proportion to the sampled keys.
+    /// Splits the load with its range, which is divided at key `at`. Statistics of single keys go
+    /// to the side of the key. Others are divided in proportion to the sampled keys.
     pub(crate) fn split(mut self, at: &[u8], now: f64) -> (RangeLoad, RangeLoad) {
         self.advance(now);
         let is_left = |key: &[u8]| key < at;
@@ -456,8 +456,9 @@ impl RangeLoad {
         access
     }
 
-    /// Counts the key's partition. Samples the key with a probability that gives all decayed weight
-    /// the same chance to be in the sample, and likewise all weight of the minute.
+    /// Counts the key's partition. Samples the key, with a probability such that each unit of
+    /// decayed weight has the same chance to be in the sample. Does the same for the sample and the
+    /// weight of the minute.
     fn record(&mut self, key: &[u8], access: Access, weight: f64) {
         self.history.now += weight;
         let partition = partition(key);
@@ -503,7 +504,8 @@ impl History {
         let passed = passed.min(HISTORY_MINUTES);
         self.minutes.rotate_right(passed);
         self.minutes[..passed].fill(0.0);
-        // After a gap the ended minute is not the one before the current minute.
+        // If minutes without operations were skipped, the ended minute is not directly before the
+        // current one.
         let ended = (minute - self.minute - 1) as usize;
         if ended < HISTORY_MINUTES {
             self.minutes[ended] = (self.now / 60.0) as f32;
@@ -530,8 +532,8 @@ impl History {
     }
 }
 
-/// Adds an item to at most `max` others with a probability that gives all weight the same chance;
-/// `share` is the item's share of all weight.
+/// Adds an item to a sample of at most `max`, with a probability such that each unit of weight has
+/// the same chance to be in the sample. `share` is the item's share of all weight.
 fn add_sample<T>(
     samples: &mut Vec<T>,
     max: usize,

@@ -57,8 +57,8 @@ impl<F: RangeFile + Clone> RangeMap<F> {
         self.ranges.get(self.ids.iter().position(|other| *other == id)?)
     }
 
-    /// Returns the position of the range with this id. Checks `hint` and the position after it
-    /// first.
+    /// Returns the position of the range with this id. First tries the position `hint` and the one
+    /// after it.
     pub(crate) fn position(&self, id: RangeId, hint: usize) -> Option<usize> {
         debug_assert_eq!(self.ids.len(), self.ranges.len(), "each range has its id");
         let near = self.ids.iter().skip(hint).take(2).position(|other| *other == id);

@@ -109,7 +109,8 @@ impl<F: RangeFile> Range<F> {
         young.chain(self.run.iter().map(|reference| (Placement::Run, reference)))
     }
 
-    /// Adds a reference in its place. [`check`](Self::check) must verify that it is allowed.
+    /// Adds a reference where it belongs in the order. Afterwards [`check`](Self::check) must
+    /// verify that the reference is allowed.
     pub(crate) fn add(&mut self, placement: Placement, reference: Reference<F>) {
         let age = |reference: &Reference<F>| {
             let (seq_min, seq_max) = reference.file.seqs();

@@ -355,7 +355,7 @@ fn neighbours_with_incompatible_files_are_not_merged() {
     left.young = std::mem::take(&mut left.run);
     let whole = merge(&left, &right, true).unwrap();
     assert_eq!((whole.young, whole.run.len()), (vec![reference(1, (1, 9), "b", "p")], 0));
-    // Refused if a newer file of the run overlaps the young one.
+    // The merge is refused if a newer file of the run overlaps the young one.
     right.run.push(reference(2, (20, 30), "q", "r"));
     left.young = vec![reference(1, (1, 9), "b", "m")];
     right.run[0] = reference(1, (1, 9), "m", "p");

@@ -24,7 +24,8 @@ pub(crate) struct BlockCache {
     shards: Box<[Mutex<Shard>]>,
     reserve_max: usize,
     reserved: AtomicUsize,
-    /// Set by the first reservation, which takes the share that can be reserved from the blocks.
+    /// Set by the first reservation. From then on blocks no longer use the share that can be
+    /// reserved.
     has_room: OnceLock<()>,
 }
 
@@ -52,8 +53,8 @@ const ENTRY_BYTES: usize = 96;
 /// from cold ones.
 const SHARD_BYTES_MIN: usize = 512 << 10;
 const SHARDS_MAX: usize = 16;
-/// The share of the cache that can be reserved is 1/16: locations take 5 bytes per key, and rows
-/// have about 100 bytes.
+/// The size of the cache divided by this can be reserved. The locations of keys need about so much:
+/// 5 bytes per key, while rows have about 100 bytes.
 const RESERVE_SHARE: usize = 16;
 const SEARCHES_MAX: u8 = 3;
 
@@ -71,7 +72,7 @@ struct Cached {
     contents: Bytes,
     /// True if the entry was used since the hand last passed it.
     used: bool,
-    /// How many keys were searched in it, counted up to [`SEARCHES_MAX`].
+    /// How many times a key was searched in the block, counted up to [`SEARCHES_MAX`].
     searches: u8,
 }
 
@@ -119,14 +120,14 @@ impl BlockCache {
         self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
     }
 
-    /// Returns reserved bytes.
+    /// Gives back reserved bytes.
     pub(super) fn release(&self, bytes: usize) {
         let before = self.reserved.fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(before >= bytes, "only what was reserved is released");
     }
 
-    /// Counts a search for a key in the block cached under `key`. True for the second one since it
-    /// was cached.
+    /// Counts a search for a key in the block cached under `key`. Returns true for the second
+    /// search since the block was cached.
     pub(super) fn is_searched_again(&self, key: CacheKey) -> bool {
         self.shard(key).lock().is_searched_again(key)
     }

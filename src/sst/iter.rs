@@ -59,8 +59,8 @@ pub(crate) struct BlockRun<'a> {
 pub(crate) struct RunWalk {
     /// The slots not visited yet.
     pub(crate) slots: Range<usize>,
-    /// The last *decided* key, whose version visible to the reader was found: start and end of its
-    /// suffix in the block, and the Seq of that version.
+    /// The last *decided* key. A key is decided once its version visible to the reader was found.
+    /// Contains the start and end of the key's suffix in the block, and the Seq of that version.
     decided: Option<(usize, usize, Seq)>,
 }
 

@@ -203,7 +203,8 @@ fn verification_requests_the_pages_that_it_reads() {
     let (sst, told) = watched();
     sst.verify(&mut |_| {}).unwrap();
     let bytes: usize = told.asked().iter().map(|range| range.len()).sum();
-    // The rows count twice: they are read as a section and then block by block.
+    // The bytes of rows are counted twice, because they are read as a section and then block by
+    // block.
     assert!(bytes as u64 >= 2 * (sst.handles.rows().end - sst.handles.rows().start), "{bytes}");
 }
 

@@ -6,7 +6,7 @@
 //! locations, a match leads to the remembered location of the key, or else to a search in the
 //! sparse index.
 //!
-//! Not here: what restricts reads of a file: `visible_from`, range tombstones and clips (`lsm`).
+//! Not here: `visible_from`, range tombstones and clips, which restrict reads of a file (`lsm`).
 
 use std::ops::Range;
 use std::path::Path;
@@ -367,7 +367,7 @@ impl Sst {
     }
 
     /// Remembers the location of `key` if it is in `slot` of block `index`. At the second search in
-    /// a cached block, remembers the newest entry of each of its keys.
+    /// a cached block, remembers the location of the newest entry for every key of the block.
     fn put_known(&self, hash: u64, key: &[u8], index: usize, slot: usize, block: &RowBlock<'_>) {
         let location = |slot: usize| {
             let parts = u32::try_from(index).ok().zip(u32::try_from(slot).ok());

@@ -204,8 +204,8 @@ impl Source {
         }
     }
 
-    /// Counts a search for a key in block `index` of rows. True for the second one since the block
-    /// was cached.
+    /// Counts a search for a key in block `index` of rows. Returns true for the second search since
+    /// the block was cached.
     pub(super) fn is_searched_again(&self, index: usize) -> bool {
         let number = self.place(Area::Rows, index).number;
         self.cache.is_searched_again(self.cache_key(Area::Rows, number))
@@ -260,8 +260,8 @@ impl Source {
         }
     }
 
-    /// As [`ask`](Self::ask), for an iteration: also if the file is not mapped and its blocks are
-    /// read one by one.
+    /// As [`ask`](Self::ask), for an iteration. Requests the range even if the file is not mapped,
+    /// because the iteration reads its blocks one by one.
     pub(super) fn ask_ahead(&self, range: Range<u64>) {
         // The first access to a range within one page reads all of it. On systems with larger pages
         // some of these calls are superfluous.

@@ -546,7 +546,8 @@ fn trap_23_blocks_with_a_right_checksum_and_wrong_contents_never_panic() {
     assert!(rows.len > 0);
 }
 
-/// These index pages are not looked up in the cache, which would only cost time at every seek.
+/// Index pages of a mapped file are not looked up in the cache, which would only cost time at every
+/// seek.
 #[cfg(feature = "zstd")]
 #[test]
 fn indexes_of_a_mapped_file_are_used_in_place_even_if_its_rows_are_cached() {

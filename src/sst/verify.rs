@@ -82,7 +82,7 @@ impl Sst {
     /// compared id, length and directory.
     ///
     /// # Errors
-    /// `Corruption` if they differ; those of reading the statistics.
+    /// `Corruption` if they differ, and any error from reading the statistics.
     pub(crate) fn verify_entry(&self) -> Result<()> {
         let (meta, Some(facts)) = (&self.meta, self.statistics()?) else { return Ok(()) };
         let same = (facts.entries, facts.tombstones, facts.raw_bytes)

@@ -354,7 +354,8 @@ impl Bounds {
         max_text: Vec::new(),
     };
 
-    /// Adds the values at offset `place` of `rows`. An unreadable value counts as any value.
+    /// Adds the values at offset `place` of `rows`. An unreadable value is treated as any possible
+    /// value.
     fn add_fixed<'b>(
         &mut self,
         edm: EdmType,
@@ -388,7 +389,7 @@ impl Bounds {
         }
     }
 
-    /// Adds a variable-width value. An unreadable value counts as any value.
+    /// Adds a variable-width value. An unreadable value is treated as any possible value.
     #[inline]
     fn add_variable(&mut self, edm: EdmType, bytes: Option<&[u8]>) {
         self.rows += 1;

@@ -128,7 +128,7 @@ fn a_file_that_is_cut_keeps_its_beginning() {
     }
 }
 
-/// Without shapes, keys and Seqs are still known, and whether a key had a row.
+/// If the shapes are lost, the keys, the Seqs, and whether a key had a row are still known.
 #[test]
 fn rows_without_shapes_are_reported_as_lost() {
     let written = sample(Codec::None, 512);
