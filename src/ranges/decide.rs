@@ -11,7 +11,7 @@
 //!   they are new move past every cut, and leave the lower side without load;
 //! * a range is split for a load only after minutes of this load, and if it is at least as old;
 //! * hysteresis: two ranges are merged only if together they have at most a quarter of the bytes
-//!   and less than an eighth of the load at which a range is split, and only after an hour in this state.
+//!   and less than an eighth of the load at which a range is split, both for a whole hour.
 //!
 //! Not here: applying decisions (`lsm::range_split`), statistics (`load`).
 

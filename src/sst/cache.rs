@@ -53,8 +53,8 @@ const ENTRY_BYTES: usize = 96;
 /// from cold ones.
 const SHARD_BYTES_MIN: usize = 512 << 10;
 const SHARDS_MAX: usize = 16;
-/// The size of the cache divided by this can be reserved. The locations of keys need about so much:
-/// 5 bytes per key, while rows have about 100 bytes.
+/// The size of the cache divided by this can be reserved, about what the locations of keys need:
+/// they take 5 bytes per key, and rows about 100 bytes.
 const RESERVE_SHARE: usize = 16;
 const SEARCHES_MAX: u8 = 3;
 
