@@ -105,8 +105,8 @@ pub struct OpenReport {
 
 impl Options {
     /// Opens the database in the directory `path`, or creates it if the path is missing or an empty
-    /// directory. The time does not depend on the size of the data. After a crash it includes the
-    /// replay of the log.
+    /// directory. The time for opening does not depend on the size of the data. After a crash it
+    /// includes the time for replaying the log.
     ///
     /// # Errors
     /// `Locked` if another process or handle has the database open; `NotFound` if it does not exist
@@ -185,15 +185,16 @@ impl Db {
         self.catalog.delete(name)
     }
 
-    /// About the entities and bytes that table files hold of a range of a table.
+    /// Returns the approximate numbers of entities and bytes in table files that belong to a range
+    /// of a table.
     #[cfg(feature = "cli")]
     pub(crate) fn size_in_files(&self, table: &str, range: &KeyRange) -> Result<(u64, u64)> {
         let span = range.span(self.catalog.table(table)?.gate.table);
         self.engine.maintenance().size_in_files(&span)
     }
 
-    /// Calls `remove`, which removes a range of a table, and gives back its space to the end.
-    /// Returns the bytes of table files given back, and the error that ended this early.
+    /// Calls `remove`, which removes a range of a table, and then reclaims all space of the range.
+    /// Returns the number of reclaimed bytes of table files, and the error if one ended this early.
     #[cfg(feature = "cli")]
     pub(crate) fn remove_now(
         &self,
@@ -318,7 +319,7 @@ impl Db {
         self.engine.writer().sync()
     }
 
-    /// Writes the contents of memory to table files.
+    /// Writes the rows that are only in memory to table files.
     ///
     /// # Errors
     /// `StorageFull`, `Io`, `Poisoned`. No data is lost after an error.
@@ -340,7 +341,7 @@ impl Db {
     /// database is in use. The copy has all tables, with gates and times to live. Memory is flushed
     /// first. Table files are then linked, at a small constant cost per file, or copied if the file
     /// system cannot link. The copy has a new manifest and a new incarnation. It is an independent
-    /// database: changes of one never show in the other.
+    /// database: changes in one of the two databases are never visible in the other.
     ///
     /// A linked file is one file on disk, so damage to it affects both databases. A
     /// [backup](Self::backup) has files of its own.

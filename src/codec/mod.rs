@@ -1,5 +1,5 @@
-//! Bytes without a structure: little-endian integers, varints, checksums, hashes, texts, and the
-//! cursor through which every decoder reads.
+//! The parts of which all encodings consist: little-endian integers, varints, checksums, hashes,
+//! texts, and the cursor through which every decoder reads.
 //!
 //! Invariants
 //! * no input causes a panic: a short buffer is a [`DecodeError`];

@@ -15,7 +15,7 @@ use crate::table::QueryCounts;
 pub struct Advice {
     /// The anti-pattern.
     pub pattern: AntiPattern,
-    /// The figures that show it, in one or two sentences.
+    /// The figures that show the anti-pattern, in one or two sentences.
     pub evidence: String,
     /// The remedy, with example keys.
     pub remedy: String,
@@ -78,19 +78,20 @@ pub(crate) struct Seen<'a> {
 
 /// Minimum number of partitions for an order to be detectable.
 const ORDERED_PARTITIONS_MIN: u64 = 32;
-/// Minimum share of pairs of partitions whose order by key is their order by time. Keys independent
-/// of time have a share of one half, with a standard error of 9 % for 32 pairs.
+/// Minimum share of pairs of partitions that have the same order by key as by time. If keys are
+/// independent of time, the share is one half, with a standard error of 9 % for 32 pairs.
 const ORDERED_SHARE: f64 = 0.9;
 /// Minimum load in operations per second; a lower load is ignored.
 const OPS_MIN: f64 = 10.0;
 /// Minimum share of the load for a hot partition.
 const HOT_SHARE: f64 = 0.5;
 /// A partition of at least this many entities is assumed to grow without bound if it has
-/// `UNBOUNDED_TIMES` the median, or more than half of the table.
+/// `UNBOUNDED_TIMES` times the median number of entities, or more than half of the table's
+/// entities.
 const UNBOUNDED_ENTITIES: u64 = 100_000;
 const UNBOUNDED_TIMES: u64 = 10;
-/// Minimum number of partitions, and minimum share of partitions with one entity, for such
-/// partitions to be reported.
+/// Minimum number of partitions, and minimum share of them with only one entity, for a report of
+/// one-row partitions.
 const SINGLES_MIN: u64 = 1_000;
 const SINGLES_SHARE: f64 = 0.9;
 /// Minimum number of queries, and minimum share of all queries, for a query pattern to be reported.
@@ -220,7 +221,7 @@ fn singles(seen: &Seen<'_>) -> Option<Advice> {
     let (data, queries) = (seen.data, seen.queries);
     let share = data.single_partitions as f64 / data.partitions.max(1) as f64;
     let wide = queries.partition_ranges + queries.table_scans;
-    // If there were queries, some must have read ranges of keys.
+    // If queries were counted, this is reported only if enough of them read ranges of keys.
     let is_scanned = queries.all() == 0 || wide >= QUERIES_MIN && is_share(wide, queries);
     if data.partitions < SINGLES_MIN || share < SINGLES_SHARE || !is_scanned {
         return None;

@@ -10,7 +10,7 @@
 //! * damaged files are neither backed up nor restored, nor are files that differ from their entry
 //!   in the generation.
 //!
-//! Not here: copies on the same disk ([`Db::checkpoint`]).
+//! [`Db::checkpoint`] makes copies on the same disk.
 
 mod overlay;
 mod store;
@@ -233,8 +233,8 @@ impl Backup {
     /// As [`verify`](Self::verify).
     pub fn verify_with(&self, mut progress: impl FnMut(u64, u64)) -> Result<BackupReport> {
         let mut report = BackupReport::default();
-        // Generations may disagree about a damaged file of one id, so the key is the whole
-        // statement.
+        // If a generation is damaged, it may describe a file differently than others do. So the key
+        // is the whole description of a file, not only its id.
         let mut files: BTreeMap<format::StoredFile, Vec<Entry>> = BTreeMap::new();
         for number in self.store.numbers()? {
             match self.store.read(number).and_then(|g| version_of(&g).map(|_| g)) {
@@ -425,7 +425,7 @@ impl Backup {
         options.create_if_missing(false).open(&dir)
     }
 
-    /// No file exists at this path; errors identify the backup by it.
+    /// Returns a path that identifies the backup in errors. No file exists at this path.
     fn generation_dir(&self, number: u64) -> PathBuf {
         self.store.dir.join(format!("generation {number}"))
     }
@@ -500,7 +500,8 @@ impl Generation {
     }
 }
 
-/// Returns the version that a generation describes; its edit must be consistent.
+/// Returns the version that a generation describes. Fails if the edit of the generation is
+/// inconsistent.
 fn version_of(generation: &format::Generation) -> Result<Version> {
     let version = Version::default().apply(&generation.edit);
     version.and_then(|version| version.check().map(|()| version)).map_err(|problem| {

@@ -2,10 +2,10 @@
 //! keys.
 //!
 //! Invariants
-//! * wherever a run ends, each row is in the source, or its copy is durable, or both. A repeated
-//!   run continues there;
-//! * rows of the source that would get the same new key are not copied. Hashes of the keys find
-//!   them, in enough passes to bound memory;
+//! * wherever a run is interrupted, each row is in the source, or its copy is durable, or both.
+//!   Running the job again completes it;
+//! * rows of the source that would get the same new key are not copied. They are found by the
+//!   hashes of their new keys, in several passes if necessary to bound memory;
 //! * a source row is deleted only after the target is synced, and only if it has not changed since
 //!   it was read.
 
@@ -509,8 +509,8 @@ impl Run<'_, '_> {
         !(self.job.then_delete && self.job.is_rekeyed() && is_older())
     }
 
-    /// Inserts the copies at these indexes. If a concurrent writer inserted a key first, the copy
-    /// is compared with that row.
+    /// Inserts the copies at these indexes. If a concurrent writer has inserted a row under the
+    /// same key, the copy is compared with that row.
     fn insert(&mut self, batch: &mut [Moving], absent: &[usize]) -> Result<()> {
         let loader = self.job.target.loader().mode(LoadMode::Insert);
         let mut loader = loader.durability(Durability::Os);

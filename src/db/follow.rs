@@ -40,7 +40,7 @@ use super::Db;
 pub struct Follower {
     following: Mutex<LogFollower>,
     current: Mutex<Db>,
-    /// Whether more was read than `current` shows.
+    /// Whether commits were read that `current` does not show yet.
     is_pending: AtomicBool,
 }
 

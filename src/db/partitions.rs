@@ -14,8 +14,8 @@ use super::shape::{self, DataShape};
 /// A range partition: a contiguous span of a table's keys with its own files and load.
 ///
 /// Numbers of entities are estimates, because neighbouring ranges share files after a split.
-/// Entities that are only in memtables are not counted. Rates are decaying averages with a
-/// half-life of one minute, counted since the database was opened.
+/// Entities that are only in memtables are not counted. Reads and writes per second are decaying
+/// averages with a half-life of one minute; they begin at zero when the database is opened.
 #[derive(Clone, Debug, Default, PartialEq)]
 #[non_exhaustive]
 pub struct PartitionRange {

@@ -3,8 +3,8 @@
 //!
 //! Rows are read in key order. The keys that they refer to are collected, looked up in batches in
 //! key order, and cached. When the cache is full, all found keys are evicted; when its part for
-//! missing keys is full, further ones are counted but not listed. The engine does not maintain
-//! references during writes.
+//! missing keys is full, further missing keys are counted but not listed. The engine does not
+//! maintain references during writes.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -18,7 +18,7 @@ use crate::table::{Snapshot, Table};
 
 /// Keys per batch of look-ups.
 const BATCH_KEYS: usize = 1_000;
-/// Limit in bytes on the memory for found keys, and again on that for missing keys.
+/// Maximum number of bytes of memory for found keys; the same limit applies to missing keys.
 const REMEMBERED_BYTES: usize = 16 << 20;
 /// Approximate memory per cached key in addition to its text, in bytes.
 const KEY_BYTES: usize = 96;

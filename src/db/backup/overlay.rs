@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::fs::{FileLock, FileRead, FileWrite, Fs, MemFs, pass_on};
 use crate::sync::Mutex;
 
-/// Files of another file system under their own names, on top of a memory file system.
+/// A memory file system that also shows files of another file system, each under a path of its own.
 #[derive(Debug)]
 pub(super) struct Overlay {
     memory: MemFs,
@@ -21,7 +21,8 @@ pub(super) struct Overlay {
 }
 
 impl Overlay {
-    /// Creates the overlay. `files` maps the path of a file in it to the file's path in `under`.
+    /// Creates the overlay. `files` maps a path in the overlay to the path of the same file in
+    /// `under`.
     pub(super) fn new(under: Arc<dyn Fs>, files: BTreeMap<PathBuf, PathBuf>) -> Self {
         Self { memory: MemFs::new(), under, files: Mutex::new(files) }
     }

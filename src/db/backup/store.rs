@@ -191,8 +191,8 @@ impl Store {
     }
 
     /// Copies the table file at `source` into the store if `check` accepts the copy. The copy is
-    /// written to a temporary name, synced, checked and renamed. [`put`](Self::put) makes its name
-    /// durable.
+    /// written to a temporary name, synced, checked and renamed. [`put`](Self::put) makes the final
+    /// name durable.
     pub(super) fn add(
         &self,
         source: &Path,

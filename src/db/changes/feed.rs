@@ -27,7 +27,7 @@ use crate::lsm::{ChangeLog, Env, Logged, More};
 use crate::model::{DateTime, Entity, Seq, Shape};
 use crate::query::KeyRange;
 
-/// The maximum number of commits that one read returns, and of changes.
+/// The maximum number of commits, and of changes, that one read returns.
 const BATCH_COMMITS: usize = 256;
 const BATCH_ENTRIES: usize = 4_096;
 
@@ -272,7 +272,7 @@ impl Tables {
         Ok(self.names.entry(id).or_insert_with(|| id.to_string().into()).to_string())
     }
 
-    /// Returns the table of a span, and the key range of that table.
+    /// Returns the table that contains a span, and the span as a key range of that table.
     fn range(&mut self, span: &Span, from: &ChangeLog) -> Result<(String, KeyRange)> {
         let id = table_of(&span.low).unwrap_or(TableId::CATALOG);
         Ok((self.name(id, from)?, KeyRange::of_span(span, id)?))

@@ -86,7 +86,7 @@ pub(super) fn hex_part(at: u64, bytes: &[u8], means: impl fmt::Display) -> Inspe
     part("bytes", at, [("hex", hex(bytes)), ("means", text(means))])
 }
 
-/// Describes a damaged place; `base` is the file offset of the decoder's buffer.
+/// Describes the damage that a decoder found; `base` is the file offset of the decoder's buffer.
 pub(super) fn damage(base: u64, error: impl Into<FormatError>) -> InspectedPart {
     match error.into() {
         FormatError::Damaged(DecodeError { structure, at, problem }) => {

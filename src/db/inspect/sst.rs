@@ -58,8 +58,8 @@ pub(super) fn parts(file: &Bytes, options: InspectOptions, sink: &mut Sink<'_>) 
     let own = FileId(own.map_or(0, |id| u64::from_le_bytes(*id)));
     let is_outline = options.block.is_none();
     let checked = check_header(own, &header);
-    // Header and footer both contain the id. Using an undamaged one avoids that all blocks appear
-    // damaged.
+    // Header and footer both contain the file's id. The id is read from an undamaged one, because
+    // with a wrong id all blocks would appear damaged.
     let id = match (&checked, &tail) {
         (Err(_), Ok(tail)) => tail.file,
         _ => own,
@@ -146,7 +146,7 @@ impl Looking<'_> {
         self.unpack(BlockPlace::new(kind, self.id, 0), range)
     }
 
-    /// Returns the contents of a block, or its damage.
+    /// Returns the contents of a block, or a description of its damage.
     fn unpack(&self, place: BlockPlace, range: &Range<u64>) -> Found<Vec<u8>> {
         let bytes = self.file.read(range.clone())?;
         let contents = StoredBlock::open(place, &bytes).and_then(|block| block.decompress());
