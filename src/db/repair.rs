@@ -81,8 +81,9 @@ pub struct Loss {
     pub file: String,
     /// The damage.
     pub problem: String,
-    /// An upper bound of the lost entries, counting all versions and deletions, if the file's
-    /// original number of entries is known. For a log: of the lost commits.
+    /// An upper bound of the number of lost entries, counting all versions and deletions, if the
+    /// file's original number of entries is known. For a log, an upper bound of the number of lost
+    /// commits.
     pub entries: Option<u64>,
     /// The key ranges of the lost entries; empty if unknown, as for a log.
     pub ranges: Vec<LostRange>,
@@ -196,7 +197,7 @@ struct Build<'o> {
     suspect_names: BTreeMap<TableId, (Vec<u8>, Seq, Row, String)>,
     next_table: u32,
     tables: BTreeMap<TableId, RepairedTable>,
-    /// Catalog rows that no database opens with.
+    /// Catalog rows with which no database would open.
     unusable: Vec<Loss>,
 }
 

@@ -46,11 +46,12 @@ named! {
     pub enum SalvagedState {
         /// Proven to be the current row of its key.
         Live "live",
-        /// The newest remaining version of its key, if a lost one may be newer. Or a version from
-        /// behind damage of a log: it is newer than the proven row, but may not belong to the last
-        /// state.
+        /// Either the newest remaining version of its key, if a newer one may have been lost. Or a
+        /// version that follows damage in a log: it is newer than the proven row, but may not
+        /// belong to the last state.
         Suspect "suspect",
-        /// There is a newer version, or the manifest shows that its file no longer counts.
+        /// There is a newer version, or the manifest shows that its file is no longer part of the
+        /// database.
         Superseded "superseded",
         /// A deletion.
         Deleted "deleted",
@@ -132,7 +133,7 @@ fn state(evidence: &Evidence, facts: &KeyFacts<'_>, verdict: Verdict, at: usize)
     let is_dropped = table_of(facts.key).is_some_and(|t| evidence.dropped.contains_key(&t));
     let newest = facts.items.iter().position(|item| evidence.counts(item, facts.key));
     let is_in_log = matches!(item.from, FoundIn::Log(..));
-    // Newer than the proven version, beyond damage of a log.
+    // Whether a version is newer than the proven one, and follows damage in a log.
     let is_beyond = |at: usize| {
         let in_log = facts.items.get(at).is_some_and(|i| matches!(i.from, FoundIn::Log(..)));
         in_log && newest.is_some_and(|newest| at < newest) && !is_flushed(evidence, facts, at)
@@ -161,8 +162,8 @@ fn state(evidence: &Evidence, facts: &KeyFacts<'_>, verdict: Verdict, at: usize)
     }
 }
 
-/// True if the item is in a log that is kept for the change feed: live entries of such a log are
-/// in table files.
+/// Whether the item is in a log that is kept only for the change feed. All live entries of such a
+/// log are in table files, too.
 fn is_flushed(evidence: &Evidence, facts: &KeyFacts<'_>, at: usize) -> bool {
     let is_old = |item: &Item| {
         matches!(item.from, FoundIn::Log(..)) && item.seq <= evidence.salvaged.version.flushed_seq
@@ -172,7 +173,7 @@ fn is_flushed(evidence: &Evidence, facts: &KeyFacts<'_>, at: usize) -> bool {
         && (facts.gaps.is_empty() || has_twin(evidence, facts, at))
 }
 
-/// Whether another version that counts as live has the same Seq.
+/// Whether another version of the key has the same Seq and is part of the database.
 fn has_twin(evidence: &Evidence, facts: &KeyFacts<'_>, at: usize) -> bool {
     let seq = facts.items.get(at).map(|item| item.seq);
     let is_twin = |(i, other): (usize, &Item)| {

@@ -100,7 +100,8 @@ fn field(name: &str) -> Option<Field> {
     table().find(|field| field.name == name)
 }
 
-/// Returns the metric of a field in base units, and the number of field units per base unit.
+/// Returns the metric of a field in base units such as seconds, and the number of the field's units
+/// per base unit.
 fn metric(field: &Field) -> (Metric, f64) {
     let (base, units) = match field.unit {
         "percent" => (field.name.replace("_percent", "_ratio"), 100.0),

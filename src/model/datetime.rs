@@ -57,7 +57,8 @@ impl DateTime {
         self.0
     }
 
-    /// Returns the text form. Faster than `fmt`, because pages contain thousands of times.
+    /// Returns the text form, faster than `fmt` does: a page may contain thousands of points in
+    /// time.
     pub(crate) fn text(self) -> TimeText {
         let mut texts = TimeTexts::default();
         texts.of(self);

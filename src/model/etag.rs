@@ -47,7 +47,7 @@ impl FromStr for ETag {
     type Err = Error;
 
     /// Accepts only the printed form, with `%3A`, `%3a` or `:`. Other texts are `InvalidInput`,
-    /// including `*`, which matches every state of an entity and names none.
+    /// including `*`, which matches every state of an entity and so does not identify one.
     fn from_str(text: &str) -> Result<Self> {
         let malformed = || Error::refused(Code::InvalidInput);
         let inner = text.strip_prefix(BEFORE).and_then(|rest| rest.strip_suffix(AFTER));

@@ -283,8 +283,8 @@ fn a_power_cut_at_any_operation_leaves_every_backup_that_was_acknowledged() {
     }
 }
 
-/// Runs the history once per file operation, and makes this operation fail; with `sticky` also all
-/// later ones.
+/// Runs the history once for each file operation, which fails. With `sticky` all later operations
+/// fail, too.
 fn sweep(kind: FaultKind, sticky: bool) {
     let whole = History::whole().1;
     for n in 0.. {

@@ -85,8 +85,8 @@ fn a_drop_that_leaves_its_row_is_reported_and_repaired_away() {
     assert!(options(&image).open("new").unwrap().table("others").is_ok());
 }
 
-/// In a block of puts entries have no kind. Without that flag the first byte of a row is taken for
-/// the kind, here for that of a deletion.
+/// In a block with the flag for "only puts", entries have no byte for their kind. If the flag is
+/// cleared, the first byte of a row is read as the kind, here as that of a deletion.
 #[test]
 fn a_row_of_the_catalog_that_reads_as_a_deletion_is_corruption() {
     let fs = MemFs::new();
@@ -102,7 +102,7 @@ fn a_row_of_the_catalog_that_reads_as_a_deletion_is_corruption() {
         let stored = u32::from_le_bytes(bytes[at + 16..at + 20].try_into().unwrap());
         at + HEADER_BYTES + stored as usize
     };
-    // The first block has the row of the next number, the second one the note.
+    // The first block has the row of the next table number, the second block has the note.
     let start = end(&bytes, crate::format::sst::HEADER_BYTES);
     let end = end(&bytes, start);
     let (header, contents) = bytes[start..end].split_at_mut(HEADER_BYTES);

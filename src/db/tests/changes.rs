@@ -446,8 +446,8 @@ fn told(commit: Commit) -> Told {
     (commit.position, format!("{:?}", commit.changes).to_lowercase())
 }
 
-/// Runs a writer, and reads between its operations. Returns the content of the whole feed if that
-/// is kept.
+/// Runs a writer, and reads between its operations. Returns the content of the whole feed if all
+/// changes are kept.
 fn looked_on(db: Db, open: &dyn Fn() -> Db, clock: &ManualClock, rng: &mut Rng) -> Vec<Told> {
     let mut db = db;
     let mut all = Vec::new();

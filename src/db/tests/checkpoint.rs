@@ -107,8 +107,8 @@ fn a_power_cut_at_any_operation_leaves_no_copy_or_a_whole_one() {
     assert!(none > 10 && whole > 0, "{none} {whole}");
 }
 
-/// Makes one checkpoint per file operation, and makes this operation fail; with `sticky` also all
-/// later ones.
+/// Makes a checkpoint once for each file operation, which fails. With `sticky` all later operations
+/// fail, too.
 fn sweep(sticky: bool) {
     for n in 0.. {
         let memory = MemFs::new();

@@ -175,8 +175,8 @@ fn within_a_table_rows_in_place_stay_and_the_rest_moves() {
     assert!(content(&table).keys().all(|(pk, _)| pk == "2013" || pk == "2014"));
 }
 
-/// If a row's new key is that of another row which is not a copy, `replace` does not replace that
-/// row: it has yet to be moved itself, or cannot be moved.
+/// If a row's new key is that of another row which is not a copy, `replace` does not replace the
+/// other row, which has yet to be moved itself or cannot be moved.
 #[test]
 fn within_a_table_only_copies_are_replaced() {
     let db = open(&MemFs::new());

@@ -16,8 +16,8 @@ struct History {
     fs: MemFs,
     /// The content by number of commits; the first is empty.
     states: Vec<Content>,
-    /// Acknowledgements: the number of file operations before, the number of commits, and their
-    /// durability.
+    /// For each acknowledgement, the number of file operations before it, the number of commits up
+    /// to it, and the durability.
     acknowledged: Vec<(u64, usize, Durability)>,
     last: Seq,
 }
@@ -150,7 +150,7 @@ impl History {
     }
 }
 
-/// Makes one more synced commit. After that nothing found before may be lost.
+/// Makes one more synced commit. Afterwards no commit that was found before may be lost.
 #[track_caller]
 fn go_on(db: &Db, found: &Content, last: Seq, what: &str) -> Content {
     let table = db.table_or_create("more").unwrap();

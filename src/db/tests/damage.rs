@@ -296,7 +296,7 @@ fn trap_23_blocks_that_this_build_cannot_read_are_not_dropped() {
 }
 
 /// Restored rows are older than the deletion of their span. Without a complete manifest it is
-/// unknown which of the two is newer, so no row is dropped silently.
+/// unknown whether the rows or the deletion came last, so no row is dropped silently.
 #[test]
 fn restored_rows_are_suspect_but_kept_if_the_manifest_is_incomplete() {
     let fs = MemFs::new();

@@ -55,7 +55,7 @@ fn merged() -> MemFs {
     fs.kill_image()
 }
 
-/// Salvages; the best state of each version, by row key and version.
+/// Salvages the database, and returns the best state of each version, by row key and version.
 fn states(fs: &MemFs) -> BTreeMap<(String, i32), SalvagedState> {
     let mut states = BTreeMap::new();
     let take = |found: crate::db::Salvaged| {
@@ -70,7 +70,8 @@ fn states(fs: &MemFs) -> BTreeMap<(String, i32), SalvagedState> {
     states
 }
 
-/// Checks that a repair finds every row only with suspect ones, and that salvage calls them so.
+/// Checks that all rows of version 1 are suspect: a repair returns them only if it keeps suspect
+/// rows, and salvage reports this state.
 #[track_caller]
 fn check_suspect(fs: &MemFs) {
     let repair = |to, suspect| options(fs).repair("db", to, suspect, |_, _| ()).unwrap();
@@ -268,7 +269,8 @@ fn trap_61_deleted_rows_of_a_merge_killed_before_its_unlinks_do_not_return() {
     }
 }
 
-/// The newer version is in a log, beyond damage. With `live,suspect` one version of the key comes.
+/// The newer version is in a log, after damage. Only one of the two versions of the key is live or
+/// suspect.
 #[test]
 fn an_older_version_is_not_live_above_a_newer_one_beyond_damage() {
     let fs = MemFs::new();

@@ -96,7 +96,7 @@ fn run(fault: Fault, full: bool, what: &str) -> bool {
     let opened = run.options().open("db");
     if let Ok(db) = &opened {
         run.work(db);
-        // Reads still work. The fault is disarmed first, because it may be one of reads.
+        // Reads still work. The fault is disarmed first, because it may be a failure of reads.
         run.fs.disarm();
         run.check(db, &format!("{what}, still open"));
         if full {

@@ -122,8 +122,8 @@ fn a_follower_shows_only_commits_that_survive_a_power_cut() {
             let image = fs.crash_image(rng.next_u64());
             let recovered = open(&image);
             assert!(recovered.snapshot().seq() >= seq, "seed {seed}, step {step}");
-            // The recovered database may have additional commits that were not durable. Without
-            // them both show the same state.
+            // The recovered database may have additional commits that were not durable. If it has
+            // none, it shows the same state as the follower.
             if recovered.snapshot().seq() == seq {
                 assert_eq!(state(&recovered), state(&followed), "seed {seed}, step {step}");
             }

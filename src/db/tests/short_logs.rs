@@ -34,7 +34,8 @@ fn files(fs: &MemFs) -> BTreeMap<String, Vec<u8>> {
     fs.paths().into_iter().map(|path| (path.clone(), fs.read(path).unwrap())).collect()
 }
 
-/// Opening and reading are refused, for `path` and with both lengths, and change nothing.
+/// Checks that opening the database, also read-only, is refused and changes nothing, and that the
+/// error names `path` and both lengths.
 #[track_caller]
 fn check_refused(fs: &MemFs, path: &str, found: u64, len: u64) {
     let before = files(fs);
@@ -53,7 +54,7 @@ fn check_refused(fs: &MemFs, path: &str, found: u64, len: u64) {
     assert!(files(fs) == before);
 }
 
-/// The number of rows, which are the first ones.
+/// Checks that the existing rows are the first ones, and returns their number.
 fn rows(db: &Db) -> u32 {
     let table = db.table("things").unwrap();
     let is_there = |i| table.get(&format!("p{}", i % 7), &format!("{i:06}")).unwrap().is_some();
@@ -144,7 +145,7 @@ fn a_log_with_a_successor_must_reach_its_accepted_end() {
     assert_eq!(error.corruption().unwrap().file, Path::new(&path), "{error}");
 }
 
-/// Space that a committer reserves, and space reserved ahead by background work.
+/// Tests space that a committer reserves, and space that background work reserves ahead.
 #[test]
 fn every_growth_of_a_log_is_stated_once_it_is_durable() {
     for steps in [false, true] {
@@ -161,7 +162,8 @@ fn every_growth_of_a_log_is_stated_once_it_is_durable() {
             let len = image.len(&path).unwrap();
             lens.push(len);
             image.truncate(&path, len - 1).unwrap();
-            // Space that was reserved after the sync is stated by the next commit.
+            // The length of space that was reserved after the sync is recorded only by the next
+            // commit.
             if lens.iter().filter(|other| **other == len).count() > 1 {
                 check_refused(&image, &path, len - 1, len);
             }

@@ -64,7 +64,7 @@ fn a_query_that_took_long_is_kept_with_its_explanation() {
     rows.next().unwrap().unwrap();
     clock.advance(Duration::from_millis(3));
     drop(rows);
-    // Reads to the end. The query ends there, and later time does not count.
+    // Reads to the end. The query ends there, and its duration does not include later time.
     let mut rows = query("PartitionKey eq 'c' and RowKey ge '20'").into_iter();
     for row in rows.by_ref() {
         row.unwrap();

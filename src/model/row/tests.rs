@@ -81,7 +81,7 @@ fn a_damaged_body_is_an_error() {
     let damaged = Row { shape, body: vec![1, 9] };
     let patch = entity().with("B", 1).to_row(&Shapes::new(1 << 20)).unwrap();
     assert!(merge_rows(&damaged.as_ref(), &patch.as_ref(), false).is_err());
-    // The patch includes properties that keep their places.
+    // This shape already has the patch's property with the same type, so the merge keeps the shape.
     let shape = Arc::new(Shape::new(vec![
         ("A".into(), crate::model::EdmType::String),
         ("B".into(), crate::model::EdmType::Int32),
