@@ -3,8 +3,8 @@
 //!
 //! Invariants
 //! * no input causes a panic: a short buffer is a [`DecodeError`];
-//! * a decoder knows only its buffer: the caller that read the buffer adds the file and the offset
-//!   of the buffer in it.
+//! * a decoder knows only its buffer: the caller that read the buffer adds the file, and the offset
+//!   of the buffer in the file.
 
 mod checksum;
 mod cursor;

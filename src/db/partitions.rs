@@ -97,8 +97,8 @@ named! {
 
 impl Db {
     /// Returns the range partitions of a table in key order, with their sizes and their load. Reads
-    /// no file; the time is linear in the number of ranges and references. A table that was never
-    /// flushed has no ranges.
+    /// no file; the time is linear in the number of ranges and of their references to files. A
+    /// table that was never flushed has no ranges.
     ///
     /// # Errors
     /// `NotFound`.

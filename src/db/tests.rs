@@ -116,7 +116,8 @@ fn a_table_reclaimed_while_verifying_is_no_problem() {
     db.delete_table("things").unwrap();
     db.flush().unwrap();
     let files = db.stats().get("files").unwrap();
-    // `progress` is called first after the version is pinned and before the catalog is read.
+    // The first call of `progress` is made after the version is pinned and before the catalog is
+    // read.
     let report = db.verify_with(|_| while db.step(std::time::Duration::ZERO) {}).unwrap();
     assert!(db.stats().get("files").unwrap() < files, "something was reclaimed");
     assert_eq!(report.problems, Vec::<String>::new());

@@ -192,7 +192,8 @@ impl EntityEncoder {
         NewRow { number: shapes.number(shape), shape: ShapeRef::Shared(shape), body }
     }
 
-    /// Creates an entity without checks, which the write makes. Requires: the names are distinct.
+    /// Creates an entity without checks, because a write of the entity makes them. Requires: the
+    /// names are distinct.
     #[cfg(feature = "cli")]
     pub(crate) fn unchecked(
         &mut self,

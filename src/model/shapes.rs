@@ -35,7 +35,8 @@ pub(crate) struct Shapes {
     bytes_max: usize,
     /// Segment `k` has `SEGMENT_BASE << k` shapes, so that a shape never moves.
     segments: [Segment; SEGMENTS],
-    /// Recent look-ups: the upper half of a hash, and the shape's number plus one; 0 if unused.
+    /// Recent look-ups: each slot has the upper half of a hash, and the shape's number plus one; an
+    /// unused slot is 0.
     recent: Box<[AtomicU64]>,
     numbers: Mutex<Registered>,
 }
@@ -59,7 +60,8 @@ const SEGMENT_BASE: u32 = 64;
 /// The number of segments: together 2^27 shapes, more than any limit on memory allows.
 const SEGMENTS: usize = 21;
 const RECENT: usize = if cfg!(loom) { 1 } else { 256 };
-/// More shapes with one hash indicate an attack, so they are not registered.
+/// The maximum number of registered shapes with the same hash. More of them indicate an attack and
+/// are not registered.
 const COLLISIONS_MAX: usize = 8;
 /// Memory of the registry's own structures per shape, in bytes.
 const OVERHEAD_BYTES: usize = 96;

@@ -21,8 +21,7 @@ enum Part {
 impl Template {
     /// Parses `template`; `column` maps names to numbers.
     ///
-    /// # Errors
-    /// A sentence that describes the problem, and names the column if it is unknown.
+    /// # Errors A sentence that describes the problem; for an unknown column it contains the name.
     pub(crate) fn parse(
         template: &str,
         column: impl Fn(&str) -> Option<usize>,

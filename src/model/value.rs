@@ -276,8 +276,8 @@ mod tests {
         }
     }
 
-    /// Tests common prefixes of every length around that of a word, with ends that differ in one
-    /// character.
+    /// Tests pairs of texts that consist of a common prefix, shorter or longer than a word, and two
+    /// random ends.
     #[test]
     fn trap_21_texts_compare_in_place_as_utf16_units_do() {
         let mut rng = Rng::from_seed(22);

@@ -353,8 +353,8 @@ fn by_partition<T: Default>(
     Ok(groups)
 }
 
-/// Passes all rows of the query to `add`. If `unseen` is given, blocks in which all rows match may
-/// be added to it instead of being read.
+/// Passes all rows of the query to `add`. If `unseen` is given, the rows of blocks in which all
+/// rows match may be added to it without reading them.
 fn run(
     query: &Query,
     unseen: Option<u64>,

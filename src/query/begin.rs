@@ -39,7 +39,8 @@ impl Query {
         self.begin_over(&plan.intervals, plan.class, plan.rest.clone(), wrap)
     }
 
-    /// Begins to read `intervals`, whose class is `class`, and to evaluate `rest` on their rows.
+    /// Begins to read `intervals`, whose class is `class`, and to evaluate `rest`, the remaining
+    /// filter, on their rows.
     fn begin_over<F: RowFilter>(
         &self,
         intervals: &[KeyRange],

@@ -184,7 +184,7 @@ impl Query {
     /// Ends pages early as a busy service may, as determined by a seed: short pages, empty ones,
     /// and ones that end between two partitions. For tests of applications: a reader that follows
     /// the tokens gets the same entities. A query for a single point is answered completely, as by
-    /// the service. No effect on reverse queries.
+    /// the service. This has no effect on reverse queries.
     pub fn service_like(mut self, seed: u64) -> Self {
         self.limits.seed = Some(seed);
         self

@@ -121,7 +121,8 @@ impl std::fmt::Debug for Entities {
     }
 }
 
-/// Returns the next entity. If `booked` is given, the read is charged to that table.
+/// Returns the next entity. If `booked` is given, the read counts against the scalability targets
+/// of that table.
 #[inline]
 fn advance(
     cursor: &mut Cursor<Evaluator>,

@@ -158,8 +158,8 @@ impl Evaluator {
     ) -> Result<()> {
         let prefix = run.prefix();
         let filters = self.node.is_some();
-        // The head of rows that use the last program. If one byte is the whole head, it identifies
-        // the program without a look-up of the shape.
+        // The head of the rows for which the last program was compiled, if the head is a single
+        // byte. A row with the same head can use this program without a look-up of its shape.
         let mut known = None;
         let ask = |slot, entry: &BlockEntry<'a>| {
             let head = entry.row.split_first();

@@ -193,8 +193,8 @@ impl<F: RowFilter> Cursor<F> {
         Ok(all)
     }
 
-    /// As [`advance`](Self::advance). Requires: no row remains whose filter result is already
-    /// known.
+    /// As [`advance`](Self::advance). Requires: all rows whose filter result is already known were
+    /// returned.
     fn advance_further(&mut self) -> Result<Step> {
         let mut left = self.filter.stretch();
         loop {
@@ -243,8 +243,9 @@ impl<F: RowFilter> Cursor<F> {
         let key = match (&self.place, &self.scan) {
             (Place::Scan, Some(scan)) if scan.is_valid() => scan.key(),
             (Place::Reverse(scan), _) if scan.is_valid() => scan.key(),
-            // Between intervals no row is current, so count at the start of the last interval. That
-            // is in the range of the last row, or in another range whose rows were read, too.
+            // Between intervals there is no current row. The rows are then counted for the range in
+            // which the last interval starts. That is the range of the last row, or another one
+            // from which rows were read, too.
             _ => match self.intervals.current() {
                 Some(interval) => &interval.span.low,
                 None => return,
@@ -403,7 +404,8 @@ fn bound(query: &Query, table: TableId) -> Option<Span> {
         false => Span::new(&before_row(table, pk, rk), None),
     };
     let Some(range) = range else { return Some(part) };
-    // If the two are disjoint, nothing is read, so the result may be any empty span.
+    // If the range and the part after the token are disjoint, nothing is to be read. Any empty span
+    // expresses this.
     Some(range.intersect(&part).unwrap_or_else(|| Span::new(&[], Some(&[]))))
 }
 

@@ -115,8 +115,8 @@ impl Explain {
         self.class_of(|plan| plan.service_class).0
     }
 
-    /// Returns the key intervals that the plan reads, in order. If the query has a token, their
-    /// parts before the token were not read.
+    /// Returns the key intervals that the plan reads, in order. If the query has a token, the parts
+    /// of intervals before the token were not read.
     pub fn intervals(&self) -> Vec<String> {
         let plan = self.plan.iter();
         plan.flat_map(|plan| &plan.intervals).map(ToString::to_string).collect()
@@ -152,7 +152,7 @@ impl Explain {
     }
 
     /// Returns the number of blocks of rows that were skipped because no row could match. For a
-    /// count, it includes blocks in which every row matches.
+    /// count, the number includes blocks in which every row matches.
     pub fn blocks_skipped(&self) -> u64 {
         self.counts.read.blocks_skipped
     }

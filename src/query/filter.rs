@@ -236,8 +236,8 @@ parsed_from!(&str, String, &String);
 
 /// Prints the text that parses back to the filter; empty for the filter that matches every entity.
 ///
-/// The language cannot express every property name: a name may be no identifier, or a word of the
-/// language. Such a name is printed in braces, and the text does not parse.
+/// The language cannot express every property name: some names are not identifiers, and some are
+/// words of the language. Such a name is printed in braces, and the text does not parse.
 impl fmt::Display for Filter {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Display::fmt(&self.node, f)

@@ -128,7 +128,8 @@ impl KeyRange {
     }
 }
 
-/// Returns where `keys` begin and end: a text, and whether the position is after it.
+/// Returns where `keys` begin and end. Each position is a text, and whether the position is
+/// directly after that text.
 fn cuts<'k>(keys: &impl RangeBounds<&'k str>) -> [Option<(&'k str, bool)>; 2] {
     let cut = |bound: Bound<&&'k str>, after: bool| match bound {
         Bound::Included(key) => Some((*key, after)),

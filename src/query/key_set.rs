@@ -1,8 +1,8 @@
 //! Sets of (PartitionKey, RowKey) that filters over keys can describe exactly, and their algebra.
 //!
 //! A set of texts is a list of cuts at which membership flips. A set of keys is a list of cuts
-//! between PartitionKeys, each with the set of RowKeys from there on. Union, intersection and
-//! complement are sweeps over two sorted lists.
+//! between PartitionKeys, each with the set of RowKeys of the partitions up to the next cut. Union,
+//! intersection and complement are sweeps over two sorted lists.
 //!
 //! Invariants: cuts ascend strictly, by UTF-16 unit, and the contents before and after a cut
 //! differ. No cut is at a text with U+0000: no key contains it, so all texts from `p\0` on are
@@ -259,8 +259,8 @@ impl<'a> KeySet<'a> {
         );
         let mut result = Self::builder();
         let (mut i, mut j, mut cuts) = (0, 0, 0);
-        // Caches the last combination, because pieces often alternate between nothing and the same
-        // rows.
+        // Caches the last combination, because often every second piece is empty, and the others
+        // all have the same rows.
         let mut last: Option<(Texts<'a>, Texts<'a>, Texts<'a>)> = None;
         let (mut left, mut right) = (&self.steps[0].1, &other.steps[0].1);
         while i < self.steps.len() || j < other.steps.len() {

@@ -242,8 +242,8 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
         Ok(())
     }
 
-    /// Returns how many more rows may be taken with the size of the page as the only check; 0 if
-    /// every row needs other checks.
+    /// Returns the number of further rows for which only the size of the page must be checked; 0 if
+    /// each row needs other checks, too.
     fn unasked(&self, watch: &Watch<'_>) -> usize {
         if watch.is_on() || !matches!(self.early_end, EarlyEnd::Never) || self.is_full() {
             return 0;

@@ -5,9 +5,9 @@
 //! 2. Turn the keys for which the whole filter may be true into few intervals.
 //! 3. Top down, replace a part that is always or never true within the intervals by a constant.
 //!
-//! No entity outside the intervals meets the filter, and inside them rest and filter agree. Bounds
-//! may be too wide, never too narrow (`CUTS_MIN`). Time and memory are O(n log n) in the number of
-//! comparisons.
+//! No entity outside the intervals meets the filter. Inside the intervals the remaining filter
+//! gives the same result as the whole filter. Bounds may be too wide, never too narrow
+//! (`CUTS_MIN`). Time and memory are O(n log n) in the number of comparisons.
 
 use std::cmp::Ordering;
 use std::sync::Arc;
@@ -19,8 +19,8 @@ use crate::model::Value;
 use crate::named::named;
 
 /// The number of cuts, or intervals, permitted for any filter. A filter with many comparisons may
-/// have [`CUTS_PER_COMPARISON`] for each instead. Enumerated points and ranges need fewer; a
-/// product of 1,000 partitions and 1,000 rows needs more.
+/// have [`CUTS_PER_COMPARISON`] cuts for each comparison instead. Enumerated points and ranges need
+/// fewer; a product of 1,000 partitions and 1,000 rows needs more.
 const CUTS_MIN: usize = 1 << 16;
 const CUTS_PER_COMPARISON: usize = 8;
 /// The maximum number of steps, per comparison, in the search for parts that are constant.
@@ -285,8 +285,8 @@ impl<'a> Bounds<'a> {
     }
 }
 
-/// Returns the keys of a filter that is exactly a point query. No sets are computed, because they
-/// cost more than the lookup.
+/// Returns PartitionKey and RowKey if the filter consists of only two comparisons that name one
+/// entity. Such a filter is planned without sets, which would take longer than the lookup.
 fn point(node: &Node) -> Option<(&str, &str)> {
     let Node::And(terms) = node else { return None };
     let [Node::Compare(a), Node::Compare(b)] = terms.as_slice() else { return None };

@@ -87,8 +87,9 @@ fn compare(comparison: &Comparison, set: &ZoneSet<'_>, all: u64) -> Masks {
                 result.maybe_false |= of.maybe_false;
                 every |= bits(column.presence, presence::ALL);
             }
-            // For a row without the property, any comparison is false. In an incomplete set, the
-            // row may have the property with a type that has no column.
+            // For a row without the property, any comparison is false. If the set of zones is
+            // incomplete, a row may have the property with a type for which there is no zone
+            // column.
             result.maybe_false |= all & !every;
             if !set.is_complete {
                 result.maybe_true |= all & !every;

@@ -20,8 +20,8 @@ const BOUND_BYTES_MAX: usize = 8 << 10;
 /// Returns a span with the same keys whose bounds are not longer than a key can be. The bounds are
 /// stored as long as the range tombstone exists.
 fn shortened(span: Span) -> Span {
-    // Any key is shorter than the truncated bound, so it is on the same side of that and of the
-    // full bound.
+    // Any key is shorter than the truncated bound, so it is on the same side of the truncated bound
+    // as of the full one.
     let short = |bound: &[u8]| bound.get(..BOUND_BYTES_MAX).unwrap_or(bound).into();
     Span { low: short(&span.low), high: span.high.as_deref().map(short) }
 }

@@ -12,8 +12,8 @@ pub struct Token {
     pub row_key: String,
 }
 
-/// Returns a token for a row's key, or for a bound. A bound after a whole key ends with U+0001,
-/// which no key contains, and so does the token.
+/// Returns a token for a row's key, or for a bound. A bound directly after a key ends with U+0001,
+/// which no key contains, and so does the token for the bound.
 pub(super) fn token(bound: &[u8]) -> Result<Token> {
     let damaged = |error| Error::decode("row".as_ref(), 0, error);
     let texts = bound.get(TABLE_ID_BYTES..).unwrap_or_default();

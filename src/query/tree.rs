@@ -119,7 +119,8 @@ impl Node {
         }
     }
 
-    /// Makes a `list` of `nodes` and this node, which becomes the last or the first.
+    /// Makes a `list` of `nodes` and this node. This node becomes the last of the list if
+    /// `is_last`, otherwise the first.
     fn joined(self, mut nodes: Vec<Node>, is_last: bool, list: fn(Vec<Node>) -> Node) -> Node {
         if !self.has_room_above() {
             return Node::TooDeep;

@@ -8,7 +8,7 @@
 //!
 //! Invariants
 //! * a table's id is never reused: the next id, which has a row of its own, only grows;
-//! * creating and dropping a table are ordinary commits and take effect with them.
+//! * creating or dropping a table is an ordinary commit, and takes effect with that commit.
 //!
 //! Locks: `tables` is held during a commit of the catalog and is acquired before the commit lock.
 
@@ -84,8 +84,8 @@ impl Catalog {
         &self.log
     }
 
-    /// Reads the catalog again. Returns the problems of rows that opening refuses. Damage to files
-    /// ends the reading and is not a problem of a row.
+    /// Reads the catalog again, and returns an error for each row with which the database would not
+    /// open. If a file is damaged, reading ends there, without an error for the damage.
     pub(crate) fn problems(&self) -> Vec<Error> {
         let mut problems = Vec::new();
         let scanned = scan_rows(&self.engine, |row| {

@@ -6,7 +6,7 @@ use crate::sync::{AtomicU64, Ordering};
 #[derive(Debug, Default)]
 pub(crate) struct Queries([AtomicU64; 6]);
 
-/// The number of queries for each kind of span that they read.
+/// The numbers of queries, by the kind of span that a query reads.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct QueryCounts {
     /// Queries that read nothing or single keys.

@@ -55,7 +55,7 @@ pub trait FromValues<'r, const N: usize>: Sized {
     #[doc(hidden)]
     fn from_fields(values: &RowValues<'_, 'r, N>) -> Option<Self>;
 
-    /// Returns the values of any row, converted if possible, or the first that does not fit.
+    /// Returns the values of any row, converted if possible, or the first value that does not fit.
     #[doc(hidden)]
     fn from_values(values: &RowValues<'_, 'r, N>) -> std::result::Result<Self, Misfit>;
 }
@@ -95,8 +95,8 @@ impl<const N: usize> RowDecoder<N> {
         let known = self.recent.find(|known| Arc::ptr_eq(&known.shape, shape));
         let known = known.unwrap_or_else(|| self.cache_shape(shape));
         let values = RowValues { places: &self.recent[known].places, fields: shape.fields(body) };
-        // For speed the common case reports a misfit without its place. A row with a value of
-        // another type is therefore decoded again.
+        // For speed, the first attempt reports only that some value does not fit, but not which
+        // one. A row with such a value is therefore decoded again.
         match T::from_fields(&values) {
             Some(all) => Ok(all),
             None => self.decode_rare(known, row),

@@ -20,7 +20,7 @@ use crate::options::Durability;
 
 use super::Table;
 
-/// If this many rows wait, all waiting groups are committed, even those that are not full.
+/// If this many rows wait for their groups to become full, all groups are committed, full or not.
 const WAITING_ROWS_MAX: usize = 20_000;
 /// Limit on the total size of waiting rows in bytes.
 const WAITING_BYTES_MAX: usize = 16 << 20;
@@ -342,7 +342,7 @@ impl Loader {
     }
 
     /// Ends the group that starts at line `start` and whose lines up to `last` were committed.
-    /// Acknowledges lines that no earlier group in progress blocks.
+    /// Acknowledges all lines before which no group is in progress.
     fn finish_group(&mut self, start: u64, last: Option<u64>) {
         debug_assert!(self.starts.contains_key(&start), "a group that ends had begun");
         if let Some(count) = self.starts.get_mut(&start) {

@@ -80,9 +80,8 @@ impl Table {
     /// Returns the entity with these keys, or `None`. Searches the memtables, and reads at most one
     /// hash line per file.
     ///
-    /// # Errors
-    /// `Corruption` and `Io`; `NotFound` if the table was dropped; `Busy` while a gate or a target
-    /// blocks reads.
+    /// # Errors `Corruption` and `Io`; `NotFound` if the table was dropped; `Busy` while a gate or
+    /// a scalability target blocks reads.
     pub fn get(&self, partition_key: &str, row_key: &str) -> Result<Option<Entity>> {
         self.read(partition_key, row_key, None, |row| row.to_entity())
     }
@@ -131,7 +130,8 @@ impl Table {
 
     fn read_many(&self, keys: &[(&str, &str)], at: Option<Seq>) -> Result<Vec<Option<Entity>>> {
         let table = self.entry.gate.table;
-        // All keys are in one buffer. Each has its range there and its index in `keys`.
+        // All encoded keys are in one buffer. Each item is the range of a key in the buffer, and
+        // the key's index in `keys`.
         let texts: usize = keys.iter().map(|(pk, rk)| pk.len() + rk.len()).sum();
         let mut bytes = Vec::with_capacity(texts + keys.len() * (TABLE_ID_BYTES + 1));
         let mut sorted: Vec<(Range<usize>, usize)> = Vec::with_capacity(keys.len());

@@ -225,7 +225,7 @@ pub(super) fn new_batch<'o>(
 ) -> Batch<'o> {
     let ops = ops.into();
     let prefix_len = match ops.as_slice() {
-        // A single key needs no common prefix.
+        // With a single key, there is no use for a common prefix.
         [] | [_] => 0,
         [first, ..] => first.key.iter().skip(4).position(|byte| *byte == 0).map_or(4, |at| at + 5),
     };

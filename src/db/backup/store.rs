@@ -2,8 +2,8 @@
 //! §generation.
 //!
 //! Invariants
-//! * a generation is renamed to its final name only when every file that it names is durable under
-//!   its name;
+//! * a generation is renamed to its final name only when every file that the generation names is
+//!   durable under the file's final name;
 //! * generations, and stored files that a generation names, are never written again;
 //! * a file is identified by its id. Files with equal ids but different entries mean damage;
 //! * a file is removed only after all generations that named it are durably removed.

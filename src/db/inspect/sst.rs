@@ -88,7 +88,7 @@ pub(super) fn parts(file: &Bytes, options: InspectOptions, sink: &mut Sink<'_>) 
 }
 
 impl Looking<'_> {
-    /// Reads the sections from the directory before the tail.
+    /// Reads the list of sections in the directory, which precedes the tail.
     fn directory(
         &mut self,
         tail: std::result::Result<Tail, DecodeError>,

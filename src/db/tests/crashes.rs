@@ -1,5 +1,5 @@
-//! Power cuts at every file operation of one history with mixed durabilities, switches of logs and
-//! a dropped table, and during and after the recovery.
+//! Cuts the power at every file operation of a history, and during and after the recovery. The
+//! history has mixed durabilities, switches of logs and a dropped table.
 
 use std::collections::BTreeMap;
 

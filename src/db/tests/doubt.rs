@@ -89,8 +89,8 @@ fn check_suspect(fs: &MemFs) {
     }
 }
 
-/// Checks that opening refuses the manifest at `at` and names a way out, and that it changes
-/// nothing.
+/// Checks that opening fails and changes nothing, and that the error is about byte `at` of the
+/// manifest and names a way out.
 #[track_caller]
 fn check_refused(fs: &MemFs, manifest: &str, at: usize, missing: &str) {
     let contents = || fs.paths().into_iter().map(|path| (fs.read(&path).unwrap(), path));

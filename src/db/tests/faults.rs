@@ -86,7 +86,7 @@ impl Run {
     }
 }
 
-/// Runs the history with one fault; returns false if the fault was not delivered.
+/// Runs the history with one fault; returns false if the history ended before the fault.
 fn run(fault: Fault, full: bool, what: &str) -> bool {
     let memory = MemFs::new();
     let fs = FaultFs::new(Arc::new(memory.clone()));

@@ -21,8 +21,8 @@ fn killed(durability: Durability) -> MemFs {
     fs.kill_image()
 }
 
-/// The file with the last name of this kind, its length, and the end of its bytes that are not
-/// zero.
+/// Returns the last file of this kind in order of names, its length, and the offset after its last
+/// byte that is not zero.
 fn last(fs: &MemFs, kind: &str) -> (String, u64, u64) {
     let path = fs.paths().into_iter().rfind(|path| path.contains(kind)).unwrap();
     let bytes = fs.read(&path).unwrap();

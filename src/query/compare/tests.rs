@@ -43,8 +43,8 @@ fn guid(text: &str) -> Guid {
     text.parse().unwrap()
 }
 
-/// Returns a smaller, a middle and a greater value of a type; the values of different numeric types
-/// are equal.
+/// Returns a smaller, a middle and a greater value of a type. All numeric types have the same three
+/// values.
 fn three(edm: EdmType) -> [Value; 3] {
     match edm {
         EdmType::String => ["", "5", "x"].map(Value::from),
@@ -80,7 +80,7 @@ fn every_pair_of_types_under_every_operator() {
         for (literal_type, fit) in EdmType::ALL.into_iter().zip(fits.chars()) {
             for (i, property) in three(property_type).into_iter().enumerate() {
                 for (j, literal) in three(literal_type).into_iter().enumerate() {
-                    // There are only two Booleans, so the middle and the greater one are equal.
+                    // There are only two Booleans, so the middle and the greater value are equal.
                     let rank =
                         |n: usize| if property_type == EdmType::Boolean { n.min(1) } else { n };
                     let expected = match (fit, rank(i).cmp(&rank(j))) {

@@ -315,8 +315,8 @@ fn a_long_text_is_abbreviated_in_errors() {
     assert!(digits.len() < 2_200);
 }
 
-/// Tests 64 KiB of each form. Flat texts are parsed, and deep ones are refused with a position.
-/// None overflows a small stack.
+/// Flat filters of 64 KiB are parsed, and deeply nested ones are refused with a position. Neither
+/// kind overflows a small stack.
 #[test]
 fn long_and_deep_texts_are_parsed_or_refused() {
     let run = || {

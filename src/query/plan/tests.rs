@@ -96,7 +96,8 @@ fn every_tree_of_three_or_four_of_ten_comparisons() {
                     domain.check(&list(outer, [a.clone(), pair.clone()]));
                     domain.check(&list(outer, [a.clone(), not(pair)]));
                 }
-                // The other half of these filters is symmetric to this one and skipped.
+                // Exchanging `a` and `b` gives an equivalent filter, so only one of the two is
+                // tested.
                 for d in leaves.iter().take(if i <= j { leaves.len() } else { 0 }) {
                     let (left, right) = ([a.clone(), b.clone()], [c.clone(), d.clone()]);
                     let (op, other) = ops[(i + j) % 4];

@@ -1,4 +1,5 @@
-//! Compares masks with the semantics, for random rows and filters, and checks that they prune.
+//! Compares masks with the semantics of comparisons, for random rows and filters, and checks that
+//! the masks exclude blocks.
 
 use std::cmp::Ordering;
 use std::path::Path;

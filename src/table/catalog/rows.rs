@@ -24,7 +24,8 @@ pub(crate) enum CatalogRow<'a> {
 }
 
 impl<'a> CatalogRow<'a> {
-    /// `None` for gates, notes, rows of newer builds, and tables with a number that none has.
+    /// Returns the contents of `row`; `None` for gates, notes, rows of newer builds, and numbers
+    /// that no table can have.
     pub(crate) fn of(row: &'a Entity) -> Option<Self> {
         let id = TableId(u32::try_from(row.get::<i64>("Id").ok()?).ok()?);
         match row.partition_key() {

@@ -73,7 +73,8 @@ impl Domain {
         check_answer(node, &plan, inside);
     }
 
-    /// Checks order, distance and extent of the intervals, and returns the keys inside.
+    /// Checks that the intervals ascend, are not adjacent and are not too wide, and returns the
+    /// keys inside.
     fn check_intervals(&self, plan: &Plan, node: &Node) -> Keys {
         let why = || format!("{node:?}\n{plan:?}");
         let (may, _) = bounds(node);
