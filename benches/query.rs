@@ -221,7 +221,7 @@ fn took(query: Query) -> String {
     )
 }
 
-/// Kind, share of rows, and the filter besides the partition.
+/// Kind of filter, share of rows that match, and the condition besides that on the partition.
 /// * "tail": a random property at the end of its values. Zones skip the blocks without such a row:
 ///   some at 1 %, most at 0.1 %;
 /// * "middle": a value in the middle of the values of every block. Zones can skip no block, so this

@@ -429,7 +429,8 @@ fn record(n: u64, rows: usize) {
     });
 }
 
-/// Measures opening the files of a process that dies after `n` commits: copies made while it runs.
+/// Measures opening a database whose process dies after `n` commits: its files are copied while it
+/// runs.
 fn recover(n: u64) {
     let ground = empty();
     for i in 0..n {

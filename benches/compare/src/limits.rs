@@ -1,5 +1,5 @@
-//! The physical limits of the machine, measured in the same run: memory, disk, checksums,
-//! compression.
+//! The physical limits of the machine, measured in the same run as the engines: memory, disk,
+//! checksums, compression.
 //!
 //! Not here: the limit of each row (`rows.rs`).
 
@@ -74,12 +74,12 @@ pub struct Limits {
 /// another level would not apply to them.
 const ZSTD_LEVEL: i32 = 6;
 
-/// Returns the level for lines that record none.
+/// Returns the level of result lines that record none.
 fn level_before() -> i32 {
     3
 }
 
-/// Measures for about `time` each, in files in `dir`; `flights` is the CSV of real data.
+/// Measures each limit for about `time`, in files in `dir`; `flights` is the CSV of real data.
 pub fn measure(dir: &Path, time: Duration, flights: &Path) -> io::Result<Limits> {
     let memory = vec![1_u64; 16 << 20];
     let mut copy = vec![0_u64; 16 << 20];
@@ -133,8 +133,8 @@ impl Limits {
         self.sized_accesses.get(&entities).copied().flatten()
     }
 
-    /// Measures accesses over the raw bytes of each missing size of `sizes`; returns whether one
-    /// was missing.
+    /// Measures accesses over the raw bytes of those `sizes` for which they are missing; returns
+    /// whether any were missing.
     pub fn add_sizes(&mut self, sizes: &[u64], time: Duration) -> bool {
         let before = self.sized_accesses.len();
         for entities in sizes.iter().copied() {
@@ -355,7 +355,7 @@ fn random_reads(dir: &Path, time: Duration, threads: u64) -> io::Result<f64> {
             let (file, read) = (&file, &read);
             scope.spawn(move || {
                 let (mut rng, mut page) = (Rng::from_seed(seed), [0; PAGE_BYTES as usize]);
-                // Few enough that hardly any page repeats.
+                // Few enough reads that hardly any page is read twice.
                 for _ in 0..pages / 16 / threads {
                     if start.elapsed() >= time {
                         break;

@@ -1,7 +1,7 @@
 //! The expected answers: the digest of each entity after all writes so far.
 //!
 //! Invariants
-//! * it is read and updated only outside the measured time.
+//! * the oracle is read and updated only outside the measured time.
 //!
 //! Not here: how entities are made (`reading.rs`).
 

@@ -1,4 +1,4 @@
-//! Sizes: the forms of a run, and the parameters of each child.
+//! Sizes: the forms of a run (`quick` and `full`), and the parameters of each child process.
 //!
 //! Memory is the same for all engines. Caches have twice the size of the data. For data larger
 //! than memory they have a twentieth of it, and the whole process a tenth. Write buffers have a

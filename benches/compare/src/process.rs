@@ -37,8 +37,8 @@ pub fn cpu_seconds() -> f64 {
     time.tv_sec as f64 + time.tv_nsec as f64 / 1e9
 }
 
-/// Returns the bytes sent to storage so far, as counted by the system: whole pages, when they
-/// become dirty.
+/// Returns the bytes sent to storage so far, as counted by the system: it counts a whole page when
+/// the page becomes dirty.
 pub fn written_bytes() -> u64 {
     field("/proc/self/io", "write_bytes:").unwrap_or(0)
 }

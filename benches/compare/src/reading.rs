@@ -282,7 +282,8 @@ impl Data {
         key
     }
 
-    /// Returns entry `number` of a queue: its own partition, rows ascending without end.
+    /// Returns entry `number` of a queue. Each queue has its own partition, in which RowKeys ascend
+    /// without end.
     pub fn queued(&self, queue: u32, number: u64) -> Reading {
         self.made(key_of(QUEUE_DEVICE + queue, ticks(number)), number ^ (1 << 60), 0)
     }

@@ -41,7 +41,8 @@ pub enum Unit {
     Times,
 }
 
-/// The physical limit; the table shows the row's share of it.
+/// The physical limit of a row: the least work that the machine must do for it. The table shows the
+/// row's share of the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
     /// Raw bytes of the entities through sequential writes.
@@ -76,9 +77,9 @@ pub enum Bound {
     Decompress,
     /// Each raw byte written exactly once.
     Once,
-    /// Raw bytes of an entity through zstd, all at once.
+    /// Compressed bytes of an entity, if many are compressed by zstd as one piece.
     Entropy,
-    /// Raw bytes of a flight through zstd, all at once.
+    /// Compressed bytes of a flight, if all are compressed by zstd as one piece.
     FlightEntropy,
 }
 

@@ -124,8 +124,8 @@ pub trait Store: Send + Sync {
     /// Returns the version of the entity at `key`: its ETag, or the version stored with the value.
     fn version(&self, key: &Key) -> Option<Version>;
 
-    /// Replaces the entity if its version is still `version`, and returns whether it was; the
-    /// version changes.
+    /// Replaces the entity, which changes its version, if the version is still `version`; returns
+    /// whether it replaced.
     fn replace_if(&self, reading: &Reading, version: Version, durability: Durability) -> bool;
 
     /// Sets one property of the entity at `key` atomically, and keeps the rest; `false` if there is
@@ -175,8 +175,8 @@ pub trait Store: Send + Sync {
     /// Makes all writes so far durable.
     fn sync(&self);
 
-    /// Starts a full compaction and waits for it. The caller waits for other background work, which
-    /// may continue meanwhile, so that a measured time covers only the compaction.
+    /// Runs a full compaction to its end. Other background work may continue: the caller waits for
+    /// it, so that a measured time covers only the compaction.
     fn compact(&self);
 
     /// Returns the codec of `compact`, if the engine compresses. Default: none.

@@ -12,7 +12,7 @@ pub enum Among {
     /// Peers with log-structured merge trees.
     Lsm,
     /// Peers whose commits sync one after the other behind a lock; fjall's adapter shares syncs
-    /// outside of it.
+    /// outside of that lock.
     Serial,
     RocksDb,
     Json,

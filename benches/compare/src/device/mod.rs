@@ -1,4 +1,5 @@
-//! A device day: ten sensors write a row per second, a week is kept. Measures bytes to flash.
+//! A device day: ten sensors write a row a second each, and the rows of a week are kept. Measures
+//! bytes to flash.
 //!
 //! Time is simulated. Each store is filled with the kept days, unmeasured. Then it is measured for
 //! some hours with each window, the time whose rows a power cut may lose: a minute, and a second.
@@ -66,7 +67,8 @@ struct Figures {
     window: Window,
     days_kept: u64,
     hours: u64,
-    /// Bytes sent to storage as counted by the system: pages of 4 KiB, when they become dirty.
+    /// Bytes sent to storage as counted by the system, which counts a page of 4 KiB when the page
+    /// becomes dirty.
     written_bytes: u64,
     /// Calls of fsync and fdatasync.
     syncs: u64,

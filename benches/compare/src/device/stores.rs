@@ -129,8 +129,8 @@ impl Store for Rowstone {
     }
 }
 
-/// A table without rowids, a write-ahead log, one transaction for rows that become durable
-/// together, and SQLite's default sizes: a cache of 2 MB, a checkpoint every thousand pages.
+/// SQLite with a table without rowids, a write-ahead log, and its default sizes: a cache of 2 MB, a
+/// checkpoint every thousand pages. Rows that become durable together are one transaction.
 #[cfg(feature = "sqlite")]
 mod sqlite {
     use std::path::Path;
@@ -201,7 +201,8 @@ mod sqlite {
     }
 }
 
-/// One transaction for rows that become durable together, synced by LMDB; keys of ten bytes.
+/// LMDB with keys of ten bytes. Rows that become durable together are one transaction, which LMDB
+/// syncs.
 #[cfg(feature = "lmdb")]
 mod lmdb {
     use std::ops::Bound;
@@ -216,8 +217,8 @@ mod lmdb {
 
     type Pairs = Vec<([u8; 10], [u8; 20])>;
 
-    /// A transaction borrows its environment, so rows that become durable together are collected
-    /// first.
+    /// An open transaction borrows its environment and cannot be stored next to it. So rows that
+    /// become durable together are collected first.
     pub struct Lmdb {
         env: Env<WithTls>,
         readings: Database<'static, Bytes, Bytes>,

@@ -1,7 +1,7 @@
 //! Checks that every engine answers like a sorted map: programs of all operations in all encodings,
 //! with reopens.
 //!
-//! Owns: the oracle, the programs and the comparison: each answer, and occasionally all entities.
+//! Owns: the oracle, the programs, and the comparison of each answer and sometimes of all entities.
 //! Not here: durability, which needs power cuts; speed.
 
 use std::collections::BTreeMap;
@@ -398,7 +398,8 @@ fn check_threads(engine: Engine) {
         }
     });
     assert_eq!(replaced.load(Ordering::Relaxed), KEYS);
-    // A merge keeps the values of a concurrent put: in any order it sets only the temperature.
+    // A merge sets only the temperature, so the other values of a concurrent put remain, whichever
+    // of the two is first.
     each(&|thread| {
         for number in 0..KEYS {
             if thread % 2 == 0 {

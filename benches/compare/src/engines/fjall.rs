@@ -46,8 +46,8 @@ const BLOCK_BYTES: u32 = 4 << 10;
 const COMPRESSED_BLOCK_BYTES: u32 = 16 << 10;
 /// Readings in a batch of a load.
 const PIECE: usize = 1_000;
-/// Background work counts as finished after this time without any, because a flush may start a
-/// compaction, and that another one.
+/// Background work counts as finished if none ran for this time: after a flush a compaction may
+/// start, and after that another one.
 const QUIET: Duration = Duration::from_millis(300);
 
 /// An open fjall with all readings in one keyspace.

@@ -159,7 +159,8 @@ impl Redb {
     /// Runs `write` in one transaction; if it returns `false`, the transaction is aborted.
     fn write(&self, durability: Durability, write: impl FnOnce(&mut Writable<'_>) -> bool) -> bool {
         let db = self.db();
-        // Write transactions are exclusive: nothing else changes the switch until the commit ends.
+        // Write transactions are exclusive: no other thread turns the sync on or off until the
+        // commit ends.
         let writing = db.begin_write().expect("redb writes");
         let done = write(&mut writing.open_table(READINGS).expect("redb writes"));
         if done {

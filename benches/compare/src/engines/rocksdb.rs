@@ -124,7 +124,8 @@ fn options(setup: &Setup<'_>) -> Options {
     options.set_manual_wal_flush(false);
     options.set_enable_pipelined_write(true);
     options.set_recycle_log_file_num(2);
-    // Not needed here: periodic dumps of statistics, and reading those of all files when opening.
+    // Turns off what is not needed here: periodic dumps of statistics, and reading the statistics
+    // of all files when opening.
     options.set_stats_dump_period_sec(0);
     options.set_stats_persist_period_sec(0);
     options.set_skip_stats_update_on_db_open(true);

@@ -82,8 +82,8 @@ pub fn open(setup: &Setup<'_>) -> Box<dyn Store> {
     Box::new(Rowstone { db, sync, os, compresses: setup.compress })
 }
 
-/// Selects reads instead of a map for data larger than memory, because page faults of concurrent
-/// threads are slower than reads.
+/// Selects read calls instead of a memory map for data larger than memory, because page faults of
+/// concurrent threads are slower.
 fn io_mode(dir: &Path) -> IoMode {
     let is_larger = disk_bytes(dir) > available_memory();
     if is_larger { IoMode::Pread } else { IoMode::Mmap }

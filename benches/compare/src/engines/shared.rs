@@ -86,8 +86,8 @@ impl Codec {
     }
 }
 
-/// Locks of the application by key, which make reads before writes atomic in an LSM tree without
-/// its transactions.
+/// Locks by key, by which an application makes a read and the write after it atomic, without the
+/// transactions of an LSM tree.
 pub struct Stripes(Box<[Mutex<()>]>);
 
 impl Stripes {
@@ -116,8 +116,8 @@ impl Stripes {
     }
 }
 
-/// Returns the stripe of a key: a multiplication for each eight bytes, since keys differ in their
-/// last ones.
+/// Returns the stripe of a key. All bytes are used, eight at a time, because keys differ in their
+/// last bytes.
 fn stripe(key: &[u8]) -> usize {
     let mut hash = 0_u64;
     for chunk in key.chunks(8) {

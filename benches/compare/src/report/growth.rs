@@ -1,5 +1,5 @@
-//! Growth rows: the slowdown compared with the smallest size, and the part of it that processor
-//! caches explain.
+//! Growth rows, which repeat an operation at several sizes: the slowdown compared with the smallest
+//! size, and the part of it that processor caches explain.
 //!
 //! Invariants
 //! * a row is compared with its own smallest measured size; only the largest size has a target;

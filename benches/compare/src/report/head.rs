@@ -1,4 +1,5 @@
-//! The head of a form: the machine, its limits, the builds, and the memory of the engines.
+//! The text before the tables of a form (`quick` or `full`): the machine, its limits, the builds,
+//! and the memory of the engines.
 //!
 //! Not here: computing that memory (`plan.rs`).
 

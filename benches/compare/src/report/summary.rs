@@ -2,7 +2,7 @@
 //! limit.
 //!
 //! Invariants
-//! * it depends only on the lines, so that a report can be written anywhere, at any time;
+//! * summaries depend only on the lines, so that a report can be written anywhere, at any time;
 //! * a ratio above 1 means that rowstone is ahead, for units where more is better and where less
 //!   is;
 //! * a failed row is reported as failed.

@@ -143,8 +143,8 @@ fn groups(
     })
 }
 
-/// Writes up to `count` items within the load's time; each call of `act` returns its number of
-/// entities.
+/// Writes up to `count` items within the load's time; each call of `act` returns the number of
+/// entities that it wrote.
 fn write<T>(
     bench: &Bench<'_>,
     count: u64,
@@ -162,7 +162,8 @@ fn write<T>(
         act: Box::new(|item| Found { entities: act(item), digest: 0 }),
         check: Box::new(|items, _| items.iter().for_each(|item| all.add(sum(item)))),
     };
-    // With a sync for each write, a load gets the time of a row, not that of a whole load.
+    // A load with a sync for each write is measured for the time of any other row, not for that of
+    // loads.
     let time = if durability == Sync { bench.spec.time } else { bench.spec.load_time };
     let timing = run(hand, Pace { chunk: 512, ..Pace::USUAL }, Budget { ops: count, time });
     (timing, all)

@@ -73,7 +73,8 @@ fn reopen(
     store
 }
 
-/// Starts this program again, which adds `writes` entities to the existing ones and is killed.
+/// Starts another process of this program, which adds `writes` entities to the existing ones and is
+/// then killed.
 fn kill_while_writing(spec: &Spec, name: &str, first: u64, writes: u64) {
     let program = std::env::current_exe().expect("this program has a path");
     let spec = serde_json::to_string(spec).expect("plain data");

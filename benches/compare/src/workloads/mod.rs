@@ -156,7 +156,7 @@ impl<'a> Bench<'a> {
         figures
     }
 
-    /// Returns the figures of a row that is a rate, with the current memory.
+    /// Returns the figures of a row whose unit is a rate, with the memory used now.
     fn figures(&self, row: &str, timing: &Timing) -> Figures {
         let unit = rows::find(row).expect("a known row").unit;
         let count = if unit == Unit::OpsPerSecond { timing.ops } else { timing.entities };

@@ -129,7 +129,8 @@ pub fn first_scan(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &
     });
 }
 
-/// Filters all entities, of which the given thousandths match. The rate counts all of them.
+/// Filters all entities, of which the given thousandths match. The rate counts all entities, not
+/// only the matching ones.
 pub fn filters(
     bench: &mut Bench<'_>,
     row: &str,

@@ -118,7 +118,7 @@ fn at_rest(
 }
 
 /// Compacts the database. For engines that compress, the time until the result is durable is the
-/// figure of `row`. The wait for an idle engine follows it, because its length depends on the
+/// figure of `row`. It does not include the wait for an idle engine, whose length depends on the
 /// polling interval.
 fn compact(bench: &mut Bench<'_>, row: &str, store: &dyn Store) {
     let entities = bench.spec.entities;
@@ -198,7 +198,7 @@ fn growth(bench: &mut Bench<'_>) {
     store.close();
 }
 
-/// Measures points after a scan has read every block: before the scan, most gets of a large
+/// Measures point reads after a scan has read every block: before the scan, most gets in a large
 /// database are the first access to their block.
 fn touched(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle) {
     if bench.wants(row) {

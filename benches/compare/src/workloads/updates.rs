@@ -184,7 +184,7 @@ pub fn deletes(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &mut
         return;
     }
     let count = bench.spec.entities;
-    // At most a quarter: later rows need the rest.
+    // Deletes at most a quarter of the entities: later rows need the rest.
     let budget = Budget { ops: count / 4, ..bench.budget() };
     let order = Permutation::new(bench.spec.seed ^ 0x64, count);
     let oracle = std::sync::Mutex::new(oracle);
