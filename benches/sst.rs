@@ -25,7 +25,7 @@ fn key(i: u64, out: &mut Vec<u8>) {
     written.expect("writing to memory");
 }
 
-/// Writes a key between two keys of the file, which is absent.
+/// Writes a key that is absent: it is between two keys of the file.
 fn absent(i: u64, out: &mut Vec<u8>) {
     key(i, out);
     out.push(b'x');

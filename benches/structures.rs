@@ -117,7 +117,7 @@ fn filters(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Merges the rows of one table, distributed over several sorted sources one by one.
+/// Merges the rows of one table, which are dealt to several sorted sources in turn.
 fn scans(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("merge of sources");
     group.throughput(Throughput::Elements(ROWS));

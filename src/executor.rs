@@ -19,8 +19,8 @@ use crate::sync::{Condvar, Mutex};
 /// A kind of background work. Lanes run in parallel with one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Lane {
-    /// Logs: syncs of commits weaker than `Sync`, preparation of the next log, tickets without a
-    /// waiter.
+    /// Logs: syncs of commits weaker than `Sync`, preparation of the next log, commits by tickets
+    /// that no thread waits for.
     Log,
     /// Flush, sorting of memtable tails, removal of dead files.
     Flush,
@@ -163,8 +163,8 @@ impl Executor {
         true
     }
 
-    /// Starts the threads of `lane` unless they run. Returns false if no threads are wanted, or no
-    /// longer.
+    /// Starts the threads of `lane` unless they run. Returns false if no threads are wanted, or if
+    /// they have been asked to end.
     ///
     /// # Errors
     /// An error if the system cannot start a thread. The next signal tries again.

@@ -4,8 +4,8 @@
 //! is active:
 //! * with the feature `sim`, after [`activate`] on the same thread; a simulation has only one
 //!   thread;
-//! * under `cfg(loom)`, if the environment variable `MUTANT` has its name, so that one build has
-//!   all mutants;
+//! * under `cfg(loom)`, if the environment variable `MUTANT` has its name, so that one build can
+//!   test all mutants;
 //! * in every other build it is the constant `false` and compiles to nothing.
 
 /// Whether the mutant with this name is active.

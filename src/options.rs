@@ -53,7 +53,7 @@ pub enum Codec {
     Zstd,
 }
 
-/// The cost of a merge. The unit is the look-up of one row in one more file.
+/// The cost of a merge, in units of the time that a reader takes to search one more file for a row.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MergePrice {
     /// The fixed cost of a merge, whatever its size.
@@ -315,11 +315,11 @@ setters! {
     /// Sets whether a missing path or an empty directory becomes a new database. Default: true.
     create_if_missing(create: bool): create_if_missing = create;
 
-    /// Whether a log or a manifest that is shorter than it durably was is opened. What was cut off
-    /// is lost; [`OpenReport::torn`](crate::OpenReport::torn) names the file and both lengths. Only
-    /// for file systems that lose the length of a synced file in a crash, and for damage: without
-    /// this setting such a file is `Corruption`, and [`Options::repair`] saves the rest. Default:
-    /// false.
+    /// Sets whether a log or a manifest is opened although it is shorter than the length that was
+    /// once synced. What was cut off is lost; [`OpenReport::torn`](crate::OpenReport::torn) names
+    /// the file and both lengths. Only for file systems that lose the length of a synced file in a
+    /// crash, and for damage: without this setting such a file is `Corruption`, and
+    /// [`Options::repair`] saves the rest. Default: false.
     accept_short_logs(accept: bool): accept_short_logs = accept;
 
     /// Sets how table files are read. Default: [`IoMode::Mmap`] on systems with 64-bit addresses,

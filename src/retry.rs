@@ -274,7 +274,7 @@ mod tests {
             }
         }
         for ((least, most), (low, high)) in seen.into_iter().zip(expected) {
-            // The pauses are within the interval, and cover it.
+            // The pauses are within the interval, and come close to both of its ends.
             assert!(least >= *low && least <= low + (high - low) / 50.0, "{least}, not {low}");
             assert!(most <= *high && most >= high - (high - low) / 50.0, "{most}, not {high}");
         }

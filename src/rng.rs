@@ -1,6 +1,7 @@
 //! Random numbers: a small seeded generator, and the only access to the system's entropy.
 
-// Not loom's atomic, which cannot be in a static. No thread waits for this one.
+// The standard atomic, because loom's cannot be in a static. Models need not explore it: no thread
+// waits for it.
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A seeded generator (SplitMix64). The same seed gives the same numbers on every machine. It is

@@ -202,8 +202,8 @@ mod model {
             guard.0 = Some(self.0.wait(held).expect("a panic ends the model"));
         }
 
-        /// Waits without a time limit, because a model has no time. Only a signal may end a wait in
-        /// it.
+        /// Waits without a time limit, because a model has no time: in a model only a signal may
+        /// end a wait.
         pub(crate) fn wait_for<T>(&self, guard: &mut MutexGuard<'_, T>, _time: Duration) {
             self.wait(guard);
         }

@@ -25,10 +25,10 @@ const ROOMY: &[(&str, usize)] = &[
     // A compressed block may declare 4 MiB, and here it is decompressed twice.
     ("block", 10 << 20),
 ];
-/// The allowance of a decoder for any input.
+/// The memory that a decoder may hold for any input.
 const BASE_BYTES: usize = 256 << 10;
-/// The additional allowance per input byte: a file entry takes up to fifty times its smallest
-/// encoding in memory.
+/// The memory that it may hold in addition per input byte: the entry of a file takes up to fifty
+/// times as many bytes in memory as in its shortest encoding.
 const BYTES_PER_BYTE: usize = 128;
 
 /// Returns the maximum that the target `name` may hold at a time for an input of `len` bytes.

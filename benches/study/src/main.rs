@@ -115,7 +115,7 @@ fn main() -> ExitCode {
 impl Study {
     fn run(&self, output: &mut dyn Write) -> Outcome {
         let db = self.open()?;
-        // Opened first, so that a run does not fail at its end.
+        // The report is opened before anything is measured, so that a run does not fail at its end.
         let failed = |error| format!("cannot write {}: {error}", self.out.display());
         let mut page = File::create(&self.out).map_err(failed)?;
         let ground = Ground::new(db, self.scope());

@@ -15,7 +15,7 @@ const LEFT: f64 = 78.0;
 const RIGHT: f64 = 20.0;
 const TOP: f64 = 16.0;
 const BOTTOM: f64 = 84.0;
-/// Colours of series before they repeat.
+/// The number of colours; further series use them again.
 const COLOURS: usize = 6;
 const TICKS: f64 = 6.0;
 const CHAR_WIDTH: f64 = 6.8;

@@ -1,7 +1,7 @@
 //! Figure 15 on a virtual clock: clients that load one partition beyond its target, and pause after
 //! each exception.
 //!
-//! A request takes as long as the study's did, since here it would take microseconds. The
+//! A request takes as long as in the study; the time measured here would be microseconds. The
 //! database's own throttle accepts or refuses it. The client whose turn is next sends a group. It
 //! sends its next group after the latency if the group was accepted, and three seconds after the
 //! refusal otherwise. Nothing blocks, and a seed gives the same numbers everywhere.
