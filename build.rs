@@ -1,5 +1,6 @@
 //! Removes the unwind tables, an eighth of the size, from the binary in the profile `size`. Panics
-//! abort there and unwind nothing. A panic still prints its message and source line, but no backtrace.
+//! abort there and unwind nothing. A panic still prints its message and source line, but no
+//! backtrace.
 //!
 //! Only on Linux, where two linkers were tested. On other systems, in other profiles, and in
 //! programs that use the library, this does nothing.

@@ -466,9 +466,9 @@ setters! {
     /// the background work that frees space.
     ///
     /// Logs retained for the change feed ([`keep_changes`](Self::keep_changes)) count towards the
-    /// limit. Only their own limit deletes them, never a lack of space for rows, so it must fit
-    /// into this one. Logs retained by age alone ([`keep_changes_for`](Self::keep_changes_for))
-    /// take at most a quarter of this limit. Deleted files that readers still use count, too.
+    /// limit. They are deleted only when they exceed the limit given there, never to make space
+    /// for rows, so that limit must fit into this one. Logs retained by age alone
+    /// ([`keep_changes_for`](Self::keep_changes_for)) take at most a quarter of this limit. Deleted files that readers still use count, too.
     /// Checkpoints and backups do not, even if they are hard links.
     ///
     /// A database that exceeds the limit when it is opened can be read, and shrunk by dropping
@@ -550,7 +550,7 @@ setters! {
     on_full(on_full: OnFull): on_full = on_full;
 
     /// Retains logs for the change feed after recovery no longer needs them, up to `bytes` in
-    /// total. The flush that exceeds the limit deletes the oldest logs as a whole. Without this
+    /// total. A flush after which they take more deletes the oldest logs as a whole. Without this
     /// setting and [`keep_changes_for`](Self::keep_changes_for), changes are kept only until their
     /// rows are flushed to table files; logs that an earlier opening retained are deleted then,
     /// too. Default: none.

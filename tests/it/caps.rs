@@ -169,7 +169,7 @@ fn after_a_power_cut_at_the_limit_it_opens_with_the_same_limit() {
         let log = db.table("log").unwrap();
         assert_eq!(log.scan(rowstone::KeyRange::all()).into_iter().count(), end - seed);
         assert!(used(&image) <= LIMIT, "{}", used(&image));
-        // Deletes are still admitted, and no open exceeds the limit.
+        // Deletes are still admitted, and no opening exceeds the limit.
         log.delete(&format!("p{}", seed % 5), &format!("{seed:06}")).unwrap();
         db.sync().unwrap();
         run_background(&db);
@@ -310,7 +310,7 @@ fn logs_kept_for_a_time_leave_space_for_rows() {
     db.close().unwrap();
 }
 
-/// An open with an empty memtable runs no flush, which would otherwise remove such logs.
+/// If the memtable is empty, opening runs no flush, which would otherwise remove such logs.
 #[test]
 fn logs_kept_by_an_earlier_open_are_removed_under_a_smaller_limit() {
     for kept in [None, Some(256 << 10)] {

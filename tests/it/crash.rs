@@ -243,8 +243,9 @@ fn trap_04_synced_data_survives_whatever_the_durability() {
     say(format!("crash images: {tally:?}"));
 }
 
-/// Logs that grow ahead of commits and for them, on disks with little space, and closes: whatever
-/// length a power cut leaves, no log is taken for one that was cut.
+/// Logs grow before commits need the space or because they need it, on disks with little space, and
+/// databases are closed. Whatever length of a log a power cut leaves, the log is not mistaken for
+/// one that damage cut short.
 #[test]
 fn trap_59_power_cuts_around_the_growth_of_logs() {
     let mut tally = Tally::default();

@@ -1,5 +1,5 @@
-//! A simulated device without operator: power cuts every few seconds, clocks that start in 1970 and
-//! jump, unreadable blocks. `DEVICE=n` simulates n hours instead of three.
+//! A simulated unattended device: power cuts every few seconds, clocks that start in 1970 and jump,
+//! unreadable blocks. `DEVICE=n` simulates n hours instead of three.
 
 use std::time::Duration;
 
@@ -42,7 +42,7 @@ fn the_life_of_a_device_replays_bit_for_bit() {
     assert!(first.failure.is_none(), "{first}");
 }
 
-/// Simulated devices detect mutants of the protocols that a power cut interrupts.
+/// Simulations of devices detect mutants of the protocols that a power cut interrupts.
 #[test]
 fn the_life_of_a_device_detects_mutants() {
     for name in ["unsynced-log", "forget-ceiling", "half-group"] {

@@ -32,14 +32,14 @@ fn keys(path: &Path) -> Vec<String> {
     keys
 }
 
-/// After a second `db` acknowledges nothing more, and says why.
+/// Checks that one second later `db` acknowledges no commit, and that its error states why.
 fn expect_end(db: Db, clock: &ManualClock) {
     clock.advance(Duration::from_secs(1));
     let error = put(&db, "late").unwrap_err();
     let text = format!("{error:?}");
     assert!(text.contains("LOCK is not the file that was locked"), "{text}");
     assert_eq!(put(&db, "later").unwrap_err().kind(), ErrorKind::Poisoned);
-    // What is there can be read.
+    // Existing rows can still be read.
     assert!(db.table("Parts").unwrap().get("p", "first").unwrap().is_some());
     assert!(db.close().is_err());
 }
@@ -120,7 +120,7 @@ fn a_fifo_in_place_of_a_file_is_named_and_opening_does_not_wait_for_it() {
         let text = refusal(&path);
         let name = file.file_name().unwrap().to_str().unwrap();
         assert!(text.contains(name) && text.contains("FIFO"), "{text}");
-        // A symbolic link to a file is fine.
+        // A symbolic link to a file is accepted.
         std::fs::remove_file(&file).unwrap();
         std::os::unix::fs::symlink(&aside, &file).unwrap();
         assert_eq!(keys(&path), ["first"]);

@@ -274,9 +274,9 @@ fn trap_35_trap_56_no_row_expires_early_whatever_the_clock_does() {
     assert_eq!(count(&table, KeyRange::all()), 0);
 }
 
-/// A clock that starts in 1970 and is set late, one that was decades ahead, and weeks without
-/// power: rows live as long as time was observed to pass, whatever their Timestamps are. The first
-/// boot is in 1970 and ends before any background work; the second sets the clock.
+/// A row's age is the time that was observed to pass, whatever its Timestamp is: with a clock that
+/// starts in 1970 and is set late, with one that was decades ahead, and after weeks without power.
+/// The first boot is in 1970 and ends before any background work; the second sets the clock.
 #[test]
 fn trap_56_no_row_expires_before_the_clock_is_set() {
     const YEAR_1970: u64 = 116_444_736_000_000_000;

@@ -26,7 +26,8 @@ const IMPORTED: usize = 50;
 /// The key of the last row, written by a life that ends without a kill.
 const STOP: &str = "stop";
 
-/// Names the database to a process of this executable that plays a role.
+/// The environment variable that names the database to a process of this executable with a role,
+/// such as the writer.
 const DATABASE: &str = "ROWSTONE_FOLLOWED";
 
 fn database() -> Option<PathBuf> {

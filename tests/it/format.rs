@@ -1,7 +1,7 @@
 //! The hex examples of FORMAT.md decode, and encode back to the same bytes.
 //!
 //! An example is a code block that opens with ```` ```hex name=structure ````; bars, spaces and
-//! line ends part the bytes for the reader and mean nothing. ```` ```hex file=name ```` opens a
+//! line ends separate the bytes for the reader and mean nothing. ```` ```hex file=name ```` opens a
 //! file of the example of a whole database, and ```` ```python ```` a part of
 //! `tests/format/reader.py`.
 

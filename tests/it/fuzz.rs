@@ -20,7 +20,7 @@ const MUTATIONS: u64 = 5_000;
 /// Targets that open databases, which takes about a hundred times as long as a decoder.
 const WHOLE_DATABASES: [&str; 6] = ["csv", "directory", "exec", "ndjson", "program", "rest"];
 
-/// A target behind a feature, and its seeds.
+/// A target that needs a feature: its name, its function, and its seeds.
 type More = (&'static str, Target, fn() -> Vec<Vec<u8>>);
 
 #[cfg(feature = "rest")]

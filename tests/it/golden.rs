@@ -264,7 +264,7 @@ fn trap_44_a_database_without_lengths_of_logs_opens() {
     check_opens(WITHOUT_LENGTHS);
 }
 
-/// Its log has grown, and is refused without its last byte.
+/// The log of this database has grown. Without its last byte it is refused.
 #[test]
 fn a_killed_database_opens_if_its_log_has_the_stated_length() {
     check_opens(KILLED);

@@ -339,8 +339,8 @@ impl Client<'_> {
         Ok(())
     }
 
-    /// Takes a snapshot, or reads one that was taken earlier; such a read counts for the time of
-    /// the snapshot.
+    /// Takes a snapshot, or reads one that was taken earlier. Such a read is logged with the time
+    /// at which the snapshot was taken.
     fn hold_or_read(&mut self, key: u32) -> Result<(), Offence> {
         let Some((snapshot, invoked, returned)) = self.held.take() else {
             let invoked = self.moments.next();

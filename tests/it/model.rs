@@ -21,7 +21,7 @@ fn programs_with_crashes_agree_with_the_oracle() {
     print(counts, "crashing");
 }
 
-/// Runs half of the programs, for each of two tests.
+/// Runs one half of the programs; each of two tests runs a half.
 fn run(first: u64, mix: Mix) -> Counts {
     if let Some(seed) = number("SEED") {
         return check(&Program::random(seed, STEPS, mix));

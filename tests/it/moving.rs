@@ -218,7 +218,7 @@ fn an_older_snapshot_does_not_see_imported_rows() {
     check_sound(&other);
 }
 
-/// Exported, deleted, and imported again: the deletes hide none of the imported rows.
+/// Rows are exported, deleted, and imported again: the deletes hide none of the imported rows.
 #[test]
 fn an_exported_range_can_be_imported_again() {
     let fs = MemFs::new();

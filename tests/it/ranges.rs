@@ -147,7 +147,7 @@ impl Bed {
         self.count("merges", done);
     }
 
-    /// Starts a job, or finishes one that was started.
+    /// Starts a job (a flush or a compaction), or finishes one that was started.
     fn job(&mut self) {
         let db = self.db();
         if let Some(half) = self.halves.pop() {

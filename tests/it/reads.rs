@@ -194,7 +194,8 @@ fn files_that_are_read_often_are_merged_and_hourly_with_the_memtable() {
             table.upsert(row.with("Line", "l".repeat(40))).unwrap();
             while db.step(Duration::ZERO) {}
         }
-        // The rewritten rows are once in a file above the files to be merged, and once in memory.
+        // In the first round the rewritten rows are in a file above the files to be merged, in the
+        // second round in memory.
         for line in ["in a file", "in memory"] {
             db.flush().unwrap();
             write_over(&table, line);

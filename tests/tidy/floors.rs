@@ -1,8 +1,9 @@
-//! Floors: a module uses lower floors only, never its own or a higher one, nor the crate root.
+//! Floors, the layers of top modules: a module uses lower floors only, never its own or a higher
+//! one, nor the crate root.
 //!
 //! The table has the order of docs/ARCHITECTURE.md. Within a top module, files may import one
-//! another as far as `circles.rs` allows, except that the rooms of `src/lsm` are ordered like
-//! floors.
+//! another as far as `circles.rs` allows, except that the folders of `src/lsm`, its rooms, are
+//! ordered like floors.
 
 use super::Offence;
 use super::imports::{Edge, Graph};

@@ -7,7 +7,7 @@ use super::Offence;
 use super::source::{Source, is_word, word_offsets};
 
 const LINE_CHARS_MAX: usize = 100;
-/// For lines with a comment; `prose.rs` allows fewer, except in tables.
+/// The maximum characters of a line with a comment; `prose.rs` allows fewer, except in tables.
 const COMMENT_CHARS_MAX: usize = 130;
 const FUNCTION_LINES_MAX: usize = 70;
 

@@ -9,7 +9,8 @@ use std::collections::BTreeSet;
 use super::Offence;
 use super::source::{Source, is_word};
 
-/// Switches are for protocols; pure code is tested by mutations made by hand (docs/TESTING.md).
+/// The maximum number of switches. They are for protocols; pure code is tested by mutations made by
+/// hand (docs/TESTING.md).
 const MUTANTS_MAX: usize = 40;
 const NAME_BYTES_MAX: usize = 20;
 const LIST: &str = "mutants.rs";

@@ -11,7 +11,7 @@ const ORACLE: [&str; 4] = [
     "src/testing/sim/row.rs",
     "src/testing/sim/value.rs",
 ];
-/// The parts of the crate that they may use.
+/// The parts of the crate that these modules may use.
 const ALLOWED: [&str; 4] =
     ["crate::model::", "crate::named::named", "crate::options::Durability", "crate::lsm::GateMode"];
 

@@ -34,7 +34,7 @@ const SELDOM: &[(&str, &str)] = &[
     ("stands", "is stored, is, holds"),
     ("lies", "is stored, is located, overlaps"),
 ];
-/// Counted only at the beginning of a sentence.
+/// A word that is counted only at the beginning of a sentence.
 const WHAT: &str = "What";
 /// Uses in a thousand words of the tree: of `RARE`, and of both lists together.
 const RARE_MAX: f64 = 1.0;

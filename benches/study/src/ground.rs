@@ -69,7 +69,7 @@ impl Ground {
     pub(crate) fn table(&self) -> Outcome<Table> {
         if self.db.tables()?.iter().any(|name| name == TABLE) {
             self.db.delete_table(TABLE)?;
-            // Frees its space before the next figure.
+            // Frees the deleted table's space before the next figure.
             self.db.flush()?;
         }
         Ok(self.db.create_table(TABLE)?)

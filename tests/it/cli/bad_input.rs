@@ -1,4 +1,5 @@
-//! Any bad input yields an error that names the input and its place, an exit status, and no panic.
+//! Any bad input yields an error that names the input and the position in it, an exit status, and
+//! no panic.
 
 use std::process::Stdio;
 

@@ -121,7 +121,8 @@ fn a_sound_database_is_repaired_whole() {
     assert_eq!(place.run("repair nowhere new").status, Some(2));
 }
 
-/// A command that runs between a killed writer and the next one keeps the writer's change log.
+/// A writer is killed, and a command runs before the next writer: it keeps the killed writer's
+/// change log.
 #[test]
 fn commands_keep_the_change_log() {
     let place = Place::new();

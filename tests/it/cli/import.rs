@@ -30,7 +30,7 @@ fn the_sample_flights() {
         r#""time_hour@odata.type":"Edm.DateTime","time_hour":"2013-01-01T10:00:00Z","year":2013}"#,
     ];
     assert_eq!(properties.trim_end(), expected.concat());
-    // The raw text forms the key, and NA is no value.
+    // The key is built from the raw text, and NA is read as an absent value.
     let csv = place.ok("scan db Flights --format csv --select RowKey,tailnum,dep_time");
     assert_eq!(csv.lines().count(), 20_001);
     let unknown = csv.lines().filter(|line| line.contains("-NA,"));

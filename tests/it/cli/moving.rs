@@ -123,7 +123,7 @@ fn differences_are_reported_one_per_line() {
     assert_eq!((run.status, run.out.lines().count()), (Some(1), 1));
     check_equal(&place, "db copy --table Parts --partition c", 3);
     place.fails("compare db nowhere", 2, &["there is no database"]);
-    // Printed as requests, the differences make one database equal to the other.
+    // The differences are printed as requests, which make one database equal to the other.
     let requests = place.run("compare db copy --requests").out;
     place.feed("exec copy", requests).ok();
     check_equal(&place, "db copy", 77);

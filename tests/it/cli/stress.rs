@@ -1,4 +1,4 @@
-//! `rowstone stress`, bounded by a number of process lifetimes: the real program is killed, and
+//! `rowstone stress` for a given number of process lifetimes: the real program is killed, and
 //! limits are set on it.
 //!
 //! Not here: the small file system that fills up, which only the superuser may mount (`.ci/run`).

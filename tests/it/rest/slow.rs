@@ -154,7 +154,7 @@ fn endless_requests_of_one_client_do_not_block_others() {
     let is_over = AtomicBool::new(false);
     let ask = || {
         let mut client = server.client();
-        // Bounded, so that it ends even if the test has failed.
+        // The loop is bounded, so that it ends even if the test has failed.
         for _ in 0..200 {
             if is_over.load(Ordering::SeqCst) {
                 return;

@@ -12,7 +12,7 @@ use super::{Place, Server, path_text};
 
 type Encrypted = Client<StreamOwned<ClientConnection, TcpStream>>;
 
-/// Starts a server with a new certificate; returns a client configuration that trusts it, too.
+/// Starts a server with a new certificate; also returns a client configuration that trusts it.
 fn encrypted(place: &Place, options: &str) -> (Server, Arc<ClientConfig>) {
     let made = rcgen::generate_simple_self_signed(vec!["localhost".to_owned()]).unwrap();
     place.write("cert.pem", made.cert.pem());
