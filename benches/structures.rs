@@ -117,7 +117,7 @@ fn filters(criterion: &mut Criterion) {
     group.finish();
 }
 
-/// Merges the rows of one table, which are dealt to several sorted sources in turn.
+/// Merges the rows of one table, which are distributed in turn over several sorted sources.
 fn scans(criterion: &mut Criterion) {
     let mut group = criterion.benchmark_group("merge of sources");
     group.throughput(Throughput::Elements(ROWS));

@@ -468,8 +468,9 @@ setters! {
     /// Logs retained for the change feed ([`keep_changes`](Self::keep_changes)) count towards the
     /// limit. They are deleted only when they exceed the limit given there, never to make space
     /// for rows, so that limit must fit into this one. Logs retained by age alone
-    /// ([`keep_changes_for`](Self::keep_changes_for)) take at most a quarter of this limit. Deleted files that readers still use count, too.
-    /// Checkpoints and backups do not, even if they are hard links.
+    /// ([`keep_changes_for`](Self::keep_changes_for)) take at most a quarter of this limit. Deleted
+    /// files that readers still use count, too. Checkpoints and backups do not, even if they are
+    /// hard links.
     ///
     /// A database that exceeds the limit when it is opened can be read, and shrunk by dropping
     /// whole tables or ranges. Opening reads the length of each file. Default: no limit.

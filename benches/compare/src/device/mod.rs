@@ -1,5 +1,4 @@
-//! A device day: ten sensors write a row a second each, and the rows of a week are kept. Measures
-//! bytes to flash.
+//! A device day: ten sensors write a row a second each; a week is kept. Measures bytes to flash.
 //!
 //! Time is simulated. Each store is filled with the kept days, unmeasured. Then it is measured for
 //! some hours with each window, the time whose rows a power cut may lose: a minute, and a second.
