@@ -168,8 +168,8 @@ impl Join {
         Ok(())
     }
 
-    /// Reports each entity of `a`, a table that the other side lacks, if requests are printed.
-    /// Otherwise the missing table counts as one difference.
+    /// If requests are printed, reports each entity of `a`, a table that the other side lacks.
+    /// Otherwise counts the missing table as one difference.
     fn missing(&mut self, a: &Table, keys: &KeyArgs) -> Outcome {
         if self.requests {
             for entity in a.scan(keys.range()) {

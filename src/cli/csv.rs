@@ -1,9 +1,9 @@
 //! Comma-separated values, RFC 4180: reads rows with their line numbers, writes rows.
 //!
 //! The reader is lean because an import reads everything twice. It is strict where guessing would
-//! lose data: a stray quote or an unclosed one is a malformed row with a line number, and reading
-//! continues after it. The `csv` crate is not used because it silently reads `"a"b` as `ab`, and an
-//! unclosed quote with the rest of the input as one row.
+//! lose data: a row with a stray or unclosed quote is reported as malformed, with its line number,
+//! and reading continues after it. The `csv` crate is not used because it silently reads `"a"b` as
+//! `ab`, and an unclosed quote with the rest of the input as one row.
 //!
 //! Invariants
 //! * a row is at most [`ROW_BYTES_MAX`] long, so memory is bounded whatever the input;

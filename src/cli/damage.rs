@@ -280,7 +280,8 @@ impl Salvage {
                 let line = json::object(|object| put_salvaged(object, &found));
                 written = self.output(&mut output).and_then(|out| Ok(writeln!(out, "{line}")?));
             }
-            // Only stops the salvage: `written` has the error, which is reported below.
+            // This error only stops the salvage; the actual one is in `written` and is reported
+            // below.
             let stop = |_| Error::io("write the output", io::ErrorKind::Other.into());
             written.as_ref().copied().map_err(stop)
         };

@@ -16,7 +16,7 @@ pub(super) enum Failure {
     Open(Error),
     /// The operation failed.
     Operation(Error),
-    /// Something outside of the database failed: a file to read or write.
+    /// A file outside of the database could not be read or written.
     Other(String),
     /// Verification found problems, which have been printed.
     Problems,

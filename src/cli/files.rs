@@ -80,8 +80,8 @@ pub(super) fn open_input(path: &str) -> Outcome<Input> {
 
 impl Overwrite {
     /// Refuses an existing file, unless it may be replaced, and any file in the directory of a
-    /// database. A pipe or a device is not overwritten by writing to it. Returns whether `path`
-    /// exists.
+    /// database. Pipes and devices are permitted, because writing to them overwrites nothing.
+    /// Returns whether `path` exists.
     pub(super) fn check(self, path: &Path) -> Outcome<bool> {
         let found = path.metadata();
         if found.as_ref().is_ok_and(|found| !found.is_file()) {

@@ -66,7 +66,8 @@ impl Histogram {
         self.counts.value_at_percentile(percent).min(self.max)
     }
 
-    /// Returns the rows that are not empty, ascending; four rows span a factor of two.
+    /// Returns the rows of the listing that are not empty, in ascending order; four of them span a
+    /// factor of two.
     pub(super) fn listing(&self) -> Vec<Bucket> {
         let mut rows: Vec<Bucket> = Vec::new();
         for found in self.counts.iter_recorded() {

@@ -53,7 +53,8 @@ impl Inspect {
             if written.is_ok() {
                 written = self.write(&mut output, &part);
             }
-            // Only stops the inspection: `written` has the error, which is reported below.
+            // This error only stops the inspection; the actual one is in `written` and is reported
+            // below.
             let stop = |_| Error::io("write the output", std::io::ErrorKind::Other.into());
             written.as_ref().copied().map_err(stop)
         });

@@ -103,8 +103,8 @@ pub(super) fn pause(time: Duration) {
     Condvar::new().wait_for(&mut lock.lock(), time);
 }
 
-/// Keeps logs: a command between two runs of a server must not remove those kept for consumers of
-/// changes.
+/// Makes the database keep its logs: a command between two runs of a server must not remove logs
+/// that the server keeps for consumers of changes.
 pub(super) fn keeping(options: Options) -> Options {
     Options { keep_changes_on: true, ..options }
 }

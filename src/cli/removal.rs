@@ -10,7 +10,8 @@ use crate::db::Db;
 use crate::error::Result;
 use crate::query::KeyRange;
 
-/// Up to this many entities by the facts of the files are counted; of more the estimate is shown.
+/// If the metadata of the files indicates at most this many entities, they are counted; otherwise
+/// the estimate is shown.
 const COUNTED_MAX: u64 = 1_000_000;
 
 /// The option of commands that remove many entities.
@@ -52,7 +53,7 @@ impl Removal {
                 ),
             }
         })?;
-        // The entities are removed all the same.
+        // The entities are removed even if their space could not be given back.
         let left = error.map(|error| format!("space is left to be given back: {}", error.chain()));
         left.iter().for_each(|text| eprint_line(text));
         Ok(())

@@ -71,7 +71,8 @@ impl WearCommand {
         };
         let mut rows = vec![row("asked for", wear.user_bytes, 0)];
         rows.extend(wear.causes().map(|(cause, bytes)| row(cause, bytes, syncs(cause))));
-        // Syncs for flushes, merges and imports together; the bytes are listed above.
+        // The syncs for flushes, merges and imports are one number; the bytes of each are listed
+        // above.
         rows.push(row("tables, all", table_bytes(wear), wear.table_syncs));
         rows.push(row("directories", 0, wear.directory_syncs));
         rows.push(row("written", wear.written(), wear.syncs()));

@@ -92,7 +92,7 @@ impl Entities {
         u64::from(self.shape.value_size) + 2 * KEY_CHARS as u64 + 8
     }
 
-    /// Fails unless `found` is entity `i` as some round wrote it.
+    /// Fails unless `found` is what a write of entity `i` stores, whatever its `Round`.
     pub(super) fn check(&self, i: u64, found: &Entity) -> Outcome {
         let keys = self.keys(i);
         let is_right = (found.partition_key(), found.row_key()) == (keys.partition(), keys.row())
@@ -150,8 +150,8 @@ pub(super) fn wrong(what: &str) -> Failure {
     ))
 }
 
-/// Returns printable text. It consists of pieces that repeat their random first part, whose share
-/// of a piece is `compression_ratio`.
+/// Returns printable text in pieces. The first part of each piece is random, and the rest repeats
+/// it; `compression_ratio` is the share of the random part.
 fn pool(shape: &Shape) -> String {
     let mut rng = Rng::from_seed(shape.seed);
     let len = POOL_BYTES + shape.value_size as usize;

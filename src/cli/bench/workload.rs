@@ -75,7 +75,7 @@ pub(super) const DEFAULT: [Kind; 16] = [
 
 /// The number of scans of a filterscan that is not limited by time.
 const FILTER_SCANS: u64 = 10;
-/// The divisor of the number of entities for fillsync.
+/// The workload fillsync writes the number of entities divided by this.
 const SYNC_PART: u64 = 1_000;
 
 /// One workload on a stage.

@@ -84,7 +84,7 @@ pub(super) fn value(field: &[u8], edm: EdmType) -> Option<ValueRef<'_>> {
         EdmType::Boolean => ValueRef::Boolean(boolean(field)?),
         EdmType::DateTime => ValueRef::DateTime(date_time(field)?),
         EdmType::Guid => ValueRef::Guid(guid(field)?),
-        // Needs separate memory: see `decode_binaries` in `columns`.
+        // The decoded bytes need memory of their own: see `decode_binaries` in `columns`.
         EdmType::Binary => return None,
     })
 }

@@ -85,8 +85,9 @@ fn divisions(rows: &[Entity]) -> BTreeMap<String, BTreeMap<String, usize>> {
     }
     all.retain(|_, counts| {
         let divides = counts.len() > 1 && counts.len() <= Sample::VALUES_MAX;
-        // Near-unique properties are as fine as the RowKey: require several entities per partition
-        // on average, otherwise groups become impossible.
+        // A property with almost as many values as rows would divide as finely as the RowKey, and
+        // few entities could be written in groups. So a partition must have several entities on
+        // average.
         divides && counts.len() * 2 <= rows.len() && counts.values().sum::<usize>() == rows.len()
     });
     all

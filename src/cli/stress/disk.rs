@@ -1,7 +1,7 @@
 //! A small real file system: a tmpfs of a given size, which requires superuser rights to mount.
 //!
 //! Invariants
-//! * it is unmounted when dropped, unless it is kept for inspection.
+//! * the file system is unmounted when dropped, unless it is kept for inspection.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -9,7 +9,7 @@ use std::process::Command;
 /// A mounted tmpfs.
 pub(super) struct Disk {
     path: PathBuf,
-    /// Whether it stays mounted.
+    /// Whether the file system stays mounted when this value is dropped.
     pub(super) keep: bool,
 }
 
@@ -24,7 +24,7 @@ impl Disk {
         Ok(Disk { path: path.to_owned(), keep: false })
     }
 
-    /// Changes its size; refused if more than that is in use.
+    /// Changes the size of the file system; fails if more than `bytes` are in use.
     pub(super) fn resize(&self, bytes: u64) -> Result<(), String> {
         let options = format!("remount,size={bytes}");
         run(Command::new("mount").args(["-o", &options]).arg(&self.path))

@@ -81,7 +81,7 @@ Examples:
   rowstone stress /tmp/soak --kills 100 --durability buffered --seed 7
   rowstone stress /tmp/soak --full --seconds 20";
 
-/// Limits of `--full` where none is given.
+/// The limits that `--full` uses where none is given.
 const FILL_BYTES: u64 = 8 << 20;
 const OPEN_FILES: u64 = 24;
 const FILE_BYTES: u64 = 1 << 20;

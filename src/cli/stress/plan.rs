@@ -31,7 +31,8 @@ pub(super) struct Plan {
     pub(super) durability: Durability,
     pub(super) memtable_bytes: u64,
     pub(super) pread: bool,
-    /// Requests that are answered before the process ends, unless limits refuse too many.
+    /// The number of requests that are answered before the process is ended; fewer if limits cause
+    /// too many refusals.
     pub(super) requests: u64,
     /// Requests that may be unanswered at the same time.
     pub(super) window: usize,

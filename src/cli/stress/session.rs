@@ -1,4 +1,4 @@
-//! A process with its sent and unanswered requests.
+//! A process with the requests that were sent to it and are not yet answered.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::ffi::OsString;
@@ -26,7 +26,7 @@ pub(super) struct Session {
     /// Whether the process has answered any request.
     pub(super) heard: bool,
     pub(super) last_commit: Duration,
-    /// When a full disk was enlarged, until the first commit after that.
+    /// The time at which a full disk was enlarged; `None` again after the next commit.
     pub(super) relieved: Option<Duration>,
 }
 

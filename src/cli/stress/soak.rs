@@ -1,12 +1,13 @@
 //! Consecutive lives of the process, and the check of the state that each finds.
 //!
 //! 1. Start the process; occasionally kill it while it opens the database.
-//! 2. Compare the whole state, then `verify`. All commits acknowledged as durable must be there;
-//!    later ones in order may be, and after all of them one unanswered change.
+//! 2. Compare the whole state, then `verify`. All commits acknowledged as durable must be there. Of
+//!    the later ones the first few may be there; if all are, one unanswered change may follow.
 //! 3. Send requests, several at a time, and compare each answer with the model, in order.
 //! 4. End the process: by signal 9 with requests waiting, during the close, or regularly.
 //!
-//! Invariant: without a limit, requests are refused only for reasons of the model.
+//! Invariant: unless the process is limited, requests are refused only for reasons that the model
+//! knows.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -28,7 +29,7 @@ use crate::testing::sim::step::{Condition, Verb, Write};
 
 /// The end condition.
 pub(super) struct Until {
-    /// The monotonic time of the clock at which to end.
+    /// The time at which to end, on the monotonic clock.
     pub(super) time: Option<Duration>,
     pub(super) lives: Option<u64>,
 }

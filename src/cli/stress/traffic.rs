@@ -1,8 +1,8 @@
 //! Requests to the process, determined by a seed, and their text.
 //!
 //! Invariants
-//! * a condition is a known tag, or any: the meaning of a request does not depend on unanswered
-//!   ones;
+//! * a condition demands a known tag, or only that the entity exists, so the meaning of a request
+//!   does not depend on unanswered ones;
 //! * every written entity holds a unique number, so that no two states are equal.
 
 use std::collections::HashMap;

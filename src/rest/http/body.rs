@@ -130,8 +130,8 @@ impl Share {
     }
 }
 
-/// Reads a body to its end. `admit` must succeed before more than a small body is read, and before
-/// a small body is awaited after `late` completes.
+/// Reads a body to its end. `admit` must succeed before more than a small body is read, and, once
+/// `late` has completed, before the rest of a small body is awaited.
 ///
 /// # Errors
 /// `RequestBodyTooLarge`, `ServerBusy`, the errors of `admit`; `InvalidInput` if the connection
@@ -453,8 +453,8 @@ mod tests {
         let budget = Budget::new(64 << 20);
         let stranger = || ready(Err(Code::ResourceNotFound.into()));
         let large = || (0..100).map(|_| vec![0; 1 << 10]);
-        // Of a body announced as larger than a small one no byte is read. Without an announced
-        // length a few pieces are read.
+        // If the announced length is not small, no byte of the body is read. If no length is
+        // announced, a few pieces are read.
         for (announced, unread) in [(Some(100 << 10), 100), (None, 35)] {
             let mut body = pieces(large(), announced);
             let fault = run(read(&mut body, &budget, stranger(), pending())).unwrap_err();

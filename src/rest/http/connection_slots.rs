@@ -4,7 +4,7 @@
 //! * there are no more connections than slots, except for a bounded number that are being closed;
 //! * when no slot is free, the oldest unauthenticated connection without a complete request is
 //!   closed, so silent or slow clients shut out no others;
-//! * requests in work and unsent answers are cut off only at a time limit;
+//! * requests that are being carried out and unsent answers are cut off only at a time limit;
 //! * a close drains unread input for a bounded time, because a reset may lose the answer.
 //!
 //! Not here: time limits (`server`), authentication (`auth`).
@@ -52,7 +52,7 @@ pub(crate) struct ConnectionSlot {
     answer: watch::Sender<Answer>,
 }
 
-/// The most recent answer on a connection that was not small.
+/// The most recent of a connection's answers that are not small.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::rest) struct Answer {
     id: u64,

@@ -34,7 +34,8 @@ pub(crate) struct Limits {
 /// The largest body of any request, in bytes.
 pub(crate) const BODY_BYTES_MAX: usize = 4 << 20;
 /// The most bytes of the request line and all headers. The HTTP library limits the address in the
-/// line to 64 KiB: room for a filter of some 20,000 characters, all of them percent-encoded.
+/// line to 64 KiB, which is enough for a filter of some 20,000 characters, all of them
+/// percent-encoded.
 pub(crate) const HEAD_BYTES_MAX: usize = 128 << 10;
 /// Bytes of a refused body that are read and discarded, so that the client receives the answer.
 pub(crate) const DRAINED_BYTES_MAX: u64 = 16 << 20;

@@ -3,7 +3,7 @@
 //!
 //! Invariants
 //! * logging, also of a panic, neither waits for a reader of the log nor fails without one;
-//! * at most [`BYTES_MAX`] wait; lines that exceed it and lines that cannot be written are lost and
+//! * at most [`BYTES_MAX`] wait; further lines, and lines that cannot be written, are lost and
 //!   counted;
 //! * lines are written in order, and none begins in the middle of another one.
 //!

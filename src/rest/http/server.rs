@@ -46,7 +46,8 @@ use crate::rest::service::{Request, Service};
 
 /// The time for a connection over the limit to send its request and receive the refusal.
 const REFUSAL_TIME: Duration = Duration::from_secs(5);
-/// If a body takes longer, its request is authenticated before it has arrived, and may be refused.
+/// If a body takes longer than this, its request is authenticated, and may be refused, before the
+/// body has arrived.
 const PROMPT_TIME: Duration = Duration::from_secs(1);
 
 /// A server that is ready to run.
@@ -412,7 +413,7 @@ fn response(reply: Reply, answered: Share, watch: impl FnOnce(Bytes) -> Bytes) -
     let mut response = Response::new(Sent::new(body, status));
     *response.status_mut() = status;
     let fields = response.headers_mut();
-    // Reserves room also for the headers that are added below and by the library.
+    // Reserves capacity also for the headers that are added below and by the library.
     fields.reserve(headers.len() + 3);
     for (name, value) in headers {
         // A value that no header can hold is omitted: it was derived from a key, and the body

@@ -418,7 +418,7 @@ mod tests {
 
     use super::*;
 
-    /// Iterations before a test fails; some minutes.
+    /// The number of iterations after which a waiting test fails; they take some minutes.
     const LOOKS_MAX: usize = 100_000_000;
 
     fn of(lanes: usize) -> WorkerPool {
