@@ -82,8 +82,8 @@ impl Request {
         self.response_budget.as_ref().map_or(Ok(()), |budget| budget.grow(share, bytes))
     }
 
-    /// Returns a reused buffer for an answer, counted in `share`; a new one if the budget cannot
-    /// cover that, because the answer may be small.
+    /// Returns a reused buffer for an answer, counted in `share`. If the budget cannot cover the
+    /// buffer, returns an empty one, because it may cover the answer.
     pub(super) fn spare(&self, share: &mut Share) -> Vec<u8> {
         let spare = self.response_budget.as_ref().map(Budget::spare).unwrap_or_default();
         if self.grow(share, spare.capacity()).is_ok() { spare } else { Vec::new() }

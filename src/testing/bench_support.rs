@@ -207,7 +207,7 @@ impl RowPath {
         Self { shapes, shape, entity, patch, bytes }
     }
 
-    /// Looks up the shape, checks limits, encodes and frames; returns the bytes of the row.
+    /// Looks up the shape, checks limits, and encodes and frames the row; returns its length.
     pub fn encode(&self) -> usize {
         let row = self.entity.to_row(&self.shapes).expect("a valid entity");
         let number = self.shapes.number(&row.shape).map(|id| id.0);
@@ -232,7 +232,7 @@ impl RowPath {
         row.body.len()
     }
 
-    /// Merges; returns the bytes of the new body.
+    /// Merges the patch into the entity; returns the length of the new body.
     pub fn merge(&self) -> usize {
         let row = decode_row(&self.bytes, |_| Some(&self.shape)).expect("sound");
         merge_rows(&row, &self.patch.as_ref(), false).expect("sound").body.len()

@@ -50,8 +50,8 @@ pub(crate) type Fields<'a> = Arc<[(&'a str, &'a str)]>;
 /// Headers while they are read.
 type List<'a> = SmallVec<[(&'a str, &'a str); FIELDS_ROOM]>;
 
-/// The headers read last: those of a part, and those of the HTTP message in it. The next part
-/// mostly has the same.
+/// The most recently read headers: those of a part, and those of the HTTP message in it. The next
+/// part mostly has the same headers.
 #[derive(Default)]
 pub(in crate::rest) struct Recent<'a> {
     outer: Option<Block<'a>>,
@@ -60,7 +60,7 @@ pub(in crate::rest) struct Recent<'a> {
 
 /// Headers up to the empty line after them.
 struct Block<'a> {
-    /// The raw text, including that line.
+    /// The raw text, including the empty line.
     text: &'a str,
     /// Whether `text` ends with a complete empty line. Then any text that begins with `text` has
     /// these headers.
@@ -77,7 +77,8 @@ const FIELDS_ROOM: usize = 8;
 const HEADERS_MAX: usize = 64;
 /// The most characters of a boundary; the standard allows 70.
 const BOUNDARY_MAX: usize = 200;
-/// Parts read of the outer body: one is used, and the others only show that there are more.
+/// The most parts that are read of the outer body. Only the first one is used; the others show that
+/// the body has more.
 pub(in crate::rest) const OUTER_MAX: usize = 4;
 
 /// Reads the body of a batch.
@@ -197,8 +198,8 @@ pub(in crate::rest) fn boundary(content_type: &str) -> Option<&str> {
 }
 
 /// Returns the parts between the lines `--boundary`, up to `most` of them; `None` without such a
-/// line or without a last one. The last one may lack its two trailing dashes if nothing follows it,
-/// because some clients omit them.
+/// line or without the last line `--boundary--`. That line may lack its trailing dashes if nothing
+/// follows it, because some clients omit them.
 pub(in crate::rest) fn split<'a>(
     text: &'a str,
     boundary: &str,

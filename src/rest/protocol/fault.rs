@@ -196,7 +196,7 @@ impl Fault {
         self
     }
 
-    /// Returns the same failure, of operation `index` of a batch.
+    /// Returns this failure as one of operation `index` of a batch.
     pub(crate) fn at_index(self, index: usize) -> Self {
         Fault { index: Some(index), ..self }
     }

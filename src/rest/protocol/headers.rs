@@ -33,8 +33,8 @@ impl<N: AsRef<str>, V: AsRef<str>> Headers for [(N, V)] {
     }
 }
 
-/// Returns `text` without surrounding white space. The first and last bytes reveal the common case
-/// that there is none.
+/// Returns `text` without surrounding white space. If the first and last bytes are no white space,
+/// which is common, nothing else is examined.
 #[inline]
 pub(super) fn trimmed(text: &str) -> &str {
     let bare = text.strip_prefix(' ').unwrap_or(text);
@@ -77,7 +77,7 @@ named! {
 /// The condition under which an entity is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
-    /// Not given: an upsert; a delete is refused.
+    /// There is no condition: a write is an upsert, and a delete is refused.
     None,
     /// `*`: the entity exists.
     Any,

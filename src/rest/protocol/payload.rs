@@ -41,7 +41,8 @@ impl Scope<'_> {
 
     /// Returns an upper bound of the bytes that [`put_single`](Self::put_single) appends.
     pub(crate) fn single_at_most(&self, entity: &Entity) -> usize {
-        /// Names of members, the ETag and the Timestamp, with quotes, colons and commas.
+        /// Enough bytes for names of members, the ETag and the Timestamp, with quotes, colons and
+        /// commas.
         const AROUND: usize = 512;
         let text = string_at_most;
         let (pk, rk) = (entity.partition_key(), entity.row_key());
@@ -225,7 +226,8 @@ fn put_table_members(
 
 /// Returns an upper bound of the bytes of a property with its annotation.
 fn property_at_most(name: &str, value: ValueRef<'_>) -> usize {
-    /// Quotes, colons and commas, the annotation, and a value that is neither text nor bytes.
+    /// Enough bytes for quotes, colons and commas, the annotation, and a value that is neither text
+    /// nor bytes.
     const AROUND: usize = 96;
     let value = match value {
         ValueRef::String(text) => string_at_most(text),

@@ -4,8 +4,8 @@
 //! Invariants
 //! * the bytes equal those that `payload` and `odata` write for the same entities;
 //! * the cached data about shapes is bounded;
-//! * an entity is written into existing room; if that is too small, room is added and the whole
-//!   entity is written again.
+//! * an entity is written into room, the unused bytes of the buffer; if they do not suffice, room
+//!   is added and the whole entity is written again.
 //!
 //! Not here: the members' order, the levels of metadata, and single entities (`payload`, `odata`).
 
@@ -299,7 +299,7 @@ impl<'s> Members<'s> {
         (line, is_ascii) = self.put_head(line, row)?;
         let (shape, body) = row.stored();
         let fields = shape.fields(body);
-        // If all texts together are plain, each one is.
+        // If the concatenation of all texts is plain ASCII, each text is.
         let are_plain = is_plain_ascii(fields.variables());
         line = self.put_properties(line, row, fields, are_plain)?;
         let end: &[u8] = if line.left() == start { b"{}" } else { b"}" };
@@ -680,7 +680,8 @@ struct Values<'m, 'r> {
 
 impl Values<'_, '_> {
     /// Writes a value and the text before it.
-    // Directly from bytes to text: decoding the value first would branch on its type a second time.
+    // Converts bytes directly to text: decoding the value first would branch on its type a second
+    // time.
     #[inline(always)]
     fn put<L: Line>(&mut self, line: L, column: &Column, property: &Property) -> Result<L, Stop> {
         let Property { index, edm, place } = *property;

@@ -41,8 +41,8 @@ fn f39_account_sas_vectors() {
 
 #[test]
 fn f39_account_sas_operations() {
-    // For each operation, the resource types of which any one permits it, and the sets of letters
-    // of which any one permits it.
+    // For each operation: the resource types, each of which permits it, and the sets of letters,
+    // each of which permits it.
     let matrix: [(&str, &str, &str, &str, &[&str]); 14] = [
         ("GET", "?restype=service&comp=properties", "", "s", &["r"]),
         ("PUT", "?restype=service&comp=properties", "<StorageServiceProperties/>", "s", &["w"]),

@@ -55,7 +55,7 @@ fn f02_keys_may_be_empty_and_hold_what_urls_escape() {
 #[test]
 fn f02_keys_have_at_most_1024_units() {
     let site = Site::people();
-    // Each character takes two units.
+    // Each character takes two UTF-16 units.
     let (full, over) = ("😀".repeat(512), format!("{}a", "😀".repeat(512)));
     let plain = "k".repeat(1024);
     for (pk, rk) in [(&full, &plain), (&plain, &full)] {

@@ -293,8 +293,8 @@ fn f27_plans_have_five_classes() {
     ] {
         assert_eq!(explain(filter), [own, service], "{filter}");
     }
-    // The service reads whole partitions and tables for these, the plan does not; the results are
-    // the same.
+    // For these filters the service reads whole partitions or tables, but the plan here does not;
+    // the results are the same.
     for (filter, service, rows) in [
         ("PartitionKey eq 'p' or PartitionKey eq 'q'", TABLE, "ann bob cid dan"),
         ("PartitionKey eq 'p' and (RowKey eq 'ann' or RowKey eq 'cid')", PARTITION, "ann cid"),

@@ -27,7 +27,7 @@ use crate::sync::{AtomicBool, Ordering};
 
 const CLIENTS: u64 = 32;
 const ROUNDS: u64 = 10;
-/// Iterations before a wait gives up; some minutes.
+/// The number of iterations after which a wait gives up; they take some minutes.
 const LOOKS_MAX: u64 = 100_000_000;
 
 /// Blocks a sync of the log until every client's write of this turn is queued. Holds the database,

@@ -103,7 +103,7 @@ fn f38_service_sas_vectors() {
         assert_eq!(got.values("RowKey"), ["r"]);
         assert_eq!(got.header("x-ms-version"), Some("2019-02-02"));
     }
-    // JSON is newer than the version of that token.
+    // The version of this token is older than JSON in the protocol.
     let old = "tn=people&sv=2012-02-12&se=2030-01-01T00%3A00%3A00Z&sp=r&sig=PMVwKW69AFylIG5R3OJRe3LvVLxHqz61jLlab%2BYtXc8%3D";
     site.with_token("GET", "people()", old).send().fails(415, "JsonFormatNotSupported");
     for version in ["api-version=2019-02-02", "x=1"] {

@@ -12,7 +12,7 @@ use crate::table::{LoadMode, Table};
 
 use crate::cli::direct::{self, Given, Loaded};
 
-/// The options of the command, selected by the first byte of an input for `csv` and `ndjson`.
+/// The options of the command; the first byte of an input for `csv` or `ndjson` selects one.
 const GIVEN: [Given<'static>; 6] = [
     given_of([None, None], &[""], b',', LoadMode::Insert),
     given_of([Some("all"), Some("{a}")], &[""], b',', LoadMode::Insert),

@@ -231,8 +231,8 @@ impl Subject {
     }
 }
 
-/// Reads as another process would, without changes: all rows, if there is no error, and the change
-/// feed in order.
+/// Reads as another process would, without changing anything. Checks the order of the change feed,
+/// and returns all rows unless there is an error.
 fn look_beside(fs: &MemFs) -> Option<State> {
     let options = Options::new().io_mode(IoMode::Pread).fs(Arc::new(fs.clone()));
     let db = options.open_read_only(PATH).ok()?;
@@ -267,9 +267,9 @@ fn go_on(fs: &MemFs, db: Db, mut state: State) {
     }
 }
 
-/// Whether the error names an edited file and is damage, a newer format, or a missing file. Without
-/// CURRENT it may name the directory. A manifest that lost its last edits may name a removed file:
-/// then either of the two files may be damaged.
+/// Whether the error names an edited file and reports damage, a newer format, or a missing file.
+/// Without CURRENT it may name the directory. A manifest that lost its last edits may name a
+/// removed file: then either of the two files may be damaged.
 fn names(error: &Error, changed: &BTreeSet<&str>) -> bool {
     let text = error.chain();
     let current = changed.contains("CURRENT") && text.contains(PATH);
@@ -295,7 +295,7 @@ fn open(fs: &MemFs, mode: IoMode, codec: Codec) -> Result<Db> {
     options.create_if_missing(create).clock(clock).fs(Arc::new(fs.clone())).open(Path::new(PATH))
 }
 
-/// Makes the commits that all subjects have in common, few enough that opening is fast. Calls
+/// Makes the commits that all subjects have in common; they are few, so that opening is fast. Calls
 /// `committed` with the database after each commit.
 fn write(db: &Db, mut committed: impl FnMut(&Db) -> Result<()>) -> Result<()> {
     let alpha = db.create_table("Alpha")?;

@@ -17,7 +17,8 @@ use super::runner::{Outcome, Runner, none_of};
 
 /// Directory of the backups.
 const BACKUPS: &str = "backups";
-/// One backup in this many is followed by a prune, which keeps one backup less than this number.
+/// Each backup whose number is a multiple of this is followed by a prune, which keeps one backup
+/// fewer than this.
 const PRUNED_EVERY: u64 = 3;
 
 impl Runner {

@@ -15,9 +15,9 @@
 //! assert!(report.figures.openings > 30 && report.figures.commits > 200, "{report}");
 //! ```
 //!
-//! One seed decides everything, on one thread: equal lives have equal digests. Simulated time
-//! advances without power, and clocks may not show it. The parts are `model` (expected data),
-//! `work` (reads and writes) and `wall` (the clock).
+//! One seed decides everything, on one thread: equal lives have equal digests. Simulated time also
+//! advances while the power is off, and clocks may not show that. The parts are `model` (expected
+//! data), `work` (reads and writes) and `wall` (the clock).
 
 mod model;
 mod report;

@@ -3,7 +3,8 @@
 //! the disk.
 //!
 //! Invariants
-//! * a second later the first process acknowledges nothing, and changes no file of the others;
+//! * from a second later on, the first process acknowledges nothing, and changes no file of the
+//!   other database or process;
 //! * the first database still has every row that was acknowledged before.
 
 use std::path::Path;
@@ -49,7 +50,7 @@ impl Runner {
     }
 }
 
-/// Displaces the database, and returns a violated invariant.
+/// Displaces the database; returns the invariant that this violates, if any.
 fn displace(
     image: &MemFs,
     options: &Options,

@@ -30,9 +30,9 @@ pub const PATH: &str = "db";
 const RANGE_BYTES: u64 = 24 << 10;
 /// Logs are short.
 pub(super) const LOG_ALLOCATE_BYTES: u64 = 4 << 10;
-/// One or two queries outweigh a merge.
+/// The price of a merge, so low that one or two queries justify it.
 const MERGE_PRICE: MergePrice = MergePrice { rows: 20, bytes_per_row: 1 << 10 };
-/// The size of kept logs, so that the change feed keeps only a few.
+/// The bytes of logs that are kept for the change feed: only a few logs.
 const KEEP_CHANGES_BYTES: u64 = 64 << 10;
 /// 2024-01-01, in ticks of 100 ns since 1601.
 pub const START: u64 = 133_485_408_000_000_000;

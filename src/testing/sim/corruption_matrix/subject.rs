@@ -48,7 +48,7 @@ pub(super) struct Subject {
 }
 
 impl Origin {
-    /// Whether it was closed cleanly, so that any loss is detectable.
+    /// Whether the database was closed cleanly, so that any loss is detectable.
     pub(super) fn is_closed(self) -> bool {
         matches!(self, Origin::Closed | Origin::Compacted)
     }
