@@ -3,7 +3,7 @@
 //! Invariants
 //! * a recovered database shows a prefix of the commits, without gaps and with whole groups. The
 //!   prefix has all shown commits with a durability that survives this end of the process;
-//! * recovered commits survive all later ends;
+//! * recovered commits survive, however the process ends later;
 //! * everything works after faults have ended and damage was undone;
 //! * damage causes an error that names the file, or makes no difference.
 
@@ -249,8 +249,8 @@ impl Runner {
         }
     }
 
-    /// Checks that the found state is that after at least `floor` commits. These are durable from
-    /// now on, and later ones are treated as if they never happened.
+    /// Checks that the found state is that after at least `floor` commits. The commits in that
+    /// state are durable from now on, and later ones are treated as if they never happened.
     fn settle_on(&mut self, state: &Tables, floor: usize) -> Outcome {
         let commits = self.oracle.commits();
         let prefix = self.oracle.find(state, floor).map_err(|what| format!("recovered: {what}"))?;
@@ -318,13 +318,14 @@ impl Runner {
         Ok(lines)
     }
 
-    /// A copy of a killed database in which the last log is shorter than it was created is refused.
+    /// Checks that a copy of a killed database is refused if its last log is shorter than when it
+    /// was created.
     fn cut_log(&mut self, seed: u64) -> Result<(), String> {
         let image = self.engine.fs.kill_image();
         let manifest = ManifestTail::open(Arc::new(image.clone()), Path::new(PATH), false);
         let version = Arc::clone(manifest.map_err(|error| format!("cut: {error:?}"))?.version());
         let last = version.logs.last().map(|log| log.number);
-        // A closed log is guarded by the edit of the close.
+        // After a clean close, the manifest's edit of the close protects the last log instead.
         let is_closed = version.clean_close.is_some_and(|close| Some(close.log) == last);
         let Some(last) = last.filter(|_| !is_closed) else { return Ok(()) };
         let path = format!("{PATH}/{}", FileName::Wal(last));

@@ -3,8 +3,8 @@
 //! Invariants
 //! * a write into a closed span is refused before its condition is evaluated (`oracle`);
 //! * a read that would show a row of an offline span is refused;
-//! * any other read of a table with an offline span may be refused, because the oracle knows no
-//!   plan;
+//! * any other read of a table with an offline span may be refused, because the oracle does not
+//!   know which rows the plan reads;
 //! * gates are part of the state after each commit: they survive or are lost with the commit.
 
 use crate::error::Error;

@@ -210,8 +210,9 @@ pub fn check(calls: &[Call]) -> Result<(), Fault> {
     Ok(())
 }
 
-/// Checks that tags grow: two commits never have the same tag, and a write that began after another
-/// was answered, of any key, has a larger tag. Writes invoked at the same moment are one commit.
+/// Checks that tags grow: two commits never have the same tag, and a write of any key that began
+/// after another write was answered has the larger tag. Writes invoked at the same moment are one
+/// commit.
 ///
 /// # Errors
 /// The first two writes that violate this.

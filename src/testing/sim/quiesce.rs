@@ -32,7 +32,7 @@ impl Runner {
         if self.is_troubled() {
             return line("not during troubles");
         }
-        // Longer than the delay after which weak commits are synced and failures retried.
+        // This time exceeds the delay after which weak commits are synced and failures retried.
         let waits = self.engine.config.commit_delay();
         self.engine.clock.advance(waits + Duration::from_secs(3));
         let steps = (0..STEPS_MAX).take_while(|_| self.engine.db().step(Duration::ZERO)).count();
@@ -60,7 +60,7 @@ impl Runner {
         // While a snapshot from before an import exists, imported files are not merged with older
         // files.
         let waits = self.counts.get(Event::Moved) > 0 && !self.snapshots.is_empty();
-        // Files are also not merged if the limit on disk use leaves no room.
+        // Files are also not merged if the limit on disk use leaves no space for the result.
         let waits = waits || config.cap.is_some();
         let sources_max = if waits { u64::MAX } else { SOURCES_MAX };
         let memtable_bytes = MEMTABLES_MAX * (config.memtable_bytes as u64 + MEMTABLE_SLACK);

@@ -22,8 +22,8 @@ const SOUND: &str = "sound/files";
 const REPAIRED: &str = "repaired";
 
 impl Runner {
-    /// Heals and repairs copies of `image`. Its file `path` is damaged there, and undamaged in
-    /// `sound`.
+    /// Heals and repairs copies of `image`, in which the file `path` is damaged; `sound` has this
+    /// file undamaged.
     pub(super) fn mended(
         &mut self,
         image: &MemFs,

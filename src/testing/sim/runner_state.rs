@@ -13,8 +13,8 @@ use super::query::Query;
 use super::row::{Key, Row};
 use super::step::Write;
 
-/// Whether the engine may or must answer a request with `ServerBusy`: because a gate closes the
-/// rows that it reads, or because it exceeds a scalability target.
+/// Whether the engine may or must answer a request with `ServerBusy`: because a gate is closed to
+/// the rows that the request reads, or because the request exceeds a scalability target.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) enum Held {
     /// Only an answer.
@@ -28,7 +28,7 @@ pub(super) enum Held {
 
 impl Held {
     /// Returns the expected outcome of a write: `expected`, or `ServerBusy` if a gate or target
-    /// refused the write or had to. Both precede the evaluation of the write's condition.
+    /// refused the write or had to. Gates and targets are checked before the write's condition.
     pub(super) fn or_refused(
         self,
         expected: Result<(), Refusal>,
@@ -56,7 +56,7 @@ impl Held {
 
 /// What requests have used of the scalability targets: for each target the time, in nanoseconds, at
 /// which a rate limiter would be idle again. The simulation knows only a lower and an upper bound.
-/// Discarded when the database is closed.
+/// This is discarded when the database is closed.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Used {
     pub(super) database: [u64; 2],
@@ -70,7 +70,7 @@ pub(super) struct Used {
 pub(super) struct Ask {
     /// Table and PartitionKey of a point request.
     pub(super) partition: Option<(String, String)>,
-    /// The number of entities for which the rate must have room before the request begins.
+    /// The number of entities that the targets must still permit before the request begins.
     pub(super) entities: u64,
     /// The least and the greatest cost, in entities.
     pub(super) costs: [u64; 2],

@@ -25,7 +25,7 @@ impl Runner {
         is_capped && error.kind() == ErrorKind::StorageFull && error.chain().contains(OPTION)
     }
 
-    /// Whether `change` was refused by the limit. An error if the limit must not refuse it.
+    /// Returns whether the limit refused `change`; an error if it must not have done so.
     pub(super) fn is_near_cap(&mut self, error: &Error, change: &Change) -> Result<bool, String> {
         if !self.is_of_cap(error) {
             return Ok(false);
@@ -36,8 +36,8 @@ impl Runner {
         if error.chain().contains(LOG) {
             return Err(format!("cap: what was let pass is refused by the log: {error:?}"));
         }
-        // Fails if too little is used for a refusal. Groups are larger if tables evict their oldest
-        // rows.
+        // Fails if so little space is used that a refusal is wrong. Less use than usual justifies
+        // one if tables evict their oldest rows, because groups are larger then.
         if let Some([used, limit, ..]) = self.engine.db().engine().maintenance().disk_use()
             && used < limit / if self.engine.config.ring { 6 } else { 3 }
         {
@@ -95,8 +95,8 @@ impl Runner {
         self.excuse(flushed)
     }
 
-    /// Returns the expected outcome of `change`. It is evaluated without the rows that were evicted
-    /// to make room for the change.
+    /// Returns the expected outcome of `change`. The change is evaluated without the rows that were
+    /// evicted to make space for it.
     pub(super) fn judge(
         &mut self,
         change: &Change,
@@ -126,7 +126,7 @@ impl Runner {
         Ok(())
     }
 
-    /// Reopens the database without a limit, if there is one.
+    /// If there is a limit, reopens the database without it.
     pub(super) fn lift_cap(&mut self) -> Outcome {
         match self.engine.config.cap.take() {
             Some(_) => self.run(&Step::Reopen),

@@ -301,8 +301,8 @@ pub enum Step {
         /// The seed that chooses the operations.
         seed: u64,
     },
-    /// The directory is moved or replaced while the database is open, or its lock file is removed,
-    /// on an image of the disk; the seed chooses which.
+    /// While the database is open, moves or replaces its directory or removes its lock file, as the
+    /// seed chooses. This happens on an image of the disk.
     Displace(u64),
     /// Opens the database read-only as another process would, and continues in the change feed.
     Beside,
@@ -409,7 +409,7 @@ impl Verb {
     }
 }
 
-/// Whether a step merges everything, for which it would have to wait for a job in progress.
+/// Whether a step merges everything, and therefore would have to wait for a job in progress.
 pub(super) fn merges_all(step: &Step) -> bool {
     matches!(step, Step::Compact | Step::Settle)
 }

@@ -3,8 +3,8 @@
 //! The lower bound counts requests that were certainly charged. The upper bound counts all that may
 //! have been, as if they were all in one partition. A request must be refused if the lower bound
 //! exceeds the rate, and may be refused if the upper bound does. Refused requests are not counted,
-//! and change nothing. The one partition allows for the engine's table of slots, which partitions
-//! share (`lsm::rate_limit`).
+//! and change nothing. A single partition is assumed because in the engine several partitions may
+//! share a slot (`lsm::rate_limit`).
 
 use crate::clock::Clock;
 use crate::error::Error;

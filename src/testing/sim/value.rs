@@ -22,10 +22,10 @@ pub enum Val {
     Int64(i64),
     /// Edm.Double, as returned by `f64::to_bits`.
     Double(u64),
-    /// Edm.DateTime in ticks of 100 ns since 1601. Later ticks than the year 9999 are written as
-    /// the last moment of that year.
+    /// Edm.DateTime in ticks of 100 ns since 1601. Ticks after the year 9999 are written as the
+    /// last moment of that year.
     DateTime(u64),
-    /// Edm.Guid, in the order of its text.
+    /// Edm.Guid, its bytes in the order of its text.
     Guid([u8; 16]),
 }
 

@@ -15,7 +15,7 @@ use super::{Generator, NAMES, PARTITIONS};
 const ASKED: [&str; 7] = ["A", "B", "Count", "Note", "At", "_x", "None"];
 /// The maximum nesting depth of a filter.
 const DEPTH_MAX: u64 = 3;
-/// The number of bytes that lengthen the rows of a stretch.
+/// The number of bytes by which the rows of a stretch (adjacent similar rows) are lengthened.
 const FILL_BYTES: usize = 24;
 /// The span of Timestamps in ticks: about the number of commits while the clock does not move.
 const COMMITS: u64 = 200;
@@ -146,8 +146,8 @@ impl Generator<'_> {
         let mut values = Vec::new();
         for round in 0..2 + self.source.below(2) {
             let two = [self.value_of(name), self.value_of(name)];
-            // The younger stretch begins before the older one. Its file is alone at its start, and
-            // both files overlap further on.
+            // The younger stretch begins before the older one, so at first only its file has rows,
+            // and further on both files do.
             let first = if round == 0 { 12 } else { 0 } + self.source.below(12);
             let writes = self.stretch(&pk, first, name, &two);
             steps.push(Step::Group { table: table.clone(), writes, durability: None });
