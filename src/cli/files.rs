@@ -108,7 +108,7 @@ impl Overwrite {
     pub(super) fn create(self, path: &Path) -> Outcome<BufWriter<File>> {
         let exists = self.check(path)?;
         let failed = |error| Failure::Other(format!("cannot write {}: {error}", path.display()));
-        // A file that was created since is not replaced.
+        // A file that was created since the check is not replaced.
         let opened = File::options().write(true).truncate(exists).create_new(!exists).open(path);
         opened.map(BufWriter::new).map_err(failed)
     }

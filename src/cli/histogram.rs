@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! * a latency is rounded by at most 1/64; count, sum and maximum are exact;
-//! * the sum of two histograms is the histogram of both.
+//! * adding two histograms gives the histogram of all their latencies.
 
 use std::time::Duration;
 

@@ -132,7 +132,7 @@ impl KeyArgs {
     /// The arguments that select keys.
     pub(super) const NAMES: [&str; 3] = ["partition", "from_partition", "to_partition"];
 
-    /// True if any of them was given.
+    /// True if any of these arguments was given.
     pub(super) fn is_given(&self) -> bool {
         self.partition.is_some() || self.from_partition.is_some() || self.to_partition.is_some()
     }

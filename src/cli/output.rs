@@ -46,7 +46,7 @@ impl Output {
         Self::to(io::stdout())
     }
 
-    /// A file, or standard output without a path.
+    /// Opens the file at `path`, or standard output if there is no path.
     pub(super) fn to_file(path: Option<&Path>, overwrite: Overwrite) -> Outcome<Self> {
         let file = path.map(|path| overwrite.create(path)).transpose()?;
         Ok(file.map_or_else(Self::standard, Self::to))

@@ -104,7 +104,7 @@ const HUNT_LIFE: Duration = Duration::from_secs(12 * 3_600);
 const DAYS_MAX: f64 = 3_650.0;
 /// Seeds explored if neither a number nor a time is given.
 const SEEDS: u64 = 1000;
-/// Other mutants must be detected within this many seeds.
+/// Mutants that are not of the device simulation must be detected within this many seeds.
 const HUNT_SEEDS: u64 = 10_000;
 
 impl Sim {

@@ -74,8 +74,8 @@ pub(crate) type Select = Option<Vec<String>>;
 
 /// Reads one line.
 ///
-/// # Errors They have the Table service's codes and, for a group, the index of the failing
-/// operation.
+/// # Errors
+/// They have the Table service's codes and, for a group, the index of the failing operation.
 pub(crate) fn read_request(line: &[u8]) -> Result<Request> {
     let line = std::str::from_utf8(line)
         .map_err(|error| invalid(format!("not UTF-8 at byte {}", error.valid_up_to())))?;

@@ -48,8 +48,8 @@ pub(crate) fn odd_or_high(word: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Two bytes of every kind, at each pair of positions: a borrow from another byte changes no
-    /// result.
+    /// Tests two bytes of every kind at each pair of positions: a borrow between bytes must not
+    /// change a result.
     #[test]
     fn each_byte_of_each_length_is_checked() {
         let kinds =

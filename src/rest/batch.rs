@@ -52,8 +52,8 @@ struct Done<'p> {
     at_most: usize,
 }
 
-/// Parses the operations of a changeset, reusing results that apply to the previous operation as
-/// well.
+/// Parses the operations of a changeset, reusing the results for the previous operation where they
+/// apply.
 #[derive(Default)]
 struct Reader<'p> {
     encoder: EntityEncoder,

@@ -94,7 +94,8 @@ impl<'r> Watch<'r> {
         self.end.is_none_or(|end| self.last >= end)
     }
 
-    /// Excludes the time since the last call from the measurement, and extends the run by it.
+    /// Excludes the time since the last call from the measurement, and extends the run by that
+    /// time.
     pub(super) fn restart(&mut self) {
         let idle = self.split();
         self.end = self.end.map(|end| end + idle);

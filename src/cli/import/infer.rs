@@ -17,7 +17,7 @@ pub(super) struct Candidates {
     seen: bool,
 }
 
-/// In order of preference.
+/// The types other than String that can be inferred, in order of preference.
 const PREFERENCE: [EdmType; 6] = [
     EdmType::Boolean,
     EdmType::Int32,

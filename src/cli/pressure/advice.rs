@@ -1,5 +1,5 @@
-//! Recommends a finer PartitionKey for a peak that is too high for one partition: it includes
-//! another property, or a bucket number.
+//! Recommends a finer PartitionKey for a peak that is too high for one partition: the finer key
+//! includes another property, or a bucket number.
 
 use std::collections::BTreeMap;
 use std::fmt;

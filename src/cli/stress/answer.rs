@@ -26,14 +26,14 @@ pub(super) struct Refused {
 const MEMBERS_MAX: usize = 64;
 
 impl Refused {
-    /// Whether the storage refused: a full disk, an error, or a consequence of one.
+    /// Whether the storage caused the refusal: by a full disk, an error, or a consequence of one.
     pub(super) fn is_storage(&self) -> bool {
         let engine = matches!(self.kind.as_deref(), Some("Io" | "Poisoned"));
         self.code == "StorageFull" || engine
     }
 
-    /// Whether a verification failed only because files could not be opened. Damage would have a
-    /// position.
+    /// Whether a verification failed only because files could not be opened. If a file were
+    /// damaged, the answer would name a position.
     pub(super) fn is_limit(&self) -> bool {
         self.is_storage() || (self.code.is_empty() && !self.message.contains(" at byte "))
     }

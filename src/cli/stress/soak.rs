@@ -43,7 +43,7 @@ pub(super) struct Soak {
     rng: Rng,
     traffic: Traffic,
     oracle: Oracle,
-    /// Unanswered changes, of which one may have happened.
+    /// Unanswered changes, of which one may have taken effect.
     doubts: Vec<Change>,
     /// The time that opening takes.
     opening: Duration,
@@ -380,7 +380,8 @@ impl Soak {
                 }
                 self.oracle.commit(change, tag, session.plan.durability);
                 self.traffic.note(&self.oracle);
-                // Earlier failed changes did not happen, or this one would have been refused.
+                // Earlier failed changes did not take effect; otherwise this one would have been
+                // refused.
                 self.doubts.clear();
                 self.tally.commits += 1;
                 session.last_commit = self.clock.monotonic();
@@ -499,7 +500,7 @@ impl Soak {
         Err(format!("the process ended: {}", ended.describe()))
     }
 
-    /// Compares the remaining answers; the first unanswered request may have happened.
+    /// Compares the remaining answers; the first unanswered request may have taken effect.
     fn last_words(&mut self, session: &mut Session) -> Result<Ended, String> {
         loop {
             match session.child.hear(ANSWER_WITHIN) {

@@ -77,7 +77,7 @@ const FIELDS_ROOM: usize = 8;
 const HEADERS_MAX: usize = 64;
 /// The most characters of a boundary; the standard allows 70.
 const BOUNDARY_MAX: usize = 200;
-/// The most parts that are read of the outer body. Only the first one is used; the others show that
+/// The most parts that are read of the outer body. Only one of them is used; the others show that
 /// the body has more.
 pub(in crate::rest) const OUTER_MAX: usize = 4;
 

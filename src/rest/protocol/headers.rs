@@ -77,7 +77,7 @@ named! {
 /// The condition under which an entity is written.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Condition {
-    /// There is no condition: a write is an upsert, and a delete is refused.
+    /// There is no condition: a replace or merge becomes an upsert, and a delete is refused.
     None,
     /// `*`: the entity exists.
     Any,

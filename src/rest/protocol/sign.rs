@@ -22,7 +22,7 @@ use crate::named::named;
 
 /// The publicly known account for development on a local machine.
 pub(crate) const DEVELOPMENT_ACCOUNT: &str = "devstoreaccount1";
-/// Its key, which is public.
+/// The key of the development account, which is public.
 pub(crate) const DEVELOPMENT_KEY: &str =
     "Eby8vdM02xNOcqFlqUwJPLlmEtlCDXJ1OUzFT50uSRZ6IFsuFq2UVErCz4I6tq/K1SZFPTOtr/KBHBeksoGMGw==";
 
@@ -56,7 +56,7 @@ pub(crate) struct Authorization<'a> {
 /// The parts of a request that are signed.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct SignedParts<'a> {
-    /// As received, not a tunnelled method.
+    /// As received, even if another method is tunnelled through it.
     pub(crate) method: &'a str,
     /// As received, with its escapes.
     pub(crate) path: &'a str,

@@ -27,8 +27,7 @@ pub(super) fn forge(name: &str, bytes: &mut [u8]) {
     }
 }
 
-/// Stores at `at` the checksum of the first `len` bytes, in which the bytes of the checksum itself
-/// do not count.
+/// Stores at `at` the checksum of the first `len` bytes, except the bytes of the checksum itself.
 pub(super) fn sum(bytes: &mut [u8], at: usize, len: usize) {
     if let Some(covered) = bytes.get_mut(..len) {
         let sum = Checksum::new().bytes(&covered[..at]).bytes(&covered[at + 4..]).finish();

@@ -325,7 +325,7 @@ impl Runner {
         let manifest = ManifestTail::open(Arc::new(image.clone()), Path::new(PATH), false);
         let version = Arc::clone(manifest.map_err(|error| format!("cut: {error:?}"))?.version());
         let last = version.logs.last().map(|log| log.number);
-        // After a clean close, the manifest's edit of the close protects the last log instead.
+        // After a clean close, the manifest's edit of the close protects the last log.
         let is_closed = version.clean_close.is_some_and(|close| Some(close.log) == last);
         let Some(last) = last.filter(|_| !is_closed) else { return Ok(()) };
         let path = format!("{PATH}/{}", FileName::Wal(last));

@@ -354,7 +354,8 @@ impl Oracle {
 
     /// Checks that `seq` is larger than all earlier Seqs of this process and all returned tags.
     ///
-    /// # Errors The reason why `seq` is not larger.
+    /// # Errors
+    /// The reason why `seq` is not larger.
     pub(crate) fn check_seq(&self, seq: u64) -> Result<(), String> {
         let last = self.seq_max.max(self.etag_max);
         if seq > last { Ok(()) } else { Err(format!("number: {seq} after {last}")) }

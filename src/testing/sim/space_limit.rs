@@ -36,8 +36,8 @@ impl Runner {
         if error.chain().contains(LOG) {
             return Err(format!("cap: what was let pass is refused by the log: {error:?}"));
         }
-        // Fails if so little space is used that a refusal is wrong. Less use than usual justifies
-        // one if tables evict their oldest rows, because groups are larger then.
+        // Fails if so little space is used that a refusal is wrong. The bound is lower if tables
+        // evict their oldest rows, because groups are larger then.
         if let Some([used, limit, ..]) = self.engine.db().engine().maintenance().disk_use()
             && used < limit / if self.engine.config.ring { 6 } else { 3 }
         {

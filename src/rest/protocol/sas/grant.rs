@@ -63,7 +63,8 @@ enum Scope {
 
 /// Letters of permissions on entities, in their required order.
 const PERMISSIONS: &str = "raud";
-/// The longest validity of a token without a policy in versions before `sv`.
+/// The longest validity of a token without a policy, if the token is too old to name its version
+/// (`sv`).
 const OLD_LIFE_TICKS: u64 = 3600 * TICKS_PER_SECOND;
 
 impl Sas {
