@@ -7,7 +7,7 @@ use clap::Args;
 use super::failure::{Failure, Outcome, eprint_line};
 use super::output::{counted, print, with_thousands};
 use crate::db::Db;
-use crate::error::Result;
+use crate::error::{ErrorKind, Result};
 use crate::query::KeyRange;
 
 /// If the metadata of the files indicates at most this many entities, they are counted; otherwise
@@ -31,11 +31,14 @@ impl Removal {
         range: &KeyRange,
         remove: impl FnOnce() -> Result<()>,
     ) -> Outcome {
-        let (entities, bytes) = db.size_in_files(table, range)?;
+        let (estimate, bytes) = db.size_in_files(table, range)?;
         let all = |count| counted(count, "entity", "entities");
-        let entities = match entities {
-            ..=COUNTED_MAX => all(db.table(table)?.scan(range.clone()).count()?),
-            estimate => format!("about {}", all(estimate)),
+        let count = || db.table(table)?.scan(range.clone()).count();
+        let entities = match (estimate <= COUNTED_MAX).then(count) {
+            Some(Ok(count)) => all(count),
+            // A closed gate refuses to count, but not to remove.
+            Some(Err(error)) if error.kind() != ErrorKind::Busy => return Err(error.into()),
+            _ => format!("about {}", all(estimate)),
         };
         let what = format!("{entities} of {table}");
         self.confirm(&format!("{what}, about {} bytes in files", with_thousands(bytes)))?;

@@ -3,8 +3,8 @@
 //! process may be writing at that path.
 //!
 //! Invariants
-//! * the lock is checked before each rename and removal, and before each sync of a file; for files
-//!   that are synced often, only if a second has passed since the last check;
+//! * the lock is checked before each creation, rename and removal, and before each sync of a file;
+//!   for files that are synced often, only if a second has passed since the last check;
 //! * reading is never refused.
 
 use std::io;
@@ -118,6 +118,7 @@ impl Fs for GuardedFs {
     }
 
     fn create(&self, path: &Path) -> io::Result<Box<dyn FileWrite>> {
+        self.check()?;
         Ok(self.guarded(path, self.inner.create(path)?))
     }
 
