@@ -90,42 +90,58 @@ fn trap_51_a_manifest_shorter_than_current_states_is_corruption() {
     }
 }
 
+/// Whether an image of `fs` opens without a complaint if its manifest `number` has `len` bytes.
+fn is_whole(fs: &MemFs, number: FileNumber, len: u64) -> bool {
+    let path = Path::new(DIR).join(FileName::Manifest(number).to_string());
+    let image = fs.kill_image();
+    image.truncate(&path, len).unwrap();
+    open(&image).unwrap().short.is_none()
+}
+
+fn len(fs: &MemFs, number: FileNumber) -> u64 {
+    fs.len(Path::new(DIR).join(FileName::Manifest(number).to_string())).unwrap()
+}
+
 #[test]
-fn a_manifest_states_its_length_after_each_growth_and_until_it_is_closed() {
+fn a_manifest_states_its_length_after_each_growth() {
     let fs = MemFs::new();
     let mut manifest = create(&fs).unwrap();
     manifest.roll_bytes_min = 1 << 30;
-    let path = Path::new(DIR).join("MANIFEST-000001");
-    let is_short = |len: u64| {
-        let image = fs.kill_image();
-        image.truncate(&path, len).unwrap();
-        open(&image).unwrap().short.is_some()
-    };
-    let mut len = fs.len(&path).unwrap();
-    for seq in 2..20 {
-        assert!(is_short(len - 1) && !is_short(len), "{seq}");
-        // The sync of the edit that grows the file also makes its new length durable. The next edit
-        // states that length.
+    // Begins a manifest that is not rolled over.
+    manifest.append(&padded(2, 70_000)).unwrap();
+    manifest.append(&flushed(2)).unwrap();
+    let number = manifest.position().file;
+    for seq in 3..20 {
+        let len = len(&fs, number);
+        assert!(!is_whole(&fs, number, len - 1) && is_whole(&fs, number, len), "{seq}");
+        // The edit that grows the file is synced along with its length; the next one states it.
         for edit in [padded(seq, 20_000), flushed(seq), flushed(seq)] {
             manifest.append(&edit).unwrap();
         }
-        len = fs.len(&path).unwrap();
     }
-    assert!(len > 4 * ALLOCATED);
+    assert!(len(&fs, number) > 4 * ALLOCATED);
+}
+
+#[test]
+fn a_clean_close_revokes_the_length_of_the_manifest() {
+    let fs = MemFs::new();
+    let mut manifest = create(&fs).unwrap();
+    let number = manifest.position().file;
     let log = LogMeta { number: manifest.next_number().unwrap(), id: FileId(1) };
     manifest.append(&VersionEdit { add_logs: vec![log], ..VersionEdit::default() }).unwrap();
     let close = CleanClose { log: log.number, end: 64, last_seq: Seq(20) };
     let close = VersionEdit { clean_close: Some(close), ..VersionEdit::default() };
     manifest.append(&close).unwrap();
     manifest.trim();
-    assert!(fs.len(&path).unwrap() < len);
-    // After the file grows again, its new length is stated too.
+    assert!(len(&fs, number) < ALLOCATED);
     let mut manifest = open(&fs).unwrap().manifest;
-    manifest.append(&flushed(30)).unwrap();
-    let len = fs.len(&path).unwrap();
-    assert!(open(&fs).unwrap().short.is_none() && !is_short(len - 1));
-    manifest.append(&flushed(31)).unwrap();
-    assert!(open(&fs).unwrap().short.is_none() && is_short(len - 1));
+    // The edit after the one that grows the file states the new length.
+    for (seq, is_stated) in [(30, false), (31, true)] {
+        manifest.append(&flushed(seq)).unwrap();
+        assert_eq!(len(&fs, number), ALLOCATED);
+        assert!(is_whole(&fs, number, ALLOCATED));
+        assert_eq!(is_whole(&fs, number, ALLOCATED - 1), !is_stated);
+    }
 }
 
 #[test]
