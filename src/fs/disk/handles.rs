@@ -4,8 +4,6 @@
 //! * transfers are positioned: handles do not share a file cursor;
 //! * a sync that must make a changed length durable is a full one (see [`DiskWrite`]).
 
-#![expect(clippy::disallowed_methods, reason = "this is a module that touches the disk")]
-
 use std::fs::{File, TryLockError};
 use std::io;
 use std::ops::Range;
