@@ -1,6 +1,8 @@
 //! What a user may do to the directory of an open database: move it, replace it, remove the lock
 //! file; and names in it that are no files.
 
+#![expect(clippy::disallowed_methods, reason = "a user moves and removes files without the library")]
+
 use std::path::Path;
 use std::sync::Arc;
 use std::time::Duration;
