@@ -1,7 +1,7 @@
 //! What a user may do to the directory of an open database: move it, replace it, remove the lock
 //! file; and names in it that are no files.
 
-#![expect(clippy::disallowed_methods, reason = "a user moves and removes files without the library")]
+#![expect(clippy::disallowed_methods, reason = "users move files without the library")]
 
 use std::path::Path;
 use std::sync::Arc;
