@@ -152,9 +152,7 @@ fn look(fs: &dyn Fs, dir: &Path, options: &Options) -> Result<()> {
 /// Opens the directory and takes its lock. From then on, changes fail if the directory was moved or
 /// replaced. Returns the lock, and a warning if the file system does not permit this check.
 fn guard(dir: &Path, options: &mut Options) -> Result<(Arc<dyn FileLock>, Option<String>)> {
-    if !mutant!("unpinned-directory")
-        && let Some(pinned) = options.fs.pin(dir).doing("open", dir)?
-    {
+    if let Some(pinned) = options.fs.pin(dir).doing("open", dir)? {
         options.fs = pinned;
     }
     let lock: Arc<dyn FileLock> = take_lock(&*options.fs, dir)?.into();

@@ -97,12 +97,6 @@ pub const MUTANTS: &[Mutant] = &[
         "a moved or replaced directory",
         "the lock file is not compared again after it was locked",
     ),
-    entry(
-        "unpinned-directory",
-        57,
-        "a replaced directory",
-        "the database's files are found by the path of their directory",
-    ),
     // Scans past deleted rows.
     entry("stale-gap", 32, "nothing", "a scan skips a row that was put into a remembered gap"),
     // Expiry under wrong clocks.
