@@ -12,7 +12,7 @@ pub(crate) const MANIFEST_ROLL_BYTES: u64 = 64 << 10;
 /// The log buffer is written when it has this size. Larger writes would cost no less per byte.
 pub(crate) const LOG_BUFFER_BYTES: usize = 512 << 10;
 
-/// What a commit survives from the moment it is acknowledged.
+/// The failures that a commit survives from the moment it is acknowledged.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Durability {
@@ -316,10 +316,11 @@ setters! {
     create_if_missing(create: bool): create_if_missing = create;
 
     /// Sets whether a log or a manifest is opened although it is shorter than the length that was
-    /// once synced. What was cut off is lost; [`OpenReport::torn`](crate::OpenReport::torn) names
-    /// the file and both lengths. Only for file systems that lose the length of a synced file in a
-    /// crash, and for damage: without this setting such a file is `Corruption`, and
-    /// [`Options::repair`] saves the rest. Default: false.
+    /// once synced. The bytes that were cut off are lost;
+    /// [`OpenReport::torn`](crate::OpenReport::torn) names the file and both lengths in bytes. Only
+    /// for file systems that lose the length of a synced file in a crash, and for damage: without
+    /// this setting such a file is `Corruption`, and [`Options::repair`] saves the rest. Default:
+    /// false.
     accept_short_logs(accept: bool): accept_short_logs = accept;
 
     /// Sets how table files are read. Default: [`IoMode::Mmap`] on systems with 64-bit addresses,

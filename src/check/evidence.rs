@@ -228,11 +228,16 @@ impl Evidence {
         }
     }
 
+    /// Whether no readable edit removed the file, which is all that an incomplete manifest proves.
+    fn may_be_live(&self, number: Option<FileNumber>) -> bool {
+        number.is_none_or(|number| !self.salvaged.removed.contains(&number))
+    }
+
     /// Whether source `i` may hold the current version of `key`, as far as the manifest shows.
     fn holds(&self, i: usize, key: &[u8]) -> bool {
         let number = self.sources.get(i).map(|source| source.number);
         if !self.is_whole() {
-            return number.is_none_or(|number| !self.salvaged.removed.contains(&number));
+            return self.may_be_live(number);
         }
         self.salvaged.version.sources(key).any(|r| Some(r.file.meta.number) == number)
     }
@@ -241,7 +246,7 @@ impl Evidence {
     pub(crate) fn holds_any(&self, i: usize, low: &[u8], high: &[u8]) -> bool {
         let number = self.sources.get(i).map(|source| source.number);
         if !self.is_whole() {
-            return number.is_none_or(|number| !self.salvaged.removed.contains(&number));
+            return self.may_be_live(number);
         }
         let span = Span::inclusive(low, high);
         self.salvaged.version.ranges_in(&span).iter().any(|range| {

@@ -91,9 +91,14 @@ pub(super) fn open_durable(path: &Path, create: Create, durability: Durability) 
     open_with(Db::options(), path, create, durability).map(noted)
 }
 
-/// Reports on standard error if a crash had cut off a log.
+/// Reports on standard error where a crash had cut off a log, and the warnings of opening.
 pub(super) fn noted(db: Db) -> Db {
-    db.opened().torn.iter().for_each(|torn| eprint_line(&format!("note: {torn}")));
+    let opened = db.opened();
+    opened
+        .torn
+        .iter()
+        .chain(&opened.warnings)
+        .for_each(|note| eprint_line(&format!("note: {note}")));
     db
 }
 

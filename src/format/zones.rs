@@ -51,7 +51,7 @@ pub(crate) mod presence {
     pub(crate) const NAN: u8 = 4;
 }
 
-/// What a [`ZoneSet`] states of one block, or of the whole file, apart from the columns' values.
+/// The part of a [`ZoneSet`] about one block, or the whole file, without the columns' values.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct ZoneMeta {
     pub(crate) seq_min: Seq,

@@ -58,7 +58,7 @@ pub(crate) struct ChangeLog {
 
 /// An item of the change log.
 pub(crate) enum Logged<'a> {
-    /// The next log begins. It defines its shapes anew.
+    /// The next log begins. It defines all its shapes itself.
     Log,
     /// A commit. If `is_new` is false it was returned before, and only its shape definitions are
     /// needed.
