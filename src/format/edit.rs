@@ -297,7 +297,10 @@ impl VersionEdit {
     fn order_range_tombstones(&mut self) {
         for range_tombstones in [&mut self.add_range_tombstones, &mut self.remove_range_tombstones]
         {
-            range_tombstones.sort_by_key(|range_tombstone| !range_tombstone.is_drop());
+            let (drops, expiries): (Vec<_>, Vec<_>) =
+                range_tombstones.drain(..).partition(RangeTombstone::is_drop);
+            range_tombstones.extend(drops);
+            range_tombstones.extend(expiries);
         }
     }
 

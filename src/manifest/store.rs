@@ -412,16 +412,20 @@ impl Manifest {
         self.make_room()?;
         let next = self.version.apply(edit);
         let mut next = next.map_err(|problem| refused(&self.path(), self.end, problem))?;
+        let mut record = Vec::new();
+        let start = begin(&mut record, RecordKind::Edit, Seq::ZERO);
+        let content = record.len();
+        edit.encode(&mut record);
         // The caller reserved the length of an empty edit without an account.
-        let account = self.meter.as_ref().filter(|_| *edit != VersionEdit::default());
+        let account = self.meter.as_ref().filter(|_| record.len() > content);
         let account = account.map(|meter| meter.account());
         // The edit of a clean close states no length, because the space after it is released.
         let (number, len) = (self.header.number, self.durable_len);
         let is_longer = len > self.version.durable_len(number) && edit.clean_close.is_none();
         let durable_lens = if is_longer { vec![(number, len)] } else { Vec::new() };
         let added = VersionEdit { log_durable, account, durable_lens, ..VersionEdit::default() };
-        let mut record = Vec::new();
-        put_record(&mut record, edit, &added)?;
+        added.encode(&mut record);
+        end(&mut record, start)?;
         next.record_log_durable(log_durable.unwrap_or_default());
         if is_longer {
             next.record_len(number, len);

@@ -233,7 +233,7 @@ impl EntityEncoder {
     /// necessary.
     #[cold]
     fn learn(&mut self, properties: &mut [(&str, ValueRef<'_>)]) -> Result<usize> {
-        properties.sort_by(|a, b| a.0.cmp(b.0));
+        properties.sort_unstable_by(|a, b| a.0.cmp(b.0));
         if !properties.is_sorted_by(|a, b| a.0 < b.0) {
             return Err(Error::refused(Code::DuplicatePropertiesSpecified));
         }

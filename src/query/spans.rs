@@ -106,7 +106,7 @@ impl Table {
         let mut changes: Vec<Span> = spans.filter(|span| !span.is_empty()).collect();
         // A range tombstone is identified by its span and its commit, so two equal ones would be
         // removed together.
-        changes.sort_by(|a, b| (&a.low, &a.high).cmp(&(&b.low, &b.high)));
+        changes.sort_unstable_by(|a, b| (&a.low, &a.high).cmp(&(&b.low, &b.high)));
         changes.dedup();
         let changes = changes.into_iter().map(TableChange::Fenced).collect();
         let batch = Batch::of_changes(&self.entry.gate, changes);

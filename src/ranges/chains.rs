@@ -54,7 +54,9 @@ pub(crate) fn chains<F: RangeFile + Clone>(
         // chain, so they need no sorting.
         let mut order: Few<usize> = (0..inside.len()).collect();
         if !inside.iter().all(|inside| inside.is_whole) {
-            order.sort_by(|a, b| inside[*a].reference.clip.low.cmp(&inside[*b].reference.clip.low));
+            order.sort_unstable_by(|a, b| {
+                inside[*a].reference.clip.low.cmp(&inside[*b].reference.clip.low)
+            });
         }
         for i in order {
             chains[levels[i]].push(within(&inside[i]));

@@ -229,7 +229,7 @@ impl RangeLoad {
             (heavy, share)
         });
         let mut samples = load.samples.clone();
-        samples.sort_by(|a, b| a.key.cmp(&b.key));
+        samples.sort_unstable_by(|a, b| a.key.cmp(&b.key));
         let [_, full @ ..] = load.windows.clone();
         let windows = full.map(|mut window| {
             window.keys.sort_unstable();

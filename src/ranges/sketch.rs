@@ -90,7 +90,7 @@ impl Heaviest {
     /// Returns the partitions by descending weight, and for equal weights by ascending key.
     pub(crate) fn ranked(&self) -> Vec<Heavy> {
         let mut ranked = self.slots.clone();
-        ranked.sort_by(|a, b| {
+        ranked.sort_unstable_by(|a, b| {
             b.weight.total_cmp(&a.weight).then_with(|| a.partition.cmp(&b.partition))
         });
         ranked

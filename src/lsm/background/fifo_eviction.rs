@@ -162,8 +162,8 @@ impl Maintenance {
         let below = Seq(newest.0.saturating_add(1));
         debug_assert!(below <= last, "what the last commit wrote stays");
         let is_old = |old: &&EvictionCandidate| !old.is_hidden && old.newest < below;
-        let touched: BTreeSet<TableId> =
-            files.values().filter(is_old).flat_map(|old| old.tables.iter().copied()).collect();
+        let mut touched: BTreeSet<TableId> = BTreeSet::new();
+        files.values().filter(is_old).for_each(|old| touched.extend(&old.tables));
         let tables = tables.iter().filter(|gate| touched.contains(&gate.table)).cloned().collect();
         Some(EvictionPlan { tables, below, files: at as u64 + 1, bytes })
     }

@@ -53,7 +53,7 @@ enum Attempt {
 fn by_size(sizes: &[(RangeId, TableId, u64)], limits: &Limits) -> Vec<Wanted> {
     let mut large: Vec<_> =
         sizes.iter().filter(|(_, _, bytes)| is_too_large(*bytes, limits)).collect();
-    large.sort_by_key(|(id, _, bytes)| (std::cmp::Reverse(*bytes), *id));
+    large.sort_unstable_by_key(|(id, _, bytes)| (std::cmp::Reverse(*bytes), *id));
     let pairs = sizes.windows(2).filter(|pair| pair[0].1 == pair[1].1);
     let mut small: Vec<_> = pairs
         .map(|pair| (pair[0].2.saturating_add(pair[1].2), pair[0].0, pair[1].0))

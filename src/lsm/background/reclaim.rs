@@ -199,8 +199,8 @@ fn remove_under_range_tombstones(
     range_tombstones: &[&RangeTombstone],
     edit: &mut VersionEdit,
 ) {
-    let mut removed: BTreeSet<(RangeId, FileNumber)> =
-        edit.remove_references.iter().copied().collect();
+    let mut removed: BTreeSet<(RangeId, FileNumber)> = BTreeSet::new();
+    removed.extend(&edit.remove_references);
     for range_tombstone in range_tombstones {
         for range in version.ranges_in(&range_tombstone.span) {
             for (_, reference) in range.references() {
@@ -249,7 +249,8 @@ fn spent_range_tombstones<'f>(
     range_tombstones: &[&'f RangeTombstone],
     edit: &VersionEdit,
 ) -> Vec<&'f RangeTombstone> {
-    let removed: BTreeSet<_> = edit.remove_references.iter().copied().collect();
+    let mut removed: BTreeSet<(RangeId, FileNumber)> = BTreeSet::new();
+    removed.extend(&edit.remove_references);
     let is_covered = |at: usize, range_tombstone: &RangeTombstone| {
         // Of several equal range tombstones the last one is kept.
         let covers = |(i, other): (usize, &&RangeTombstone)| {

@@ -329,8 +329,9 @@ impl LoadSampling {
     /// Returns the loads of the ranges in `version`, and removes those of other ranges.
     pub(crate) fn loads(&self, version: &Version, now: f64) -> BTreeMap<RangeId, LoadSummary> {
         let mut sampled = self.sampled.lock();
-        let ids: BTreeSet<_> = version.ranges.iter().map(|r| r.id).collect();
-        sampled.ranges.retain(|id, load| ids.contains(id) && !load.is_idle(now));
+        let ids = sorted_ids(version);
+        let exists = |id: &RangeId| ids.binary_search(id).is_ok();
+        sampled.ranges.retain(|id, load| exists(id) && !load.is_idle(now));
         sampled.ranges.iter().map(|(id, load)| (*id, load.summary(now))).collect()
     }
 
@@ -346,10 +347,11 @@ impl LoadSampling {
             return None;
         }
         sampled.checked = Some(now);
-        let ids: BTreeSet<_> = version.ranges.iter().map(|range| range.id).collect();
-        sampled.made.retain(|id, _| ids.contains(id));
-        sampled.ranges.retain(|id, _| ids.contains(id));
-        sampled.by_load.retain(|id| ids.contains(id));
+        let ids = sorted_ids(version);
+        let exists = |id: &RangeId| ids.binary_search(id).is_ok();
+        sampled.made.retain(|id, _| exists(id));
+        sampled.ranges.retain(|id, _| exists(id));
+        sampled.by_load.retain(exists);
         let Sampled { ranges, made, opened, .. } = &mut *sampled;
         let states = version.ranges.iter().map(|range| {
             let bytes = range.bytes();
@@ -437,6 +439,12 @@ impl Place {
 pub(in crate::lsm) fn rows_of(range: &FileRange, price: Option<MergePrice>) -> f64 {
     let rows = |price: MergePrice| price.rows + range.bytes() / price.bytes_per_row;
     price.map_or(f64::INFINITY, |price| rows(price) as f64)
+}
+
+fn sorted_ids(version: &Version) -> Vec<RangeId> {
+    let mut ids: Vec<RangeId> = version.ranges.iter().map(|range| range.id).collect();
+    ids.sort_unstable();
+    ids
 }
 
 /// True if the reads are so few that an extra file does not matter.

@@ -67,7 +67,7 @@ impl RangeTombstones {
     }
 
     fn of(mut list: Vec<Arc<RangeTombstone>>, newest: Seq) -> Self {
-        list.sort_by_key(|range_tombstone| range_tombstone.from);
+        list.sort_unstable_by_key(|range_tombstone| range_tombstone.from);
         let newest = list.last().map_or(newest, |last| newest.max(last.from));
         let floors = floors(list.iter().map(Arc::as_ref)).into();
         Self { list, floors, newest }
@@ -248,14 +248,22 @@ fn bounds(range_tombstone: &RangeTombstone) -> impl Iterator<Item = &Box<[u8]>> 
     std::iter::once(low).chain(high)
 }
 
+/// Returns the range tombstones in the order of their lower bounds.
+fn by_low<'f>(
+    range_tombstones: impl Iterator<Item = &'f RangeTombstone>,
+) -> Vec<&'f RangeTombstone> {
+    let mut by_low: Vec<&RangeTombstone> = range_tombstones.collect();
+    by_low.sort_unstable_by(|a, b| a.span.low.cmp(&b.span.low));
+    by_low
+}
+
 /// Computes the floors: the greatest `below` over each key.
 fn floors<'f>(range_tombstones: impl Iterator<Item = &'f RangeTombstone>) -> Vec<Floor> {
-    let mut by_low: Vec<&RangeTombstone> = range_tombstones.collect();
+    let by_low = by_low(range_tombstones);
     let mut bounds: Vec<&Box<[u8]>> = by_low.iter().copied().flat_map(bounds).collect();
     bounds.sort_unstable();
     bounds.dedup();
-    by_low.sort_by(|a, b| a.span.low.cmp(&b.span.low));
-    let mut next = by_low.iter().copied().peekable();
+    let mut next = by_low.into_iter().peekable();
     let mut over: Vec<&RangeTombstone> = Vec::new();
     let mut floors: Vec<Floor> = Vec::with_capacity(bounds.len());
     for bound in bounds {
@@ -278,11 +286,9 @@ fn floors<'f>(range_tombstones: impl Iterator<Item = &'f RangeTombstone>) -> Vec
 /// Computes the floors after adding range tombstones that hide entries below `below`. No old floor
 /// may be higher than `below`.
 fn with_highest(old: &[Floor], range_tombstones: &[RangeTombstone], below: Seq) -> Vec<Floor> {
-    let mut spans: Vec<&Span> =
-        range_tombstones.iter().map(|range_tombstone| &range_tombstone.span).collect();
-    spans.sort_by(|a, b| a.low.cmp(&b.low));
-    let mut floors = Vec::with_capacity(old.len() + 2 * spans.len());
-    let (mut spans, mut done) = (spans.into_iter().peekable(), 0);
+    let mut floors = Vec::with_capacity(old.len() + 2 * range_tombstones.len());
+    let spans = by_low(range_tombstones.iter()).into_iter().map(|tombstone| &tombstone.span);
+    let (mut spans, mut done) = (spans.peekable(), 0);
     while let Some(span) = spans.next() {
         let mut high = span.high.as_deref();
         // Join spans that overlap or touch.

@@ -93,7 +93,9 @@ impl Catalog {
             Some(GateEntry { table: tables.by_id(table).ok()?, gate: gate.clone() })
         };
         let mut gates: Vec<GateEntry> = tables.gates.iter().filter_map(entry).collect();
-        gates.sort_by(|a, b| (&a.gate.span.low, a.gate.id).cmp(&(&b.gate.span.low, b.gate.id)));
+        gates.sort_unstable_by(|a, b| {
+            (&a.gate.span.low, a.gate.id).cmp(&(&b.gate.span.low, b.gate.id))
+        });
         gates
     }
 

@@ -249,7 +249,7 @@ impl Maintenance {
         let version = Arc::clone(&self.reader().view.load().version);
         let (ranges, facts) = (&version.ranges, FileFacts::new(self));
         let mut wanting = Vec::new();
-        for range in ranges.iter() {
+        for (place, range) in ranges.iter().enumerate() {
             let readers = || facts.readers(range);
             let known = self.state.ranking.lock().cached(range, limits, readers);
             let urgency = known.unwrap_or_else(|| {
@@ -262,11 +262,11 @@ impl Maintenance {
                 self.state.ranking.lock().record(range, limits, readers, found);
                 found
             });
-            wanting.extend(urgency.map(|urgency| (Reverse(urgency), range.id)));
+            wanting.extend(urgency.map(|urgency| (Reverse(urgency), place, range.id)));
         }
         self.state.ranking.lock().forget(ranges.len(), |id| ranges.get(id).is_some());
-        wanting.sort_by_key(|(urgency, _)| *urgency);
-        wanting.into_iter().map(|(_, id)| id).collect()
+        wanting.sort_unstable_by_key(|(urgency, place, _)| (*urgency, *place));
+        wanting.into_iter().map(|(.., id)| id).collect()
     }
 
     /// Returns the task for `range`, if it needs one. A small range is merged whole, because it
