@@ -107,6 +107,7 @@ pub(crate) fn begin(out: &mut Vec<u8>, kind: RecordKind, seq: Seq) -> usize {
 /// `RequestBodyTooLarge` if the payload is too long, which merges into large entities can cause.
 /// The record is then removed from `out`.
 pub(crate) fn end(out: &mut Vec<u8>, start: usize) -> Result<(), Error> {
+    debug_assert!(out.len() >= start + RECORD_HEADER_BYTES, "a record begins with its header");
     let len = out.len() - start - RECORD_HEADER_BYTES;
     let Some(len32) = u32::try_from(len).ok().filter(|_| len <= PAYLOAD_BYTES_MAX) else {
         out.truncate(start);

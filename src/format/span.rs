@@ -85,6 +85,8 @@ impl Span {
             (a, b) => a.or(b),
         };
         let span = Span::new(low, high);
+        let is_part = self.covers(&span) && other.covers(&span);
+        debug_assert!(is_part || span.is_empty(), "an intersection is a part of both");
         (!span.is_empty()).then_some(span)
     }
 }

@@ -180,6 +180,7 @@ impl LogReader {
 
     /// Continues reading at `offset`, which must be the start of a record.
     pub(crate) fn starting_at(self, offset: u64) -> Self {
+        debug_assert!(offset >= LOG_HEADER_BYTES as u64, "records follow the header");
         Self { offset, ..self }
     }
 
@@ -234,6 +235,7 @@ impl LogReader {
             };
             let start = usize_of(offset - self.window_start) + RECORD_HEADER_BYTES;
             self.offset = offset + (RECORD_HEADER_BYTES + header.stored_len()) as u64;
+            debug_assert!(self.offset <= self.file_len, "a record ends inside the file");
             match header.kind() {
                 Ok(kind) => {
                     return Ok(Some(RecordView {
@@ -264,6 +266,7 @@ impl LogReader {
     /// # Errors
     /// `Io`.
     pub(crate) fn skip_damage(&mut self) -> Result<bool> {
+        debug_assert!(self.stop.is_some(), "damage is skipped at the stop");
         self.accepted_end = None;
         let mut at = self.offset.next_multiple_of(RECORD_ALIGN as u64);
         while at + RECORD_HEADER_BYTES as u64 <= self.file_len {
@@ -375,6 +378,7 @@ impl LogReader {
     /// Returns `len` bytes at `offset`, which must be inside the file. A read, if one is needed,
     /// loads at least `window` bytes.
     fn load(&mut self, offset: u64, len: usize, window: usize) -> Result<&[u8]> {
+        debug_assert!(offset + len as u64 <= self.file_len, "only bytes of the file are loaded");
         let inside = offset.checked_sub(self.window_start).map(usize_of);
         let held = inside
             .filter(|start| start.checked_add(len).is_some_and(|end| end <= self.window.len()));

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use crate::error::{Doing, Error, ErrorKind, Result};
 use crate::format::names::{FileId, FileNumber};
-use crate::format::record::{LOG_HEADER_BYTES, LogHeader, LogKind};
+use crate::format::record::{LOG_HEADER_BYTES, LogHeader, LogKind, RECORD_ALIGN};
 use crate::fs::{FileWrite, Fs};
 use crate::sync::OnceLock;
 
@@ -100,6 +100,10 @@ impl LogFile {
     /// Writes sealed records at `offset`. A failure ends writing.
     pub(crate) fn write_at(&self, offset: u64, records: &[u8]) -> Result<()> {
         debug_assert!(offset >= Self::START, "records stand behind the header");
+        debug_assert!(
+            offset.is_multiple_of(RECORD_ALIGN as u64),
+            "records begin at multiples of 8"
+        );
         let result = self.usable()?.write_at(offset, records);
         result
             .map_err(|e| self.fail(Error::io_unknown(format!("write {}", self.path.display()), e)))

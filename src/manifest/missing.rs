@@ -56,6 +56,7 @@ pub(super) fn doubt(version: &Version, end: Position, names: &[String]) -> Optio
 /// A table file or log of `version` that is not in `names`. Ignores logs that only the change feed
 /// reads.
 pub(super) fn missing(version: &Version, names: &[String]) -> Option<String> {
+    debug_assert!(names.is_sorted(), "a directory is listed in order");
     let tables = version.files().map(|file| file.name());
     let logs = version.logs.iter().map(|log| FileName::Wal(log.number).to_string());
     tables.chain(logs).find(|name| names.binary_search(name).is_err())

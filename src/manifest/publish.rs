@@ -12,6 +12,7 @@ use crate::error::{Doing, Error, Result};
 use crate::format::current::{CURRENT_BYTES, Current};
 use crate::format::names::{FileName, FileNumber};
 use crate::fs::{Fs, read_small};
+use crate::log::LogFile;
 
 const TEMPORARY: &str = "CURRENT.tmp";
 
@@ -83,6 +84,7 @@ pub(super) enum PublishError {
 /// 2. Rename it to CURRENT.
 /// 3. Sync the directory.
 pub(super) fn publish(fs: &dyn Fs, dir: &Path, current: Current) -> Result<(), PublishError> {
+    debug_assert!(current.synced_len >= LogFile::START, "a published manifest has its header");
     let (from, to) = (dir.join(TEMPORARY), dir.join(FileName::Current.to_string()));
     let doing = |error| Error::io(format!("write {}", from.display()), error);
     let write = || -> io::Result<()> {

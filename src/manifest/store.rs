@@ -14,7 +14,9 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::format::current::Current;
 use crate::format::edit::{CleanClose, Identity, VersionEdit};
 use crate::format::names::{FileId, FileName, FileNumber};
-use crate::format::record::{LogHeader, LogKind, Position, RecordKind, begin, end, seal};
+use crate::format::record::{
+    LogHeader, LogKind, Position, RECORD_ALIGN, RecordKind, begin, end, seal,
+};
 use crate::fs::{Fs, parent};
 use crate::log::{DurableLen, LogFile, LogReader};
 use crate::model::Seq;
@@ -274,11 +276,13 @@ impl Manifest {
         let snapshot_len = snapshot_records(&self.version, self.header.number)?.0.len() as u64;
         self.roll_at = roll_at(snapshot_len, MANIFEST_ROLL_BYTES);
         self.make_durable(from).map_err(|error| self.fail(error))?;
+        debug_assert!(!matches!(self.tail, Tail::Unconfirmed), "a tail is open or torn");
         self.unconfirmed = None;
         Ok(())
     }
 
     fn make_durable(&mut self, from: u64) -> Result<()> {
+        debug_assert!(from <= self.end, "the last record begins before the end");
         let file = LogFile::reopen(&*self.fs, &self.path(), self.header)?;
         // After a sync that failed in an earlier process another sync is not enough, so the bytes
         // are rewritten. The last record suffices: its header states that the earlier ones are
@@ -570,6 +574,8 @@ impl Manifest {
             drop(self.fs.remove(&path));
         }
         let (file, end, allocated) = published?;
+        debug_assert!(end <= allocated, "a snapshot fits the space allocated for it");
+        debug_assert!(!self.superseded.contains(&header.number), "a new file was never replaced");
         if self.header.number != header.number {
             self.superseded.push(self.header.number);
         }
@@ -603,6 +609,7 @@ impl Manifest {
     /// Writes one record at the end and syncs it; allocates space for `room` bytes after it.
     fn write(&mut self, record: &mut [u8], room: u64) -> Result<()> {
         debug_assert!(self.unconfirmed.is_none(), "an edit follows confirmed ones");
+        debug_assert!(record.len().is_multiple_of(RECORD_ALIGN), "a record is padded");
         let at = self.position();
         let id = self.header.id;
         let Tail::Open { file, allocated } = &mut self.tail else {
@@ -624,6 +631,10 @@ impl Manifest {
         let allocated = *allocated;
         written.map_err(|error| self.fail(error))?;
         (self.end, self.durable_len) = (end, self.durable_len.max(allocated));
+        debug_assert!(
+            self.end <= self.durable_len,
+            "durable records are within the durable length"
+        );
         Ok(())
     }
 
@@ -697,6 +708,7 @@ fn read_only(version: &Version, access: Access, path: &Path) -> Result<Option<St
 /// The records of a snapshot, and the length to allocate for the manifest `number` that begins with
 /// them. The last record states that length.
 fn snapshot_records(version: &Version, number: FileNumber) -> Result<(Vec<u8>, u64)> {
+    debug_assert!(version.identity.is_some(), "a snapshot begins with the identity");
     let mut records = Vec::new();
     let (nothing, edits) = (VersionEdit::default(), version.snapshot());
     let mut last = 0;

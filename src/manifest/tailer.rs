@@ -187,6 +187,7 @@ fn apply_all(reader: &mut LogReader, version: &mut Version, current: &Current) -
         version.count_edit(&record.bytes());
     }
     let Some((offset, before)) = held else { return Ok(reader.position().offset) };
+    debug_assert!(offset < reader.position().offset, "the held edit was read");
     *version = before;
     Ok(offset)
 }

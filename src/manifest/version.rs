@@ -549,6 +549,7 @@ impl Version {
             }
             self.logs.push(*log);
         }
+        debug_assert!(self.logs.is_sorted_by(|a, b| a.number < b.number), "logs ascend");
         Ok(())
     }
 
@@ -574,6 +575,9 @@ impl Version {
             }
             self.imports.push(import.clone());
         }
+        let ascend = |a: &KeptLog, b: &KeptLog| a.log.number < b.log.number;
+        debug_assert!(self.kept_logs.is_sorted_by(ascend), "kept logs ascend");
+        debug_assert!(self.imports.is_sorted_by(|a, b| a.seq < b.seq), "imports ascend");
         self.record_log_durable(edit.log_durable.unwrap_or_default());
         Ok(())
     }

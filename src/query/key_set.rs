@@ -367,6 +367,8 @@ impl<'a> KeySet<'a> {
     /// Adds a cut with its rows. Requires: `low` is after all cuts so far, or equals the last one,
     /// whose rows are then replaced.
     fn push(&mut self, low: Cut<'a>, rows: Texts<'a>) {
+        let ascends = self.steps.last().is_none_or(|last| last.0 <= low);
+        debug_assert!(ascends, "pieces are added in order");
         if self.steps.last().is_some_and(|last| last.0 == low) {
             self.steps.pop();
         }

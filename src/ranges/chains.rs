@@ -67,6 +67,9 @@ pub(crate) fn chains<F: RangeFile + Clone>(
     if !run.is_empty() {
         chains.push(run);
     }
+    let ascend = |a: &Reference<F>, b: &Reference<F>| a.clip.ends_before(&b.clip.low);
+    let is_chain = |chain: &Chain<F>| chain.is_sorted_by(ascend);
+    debug_assert!(chains.iter().all(is_chain), "the files of a chain are disjoint");
     chains
 }
 

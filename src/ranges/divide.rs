@@ -66,6 +66,7 @@ pub(crate) fn merge<F: RangeFile + Clone>(
     if left.table != right.table || left.span.high.as_ref() != Some(&right.span.low) {
         return None;
     }
+    debug_assert!(id != left.id && id != right.id, "the merged range has an id of its own");
     let span = Span::new(&left.span.low, right.span.high.as_deref());
     let mut merged = Range::new(id, left.table, span.clone());
     let of_both = |file| right.references().find(|(_, other)| other.file.number() == file);

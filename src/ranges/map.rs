@@ -116,6 +116,8 @@ impl<F: RangeFile + Clone> RangeMap<F> {
             merged.push(Arc::new(range));
         }
         merged.extend(old);
+        let ascend = |a: &Arc<Range<F>>, b: &Arc<Range<F>>| a.span.ends_before(&b.span.low);
+        debug_assert!(merged.is_sorted_by(ascend), "ranges ascend and are disjoint");
         self.ids = merged.iter().map(|range| range.id).collect();
         self.ranges = merged;
         Ok(())

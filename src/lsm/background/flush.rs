@@ -146,6 +146,8 @@ impl Maintenance {
         debug_assert_eq!(oldest(), Some(slot.memtable.id), "the oldest memtable is flushed first");
         let last = slot.memtable.seq_max().unwrap_or_default();
         debug_assert!(last <= self.reader().published(), "what is flushed is published");
+        let is_named = |log: &FileNumber| version.logs.iter().any(|other| other.number == *log);
+        debug_assert!(slot.logs.iter().all(is_named), "the manifest names the memtable's logs");
         let flushed = last.max(version.flushed_seq);
         let mut edit = VersionEdit {
             flushed_seq: Some(flushed),

@@ -79,6 +79,7 @@ impl Maintenance {
         let mut known = self.check_span_empty(span)?;
         let _work = self.state.work()?;
         let files = self.write_rows(source, gate, progress)?;
+        debug_assert!(files.iter().all(|file| file.meta.entries > 0), "a file holds rows");
         let ingested = Ingested {
             rows: files.iter().map(|file| file.meta.entries).sum(),
             files: files.len() as u64,
@@ -323,6 +324,8 @@ fn placement_edit(
             ranges.push((range.id, range.span.clone()));
         }
     }
+    let ascend = |a: &(RangeId, Span), b: &(RangeId, Span)| a.1.ends_before(&b.1.low);
+    debug_assert!(ranges.is_sorted_by(ascend), "ranges ascend and are disjoint");
     for gap in gaps(&whole, &ranges) {
         let id = RangeId(manifest.next_number()?.0);
         edit.add_ranges.push(RangeMeta { id, table: gate.table, span: gap.clone() });
@@ -330,6 +333,7 @@ fn placement_edit(
     }
     for file in files {
         let keys = Span::inclusive(&file.meta.key_min, &file.meta.key_max);
+        debug_assert!(whole.covers(&keys), "the rows are of the table");
         for (range, within) in &ranges {
             let Some(clip) = within.intersect(&keys) else { continue };
             let (file, placement) = (file.meta.number, Placement::Run);

@@ -51,6 +51,8 @@ impl Maintenance {
                 (true, false) => edit.forget_logs.push(kept.log.number),
             }
         }
+        let ascend = |a: &KeptLog, b: &KeptLog| a.log.number < b.log.number;
+        debug_assert!(edit.keep_logs.is_sorted_by(ascend), "kept logs ascend");
         edit.forget_imports = self.imports_before(version, logs, &edit);
         edit
     }

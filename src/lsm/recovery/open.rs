@@ -237,6 +237,8 @@ fn sync_logs(env: &Env, replayed: &Replayed) -> Result<()> {
     if mutant!("unsynced-recovery") {
         return Ok(());
     }
+    let ascend = |a: &Predecessor, b: &Predecessor| a.number < b.number;
+    debug_assert!(replayed.accepted.is_sorted_by(ascend), "logs ascend");
     for log in &replayed.accepted {
         let path = env.dir.join(FileName::Wal(log.number).to_string());
         let header = LogHeader { kind: LogKind::Wal, number: log.number, id: log.id };
@@ -305,6 +307,9 @@ pub(super) fn assemble(
     ttl: Ttl,
     executor: Executor,
 ) -> Maintenance {
+    let is_newer = |a: &Arc<Slot>, b: &Arc<Slot>| a.memtable.id > b.memtable.id;
+    debug_assert!(memtables.is_sorted_by(is_newer), "the newest memtable is first");
+    debug_assert!(!memtables.is_empty(), "there is an active memtable");
     let version = Arc::clone(manifest.version());
     let known = version.range_tombstones.iter().cloned();
     let range_tombstones = known.chain(drops.range_tombstones).collect();
