@@ -158,8 +158,8 @@ impl Model {
     }
 }
 
-/// Spawns a thread with a larger stack. Loom's default is small, and its first thread always has
-/// it.
+/// Spawns a thread with a larger stack. Loom's default stack is small, and that of Loom's first
+/// thread cannot be enlarged.
 fn spawn<R: Send + 'static>(run: impl FnOnce() -> R + Send + 'static) -> thread::JoinHandle<R> {
     thread::Builder::new().stack_size(STACK).spawn(run).unwrap()
 }

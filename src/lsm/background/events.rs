@@ -27,16 +27,17 @@ pub(crate) struct Recovered {
     pub(crate) created: bool,
     /// The number of commits replayed from logs.
     pub(crate) commits: u64,
-    /// The files whose ends were dropped, each with the place, the number of bytes and the reason.
+    /// The files whose damaged ends were dropped, each with the offset, the number of bytes and the
+    /// reason.
     pub(crate) torn: Vec<String>,
-    /// The number of files removed because nothing named them.
+    /// The number of files removed because the manifest does not name them.
     pub(crate) orphans: u64,
     /// Findings that an operator should know of.
     pub(crate) warnings: Vec<String>,
 }
 
 impl Recovered {
-    /// The files whose ends were dropped, in one text.
+    /// Returns the list of files whose ends were dropped as one text.
     pub(crate) fn torn(&self) -> Option<String> {
         (!self.torn.is_empty()).then(|| self.torn.join("; "))
     }

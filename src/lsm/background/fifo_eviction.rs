@@ -3,11 +3,11 @@
 //!
 //! Invariants
 //! * A table that loses a file also loses all older rows, so no hidden row reappears.
-//! * Other tables keep their rows, so a file that also holds some of these is not counted as freed.
+//! * Other tables keep their rows, so a file with rows of other tables is not counted as freed.
 //! * Nothing is dropped while a snapshot exists, or if space is short only because readers hold
 //!   files that were already dropped.
 //!
-//! Not here: what a range tombstone hides (`range_tombstones`), the missing space (`space_limit`).
+//! Not here: the effect of range tombstones (`range_tombstones`), the size to free (`space_limit`).
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
@@ -33,7 +33,7 @@ use crate::lsm::write::batch::{Batch, Gate, TableChange};
 const EVICT_PART: u64 = 32;
 const WINDOW_PART: u64 = 32;
 
-/// A planned eviction, which hides all rows of these tables below a Seq.
+/// A planned eviction. It hides all rows of `tables` with a Seq below `below`.
 pub(crate) struct EvictionPlan {
     pub(in crate::lsm) tables: Vec<Arc<Gate>>,
     pub(crate) below: Seq,
@@ -45,7 +45,7 @@ pub(crate) struct EvictionPlan {
 struct EvictionCandidate {
     newest: Seq,
     bytes: u64,
-    /// How many references it has from ranges of these tables.
+    /// The number of references to the file from ranges of tables under FIFO eviction.
     references: usize,
     is_hidden: bool,
     tables: BTreeSet<TableId>,
@@ -129,8 +129,8 @@ impl Maintenance {
         missing: u64,
         limit: u64,
     ) -> Option<EvictionPlan> {
-        // While a snapshot keeps all that it sees, dropping would only hide rows from readers and
-        // free nothing.
+        // A snapshot keeps the files that it reads, so an eviction would hide rows without freeing
+        // space.
         if missing == 0 || self.reader().horizon().has_snapshots() {
             return None;
         }
@@ -207,7 +207,7 @@ impl Maintenance {
         }
     }
 
-    /// Removes and returns the evictions since the last call.
+    /// Returns the evictions recorded since the last call.
     #[cfg(feature = "sim")]
     pub(crate) fn take_evicted(&self) -> Vec<Evicted> {
         let eviction = self.eviction.as_ref();

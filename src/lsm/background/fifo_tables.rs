@@ -21,7 +21,7 @@ pub(crate) struct FifoEviction {
     /// True once the tables that existed at opening are known. Until then no table is merged,
     /// because it might be under FIFO eviction.
     pub(super) is_known: AtomicBool,
-    /// True if these tables had nothing to drop at the last attempt.
+    /// True if the tables under FIFO eviction had nothing to drop at the last attempt.
     pub(super) is_spent: AtomicBool,
     /// Held by the thread that drops files.
     pub(in crate::lsm) dropping: Mutex<()>,
@@ -70,7 +70,7 @@ impl FifoEviction {
         })
     }
 
-    /// Returns the number of dropped files, and of their bytes.
+    /// Returns the number of dropped files and their total size in bytes.
     pub(in crate::lsm) fn figures(&self) -> [u64; 2] {
         [&self.files, &self.bytes].map(|count| count.load(Ordering::Relaxed))
     }
@@ -79,8 +79,8 @@ impl FifoEviction {
         self.tables.load().is_empty()
     }
 
-    /// True if these tables had nothing to drop at the last attempt, so that merges must free space
-    /// by dropping deleted entries.
+    /// True if the tables under FIFO eviction had nothing to drop at the last attempt, so that
+    /// merges must free space by dropping deleted entries.
     pub(in crate::lsm) fn is_spent(&self) -> bool {
         self.is_empty() || self.is_spent.load(Ordering::Acquire)
     }

@@ -71,7 +71,7 @@ impl Maintenance {
             self.emit_trouble("flush", error);
         }
         if !matches!(flushed, Ok(false)) {
-            // Writers may wait for this result, whichever thread has flushed.
+            // Pass on the result, because writers may be waiting for a flush by any thread.
             self.writer.backlog.flush_attempted(flushed.as_ref().map(|_| ()).map_err(Error::clone));
         }
         flushed

@@ -19,9 +19,9 @@ use crate::manifest::{FileRange, Version};
 use super::new_file::NewFile;
 
 /// The most bytes of keys in the clips of one flush. Up to this total, a clip is bounded by the
-/// first and last key of the part. Beyond it, the only reference of a range has the whole range as
-/// its clip, which takes 2 bytes. A reference and a new range then take less than 80 bytes, so a
-/// flush may touch 200,000 ranges, including those of new tables.
+/// first and last key of the part. Beyond it, a reference that is the only new one of its range has
+/// the whole range as its clip, which takes 2 bytes. A reference and a new range then take less
+/// than 80 bytes, so a flush may touch 200,000 ranges, including those of new tables.
 pub(in crate::lsm) const CLIP_BYTES_MAX: usize = 4 << 20;
 
 /// The part of a file in one range.
@@ -41,8 +41,8 @@ enum Home<'a> {
     Table(TableId),
 }
 
-/// Adds `files`, which ascend, and their references to `edit`. `ids` reserves a number of
-/// consecutive ids for new ranges and returns the first.
+/// Adds `files`, which must be in ascending key order, and their references to `edit`. `ids`
+/// reserves a number of consecutive ids for new ranges and returns the first.
 pub(in crate::lsm) fn assign_to_ranges(
     version: &Version,
     files: &[NewFile],
@@ -127,8 +127,8 @@ fn pieces<'a>(version: &'a Version, files: &'a [NewFile]) -> Vec<Piece<'a>> {
     pieces
 }
 
-/// True if all keys are above the run's end and overlap no young file. So ascending inserts need no
-/// merge.
+/// True if all keys inside `clip` are above the end of the run and overlap no young file. The file
+/// then joins the run, so that ascending inserts need no merge.
 fn joins_run(range: &FileRange, clip: &Span) -> bool {
     let above = range.run.last().is_none_or(|last| last.clip.ends_before(&clip.low));
     above && !range.young.iter().any(|file| file.clip.overlaps(clip))

@@ -93,8 +93,8 @@ impl Maintenance {
         self.writer.commit(self, batch, durability)
     }
 
-    /// Commits an insert, a `batch` of one operation. Its row is built only if the pre-read finds
-    /// no entity with its key.
+    /// Commits `batch`, which is a single insert. Its row is built only if the pre-read finds no
+    /// entity with its key.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).

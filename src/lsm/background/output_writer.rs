@@ -7,7 +7,7 @@
 //! * A version is left out only if a newer one hides it from every snapshot and every later reader.
 //! * A tombstone is left out only if no older source can hold its key and no reader reads below it.
 //!
-//! Not here: which entries (`flush`, `compaction`), the files' bytes (`sst`).
+//! Not here: choosing the entries (`flush`, `compaction`), the format of the files (`sst`).
 
 use std::sync::Arc;
 
@@ -68,7 +68,7 @@ pub(crate) struct OutputWriter<'e> {
     files: Vec<NewFile>,
     /// The space reserved for the current file of an import.
     room: Held<'e>,
-    /// The number of bytes written when `between` was last called.
+    /// The number of bytes written when the callback `between` was last called.
     reported: u64,
     /// The memory last recorded for the file being written, in bytes.
     counted_memory: usize,
@@ -77,7 +77,7 @@ pub(crate) struct OutputWriter<'e> {
     handed_over: bool,
 }
 
-/// Returns whether a source may hold the key.
+/// A function that returns whether a source may hold the key.
 type MayHold<'e> = dyn Fn(&[u8]) -> bool + 'e;
 
 /// Decides which entries of a sorted sequence to keep.
@@ -96,8 +96,8 @@ pub(crate) struct Retention<'e> {
 }
 
 impl<'e> Retention<'e> {
-    /// Creates the rules. They also leave out entries of `span` that `range_tombstones` hide from
-    /// all readers. The range tombstones must have been read after `horizon`.
+    /// Creates the rules for one job. They also leave out entries of `span` that `range_tombstones`
+    /// hide from all readers. The range tombstones must have been read after `horizon`.
     pub(crate) fn new(
         horizon: Horizon,
         dead: Vec<TableId>,

@@ -65,12 +65,13 @@ fn by_size(sizes: &[(RangeId, TableId, u64)], limits: &Limits) -> Vec<Wanted> {
 }
 
 impl Maintenance {
-    /// Splits a range that is too large, or merges two small neighbours. Returns false if nothing
-    /// is to be done; sizes are then not examined again until the version changes.
+    /// Splits a range with a high load, splits a range that is too large, or merges two small
+    /// neighbours. Returns false if nothing is to be done; sizes are then not examined again until
+    /// the version changes.
     ///
     /// 1. Claim the ranges, so that no job changes them.
-    /// 2. Read from indexes what the edit needs: the key of the cut, about the bytes on each side,
-    ///    and for a merge whether a file has a key between its two clips.
+    /// 2. Read from indexes what the edit needs: for a split the key and roughly how many bytes are
+    ///    on each side of it, for a merge whether a file has a key between its two clips.
     /// 3. Under the install lock, check that the ranges still exist and build one edit
     ///    (`ranges::divide`). Files that a flush has added meanwhile are divided too. Publish the
     ///    view.
@@ -206,7 +207,7 @@ impl Maintenance {
     }
 
     /// Returns the boundary between `key`, which may be a truncated key, and the next key that
-    /// `range` holds. The boundary may equal either.
+    /// `range` holds. The boundary may equal either key.
     fn boundary_at(&self, range: &FileRange, key: &[u8]) -> Result<Option<Box<[u8]>>> {
         let mut next: Option<Box<[u8]>> = None;
         for (_, reference) in range.references() {
@@ -246,7 +247,7 @@ impl Maintenance {
                 known.insert(reference.file.meta.number, self.bytes_below(reference, key)?);
             }
         }
-        // Assume that a file that a flush adds before the edit is evenly distributed.
+        // If a flush adds a file before the edit, assume that half of its bytes are on each side.
         let left_bytes = |reference: &FileReference| {
             known.get(&reference.file.meta.number).copied().unwrap_or(reference.bytes / 2)
         };

@@ -99,7 +99,7 @@ impl Maintenance {
         Ok(true)
     }
 
-    /// About the entities and bytes that files hold in `span`.
+    /// Returns the approximate number of entities, and of their bytes, that files hold in `span`.
     #[cfg(feature = "cli")]
     pub(crate) fn size_in_files(&self, span: &Span) -> Result<(u64, u64)> {
         let version = Arc::clone(&self.reader().view.load().version);
@@ -115,9 +115,9 @@ impl Maintenance {
         Ok((entries, bytes))
     }
 
-    /// Calls `remove`, which removes the rows of `span`, and reclaims all of their space, unless a
-    /// reader needs it. Returns how many bytes of files were freed, and the error that ended the
-    /// merges early, if any; the rows are removed even then.
+    /// Calls `remove`, which removes the rows of `span`, and reclaims the space of all these rows
+    /// that no reader needs. Returns how many bytes of files were freed, and the error that ended
+    /// the merges early, if any; the rows are removed even then.
     ///
     /// 1. Remove the references that are completely in the span, and the files without references.
     /// 2. Merge the ranges that overlap the span, and those that share a file with it.
@@ -227,8 +227,8 @@ fn keep_short(range_tombstones: &mut Vec<&RangeTombstone>) {
     range_tombstones.truncate(range_tombstones.iter().take_while(fits).count());
 }
 
-/// Returns those of `range_tombstones` that the manifest contains, equal ones at most as often as
-/// it contains them.
+/// Returns the `range_tombstones` that the manifest contains. Equal ones are returned at most as
+/// often as the manifest contains them.
 fn recorded(version: &Version, range_tombstones: &[&RangeTombstone]) -> Vec<RangeTombstone> {
     let mut left: Vec<&RangeTombstone> = version.range_tombstones.iter().collect();
     let is_recorded = |range_tombstone: &&&RangeTombstone| {

@@ -88,8 +88,8 @@ impl Maintenance {
             return Step::Idle(None);
         }
         let due = self.writer.sync_due();
-        // A failure is reported to the waiters. With `max_commit_delay`, polled commits wait until
-        // the sync is due, so that others can join.
+        // A failure is reported to the waiters. With `max_commit_delay`, commits that are awaited
+        // as futures wait until the sync is due, so that others can join.
         let waits = !self.env().options.max_commit_delay.is_zero() && due != Some(Duration::ZERO);
         if !waits && self.writer.group_commit.lead_polled() {
             return Step::Worked;
@@ -170,8 +170,8 @@ impl Maintenance {
         }
     }
 
-    /// Freezes the active memtable if extra files have cost readers enough, so that its data is
-    /// merged with these files.
+    /// Freezes the active memtable if searching extra files has cost readers as much as a merge
+    /// costs. The merge then includes the memtable's data.
     fn freeze_for_readers(&self) -> bool {
         let view = self.reader().view.load_full();
         let in_memory = !view.active().memtable.is_empty();

@@ -1,6 +1,6 @@
 //! Enforces the limit on disk use: frees space for a write, and decides which merges may begin. A
 //! merge begins only if it fits together with a flush of all data in memory. A merge that can be
-//! cut is picked so that it needs at most half of the reserve (`admission`).
+//! cut is picked so that it needs at most half of the reserved space (`admission`).
 //!
 //! Invariants
 //! * A write that would fit is not refused because of files that only readers hold, or of merge
@@ -39,8 +39,8 @@ const PAUSE_MIN: Duration = Duration::from_micros(200);
 const PAUSE_MAX: Duration = Duration::from_millis(50);
 
 impl Maintenance {
-    /// Frees space until `fits` returns true. The caller needs `needs` more bytes, with which all
-    /// files must fit in `most` bytes.
+    /// Frees space until `fits` returns true. The caller will write `needs` more bytes, and all
+    /// files including these must fit in `most` bytes.
     ///
     /// # Errors
     /// `StorageFull` if nothing more can be freed now. Merges that may free space are then
@@ -247,7 +247,8 @@ mod tests {
         }
     }
 
-    /// Writers freeze memtables between the two checks of the flush.
+    /// A refused write requests a flush while the most frozen memtables exist. The flush must not
+    /// wait until another memtable may be frozen.
     #[test]
     fn the_flush_after_a_refused_write_does_not_wait_for_earlier_flushes() {
         let options = Options::edge().fs(Arc::new(MemFs::new())).background(Background::Manual);
@@ -271,7 +272,7 @@ mod tests {
         assert!(engine.maintenance().flush_for_room().unwrap());
         assert_eq!(waiting(), most - 1);
         assert!(!engine.reader().view.load().active().memtable.is_empty());
-        // Now the active memtable is flushed.
+        // Once no memtable is frozen, the active one is flushed.
         while engine.maintenance().flush_one().unwrap() {}
         assert!(engine.maintenance().flush_for_room().unwrap());
         assert!(engine.reader().view.load().active().memtable.is_empty() && waiting() == 0);

@@ -35,7 +35,7 @@ pub(crate) struct MaintenanceState {
     pub(in crate::lsm) packed: Mutex<BTreeSet<FileNumber>>,
     /// The rate limit of background writes.
     pub(in crate::lsm) pace: Mutex<Pace>,
-    /// What range splits have already examined.
+    /// Results of earlier searches for ranges to split or merge.
     pub(super) divided: Mutex<Divided>,
     /// Memory used by files being written, in bytes.
     pub(in crate::lsm) writing: AtomicUsize,

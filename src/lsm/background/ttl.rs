@@ -1,6 +1,6 @@
-//! TTL: each table with a time to live has a range tombstone whose bound follows lived time
-//! (`ttl_clock`). A row also expires when marks prove its age although a wrong clock gave it a
-//! later Timestamp.
+//! Expires rows. A table with a time to live has a range tombstone, whose bound follows lived time,
+//! a clock that ignores wrong wall clocks (`ttl_clock`). If a wrong clock gave a row a Timestamp
+//! that is too late, records of earlier times (*marks*) may prove its age, and then it expires too.
 //!
 //! Invariants
 //! * No row expires early. The clock used follows monotonic time and is never ahead of the Seqs. It
@@ -33,8 +33,8 @@ use super::ttl_tables::{Retained, TtlState};
 const STEPS: u64 = 64;
 /// The least step by which a range tombstone advances, in ticks.
 const STEP_MIN: u64 = TICKS_PER_SECOND;
-/// The clock is persisted at least this often. So if the database is opened again within one day
-/// less this interval after a crash, the wall clock's jump is still short enough to be believed.
+/// The clock is persisted at least once in this time. Jumps of the wall clock are believed up to
+/// one day, so after a crash the database may stay closed for one day less this time.
 const WRITE_DOWN_EVERY: u64 = JUMP_MAX / 4;
 /// If a close has nothing else to write, the persisted clock may lag by this much.
 const LEFT_AT_CLOSE: u64 = JUMP_MAX / 24;
@@ -131,11 +131,11 @@ impl Maintenance {
     }
 
     /// Persists the clock before the first row can expire. Otherwise an opening that finds a time
-    /// to live but no clock would start from the wall clock, which may be decades ahead of the
-    /// first rows.
+    /// to live but no persisted clock would start from the wall clock, which may be decades ahead
+    /// of the first rows.
     ///
     /// # Errors
-    /// As for every edit of the manifest; `InvalidInput` on a reader.
+    /// As for every edit of the manifest; `InvalidInput` in a read-only session.
     pub(crate) fn begin_clock(&self) -> Result<()> {
         self.writable()?;
         if self.reader().view.load().version.clock.now > 0 {
@@ -180,7 +180,8 @@ impl Maintenance {
             // The bound must not exceed the Seq that the commit of the range tombstone will get.
             let below = if given > born { given.min(published.0) } else { given };
             let since = below.saturating_sub(retained.below);
-            // Bounds from marks move in steps, so any progress is worth a commit.
+            // A bound that follows from marks moves only from mark to mark, so any progress is
+            // worth a commit.
             let is_due = since >= if given > born { 1 } else { step };
             if is_due {
                 // If no row is that old, no commit is needed.

@@ -1,5 +1,5 @@
-//! Lived time: how long rows have existed, independent of wrong wall clocks. [`LivedClock`]
-//! explains it.
+//! Lived time measures how long rows have existed, independent of wrong wall clocks. [`LivedClock`]
+//! explains it, and eras: periods with a constant offset between wall clock and lived time.
 //!
 //! Invariants
 //! * Lived time never decreases, unless the options trust jumps.
@@ -53,8 +53,8 @@ pub(super) struct LivedClock {
     monotonic: Duration,
     /// The eras known when this session began.
     witnesses: Vec<Era>,
-    /// The sum of the jumps that moved lived time forward since opening, less the time passed
-    /// since.
+    /// By how much jumps have moved lived time forward since opening. As time passes, it decreases
+    /// by as much, down to zero.
     advanced: u64,
     /// The time since opening.
     pub(super) up: Duration,
@@ -146,8 +146,8 @@ impl LivedClock {
             let lived = lived_at(era, wall);
             lived + NOTHING >= expected && lived.abs_diff(expected) <= JUMP_MAX
         };
-        // A clock that restarts at each power-on is behind the Seqs derived from it, so it proves
-        // nothing. Seqs far in the future came from another clock and are ignored.
+        // A clock that restarts at each power-on is behind the Seqs that it gave before, so it
+        // proves nothing. Seqs far in the future came from another clock and are ignored.
         let begun = self.begun.0;
         let goes_on = wall + NOTHING >= begun || begun > expected.saturating_add(JUMP_MAX);
         goes_on && self.witnesses.iter().any(|era| era.is_known && fits(era))
@@ -250,7 +250,7 @@ impl LivedClock {
     }
 
     /// Records that every commit up to `published` has been made by now. Does so only if the Seq
-    /// itself does not show this and no mark was added within `patience`.
+    /// itself does not show this and no mark was added in the last `patience` ticks.
     pub(super) fn mark(&mut self, published: Seq, patience: u64) {
         let (now, marks) = (self.time.now, &mut self.time.marks);
         let is_off = published.0 > now.saturating_add(patience) || self.time.unsure.is_some();
@@ -270,8 +270,8 @@ impl LivedClock {
         }
     }
 
-    /// Returns a bound: commits with Seqs below it had certainly been assigned their Seqs by lived
-    /// time `lived`.
+    /// Returns a bound such that all commits with lower Seqs had certainly been made by lived time
+    /// `lived`.
     pub(super) fn given_by(&self, lived: u64) -> u64 {
         let at = self.time.marks.partition_point(|mark| mark.lived <= lived);
         let marked = at.checked_sub(1).map_or(0, |last| self.time.marks[last].seq.0 + 1);
@@ -455,7 +455,7 @@ mod tests {
         let mut second = LivedClock::new(shown(right + DAY / 8, Duration::ZERO, 0), known, false);
         let before = second.time().now;
         assert_eq!(before, right + DAY / 8);
-        // The clock is half a day ahead of that era's clock.
+        // The clock is half a day ahead of the earlier wrong clock.
         for (second_of, wall) in
             [(1, right + 40 * YEAR + DAY / 2), (2, right + 40 * YEAR + DAY / 2)]
         {
@@ -480,7 +480,7 @@ mod tests {
             let mut clock = LivedClock::new(shown(DAY, Duration::ZERO, last), known.clone(), false);
             clock.read(shown(DAY + TICKS_PER_SECOND, HOUR / 3_600, last + 1), false);
             clock.mark(Seq(last + 1), 1);
-            // Persist only the lived time found at opening.
+            // Persist lived time as it was at opening, and the rest of the state as it is now.
             known = LivedTime { now: known.now, ..clock.time().clone() };
         }
         let now = right + DAY / 4;
@@ -514,7 +514,8 @@ mod tests {
     }
 
     /// The wall clock is ahead by the same 17 years in each session, so from the second session on
-    /// it confirms an era of an earlier one. Lived time was eight hours behind when that era began.
+    /// it confirms an era of an earlier session. Lived time was eight hours behind when that era
+    /// began.
     #[test]
     fn trap_56_a_late_witness_makes_no_row_seem_older() {
         let (right, minute) = (400 * YEAR, DAY / 1_440);
@@ -578,7 +579,7 @@ mod tests {
                     continue;
                 }
                 // Marks are a hundredth of a day apart. All commits below `given`, and few others,
-                // had their Seqs by lived time `now - age`.
+                // were made by lived time `now - age`.
                 let steps = age / (DAY / 100);
                 let exact = ahead + step.saturating_sub(steps) + 1;
                 assert!(given <= exact, "{age} {step}");

@@ -4,9 +4,9 @@
 //! Invariants
 //! * a file is opened when it is reached, and read only inside its reference's clip;
 //! * a block is skipped only if none of its rows can match, no older source has a key in its span,
-//!   and its last key does not continue in the next block. Otherwise a hidden row might reappear;
-//! * rows are counted without reading their block only if all of them match and are visible, and no
-//!   other source and no bound has a key in the block's span.
+//!   and no version of its last key is in the next block. Otherwise a hidden row might reappear;
+//! * rows are counted without reading their block only if all of them match and are visible, and
+//!   neither a key of another source nor a bound of the scan is in the block's span.
 
 use std::sync::Arc;
 
@@ -63,16 +63,16 @@ pub(in crate::lsm) struct Around<'k> {
 /// A page of the current file's zones with the filter's result. Bit i is for block i of the page.
 struct PageMatch {
     number: usize,
-    /// Blocks without a matching row whose last key does not continue in the next block.
+    /// Blocks that have no matching row, and whose last key has no versions in the next block.
     skippable: u64,
     /// Blocks in which each entry is a matching visible row with its own key.
     countable: u64,
     entries: [u32; ZONE_BLOCKS],
 }
 
-/// After skipping this many blocks one is read anyway, so that a reader can check its time budget.
+/// After this many skipped blocks, one is read anyway, so that a reader can check its time budget.
 const PASS_BLOCKS: usize = 4_096;
-/// After skipping this many files one is read anyway.
+/// After this many skipped files, one is read anyway.
 const PASS_FILES: usize = 64;
 
 impl ConcatIter {
@@ -135,7 +135,7 @@ impl ConcatIter {
         self.iter.as_ref()
     }
 
-    /// Shows another entry of the current block as the current one, until the next move.
+    /// Makes the entry at `place` in the current block the current entry until the next move.
     #[inline(always)]
     pub(in crate::lsm) fn show(&mut self, place: EntryPlace) {
         if let Some(iter) = &mut self.iter {
@@ -167,7 +167,7 @@ impl ConcatIter {
         Ok(Some(run).filter(|run| !run.is_empty()))
     }
 
-    /// As [`iter`](Self::iter), but allows moves inside the current block.
+    /// Returns the iterator of the file being read, for moves inside its current block.
     #[inline]
     pub(in crate::lsm) fn iter_mut(&mut self) -> Option<&mut SstIter> {
         self.iter.as_mut()

@@ -82,7 +82,8 @@ impl Env {
         self.fs.sync_dir(&self.dir).doing("sync", &self.dir)
     }
 
-    /// Removes a file that nothing names. Ignores a failure, because opening removes orphans.
+    /// Removes a file that is no longer in use. Ignores a failure, because the next opening removes
+    /// files that the manifest does not name.
     pub(crate) fn discard(&self, name: FileName) {
         drop(self.fs.remove(&self.dir.join(name.to_string())));
     }
@@ -99,8 +100,8 @@ impl Env {
         self.clock.monotonic().as_secs_f64()
     }
 
-    /// Returns the read load of the range, including whether its extra files have cost readers
-    /// enough for a merge.
+    /// Returns how much the range is read, and whether searching its extra files has cost readers
+    /// as much as a merge would cost.
     pub(in crate::lsm) fn readers(&self, range: &FileRange) -> Readers {
         match self.options.max_disk {
             Some(_) => Readers::Some,
@@ -108,7 +109,7 @@ impl Env {
         }
     }
 
-    /// Returns the price of a merge on behalf of readers, or `None` if such merges are disabled. A
+    /// Returns the price of a merge that speeds up reads, or `None` if such merges are disabled. A
     /// limit on disk use disables them, because they need additional space.
     pub(in crate::lsm) fn merge_price(&self) -> Option<MergePrice> {
         self.options.merge_for_readers.filter(|_| self.options.max_disk.is_none())

@@ -2,10 +2,10 @@
 //! head of a queue would read all tombstones of removed rows again.
 //!
 //! Invariants
-//! * No reader at the Seq of a gap or later sees a row in it: a put cuts its key out before its Seq
-//!   is published. A reader queries gaps after it has loaded its Seq.
+//! * No reader at the Seq of a gap or later sees a row in it: before the Seq of a put is published,
+//!   its key is cut out of the gap. A reader queries gaps after it has loaded its Seq.
 //! * A view pinned before the memtable of a gap was active does not use the gap.
-//! * Without gaps and offers, a commit and a scan each only load a counter.
+//! * Without gaps and proposed gaps (*offers*), a commit and a scan each only load a counter.
 //!
 //! Locks: the list's own, inside the commit lock wherever gaps are added or cut.
 
@@ -63,7 +63,7 @@ struct Gap {
     high: Box<[u8]>,
     /// The gap is valid for readers at this Seq or later.
     from: Seq,
-    /// The id of the memtable that was active at that Seq.
+    /// The id of the memtable that was active at Seq `from`.
     memtable: u64,
     /// The value of `uses` when the gap was last used.
     used: u64,
@@ -117,8 +117,8 @@ impl GapCache {
         change(&mut list);
         debug_assert!(list.gaps.len() <= GAPS_MAX, "gaps are few");
         let counts = list.gaps.len() as u64 + OFFER * list.offers.len() as u64;
-        // Store the counter under the lock, so that every commit after the addition of a gap sees
-        // there that the gap exists.
+        // Store the counter under the lock, so that after a gap was added every commit sees in the
+        // counter that gaps exist.
         self.counts.store(counts, Ordering::Release);
     }
 

@@ -26,8 +26,8 @@ use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 const LOOK_SECONDS: f64 = 10.0;
 /// The number of counters. If more threads exist, some share a counter.
 const SLOTS: usize = 16;
-/// The target rate for each counter. A sample costs about 0.5 µs, so sampling uses less than a
-/// thousandth of a processor.
+/// The target rate of samples for each counter. A sample costs about 0.5 µs, so sampling uses less
+/// than a thousandth of a processor.
 const SAMPLES_PER_SECOND: f64 = 1_000.0;
 /// The largest mean distance between two samples, so that a slow load after a fast one is noticed
 /// soon.
@@ -35,10 +35,10 @@ const GAP_MAX: f64 = 1_024.0;
 /// The most ranges whose load is kept. Above it, ranges without recent operations are dropped.
 const TRACKED_MAX: usize = 4_096;
 
-/// At up to this many reads per second, a few extra files cost less than a thousandth of a
-/// processor.
+/// At up to this many reads per second, searching a few extra files costs less than a thousandth of
+/// a processor.
 const READS_FEW: f64 = 1_000.0;
-/// Extra files do not matter either if there are at least this many writes for each read.
+/// The cost of extra files is also ignored if there are at least this many writes for each read.
 const WRITES_EACH: f64 = 8.0;
 
 /// The loads of an open database.
@@ -68,7 +68,8 @@ pub(crate) enum Readers {
     Some,
     /// Extra files have cost the readers as much as merging would cost.
     Losing,
-    /// As `Losing`, and the range has its turn: it is merged however many bytes that rewrites.
+    /// As `Losing`, and the range is in a *turn*: it is merged however many bytes that rewrites. A
+    /// turn starts at most once an hour.
     Served,
 }
 
@@ -80,8 +81,8 @@ struct Sampled {
     gaps: [Gap; SLOTS],
     rng: Rng,
     ranges: BTreeMap<RangeId, RangeLoad>,
-    /// When the database was opened and, in `made`, when ranges were created since by splits and
-    /// merges, in seconds.
+    /// The times in seconds at which the database was opened (`opened`), and at which each range
+    /// created since then by a split or a merge was created (`made`).
     opened: f64,
     made: BTreeMap<RangeId, f64>,
     /// Ranges that resulted from a split by load. They are merged by load, not by size.
@@ -93,7 +94,7 @@ struct Sampled {
     froze: Option<Froze>,
 }
 
-/// The last freeze of a memtable on behalf of readers.
+/// The last freeze of a memtable to speed up reads.
 #[derive(Clone, Copy)]
 struct Froze {
     at: f64,
@@ -122,7 +123,7 @@ pub(super) struct Place {
     range: RangeId,
     /// The number of extra files in which a read searches for the key.
     over: f64,
-    /// The accumulated cost at which the range is merged for readers, in rows.
+    /// The accumulated cost of reads, in rows, at which a merge of the range pays off.
     price: f64,
 }
 
@@ -250,11 +251,12 @@ impl LoadSampling {
         }
     }
 
-    /// Starts the turn of each range whose extra files have cost readers at least `price`, unless
-    /// it had a turn lately. `price` returns `None` if nothing overlaps the run of the range.
-    /// `in_memory` is true if the memtables have any entry. Returns true if the active memtable is
-    /// to be frozen for these turns. For all ranges together, such a freeze happens no more often
-    /// than one range may have a turn. The caller then calls [`LoadSampling::record_frozen`].
+    /// Starts the turn (see [`Readers::Served`]) of each range whose extra files have cost readers
+    /// at least `price`, unless it had a turn in the last hour. `price` returns `None` if nothing
+    /// overlaps the run of the range. `in_memory` is true if the memtables have any entry. Returns
+    /// true if the active memtable is to be frozen for these turns. For all ranges together, such a
+    /// freeze happens no more often than one range may have a turn. The caller then calls
+    /// [`LoadSampling::record_frozen`].
     pub(in crate::lsm) fn begin_turns(
         &self,
         price: impl Fn(RangeId) -> Option<f64>,
@@ -284,15 +286,16 @@ impl LoadSampling {
         freezes
     }
 
-    /// Records that memtable `id` was frozen for readers, or that no memtable could be frozen.
+    /// Records that memtable `id` was frozen to speed up reads, or that no memtable could be
+    /// frozen.
     pub(in crate::lsm) fn record_frozen(&self, id: Option<u64>) {
         if let Some(froze) = &mut self.sampled.lock().froze {
             froze.memtable = id;
         }
     }
 
-    /// Returns the id of the last memtable frozen for readers, or an upper bound of it while the
-    /// freeze is in progress.
+    /// Returns the id of the last memtable that was frozen to speed up reads, or an upper bound of
+    /// the id while the freeze is in progress.
     pub(in crate::lsm) fn frozen_for_readers(&self) -> Option<u64> {
         self.sampled.lock().froze.and_then(|froze| froze.memtable)
     }
@@ -306,7 +309,7 @@ impl LoadSampling {
         }
     }
 
-    /// Classifies the range's reads. `price` is the price of a merge on behalf of readers.
+    /// Classifies the range's reads. `price` is the price of a merge that speeds up reads.
     pub(in crate::lsm) fn readers(
         &self,
         range: &FileRange,
@@ -398,9 +401,10 @@ impl LoadSampling {
         }
     }
 
-    /// Returns the range with the highest load that has lasted and can be divided, and the key at
-    /// which to split it. From now on the range is treated as split by load. Returns `None` if
-    /// there is no such range, or if ranges were examined recently.
+    /// Chooses the range with the highest load among those whose load has lasted and can be
+    /// divided. Returns it and the key at which to split it. From now on the range is treated as
+    /// split by load. Returns `None` if there is no such range, or if ranges were examined
+    /// recently.
     pub(in crate::lsm) fn pick_by_load(
         &self,
         version: &Version,
@@ -427,15 +431,15 @@ impl LoadSampling {
 }
 
 impl Place {
-    /// Describes `key`, which is in `range`.
+    /// Determines the place of `key`, which is in `range`.
     pub(super) fn new(range: &FileRange, key: &[u8], price: Option<MergePrice>) -> Self {
         let over = range.sources(key).count().saturating_sub(1) as f64;
         Self { range: range.id, over, price: rows_of(range, price) }
     }
 }
 
-/// Returns the cost in rows at which a range is merged for readers; infinite if such merges are
-/// disabled.
+/// Returns the accumulated cost of reads, in rows, at which a merge of the range pays off; infinite
+/// if such merges are disabled.
 pub(in crate::lsm) fn rows_of(range: &FileRange, price: Option<MergePrice>) -> f64 {
     let rows = |price: MergePrice| price.rows + range.bytes() / price.bytes_per_row;
     price.map_or(f64::INFINITY, |price| rows(price) as f64)

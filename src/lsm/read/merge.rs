@@ -123,7 +123,7 @@ impl Merge {
     /// Checks that no error has ended the iteration.
     ///
     /// # Errors
-    /// The error that did.
+    /// The error that ended the iteration.
     #[inline]
     pub(super) fn usable(&self) -> Result<()> {
         match &self.failed {
@@ -182,8 +182,8 @@ impl Merge {
         }
     }
 
-    /// Calls `with` with the next rows of `walk` that are visible at `at`, at most `max`, until it
-    /// breaks.
+    /// Calls `with` for the next rows of `walk` that are visible at `at`, for at most `max` of
+    /// them, until `with` breaks.
     #[inline]
     pub(in crate::lsm) fn visit_walk(
         &mut self,

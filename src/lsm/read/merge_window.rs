@@ -1,13 +1,13 @@
 //! Windows: all entries of a merge below some key (the *limit*), sorted together.
 //!
 //! Invariants
-//! * a window has all remaining entries below its limit, so it has all versions of each of its
-//!   keys;
+//! * a window has all remaining entries below its limit, so all versions of each of its keys;
 //! * a file contributes entries of its current block only. The last entry of a block is never in a
 //!   window, because versions of its key may continue in the next block;
-//! * entries with equal heads are ordered by key and Seq. Different heads imply different keys.
+//! * entries with equal heads (the bytes after the common prefix of all keys, at most eight) are
+//!   ordered by key and Seq. Different heads imply different keys.
 //!
-//! Not here: runs of a single file (`scan`), the order inside memtables (`memtable`).
+//! Not here: reading one file by itself (`scan`), the order inside memtables (`memtable`).
 
 use std::ops::ControlFlow;
 
@@ -40,11 +40,11 @@ impl Merge {
     /// must be read alone. With a `sieve` filter, the window has only rows that may match, possibly
     /// several versions of a key.
     ///
-    /// Entry by entry, a merge would compare whole keys and ask each source for its key repeatedly.
-    /// In a window, all keys share the common prefix of its bounds. The eight bytes after that
-    /// prefix, the *head* of a key, decide nearly every comparison, and each source is read in one
-    /// go. If few rows match a filter, the filter is evaluated before sorting. Then only matching
-    /// rows are looked up in the other sources, which may hide them.
+    /// A merge that moves entry by entry compares whole keys and fetches the key of each source
+    /// repeatedly. In a window, all keys share the common prefix of its bounds. The eight bytes
+    /// after that prefix, the *head* of a key, decide nearly every comparison, and each source is
+    /// read in one pass. If few rows match a filter, the filter is evaluated before sorting. Then
+    /// only matching rows are looked up in the other sources, which may hide them.
     pub(in crate::lsm) fn open_window<F: RowFilter>(
         &mut self,
         sieve: Option<&mut F>,
@@ -197,8 +197,8 @@ impl Merge {
     }
 
     /// Moves to the next visible row of the window. Adds the number of entries examined to
-    /// `entries`. Returns false at the window's end. `decided` is the last key decided before the
-    /// window.
+    /// `entries`. Returns false at the window's end. The last visible version before the window has
+    /// the key `decided`.
     #[inline(always)]
     pub(in crate::lsm) fn next_in_window(&mut self, decided: &[u8], entries: &mut u64) -> bool {
         while let Some((item, kind)) = self.show_next() {
@@ -214,8 +214,8 @@ impl Merge {
         false
     }
 
-    /// Calls `with` with the next visible rows of the window, at most `max`, until it breaks. The
-    /// other arguments are as for [`next_in_window`](Self::next_in_window).
+    /// Calls `with` for the next visible rows of the window, for at most `max` of them, until
+    /// `with` breaks. The other arguments are as for [`next_in_window`](Self::next_in_window).
     #[inline]
     pub(in crate::lsm) fn visit_window(
         &mut self,
@@ -269,8 +269,8 @@ impl Merge {
         Ok(visit)
     }
 
-    /// Moves to the next row of a sifted window that no other entry in the window's span hides.
-    /// Returns false at the window's end.
+    /// Moves to the next row of a window opened with a `sieve` filter. Skips rows that another
+    /// entry in the window's span hides. Returns false at the window's end.
     pub(in crate::lsm) fn next_sifted(&mut self, at: Seq, decided: &[u8]) -> Result<bool> {
         self.usable()?;
         while self.show_next().is_some() {
@@ -333,7 +333,7 @@ impl Merge {
         Some((item, kind))
     }
 
-    /// True if a newer entry with the key of `item`, the current item, was already decided.
+    /// True if the visible version of the key of `item`, the current item, was already found.
     #[inline(always)]
     fn is_decided(&self, item: Item, before: &[u8]) -> bool {
         match self.window.decided {
@@ -377,7 +377,8 @@ impl Merge {
         }
     }
 
-    /// Sorts one group of entries with equal heads. The group is a sequence of lanes, each sorted.
+    /// Sorts one group of entries with equal heads. The entries of each lane are adjacent and
+    /// already sorted.
     #[cold]
     fn sort_group(&self, window: &Window, shared: usize, group: &mut [Item]) {
         let entry = |item: &Item| self.entry(window, *item);
@@ -390,8 +391,8 @@ impl Merge {
             let low = lanes().filter_map(|lane| lane.first().map(key)).min().unwrap_or_default();
             let high = lanes().filter_map(|lane| lane.last().map(key)).max().unwrap_or_default();
             let common = shared_len(&low, &high);
-            // Heads after the common prefix distinguish the keys, unless a key ends with the
-            // prefix.
+            // If the keys have a longer common prefix, the eight bytes after it distinguish them,
+            // unless a key ends with the prefix.
             if common > shared && common < low.len() {
                 let mut ends: Vec<usize> = lanes().map(<[Item]>::len).collect();
                 let mut end = 0;

@@ -1,4 +1,4 @@
-//! The read room: pins a view of memtables and files, and merges them into rows.
+//! Reads: pins a view of memtables and files, and merges them into rows.
 //!
 //! Not here: commits (`write`), changes of the files (`scheduler`), opening (`recovery`).
 

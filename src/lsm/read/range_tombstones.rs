@@ -242,7 +242,7 @@ impl Spent {
     }
 }
 
-/// Returns the lower bound of the span, and its upper bound if it has one.
+/// Returns the lower bound of the range tombstone's span, and the upper bound if there is one.
 fn bounds(range_tombstone: &RangeTombstone) -> impl Iterator<Item = &Box<[u8]>> {
     let Span { low, high } = &range_tombstone.span;
     std::iter::once(low).chain(high)
@@ -300,7 +300,7 @@ fn with_highest(old: &[Floor], range_tombstones: &[RangeTombstone], below: Seq) 
         let from = done + old[done..].partition_point(|floor| *floor.low < *span.low);
         floors.extend_from_slice(&old[done..from]);
         floors.push(Floor { low: span.low.as_ref().into(), below });
-        // An old floor that begins exactly at the end stays unchanged.
+        // An old floor that begins exactly at the end of the span stays unchanged.
         done = high.map_or(old.len(), |high| {
             from + old[from..].partition_point(|floor| *floor.low < *high)
         });
@@ -398,7 +398,7 @@ mod tests {
             let (before, count) = (rng.below(5), 1 + rng.below(5));
             let mut list = random_range_tombstones(&mut rng, before);
             let seq = Seq(100);
-            // Drops of one commit, and occasionally an expiry with a lower bound.
+            // Drops of one commit, and occasionally an expiry, which hides fewer entries.
             let new = |_| match rng.chance(1, 10) {
                 true => RangeTombstone { span: random_span(&mut rng), below: Seq(40), from: seq },
                 false => RangeTombstone::drop(random_span(&mut rng), seq),

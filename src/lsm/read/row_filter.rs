@@ -100,7 +100,8 @@ pub(crate) enum Step {
 }
 
 impl<'a> VisibleRun<'a> {
-    /// Wraps the entries of `run` for a reader at `at` that has already decided the key `decided`.
+    /// Wraps the entries of `run` for a reader at `at`. The visible version of the key `decided`,
+    /// which precedes the run, was already found.
     pub(in crate::lsm) fn new(run: &'a BlockRun<'a>, at: Seq, decided: &'a [u8]) -> Self {
         Self { run, at, decided }
     }
@@ -111,8 +112,7 @@ impl<'a> VisibleRun<'a> {
         &self,
         mut with: impl FnMut(u16, &BlockEntry<'a>) -> Result<(), DecodeError>,
     ) -> Result<()> {
-        // The Seq at which the key before the run was decided is unknown, so compare the key
-        // itself.
+        // The Seq of the visible version of `decided` is unknown, so compare the key itself.
         let before = self.decided.strip_prefix(self.run.prefix());
         let mut decided = before.map(|key| (key, Seq(u64::MAX)));
         self.run.visit(|slot, entry| {

@@ -41,7 +41,8 @@ pub(crate) struct Scan {
     at: Seq,
     /// The floors of range tombstones in the span; `None` if there are none.
     floors: Option<Floors>,
-    /// The last decided key. Older versions of it are skipped.
+    /// The last decided key: its visible version, if any, was found, and its older versions are
+    /// skipped.
     decided: Vec<u8>,
     /// True if the current entry was not examined yet.
     is_fresh: bool,
@@ -55,17 +56,17 @@ pub(crate) struct Scan {
     misses: u32,
 }
 
-/// Entries that are decided together.
+/// A batch: entries whose visibility is decided together.
 #[derive(Default)]
 struct Batch {
     open: Open,
-    /// The number of further windows to open without sifting, because too many rows of a sifted
-    /// window matched.
+    /// The number of further windows to open without sifting (evaluating the filter before
+    /// sorting), because too many rows of the last sifted window matched.
     plain: u32,
     walk: RunWalk,
     /// The matching slots of the run.
     found: Vec<u16>,
-    /// How many of these slots were returned.
+    /// How many slots of `found` were returned.
     handed: usize,
     /// The slot after the run.
     end: usize,
@@ -88,7 +89,8 @@ enum Open {
 
 /// The least length of a run that is worth a batch, if other sources exist.
 const RUN_MIN: usize = 16;
-/// Limits how many entries are read one by one between two attempts: at most 2^`MISSES_MAX` - 1.
+/// Limits how many entries are read one by one between two attempts to open a batch: at most
+/// 2^`MISSES_MAX` - 1.
 const MISSES_MAX: u32 = 6;
 /// If more than one in this many entries of a sifted window may match, the next windows are not
 /// sifted.
@@ -204,8 +206,8 @@ impl Scan {
             }
             if !self.is_fresh {
                 self.is_fresh = true;
-                // Before the first row no block is skipped: it may have a visible row that does not
-                // match, at which the gap must end.
+                // Skip no block before the first visible row. A block without matching rows may
+                // have a visible row, at which the gap (`gap_cache`) must end.
                 match self.head.is_open {
                     true => self.merge.advance()?,
                     false => self.merge.pass(filter, self.at, self.floors.as_ref())?,
@@ -317,7 +319,8 @@ impl Scan {
         Ok(true)
     }
 
-    /// Ends the head of the scan, at its first visible row or at its end.
+    /// Ends the head of the scan (the part before its first row) at the first visible row or at the
+    /// end of the scan.
     #[inline]
     fn leave_head(&mut self) {
         if self.head.is_open {
@@ -372,9 +375,9 @@ impl Scan {
         }
     }
 
-    /// Calls `with` with the rows to which [`next_in_batch`](Self::next_in_batch) would move, at
-    /// most `max`, until it breaks. A single loop costs a third as much for each row as separate
-    /// calls. Visits nothing if the kind of batch does not permit it.
+    /// Calls `with` for the rows to which [`next_in_batch`](Self::next_in_batch) would move, for at
+    /// most `max` of them, until `with` breaks. A single loop costs a third as much for each row as
+    /// separate calls. Visits nothing if the kind of batch does not permit it.
     ///
     /// # Errors
     /// As [`advance_where`](Self::advance_where), and errors of `with`.
@@ -430,12 +433,13 @@ impl Scan {
     fn open_batch(&mut self, filter: &mut impl RowFilter) -> Result<bool> {
         debug_assert!(self.batch.open == Open::Nothing, "one batch is open at a time");
         if self.single > 0 {
-            // Count rows only, not the dead entries before the first row.
+            // Dead entries before the first row do not reduce `single`.
             self.single -= u32::from(!self.head.is_open);
             return Ok(false);
         }
         if self.head.is_open {
-            // Dead entries before the first row must be counted, so examine them one by one.
+            // Examine dead entries before the first row one by one, because the gap cache needs
+            // their number.
             if self.is_dead() || !self.is_above_floor() {
                 return Ok(false);
             }
@@ -532,7 +536,7 @@ fn part_from<'s>(span: &'s Span, begin: Option<&'s [u8]>) -> (&'s [u8], Option<&
     (high.map_or(low, |high| low.min(high)), high)
 }
 
-/// Returns the suffix of the last key that the run decides, if any entry is visible at `at`.
+/// Returns the suffix of the last key in the run that has an entry at or below `at`, if any.
 fn last_decided<'a>(run: &BlockRun<'a>, at: Seq) -> Result<Option<&'a [u8]>> {
     for slot in run.slots.clone().rev() {
         let entry = run.entry(slot)?;

@@ -23,7 +23,7 @@ pub(super) struct Window {
     pub(super) places: Vec<EntryPlace>,
     /// The index of the next item.
     pub(super) next: usize,
-    /// The item that was last decided.
+    /// The last item that was the visible version of its key.
     pub(super) decided: Option<Item>,
     /// The length of the prefix shared by all keys.
     pub(super) shared: usize,
@@ -59,13 +59,13 @@ pub(super) struct Part<'l> {
     pub(super) ahead: usize,
 }
 
-/// An entry's head and position.
+/// The position of an entry, and the head of its key (the eight bytes after the common prefix).
 #[derive(Clone, Copy)]
 pub(super) struct Item {
     pub(super) head: u64,
     pub(super) lane: u32,
-    /// The index of the entry's place in the window or, in a memtable, its distance from the run's
-    /// current entry.
+    /// The index of the entry's place in `places` or, for an entry of a memtable, its distance from
+    /// the current entry of its run.
     pub(super) at: u32,
 }
 

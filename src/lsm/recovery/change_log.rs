@@ -4,8 +4,8 @@
 //! Invariants
 //! * The commits returned have no gap: each log names its predecessor, and logs that are not linked
 //!   in this way are not read.
-//! * Only durable commits are returned. Imports are returned in order: each records the end of the
-//!   log at the time it was made, and is returned after the log records before that end.
+//! * Only durable commits are returned. Imports are returned in order: each import states where the
+//!   log ended when it was made, and is returned after all records before that position.
 //!
 //! Not here: the meaning of a group in terms of tables and entities (`changes`).
 
@@ -37,7 +37,7 @@ const BYTES_MAX: usize = 4 << 20;
 /// To begin, it follows the logs from the newest backwards. Each log names its predecessor, and its
 /// first record contains the last Seq before it. Reading begins at the first log found whose first
 /// record is at or below the requested Seq; without such a log, changes are lost. `wal_tail` reads
-/// on from that log. The manifest lists the imported ranges, which are inserted by their Seqs.
+/// on from that log. The manifest lists the imports, which are returned between the commits.
 #[derive(Clone)]
 pub(crate) struct ChangeLog {
     fs: Arc<dyn Fs>,
@@ -290,8 +290,9 @@ impl ChangeLog {
         }
     }
 
-    /// Follows the logs from the newest backwards and returns the first one whose preceding Seq
-    /// satisfies `is_enough`, together with that Seq. If none does, returns the oldest linked log.
+    /// Follows the logs from the newest backwards and returns the first log whose preceding Seq
+    /// satisfies `is_enough`, together with that Seq. If there is no such log, returns the oldest
+    /// linked log.
     fn linked(&self, is_enough: impl Fn(Seq) -> bool) -> Result<Option<(LogMeta, Seq)>> {
         let version = self.manifest.version();
         let logs = all_logs(version);

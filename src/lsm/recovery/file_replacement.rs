@@ -220,7 +220,7 @@ impl Env {
         let temporary = path.with_extension("sst.tmp");
         let copied = copy_file(&*self.fs, from, &temporary, &mut |_| ());
         copied.and_then(|_| self.fs.rename(&temporary, &path)).map_err(|error| {
-            // Nothing names the temporary file, and a full disk needs its space.
+            // Remove the temporary file, which is not in use, because a full disk needs its space.
             drop(self.fs.remove(&temporary));
             Error::io(format!("copy {} to {}", from.display(), path.display()), error)
         })?;

@@ -73,7 +73,7 @@ impl<'e> Inspector<'e> {
         }
     }
 
-    /// Why edits may have been lost before opening; `None` if there is no such suspicion.
+    /// Returns the reason to suspect that edits were lost before opening; `None` if there is none.
     pub(crate) fn doubt(&self) -> Option<String> {
         self.0.install.lock().doubt().map(str::to_owned)
     }
@@ -114,7 +114,8 @@ impl<'e> Inspector<'e> {
         Some(open.predecessor.filter(|p| p.number == log.number && p.id == log.id)?.accepted_end)
     }
 
-    /// Returns the bytes written to the medium. On a reader, the bytes that the last edit stated.
+    /// Returns the bytes written to the medium. In a read-only session, the bytes that the last
+    /// edit stated.
     pub(crate) fn wear(&self) -> Wear {
         if self.0.is_reader {
             let view = self.0.reader().view.load_full();

@@ -253,8 +253,9 @@ fn sync_logs(env: &Env, replayed: &Replayed) -> Result<()> {
     env.sync_dir()
 }
 
-/// Removes orphans among `names`: files of this database that nothing names, left by failed jobs
-/// and crashes. Returns their number. A directory with such a name stays, with a warning.
+/// Removes orphans among `names`: files of this database that the manifest does not name, left by
+/// failed jobs and crashes. Returns their number. A directory with such a name stays, with a
+/// warning.
 fn remove_orphans(
     env: &Env,
     manifest: &mut Manifest,
@@ -344,8 +345,8 @@ fn begin(
 ) -> Result<Maintenance> {
     manifest.roll_bytes_min = env.options.manifest_roll_bytes;
     let known = manifest.version().clock_if_known();
-    // Seqs may be ahead of every clock. Start from the lesser of the clock and the last Seq, so
-    // that no row expires early.
+    // Start lived time from the lesser of the clock and the last Seq, so that no row expires early.
+    // Seqs may be ahead of every clock.
     let known = known.unwrap_or_else(|| env.clock.now().min(replayed.last.0).into());
     let ttl = Ttl::new(&env.options, known, replayed.last);
     let last_log = replayed.accepted.last().copied();
@@ -384,7 +385,8 @@ fn begin_log(
     LogQueue::new(next, last_log, accepted.unwrap_or(durable), replayed.seqs())
 }
 
-/// Returns a queue after a log that was closed cleanly, to which nothing is appended.
+/// Returns the log queue of a session that follows the cleanly closed log `log`. Nothing is
+/// appended to that log.
 fn behind(env: &Env, log: Predecessor, replayed: &Replayed) -> Result<LogQueue> {
     let path = env.dir.join(FileName::Wal(log.number).to_string());
     let header = LogHeader { kind: LogKind::Wal, number: log.number, id: log.id };

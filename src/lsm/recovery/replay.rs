@@ -1,4 +1,5 @@
-//! Replays the logs that the manifest names, and decides whether they end in a torn tail or damage.
+//! Replays the logs that the manifest names (FORMAT.md §recovery), and decides whether they end in
+//! a torn tail or damage.
 //!
 //! Invariants
 //! * The accepted records are a prefix of the commits: nothing after the first bad record of any
@@ -6,7 +7,7 @@
 //! * The Seqs of commits ascend across all logs.
 //! * Every row is checked against its shape before it is used (`wal_rows`).
 //!
-//! Not here: frames (`log`), payloads (`format::wal`), later steps (`open`). FORMAT.md §recovery.
+//! Not here: frames (`log`), payloads (`format::wal`), later steps of opening (`open`).
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -44,13 +45,13 @@ pub(in crate::lsm) struct Replayed {
     /// been assigned and lost.
     pub(in crate::lsm) used: Seq,
     pub(in crate::lsm) commits: u64,
-    /// Written bytes that the wear account does not include yet.
+    /// Bytes in the logs that the wear account (bytes written since creation) does not include yet.
     pub(in crate::lsm) found: Account,
     /// The highest durable offset that a record states.
     pub(in crate::lsm) vouched: Position,
     /// True if the last log was closed cleanly.
     pub(in crate::lsm) is_clean: bool,
-    /// The torn tail, and shorter logs that were accepted.
+    /// Descriptions of the torn tail, and of logs that were accepted although they are too short.
     pub(in crate::lsm) torn: Vec<String>,
 }
 
@@ -69,7 +70,8 @@ struct Replay<'a> {
     readers: Vec<LogReader>,
 }
 
-/// The most logs kept open between their first two reads. After a clean close there is one.
+/// The most logs kept open from the read of their first record to their replay. After a clean close
+/// only one log exists.
 const READERS_MAX: usize = 8;
 
 /// Replays all logs of `manifest`. `names` lists the files in its directory.
@@ -244,7 +246,7 @@ impl Replay<'_> {
         self.env.dir.join(FileName::Wal(number).to_string())
     }
 
-    /// The length that the manifest states for `log`.
+    /// Returns the length that the manifest states for `log`.
     fn durable_len(&self, log: &LogMeta) -> DurableLen {
         DurableLen(self.manifest.version().durable_len(log.number))
     }
@@ -257,8 +259,8 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Replays one log up to its first bad record or `accepted_end`. Returns the length that it
-    /// must have, too.
+    /// Replays one log up to its first bad record or `accepted_end`. Also returns the length that
+    /// the log must have.
     fn log(&mut self, log: &LogMeta, accepted_end: Option<u64>) -> Result<(LogReader, DurableLen)> {
         let mut reader = self.reader(log)?;
         if let Some(end) = accepted_end {
@@ -410,11 +412,12 @@ impl Replay<'_> {
         }
     }
 
-    /// Adds the log's bytes up to `end` to the wear found, except those that the account already
+    /// Adds the log's bytes up to `end` to `found`, except those that the wear account already
     /// includes.
     fn count_log(&mut self, end: Position) {
         let found = &mut self.out.found;
-        // A manifest of an older build has no account; counting begins with the bytes after `end`.
+        // A manifest of an older build has no wear account; counting begins with the bytes after
+        // `end`.
         if let Some((log_end, _)) = self.counted.filter(|(log_end, _)| *log_end < end) {
             let is_begun = log_end.file == end.file;
             let from = if is_begun { log_end.offset.max(LogFile::START) } else { LogFile::START };
@@ -423,8 +426,8 @@ impl Replay<'_> {
         (found.log_end, found.user_end) = (found.log_end.max(end), found.user_end.max(end));
     }
 
-    /// Adds the key and row bytes of a record to the wear found, unless the account already
-    /// includes them.
+    /// Adds the key and row bytes of a record to `found`, unless the wear account already includes
+    /// them.
     fn count_user(&mut self, at: Position, record: &WalRecord<'_>) {
         let is_missing = self.counted.is_some_and(|(_, user_end)| at >= user_end);
         if let (true, WalRecord::Group(group) | WalRecord::Catalog(group)) = (is_missing, record) {

@@ -48,7 +48,7 @@ impl LogRows {
         self.shapes.clear();
     }
 
-    /// Adds the shapes that the group defines, which no earlier group of the log used.
+    /// Adds the shapes that the group defines: those that no earlier group of the log used.
     pub(in crate::lsm) fn define(
         &mut self,
         shapes: &Shapes,

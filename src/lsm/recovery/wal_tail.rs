@@ -185,7 +185,7 @@ impl LogTail {
         Ok(More::Yes)
     }
 
-    /// The error if a durable offset beyond the records read exists.
+    /// Returns an error if a durable offset is beyond the records read, so that data is missing.
     fn missing(&self, reader: &mut LogReader) -> Result<Option<Error>> {
         let at = reader.position();
         let why = reader.stop_text();

@@ -38,8 +38,8 @@ const RESERVE_PART_MIN: u64 = 8;
 const RESERVE_PART_MAX: u64 = 4;
 /// The size of a table file with hardly any rows, in bytes.
 const TABLE_BYTES: u64 = 4 << 10;
-/// The bytes admitted for each merge in addition to its patch, so that few merges need a second
-/// admission when the current row is known.
+/// The bytes admitted for each operation that merges properties into a row, in addition to these
+/// properties. With them few operations need a second admission once the current row is known.
 const MERGED_BYTES: u64 = 1 << 10;
 /// Catalog rows up to this size (gates, retention) are admitted like deletions.
 const CATALOG_BYTES: u64 = 4 << 10;
@@ -342,12 +342,13 @@ pub(crate) fn least_limit(options: &Options) -> u64 {
     // written.
     let fixed =
         memtables.saturating_mul(3).saturating_add(options.run_file_bytes.saturating_mul(2));
-    // Kept logs use part of the space for rows, which is at least three quarters of the limit less
-    // the margin. Adding one and a half times their bytes leaves the rest of that space to rows.
+    // Kept logs use part of the space for rows. That space is at least three quarters of the limit
+    // less the margin, so a limit raised by one and a half times the bytes of the logs makes up for
+    // them.
     let kept = options.keep_changes_bytes.unwrap_or(0);
     let fixed = fixed.saturating_add(kept.saturating_add(kept / 2));
-    // The fixed margin is enough here: where 1/64 of the limit is larger, the limit far exceeds
-    // this value.
+    // Use the least margin. The margin is larger, namely 1/64 of the limit, only for limits far
+    // above the value returned here.
     fixed.saturating_add(margin_least(options).saturating_mul(2))
 }
 

@@ -234,8 +234,8 @@ impl Op<'_> {
         self.condition != Condition::Any || matches!(self.action, Action::Merge(_))
     }
 
-    /// Returns the approximate memtable size in bytes. A merge is charged its patch instead of the
-    /// row.
+    /// Returns the approximate memtable size in bytes. For a merge the size of the patch is used,
+    /// because the resulting row is not known yet.
     pub(crate) fn memtable_bytes(&self) -> usize {
         let row = match &self.action {
             Action::Put(row) => row.len(),

@@ -7,7 +7,7 @@
 //! * a commit weaker than `Sync` uses a Seq within the durable reservation, so that no Seq is
 //!   reused after a power cut.
 //!
-//! Not here: the log (`log_queue`), commit groups (`group_commit`), conditions (`batch`), `delay`.
+//! Not here: logs (`log_queue`), groups (`group_commit`), conditions (`batch`), delays (`delay`).
 
 use std::borrow::Cow;
 
@@ -117,8 +117,8 @@ impl Writer {
         }
     }
 
-    /// Removes the reason that stopped the attempt, or returns the final error. The caller then
-    /// tries again.
+    /// Removes the reason that stopped the attempt, so that the caller can try again, or returns
+    /// the final error.
     fn unblock<'w, 'b>(
         &'w self,
         help: &impl Unblock,

@@ -130,7 +130,8 @@ impl Gates {
         }
     }
 
-    /// Whether an offline gate, closed at or before `published`, covers a touched span.
+    /// True if an offline gate, closed at or before `published`, covers a span that the read
+    /// touches.
     fn is_offline(&self, published: Seq, touches: impl Fn(&Span) -> bool) -> bool {
         let gates = self.closed.load();
         let counts = |gate: &SpanGate, since| gate.mode == GateMode::Offline && since <= published;

@@ -170,9 +170,9 @@ impl<Q: Queue> GroupCommit<Q> {
         state.check()
     }
 
-    /// Leads one commit group if a polled commit is undecided. First waits for a group in progress,
-    /// whose end may leave polled commits to the next group. Returns false if there was nothing to
-    /// lead.
+    /// Leads one commit group if a polled commit (one awaited as a future) is undecided. First
+    /// waits for a group in progress, whose end may leave polled commits to the next group. Returns
+    /// false if there was nothing to lead.
     pub(crate) fn lead_polled(&self) -> bool {
         let mut state = self.lock();
         loop {

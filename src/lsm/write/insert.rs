@@ -1,7 +1,6 @@
 //! An insert that builds its row only if needed. If the key already has an entity, no row is built.
 //!
-//! Not here: the decision under the commit lock, which is made unless the insert is refused here
-//! (`commit`).
+//! Not here: the decision under the commit lock about inserts that are not refused here (`commit`).
 
 use crate::error::{Code, Error, Result};
 use crate::format::Kind;
@@ -15,8 +14,8 @@ use super::retry::Unblock;
 use super::writer::Writer;
 
 impl Writer {
-    /// Commits an insert, a `batch` of one operation, and waits until it is as durable as
-    /// requested. The row is built only if the pre-read finds no visible entity.
+    /// Commits `batch`, which is a single insert, and waits until it is as durable as requested.
+    /// The row is built only if the pre-read finds no visible entity.
     ///
     /// # Errors
     /// As [`commit`](Self::commit).

@@ -38,8 +38,8 @@ const EMPTY_RECORD_BYTES: u64 = 128;
 const ROOM_BEHIND: u64 = 3 * EMPTY_RECORD_BYTES;
 /// An allocation is doubled until it grows by this many bytes at a time.
 const ALLOCATE_STEP_MAX: u64 = 16 << 20;
-/// If the disk has no space for a full step, the end of the record is rounded up to this many
-/// bytes.
+/// If the disk has no space for a full step, space is allocated up to the next multiple of this
+/// many bytes after the record.
 const NEAR_BYTES: u64 = 16 << 10;
 /// A buffer is kept for reuse if its capacity is at most this many full buffers.
 pub(in crate::lsm) const SPARE_BUFFERS: usize = 4;
@@ -53,7 +53,8 @@ pub(in crate::lsm) struct LastSeqs {
     pub(in crate::lsm) given_out: Seq,
 }
 
-/// Queued bytes that the leader seals and writes to `log` at `offset`.
+/// Queued bytes. The leader adds the durable offset and checksums, and writes them to `log` at
+/// `offset`.
 pub(crate) struct Segment {
     log: Arc<LogFile>,
     offset: u64,
@@ -68,7 +69,7 @@ pub(crate) struct LogQueue {
     /// The offset of the next record, after all written and queued bytes.
     pub(super) end: u64,
     pub(super) allocated: u64,
-    /// The length up to which a sync has covered the allocation.
+    /// The length of the log up to which a sync has made its allocation durable.
     durable_len: u64,
     /// The greatest length that the manifest or a queued record states.
     stated_len: u64,
@@ -88,7 +89,7 @@ pub(crate) struct LogQueue {
     pub(super) durable_claimed: Position,
     /// The end of the last commit queued.
     pub(in crate::lsm) committed: Position,
-    /// Whether the active log defines a shape, by shape number.
+    /// For each shape number, true if the active log defines the shape.
     pub(super) shapes: Vec<bool>,
     pub(super) seq_reservation: Seq,
     pub(super) seq_reservation_queued: Seq,
@@ -278,7 +279,7 @@ impl LogQueue {
 
     fn append_open(&mut self, predecessor: Option<Predecessor>, manifest: Position) -> Result<()> {
         // State the last Seq in use, not the last one assigned, so that change feeds that have read
-        // the former can continue with this log.
+        // up to the last Seq in use can continue with this log.
         let last = self.last;
         self.append_empty(RecordKind::Open, last, |out| {
             wal::Open { predecessor, manifest }.encode(out);
@@ -436,7 +437,7 @@ impl LogQueue {
     }
 
     /// Returns the position up to which the logs are durable, or `None` if a written record states
-    /// this already or states all commits to be durable.
+    /// this position already, or states that all commits are durable.
     pub(in crate::lsm) fn durable_unclaimed(&self) -> Option<Position> {
         let is_claimed_durable =
             self.committed <= self.durable_claimed || self.durable <= self.durable_claimed;
@@ -575,8 +576,9 @@ impl Queue for LogQueue {
         if !is_due || self.end + EMPTY_RECORD_BYTES > self.allocated {
             return false;
         }
-        // An unsynced empty record states the durable offset and the durable length: recovery must
-        // find everything that was just synced. Queued commits are written before it.
+        // Append an empty record, which need not be synced, to state the durable offset and the
+        // durable length. Recovery must then find everything that was just synced. Queued commits
+        // are written before this record.
         self.durable_record_due &= !is_idle;
         self.append_durable_record(self.last, self.seq_reservation).is_ok() && is_idle
     }

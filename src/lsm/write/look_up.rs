@@ -89,8 +89,8 @@ impl PreReadHit {
 }
 
 impl Writer {
-    /// Reads the newest entries of the keys in `batch` whose operations depend on them, outside the
-    /// commit lock.
+    /// Reads, outside the commit lock, the newest entry of each key in `batch` whose operation
+    /// depends on that entry.
     pub(crate) fn look_up(&self, batch: &Batch<'_>) -> Result<PreRead> {
         let view = self.reader.view.load();
         let memtable = view.active().memtable.id;

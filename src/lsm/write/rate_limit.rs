@@ -249,7 +249,7 @@ mod tests {
         assert_eq!(passed(&rate_limit, other, 1, 20, Duration::ZERO), 10);
         assert_eq!(passed(&rate_limit, 1 | 3 << 32, 1, 20, Duration::ZERO), 10);
         // Other partitions have used up both slots of this one, so it is refused although it is
-        // idle. No other error is possible.
+        // idle. Only in this way can a partition get less than its target.
         assert_eq!(passed(&rate_limit, 1 | 2 << 32, 1, 20, Duration::ZERO), 0);
     }
 }

@@ -1,4 +1,4 @@
-//! Why a commit starts again, and the background work that it needs first.
+//! The reasons for which a commit starts again, and the background work that it needs first.
 //!
 //! A writer accesses no files and no manifest, and does not flush. If a commit needs such work, it
 //! releases the commit lock and calls [`Unblock`], which the background implements.
@@ -6,7 +6,7 @@
 use crate::error::{Error, Result};
 use crate::model::Seq;
 
-/// Why a commit must release the lock and then start again or fail.
+/// The reason for which a commit must release the lock and then start again or fail.
 pub(super) enum RetryReason {
     /// The pre-read is outdated.
     LookUp,
@@ -40,8 +40,8 @@ pub(in crate::lsm) trait Unblock {
     /// The error of the last flush, if it failed.
     fn make_room(&self) -> Result<()>;
 
-    /// Frees disk space until `fits` returns true. The caller needs `needs` more bytes, with which
-    /// all files must fit in `most` bytes.
+    /// Frees disk space until `fits` returns true. The caller will write `needs` more bytes, and
+    /// all files including these must fit in `most` bytes.
     ///
     /// # Errors
     /// `StorageFull` if nothing more can be freed now. Merges that may free space are then

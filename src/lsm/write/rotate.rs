@@ -48,7 +48,8 @@ impl Writer {
         let number = next.log.header().number;
         state.queue.switch_to(next)?;
         let id = view.active().memtable.id + 1;
-        // Size the new memtable for as many keys as this one, because it will probably be similar.
+        // Size the new memtable for as many keys as the frozen one has, because it will probably be
+        // similar.
         let keys = view.active().memtable.keys();
         let memtable = Memtable::new(id, self.reader.env.options.memtable_bytes, keys);
         let slot = Arc::new(Slot { memtable: Arc::new(memtable), logs: vec![number] });

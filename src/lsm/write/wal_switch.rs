@@ -54,8 +54,8 @@ impl Writer {
             state.queue.account_user_bytes(&self.reader.env.meter);
             state.queue.unused.clone()
         };
-        // Allocate the same for every log, however long its predecessor was: the log may stay
-        // unused for long, and space is allocated ahead of its commits.
+        // Allocate the same for every log, not more after a long log. The log may stay unused for
+        // long, and once it is used, more space is allocated before its commits need it.
         let bytes = self.reader.env.options.log_allocate_bytes;
         let next = self.reader.env.create_log(manifest, bytes, &unused, None, clock);
         let next = next.map_err(|error| self.poison_on_failure(manifest, error))?;
@@ -87,7 +87,7 @@ impl Writer {
         Ok(())
     }
 
-    /// Allocates space in the active log before commits need it. Returns whether it did.
+    /// Allocates space in the active log before commits need it. Returns true if it allocated any.
     pub(crate) fn allocate_ahead(&self) -> Result<bool> {
         let (log, want) = {
             let state = self.group_commit.lock();
@@ -98,7 +98,8 @@ impl Writer {
             (Arc::clone(&queue.log), next_allocation(queue.allocated, queue.allocated))
         };
         match log.allocate_ahead(want) {
-            // Commits allocate the space that they need themselves.
+            // This is no failure: without space ahead, each commit allocates the space that it
+            // needs.
             Err(error) if error.kind() == ErrorKind::StorageFull => return Ok(false),
             result => result.map_err(|error| self.poison_on_log_failure(error))?,
         }
@@ -169,8 +170,8 @@ impl Writer {
     }
 
     /// Appends the closing record and syncs the log. Returns the contents of the clean-close edit,
-    /// and the prepared log, if any, which that edit removes. `None` if there is no space for a
-    /// log; then nothing was committed and every edit is synced.
+    /// and the prepared log, if any, which that edit removes. Returns `None` if there is no space
+    /// for a log; then nothing was committed and every edit is synced.
     pub(in crate::lsm) fn close_log(
         &self,
         manifest: &mut Manifest,

@@ -1,8 +1,8 @@
-//! Answers the picker's questions: about files from the manifest, about parts of files from their
-//! indexes and zones.
+//! Answers the questions of the compaction picker about files. For a whole file the answer is read
+//! from the manifest, for a part of a file from the file's index and zones.
 //!
-//! If a file cannot be read, the answer describes the whole file, and the job that reads it reports
-//! the error.
+//! If a file cannot be read, the answer describes the whole file, and the job that later reads the
+//! file reports the error.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -28,25 +28,26 @@ pub(crate) struct FileFacts<'e> {
     horizon: Horizon,
     state: &'e MaintenanceState,
     now: Duration,
-    /// True while a memtable frozen on behalf of readers is not flushed yet.
+    /// True while a memtable that was frozen to speed up reads is not flushed yet.
     is_flushing: bool,
 }
 
-/// A file with more range tombstones than this over it is rewritten even if they hide few bytes,
+/// A file is rewritten if more range tombstones than this overlap it, even if they hide few bytes,
 /// because each one slows readers.
 const RANGE_TOMBSTONES_MAX: usize = 64;
-/// A file's part is also rewritten if at least 1/`HIDDEN_PART` of its bytes are hidden.
+/// A part of a file is also rewritten if range tombstones hide at least 1/`HIDDEN_PART` of its
+/// bytes.
 const HIDDEN_PART: u64 = 4;
 
-/// How many keys of young files are looked up in the run to estimate how many hide an entry there.
-/// With this many, 10 % can be distinguished from 90 %.
+/// To estimate how many entries of young files hide an entry of the run, this many of their keys
+/// are looked up in the run. That is enough to distinguish 10 % from 90 %.
 const HIDDEN_SAMPLES: usize = 8;
 
 impl<'e> FileFacts<'e> {
     /// Collects the facts, with the range tombstones of the current view.
     pub(crate) fn new(maintenance: &'e Maintenance) -> Self {
-        // Read the horizon first, so that the view includes everything that the horizon's readers
-        // see.
+        // Read the horizon (the Seqs at which readers may read) first, so that the view includes
+        // everything that these readers see.
         let horizon = maintenance.reader().horizon();
         let view = maintenance.reader().view.load();
         let frozen = maintenance.env().loads.frozen_for_readers();
@@ -76,8 +77,8 @@ impl<'e> FileFacts<'e> {
         self.horizon.oldest()
     }
 
-    /// Samples keys of the part. Divides it at [`HIDDEN_SAMPLES`] evenly spread places and returns
-    /// the key at every `each`-th place, starting with place `first`.
+    /// Returns sample keys of the part of a file that `reference` uses. Of [`HIDDEN_SAMPLES`]
+    /// evenly spread places, takes the key at every `each`-th one, starting with place `first`.
     fn keys_of(&self, reference: &FileReference, first: usize, each: usize) -> Vec<Box<[u8]>> {
         let Ok(sst) = self.env.open_sst(&reference.file) else { return Vec::new() };
         let places = sst.places(&reference.clip, HIDDEN_SAMPLES).unwrap_or_default();
@@ -110,7 +111,7 @@ impl Facts<Arc<FileEntry>> for FileFacts<'_> {
 
     fn readers(&self, range: &FileRange) -> Readers {
         match self.env.readers(range) {
-            // Wait for this memtable's flush, so that its data is merged with the young files.
+            // Delay the merge until the frozen memtable is flushed, so that its data is merged too.
             Readers::Served if self.is_flushing => Readers::Some,
             readers => readers,
         }

@@ -1,4 +1,5 @@
-//! Runs the jobs that the picker chose. [`Maintenance::compact_one`] lists the steps.
+//! Runs the jobs that the picker chose. [`Maintenance::compact_one`] lists the steps. A job merges
+//! files of a range, which has a run (files without overlap) and newer young files over it.
 //!
 //! Invariants
 //! * A tombstone is dropped only if no source of the range older than the inputs can hold its key.
@@ -59,8 +60,9 @@ impl Maintenance {
     ///
     /// 1. Claim the range, so that no other job changes it. Claim also the small ranges after it
     ///    that need a job. These ranges, a *stretch*, share output files.
-    /// 2. Merge the inputs of each range into new files, limited to the clips and to keys below the
-    ///    job's cut. A join writes nothing.
+    /// 2. Merge the inputs of each range into new files. A job reads only keys inside the clips
+    ///    and, if it has a cut, below that key. A join, whose inputs enter the run unchanged,
+    ///    writes nothing.
     /// 3. Under the install lock, check that the current version still has every input in its
     ///    place. Leave out each range in which a drop removed an input or a flush added a file
     ///    between the inputs. One edit removes the inputs of the other ranges, or clips them to the
@@ -149,7 +151,7 @@ impl Maintenance {
             let done = self.compact_claimed(&stretch);
             stretch.iter().for_each(|id| self.state.release(*id));
             match done {
-                // Damage affects only these ranges.
+                // Continue with the other ranges, which this damage does not affect.
                 Err(error) if error.kind() == ErrorKind::Corruption => {
                     damage = damage.or(Some(error));
                 }
@@ -159,7 +161,7 @@ impl Maintenance {
         damage.map_or(Ok(()), Err)
     }
 
-    /// Merges the present files of these ranges into their runs, in ascending key order.
+    /// Merges all files that these ranges have now into their runs, in ascending key order.
     fn compact_claimed(&self, ids: &[RangeId]) -> Result<()> {
         let (limits, facts) = (self.limits(), FileFacts::new(self));
         let version = Arc::clone(&self.reader().view.load().version);
@@ -196,7 +198,7 @@ impl Maintenance {
                         return true;
                     };
                     let Some(below) = &task.job.below else { return false };
-                    // If a flush has added a file, the cut may be below `from`.
+                    // Never lower `from`: if a flush has added a file, the cut may be below it.
                     if **from < **below {
                         from.clone_from(below);
                     }
@@ -280,7 +282,8 @@ impl Maintenance {
         if is_small && !job.is_join() && is_sound() {
             let young: Vec<FileNumber> = range.young.iter().map(|r| r.file.meta.number).collect();
             let whole = Job::whole(range, &facts, limits, (&young, Seq::MAX), &[]);
-            // A merge cut at a key might leave out the files that were picked.
+            // Keep the picked job if the merge would be cut at a key, because the files that were
+            // picked might then be left out.
             if let Some(whole) = whole.filter(|whole| whole.below.is_none()) {
                 job = Job { reason: job.reason, ..whole };
             }
@@ -317,7 +320,8 @@ impl Maintenance {
             {
                 break;
             }
-            // Ignore a higher read load: a job that is due only because of it can wait longer.
+            // Ignore a higher read load: a job that is due only because of the load can wait
+            // longer.
             let known = self.state.ranking.lock().cached(range, limits, || Readers::Few);
             let needs_nothing = known.is_some_and(|urgency| urgency.is_none());
             if needs_nothing || self.is_quarantined(range.id) || !self.state.claim(range.id) {
@@ -363,8 +367,8 @@ impl Maintenance {
         let files = self.write_tasks(tasks)?;
         let done = self.end_tasks(tasks, &files)?;
         let took = self.env().clock.monotonic().saturating_sub(since);
-        // Jobs for readers read mostly files of the run, so they do not show the pace at which
-        // writers' data is merged.
+        // Ignore jobs that only speed up reads. They read mostly files of the run, so they do not
+        // show how fast newly written data is merged.
         if tasks.iter().all(|task| task.job.reason != Reason::Reads) {
             self.writer.backlog.record_merge_pace(tasks.iter().map(Task::young_bytes).sum(), took);
         }
@@ -417,15 +421,15 @@ impl Maintenance {
                 self.state.record_compaction(&jobs, files);
                 self.emit_compacted(&jobs, files);
             }
-            // No version contains the outputs.
+            // No version contains the outputs, so remove them.
             Ok(false) => self.discard(files),
             Err(error) => self.discard_files(files, error),
         }
         installed
     }
 
-    /// Records the ranges for which the job left no file over the run: reads there have no extra
-    /// files to search from now on.
+    /// Records the ranges in which the job left no young file over the run, so that reads there
+    /// search no extra files from now on.
     fn record_bare(&self, tasks: &[Task]) {
         let version = Arc::clone(&self.reader().view.load().version);
         for Task { range, job } in tasks {
@@ -513,7 +517,7 @@ impl Maintenance {
 
     /// Called at intervals with the bytes that a job has written since the last call. Waits while a
     /// flush needs the disk, and as long as the rate limit requires. Returns an error, which ends
-    /// the job, when the database is closing or writing has ended.
+    /// the job, when the database is closing or poisoned by a failed write.
     fn wait_for_quota(&self, written: u64) -> Result<()> {
         let wait = self.state.pace.lock().take(written, self.env().clock.monotonic());
         if self.executor.is_threaded() {

@@ -27,9 +27,10 @@ pub(crate) struct Urgency {
 /// From most to least urgent:
 ///
 /// 1. Joins, because they are free.
-/// 2. Jobs in ranges with more sources than the limit, because reads suffer; the deepest and most
-///    read first.
-/// 3. Range tombstones, then old tombstones, so that a steady load cannot delay them forever.
+/// 2. Jobs in ranges with more sources than the limit, because reads suffer. Ranges with the most
+///    sources and reads come first.
+/// 3. Jobs that drop rows hidden by range tombstones, then jobs that drop old tombstones, so that a
+///    steady load cannot delay them forever.
 /// 4. All others, by sources removed per byte read, weighted by the reads of the range.
 /// 5. Compression of runs at rest.
 pub(crate) fn urgency(job: &Job, sources: usize, reads: u64) -> Urgency {

@@ -4,7 +4,7 @@
 //! Invariants
 //! * A job's output is older or newer, as a whole, than every file that it overlaps.
 //! * A merge into the run includes all older data that it overlaps, so that it may drop tombstones.
-//! * A job is cut at a bound of clips, so that all versions of a user key are on one side.
+//! * A job is cut at a user key, as clips are, so that all versions of a key are on one side.
 //! * A job is picked for tombstones only if all readers see them, so that it drops them.
 //!
 //! Not here: running a job (`job`), choosing the range (`order`), facts about real files (`facts`).
@@ -27,12 +27,12 @@ use candidate::{Candidate, Picker};
 /// measures this constant, `RUN_FOR_SIZE` and `MERGE_WIDTH`. With 1 here and 4 as `MERGE_WIDTH`,
 /// merges write 1/7 more for 40 or 100 memtables and 1/5 more for 10.
 const INTO_RUN_MIN: usize = 4;
-/// The run into which young files merge has at most `RUN_FOR_SIZE` times their bytes, or
-/// `RUN_FOR_READERS` times in a merge for readers.
+/// Young files merge into the run only if they overlap at most `RUN_FOR_SIZE` times their own bytes
+/// there, or `RUN_FOR_READERS` times in a merge that speeds up reads.
 const RUN_FOR_SIZE: u64 = 2;
 const RUN_FOR_READERS: u64 = 8;
-/// A merge for readers may read this multiple of `job_bytes_max`: enough for a whole range of the
-/// usual size.
+/// A merge that speeds up reads may read this multiple of `job_bytes_max`, which is enough for a
+/// whole range of the usual size.
 const READERS_JOBS: u64 = 2;
 /// The number of generations of young files that merge with each other.
 const MERGE_WIDTH: usize = 6;
@@ -41,7 +41,8 @@ const AGE_WIDTH: usize = 3;
 /// A range of up to this many flushes is small: merging all of it is quick, and makes newly loaded
 /// data fast to read.
 const SMALL_FLUSHES: u64 = 8;
-/// Rows of at least this average size cost a merge more than an additional file costs readers.
+/// If rows have at least this average size, a merge costs more than an additional file costs
+/// readers.
 const LONG_ROW_BYTES: u64 = 512;
 /// How many small neighbours in the run merge into one file.
 const SMALL_NEIGHBOURS: usize = 8;
@@ -63,7 +64,7 @@ const DENSE_MIN: u64 = 256;
 ///    forced.
 /// 5. A file merges into the run if it is dense with tombstones, has tombstones older than the
 ///    limit, or has entries hidden by a range tombstone. The merge drops these.
-/// 6. All young files merge into the run if the number of files has cost readers as much as the
+/// 6. All young files merge into the run if searching several files has cost readers as much as the
 ///    merge costs. The young files must have at least 1/8 of the bytes that they overlap; once an
 ///    hour any amount is enough.
 /// 7. Eight small neighbours in the run, which joins leave behind, merge into one file.
@@ -155,7 +156,8 @@ impl Job {
 }
 
 impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
-    /// Returns a join of all young files that overlap no other file.
+    /// Returns a job that adds young files to the run without rewriting them: all those that
+    /// overlap no other file of the range.
     fn join(&self) -> Option<Job> {
         let young = &self.range.young;
         let alone = |i: usize, r: &Reference<F>| {
@@ -176,10 +178,11 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         })
     }
 
-    /// Merges young files that are similar in length and neighbours in age. FIFO eviction drops
-    /// whole files, oldest first, so a file must not mix old and new rows.
+    /// Returns a merge of young files that are similar in size and neighbours in age. FIFO eviction
+    /// drops whole files, oldest first, so a file must not mix old and new rows.
     fn by_age(&self) -> Option<Job> {
-        // A window is never longer than a job may be, because a cut job would keep its inputs.
+        // A merge by age may not exceed the size of a job, because a job that is cut keeps its
+        // input files alive.
         let most = self.limits.window_bytes.min(self.limits.job_bytes_max);
         let small = self.young_parts.iter().filter(|part| part.bytes <= most / AGE_WIDTH as u64);
         if small.count() < AGE_WIDTH {
@@ -198,11 +201,11 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         similar.min_by_key(|candidate| self.bytes(candidate))
     }
 
-    /// True if merges may wait until a key has too many sources, which writes each byte fewer
-    /// times. Small ranges do not wait, because merging them whole is quick, and neither do ranges
-    /// with many young files: readers would feel the wait. Ranges with short rows do not wait
-    /// either: an additional file costs a reader the same for any row length, but a merge of short
-    /// rows is cheap.
+    /// True if merges of the range are delayed until a key has too many sources, so that each byte
+    /// is written fewer times. They are not delayed in small ranges, because merging these whole is
+    /// quick, nor in ranges with many young files, because reads would become slow. With short rows
+    /// they are not delayed either: an additional file costs a reader the same for any row length,
+    /// but a merge of short rows is cheap.
     fn waits(&self) -> bool {
         let range = self.range;
         let is_flush = |(r, _): &(&Reference<F>, &Part)| r.file.bytes() <= self.limits.flush_bytes;
@@ -217,8 +220,8 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         are_long && !is_small && are_few && self.facts.readers(range) == Readers::Few
     }
 
-    /// Merges all young files into the run if the number of files has cost readers as much as the
-    /// merge costs. A large run is not rewritten for a little new data.
+    /// Returns a merge of all young files into the run if searching several files has cost readers
+    /// as much as the merge costs. A large run is not rewritten for a little new data.
     fn for_readers(&self) -> Option<Job> {
         let readers = self.facts.readers(self.range);
         if readers < Readers::Losing || self.range.young.is_empty() {
@@ -232,8 +235,8 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         is_meant.then(|| self.cut_job(&candidate, Reason::Reads, None))
     }
 
-    /// Merges a file with entries that a range tombstone hides, or else the file with the oldest or
-    /// the most tombstones that a merge into the run would drop.
+    /// Returns a merge of a file with entries that a range tombstone hides, or else of the file
+    /// with the oldest or the most tombstones that a merge into the run would drop.
     fn spent(&self) -> Option<Job> {
         let limits = self.limits;
         let is_sound = |r: &&Reference<F>| !self.facts.is_damaged(r);
@@ -264,8 +267,8 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         self.rewrite(reference, Reason::Tombstones)
     }
 
-    /// Merges `reference` into the run. If the reason is its tombstones, merges only up to the last
-    /// one.
+    /// Returns a job that merges `reference` into the run. If the reason is its tombstones, the job
+    /// merges only the keys up to the last tombstone.
     fn rewrite(&self, reference: &Reference<F>, reason: Reason) -> Option<Job> {
         let number = reference.file.number();
         let young = self.range.young.iter().position(|r| r.file.number() == number);
@@ -286,7 +289,7 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         Some(job)
     }
 
-    /// Merges the first sequence of small files in the run.
+    /// Returns a merge of the first sequence of small neighbours in the run.
     fn small_neighbours(&self) -> Option<Job> {
         let limits = self.limits;
         let mut from = 0;
@@ -296,7 +299,7 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
                 from = i + 1;
             } else if i + 1 - from == SMALL_NEIGHBOURS {
                 let candidate = self.close(Vec::new(), from..i + 1);
-                // Merge the small files only with each other, without young files.
+                // Merge the small files only into one file, and without young files.
                 let becomes_one = self.bytes(&candidate) <= limits.run_file_bytes_max;
                 let is_meant = candidate.young.is_empty() && becomes_one;
                 return is_meant.then(|| self.job(&candidate, Reason::Small));
@@ -305,7 +308,8 @@ impl<F: RangeFile + Clone, A: Facts<F>> Picker<'_, F, A> {
         None
     }
 
-    /// Compresses the first files of a run at rest that compression could make smaller.
+    /// Returns a job that compresses the first files that compression could make smaller, if the
+    /// run is at rest.
     fn rest(&self) -> Option<Job> {
         let limits = self.limits;
         let is_at_rest = |r: &Reference<F>| r.file.seqs().1 <= limits.rests_below;

@@ -1,4 +1,6 @@
-//! The picker's input and output: limits, facts about files, and jobs.
+//! The input and output of the compaction picker: limits, facts about files, and jobs. The files of
+//! a range are its run, one sequence of files without overlap, and newer young files, which may
+//! overlap the run and each other.
 //!
 //! Not here: picking the job (`picker`), facts about real files (`facts`).
 
@@ -49,7 +51,7 @@ pub(crate) struct Job {
     pub(crate) below: Option<Box<[u8]>>,
     /// Where the output is placed.
     pub(crate) placement: Placement,
-    /// About the number of bytes that the job reads.
+    /// The approximate number of bytes that the job reads.
     pub(crate) bytes: u64,
 }
 
@@ -68,7 +70,7 @@ pub(crate) enum Reason {
     Tombstones,
     /// Young files are large enough, compared to the run or to each other.
     Size,
-    /// The number of files has cost readers as much as the merge costs.
+    /// Searching several files has cost readers as much as the merge costs.
     Reads,
     /// Neighbours in the run are small.
     Small,
@@ -112,7 +114,7 @@ impl Job {
         self.reason == Reason::Clear
     }
 
-    /// True if after the job no file overlaps the run of `range`.
+    /// True if after the job no young file overlaps the run of `range`.
     pub(crate) fn leaves_the_run_of<F: RangeFile>(&self, range: &Range<F>) -> bool {
         let is_all = self.below.is_none() && self.young.len() == range.young.len();
         is_all && self.placement == Placement::Run

@@ -79,7 +79,7 @@ impl Model {
         Self::failing_after(usize::MAX)
     }
 
-    /// Creates a model whose commit group after the first `good` ones fails.
+    /// Creates a model in which the first `good` commit groups succeed and the next one fails.
     fn failing_after(good: usize) -> Self {
         let disk = Arc::new(Disk::default());
         let queue =

@@ -73,7 +73,7 @@ pub(super) fn exchange(
     is_any_valid.then_some(Exchange { edit, gone, unused })
 }
 
-/// Returns the references of `range` to its outputs.
+/// Returns the references of `range` to the outputs of `job`, which are in `files`.
 fn output(range: &FileRange, job: &Job, files: &[NewFile]) -> Vec<ReferenceMeta> {
     let reference = |file: &NewFile| {
         let mut parts = file.parts.iter().filter(|part| range.span.contains(&part.low));

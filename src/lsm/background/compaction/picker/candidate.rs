@@ -1,5 +1,5 @@
-//! Sets of files that may be merged: which files must be merged together to keep the order, and at
-//! which cost.
+//! Finds sets of files that may be merged. Computes which files must be merged together to keep the
+//! order of versions, and what the merge costs.
 
 use crate::format::edit::Placement;
 use crate::format::span::Span;
@@ -60,8 +60,8 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         candidates
     }
 
-    /// Adds every file that overlaps the output, unless all of its entries are newer. Repeats this
-    /// until no file is missing.
+    /// Adds every file that overlaps the output, except files whose entries are all newer than the
+    /// output's. Repeats this until no file is missing.
     pub(super) fn close(
         &self,
         mut young: Vec<usize>,
@@ -87,8 +87,8 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         Candidate { young, run, placement: Placement::Run }
     }
 
-    /// Returns windows of overlapping young files that are neighbours in age, with the given
-    /// `widths` in generations.
+    /// Returns sets of overlapping young files that are neighbours in age. Each set, a window,
+    /// consists of as many generations as one of `widths`.
     pub(super) fn windows(&self, widths: std::ops::RangeInclusive<usize>) -> Vec<Candidate> {
         let young = &self.range.young;
         let mut candidates: Vec<Candidate> = Vec::new();
@@ -151,7 +151,7 @@ impl<'r, F: RangeFile + Clone, A: Facts<F>> Picker<'r, F, A> {
         Candidate { young, run: 0..0, placement: Placement::Young }
     }
 
-    /// True if no file is damaged. A merge that reads a damaged file would fail.
+    /// True if no file of the candidate is damaged. A merge that reads a damaged file would fail.
     pub(super) fn is_sound(&self, candidate: &Candidate) -> bool {
         !self.inputs(&candidate.young, &candidate.run).any(|file| self.facts.is_damaged(file))
     }

@@ -423,7 +423,7 @@ fn losing_readers_merge_files_from_an_eighth_of_the_run() {
     tree.readers = Readers::Served;
     tree.settle();
     tree.readers = Readers::Some;
-    // Flush one memtable over a run with the data of thirty.
+    // Flush one memtable over a run that holds the data of thirty memtables.
     tree.flush((0..MEMTABLE).map(|i| 700_000 * i).collect());
     assert_eq!(tree.range.young.len(), 1);
     tree.readers = Readers::Losing;
@@ -437,7 +437,8 @@ fn losing_readers_merge_files_from_an_eighth_of_the_run() {
     tree.check_reads();
 }
 
-/// Returns roughly a Zipf-distributed value with exponent 1 over `count` values, scattered.
+/// Returns a number below `count`. The numbers have roughly a Zipf distribution with exponent 1,
+/// and frequent ones are scattered.
 fn zipf(rng: &mut Rng, count: u32) -> u32 {
     let log = (f64::from(count)).ln() * (rng.below(1 << 30) as f64 / f64::from(1 << 30));
     (log.exp() as u32 * 2_654_435) % count
@@ -531,7 +532,7 @@ fn files_without_overlap_join_before_others_merge() {
     young(&mut range, 5, (40, 49), &[13, 15]);
     let job = pick(&range, &Exact, &limits).unwrap();
     assert_eq!((numbers(&job), job.placement), ((vec![5, 4, 3, 2], vec![1]), Placement::Run));
-    // Files that overlap nothing join first.
+    // Files that overlap no other file join the run first.
     young(&mut range, 6, (50, 59), &[20, 21]);
     let job = pick(&range, &Exact, &limits).unwrap();
     assert_eq!((numbers(&job), job.is_join()), ((vec![6], vec![]), true));
@@ -668,8 +669,8 @@ fn wide(files: u32, over: u32) -> Tree {
 fn a_long_job_takes_the_leftmost_part() {
     let mut tree = wide(5, 4);
     let job = pick(&tree.range, &Exact, &tree.limits).unwrap();
-    // Each file of the run has 1,500 entries together with the young files over it, so two files
-    // would be too much for a job.
+    // A file of the run and the parts of young files over it have 1,500 entries together, so two
+    // files of the run would be too much for a job.
     assert_eq!((numbers(&job), job.bytes), ((vec![14, 13, 12, 11], vec![0]), 1_500 * ENTRY_BYTES));
     assert_eq!(job.below.as_deref(), Some(key(1000).as_bytes()));
     tree.run(&job);
