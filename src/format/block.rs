@@ -1,8 +1,8 @@
 //! The frame of an SST block: header, checksum and compression. FORMAT.md §block.
 //!
 //! Invariants
-//! * the checksum covers the header, the file's id and the block's number, so a moved, copied or
-//!   relabelled block fails the check like a damaged one;
+//! * the checksum covers the header, the file's id and the block's number, so a block that was
+//!   moved, or copied into another file, fails the check like a damaged one;
 //! * nothing is interpreted or decompressed before the checksum is verified;
 //! * padding is zeros, covered by the checksum, and not part of the contents;
 //! * decompression yields exactly the raw length, which is at most [`RAW_BYTES_MAX`].
@@ -25,8 +25,8 @@ use crate::format::row_block::leaves_out;
 /// The length of a block's header.
 pub(crate) const HEADER_BYTES: usize = 24;
 
-/// The maximum length of a compressed block's contents: twice the size of the largest row with its
-/// key, which is 2 MiB.
+/// The maximum length of a compressed block's contents: twice 2 MiB, the size of the largest row
+/// with its key.
 pub(crate) const RAW_BYTES_MAX: usize = 4 << 20;
 
 /// The kind of a block's contents.
@@ -38,7 +38,7 @@ pub(crate) enum BlockKind {
     Sparse = 3,
     Handles = 4,
     Stats = 5,
-    // 6 is used in the checksums of hash pages, which are not blocks.
+    // The checksums of hash pages use 6 as their kind, although these pages are not blocks.
     Zones = 7,
     ZoneSummary = 8,
 }
@@ -110,7 +110,7 @@ impl Sealer {
     /// Creates a sealer.
     ///
     /// # Errors
-    /// The part of `packing` that this build does not support.
+    /// An error names the part of `packing` that this build does not support.
     pub(crate) fn new(packing: Packing) -> Result<Self, Cow<'static, str>> {
         #[cfg(feature = "zstd")]
         {
@@ -141,9 +141,9 @@ impl Sealer {
         seal_header(place, (codec, raw, 0), out.get_mut(start..).unwrap_or_default());
     }
 
-    /// Appends `raw`, a block of rows, compressed by columns if this sealer compresses. `places`
-    /// contains, by shape number, the number of bytes before the texts of a row; it affects only
-    /// the size of the block.
+    /// Appends `raw`, a block of rows, compressed by columns if this sealer compresses. For each
+    /// shape number, `places` contains the number of bytes that a row has before its texts; wrong
+    /// numbers only make the block larger.
     #[cfg(feature = "zstd")]
     pub(crate) fn seal_rows(
         &mut self,
@@ -155,8 +155,8 @@ impl Sealer {
         let mut columns = std::mem::take(&mut self.columns);
         let start = out.len();
         out.resize(start + HEADER_BYTES, 0);
-        // Every block of rows that this crate writes can be rebuilt exactly from its columns.
-        // Contents that cannot are stored by rows.
+        // Every block of rows that this crate writes can be rebuilt exactly from its columns. Other
+        // contents, which cannot, are not stored by columns.
         let is_split = self.zstd.is_some()
             && columns::split(raw, places, &mut columns).is_ok()
             && columns::join(&columns, raw.len()).as_deref() == Ok(raw);
@@ -213,8 +213,7 @@ impl Sealer {
             return false;
         }
         out.resize(start + limit, 0);
-        // An output buffer that is too small means that compression saves too little; this is no
-        // error.
+        // An output buffer that is too small is no error: compression saves too little.
         let stored = zstd.compress_to_buffer(bytes, out.get_mut(start..).unwrap_or_default());
         out.truncate(start + stored.as_ref().copied().unwrap_or(0));
         stored.is_ok()
@@ -356,8 +355,8 @@ thread_local! {
     static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
 }
 
-/// Returns the block of `raw_len` bytes that was split into `columns`. For fuzzing, which cannot
-/// guess compressed bytes.
+/// Returns the block of `raw_len` bytes that was split into `columns`. Fuzzing calls it directly,
+/// because a fuzzer cannot guess compressed bytes.
 #[cfg(any(fuzzing, feature = "fuzzing"))]
 pub(crate) fn join_columns(columns: &[u8], raw_len: usize) -> Option<Vec<u8>> {
     columns::join(columns, raw_len).ok()
@@ -486,7 +485,7 @@ mod tests {
         assert_eq!(seal_rows(&mut sealer, &[7; 10_000]).0, Packing::Zstd);
         assert_eq!(seal_rows(&mut sealer, b"short").0, Packing::Plain);
         assert_eq!(seal_rows(&mut Sealer::new(Packing::Plain).unwrap(), &rows).0, Packing::Plain);
-        // The length is checked as in other blocks, and only blocks of rows may have columns.
+        // The length is checked as in other blocks. Only blocks of rows may be stored by columns.
         let forge = |place, at: usize, value: &[u8]| {
             let mut bytes = columns.clone();
             bytes[at..at + value.len()].copy_from_slice(value);
@@ -532,7 +531,8 @@ mod tests {
         assert!(StoredBlock::open(BlockPlace { kind: BlockKind::Stats, ..PLACE }, &bytes).is_err());
     }
 
-    /// Forges a header with a valid checksum, as a deviating writer could have written it.
+    /// Checks that a block with a changed header and a valid checksum, as a faulty writer could
+    /// have written it, fails with `expected`.
     #[track_caller]
     fn check_forged(at: usize, value: &[u8], expected: &str) {
         let mut bytes = sealed(Packing::Plain, b"some rows");

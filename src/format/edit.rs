@@ -4,7 +4,7 @@
 //! * an edit is a sequence of tagged fields, written in ascending order of tag and read in any
 //!   order;
 //! * an unknown field that need not be understood is kept and written to every snapshot;
-//! * the first record of a manifest contains the identity.
+//! * the first record of a manifest contains the identity of the database.
 //!
 //! `manifest` applies edits to versions and validates them.
 
@@ -70,10 +70,10 @@ pub(crate) struct VersionEdit {
     pub(crate) forget_imports: Vec<Seq>,
     /// The position up to which the logs were durable before this edit was written.
     pub(crate) log_durable: Option<Position>,
-    /// The wear account before this edit was written.
+    /// The wear account (bytes and syncs by cause) before this edit was written.
     pub(crate) account: Option<Account>,
     /// Lengths that were durable, each with the number of a table file, a log or the manifest
-    /// itself. A clean close revokes earlier statements.
+    /// itself. The edit of a clean close revokes the lengths in earlier edits.
     pub(crate) durable_lens: Vec<(FileNumber, u64)>,
     /// Fields of a newer format, as they were encoded.
     pub(crate) unknown: Vec<u8>,
@@ -282,8 +282,8 @@ impl VersionEdit {
         }
     }
 
-    /// Sets the sizes of references that this edit adds. Sizes of other references, which an older
-    /// build may have kept, are ignored.
+    /// Sets the sizes of references that this edit adds. Sizes of other references are ignored; an
+    /// older build, which does not know them, may have kept them.
     fn set_sizes(&mut self, sizes: &Sizes) {
         if !sizes.is_empty() {
             for reference in &mut self.add_references {
@@ -292,8 +292,8 @@ impl VersionEdit {
         }
     }
 
-    /// Sorts deletions before expiries, whatever the order of their fields. They take effect and
-    /// are written in this order.
+    /// Puts deletions before expiries, because range tombstones take effect and are written in this
+    /// order. An edit may contain their fields in any order.
     fn order_range_tombstones(&mut self) {
         for range_tombstones in [&mut self.add_range_tombstones, &mut self.remove_range_tombstones]
         {
@@ -375,7 +375,7 @@ impl Identity {
         }
     }
 
-    /// Whether positions in the history of `other` are valid in this history.
+    /// Whether a position in the history of the database `other` is valid in this database.
     pub(crate) fn is_same_history(&self, other: &Identity) -> bool {
         (self.database, self.incarnation) == (other.database, other.incarnation)
     }
@@ -425,12 +425,13 @@ impl Identity {
         })
     }
 
-    /// Returns the first feature that this build lacks to read the database.
+    /// Returns the first feature that is needed to read the database but is missing in this build.
     pub(crate) fn unreadable(&self) -> Option<&str> {
         first_unknown(&self.read_features)
     }
 
-    /// Returns the first feature that this build lacks to write to the database.
+    /// Returns the first feature that is needed to write to the database but is missing in this
+    /// build.
     pub(crate) fn unwritable(&self) -> Option<&str> {
         first_unknown(&self.write_features)
     }
@@ -589,8 +590,8 @@ fn put_all<'c, C: Content + 'c>(
     contents.into_iter().for_each(|content| put_content(out, tag, content));
 }
 
-/// Appends the drops or the expiries, which have different tags. A drop omits `below`, which equals
-/// `from`.
+/// Appends those of the tombstones that are drops, or those that are expiries; the two have
+/// different tags. A drop omits `below`, which equals `from`.
 fn put_tombstones(out: &mut Vec<u8>, tag: u64, tombstones: &[RangeTombstone], drops: bool) {
     for RangeTombstone { span, below, from } in
         tombstones.iter().filter(|tombstone| tombstone.is_drop() == drops)

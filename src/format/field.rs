@@ -3,8 +3,8 @@
 //! A field is `varint (tag × 2 + must-understand bit) ‖ varint length ‖ content`.
 //!
 //! Invariants
-//! * an unknown tag with the bit is refused with an error that names it; without the bit it is
-//!   skipped;
+//! * an unknown tag with the must-understand bit is refused with an error that names the tag;
+//!   without the bit the field is skipped;
 //! * a tag may repeat; each structure defines the meaning of repetition.
 
 use std::borrow::Cow;
@@ -90,15 +90,15 @@ pub(crate) fn put_optional_content<C: Content>(out: &mut Vec<u8>, tag: u64, cont
     }
 }
 
-/// Appends the content that `encode` writes as a field that every reader must understand.
+/// Appends a field that every reader must understand; `encode` writes its content.
 pub(crate) fn put_with(out: &mut Vec<u8>, tag: u64, encode: impl FnOnce(&mut Vec<u8>)) {
     let mut content = Vec::new();
     encode(&mut content);
     put_field(out, tag, &content);
 }
 
-/// Calls `read` for each field that fills `payload`. `read` must consume the whole content, or
-/// return false for an unknown tag.
+/// Calls `read` for each of the fields that fill `payload`. `read` must consume the whole content,
+/// or return false for an unknown tag.
 pub(crate) fn read_fields(
     structure: &'static str,
     payload: &[u8],
@@ -291,7 +291,7 @@ impl FormatError {
         }
     }
 
-    /// Returns the same error with an offset that counts from `base` bytes earlier.
+    /// Returns the error with its offset increased by `base`.
     pub(crate) fn shifted(self, base: usize) -> Self {
         match self {
             FormatError::Damaged(mut error) => {

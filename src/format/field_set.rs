@@ -81,7 +81,7 @@ impl<'a, const KNOWN: usize> FieldSet<'a, KNOWN> {
     }
 }
 
-/// Returns the first tag in `unknown` fields that must be understood.
+/// Returns the first tag among `unknown` fields that a reader must understand.
 pub(crate) fn not_understood(unknown: &[u8]) -> Option<u64> {
     let mut cursor = Cursor::new("fields", unknown);
     while let Ok(Some(field)) = next_field(&mut cursor) {

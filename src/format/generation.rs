@@ -140,8 +140,8 @@ impl Generation {
         let is_stored = |meta: &crate::format::file_meta::FileMeta| {
             self.file(meta.id).is_some_and(|file| file.bytes == meta.bytes)
         };
-        // The edit names as many files as `files`. If the distinct ids match as well, each file is
-        // named once.
+        // The edit names as many files as `files` has. If its distinct ids are as many, too, it
+        // names each file once.
         let mut ids: Vec<FileId> = edit.add_files.iter().map(|meta| meta.id).collect();
         ids.sort_unstable();
         ids.dedup();

@@ -3,7 +3,7 @@
 //! Invariants
 //! * each user key of the file has exactly one entry, tombstones included;
 //! * an entry is in its home line or a later one (wrapping after the last). All lines before it,
-//!   from its home line on, are full and marked for its hash;
+//!   from its home line on, are full and have the mark bit that its hash selects;
 //! * the checksum of a page covers the file's id and the page's number.
 
 mod line;
@@ -49,8 +49,8 @@ impl LinePlace {
     }
 }
 
-/// The division of a location into block and slot. The slot uses the low bits, as many as the
-/// file's longest block needs.
+/// The division of a location into block and slot. The slot is in the low bits, of which there are
+/// as many as the block with the most entries needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LocationSplit {
     pub(crate) slot_bits: u8,
@@ -201,7 +201,8 @@ impl HashLayout {
         lines.map(move |bytes| HashLine { bytes, form })
     }
 
-    /// Checks the parts that look-ups ignore: counts, marks and unused bytes.
+    /// Checks the parts of lines that look-ups use without checking them or do not read: counts,
+    /// marks and unused bytes.
     pub(crate) fn check_lines(&self, page: &[u8]) -> Result<(), DecodeError> {
         let head = page.get(4..LINE_BYTES).unwrap_or_default();
         if head.iter().any(|byte| *byte != 0) {
@@ -405,7 +406,8 @@ mod tests {
         }
         let first = [(5, 1), (64 + 20, 11), (64 + 21, 1), (64 + 22, 1), (64 + 2, 1), (126, 1)];
         check(Form::First, &first);
-        // Reserved bytes, counts above the maximum, marks of a line that is not full, unused bytes.
+        // The words have reserved bytes in use, a count above the maximum, marks of a line that is
+        // not full, or unused bytes that are not zero.
         let words = [(5, 1), (64 + 60, 16), (64 + 60, 31), (127, 1), (64 + 60, 33), (64 + 4, 1)];
         check(Form::second(12).unwrap(), &words);
         check(Form::Third, &[(5, 1), (64 + 60, 31), (127, 1), (64 + 60, 33), (64 + 2, 1)]);
@@ -476,8 +478,8 @@ mod tests {
 
     #[test]
     fn a_full_line_has_an_overflow_mark() {
-        // All 16 entries have the same home line, so the last one overflows into the next line;
-        // bits 32 to 48 of its hash choose the mark.
+        // All 16 entries have the same home line, so the last entry overflows into the next line.
+        // Bits 32 to 47 of its hash choose the mark.
         for (bits, mark) in [(0, 0), (0xffff, 26), (0x0980, 1)] {
             let entries = (0..15).map(|_| (7, 1)).chain([(7 | bits << 32, 2)]);
             let page = encode_pages(FILE, Form::second(8).unwrap(), 16, entries);

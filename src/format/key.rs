@@ -1,5 +1,5 @@
-//! User keys: table, PartitionKey and RowKey as bytes that sort as the service sorts entities.
-//! FORMAT.md §key.
+//! User keys: table, PartitionKey and RowKey as bytes that sort as Azure Table storage sorts
+//! entities. FORMAT.md §key.
 //!
 //! Invariants
 //! * keys of valid entities do not contain U+0000, so the first 00 after the table id ends the
@@ -201,7 +201,7 @@ pub(crate) struct DisplayEntry<'a> {
     pub(crate) kind: Kind,
 }
 
-/// Displays a user key or a bound: `t1/bolts/m4x20`; bytes that are not a key in hex.
+/// Displays a user key or a bound: `t1/bolts/m4x20`. Bytes that are no key are displayed in hex.
 pub(crate) struct DisplayKey<'a>(pub(crate) &'a [u8]);
 
 impl fmt::Display for DisplayEntry<'_> {

@@ -1,5 +1,5 @@
-//! Every structure on disk: encoding, decoding and verification, all from memory to memory.
-//! FORMAT.md is the specification.
+//! Encodes, decodes and verifies every structure on disk, but reads and writes no files. FORMAT.md
+//! is the specification.
 //!
 //! `log`, `sst` and `manifest` read and write the files; `codec` has the primitives.
 
@@ -28,9 +28,9 @@ pub(crate) mod zones;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub(crate) enum Kind {
-    /// From this Seq on the key has the entry's row.
+    /// From the entry's Seq on, the key has the entry's row.
     Put = 1,
-    /// From this Seq on the key has no row (a tombstone).
+    /// From the entry's Seq on, the key has no row (a tombstone).
     Delete = 2,
 }
 

@@ -6,7 +6,7 @@
 //! * no length is used before the header that contains it is verified;
 //! * the durable offset in a record is never beyond the record itself.
 //!
-//! `log` reads, writes and syncs the files; `wal` and `edit` have the contents of records.
+//! `log` reads, writes and syncs the files; `wal` and `edit` define the contents of records.
 
 use std::fmt;
 
@@ -66,7 +66,7 @@ pub(crate) enum RecordKind {
     Group = 2,
     /// A commit that creates or drops tables.
     Catalog = 3,
-    /// A newer durable offset and the Seq reservation, without a commit.
+    /// A newer durable offset and the Seq reservation (see `wal`), without a commit.
     DurableUpTo = 4,
     /// The last record of a WAL after a clean close.
     Close = 5,

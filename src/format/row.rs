@@ -3,7 +3,7 @@
 //! Invariants
 //! * the body is copied verbatim when a row moves to another file; only its shape number is
 //!   rewritten;
-//! * decoding a row reads only the head; a value is checked when it is read, or by
+//! * decoding a row reads only its shape; a value is checked when it is read, or by
 //!   [`RowRef::check`].
 //!
 //! `model::shape` defines the contents of a body.
@@ -15,11 +15,11 @@ use crate::codec::{Cursor, DecodeError, put_varint};
 use crate::model::{RowRef, Shape, ShapeRef};
 
 const STRUCTURE: &str = "row";
-/// The maximum length of the varint of a 32-bit number plus one.
+/// The maximum length of a head that has a shape number: the varint of a 32-bit number plus one.
 const HEAD_BYTES_MAX: usize = 5;
 
-/// Appends `row` with `number` as its shape number in this file; `None` makes the row describe
-/// itself.
+/// Appends `row` with `number` as its shape number in this file. With `None`, the row contains its
+/// whole shape instead.
 #[inline]
 pub(crate) fn encode_row(out: &mut Vec<u8>, number: Option<u32>, row: &RowRef<'_>) {
     match number {
@@ -112,8 +112,8 @@ pub(crate) fn is_shared_head(head: u8) -> bool {
     (1..0x80).contains(&head)
 }
 
-/// Returns the number of the row's shape without looking it up; `None` for a row that describes
-/// itself.
+/// Returns the number of the row's shape without looking it up; `None` for a row that contains its
+/// shape instead.
 pub(crate) fn row_shape_number(bytes: &[u8]) -> Result<Option<u32>, DecodeError> {
     let mut cursor = Cursor::new(STRUCTURE, bytes);
     match shape_number(cursor.varint()?) {

@@ -5,7 +5,7 @@
 //! * every access is bounds-checked, whether or not the block's checksum was verified;
 //! * a list of entries has only one encoding.
 //!
-//! `block` has the frame and its checksum. The contents of rows are opaque bytes here (`row`).
+//! `block` adds a frame with a checksum. Rows are opaque bytes here; `row` decodes them.
 
 use std::cmp::Ordering;
 use std::hint::black_box;
@@ -15,8 +15,8 @@ use crate::codec::{Cursor, DecodeError, is_below, put_varint, shared_len, varint
 use crate::format::Kind;
 use crate::model::Seq;
 
-/// The maximum number of entries in a block. A slot uses 12 bits of a location, which leaves a
-/// million blocks per file.
+/// The maximum number of entries in a block. A slot then uses 12 of the 32 bits of a location,
+/// which leaves a million blocks per file.
 pub(crate) const SLOTS_MAX: usize = 4096;
 
 /// The maximum length of a user key in a block. The data model allows only much shorter keys.
@@ -34,8 +34,8 @@ const FLAG_PUTS: u8 = 1;
 const FLAG_EVEN: u8 = 2;
 /// The least suffix length that takes two bytes in an entry; such lengths are not omitted.
 const LONG_SUFFIX: usize = 0x80;
-/// The number of bytes to prefetch: two processor cache lines. Of longer rows a reader may need
-/// only the beginning.
+/// The number of bytes of an entry to prefetch: two processor cache lines. A reader may need only
+/// the beginning of a longer row.
 const TOUCH_BYTES: usize = 128;
 const NARROW: u8 = 2;
 const WIDE: u8 = 4;
@@ -337,7 +337,8 @@ impl<'a> RowBlock<'a> {
             .is_some_and(|(prefix, rest)| Some(rest) == suffix && prefix == self.prefix())
     }
 
-    /// Checks everything that the accessors do not check: no gaps, order, minimal widths.
+    /// Checks what the accessors do not check: entries have no gaps, are in order, and use minimal
+    /// widths.
     pub(crate) fn check(&self) -> Result<(), DecodeError> {
         let mut expected = self.layout.prefix_end;
         let mut previous: Option<BlockEntry<'_>> = None;

@@ -4,9 +4,10 @@
 //! * a block's separator is at most its first key. It is above every key of earlier blocks, except
 //!   a key that is also in this block;
 //! * separators never descend, and the first one is empty;
-//! * handles ascend, and neither blocks nor pages have gaps between them.
+//! * handles (the offsets of blocks and pages) ascend, and neither blocks nor pages have gaps
+//!   between them.
 //!
-//! `block` has the frame around pages and handles.
+//! `block` adds a frame to pages and handles.
 
 use std::ops::Range;
 
@@ -73,7 +74,8 @@ impl<'a> SparsePage<'a> {
         Ok((self.prefix, suffix))
     }
 
-    /// Returns the index of the last separator below `key`, or 0: its block may contain `key`.
+    /// Returns the index of the last separator below `key`, or 0. The block (in the root: the page)
+    /// with this separator is the first that may contain `key`.
     pub(crate) fn find(&self, key: &[u8]) -> Result<usize, DecodeError> {
         let Some(suffix) = key.strip_prefix(self.prefix) else {
             return Ok(if key < self.prefix { 0 } else { self.len() - 1 });
@@ -90,7 +92,7 @@ impl<'a> SparsePage<'a> {
         Ok(low.saturating_sub(1))
     }
 
-    /// Checks the parts that look-ups ignore: the order, and that no bytes are left over.
+    /// Checks what look-ups assume: that separators ascend, and that no bytes are left over.
     pub(crate) fn check(&self) -> Result<(), DecodeError> {
         let mut previous = &[][..];
         for i in 0..self.len() {

@@ -2,11 +2,11 @@
 //! FORMAT.md §sst.
 //!
 //! Invariants
-//! * header and tail have this form in every format version, so a reader can tell a newer file from
-//!   a damaged one;
+//! * header and tail have the same layout in every format version, so a reader can tell a newer
+//!   file from a damaged one;
 //! * both contain the file's id; the tail also contains the file's length.
 //!
-//! `file_meta` has the entries of the directory; each kind of section has a module of its own.
+//! `file_meta` encodes the entries of the directory; each kind of section has a module of its own.
 
 use crate::codec::{Checksum, Cursor, DecodeError, check_sum};
 use crate::format::field::{FormatError, unsupported};
@@ -62,7 +62,7 @@ pub(crate) fn encode_header(file: FileId, out: &mut Vec<u8>) {
     let start = out.len();
     out.extend_from_slice(&MAGIC);
     out.extend_from_slice(&VERSION.to_le_bytes());
-    // The set of features that a reader must understand, which is empty.
+    // The empty set of features that a reader must understand.
     out.extend_from_slice(&0u32.to_le_bytes());
     out.extend_from_slice(&file.0.to_le_bytes());
     let sum = Checksum::new().bytes(out.get(start..).unwrap_or_default()).bytes(&[0; 4]).finish();
@@ -94,8 +94,8 @@ pub(crate) fn file_id(bytes: &[u8]) -> Result<FileId, FormatError> {
     check_header(id, bytes).map(|()| id)
 }
 
-/// Appends the directory and the tail of `file` after `before` bytes; returns the length of the
-/// file.
+/// Appends the directory and the tail of `file`, which has `before` bytes so far. Returns the
+/// length of the file.
 pub(crate) fn encode_footer(
     file: FileId,
     sections: &[Section],
@@ -142,8 +142,8 @@ impl Tail {
     }
 
     /// Checks the tail and the directory of `file`, and decodes the directory. Offsets in errors
-    /// count from the start of `directory`. That start is taken from the tail, so a wrong checksum
-    /// is reported at the tail.
+    /// count from the start of `directory`. The tail determines where the directory starts, so a
+    /// wrong checksum is reported at the tail.
     pub(crate) fn sections(
         &self,
         file: FileId,

@@ -8,7 +8,7 @@ use crate::format::field::{put_content, put_field};
 use crate::format::field_set::FieldSet;
 use crate::model::Seq;
 
-/// The facts about the entries of an SST.
+/// Statistics of the entries of an SST.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct SstStats {
     pub(crate) entries: u64,

@@ -6,7 +6,7 @@
 //! * decoding borrows and allocates nothing; entries are decoded while they are visited;
 //! * every payload ends with tagged fields, so that it can be extended.
 //!
-//! `record` has the frame around a payload.
+//! `record` adds a frame to a payload.
 
 use crate::codec::{Cursor, DecodeError, put_bytes, put_varint};
 use crate::model::Seq;
@@ -54,8 +54,8 @@ pub(crate) enum WalRecord<'a> {
 pub(crate) struct Open {
     /// The preceding WAL; `None` for the first WAL of a database.
     pub(crate) predecessor: Option<Predecessor>,
-    /// The manifest when the WAL was created, with its synced length. If the manifest is shorter
-    /// now, it is incomplete.
+    /// The manifest that was active when the WAL was created, with its synced length. If the
+    /// manifest is shorter now, it is incomplete.
     pub(crate) manifest: Position,
 }
 
@@ -71,9 +71,9 @@ pub(crate) struct Predecessor {
 /// A record without a commit; its header carries a newer durable offset.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct DurableUpTo {
-    /// An upper bound of the Seqs of all commits acknowledged so far.
+    /// No commit that was acknowledged before it was durable has a greater Seq.
     pub(crate) seq_reservation: Seq,
-    /// The file is durably at least this long; stated once after each growth.
+    /// The length that the file durably has at least; stated once after each growth of the file.
     pub(crate) len: Option<u64>,
 }
 
@@ -122,8 +122,8 @@ pub(crate) enum Change {
     Dropped(TableId),
     /// Entries in the span with Seqs below that of this commit are deleted.
     RangeTombstone(Span),
-    /// Entries in the span with Seqs below the given one, which is lower than that of this commit,
-    /// have expired.
+    /// Entries in the span with Seqs below the given Seq have expired. The given Seq is lower than
+    /// that of this commit.
     Ttl(Seq, Span),
 }
 
@@ -301,7 +301,7 @@ impl<'a> Group<'a> {
         Ok(())
     }
 
-    /// The number of tables that lose their catalog row.
+    /// Returns the number of tables whose catalog row is deleted.
     fn table_rows_deleted(&self) -> usize {
         let deletes = self.entries().filter(|entry| entry.kind == Kind::Delete);
         let keys = deletes.map(|entry| [self.key_prefix, entry.key_suffix].concat());

@@ -118,7 +118,7 @@ pub(crate) struct Column<'a> {
     pub(crate) max: &'a [[u8; 8]],
 }
 
-/// The contents of the block with the summary.
+/// The contents of the block that contains the summary of a file.
 #[derive(Clone, Debug)]
 pub(crate) struct ZoneSummary {
     /// The start of each page, and the end of the last one.
@@ -214,7 +214,7 @@ impl<'a> ZoneSet<'a> {
         })
     }
 
-    /// Returns all columns, by name and type.
+    /// Returns all columns in order of name and type.
     pub(crate) fn columns(&self) -> impl Iterator<Item = Column<'a>> {
         let (len, values) = (self.len(), self.values);
         let parts = Descriptions(self.descriptions).zip(values.chunks_exact(VALUES_BYTES * len));
@@ -231,7 +231,8 @@ impl<'a> ZoneSet<'a> {
         self.columns().filter(move |column| column.name == name.as_bytes())
     }
 
-    /// Checks what readers of a set do not rely on, such as names in UTF-8 and possible bounds.
+    /// Checks rules on which readers of a set do not rely: names are UTF-8, and bounds and flags
+    /// have possible values.
     pub(crate) fn check(&self) -> Result<(), DecodeError> {
         let wrong = |problem| Err(DecodeError::new(STRUCTURE, 0, problem));
         let metas = (0..self.len()).filter_map(|i| self.meta(i));

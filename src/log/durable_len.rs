@@ -13,10 +13,11 @@ use super::reader::{LogReader, RecordView};
 pub(crate) struct DurableLen(pub(crate) u64);
 
 impl DurableLen {
-    /// Takes into account what the next record of the file states about its length.
+    /// Updates the length, if the next record of the file states a new one.
     pub(crate) fn read(&mut self, record: &RecordView<'_>) {
         match record.kind {
-            // Nothing follows this record, and the space after it may be released.
+            // Nothing follows this record, and the space after it may be released, so the file may
+            // become shorter than stated.
             RecordKind::Close => self.0 = 0,
             RecordKind::DurableUpTo => {
                 let len = DurableUpTo::decode(record.payload).ok().and_then(|record| record.len);
@@ -26,8 +27,8 @@ impl DurableLen {
         }
     }
 
-    /// The problem if the file that `reader` has read is shorter, unless its records reach the
-    /// accepted end.
+    /// Returns a problem if the file that `reader` has read is shorter than this length, and also
+    /// ends before the accepted end, if there is one.
     pub(crate) fn problem(self, reader: &LogReader) -> Option<String> {
         let (found, stated) = (reader.file_len(), self.0);
         let is_short = found < stated.min(reader.accepted_end().unwrap_or(u64::MAX));
@@ -36,7 +37,7 @@ impl DurableLen {
         })
     }
 
-    /// The [`problem`](Self::problem), if there is one, as an error.
+    /// Returns the [`problem`](Self::problem), if there is one, as an error.
     pub(crate) fn error(self, reader: &LogReader) -> Option<Error> {
         let problem = format!(
             "{}, so commits may be missing: `rowstone repair` saves the others; if the file \

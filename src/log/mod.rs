@@ -5,8 +5,8 @@
 //! * after a failed write or sync a file accepts no more bytes, so a retry is never mistaken for
 //!   success.
 //!
-//! Not here: the contents of records (`format::wal`, `format::edit`), buffering and commit groups
-//! (`lsm`).
+//! `format::wal` and `format::edit` define the contents of records; `lsm` buffers them and forms
+//! commit groups.
 
 mod durable_len;
 mod reader;

@@ -24,7 +24,7 @@ use crate::model::Seq;
 const WINDOW_BYTES: usize = 256 << 10;
 /// The size of the first read, in bytes: the file's header and usually the first record.
 const FIRST_BYTES: u64 = 4 << 10;
-/// The size of a read beyond the first bad record, in bytes. Most of what follows is zeros, so a
+/// The size of a read beyond the first bad record, in bytes. Most of these bytes are zeros, so a
 /// larger buffer gains nothing.
 const REST_BYTES: usize = 16 << 10;
 const ZEROS: [u8; RECORD_HEADER_BYTES] = [0; RECORD_HEADER_BYTES];
@@ -170,9 +170,9 @@ impl LogReader {
         Err(Error::corrupt(&self.path, 24, "log header", problem))
     }
 
-    /// Ends reading at `end`, which the successor's first record states. If reading stops before
-    /// `end`, the caller decides: damage if a durable offset is beyond the stop, otherwise a torn
-    /// tail.
+    /// Ends reading at `end`, where the records end according to the next log. If reading stops
+    /// before `end`, the caller reports damage if a durable offset is beyond the stop, otherwise a
+    /// torn tail.
     pub(crate) fn until(mut self, end: u64) -> Self {
         self.accepted_end = Some(end);
         self
@@ -308,9 +308,9 @@ impl LogReader {
         Ok(rest)
     }
 
-    /// Loads the piece at `at`, of at most `most` bytes. Returns the end of its bytes that are not
-    /// zero (`None` for space that is not yet written), the offsets of possible headers, and the
-    /// start of the next piece.
+    /// Loads the piece at `at`, of at most `most` bytes. Returns the end of its last byte that is
+    /// not zero (`None` if all are zeros), the offsets of possible headers, and the start of the
+    /// next piece.
     fn look(&mut self, at: u64, most: usize) -> Result<(Option<u64>, Vec<u64>, u64)> {
         debug_assert!(at <= self.file_len, "a piece begins inside the file");
         let len = (most as u64).min(self.file_len - at);

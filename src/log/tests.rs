@@ -30,8 +30,8 @@ fn buffer(seqs: std::ops::Range<u64>, payload_len: usize) -> Vec<u8> {
     out
 }
 
-/// A log written in rounds. Each round is synced, and headers of the next one state that it is
-/// durable.
+/// A log written in rounds. Each round is synced, and the headers of the next round state that it
+/// is durable.
 struct Writer {
     file: LogFile,
     end: u64,
@@ -100,7 +100,7 @@ fn a_reader_finds_zeros_while_allocated_space_is_released() {
     }
     assert_eq!(count, 120);
     assert!(reader.rest().unwrap().is_zero());
-    // Only zeros are released.
+    // A length beyond the end does not extend the file.
     writer.file.trim(writer.end + 1);
     assert_eq!(fs.len(path()).unwrap(), writer.end);
 }

@@ -29,8 +29,8 @@ pub(super) fn edit_of(path: &Path, record: &RecordView<'_>) -> Result<VersionEdi
     }
 }
 
-/// Returns the error for an edit that breaks an invariant: damage in an edit read from disk, a bug
-/// in an edit to be written.
+/// Returns the error for an edit that breaks an invariant. If the edit was read from disk, it is
+/// damaged; if it was to be written, it reveals a bug.
 pub(super) fn refused(path: &Path, offset: u64, problem: String) -> Error {
     Error::corrupt(path, offset, "version edit", problem)
 }

@@ -1,8 +1,8 @@
-//! Files that a version names and the directory lacks. A file is removed only after the edit that
-//! no longer names it is durable, so a missing file may prove that the manifest has lost an edit.
-//! FORMAT.md §torn.
+//! Finds files that a version names and the directory lacks. A file is removed only after the edit
+//! that no longer names it is durable, so a missing file may prove that the manifest has lost an
+//! edit. FORMAT.md §torn.
 //!
-//! Not here: damage that a durable offset proves (`store`).
+//! `store` detects the damage that a durable offset proves.
 
 use std::path::Path;
 
@@ -12,9 +12,10 @@ use crate::format::record::Position;
 
 use super::version::Version;
 
-/// Compares the files in `names`, which are sorted, with those of `version`, which the records of
-/// the manifest at `path` up to `end` describe. `torn` is the reason why the bytes at `end` are no
-/// record, unless they are zeros. Returns the reason why edits at `end` may be lost, if any.
+/// Compares `names`, the sorted names of the files in the directory, with the files of `version`.
+/// The records of the manifest at `path` up to `end` describe that version. `torn` says why the
+/// bytes at `end` are no record; it is `None` if they are zeros. Returns the reason, if there is
+/// one, why edits at `end` may be lost.
 ///
 /// # Errors
 /// `Corruption` if a file is missing and the bytes at `end` are not zeros.
@@ -35,8 +36,9 @@ pub(super) fn compare(
     Err(Error::corrupt(path, end.offset, "record", problem))
 }
 
-/// The reason why edits at `end`, where only zeros follow, may be lost: a named file is missing,
-/// and a lost edit may have named a table file that is there.
+/// Returns the reason, if there is one, why edits at `end` may be lost although only zeros follow.
+/// The reason is that a file of `version` is missing, and that the directory has a table file that
+/// `version` does not name, but a lost edit may have named.
 pub(super) fn doubt(version: &Version, end: Position, names: &[String]) -> Option<String> {
     let is_unnamed = |name: &&String| match FileName::parse(name) {
         Some(FileName::Sst(number)) => version.file(number).is_none(),
@@ -53,8 +55,8 @@ pub(super) fn doubt(version: &Version, end: Position, names: &[String]) -> Optio
     ))
 }
 
-/// A table file or log of `version` that is not in `names`. Ignores logs that only the change feed
-/// reads.
+/// Returns the name of a table file or log of `version` that is not in `names`. Ignores logs that
+/// only the change feed reads.
 pub(super) fn missing(version: &Version, names: &[String]) -> Option<String> {
     debug_assert!(names.is_sorted(), "a directory is listed in order");
     let tables = version.files().map(|file| file.name());

@@ -1,8 +1,7 @@
 //! The set of files that make up the database. A version is an immutable set of files. The manifest
 //! is the log of changes to it, and makes every change durable.
 //!
-//! Not here: the bytes of an edit (`format::edit`), opening the files (`sst`), removing obsolete
-//! files (`lsm`).
+//! `format::edit` encodes edits, `sst` opens the files, and `lsm` removes obsolete files.
 
 mod edit_record;
 mod missing;

@@ -69,7 +69,7 @@ pub(super) fn read_current(fs: &dyn Fs, dir: &Path) -> Result<Current> {
     Current::decode(&bytes).map_err(|e| e.into_error(&path, 0))
 }
 
-/// The step of replacing CURRENT that failed.
+/// An error while CURRENT was replaced. The variant states which step failed.
 #[derive(Debug)]
 pub(super) enum PublishError {
     /// A step before the rename failed: the old CURRENT is still in place.

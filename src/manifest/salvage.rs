@@ -2,9 +2,10 @@
 //!
 //! It is complete if CURRENT names it, its records verify up to an end that no durable offset
 //! exceeds, no log states a greater length of it, and no missing file shows that it lost an edit.
-//! Without a readable CURRENT, the only manifest in the directory is complete under the other
-//! conditions. Otherwise its readable part describes an earlier state. Files that it does not name
-//! cannot be ruled out then, except those that a readable edit removed.
+//! Without a readable CURRENT, a manifest that is the only one in the directory is complete under
+//! the other conditions. The readable part of an incomplete manifest describes an earlier state.
+//! Files that it does not name may then belong to the database, except those that a readable edit
+//! removed.
 //!
 //! Writes nothing.
 
@@ -37,7 +38,8 @@ pub(crate) struct SalvagedManifest {
     pub(crate) removed: BTreeSet<FileNumber>,
 }
 
-/// Reads the manifest of `dir`. `vouched` is the greatest length of it that logs state.
+/// Reads the manifest of `dir`. `vouched` is the greatest length of the manifest that the logs
+/// state.
 ///
 /// # Errors
 /// `Unsupported` for data of a newer build; `Io` if the directory cannot be listed.
@@ -129,7 +131,7 @@ struct Prefix {
 
 fn prefix(fs: &dyn Fs, dir: &Path, number: FileNumber) -> Prefix {
     let path = dir.join(FileName::Manifest(number).to_string());
-    // A failed edit leaves `version` unusable, so the next pass stops before that edit.
+    // A failed edit leaves `version` unusable, so a second pass stops before that edit.
     let mut most = u64::MAX;
     loop {
         let mut reader = match LogReader::open(fs, &path, LogKind::Manifest, None) {
@@ -190,7 +192,8 @@ fn classify_end(
         Some(durable_up_to) => {
             Err(format!("{path}: damage at {at}; a later record vouches up to {durable_up_to}"))
         }
-        // There is no other evidence, so a durable edit may be missing.
+        // These bytes may be a torn tail or a damaged durable edit. Nothing distinguishes the two,
+        // so the manifest is treated as incomplete.
         None if !rest.is_zero() => Err(format!("{path}: the bytes at {at} are no record")),
         None => Ok(at),
     }

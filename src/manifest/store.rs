@@ -3,8 +3,8 @@
 //! Invariants
 //! * nothing is appended to a file with a torn tail, and no file that CURRENT may name is
 //!   rewritten;
-//! * a failure after the first byte of a record, or a failed swap of CURRENT, ends writing;
-//! * a number is assigned only after the manifest reserved it durably, and never twice.
+//! * a failure after the first byte of a record, or a failed replacement of CURRENT, ends writing;
+//! * a file number is assigned only after the manifest reserved it durably, and never twice.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -53,13 +53,15 @@ pub(crate) struct Manifest {
     dir: PathBuf,
     rng: Rng,
     version: Arc<Version>,
-    /// Provides the wear account that edits record, if any.
+    /// Counts bytes and syncs for the wear account that edits contain; `None` before
+    /// [`Manifest::count_with`].
     meter: Option<Arc<Meter>>,
     /// The header of the file that CURRENT names.
     header: LogHeader,
     end: u64,
     tail: Tail,
-    /// The length up to which a sync has covered the space allocated in this session.
+    /// The length of the file that syncs in this session have made durable, including allocated
+    /// space; 0 before the first write.
     durable_len: u64,
     /// Records from this offset on may exist only in the page cache; `None` once they are durable.
     unconfirmed: Option<u64>,
@@ -77,10 +79,10 @@ pub(crate) struct Manifest {
     failure: Option<Error>,
     /// The error for every edit after the database was closed.
     ended: Option<Error>,
-    /// Why this opener may not write.
+    /// Why the manifest may not be written; `None` if it may.
     read_only: Option<String>,
-    /// Why the last edits may be lost; `None` if nothing indicates it. With a doubt, the manifest
-    /// is not rolled over unless it is torn.
+    /// Why the last edits may be lost; `None` if nothing indicates a loss. As long as there is a
+    /// doubt, the manifest is not rolled over unless it is torn.
     doubt: Option<String>,
 }
 
@@ -175,10 +177,10 @@ impl Manifest {
     ///
     /// 1. Read CURRENT.
     /// 2. Replay the manifest that CURRENT names, up to the first bad record.
-    /// 3. Fail if CURRENT or a later record states a greater durable length. Logs are compared
-    ///    later, by [`Manifest::require`].
+    /// 3. Fail if CURRENT or a later record states a greater durable length. [`Manifest::require`]
+    ///    later compares the lengths that logs state.
     /// 4. Check the version.
-    /// 5. Fail if a file that it names is missing, unless only zeros follow the records.
+    /// 5. Fail if a file that the version names is missing, unless only zeros follow the records.
     ///
     /// [`Manifest::confirm`] syncs the accepted records later: before anything depends on them, and
     /// at the latest before the first edit.
@@ -217,7 +219,7 @@ impl Manifest {
     }
 
     /// Returns the manifest of a read-only engine, with a version read by `tailer`. Every edit
-    /// returns `why`.
+    /// fails with the error `why`.
     pub(crate) fn for_readers(
         tail: &ManifestTail,
         version: &Arc<Version>,
@@ -265,8 +267,8 @@ impl Manifest {
         }
     }
 
-    /// Makes the records accepted at opening durable, at the first call. No edit and no removal of
-    /// a file may depend on records that are not durable.
+    /// Makes the records accepted at opening durable, unless an earlier call has done so. No edit
+    /// and no removal of a file may depend on records that are not durable.
     ///
     /// # Errors
     /// Every error ends writing.
@@ -297,7 +299,7 @@ impl Manifest {
     }
 
     /// Adds the stored wear account to `meter`, which already counts the work of this opening. From
-    /// now on edits carry the account, so recording it costs no extra writes.
+    /// now on edits contain the account, so recording it costs no extra writes.
     pub(crate) fn count_with(&mut self, meter: &Arc<Meter>) {
         if let Some(before) = self.version.account.as_ref() {
             meter.add(before);
@@ -305,8 +307,9 @@ impl Manifest {
         self.meter = Some(Arc::clone(meter));
     }
 
-    /// Returns the clean close if its edit was the last record at opening. A later edit might exist
-    /// only in the page cache, and readers may already have seen it.
+    /// Returns the clean close if its edit was the last record at opening. A record after that edit
+    /// may exist only in the page cache, where other processes may have read it, so that record
+    /// must be made durable first.
     pub(crate) fn last_close(&self) -> Option<CleanClose> {
         self.version.clean_close.filter(|_| self.ends_closed)
     }
@@ -326,7 +329,8 @@ impl Manifest {
         Position { file: self.header.number, offset: self.end }
     }
 
-    /// Why edits may have been lost before opening, as long as a missing file may still prove it.
+    /// Returns why edits may have been lost before opening, as long as a file that the version
+    /// names is missing.
     pub(crate) fn doubt(&self) -> Option<&str> {
         let doubt = self.doubt.as_deref()?;
         let is_proof = |names: Vec<String>| missing::missing(&self.version, &names).is_some();
@@ -400,9 +404,9 @@ impl Manifest {
     }
 
     /// As [`append`](Self::append), and records in the edit that the logs are durable up to
-    /// `log_durable`. A drop or an import needs this if no later log record states that the log
-    /// records before it are durable; other readers must not see its result before they know that.
-    /// Allocates `room` bytes after the record.
+    /// `log_durable`. A drop or an import needs this statement if no later log record makes it.
+    /// Otherwise other processes could see the drop or the import before they know that the log
+    /// records before it are durable. Allocates `room` bytes after the record.
     ///
     /// # Errors
     /// As for [`append`](Self::append).
@@ -420,7 +424,8 @@ impl Manifest {
         let start = begin(&mut record, RecordKind::Edit, Seq::ZERO);
         let content = record.len();
         edit.encode(&mut record);
-        // The caller reserved the length of an empty edit without an account.
+        // An empty edit omits the account, because the caller reserved only the length of an edit
+        // without one.
         let account = self.meter.as_ref().filter(|_| record.len() > content);
         let account = account.map(|meter| meter.account());
         // The edit of a clean close states no length, because the space after it is released.
@@ -452,7 +457,7 @@ impl Manifest {
         if let Some(error) = &self.ended {
             return Err(error.clone());
         }
-        // The last number of a block is kept for the next manifest, whose header needs a number
+        // The last reserved number is kept for the next manifest, whose header needs a number
         // before any edit can reserve one.
         if self.next_number + count >= self.version.numbers_below.0 {
             self.confirm()?;
@@ -705,8 +710,8 @@ fn read_only(version: &Version, access: Access, path: &Path) -> Result<Option<St
     })
 }
 
-/// The records of a snapshot, and the length to allocate for the manifest `number` that begins with
-/// them. The last record states that length.
+/// Returns the records of a snapshot, and the length to allocate for the manifest `number` that
+/// begins with them. The last record states that length.
 fn snapshot_records(version: &Version, number: FileNumber) -> Result<(Vec<u8>, u64)> {
     debug_assert!(version.identity.is_some(), "a snapshot begins with the identity");
     let mut records = Vec::new();

@@ -6,7 +6,7 @@
 //! * if the writer replaces the manifest during a read, CURRENT is read again and no error is
 //!   returned.
 //!
-//! Not here: the writer (`store`), the files that the version names (`lsm::follower`).
+//! `store` writes the manifest; `lsm::follower` handles the files that the version names.
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -32,7 +32,7 @@ const TRIES: usize = 16;
 /// 1. Read CURRENT. If it names a new file, read that file from its start; otherwise continue after
 ///    the last record read.
 /// 2. Stop at the first incomplete record, which the writer may just be writing. If a durable
-///    offset is beyond that record, it is damaged.
+///    offset is beyond that record, the record is damaged.
 #[derive(Clone, Debug)]
 pub(crate) struct ManifestTail {
     fs: Arc<dyn Fs>,
@@ -98,8 +98,8 @@ impl ManifestTail {
         Position { file: self.current.manifest, offset: self.end }
     }
 
-    /// The damage, if a file that the version names is missing and bytes other than zeros follow
-    /// the records read: they may be the edit that removed it.
+    /// Returns an error if a file that the version names is missing and bytes other than zeros
+    /// follow the records read. These bytes may be the edit that removed the file.
     pub(crate) fn lost_edit(&self) -> Option<Error> {
         let (id, path) = (self.current.id, self.path());
         let reader = LogReader::open(&*self.fs, &path, LogKind::Manifest, Some(id)).ok()?;
@@ -135,8 +135,8 @@ impl ManifestTail {
         let mut end = apply_all(&mut reader, &mut version, &current)?;
         let mut stopped = None;
         while let Some(error) = self.missing(&mut reader, &version, &current)? {
-            // The record may have been in the middle of being written and be complete now. An edit
-            // that was held back is read again.
+            // The record may have been incomplete when it was read, and be complete now. An edit
+            // that `apply_all` held back is read again.
             let at = reader.position().offset;
             if stopped == Some(at) {
                 return Err(error);
@@ -156,7 +156,7 @@ impl ManifestTail {
         Ok(true)
     }
 
-    /// The error if records are missing.
+    /// Returns the error to report if records are missing.
     fn missing(
         &self,
         reader: &mut LogReader,
@@ -172,8 +172,8 @@ impl ManifestTail {
 }
 
 /// Applies the records up to the first incomplete one, and returns the end of the applied records.
-/// A last record that imports rows is held back until it is stated to be durable. All other edits
-/// show only data that is durable elsewhere.
+/// If the last record imports rows, it is not applied before CURRENT or a later record shows that
+/// it is durable. All other edits show only data that is durable elsewhere.
 fn apply_all(reader: &mut LogReader, version: &mut Version, current: &Current) -> Result<u64> {
     let path = reader.path().to_owned();
     let mut held = None;

@@ -208,8 +208,8 @@ fn trap_51_a_clean_close_covers_its_log_until_the_log_is_removed() {
     manifest.append(&padded(5, 70_000)).unwrap();
     manifest.append(&flushed(6)).unwrap();
     let mut manifest = open(&fs).unwrap().manifest;
-    // The manifest still contains the close. The later edit may not be on the disk, so the close is
-    // not the last edit.
+    // The manifest still contains the close. It is not the last edit, because an edit follows it
+    // that may not be on the disk.
     assert_eq!((manifest.version().clean_close, manifest.last_close()), (Some(close), None));
     let edit = VersionEdit { remove_logs: vec![log.number], ..VersionEdit::default() };
     manifest.append(&edit).unwrap();
@@ -229,7 +229,8 @@ fn an_edit_that_breaks_an_invariant_is_refused_and_nothing_is_written() {
     manifest.append(&flushed(5)).unwrap();
 }
 
-/// On a full disk, an edit that a second edit must state to be durable is refused unless both fit.
+/// On a full disk, an edit that needs a second edit, which states that the first is durable, is
+/// refused unless there is space for both.
 #[test]
 fn an_edit_is_refused_without_space_for_its_durable_offset() {
     let mem = MemFs::new();

@@ -7,7 +7,7 @@
 //! * no two files, logs or ranges share a number, and all numbers are below the reserved bound;
 //! * the flushed Seq never decreases.
 //!
-//! Not here: durability (`store`), readers of an obsolete file (`lsm`).
+//! `store` makes versions durable; `lsm` keeps an obsolete file while it is read.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -197,7 +197,7 @@ impl Version {
         close.unwrap_or_default().max(self.log_durable)
     }
 
-    /// The length that the record file `number` durably has at least; 0 if none is stated.
+    /// Returns the length that the record file `number` durably has at least; 0 if none is stated.
     pub(crate) fn durable_len(&self, number: FileNumber) -> u64 {
         self.durable_lens.get(&number).copied().unwrap_or_default()
     }
@@ -278,8 +278,8 @@ impl Version {
     }
 
     /// Returns the greatest Seq up to which files hold all rows, for a reader that has read the
-    /// logs up to `passed`. An import is included only if the reader has passed the log position
-    /// before which it was made.
+    /// logs up to `passed`. An import is included only if its log position is at or before
+    /// `passed`.
     pub(crate) fn settled_seq(&self, passed: Position) -> Seq {
         let imports = self.imports.iter();
         let seen = imports.clone().filter(|import| import.at <= passed).map(|import| import.seq);

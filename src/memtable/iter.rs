@@ -2,7 +2,7 @@
 //!
 //! Invariant: the live cursors form a binary heap with the least (user key, newest first) on top.
 //!
-//! Not here: encoding of rows, choice of versions (`lsm::read::merge`).
+//! Rows are opaque bytes here; `lsm::read::merge` chooses the versions that a reader sees.
 
 use std::sync::Arc;
 
@@ -22,9 +22,10 @@ pub(crate) struct MemtableIter {
     cursors: Vec<Cursor>,
     /// The number of cursors that are not at their end, which come first in `cursors`.
     live: usize,
-    /// The number of key bytes that heads skip: the common prefix of all keys.
+    /// The length of the common prefix of all keys. The heads of items (see `order`) begin after
+    /// it.
     skip: usize,
-    /// The entry that a window shows instead of the current one.
+    /// The entry to return as the current one, if [`show`](MemtableIter::show) has chosen one.
     shown: Option<Handle>,
 }
 
@@ -179,8 +180,8 @@ impl MemtableIter {
     }
 }
 
-/// Windows: read ahead in each run separately. Runs are numbered from 0, and each move renumbers
-/// them.
+/// Methods that read ahead in each run separately. Runs are numbered from 0, and each move
+/// renumbers them.
 impl MemtableIter {
     /// Returns how many runs have remaining entries.
     pub(crate) fn runs(&self) -> usize {

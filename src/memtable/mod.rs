@@ -153,9 +153,9 @@ impl Memtable {
         self.table.find(&self.arena, short(hash), key)?.at(at).map(Entry::of)
     }
 
-    /// Calls `with` for each entry above `at`, newest first, with its key and whether it is a put.
-    /// Returns false if there are more than `max` such entries; `with` has then not been called for
-    /// all.
+    /// Calls `with` for each entry with a Seq above `at`, newest first, with its key and whether it
+    /// is a put. Returns false if there are more than `max` such entries; `with` has then not been
+    /// called for all.
     pub(crate) fn newer_than<'a>(
         &'a self,
         at: Seq,
@@ -211,7 +211,7 @@ impl Memtable {
         self.other_bytes.store(self.other_bytes() + bytes, Ordering::Relaxed);
     }
 
-    /// Returns the bytes of its log records that belong to no entry.
+    /// Returns the bytes of the memtable's log records that belong to no entry.
     pub(crate) fn other_bytes(&self) -> usize {
         self.other_bytes.load(Ordering::Relaxed)
     }

@@ -75,7 +75,8 @@ fn check(before: u64, threads: &'static [fn(&Shared)]) {
     });
 }
 
-/// During inserts a published key is found complete; the next one is absent or complete.
+/// During inserts, a reader finds every published key with a complete entry. The next key is absent
+/// or has a complete entry.
 #[test]
 fn loom_point_reads_during_inserts() {
     check(1, &[|s| (2..=3).for_each(|n| s.publish(n)), Shared::read]);
@@ -88,7 +89,7 @@ fn loom_points_while_the_table_doubles() {
     check(4, &[|s| s.publish(5), Shared::read]);
 }
 
-/// While a second version of a key is inserted, readers below its Seq still find the first.
+/// While a second version of a key is inserted, readers at a Seq below it still find the first.
 #[test]
 fn loom_point_reads_while_a_second_version_is_inserted() {
     let write: fn(&Shared) =
@@ -113,7 +114,8 @@ fn loom_point_reads_while_a_second_version_is_inserted() {
     });
 }
 
-/// A scan sees every published key, complete. Two concurrent scans may sort the tail.
+/// A scan sees every published key with a complete entry, even if two scans sort the newest nodes
+/// at the same time.
 #[test]
 fn loom_scans_during_an_insert() {
     check(1, &[|s| s.publish(2), Shared::scan, Shared::scan]);

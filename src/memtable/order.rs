@@ -26,7 +26,7 @@ pub(super) const TAIL_LEN: usize = 4096;
 /// steps.
 const SCAN_MERGE_MAX: usize = 2 * TAIL_LEN;
 /// Up to this length a scan merges its run with any other, because copying costs it less than
-/// another run.
+/// iterating over one more run.
 const SCAN_MERGE_ALL: usize = 512;
 /// Groups of up to this length are sorted and merged by comparing whole keys.
 const GROUP_SMALL: usize = 8;
@@ -117,8 +117,8 @@ impl Order {
     /// Sorts the tail up to `newest` into a run. Returns the number of its nodes.
     fn sort_tail(&self, state: &mut State, arena: &Arena, newest: &Link) -> usize {
         let mut items = Vec::new();
-        // Load this under the lock: an older node might precede nodes that another thread has
-        // sorted since.
+        // Load this under the lock. A node loaded earlier might be older than nodes that another
+        // thread has sorted since.
         let newest = newest.load(arena);
         let mut next = newest;
         while let Some(node) = next
@@ -137,8 +137,8 @@ impl Order {
                 items.is_sorted_by(ascend),
                 "a run is in order and has no two equal entries"
             );
-            // A scan after each insert would find one or two nodes, so merge them with the last
-            // short run at once.
+            // If a scan follows each insert, the tail has only one or two nodes, so merge them with
+            // the last short run at once.
             let last = state.runs.pop_if(|last| last.len() + len <= SCAN_MERGE_ALL);
             let run = match last {
                 Some(last) => self.merge(arena, (&last.items, last.skip), (&items, skip)),
@@ -181,7 +181,8 @@ impl State {
         debug_assert!(self.runs.is_sorted_by(|a, b| a.len() >= b.len()), "longer runs come first");
     }
 
-    /// Returns `at` for the last pair of neighbours `at` and `at + 1` of similar length.
+    /// Returns the index of the first of two adjacent runs of similar length, for the last such
+    /// pair.
     fn pair(&self) -> Option<usize> {
         (1..self.runs.len()).rev().map(|at| at - 1).find(|&at| self.is_pair(at))
     }
@@ -297,7 +298,7 @@ pub(super) fn compare(arena: &Arena, a: &Item, b: &Item) -> std::cmp::Ordering {
 }
 
 /// Returns the index of the first item at or after (`key`, `at`). No head in `items` may be below
-/// `head`. Accesses only nodes with equal heads, because nodes are scattered in memory.
+/// `head`. Accesses only nodes whose head equals `head`, because nodes are scattered in memory.
 fn lower_bound_of_group(
     arena: &Arena,
     items: &[Item],

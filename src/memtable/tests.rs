@@ -176,7 +176,8 @@ fn random_programs() {
     }
 }
 
-/// Inserts `key(n)` for numbers in random order, with steps and scans in between.
+/// Inserts `key(n)` for numbers in random order. Calls `sort_step` and scans at random between
+/// inserts.
 #[track_caller]
 fn check_keys(count: u64, key: impl Fn(u64) -> Vec<u8>) {
     let mut rng = Rng::from_seed(count);

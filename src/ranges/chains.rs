@@ -73,7 +73,7 @@ pub(crate) fn chains<F: RangeFile + Clone>(
     chains
 }
 
-/// Returns the reference for a reader of the span. If it covers the span, no clip is needed.
+/// Returns the reference for a reader of the span. A reference that covers the span needs no clip.
 fn within<F: RangeFile + Clone>(inside: &Inside<'_, F>) -> Reference<F> {
     let Inside { reference, is_whole } = *inside;
     let clip = if is_whole { Span::all() } else { reference.clip.clone() };

@@ -9,11 +9,11 @@
 //!   partition is never cut for its load;
 //! * a cut needs load on both sides in each of the last minutes. Appended rows that are read while
 //!   they are new move past every cut, and leave the lower side without load;
-//! * a range is split for a load only after minutes of this load, and if it is at least as old;
+//! * a range is split for its load only if both the load and the range have existed for minutes;
 //! * hysteresis: two ranges are merged only if together they have at most a quarter of the bytes
 //!   and less than an eighth of the load at which a range is split, both for a whole hour.
 //!
-//! Not here: applying decisions (`lsm::range_split`), statistics (`load`).
+//! `load` collects the statistics, and `lsm::range_split` applies the decisions.
 
 use crate::format::names::{RangeId, TableId};
 
@@ -24,15 +24,15 @@ use super::load::{Access, HISTORY_MINUTES, LoadSummary, WINDOWS, partition};
 const SPLIT_RUN_FILES: u64 = 16;
 /// Two ranges are merged if together they have at most the split size divided by this.
 const MERGE_PART: u64 = 4;
-/// The load from which a range is split, in operations per second. This is the service's target for
-/// one partition, so that ranges resemble those that an application would have there.
+/// The load from which a range is split, in operations per second. This is the target of Azure
+/// Table storage for one partition, so that ranges resemble those of the service.
 const SPLIT_OPS: f64 = 2_000.0;
 /// Two ranges are merged if their combined load is below the split load divided by this.
 const MERGE_OPS_PART: f64 = 8.0;
 /// The least size for a split by load, in bytes. A flush begins a new file at a range boundary only
 /// from 1 MiB on, so smaller ranges would still share files.
 const LOAD_SPLIT_BYTES_MIN: u64 = 4 << 20;
-/// Minutes that a load must last before a split; the service waits five to ten.
+/// Minutes that a load must last before a split. Azure Table storage waits five to ten minutes.
 const HOT_MINUTES: usize = WINDOWS;
 /// Minimum load in each of the [`HOT_MINUTES`], as a fraction of the load at which a range is
 /// split. It excludes bursts of seconds.
@@ -42,17 +42,17 @@ const COLD_MINUTES: usize = HISTORY_MINUTES;
 /// The least share of the load on the smaller side of a cut. With less, the larger side would be as
 /// hot as before.
 pub(crate) const DIVIDES_SHARE: f64 = 0.25;
-/// Minimum share of the load on each side of a cut, in each of the last minutes. It means two of
-/// the 16 keys sampled in a minute. A side with [`DIVIDES_SHARE`] has as many in 94 % of the
+/// Minimum share of the load on each side of a cut, in each of the last minutes. It requires two of
+/// the 16 keys sampled in a minute. A side with [`DIVIDES_SHARE`] has at least two in 94 % of the
 /// minutes.
 const LASTING_SHARE: f64 = 0.1;
 /// The least number of sampled keys for estimating shares. With fewer, the standard error exceeds 9
 /// %.
 const SAMPLES_MIN: usize = 32;
-/// A partition with at least this share of all operations is considered the whole load.
+/// A partition with at least this share of all operations is treated as if it had the whole load.
 pub(crate) const ONE_PARTITION_SHARE: f64 = 0.75;
-/// Inserts with at least this share of the writes are considered ascending (descending). By chance
-/// the share would be 1/16.
+/// The least share of ascending (descending) inserts for which a load is considered ascending
+/// (descending). In random order 1 write in 16 is ascending.
 pub(crate) const DIRECTED_SHARE: f64 = 0.5;
 /// The share of the bytes to leave below the cut of a range that grows at its upper end. The lower
 /// part will grow no more, so it should be nearly full.
@@ -88,10 +88,11 @@ pub(crate) struct Limits {
 pub(crate) struct RangeState {
     pub(crate) id: RangeId,
     pub(crate) table: TableId,
-    /// The bytes of all its references, clipped, as precisely as is known without reading files.
+    /// The bytes of all references of the range, clipped, as precisely as is known without reading
+    /// files.
     pub(crate) bytes: u64,
     pub(crate) load: LoadSummary,
-    /// Seconds since it was split, merged or created, or since the database was opened.
+    /// Seconds since the range was split, merged or created, or since the database was opened.
     pub(crate) age: f64,
 }
 
@@ -124,7 +125,7 @@ pub(crate) enum LoadShape {
     Descending,
     /// One partition has nearly all of the load.
     OnePartition,
-    /// A cut at this key leaves this share of the load on the lower side.
+    /// A cut at the key `at` leaves the share `lower_share` of the load on the lower side.
     Divides { at: Box<[u8]>, lower_share: f64 },
     /// No cut leaves enough load on both sides.
     Uneven,
@@ -162,9 +163,9 @@ pub(crate) fn is_too_large(bytes: u64, limits: &Limits) -> bool {
 }
 
 /// Returns the key at which to cut a range of `bytes` because of its size, or `None` without
-/// candidates. `ascending` is the share of inserts at its end. The cut is between two partitions if
-/// that divides the range well enough, otherwise at a key. `candidates` must ascend and be above
-/// the start of the range.
+/// candidates. `ascending` is the share of writes above all recently written keys. The cut is
+/// between two partitions if that divides the range well enough, otherwise at a key. `candidates`
+/// must ascend and be above the start of the range.
 pub(crate) fn cut_by_size(
     candidates: &[Candidate],
     bytes: u64,
@@ -232,8 +233,8 @@ fn shape_in(load: &LoadSummary, minutes: usize) -> LoadShape {
     if let Some((at, lower_share)) = best_cut(load, minutes) {
         return LoadShape::Divides { at, lower_share };
     }
-    // If rows are read while they are new, the reads move along with the inserts. Then a cut
-    // divides the load now, but did not in each of the last minutes.
+    // If rows are read while they are new, the reads move along with the inserts. Then there is a
+    // cut that divides the load now, but it did not divide the load in each of the last minutes.
     let moves = best_cut(load, 0).is_some();
     let directed = |count: usize, share: f64| {
         count as f64 >= DIRECTED_SHARE * all as f64 || moves && share >= DIRECTED_SHARE
@@ -247,8 +248,8 @@ fn shape_in(load: &LoadSummary, minutes: usize) -> LoadShape {
     }
 }
 
-/// The start of the partition at which the samples, sorted by key, divide best, and the lower
-/// side's share. The cut divides the load in each of the last `minutes`.
+/// Returns the best cut of the samples, which is the start of a partition, and the share of the
+/// load below the cut. The cut also divides the load in each of the last `minutes`.
 fn best_cut(load: &LoadSummary, minutes: usize) -> Option<(Box<[u8]>, f64)> {
     let samples = &load.samples;
     let all = samples.len() as f64;

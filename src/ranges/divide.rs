@@ -1,12 +1,12 @@
-//! Builds the edits that divide a range or merge neighbours. They move no bytes.
+//! Builds the edits that divide a range or merge neighbours. The edits move no bytes.
 //!
 //! Invariants
 //! * the new ranges cover the same keys as the old ones, and reference the same files with the same
 //!   keys of each, so that reads return the same results;
 //! * a merged range references each file once. So if both ranges reference a file, its two clips
-//!   must touch, or the file has no key between them.
+//!   must touch, or the file must have no key between them.
 //!
-//! Not here: when and where to divide, and applying the edit (`lsm::range_split`).
+//! `lsm::range_split` decides when and where to divide, and applies the edits.
 
 use crate::format::edit::{Placement, RangeMeta, ReferenceMeta, VersionEdit};
 use crate::format::names::RangeId;

@@ -1,14 +1,14 @@
-//! The load of one range: rates and their last hour, pattern, and a sample of accessed keys. Pure:
-//! time is an argument. Each call represents `weight` operations, of which one was sampled.
+//! The load of one range: rates, also of the last hour, a pattern, and a sample of accessed keys.
+//! Pure: time is an argument. Each call represents `weight` operations, of which one was sampled.
 //!
 //! Invariants
 //! * time advances in steps of [`STEP_SECONDS`]; results depend only on the calls and their times;
 //! * the size is bounded: about 12 KiB for a busy range, a few hundred bytes for a quiet one;
 //! * values decay with time, not with further operations, all with the same half-life
 //!   ([`HALF_LIFE_SECONDS`]). The exceptions are distinct partitions, which cover the last one to
-//!   two [`GENERATION_SECONDS`], and what is kept per minute.
+//!   two [`GENERATION_SECONDS`], and the values kept per minute.
 //!
-//! Not here: which operations are sampled (`lsm::load_sampling`), decisions (`decide`).
+//! `lsm::load_sampling` chooses the sampled operations, and `decide` uses the load.
 
 use crate::format::key::partition_of;
 use crate::rng::Rng;
@@ -26,23 +26,24 @@ const _: () = assert!(HALF_LIFE_SECONDS / STEP_SECONDS == 12.0, "FADE depends on
 const FADE: f64 = 0.943_874_312_681_693_5;
 /// A value that has decayed by this many steps is treated as zero.
 const FADED_STEPS: u64 = 1_000;
-/// The minutes of history: as many as `decide` requires a range to be cold.
+/// The minutes of history: as many as a range must be cold before `decide` merges it.
 pub(crate) const HISTORY_MINUTES: usize = 60;
 const STEPS_PER_MINUTE: u64 = 12;
-/// How often counting distinct partitions restarts, in seconds. Each such period is a *generation*.
+/// The time in seconds after which counting distinct partitions restarts. Each such period is a
+/// *generation*.
 pub(crate) const GENERATION_SECONDS: f64 = 600.0;
 /// The number of sampled keys kept. They distinguish a share of 20 % from one of 35 % at three
 /// standard deviations.
 pub(crate) const SAMPLES: usize = 64;
 /// The number of past minutes for which sampled keys are also kept, separately for each minute.
 pub(crate) const WINDOWS: usize = 5;
-/// Sampled keys kept of each of these minutes.
+/// The number of sampled keys kept for each of these minutes.
 const WINDOW_KEYS: usize = 16;
 /// The least time in seconds from the start of a *turn* to the start of the next. During a turn a
 /// range is merged for the benefit of its readers.
 pub(crate) const TURN_SECONDS: f64 = 3_600.0;
-/// A write above (below) all of this many preceding sampled writes is ascending (descending). By
-/// chance this happens to 1 in 16.
+/// A write above (below) all of this many preceding sampled writes is ascending (descending). In
+/// random order this applies to 1 write in 16.
 const RECENT_WRITES: usize = 15;
 
 /// The statistics of the load of one range.
@@ -59,8 +60,8 @@ pub(crate) struct RangeLoad {
     /// The distinct partitions of the current and the previous generation.
     distinct: [Distinct; 2],
     generation: u64,
-    /// The numbers of distinct partitions that this load took over when it was split off. They
-    /// expire with the generation after the next.
+    /// The numbers of distinct partitions that this load took over when its range was split off.
+    /// They expire with the generation after the next.
     inherited: [f64; 2],
     samples: Vec<Sample>,
     /// The decayed weight that the samples represent.
@@ -77,8 +78,8 @@ pub(crate) struct RangeLoad {
     rng: Rng,
 }
 
-/// What overlapping files have cost readers: for each row looked up, the number of files searched
-/// beyond the first one, added up.
+/// The cost of overlapping files for readers: the number of files searched beyond the first, summed
+/// over all rows looked up.
 #[derive(Clone, Debug, Default)]
 struct Loss {
     rows: f64,
@@ -265,8 +266,8 @@ impl RangeLoad {
         self.loss.rows += rows;
     }
 
-    /// Returns what overlapping files have cost readers, in rows, since the range last had no files
-    /// above its run.
+    /// Returns the cost of overlapping files for readers, in rows, since the range last had no
+    /// files above its run.
     pub(crate) fn lost(&self) -> f64 {
         self.loss.rows
     }
@@ -457,8 +458,8 @@ impl RangeLoad {
     }
 
     /// Counts the key's partition. Samples the key, with a probability such that each unit of
-    /// decayed weight has the same chance to be in the sample. Does the same for the sample and the
-    /// weight of the minute.
+    /// decayed weight has the same chance to be in the sample. Samples the key in the same way for
+    /// the current minute.
     fn record(&mut self, key: &[u8], access: Access, weight: f64) {
         self.history.now += weight;
         let partition = partition(key);
@@ -544,7 +545,7 @@ fn add_sample<T>(
     if samples.len() < max {
         return samples.push(item());
     }
-    // 53 bits of the number: a fraction that is exact on every machine.
+    // 53 bits of the random number make a fraction that is exact on every machine.
     let chance = (rng.next_u64() >> 11) as f64 / (1u64 << 53) as f64;
     if chance < max as f64 * share {
         let at = rng.index(max);
@@ -552,7 +553,8 @@ fn add_sample<T>(
     }
 }
 
-/// Combines two samples into one of at most `max` items; `share` is the part of the first.
+/// Combines two samples into one of at most `max` items; `share` is the fraction taken from the
+/// first.
 fn join_samples<T>(own: &mut Vec<T>, other: Vec<T>, max: usize, share: f64) {
     let room = max.min(own.len() + other.len());
     own.truncate((room as f64 * share).round() as usize);

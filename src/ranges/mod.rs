@@ -23,7 +23,7 @@ use crate::format::names::{FileNumber, RangeId, TableId};
 use crate::format::span::Span;
 use crate::model::Seq;
 
-/// What a range needs to know about a file.
+/// The properties of a file that a range needs.
 pub(crate) trait RangeFile {
     fn number(&self) -> FileNumber;
     /// Returns the Seqs of the oldest and the newest entry.
@@ -74,7 +74,7 @@ impl<F: RangeFile> Range<F> {
         Self { id, table, span, young: Vec::new(), run: Vec::new() }
     }
 
-    /// Returns the approximate bytes of its files inside the range.
+    /// Returns the approximate bytes that the range's files have inside the range.
     pub(crate) fn bytes(&self) -> u64 {
         self.references().map(|(_, reference)| reference.bytes).sum()
     }

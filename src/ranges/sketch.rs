@@ -96,7 +96,8 @@ impl Heaviest {
         ranked
     }
 
-    /// Merges another sketch. The error bound of the result is the one for both streams together.
+    /// Merges another sketch. The error bound of the result is that of a sketch of both streams
+    /// together.
     pub(crate) fn join(&mut self, other: &Heaviest) {
         let (floor, other_floor) = (self.floor(), other.floor());
         for slot in &mut self.slots {
@@ -212,7 +213,8 @@ impl Distinct {
 /// Updates the register selected by the low bits with the number of leading zeros plus one.
 fn register(registers: &mut [u8; REGISTERS], hash: u64) {
     let index = (hash % REGISTERS as u64) as usize;
-    // At most 56, because the index bits are excluded. A sum of such powers of two is exact.
+    // At most 56, because the index bits are excluded. The sum of 2^-rank over all registers is
+    // therefore exact.
     let rank = ((hash | (REGISTERS as u64 - 1)).leading_zeros() + 1).min(56) as u8;
     registers[index] = registers[index].max(rank);
 }

@@ -37,7 +37,7 @@ pub(crate) struct CacheKey {
     pub(crate) index: u32,
 }
 
-/// The part of a file to which an index belongs.
+/// A part of a file whose blocks or pages are numbered from 0.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[repr(u8)]
 pub(crate) enum Area {
@@ -53,8 +53,8 @@ const ENTRY_BYTES: usize = 96;
 /// from cold ones.
 const SHARD_BYTES_MIN: usize = 512 << 10;
 const SHARDS_MAX: usize = 16;
-/// The size of the cache divided by this can be reserved, about what the locations of keys need:
-/// they take 5 bytes per key, and rows about 100 bytes.
+/// The part of the cache that can be reserved is its size divided by this. Locations of keys need
+/// about as much: they take 5 bytes per key, and rows about 100 bytes.
 const RESERVE_SHARE: usize = 16;
 const SEARCHES_MAX: u8 = 3;
 
@@ -120,7 +120,7 @@ impl BlockCache {
         self.reserved.fetch_update(Ordering::Relaxed, Ordering::Relaxed, within).is_ok()
     }
 
-    /// Gives back reserved bytes.
+    /// Releases reserved bytes.
     pub(super) fn release(&self, bytes: usize) {
         let before = self.reserved.fetch_sub(bytes, Ordering::Relaxed);
         debug_assert!(before >= bytes, "only what was reserved is released");

@@ -81,7 +81,7 @@ impl Sst {
 }
 
 impl<'a> BlockRun<'a> {
-    /// True if the run has no entry, because its bound is at or before its first one.
+    /// True if the run has no entry, because its end is at or before its first entry.
     pub(crate) fn is_empty(&self) -> bool {
         self.slots.is_empty()
     }
@@ -217,8 +217,8 @@ impl SstIter {
         self.sst.row(self.block, self.row_bytes())
     }
 
-    /// Returns the entries from the current one to the end of its block whose keys are below
-    /// `limit`.
+    /// Returns the rest of the current block from the current entry on, up to the first key at or
+    /// above `limit`.
     pub(crate) fn rest_of_block(&self, limit: Option<&[u8]>) -> Result<BlockRun<'_>> {
         debug_assert!(self.valid(), "the iterator is on an entry");
         let block = self.block();
@@ -230,9 +230,9 @@ impl SstIter {
         Ok(BlockRun { sst: &self.sst, number: self.block, block, slots: self.slot..end })
     }
 
-    /// Returns the entries from the current one on whose keys are below `limit`. `limit` must not
-    /// exceed the key that [`put_key_ahead`](Self::put_key_ahead) returned; no entry after that key
-    /// is read.
+    /// Returns the entries from the current entry up to the first key at or above `limit`. `limit`
+    /// must not exceed the key that [`put_key_ahead`](Self::put_key_ahead) returned; no entry after
+    /// that key is read.
     pub(crate) fn window(&self, limit: &[u8], ahead: usize) -> Result<BlockRun<'_>> {
         debug_assert!(self.valid(), "the iterator is on an entry");
         let block = self.block();

@@ -7,7 +7,7 @@
 //! * a miss proves nothing, because entries with equal tags are indistinguishable;
 //! * a file never changes, so a stored location stays valid.
 //!
-//! Not here: the search after a miss (`reader`), encoding locations (`format::hash_index`).
+//! `reader` searches the file after a miss; `format::hash_index` encodes locations.
 
 use std::fmt;
 use std::hint::black_box;
@@ -56,8 +56,8 @@ impl LocationCache {
         }
     }
 
-    /// Returns the location stored for entry `i` of the line at `place`. It may be that of another
-    /// key with the same tag.
+    /// Returns the location stored for entry `i` of the line at `place`. The location may be that
+    /// of another key with the same tag.
     #[inline]
     pub(super) fn get(&self, place: LinePlace, i: u32) -> Option<u32> {
         let known = self.line(place)?.0.get(i as usize)?;

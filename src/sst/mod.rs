@@ -7,7 +7,7 @@
 //!   bounds-checked;
 //! * damage is an error with the file's name and an offset. A failed iterator keeps failing.
 //!
-//! Not here: which files exist (`manifest`) or may hold a key (`ranges`), merging files (`lsm`).
+//! `manifest` knows which files exist, `ranges` which files may hold a key; `lsm` merges files.
 
 mod cache;
 #[cfg(test)]

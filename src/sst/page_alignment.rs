@@ -4,7 +4,7 @@
 //! * padding is at most 1/32 of a block, and on average half of that in padded blocks;
 //! * only uncompressed blocks with a target size of whole pages are padded.
 //!
-//! Not here: the encoding of padding (`format::block`).
+//! `format::block` encodes the padding.
 
 use crate::format::block::{HEADER_BYTES, Packing};
 

@@ -4,11 +4,12 @@
 //! * the requests depend only on the blocks visited;
 //! * a visited block is inside the range requested so far.
 //!
-//! Not here: the advice to the system (`fs`), first reads of single blocks (`source`).
+//! `fs` advises the system; `source` requests single blocks when they are first read.
 
 use std::ops::Range;
 
-/// The first window after a seek: the first block, and enough for a read of about 100 short rows.
+/// The size of the first window after a seek, in bytes: the first block, and enough for a read of
+/// about 100 short rows.
 const FIRST_BYTES: u64 = 48 << 10;
 /// From this window size on, the next window is requested before the current one is read to its
 /// end.

@@ -6,7 +6,7 @@
 //! locations, a match leads to the remembered location of the key, or else to a search in the
 //! sparse index.
 //!
-//! Not here: `visible_from`, range tombstones and clips, which restrict reads of a file (`lsm`).
+//! `lsm` applies `visible_from`, range tombstones and clips, which restrict reads of a file.
 
 use std::ops::Range;
 use std::path::Path;
@@ -47,7 +47,7 @@ pub(crate) struct Sst {
     hash_start: u64,
     pub(super) known: LocationCache,
     pub(super) seed: HashSeed,
-    /// The zones, read by the first scan; `None` inside for a file without zones.
+    /// The zones, read by the first scan. Contains `None` if the file has no zones.
     zones: OnceLock<Option<Zones>>,
 }
 

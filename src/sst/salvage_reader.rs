@@ -8,7 +8,7 @@
 //!   its entries are between those of the neighbouring returned blocks;
 //! * only one block is in memory at a time.
 //!
-//! Not here: the meaning of a loss for other files (`check`).
+//! `check` decides what a loss means for other files.
 
 use std::cell::Cell;
 use std::ops::Range;
@@ -51,7 +51,7 @@ pub(crate) struct SalvageReader {
     /// The problems found so far.
     pub(crate) problems: Vec<Error>,
     last: Option<(Vec<u8>, Seq)>,
-    /// True if a block was lost before the next one.
+    /// True if a block was lost before the next block returned.
     pub(crate) has_gap: bool,
     /// How many bytes the search for blocks may still checksum.
     search_left: Cell<u64>,
@@ -125,8 +125,9 @@ impl SalvageReader {
         Ok(remains)
     }
 
-    /// Returns the entries of the next readable block, or `None` after the last.
-    /// [`has_gap`](Self::has_gap) then tells whether a block was lost before it or before the end.
+    /// Returns the entries of the next readable block, or `None` after the last. Then
+    /// [`has_gap`](Self::has_gap) is true if a block was lost before these entries or before the
+    /// end.
     pub(crate) fn next_block(&mut self) -> Option<Vec<RemainingEntry>> {
         self.has_gap = false;
         loop {
@@ -272,7 +273,7 @@ impl SalvageReader {
     }
 
     /// Checks whether `bytes`, which are at offset `at`, begin with block `number` or one of the
-    /// next.
+    /// blocks after it.
     fn block_at(&self, bytes: &[u8], at: u64, number: usize) -> Option<(usize, Range<u64>)> {
         let lens = block_lens(bytes, at)?;
         (number..number + LOST_BLOCKS_MAX).find_map(|number| {

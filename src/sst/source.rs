@@ -5,7 +5,8 @@
 //! * mapped: a block is checked when first touched and marked in a bitmap. No unsafe code relies on
 //!   the bitmap;
 //! * read: a block is checked when it is read, before it enters the cache;
-//! * no buffer is larger than the file, or than the limit of a compressed block.
+//! * a buffer for stored bytes is no larger than the file, and one for decompressed contents no
+//!   larger than `RAW_BYTES_MAX`.
 
 use std::borrow::Cow;
 use std::ops::{Deref, Range};
@@ -119,8 +120,8 @@ impl Source {
             Seen((0..count.div_ceil(64)).map(|_| AtomicU64::new(0)).collect());
     }
 
-    /// Returns the contents of block `index` of `area`, which fills `range`. `fill` adds them to
-    /// the cache.
+    /// Returns the contents of block `index` of `area`, which fills `range`. If `fill` is true,
+    /// adds them to the cache.
     #[inline]
     pub(super) fn block(
         &self,

@@ -1,10 +1,10 @@
-//! Estimates the part of a file inside a span of keys, and where its tombstones end, from indexes
-//! and zones without reading rows.
+//! Estimates how much of a file is inside a span of keys, and where the tombstones in the span end.
+//! Uses indexes and zones, and reads no rows.
 //!
 //! Invariant: the parts of adjacent spans add up to the file's length, except that a part shorter
 //! than half a block counts as half a block.
 //!
-//! Not here: the use of the estimates (`lsm::background::compaction`).
+//! `lsm::background::compaction` uses the estimates.
 
 use super::Sst;
 use super::cache::Area;
@@ -30,7 +30,7 @@ pub(crate) struct SstPart {
 }
 
 impl Sst {
-    /// Estimates the part in `span`, accurate to about a block.
+    /// Estimates the part of the file in `span`, accurate to about a block.
     pub(crate) fn part(&self, span: &Span) -> Result<SstPart> {
         let (from, to) = (self.first_block(&span.low)?, self.end_block(span)?);
         let rows = self.rows_bytes();
@@ -111,7 +111,7 @@ impl Sst {
         rows.end.saturating_sub(rows.start)
     }
 
-    /// Summarizes the blocks with tombstones among those from `from - 1` to `to - 1`. Returns
+    /// Summarizes the blocks with tombstones among the blocks `from - 1` to `to - 1`. Returns
     /// `None` for a file without zones.
     fn spent_blocks(&self, from: usize, to: usize) -> Result<Option<Spent>> {
         let from = from.saturating_sub(1);

@@ -1,6 +1,6 @@
 //! Finds keys at which a file can be split, from its sparse index.
 //!
-//! Not here: bytes between two keys (`span_estimate`), choosing a key (`ranges::decide`).
+//! `span_estimate` estimates the bytes between two keys; `ranges::decide` chooses a key.
 
 use std::sync::Arc;
 

@@ -49,7 +49,7 @@ fn row(number: i64, text: &str) -> Row {
     Row { shape, body }
 }
 
-/// A key of table 1 with this PartitionKey and an empty RowKey.
+/// Returns the key in table 1 with this PartitionKey and an empty RowKey.
 fn user_key(text: &str) -> Vec<u8> {
     [&[0, 0, 0, 1], text.as_bytes(), &[0]].concat()
 }
@@ -289,7 +289,8 @@ fn keys_with_equal_tags_are_distinguished_by_cached_locations() {
             written.read_all(&sst).unwrap();
         }
         assert!(shared.cache.bytes() > before);
-        // A key whose entry overflowed to a line after one with an equal tag cannot get a location.
+        // A key gets no location if its entry is in a later line than an entry of another key with
+        // an equal tag.
         let (known, keys) = (sst.known.count(), written.entries.len() / 3);
         assert!(known * 10 > keys * 9 && known <= keys, "{known} of {keys}");
     }
@@ -608,8 +609,8 @@ fn a_wrong_hash_index_is_found_by_verification() {
             }
         }
     }
-    // Bit 13 is changed, too, because in the second form the lowest bits are not the tag. Locations
-    // are changed only in a form that has them.
+    // The lowest bit of a hash and bit 13 are changed, because the lowest bits are not part of the
+    // tag in the second form. Locations are changed only in a form that has them.
     for codec in codecs() {
         check(codec, |_, _| {}, "");
         check(codec, |i, entry| *entry = if i == 3 { (0, 0) } else { *entry }, "hash index");

@@ -6,7 +6,7 @@
 //! * memory: a block, a write buffer, 12 bytes per user key, about 10 bytes per block, separators,
 //!   and zones (21 bytes per block, and 17 per block and property for up to 32 properties).
 //!
-//! Not here: which entries are in which file (`lsm`).
+//! `lsm` decides which entries are in which file.
 
 use std::cmp::Ordering;
 use std::path::{Path, PathBuf};
@@ -68,8 +68,8 @@ pub(crate) struct SstWriter {
 #[derive(Default)]
 struct Keys {
     hashes: Vec<u64>,
-    /// The number of each key's newest entry, counted in the whole file. With `block_entries` it
-    /// gives the key's location.
+    /// The index of each key's newest entry among all entries of the file. With `block_entries` it
+    /// determines the key's location.
     entries: Vec<u32>,
     /// The number of entries of each finished block.
     block_entries: Vec<u16>,
@@ -347,7 +347,7 @@ impl SstWriter {
         self.seal_page();
     }
 
-    /// Appends the page of the sparse index in `raw`, sealed, to the finished pages.
+    /// Seals the page of the sparse index in `raw`, and appends it to the finished pages.
     fn seal_page(&mut self) {
         let number = self.index.page_starts.len();
         self.index.page_starts.push(self.index.pages.len() as u64);

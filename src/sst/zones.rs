@@ -4,7 +4,7 @@
 //! * all versions in a block are included, not only the newest of each key;
 //! * an unreadable value is treated as any possible value, so damage never narrows a zone.
 //!
-//! Not here: the encoding of zones (`format::zones`).
+//! `format::zones` encodes zones.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -52,9 +52,9 @@ struct PageColumn {
 
 /// The zone summary of the whole file, merged from the pages in order.
 ///
-/// An incomplete page removes all columns that it lacks from the summary. Its other columns are
-/// added, up to 32. Once a column was left out, the summary is incomplete, and no more columns are
-/// added.
+/// If a page is incomplete, all columns that it lacks are removed from the summary. Its other
+/// columns are added, up to 32. Once a column was left out, the summary is incomplete, and no more
+/// columns are added.
 #[derive(Default)]
 struct Summary {
     meta: ZoneMeta,
@@ -74,8 +74,8 @@ struct Bounds {
     nan: bool,
     min: u64,
     max: u64,
-    /// The least text or byte string, truncated to the combined length of prefix and head. The
-    /// greatest follows.
+    /// The least text or byte string, truncated to the combined length of prefix and head.
+    /// `max_text` is the greatest.
     min_text: Vec<u8>,
     max_text: Vec<u8>,
 }
@@ -105,7 +105,7 @@ struct Step {
     place: u32,
 }
 
-/// The index that stands for no column.
+/// The index that means that a property has no column.
 const NO_COLUMN: u8 = u8::MAX;
 /// The most shapes remembered within a page.
 const SLOTS_MAX: usize = 256;
@@ -114,8 +114,8 @@ const TEXT_BYTES_MAX: usize = PREFIX_BYTES_MAX + HEAD_BYTES;
 
 impl ZoneBuilder {
     /// Begins a block. `newest` must be true if its first entry is the newest of its key, and false
-    /// if the key continues from the previous block. Returns true if the finished page must be
-    /// taken first.
+    /// if the key continues from the previous block. Returns true if the caller must call
+    /// [`take_page`](Self::take_page) before it adds an entry.
     pub(super) fn begin_block(&mut self, newest: bool) -> bool {
         if !newest && let Some(last) = self.metas.last_mut() {
             last.flags |= flag::GOES_ON;

@@ -6,7 +6,7 @@
 //! * joining the columns of a block reproduces its bytes;
 //! * joining allocates no more than the requested length, and never panics.
 //!
-//! `block` has the compression and the frame, `row_block` the meaning of a block of rows.
+//! `block` compresses and frames the columns; `row_block` defines the contents of a block of rows.
 
 use crate::codec::{Cursor, DecodeError, put_varint, varint_len};
 use crate::format::row_block::{EntryPlace, FIXED_BYTES, RowBlock, RowLayout, SLOTS_MAX};
@@ -16,11 +16,12 @@ use crate::format::row_block::{EntryPlace, FIXED_BYTES, RowBlock, RowLayout, SLO
 pub(super) const MORE_BYTES_MAX: usize = SLOTS_MAX + 3 * HEADS + 1;
 
 const STRUCTURE: &str = "columns";
-/// The number of one-byte row heads that may have columns. Head 0 is a row that describes itself.
+/// The number of one-byte row heads whose rows may be stored by columns. Head 0 means that the row
+/// contains its own shape.
 const HEADS: usize = 0x80;
 
-/// Appends the columns of the block `raw`. `places` contains, by shape number, the number of bytes
-/// before the texts of a row.
+/// Appends the columns of the block `raw`. For each shape number, `places` contains the number of
+/// bytes that a row has before its texts.
 pub(crate) fn split(raw: &[u8], places: &[u16], out: &mut Vec<u8>) -> Result<(), DecodeError> {
     let block = RowBlock::parse(raw)?;
     let layout = block.layout;
@@ -351,8 +352,8 @@ mod tests {
         }
     }
 
-    /// Returns the hex digits of the last code block of FORMAT.md before `end` that begins with
-    /// `fence`.
+    /// Returns the hex digits of a code block in FORMAT.md: the last one that begins with `fence`
+    /// before the text `end`.
     fn printed(fence: &str, end: &str) -> String {
         let document = include_str!("../../../FORMAT.md");
         let before = document.split(end).next().unwrap_or_default();

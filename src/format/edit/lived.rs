@@ -26,8 +26,8 @@ pub(crate) struct LivedTime {
     /// Eras, the most recently used first. Empty if the wall clock always agreed with this clock.
     pub(crate) eras: Vec<Era>,
     pub(crate) marks: Vec<Mark>,
-    /// Each doubt concerns the commits with Seqs above its `seq` that existed at its time `lived`.
-    /// It states that they may have been new then.
+    /// Each doubt states that the commits with Seqs above its `seq` that existed at its time
+    /// `lived` may have been new at that time.
     pub(crate) doubts: Vec<Mark>,
     /// The commit since which the wall clock is not known to be right.
     pub(crate) unsure: Option<Seq>,
@@ -43,8 +43,8 @@ pub(crate) struct Era {
     pub(crate) is_known: bool,
 }
 
-/// States that every commit up to `seq` existed at time `lived`. A mark is needed where Seqs are
-/// ahead of the expiry clock, because the wall clock was ahead when they were assigned.
+/// States that every commit up to `seq` existed at time `lived`. Marks are needed where Seqs, which
+/// are derived from the wall clock, are ahead of the expiry clock because the wall clock was ahead.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Mark {
     pub(crate) lived: u64,

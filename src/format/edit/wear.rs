@@ -2,8 +2,8 @@
 //!
 //! Invariant: an account only grows; sums saturate at `u64::MAX`.
 //!
-//! `write_accounting` counts; `manifest` and `lsm::recovery::replay` restore the account after a
-//! restart.
+//! `write_accounting` counts the bytes and syncs; `manifest` and `lsm::recovery::replay` restore
+//! the account after a restart.
 
 use std::ops::Range;
 
@@ -11,9 +11,9 @@ use crate::codec::{Cursor, DecodeError};
 use crate::format::field::Content;
 use crate::format::record::Position;
 
-/// The smallest page size that is counted, as a power of two: 512 bytes.
+/// The smallest page size that is counted is 2 to the power of this: 512 bytes.
 const PAGE_BITS_MIN: u32 = 9;
-/// The greatest page size that is counted, as a power of two: 1 MiB.
+/// The greatest page size that is counted is 2 to the power of this: 1 MiB.
 const PAGE_BITS_MAX: u32 = 20;
 /// The number of page sizes: all powers of two from the smallest to the greatest.
 const PAGE_SIZES: usize = (PAGE_BITS_MAX - PAGE_BITS_MIN) as usize + 1;
@@ -21,10 +21,10 @@ const PAGE_SIZES: usize = (PAGE_BITS_MAX - PAGE_BITS_MIN) as usize + 1;
 /// Bytes handed to the file system, and syncs, since the database was created, by cause.
 ///
 /// The account persists across restarts: edits of the manifest include it. It is exact after every
-/// close. After a kill or a power failure, later writes are derived from the files found: commits
-/// and logs to the byte, each log as one write and one sync. Unfinished table files, and the writes
-/// of a session that only opened the database, are not included then, so every figure is a lower
-/// bound.
+/// close. After a kill or a power failure, writes since the last edit are derived from the files
+/// found: commits and logs to the byte, each log as one write and one sync. Unfinished table files,
+/// and the writes of a session that only opened the database, are then missing, so every figure is
+/// a lower bound.
 ///
 /// No figure includes the file system's own writes, such as inodes and its journal. Reserved space
 /// is counted only when it is written.
@@ -170,8 +170,8 @@ impl Wear {
         self.count_pages(record);
     }
 
-    /// Counts records found at the end of a log, which no account includes yet, as one write and
-    /// one sync.
+    /// Counts records at the end of a log, which the stored account does not include, as one write
+    /// and one sync.
     pub(crate) fn count_found(&mut self, records: &Range<u64>) {
         if !records.is_empty() {
             self.log_bytes = self.log_bytes.saturating_add(records.end - records.start);

@@ -4,17 +4,18 @@
 //! * only a full line has marks, and unused bytes are zero;
 //! * every access is bounds-checked, whether or not the page's checksum was verified.
 //!
-//! `hash_index` chooses the line for an entry, and has pages and their checksums.
+//! `hash_index` chooses the line for an entry, and implements the pages with their checksums.
 
 /// The length of a line.
 pub(crate) const LINE_BYTES: usize = 64;
 
-/// The layout of a line.
+/// The layout of a line. A mark is a bit of a full line. It is set if an entry whose hash selects
+/// the bit was put into a later line.
 ///
 /// | form | entries | count and marks |
 /// | --- | --- | --- |
 /// | first | 10 tags of 16 bits, 10 locations of 32 bits | a count, 16 marks |
-/// | second | 15 words of 32 bits, a tag above a location as wide as needed | a count, 27 marks |
+/// | second | 15 words of 32 bits, each a tag above a location | a count, 27 marks |
 /// | third | 30 tags of 16 bits, no locations | a count, 27 marks |
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Form {
@@ -65,8 +66,8 @@ impl Form {
         }
     }
 
-    /// Returns the target fill as (entries, lines). The table has the share of look-ups that
-    /// continue to a second line:
+    /// Returns the target fill as (entries, lines). The table shows which share of look-ups
+    /// continues to a second line:
     ///
     /// | entries per line | key absent | key present |
     /// | --- | --- | --- |
@@ -113,8 +114,8 @@ impl HashLine<'_> {
         let mask = tag_mask(location_bits);
         let wanted = low_word(hash) & mask;
         let mut bits = 0;
-        // The last word is not an entry; the count masks its bit. Comparing 16 words takes as few
-        // steps as comparing 15.
+        // The last word contains the count instead of an entry, so the caller clears its bit.
+        // Comparing 16 words takes no more steps than comparing 15.
         for (i, word) in self.bytes.as_chunks::<4>().0.iter().enumerate() {
             bits |= u32::from(u32::from_le_bytes(*word) & mask == wanted) << i;
         }
@@ -158,7 +159,8 @@ impl HashLine<'_> {
         }
     }
 
-    /// Checks the parts that look-ups ignore: the count, marks and unused bytes.
+    /// Checks the parts that look-ups use without checking them or do not read: the count, marks
+    /// and unused bytes.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let (count, entries) = (self.count(), self.form.entries());
         let marked = match self.form {
@@ -255,7 +257,7 @@ fn low_word(hash: u64) -> u32 {
     word
 }
 
-/// Returns the bits that hold the tag in an entry of the second form.
+/// Returns a mask of the bits that contain the tag in an entry of the second form.
 #[inline]
 fn tag_mask(location_bits: u8) -> u32 {
     u32::MAX.checked_shl(u32::from(location_bits)).unwrap_or(0)

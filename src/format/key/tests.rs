@@ -148,7 +148,7 @@ fn hostile_keys_never_panic() {
     }
 }
 
-/// A point read builds the same key as a write, whatever its length.
+/// A point read builds the same key as a write, for keys of any length.
 #[test]
 fn keys_built_without_allocation_are_the_same() {
     let long: Vec<String> = (0..140).map(|len| "k".repeat(len)).collect();

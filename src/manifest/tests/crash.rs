@@ -3,7 +3,7 @@
 use super::*;
 use crate::fs::{Fault, FaultFs, FaultKind, OpKind};
 
-/// Opens the database. The manifest has the length that it states.
+/// Opens the database, and checks that the manifest has the length that it states.
 fn open(fs: &dyn CloneFs) -> Result<Opened> {
     super::open(fs).inspect(|opened| assert!(opened.short.is_none(), "{:?}", opened.short))
 }
@@ -42,8 +42,8 @@ fn trap_46_trap_47_a_creation_cut_short_anywhere_is_completed_or_repeated() {
     }
 }
 
-/// A history with roll-overs. Maps numbers of operations to the Seqs acknowledged and the file
-/// numbers assigned by then.
+/// A history with roll-overs. Each list maps a count of file system operations to the Seq
+/// acknowledged or the file number assigned by then.
 struct History {
     fs: MemFs,
     acknowledged: Vec<(u64, u64)>,

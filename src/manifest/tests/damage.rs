@@ -107,14 +107,15 @@ fn a_manifest_states_its_length_after_each_growth() {
     let fs = MemFs::new();
     let mut manifest = create(&fs).unwrap();
     manifest.roll_bytes_min = 1 << 30;
-    // Begins a manifest that is not rolled over.
+    // Rolls over to a manifest that is not rolled over again.
     manifest.append(&padded(2, 70_000)).unwrap();
     manifest.append(&flushed(2)).unwrap();
     let number = manifest.position().file;
     for seq in 3..20 {
         let len = len(&fs, number);
         assert!(!is_whole(&fs, number, len - 1) && is_whole(&fs, number, len), "{seq}");
-        // The edit that grows the file is synced along with its length; the next one states it.
+        // The edit that grows the file is synced along with the new length; the next edit states
+        // that length.
         for edit in [padded(seq, 20_000), flushed(seq), flushed(seq)] {
             manifest.append(&edit).unwrap();
         }

@@ -274,7 +274,8 @@ fn a_snapshot_makes_the_same_version() {
     check_snapshot(&sample().apply(&last).unwrap());
 }
 
-/// Logs may be kept for years, and imports are kept as long as the later logs.
+/// Logs may be kept for years, and imports as long as the logs after them, so a version may have
+/// many of both.
 #[test]
 fn a_snapshot_of_a_long_history_is_cut_into_records() {
     let kept = |i: u64| KeptLog {

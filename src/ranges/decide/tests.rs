@@ -58,8 +58,8 @@ fn cold(id: u64, bytes: u64) -> RangeState {
     state(id, bytes, LoadSummary::default())
 }
 
-/// Returns the load of ten minutes with `per_second` operations. `of` returns the key of the i-th
-/// one, and whether it is a write.
+/// Returns the load after ten minutes of `per_second` operations per second. `of` returns the key
+/// of the i-th operation, and whether it is a write.
 fn hot(per_second: f64, of: impl Fn(u64) -> (Vec<u8>, bool)) -> LoadSummary {
     let mut load = RangeLoad::new(7, 0.0);
     for i in 0..6_000u64 {
@@ -179,7 +179,8 @@ fn loads_that_a_split_would_not_divide_are_recognized() {
     }
 }
 
-/// One client reads old data and another appends. The cut separates the appended tail.
+/// One client reads old rows and another appends rows. The cut is between the old and the appended
+/// rows.
 #[test]
 fn an_appended_tail_is_separated_from_rows_that_are_read() {
     let tail = |i: u64| (user_key(TableId(1), &format!("q{i:08}"), "r"), true);
@@ -190,7 +191,8 @@ fn an_appended_tail_is_separated_from_rows_that_are_read() {
     assert!((0.35..=0.65).contains(&lower_share));
 }
 
-/// Appended rows of which the last 150 are read: a cut would soon have all load above it.
+/// Rows are appended, and the last 150 of them are read. Above any cut there would soon be the
+/// whole load.
 #[test]
 fn appended_rows_that_are_read_while_new_are_not_cut() {
     for reads in [5, 7, 9] {

@@ -13,8 +13,8 @@ use crate::sync::check_model;
 
 const ID: FileId = FileId(5);
 
-/// Returns a mapped file of two blocks of equal length, of which the second is damaged, and that
-/// length.
+/// Returns a mapped file of two blocks of equal length, the second of them damaged, and the length
+/// of a block.
 fn source() -> (Arc<Source>, u64) {
     let mut bytes = Vec::new();
     for number in [0, 1] {

@@ -310,15 +310,15 @@ fn zipfian(_: u64, i: u64, rng: &mut Rng) -> Op {
     if i.is_multiple_of(3) { Op::Insert(key) } else { Op::Read(key) }
 }
 
-/// Returns an operation of a load that is mostly on one of four spots, which changes every ten
-/// minutes.
+/// Returns an operation of a load that is mostly on one of four hot spots. Every ten minutes
+/// another one is hot.
 fn shifting(now: u64, i: u64, rng: &mut Rng) -> Op {
     let spot = now / 600 % 4 * 1_024;
     let pk = if i.is_multiple_of(10) { rng.below(4_096) } else { spot + rng.below(200) };
     Op::Read(row(pk, rng.below(8)))
 }
 
-/// As `shifting`, but each spot is hot for two hours, and again after eight.
+/// As `shifting`, but each spot is hot for two hours out of every eight.
 fn slowly_shifting(now: u64, i: u64, rng: &mut Rng) -> Op {
     shifting(now / 12, i, rng)
 }
@@ -327,7 +327,8 @@ fn ascending(_: u64, i: u64, _: &mut Rng) -> Op {
     Op::Insert(row(10_000 + i, 0))
 }
 
-/// Appended rows of which the last 200, those of about 20 seconds, are read.
+/// Returns an operation of a load that appends rows and reads the last 200 of them, which were
+/// appended within about 20 seconds.
 fn newest_read(_: u64, i: u64, rng: &mut Rng) -> Op {
     let is_read = rng.below(10) < 5 + i / 20_000 % 5;
     if is_read { Op::Read(row(10_000 + i - rng.below(200), 0)) } else { ascending(0, i, rng) }
@@ -378,7 +379,8 @@ fn a_hotspot_that_returns_within_the_hour_does_not_flap() {
     Run::new(shifting, 9_000.0).hours(9).check(24, 8 * 60);
 }
 
-/// A hotspot that moves every two hours is followed, with a few decisions for each move.
+/// Ranges are split and merged as a hotspot moves every two hours, with a few decisions for each
+/// move.
 #[test]
 fn a_hotspot_that_moves_every_two_hours_is_followed_at_a_bounded_pace() {
     let found = Run::new(slowly_shifting, 9_000.0).hours(24).go(1);
@@ -401,7 +403,7 @@ fn directed_load_is_cut_by_size_alone() {
     assert!(up.ranges as u64 <= ((8 * HOUR * SAMPLED * ROW_BYTES) >> 20) * 10 / 8);
 }
 
-/// Half to nine tenths of the operations are reads.
+/// The load appends rows and reads new ones; half to nine tenths of the operations are reads.
 #[test]
 fn appended_rows_that_are_read_while_new_are_never_cut_for_their_load() {
     for seed in 0..2 {
@@ -432,7 +434,8 @@ fn without_hysteresis_these_traces_flap() {
     assert!(flaps(Run::new(tidal, 100.0).rows(0)) > 2);
 }
 
-/// If appended keys were treated as ordinary writes, the tail would be cut again and again.
+/// If appended keys were treated as ordinary writes, the range of the newest rows would be cut
+/// again and again.
 #[test]
 fn without_direction_appended_load_is_split_again_and_again() {
     let blind = Run::new(ascending, 9_000.0).rows(0).blind().go(1);
