@@ -83,13 +83,13 @@ pub struct ClosedGate {
     pub mode: GateMode,
 }
 
-/// The result of opening a database, for its operator.
+/// The findings and the actions of opening a database, for its operator.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpenReport {
     /// Whether the database did not exist and was created.
     pub created: bool,
-    /// The number of commits recovered from the log.
+    /// The number of commits replayed from the log.
     pub replayed: u64,
     /// Where a crash cut off the log or the manifest, and the bytes that were dropped there.
     /// Nothing that was acknowledged as durable is among them, unless the text says that
@@ -98,8 +98,8 @@ pub struct OpenReport {
     /// The number of leftover files that were removed.
     pub orphans: u64,
     /// Findings that an operator should know of: edits that the manifest may have lost, a directory
-    /// that is named like a file of the database, or a file system on which a replaced directory
-    /// cannot be noticed.
+    /// that is named like a file of the database, or a file system on which the replacement of the
+    /// directory cannot be detected.
     pub warnings: Vec<String>,
 }
 
@@ -185,16 +185,17 @@ impl Db {
         self.catalog.delete(name)
     }
 
-    /// Returns the approximate numbers of entities and bytes in table files that belong to a range
-    /// of a table.
+    /// Returns approximately how many entities, and how many bytes of table files, belong to a
+    /// range of a table.
     #[cfg(feature = "cli")]
     pub(crate) fn size_in_files(&self, table: &str, range: &KeyRange) -> Result<(u64, u64)> {
         let span = range.span(self.catalog.table(table)?.gate.table);
         self.engine.maintenance().size_in_files(&span)
     }
 
-    /// Calls `remove`, which removes a range of a table, and then reclaims all space of the range.
-    /// Returns the number of reclaimed bytes of table files, and the error if one ended this early.
+    /// Calls `remove`, which must delete a range of a table, and then reclaims all space of the
+    /// range. Returns the number of bytes of table files that were reclaimed. If an error ended the
+    /// reclaiming early, returns it as well.
     #[cfg(feature = "cli")]
     pub(crate) fn remove_now(
         &self,
@@ -338,10 +339,11 @@ impl Db {
     }
 
     /// Copies the current state of the database into the new or empty directory `path`, while the
-    /// database is in use. The copy has all tables, with gates and times to live. Memory is flushed
-    /// first. Table files are then linked, at a small constant cost per file, or copied if the file
-    /// system cannot link. The copy has a new manifest and a new incarnation. It is an independent
-    /// database: changes in one of the two databases are never visible in the other.
+    /// database is in use. The copy has all tables, with gates and times to live. Rows in memory
+    /// are flushed first. Table files are then linked, at a small constant cost per file, or copied
+    /// if the file system cannot link. The copy has a new manifest and a new incarnation (identity
+    /// of the copy). It is an independent database: changes in one of the two databases are never
+    /// visible in the other.
     ///
     /// A linked file is one file on disk, so damage to it affects both databases. A
     /// [backup](Self::backup) has files of its own.

@@ -1,11 +1,11 @@
 //! The readable data of a damaged, closed database, and the conclusions about each key.
 //!
 //! The rules of proof:
-//! * A whole manifest proves which files are live. An incomplete one proves only that files which a
-//!   readable edit removed are not: any other file may have held newer data.
+//! * A whole manifest proves which files are live. An incomplete manifest proves only that the
+//!   files which a readable edit removed are not live. Any other file may be live.
 //! * Log commits are proven up to the first lost one; later commits are not part of the state.
-//! * A row is proven if no file that may hold a newer version has a gap at its key. Otherwise it is
-//!   *suspect*: lost data may have overwritten or deleted it.
+//! * A row is proven if no file that may hold a newer version of its key lost data at that key.
+//!   Otherwise it is *suspect*: lost data may have overwritten or deleted it.
 //!
 //! This module writes nothing; `db::repair` writes the new database.
 
@@ -26,7 +26,7 @@ use crate::model::{Seq, Shapes};
 use super::logs::{LogRows, read_all, read_proven, vouched_manifest};
 use super::walk::{FoundIn, Item, KeyFacts, Source, Walk};
 
-/// The readable data of a damaged database, see the module.
+/// The readable data of a damaged database.
 pub(crate) struct Evidence {
     fs: Arc<dyn Fs>,
     dir: PathBuf,
@@ -56,16 +56,16 @@ pub(crate) enum Breadth {
 pub(crate) enum Verdict {
     /// The item with this index is the current row.
     Live(usize),
-    /// The item with this index is the newest one left, but a newer one may be lost.
+    /// The item with this index is the newest one that can be read, but a newer one may be lost.
     Suspect(usize),
-    /// The key is deleted, alone or within a dropped span.
+    /// The key was deleted, either by itself or as part of a deleted span or table.
     Gone,
     /// The current row of the key cannot be read.
     RowLost,
 }
 
-/// The most memory for shapes, in bytes. The limit is generous, because no cache competes for the
-/// memory.
+/// The maximum memory for shapes, in bytes. The limit is generous, because no cache competes for
+/// memory here.
 const SHAPE_BYTES: usize = 64 << 20;
 
 impl Evidence {
@@ -151,7 +151,7 @@ impl Evidence {
         self.sources.iter().find_map(|source| source.outcome.unsupported.as_ref())
     }
 
-    /// Returns the Seq of the proven state.
+    /// Returns the Seq of the last commit in the proven state.
     pub(crate) fn as_of(&self) -> Seq {
         self.logs.last.max(self.salvaged.version.flushed_seq)
     }
@@ -165,7 +165,7 @@ impl Evidence {
     }
 
     /// Calls `visit` with every readable key, in order, and the conclusion about it. Afterwards
-    /// `sources` contain the losses of each file.
+    /// each element of `sources` describes the losses of its file.
     ///
     /// # Errors
     /// Errors of `visit`.
@@ -194,7 +194,7 @@ impl Evidence {
         };
         if item.seq < floor {
             // An imported row may be older than the deletion of its span and still be live. Without
-            // a whole manifest, such a row cannot be distinguished from a deleted one.
+            // a whole manifest, it cannot be distinguished from a row that the deletion removed.
             let is_doubted = !self.is_whole() && item.kind == Kind::Put && item.row.is_some();
             return if is_doubted { Verdict::Suspect(at) } else { Verdict::Gone };
         }
@@ -210,7 +210,7 @@ impl Evidence {
         }
     }
 
-    /// The name of the file in which `item` was found.
+    /// Returns the name of the file in which `item` was found.
     pub(crate) fn file_of(&self, item: &Item) -> String {
         match item.from {
             FoundIn::Table(i) => self.sources.get(i).map(|source| source.name.clone()),
@@ -219,8 +219,9 @@ impl Evidence {
         .unwrap_or_default()
     }
 
-    /// Whether `item` is part of the proven state. This is false for an item that compaction merged
-    /// away and, if the manifest is whole, for a log entry after damage.
+    /// Whether `item` is part of the proven state. Returns false for an item of a table file that
+    /// no longer holds the key according to the manifest, for example after compaction. If the
+    /// manifest is whole, also returns false for a log entry after damage.
     pub(crate) fn counts(&self, item: &Item, key: &[u8]) -> bool {
         match item.from {
             FoundIn::Table(i) => self.holds(i, key),
@@ -228,7 +229,8 @@ impl Evidence {
         }
     }
 
-    /// Whether no readable edit removed the file, which is all that an incomplete manifest proves.
+    /// Whether the file may be live although the manifest is incomplete: true unless a readable
+    /// edit removed the file.
     fn may_be_live(&self, number: Option<FileNumber>) -> bool {
         number.is_none_or(|number| !self.salvaged.removed.contains(&number))
     }

@@ -1,12 +1,12 @@
 //! Reads the logs of a damaged database without opening it.
 //!
-//! * [`read_proven`] reads like recovery: up to the first damage that lost an acknowledged commit.
-//!   The result is the consistent state before that commit.
+//! * [`read_proven`] reads as recovery does, up to the first damage that lost an acknowledged
+//!   commit. The result is the consistent state before that commit.
 //! * [`read_all`] reads every record that verifies, also after damage, for callers that examine
 //!   each row by itself.
 //!
-//! FORMAT.md §recovery describes the format. This module writes nothing; `lsm` replays logs into an
-//! engine.
+//! FORMAT.md §recovery describes the format. This module writes nothing; `lsm::recovery` replays
+//! logs into an engine.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -38,7 +38,7 @@ pub(crate) struct LogRows {
     pub(crate) losses: Vec<LogLoss>,
     /// Describes a torn tail, which is an ordinary result of a crash.
     pub(crate) torn: Option<String>,
-    /// The highest Seq reservation in any record read.
+    /// The highest Seq reservation that any record states.
     pub(crate) seq_reservation: Seq,
 }
 
@@ -54,7 +54,7 @@ pub(crate) struct LogEntry {
     pub(crate) is_behind: bool,
 }
 
-/// The damage of a log.
+/// Damage of a log.
 #[derive(Clone, Debug)]
 pub(crate) struct LogLoss {
     pub(crate) file: FileNumber,
@@ -69,15 +69,16 @@ struct Reading<'a> {
     dir: &'a Path,
     shapes: &'a Shapes,
     flushed: Seq,
-    /// The shapes of the current log, by number.
+    /// The shapes that the current log defines, by number.
     numbered: BTreeMap<u32, std::sync::Arc<Shape>>,
     is_behind: bool,
-    /// The length that the current log must have.
+    /// The minimum length of the current log, as the manifest and the log's records state it.
     len: DurableLen,
     out: LogRows,
 }
 
-/// Reads the consistent state that results from the logs of `version` and its files.
+/// Reads the logs of `version` up to the first damage that lost a commit. Together with the files
+/// of `version`, the result is a consistent state.
 ///
 /// # Errors
 /// `Unsupported` for logs of a newer build.
@@ -175,7 +176,7 @@ impl<'a> Reading<'a> {
         Self { fs, dir, shapes, flushed, numbered, is_behind, len, out }
     }
 
-    /// Opens a log; checks its id if one is given.
+    /// Opens a log. If an id is given, checks that the log has this id.
     fn open(&self, number: FileNumber, id: Option<FileId>) -> Result<LogReader> {
         let path = self.dir.join(FileName::Wal(number).to_string());
         LogReader::open(self.fs, &path, LogKind::Wal, id)
@@ -191,8 +192,8 @@ impl<'a> Reading<'a> {
         (record.kind == RecordKind::Open).then(|| Open::decode(record.payload).ok()).flatten()
     }
 
-    /// Reads one log up to `end`, or to its own end. Returns false if reading stopped before that
-    /// end; the rest and later logs are then not part of the state.
+    /// Reads one log up to `end`, or as far as its records are valid if `end` is `None`. Returns
+    /// false unless `end` was reached; the later logs are then not part of the state.
     fn proven_log(
         &mut self,
         version: &Version,
@@ -240,8 +241,8 @@ impl<'a> Reading<'a> {
         Ok(false)
     }
 
-    /// Finds the first of `logs` that has become shorter than the length that was once durable.
-    /// Returns the position at which it ends, and a description of the problem.
+    /// Finds the first of `logs` that is shorter than the length that was once durable. Returns the
+    /// position at which its records end, and a description of the problem.
     fn short(&self, version: &Version, logs: &[LogMeta]) -> Option<(Position, String)> {
         logs.iter().find_map(|log| {
             let mut reader = self.open(log.number, Some(log.id)).ok()?;
@@ -253,8 +254,8 @@ impl<'a> Reading<'a> {
         })
     }
 
-    /// Returns the highest durable offset in the records after the reader's position and in the
-    /// logs `later`.
+    /// Returns the highest durable offset that a record states, among the records after the
+    /// reader's position and those in the logs `later`.
     fn vouched(&self, reader: &mut LogReader, later: &[LogMeta]) -> Option<Position> {
         let mut highest = reader.rest().ok().and_then(|rest| rest.durable_up_to);
         for log in later {
@@ -267,7 +268,7 @@ impl<'a> Reading<'a> {
         highest
     }
 
-    /// Returns the number of readable commits in `logs`.
+    /// Returns the number of readable commits in `logs`, including those after damage.
     fn commits_in(&self, logs: &[LogMeta]) -> u64 {
         let logs = logs.iter().filter_map(|log| self.open(log.number, Some(log.id)).ok());
         logs.map(|mut reader| commits_behind(&mut reader)).sum()
@@ -303,8 +304,8 @@ impl<'a> Reading<'a> {
         }
     }
 
-    /// Reads records until the reader stops or a record is invalid; returns the problem of the
-    /// invalid record, if any.
+    /// Reads records until the reader stops or a record is invalid. Returns the problem of the
+    /// invalid record, if there is one.
     fn records(&mut self, reader: &mut LogReader, file: FileNumber) -> Result<Option<String>> {
         let mut order = RecordOrder::default();
         while let Some(record) = reader.next()? {

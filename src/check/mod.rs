@@ -7,7 +7,7 @@
 //! | log      | every record up to the end of the commits verifies, and so does its payload     |
 //! | catalog  | every range with files belongs to a known or dropped table; all rows are valid  |
 //!
-//! A damaged file is quarantined. The submodules read a database that does not open.
+//! A damaged file is quarantined. The submodules read a database that cannot be opened.
 
 mod evidence;
 mod logs;
@@ -30,8 +30,8 @@ pub struct VerifyReport {
     /// The number of checked objects of each kind.
     pub checked: Vec<(&'static str, u64)>,
     /// Where a crash had cut off the log or the manifest when the database was opened, and the
-    /// bytes that were dropped there ([`OpenReport::torn`](crate::OpenReport::torn)). No problem by
-    /// itself.
+    /// bytes that were dropped there ([`OpenReport::torn`](crate::OpenReport::torn)). This is not a
+    /// problem by itself.
     pub torn: Option<String>,
     /// The problems, each with file and offset; empty for a sound database.
     pub problems: Vec<String>,
@@ -91,7 +91,8 @@ pub(crate) fn verify(
     Ok(report)
 }
 
-/// Reports keys that no range of their table contains, so that a flush could not place them.
+/// Reports gaps between the ranges of a table. A flush could not write a key in such a gap, because
+/// no range contains it.
 fn gaps(version: &crate::manifest::Version) -> Vec<String> {
     let ranges: Vec<_> = version.ranges.iter().collect();
     let mut problems = Vec::new();
@@ -111,9 +112,10 @@ fn gaps(version: &crate::manifest::Version) -> Vec<String> {
     problems
 }
 
-/// Reports ranges of `version` whose table was never known. A concurrent drop first removes a table
-/// from the catalog, then reclaims its ranges. So a table was never known if the catalog lacks it,
-/// it is not among the dropped tables, and its range still exists after these two checks.
+/// Reports ranges of `version` that belong to no table of this database. A concurrent drop first
+/// removes a table from the catalog, then reclaims its ranges. So a range is reported only if its
+/// table is neither in the catalog nor dropped, and if the range still exists after both were
+/// checked.
 ///
 /// Requires: `tables` is read after the version was pinned.
 fn catalog(

@@ -1,12 +1,13 @@
 //! Visits all keys of a damaged database in order, with every readable version and possible losses.
 //!
-//! Each table file is a source of entries in key order; the logs are one more source. Lost blocks
-//! make a *gap* in a file: a span of keys of which it may have held any. Sources are merged by key.
-//! A file is opened at its first key and closed after its last one.
+//! Each table file is a source of entries in key order; the logs are one more source. Where blocks
+//! of a file are lost, the file has a *gap*: a span of keys, any of which it may have held. Sources
+//! are merged by key. A file is opened at its first key and closed after its last one.
 //!
-//! A gap reaches from the last key read before it to the first key after it. Of the former key only
-//! older versions may be lost, of the latter also newer ones. Memory is bounded by one block of
-//! each open file, and the logs. `evidence` chooses among the versions.
+//! A gap extends from the last key read before it to the first key read after it. Of the key before
+//! the gap, only older versions may be lost; of the key after it, newer versions may be lost.
+//! Memory is bounded by one block of each open file, and the entries of the logs. `evidence`
+//! chooses among the versions.
 
 use std::cmp::Reverse;
 use std::collections::{BinaryHeap, VecDeque};
@@ -32,7 +33,8 @@ pub(crate) struct Source {
     pub(crate) number: FileNumber,
     /// The metadata in the manifest, if it names the file.
     pub(crate) meta: Option<FileMeta>,
-    /// The file's key bounds, from the manifest, or else from the file's statistics or entries.
+    /// The file's first and last key: from the manifest, or else from the file's statistics or
+    /// entries.
     pub(crate) keys: Option<KeyBounds>,
     pub(crate) seqs: (Seq, Seq),
     /// The number of entries, if known.
@@ -45,13 +47,14 @@ pub(crate) struct Source {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Outcome {
     pub(crate) read: u64,
-    /// Spans, both ends included, of which the file may have held any key.
+    /// Spans of keys, both ends included. The file may have held any key of a span.
     pub(crate) gaps: Vec<(Vec<u8>, Vec<u8>)>,
     /// The number of keys with unreadable rows; `rows_between` has the first and the last such key.
     pub(crate) rows_lost: u64,
     pub(crate) rows_between: Option<(Vec<u8>, Vec<u8>)>,
     pub(crate) problems: Vec<String>,
-    /// The first error because of a format that this build cannot read, as opposed to damage.
+    /// The first error that reports an unknown format and not damage; another build may read the
+    /// file.
     pub(crate) unsupported: Option<Error>,
 }
 
@@ -74,16 +77,16 @@ pub(crate) struct Item {
     pub(crate) from: FoundIn,
 }
 
-/// The origin of a version.
+/// The file in which a version was found.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum FoundIn {
-    /// The source with this index.
+    /// The table file of the source with this index.
     Table(usize),
     /// The log with this number; true if the version is after damage.
     Log(FileNumber, bool),
 }
 
-/// The findings about one key.
+/// The readable versions of one key, and the sources that may have lost other versions.
 pub(crate) struct KeyFacts<'w> {
     pub(crate) key: &'w [u8],
     /// Versions, newest first.
@@ -95,7 +98,7 @@ pub(crate) struct KeyFacts<'w> {
 /// Keys that a file may have held in a damaged part.
 struct Gap {
     low: Vec<u8>,
-    /// Whether the newest version of `low` may be lost; false if it was read.
+    /// Whether the newest version of `low` may be lost. False if `low` was read before the gap.
     is_low_lost: bool,
     high: Vec<u8>,
 }
@@ -110,7 +113,7 @@ struct Cursor {
     last: Option<Vec<u8>>,
 }
 
-/// The merge of all sources, see the module.
+/// The merge of all sources.
 pub(crate) struct Walk<'a> {
     fs: &'a dyn Fs,
     dir: PathBuf,
@@ -118,13 +121,13 @@ pub(crate) struct Walk<'a> {
     pub(crate) sources: Vec<Source>,
     cursors: Vec<Option<Cursor>>,
     heap: BinaryHeap<Reverse<(Vec<u8>, usize)>>,
-    /// Sources with a gap that may reach the current key or a later one.
+    /// Indexes of sources with a gap that may reach the current key or a later one.
     gapped: Vec<usize>,
     progress: &'a mut dyn FnMut(u64),
 }
 
 impl Source {
-    /// Describes a file that the manifest names.
+    /// Creates the source for a file that the manifest names.
     pub(crate) fn named(meta: &FileMeta) -> Source {
         Source {
             name: meta.number.sst_name(),
@@ -137,7 +140,7 @@ impl Source {
         }
     }
 
-    /// Describes a file that the manifest does not name, from the file's own contents.
+    /// Creates the source for a file that the manifest does not name, from the file's own contents.
     pub(crate) fn found(fs: &dyn Fs, dir: &Path, number: FileNumber, shapes: &Shapes) -> Source {
         let name = FileName::Sst(number).to_string();
         let mut outcome = Outcome::default();
@@ -156,7 +159,7 @@ impl Source {
     }
 }
 
-/// Returns the first and the last readable key.
+/// Returns the first and the last readable key of a file.
 fn bounds(remains: &mut SalvageReader) -> Option<KeyBounds> {
     let mut keys: Option<KeyBounds> = None;
     while let Some(entries) = remains.next_block() {
@@ -186,7 +189,7 @@ impl<'a> Walk<'a> {
         Self { fs, dir, shapes, sources, cursors, heap, gapped: Vec::new(), progress }
     }
 
-    /// Calls `visit` with every key that is readable anywhere, in order.
+    /// Calls `visit` with every key that is readable in a table file or a log, in order.
     ///
     /// # Errors
     /// Errors of `visit`.
@@ -240,7 +243,7 @@ impl<'a> Walk<'a> {
     }
 
     /// Moves all versions of `key` from file `i` to `items`. Afterwards the file's next key, if
-    /// any, is first in its queue.
+    /// there is one, is first in its queue.
     fn take_of(&mut self, i: usize, key: &[u8], items: &mut Vec<Item>) {
         loop {
             let Some(cursor) = &mut self.cursors[i] else { return };
@@ -291,8 +294,8 @@ impl<'a> Walk<'a> {
         self.load(i);
     }
 
-    /// Loads the next block of file `i`. Records lost keys before that block, or before the end of
-    /// the file.
+    /// Loads the next block of file `i`. If keys before that block, or before the end of the file,
+    /// are lost, records a gap.
     fn load(&mut self, i: usize) {
         let (Some(cursor), source) = (&mut self.cursors[i], &mut self.sources[i]) else { return };
         let Some(remains) = &mut cursor.remains else { return };
@@ -303,7 +306,7 @@ impl<'a> Walk<'a> {
             let next = block.as_ref().and_then(|entries| entries.first());
             let high = next.map_or_else(|| bounds.1.to_vec(), |entry| entry.key.clone());
             source.outcome.gaps.push((low.clone(), high.clone()));
-            // A previous gap that ends at `low` becomes part of this one: the entry at `low` is not
+            // A previous gap that ends at `low` is merged into this one. The entry at `low` is not
             // visited yet, and the previous gap may have held newer versions of it.
             let touching = cursor.gap.take().filter(|gap| gap.high >= low);
             let (low, is_low_lost) =

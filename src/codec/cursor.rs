@@ -30,7 +30,7 @@ impl<'a> Cursor<'a> {
         self.left() == 0
     }
 
-    /// Returns an error of this structure at the current offset.
+    /// Returns an error about this structure, at the current offset.
     pub(crate) fn error(&self, problem: impl Into<std::borrow::Cow<'static, str>>) -> DecodeError {
         DecodeError::new(self.structure, self.at, problem)
     }

@@ -1,10 +1,10 @@
-//! The parts of which all encodings consist: little-endian integers, varints, checksums, hashes,
-//! texts, and the cursor through which every decoder reads.
+//! The building blocks of all encodings: little-endian integers, varints, checksums, hashes, texts,
+//! and the cursor through which every decoder reads.
 //!
 //! Invariants
 //! * no input causes a panic: a short buffer is a [`DecodeError`];
-//! * a decoder knows only its buffer: the caller that read the buffer adds the file, and the offset
-//!   of the buffer in the file.
+//! * a decoder knows only its buffer. The caller adds the file, and the offset of the buffer in the
+//!   file, to an error.
 
 mod checksum;
 mod cursor;
@@ -33,7 +33,7 @@ pub struct DecodeError {
 }
 
 impl DecodeError {
-    /// Creates a problem of `structure` at offset `at` of the buffer.
+    /// Creates an error: `structure` has a problem at offset `at` of the buffer.
     pub(crate) fn new(
         structure: &'static str,
         at: usize,

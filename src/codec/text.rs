@@ -1,7 +1,8 @@
-//! Tests and searches of texts that are mostly short and mostly ASCII, eight bytes at a time.
+//! Functions that test and search texts that are mostly short and mostly ASCII, eight bytes at a
+//! time.
 //!
-//! The standard library processes texts of this length byte by byte. To validate a property of ten
-//! letters as UTF-8, it needs seven times as many instructions as this module.
+//! The standard library processes such short texts byte by byte. To check that a text of ten
+//! letters is UTF-8, it needs seven times as many instructions as this module.
 //!
 //! `model::value` compares texts and counts their UTF-16 units.
 
@@ -39,8 +40,8 @@ pub(crate) fn is_ascii(bytes: &[u8]) -> bool {
 /// Whether no byte is above 7F (hex) and none is 0.
 #[inline]
 pub(crate) fn is_plain(bytes: &[u8]) -> bool {
-    // If all bytes are below 80 (hex), the first zero byte borrows into its own high bit. Without a
-    // zero byte there is no borrow.
+    // If all bytes are below 80 (hex), subtracting 1 from each byte sets the high bit of the first
+    // zero byte by a borrow. Without a zero byte there is no borrow.
     !any(bytes, |word| (word.wrapping_sub(ONES) | word) & HIGH)
 }
 
@@ -60,7 +61,7 @@ pub(crate) fn same_short(a: &[u8], b: &[u8]) -> bool {
             _ => (0, bytes.iter().fold(0, |word, byte| word << 8 | u64::from(*byte))),
         },
     };
-    // Two words, which may overlap, cover up to sixteen bytes.
+    // The first and the last word, which may overlap, cover up to sixteen bytes.
     ends(a) == ends(b) && (a.len() <= 16 || a == b)
 }
 
@@ -70,7 +71,7 @@ pub(crate) fn is_below(a: &[u8], b: &[u8]) -> bool {
     if let (Some(x), Some(y)) = (a.first_chunk::<8>(), b.first_chunk::<8>())
         && x != y
     {
-        // With its bytes swapped, a little-endian word compares like its bytes.
+        // A little-endian word with its bytes swapped orders as the bytes themselves do.
         return u64::from_le_bytes(*x).swap_bytes() < u64::from_le_bytes(*y).swap_bytes();
     }
     a < b
@@ -104,7 +105,7 @@ pub(crate) fn find_zero(bytes: &[u8]) -> Option<usize> {
     let (words, rest) = bytes.as_chunks::<8>();
     for (i, word) in words.iter().enumerate() {
         let word = u64::from_le_bytes(*word);
-        // Bytes after the first zero byte may be marked by mistake; bytes before it never are.
+        // Bytes after the first zero byte may be marked by mistake. Bytes before it never are.
         let zeros = word.wrapping_sub(ONES) & !word & HIGH;
         if zeros != 0 {
             return Some(i * 8 + zeros.trailing_zeros() as usize / 8);
@@ -114,10 +115,12 @@ pub(crate) fn find_zero(bytes: &[u8]) -> Option<usize> {
     Some(bytes.len() - rest.len() + at)
 }
 
-/// Whether `marks` returns nonzero for any word of the bytes. Some of the words overlap.
+/// Whether `marks` returns nonzero for any word of `bytes`. Words may overlap, and in short texts
+/// they may repeat bytes.
 #[inline]
 pub(crate) fn any(bytes: &[u8], marks: impl Fn(u64) -> u64) -> bool {
-    // Two words that may overlap cover up to sixteen bytes, so most texts need no loop.
+    // The first and the last word, which may overlap, cover up to sixteen bytes, so most texts need
+    // no loop.
     if let (Some(first), Some(last)) = (bytes.first_chunk::<8>(), bytes.last_chunk::<8>()) {
         let ends = marks(u64::from_le_bytes(*first)) | marks(u64::from_le_bytes(*last));
         let inner = if bytes.len() > 16 { bytes.get(8..).unwrap_or_default() } else { &[] };

@@ -78,7 +78,7 @@ pub(crate) struct Seen<'a> {
 
 /// Minimum number of partitions for an order to be detectable.
 const ORDERED_PARTITIONS_MIN: u64 = 32;
-/// Minimum share of pairs of partitions that have the same order by key as by time. If keys are
+/// Minimum share of pairs of partitions that were created in the order of their keys. If keys are
 /// independent of time, the share is one half, with a standard error of 9 % for 32 pairs.
 const ORDERED_SHARE: f64 = 0.9;
 /// Minimum load in operations per second; a lower load is ignored.
@@ -97,7 +97,8 @@ const SINGLES_SHARE: f64 = 0.9;
 /// Minimum number of queries, and minimum share of all queries, for a query pattern to be reported.
 const QUERIES_MIN: u64 = 10;
 const QUERIES_SHARE: f64 = 0.1;
-/// Number of buckets in the example keys of a remedy: partitions that share the inserts.
+/// Number of buckets in the example keys of a remedy. Each bucket is a partition, and the inserts
+/// are spread over all of them.
 const BUCKETS: u32 = 16;
 
 /// Returns the detected anti-patterns, in the order of [`AntiPattern`].
@@ -106,7 +107,8 @@ pub(crate) fn advise(seen: &Seen<'_>) -> Vec<Advice> {
     found.into_iter().flatten().collect()
 }
 
-/// Detects append-only or prepend-only keys, by the load if there is enough, otherwise by the data.
+/// Detects append-only or prepend-only keys: by the load if it is high enough, otherwise by the
+/// stored data.
 fn directed(seen: &Seen<'_>) -> Option<Advice> {
     let writes: f64 = seen.ranges.iter().map(|range| range.writes).sum();
     let advice =
@@ -114,7 +116,8 @@ fn directed(seen: &Seen<'_>) -> Option<Advice> {
     if writes >= OPS_MIN {
         let (first, last) = (seen.ranges.first()?, seen.ranges.last()?);
         let takes_most = |range: &PartitionRange| range.writes >= HOT_SHARE * writes;
-        // Within one partition the direction of inserts does not depend on PartitionKeys.
+        // If one partition has the load, the direction of inserts is that of RowKeys, not of
+        // PartitionKeys.
         let is_one = |range: &PartitionRange| range.pattern == LoadPattern::OnePartition;
         let evidence = |range: &PartitionRange, share: f64, end: &str| {
             format!(
@@ -221,7 +224,7 @@ fn singles(seen: &Seen<'_>) -> Option<Advice> {
     let (data, queries) = (seen.data, seen.queries);
     let share = data.single_partitions as f64 / data.partitions.max(1) as f64;
     let wide = queries.partition_ranges + queries.table_scans;
-    // If queries were counted, this is reported only if enough of them read ranges of keys.
+    // If any queries were counted, report this only if enough of them read more than one partition.
     let is_scanned = queries.all() == 0 || wide >= QUERIES_MIN && is_share(wide, queries);
     if data.partitions < SINGLES_MIN || share < SINGLES_SHARE || !is_scanned {
         return None;

@@ -80,9 +80,9 @@ pub struct Generation {
     pub seq: Seq,
     /// The number of table files in the backup.
     pub files: u64,
-    /// The total size of these files in bytes.
+    /// The total size of the backup's table files in bytes.
     pub bytes: u64,
-    /// The number of files that no earlier backup in the directory has.
+    /// The number of table files that no earlier backup in the directory has.
     pub new_files: u64,
     /// The total size of the new files in bytes.
     pub new_bytes: u64,
@@ -99,7 +99,7 @@ pub struct BackupReport {
     pub generations: u64,
     /// The number of table files that were read, each once.
     pub files: u64,
-    /// The total size of these files in bytes.
+    /// The total size of the table files that were read, in bytes.
     pub bytes: u64,
     /// The damaged or missing files, and for each the backups that need it.
     pub problems: Vec<String>,
@@ -218,8 +218,8 @@ impl Backup {
         Ok(list)
     }
 
-    /// Reads all files of the backups and compares them with their checksums, and their entries in
-    /// the backups with the facts in the files.
+    /// Reads all files of the backups and compares them with their checksums, and their metadata in
+    /// the backups with the contents of the files.
     ///
     /// # Errors
     /// Fails only for errors that prevent the check; damage is in the report.
@@ -233,8 +233,8 @@ impl Backup {
     /// As [`verify`](Self::verify).
     pub fn verify_with(&self, mut progress: impl FnMut(u64, u64)) -> Result<BackupReport> {
         let mut report = BackupReport::default();
-        // If a generation is damaged, it may describe a file differently than others do. So the key
-        // is the whole description of a file, not only its id.
+        // If a generation is damaged, it may describe a file differently than other generations do.
+        // So the key of this map is the whole description of a file, not only its id.
         let mut files: BTreeMap<format::StoredFile, Vec<Entry>> = BTreeMap::new();
         for number in self.store.numbers()? {
             match self.store.read(number).and_then(|g| version_of(&g).map(|_| g)) {
@@ -276,7 +276,7 @@ impl Backup {
         Ok(report)
     }
 
-    /// Compares a file's entry in a generation with the facts in the stored file.
+    /// Compares a file's metadata in a generation with the contents of the stored file.
     fn check_entry(&self, generation: u64, meta: &FileMeta) -> Result<()> {
         let dir = self.generation_dir(generation);
         let path = dir.join(FileName::Sst(meta.number).to_string());
@@ -301,8 +301,9 @@ impl Backup {
 
     /// Restores a backup, or the newest one for `None`, as a database in the new or empty directory
     /// `path`. The database has all tables as of the backup, with ETags and Timestamps, and a new
-    /// incarnation. A consumer of the old database's changes gets `ChangesLost`. Each copied file
-    /// is compared with its checksum, and its entry in the backup with the facts in the file.
+    /// incarnation (identity of the copy). A consumer of the old database's changes gets
+    /// `ChangesLost`. Each copied file is compared with its checksum, and its metadata in the
+    /// backup with the contents of the file.
     ///
     /// # Errors
     /// `AlreadyExists` if `path` is not empty; `NotFound` if there is no such backup; `Corruption`,
@@ -393,7 +394,7 @@ impl Backup {
             self.store.check(file, &mut |_| ())?;
             self.check_entry(generation.number, meta)?;
         }
-        // Opens the gates that the backup contains, because they would block reads here.
+        // Lifts the gates that the backup contains, because they would block reads here.
         for gate in source.gates()? {
             source.lift_gate(&gate.table, gate.range)?;
         }
@@ -460,10 +461,11 @@ impl Backup {
     }
 }
 
-/// A file's entry, and the generations that have it.
+/// The metadata of a file in a generation, and the numbers of the generations that have this
+/// metadata.
 type Entry = (FileMeta, Vec<u64>);
 
-/// Returns a callback that sums bytes and reports the sum and `total`.
+/// Returns a callback that adds up bytes and passes the sum and `total` to `progress`.
 fn counted(total: u64, progress: &mut dyn FnMut(u64, u64)) -> impl FnMut(u64) {
     let mut done = 0;
     move |bytes| {
@@ -510,7 +512,8 @@ fn version_of(generation: &format::Generation) -> Result<Version> {
     })
 }
 
-/// Returns the text of an error that means damage, and fails with any other error.
+/// Returns the text of an error that reports damage or an unknown format. Fails with any other
+/// error.
 fn found(error: Error) -> Result<String> {
     match error.kind() {
         ErrorKind::Corruption | ErrorKind::Unsupported => Ok(error.chain()),

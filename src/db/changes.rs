@@ -55,9 +55,10 @@ pub struct Cursor {
 impl Db {
     /// Returns the position after the last commit that readers see; all future commits are after
     /// it. To copy the database and then follow its changes, read the position first and copy
-    /// afterwards. The feed repeats commits from in between, which does no harm. The copy may
-    /// contain commits weaker than `Sync` that a power cut reverts. To avoid that, call
-    /// [`sync`](Self::sync) first, or copy from a follower, which shows only durable data.
+    /// afterwards. The feed repeats commits that are already in the copy, which does no harm. The
+    /// copy may contain commits with a durability below `Sync`, which a power cut can revert. To
+    /// avoid that, call [`sync`](Self::sync) first, or copy from a follower, which shows only
+    /// durable data.
     pub fn position(&self) -> Position {
         Position {
             incarnation: self.engine.reader().incarnation(),
@@ -65,8 +66,8 @@ impl Db {
         }
     }
 
-    /// Returns the oldest position from which changes are still kept. Of earlier changes only the
-    /// result remains in the database.
+    /// Returns the oldest position from which changes are still kept. Earlier changes are no longer
+    /// listed; the database contains only their result.
     ///
     /// # Errors
     /// `Corruption`, `Io`.
@@ -75,9 +76,9 @@ impl Db {
         Ok(Position { incarnation: self.engine.reader().incarnation(), seq })
     }
 
-    /// Returns the durable commits after `since`, without gaps. After its end the iterator may be
-    /// called again to return later commits, including those of another process if this database is
-    /// read-only. Reads the logs that recovery needs and those that
+    /// Returns the durable commits after `since`, without gaps. After the iterator has returned
+    /// `None` it may be called again, and returns later commits, including those of another process
+    /// if this database is read-only. Reads the logs that recovery needs and those that
     /// [`Options::keep_changes`](crate::Options::keep_changes) keeps.
     ///
     /// A table that was created before `since` but after a read-only database was opened is named
@@ -167,7 +168,7 @@ impl Cursor {
         if let Some(position) = self.position()? {
             return self.db.changes(position);
         }
-        // Stored now, because by the next call the oldest position may be a later one.
+        // Store the position now, because at the next call the oldest position may be a later one.
         let oldest = self.db.oldest_position()?;
         self.commit(oldest)?;
         self.db.changes(oldest)

@@ -2,8 +2,8 @@
 //! keys.
 //!
 //! Invariants
-//! * wherever a run is interrupted, each row is in the source, or its copy is durable, or both.
-//!   Running the job again completes it;
+//! * if a run is interrupted at any point, each row is in the source, or its copy is durable, or
+//!   both. Running the job again completes the copy;
 //! * rows of the source that would get the same new key are not copied. They are found by the
 //!   hashes of their new keys, in several passes if necessary to bound memory;
 //! * a source row is deleted only after the target is synced, and only if it has not changed since
@@ -72,8 +72,8 @@ pub struct CopyJob {
 /// The callback for problems.
 type OnProblem = Box<dyn FnMut(&CopyProblem) + Send>;
 
-/// The result of a [`CopyJob`]. Every row read is counted as copied, replaced, present, in place,
-/// or as a problem.
+/// The result of a [`CopyJob`]. Each row read is counted once: as copied, replaced, present, in
+/// place, or as one of the problems.
 #[derive(Clone, Debug, Default)]
 #[non_exhaustive]
 pub struct CopySummary {
@@ -81,20 +81,22 @@ pub struct CopySummary {
     pub rows: u64,
     /// Rows copied by this run.
     pub copied: u64,
-    /// Rows that were not copied because the target has the same properties under the key.
+    /// Rows that were not copied because the target has a row with the new key and the same
+    /// properties.
     pub present: u64,
-    /// Rows that replaced a target row with other properties under the key.
+    /// Rows that replaced a target row with the new key and other properties.
     pub replaced: u64,
     /// Rows that are not copied because, in a copy within one table, they already have their new
     /// key.
     pub in_place: u64,
     /// Rows deleted from the source after their copies were durable.
     pub deleted: u64,
-    /// Rows not copied because the target has other properties under the key.
+    /// Rows not copied because the target has a row with the new key and other properties.
     pub conflicts: u64,
     /// Rows not copied because another row of the source would get the same key.
     pub shared: u64,
-    /// Rows not copied because they lack a property of the key, or the target refuses them.
+    /// Rows not copied because they lack a property from which the new key is formed, or because
+    /// the target refuses them.
     pub refused: u64,
     /// Rows copied but not deleted, because of a concurrent write or delete.
     pub changed: u64,
@@ -121,11 +123,12 @@ named! {
     #[derive(Clone, Copy, Debug, PartialEq, Eq)]
     #[non_exhaustive]
     pub enum CopyProblemKind {
-        /// The target has other properties under the key.
+        /// The target has a row with the new key and other properties.
         Conflict "conflict",
         /// Another row of the source would get the same key.
         Shared "shared",
-        /// The row lacks a property of the key, or the target refuses it.
+        /// The row lacks a property from which the new key is formed, or the target refuses the
+        /// row.
         Refused "refused",
         /// The row was copied, but not deleted, because of a concurrent write or delete.
         Changed "changed",
@@ -242,8 +245,8 @@ impl CopyJob {
     /// twice for every four million rows: first to find keys that several rows would get, then to
     /// copy. Memory does not grow with the tables.
     ///
-    /// To copy within one table, form both keys only from properties that are copied, so that the
-    /// copy of a copy has the same key.
+    /// To copy within one table, form both keys only from properties that are copied, so that a
+    /// copy, if it is copied again, keeps its key.
     ///
     /// # Errors
     /// `InvalidInput` for a copy within one table with keys that are not formed in this way. Errors
@@ -279,8 +282,9 @@ impl CopyJob {
         self.partition_key.is_some() || self.row_key.is_some()
     }
 
-    /// For a copy within one table, checks that the copies themselves have the keys that the
-    /// templates form, so that the next run leaves them in place.
+    /// For a copy within one table, checks that both templates use only properties that are copied.
+    /// Then the keys of a copy are those that the templates form from it, and the next run leaves
+    /// it in place.
     fn check(&self) -> Result<()> {
         if !self.is_within_a_table() {
             return Ok(());
@@ -298,7 +302,7 @@ impl CopyJob {
         wrong("within a table keys are made of properties that are copied, and of no keys")
     }
 
-    /// Returns the copy of a row, or the name of a key property that it lacks.
+    /// Returns the copy of a row, or the name of a property that the row lacks and a key needs.
     fn copy_of(&self, row: &Entity) -> std::result::Result<Entity, String> {
         let (partition_key, row_key) = self.keys_of(row)?;
         let Some(select) = &self.select else { return Ok(row.with_keys(&partition_key, &row_key)) };
@@ -346,7 +350,8 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Returns the hashes of this pass's new keys that several rows would get, in ascending order.
+    /// Returns, in ascending order, the hashes of the new keys of this pass that more than one row
+    /// would get.
     fn shared_keys(&self, pass: u64, passes: u64) -> Result<Vec<u128>> {
         let mut hashes = Vec::new();
         if !self.job.is_rekeyed() {
@@ -406,8 +411,8 @@ impl Run<'_, '_> {
     ) -> Option<Moving> {
         let copy = match self.job.copy_of(row) {
             Ok(copy) => copy,
-            // A row whose key cannot be formed has no hash and belongs to no pass: the first pass
-            // reports it.
+            // A row whose key cannot be formed has no hash and thus belongs to no pass. The first
+            // pass reports it.
             Err(name) => {
                 if is_of_pass(0) {
                     self.summary.rows += 1;
@@ -435,9 +440,9 @@ impl Run<'_, '_> {
         Some(Moving { partition_key, row_key, etag: row.etag(), copy, is_there: false })
     }
 
-    /// Copies a batch to the target. If the target has a row under the new key, equal properties
-    /// count as present, others as a conflict or a replacement. All other rows are inserted. If
-    /// requested, the target is then synced, and the source rows with copies are deleted.
+    /// Copies a batch to the target. Rows with new keys that the target lacks are inserted.
+    /// `resolve_existing` handles the others. If requested, the target is then synced, and the
+    /// source rows that have copies are deleted.
     fn copy_batch(&mut self, mut batch: Vec<Moving>) -> Result<()> {
         let keys: Vec<_> =
             batch.iter().map(|row| (row.copy.partition_key(), row.copy.row_key())).collect();
@@ -458,8 +463,9 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Handles a key under which the target has `found`: counts it as present, replaces it or
-    /// reports it.
+    /// Handles a row if the target already has a row `found` with the new key. If the properties
+    /// are equal, the row is counted as present; otherwise `found` is replaced, or a conflict is
+    /// reported.
     fn resolve_existing(&mut self, row: &mut Moving, found: &Entity) -> Result<()> {
         if row.copy.has_properties_of(found) && self.may_be_copy(row, found) {
             self.summary.present += 1;
@@ -472,8 +478,8 @@ impl Run<'_, '_> {
             }
             false => "the target has other properties under the key",
         };
-        // If source and target are the same table, a row that is not a copy has yet to be copied
-        // itself.
+        // If source and target are the same table, a row that is not a copy must not be replaced,
+        // because it has yet to be copied itself.
         let may_replace =
             self.job.replace && (!self.job.is_within_a_table() || self.is_copy(found));
         if let (true, Some(etag)) = (may_replace, found.etag()) {
@@ -499,8 +505,8 @@ impl Run<'_, '_> {
     }
 
     /// Whether `found`, which has the same properties as the copy, may be an earlier copy of `row`.
-    /// Returns false if `row` is newer than `found`, which then may be the copy of another row with
-    /// the same properties. This is checked only for new keys and if `row` is to be deleted.
+    /// If `found` is older than `row`, it may be the copy of another row with the same properties;
+    /// returns false then. The age is compared only for new keys and if `row` is to be deleted.
     fn may_be_copy(&self, row: &Moving, found: &Entity) -> bool {
         let is_older = || match (found.etag(), row.etag) {
             (Some(found), Some(of)) => found.seq() < of.seq(),

@@ -1,4 +1,4 @@
-//! Databases written by another process: opened read-only, and followed.
+//! Reads databases that another process writes: opens them read-only, or follows them.
 
 use std::fmt;
 use std::path::Path;
@@ -100,8 +100,8 @@ impl Db {
 
 impl Follower {
     /// Shows all commits that became durable since the last refresh, atomically. Returns false if
-    /// there are none. Reads the additions to manifest and log, and opens new table files. Never
-    /// waits for the writer.
+    /// there are none. Reads the records that were appended to the manifest and the log, and opens
+    /// new table files. Never waits for the writer.
     ///
     /// # Errors
     /// `ChangesLost` if the database was restored or replaced by another; `Busy` if the writer

@@ -72,10 +72,10 @@ impl Db {
 
     /// Reads all table files, or only the one named `file`, and replaces each damaged or missing
     /// one by an undamaged copy. A copy is a file with the same unique id, under any name, in the
-    /// directory `from` or in `files` below it. It is copied, and checked as a whole before it is
-    /// used. `from` is a checkpoint, a backup, or any directory with such files; it is not changed.
-    /// The database may be in use. Reads that began earlier may still fail with `Corruption`.
-    /// `progress` is called with the bytes read since the last call.
+    /// directory `from` or in its subdirectory `files`. The file is copied, and the copy is checked
+    /// as a whole before it is used. `from` is a checkpoint, a backup, or any directory with such
+    /// files; it is not changed. The database may be in use. Reads that began earlier may still
+    /// fail with `Corruption`. `progress` is called with the bytes read since the last call.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {

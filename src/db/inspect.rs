@@ -25,9 +25,9 @@ use crate::fs::Fs;
 const SMALL_BYTES: u64 = 1 << 20;
 
 /// Passes every part of the file `path` to `with`. The file is an SST, a log, a manifest, CURRENT
-/// or a generation of a backup; its name determines which, or else its first bytes. Reads the file
-/// once; memory is bounded by its largest block or record. Returns the number of damaged parts,
-/// which are passed to `with`, too.
+/// or a generation of a backup; the kind is determined by the name, or else by the first bytes.
+/// Reads the file once; memory is bounded by its largest block or record. Returns the number of
+/// damaged parts, which are passed to `with`, too.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {

@@ -21,15 +21,15 @@ use crate::options::{Background, Options};
 use crate::query::KeyRange;
 use crate::table::Table;
 
-/// The amount moved by [`Db::export_range`] or [`Db::import_range`].
+/// The amount of data moved by [`Db::export_range`] or [`Db::import_range`].
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Moved {
     /// The number of entities.
     pub entities: u64,
-    /// The number of table files that contain them now.
+    /// The number of table files that contain the entities now.
     pub files: u64,
-    /// The total size of these files in bytes.
+    /// The total size of the table files that contain the entities, in bytes.
     pub bytes: u64,
 }
 
@@ -138,7 +138,8 @@ impl Db {
         Ok(moved)
     }
 
-    /// Ingests the entities of `range` of another database's table into the table `into`.
+    /// Imports the entities of `range` of the table `from`, which belongs to another database, into
+    /// the table `into`.
     pub(super) fn take_in(
         &self,
         (source, from): (&Db, &Table),
@@ -167,7 +168,7 @@ impl From<Ingested> for Moved {
     }
 }
 
-/// Returns the table of this name, or the only table.
+/// Returns the table of this name or, if there is none, the only table.
 fn the_table(db: &Db, name: &str) -> Result<Table> {
     match (db.table(name), db.tables()?.as_slice()) {
         (Ok(table), _) => Ok(table),
@@ -179,7 +180,7 @@ fn the_table(db: &Db, name: &str) -> Result<Table> {
     }
 }
 
-/// Returns the span from the first to the last key in `range` of `table`, as keys of the table
+/// Returns the span from the first to the last key of `table` in `range`, as a span of the table
 /// `into`; `None` if the range has no key.
 fn bounds(table: &Table, range: KeyRange, into: TableId) -> Result<Option<Span>> {
     let first = table.scan(range.clone()).top(1).into_iter().next().transpose()?;

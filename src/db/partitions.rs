@@ -1,4 +1,4 @@
-//! The range map of a table with sizes and load, for operators and programs.
+//! The range map of a table, with the size and load of each range, for operators and programs.
 //!
 //! `lsm` splits and merges ranges, `shape` describes stored data, `advice` finds anti-patterns.
 
@@ -60,7 +60,7 @@ pub struct PartitionRange {
     pub minutes: Vec<f64>,
 }
 
-/// A boundary between keys.
+/// A boundary between two ranges.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RangeBound {
@@ -80,7 +80,7 @@ named! {
         Unknown "unknown",
         /// The load is spread, so that a split would divide it.
         Spread "spread",
-        /// Inserts, and the reads of new rows, are at the upper end: no split helps.
+        /// Inserts, and the reads of new rows, are at the upper end, so no split helps.
         Ascending "ascending",
         /// Inserts are at the lower end, so no split helps.
         Descending "descending",

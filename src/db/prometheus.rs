@@ -1,5 +1,4 @@
-//! The Prometheus text format, version 0.0.4: metrics, each with its help and kind, and their
-//! samples.
+//! The Prometheus text format, version 0.0.4: each metric has a help text, a kind and samples.
 //!
 //! `stats` and `rest::metrics` define the metrics; `rest::metrics` serves them.
 
@@ -14,7 +13,7 @@ pub(crate) struct Metric {
     pub(crate) help: &'static str,
 }
 
-/// A text under construction.
+/// A text in this format, under construction.
 pub(crate) struct Exposition(String);
 
 impl Exposition {

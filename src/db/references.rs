@@ -1,10 +1,10 @@
-//! Finds references to missing entities: entities whose properties form the keys of an entity that
-//! does not exist.
+//! Finds references to missing entities. An entity refers to another one if its properties form the
+//! keys of the other one.
 //!
 //! Rows are read in key order. The keys that they refer to are collected, looked up in batches in
-//! key order, and cached. When the cache is full, all found keys are evicted; when its part for
-//! missing keys is full, further missing keys are counted but not listed. The engine does not
-//! maintain references during writes.
+//! key order, and cached. When the cache is full, all found keys are evicted; when the part of the
+//! cache for missing keys is full, further missing keys are counted but not listed. The engine does
+//! not maintain references during writes.
 
 use std::collections::{HashMap, HashSet};
 use std::fmt;
@@ -57,7 +57,8 @@ pub struct ReferenceCheck {
 pub struct References {
     /// The number of rows that match the filter.
     pub rows: u64,
-    /// The number of rows that lack a property of the keys, so that they refer to nothing.
+    /// The number of rows that lack a property from which the keys are formed, and thus refer to
+    /// nothing.
     pub without: u64,
     /// The number of rows that refer to an existing entity.
     pub found: u64,
@@ -136,8 +137,9 @@ impl ReferenceCheck {
         Ok(self)
     }
 
-    /// Runs the check. If both tables are in one database, they are read at the same snapshot. Each
-    /// key is looked up about once. Memory is bounded to about 32 MiB.
+    /// Runs the check. If both tables are in one database, they are read at the same snapshot. A
+    /// key is looked up again only if the cache had no space for it. Memory is bounded to about 32
+    /// MiB.
     ///
     /// # Errors
     /// `Corruption`, `Io`, `Busy`; `NotFound` for a table that was dropped.

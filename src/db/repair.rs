@@ -1,8 +1,9 @@
 //! Builds a new database from the provable contents of a damaged one, which is only read.
 //!
-//! 1. Read the damaged database and decide key by key (`check::evidence`).
-//! 2. Write the newest row of each key, with its Seq, into table files of a new directory: one run
-//!    per table.
+//! 1. Read the damaged database, and decide for each key which row, if any, is kept
+//!    (`check::evidence`).
+//! 2. Write the newest row of each key, with its Seq, into table files of a new directory: one
+//!    sorted run per table.
 //! 3. Write the catalog. A table without a catalog row gets a generated name.
 //! 4. Write a manifest with a new incarnation, then CURRENT, which makes the directory a database.
 //!    Open the database once.
@@ -42,14 +43,14 @@ pub enum SuspectRows {
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct RepairReport {
-    /// The reason why the manifest does not prove which files are live; `None` if it does. With a
-    /// reason all rows are suspect.
+    /// The reason why the manifest does not prove which files are live; `None` if it does. If there
+    /// is a reason, all rows are suspect.
     pub doubt: Option<String>,
     /// Findings that caused no loss.
     pub notes: Vec<String>,
     /// The time of the state that the new database contains, if the state is proven.
     pub as_of: Option<DateTime>,
-    /// The Seq of the last commit of that state.
+    /// The Seq of the last commit in the state that the new database contains.
     pub as_of_seq: Seq,
     /// The tables, by name.
     pub tables: Vec<RepairedTable>,
@@ -82,8 +83,8 @@ pub struct Loss {
     /// The damage.
     pub problem: String,
     /// An upper bound of the number of lost entries, counting all versions and deletions, if the
-    /// file's original number of entries is known. For a log, an upper bound of the number of lost
-    /// commits.
+    /// file's original number of entries is known. For a log, the number of readable commits that
+    /// were left out because they follow the damage.
     pub entries: Option<u64>,
     /// The key ranges of the lost entries; empty if unknown, as for a log.
     pub ranges: Vec<LostRange>,
@@ -123,9 +124,9 @@ impl RepairReport {
 
 impl Options {
     /// Builds a new database in the new or empty directory `target` from the provable contents of
-    /// the one in `source`. The source need not open. It must not be in use by a process, and it is
-    /// not changed. Entities keep their Timestamps and ETags; the new database has another
-    /// incarnation. Reads every file once and writes every kept row.
+    /// the one in `source`. The source may be a database that cannot be opened. No process may have
+    /// it open, and it is not changed. Entities keep their Timestamps and ETags; the new database
+    /// has another incarnation. Reads every file once and writes every kept row.
     ///
     /// A row is *suspect* if a newer version of its key may have been lost, so that the row may be
     /// outdated or deleted. If the manifest is damaged, all rows are suspect, because the set of
@@ -151,8 +152,8 @@ impl Options {
     ///
     /// # Errors
     /// `NotFound` if there is no database in `source`; `Locked` if it is open; `AlreadyExists` if
-    /// `target` is not empty; `Unsupported` for data of a newer build, or of one with another
-    /// feature; `Io`, `StorageFull`. The contents of `target` are not a database after an error.
+    /// `target` is not empty; `Unsupported` for data of a newer build, or of a build with other
+    /// features; `Io`, `StorageFull`. The contents of `target` are not a database after an error.
     pub fn repair(
         self,
         source: impl AsRef<Path>,
@@ -192,12 +193,13 @@ struct Build<'o> {
     files: Vec<FileMeta>,
     catalog: BTreeMap<Vec<u8>, (Seq, Row)>,
     names: BTreeMap<TableId, String>,
-    /// Catalog rows of tables that may have been dropped since. They are used only for tables that
-    /// have rows.
+    /// Catalog rows of tables that may have been dropped. They are used only for tables that have
+    /// rows.
     suspect_names: BTreeMap<TableId, (Vec<u8>, Seq, Row, String)>,
     next_table: u32,
     tables: BTreeMap<TableId, RepairedTable>,
-    /// Catalog rows with which no database would open.
+    /// The losses of catalog rows that were left out because they would prevent a database from
+    /// opening.
     unusable: Vec<Loss>,
 }
 
@@ -255,8 +257,9 @@ impl<'o> Build<'o> {
         if keeps { self.put(facts.key, item.seq, row) } else { Ok(()) }
     }
 
-    /// A suspect catalog row is accepted if the manifest has ranges of its table, because the name
-    /// and number of a table never change. A row that opening would refuse is left out.
+    /// Keeps a catalog row. Even a suspect one is kept if the manifest has ranges of its table,
+    /// because the name and number of a table never change. A row that opening would refuse is left
+    /// out.
     fn take_catalog(
         &mut self,
         evidence: &Evidence,
@@ -448,7 +451,7 @@ impl<'o> Build<'o> {
     }
 }
 
-/// The losses, by file.
+/// Returns the losses, by file.
 fn losses(evidence: &Evidence, names: &BTreeMap<TableId, String>) -> impl Iterator<Item = Loss> {
     let tables = evidence.sources.iter().enumerate();
     let tables = tables.filter_map(move |(i, source)| table_loss(evidence, i, source, names));
@@ -472,7 +475,7 @@ fn table_loss(
     let rows = outcome.rows_between.iter().filter(|(low, high)| evidence.holds_any(i, low, high));
     let ranges: Vec<LostRange> =
         gaps.chain(rows).map(|(low, high)| LostRange::of(low, high, names)).collect();
-    // A file with unknown keys may have contained any key.
+    // A file with unknown first and last keys may have contained any key, so it is always listed.
     if ranges.is_empty() && source.keys.is_some() {
         return None;
     }
@@ -499,7 +502,7 @@ pub(super) fn entity_of(key: &[u8], seq: Seq, row: &Row) -> Result<Entity> {
     Entity::from_row(pk, rk, seq, &row.as_ref()).map_err(bad)
 }
 
-/// Returns the table's name, and PartitionKey and RowKey as text.
+/// Returns the table's name, and the PartitionKey and RowKey as text.
 pub(super) fn texts(key: &[u8], names: &BTreeMap<TableId, String>) -> (String, (String, String)) {
     let text = |part: &[u8]| {
         decode_part(part).map_or_else(|_| part.escape_ascii().to_string(), |t| t.into_owned())

@@ -2,8 +2,8 @@
 //! examination.
 //!
 //! The result includes data that a repair leaves out: older versions and deletions, files that no
-//! manifest names, and log records after damage. Each version has its file and its state. This
-//! module writes nothing.
+//! manifest names, and log records after damage. Each version is returned with its file and its
+//! state. This module writes nothing.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -46,12 +46,12 @@ named! {
     pub enum SalvagedState {
         /// Proven to be the current row of its key.
         Live "live",
-        /// Either the newest remaining version of its key, if a newer one may have been lost. Or a
+        /// The newest readable version of its key, while a newer one may have been lost. Or a
         /// version that follows damage in a log: it is newer than the proven row, but may not
         /// belong to the last state.
         Suspect "suspect",
-        /// There is a newer version, or the manifest shows that its file is no longer part of the
-        /// database.
+        /// There is a newer version of the key, or the manifest shows that the version's file is no
+        /// longer part of the database.
         Superseded "superseded",
         /// A deletion.
         Deleted "deleted",
@@ -133,7 +133,8 @@ fn state(evidence: &Evidence, facts: &KeyFacts<'_>, verdict: Verdict, at: usize)
     let is_dropped = table_of(facts.key).is_some_and(|t| evidence.dropped.contains_key(&t));
     let newest = facts.items.iter().position(|item| evidence.counts(item, facts.key));
     let is_in_log = matches!(item.from, FoundIn::Log(..));
-    // Whether a version is newer than the proven one, and follows damage in a log.
+    // Whether a version comes from a part of a log after damage, and is newer than the proven
+    // version.
     let is_beyond = |at: usize| {
         let in_log = facts.items.get(at).is_some_and(|i| matches!(i.from, FoundIn::Log(..)));
         in_log && newest.is_some_and(|newest| at < newest) && !is_flushed(evidence, facts, at)
@@ -153,7 +154,8 @@ fn state(evidence: &Evidence, facts: &KeyFacts<'_>, verdict: Verdict, at: usize)
         }
         _ if is_flushed(evidence, facts, at) => SalvagedState::Superseded,
         _ if is_beyond(at) => SalvagedState::Suspect,
-        // The only remaining version of a key that a lost block may have contained.
+        // No version of the key is proven, and this is the newest one found. It is in a log, or a
+        // lost block of a table file may have contained the key.
         _ if newest.is_none() && at == 0 && (is_in_log || !facts.gaps.is_empty()) => {
             SalvagedState::Suspect
         }
@@ -163,7 +165,8 @@ fn state(evidence: &Evidence, facts: &KeyFacts<'_>, verdict: Verdict, at: usize)
 }
 
 /// Whether the item is in a log that is kept only for the change feed. All live entries of such a
-/// log are in table files, too.
+/// log are also in table files. Returns false if damage of a table file may have lost the entry
+/// there.
 fn is_flushed(evidence: &Evidence, facts: &KeyFacts<'_>, at: usize) -> bool {
     let is_old = |item: &Item| {
         matches!(item.from, FoundIn::Log(..)) && item.seq <= evidence.salvaged.version.flushed_seq
@@ -173,7 +176,7 @@ fn is_flushed(evidence: &Evidence, facts: &KeyFacts<'_>, at: usize) -> bool {
         && (facts.gaps.is_empty() || has_twin(evidence, facts, at))
 }
 
-/// Whether another version of the key has the same Seq and is part of the database.
+/// Whether a version in another file has the same key and Seq, and is part of the proven state.
 fn has_twin(evidence: &Evidence, facts: &KeyFacts<'_>, at: usize) -> bool {
     let seq = facts.items.get(at).map(|item| item.seq);
     let is_twin = |(i, other): (usize, &Item)| {

@@ -1,7 +1,7 @@
 //! Describes a table's stored data: the number and sizes of partitions, and the order in which they
 //! were created.
 //!
-//! `partitions` describes the load; `advice` judges the choice of keys.
+//! `partitions` describes the load; `advice` detects problems in the choice of keys.
 
 use crate::error::Result;
 use crate::format::key::{TABLE_ID_BYTES, decode_part, decode_user_key};
@@ -12,7 +12,7 @@ use crate::rng::Rng;
 
 /// Number of partitions sampled for the median size, which is exact up to this number.
 const SIZES_MAX: usize = 4_096;
-/// Number of rows sampled to find out where the newest ones are.
+/// Number of rows sampled to find out in which parts of the table the newest ones are.
 const ROWS_MAX: usize = 4_096;
 /// Number of parts into which a table is cut to report each part's share of the newest rows.
 const SLICES: usize = 20;
@@ -28,7 +28,7 @@ pub struct DataShape {
     pub complete: bool,
     /// The number of entities read.
     pub entities: u64,
-    /// The size of their keys and rows in bytes, as encoded.
+    /// The size of the entities' keys and rows in bytes, as encoded.
     pub bytes: u64,
     /// The number of distinct PartitionKeys.
     pub partitions: u64,
@@ -39,10 +39,10 @@ pub struct DataShape {
     pub median_entities: u64,
     /// The largest partitions by bytes, largest first; at most ten.
     pub largest: Vec<PartitionSize>,
-    /// The share, 0 to 1, of pairs of neighbouring partitions, in key order, in which the upper one
-    /// was created later. For data read from a file, the share of pairs of consecutive rows with
-    /// different PartitionKeys in which the later row has the higher key. About 0.5 if keys are
-    /// independent of time.
+    /// The share, 0 to 1, of pairs of neighbouring partitions, in key order, in which the one with
+    /// the higher key was created later. For data read from a file, the share of pairs of
+    /// consecutive rows with different PartitionKeys in which the later row has the higher key.
+    /// About 0.5 if keys are independent of time.
     pub ascending: f64,
     /// Where the newest entities are. The table is cut in key order into twenty parts with equal
     /// numbers of entities. Each value is a part's share, 0 to 1, of the newest tenth of the
@@ -60,7 +60,7 @@ pub struct PartitionSize {
     pub partition_key: String,
     /// The number of entities.
     pub entities: u64,
-    /// The size of their keys and rows in bytes, as encoded.
+    /// The size of the entities' keys and rows in bytes, as encoded.
     pub bytes: u64,
 }
 
@@ -114,8 +114,8 @@ impl ShapeBuilder {
         }
     }
 
-    /// Counts a pair of different keys; `is_ascending` if their order agrees with their order in
-    /// time.
+    /// Counts a pair of different keys. `is_ascending` states whether the higher key was written
+    /// later.
     pub(crate) fn add_pair(&mut self, is_ascending: bool) {
         self.pairs += 1;
         self.ascending += u64::from(is_ascending);

@@ -1,4 +1,4 @@
-//! Counters and sizes by name, with their meaning and unit, and all of them in the Prometheus text
+//! Counters and sizes by name, with their meanings and units. Exports them in the Prometheus text
 //! format.
 //!
 //! Invariant: every field has a line in the table `stats.md`, and every line a field.
@@ -100,8 +100,8 @@ fn field(name: &str) -> Option<Field> {
     table().find(|field| field.name == name)
 }
 
-/// Returns the metric of a field in base units such as seconds, and the number of the field's units
-/// per base unit.
+/// Returns the metric of a field, and the divisor that converts the field's value into the metric's
+/// base unit, such as seconds.
 fn metric(field: &Field) -> (Metric, f64) {
     let (base, units) = match field.unit {
         "percent" => (field.name.replace("_percent", "_ratio"), 100.0),
@@ -131,7 +131,7 @@ mod tests {
         assert_eq!((Stats::unit("colour"), Stats::meaning("colour")), (None, None));
     }
 
-    /// Reads the text as a scraper does: each sample belongs to the metric before it.
+    /// Parses the text as a scraper does: each sample belongs to the metric before it.
     #[test]
     fn the_text_for_prometheus_can_be_read_back() {
         let db = Db::open_in_memory().unwrap();

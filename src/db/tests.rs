@@ -179,7 +179,7 @@ mod threads;
 mod wear;
 mod windows;
 
-/// A filter that every row meets.
+/// A filter that matches every row.
 struct Everything;
 
 impl RowFilter for Everything {

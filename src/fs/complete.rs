@@ -2,11 +2,11 @@
 //! transfers, and the creation of several directories.
 //!
 //! Invariants
-//! * `Interrupted` never passes this module;
+//! * no function here returns `Interrupted`;
 //! * a transfer is completed or returns an error.
 //!
 //! [`DiskFs`](super::DiskFs) and [`FaultFs`](super::FaultFs) share these loops, so that injected
-//! interruptions and short transfers test the same code as the system's.
+//! interruptions and short transfers test the same code as real ones.
 
 use std::io;
 use std::path::Path;
@@ -58,9 +58,9 @@ pub(super) fn read_exact_at(
     Ok(())
 }
 
-/// The three operations that creating a chain of directories needs.
+/// The operations that [`create_dir_all`] uses.
 pub(super) trait Directories {
-    /// Whether `dir` exists; an error if it is not a directory.
+    /// Whether `dir` exists. Fails if it is not a directory.
     fn is_dir(&self, dir: &Path) -> io::Result<bool>;
     fn make(&self, dir: &Path) -> io::Result<()>;
     fn sync(&self, dir: &Path) -> io::Result<()>;
@@ -69,7 +69,8 @@ pub(super) trait Directories {
 /// Creates `dir` and its missing parents, each durable before the next is created.
 ///
 /// 1. Find the deepest existing ancestor.
-/// 2. Sync its parent, because the process that created it may have been killed before doing so.
+/// 2. Sync its parent, because the process that created the directory may have been killed before
+///    it synced.
 /// 3. Create the next directory and sync its parent, down to `dir`.
 ///
 /// Only the deepest existing directory can lack a durable entry, and step 2 syncs that entry.
@@ -84,8 +85,8 @@ pub(super) fn create_dir_all(directories: &impl Directories, dir: &Path) -> io::
     }
     for dir in missing.into_iter().rev() {
         match directories.make(dir) {
-            // Another thread or process created it first, or it exists now because the path has
-            // `..`.
+            // Another thread or process has created the directory, or it exists now because the
+            // path contains `..`.
             Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
             result => result?,
         }
@@ -94,13 +95,13 @@ pub(super) fn create_dir_all(directories: &impl Directories, dir: &Path) -> io::
     Ok(())
 }
 
-/// Makes the entry of an existing directory in its parent durable.
+/// Makes an existing directory durable: syncs its parent, which has its entry.
 fn confirm(directories: &impl Directories, dir: &Path) -> io::Result<()> {
     if dir.file_name().is_none() {
         return Ok(()); // the root or `..`, which this library never creates
     }
     match directories.sync(&parent(dir)) {
-        // The parent is unreadable, so an administrator created the directory, not this library.
+        // The parent cannot be read, so an administrator created the directory, not this library.
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => Ok(()),
         result => result,
     }

@@ -1,7 +1,7 @@
 //! The operating system's file system.
 //!
-//! `handles` has the opened files, `dir` the file system with one directory kept open, `sys` the
-//! system-specific code; `complete` handles interrupted and short calls.
+//! `handles` has the opened files, `dir` a file system that keeps one directory open, and `sys` the
+//! system-specific code. `complete` handles interrupted and short calls.
 
 #![expect(clippy::disallowed_methods, reason = "this is the module that touches the disk")]
 
@@ -49,7 +49,7 @@ impl Fs for DiskFs {
                 // All names of this library are ASCII, so a lossy name is never used to open a
                 // file.
                 Ok(entry) => names.push(entry.file_name().to_string_lossy().into_owned()),
-                // The iterator continues where it was interrupted.
+                // After an interruption the iterator continues where it stopped.
                 Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
                 Err(error) => return Err(error),
             }

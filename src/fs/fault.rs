@@ -22,7 +22,7 @@ use crate::named::named;
 use crate::sync::Mutex;
 
 named! {
-    /// The kinds of operations, for counting and for choosing which fails.
+    /// The kinds of operations, which are counted separately and can be made to fail separately.
     #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
     #[non_exhaustive]
     pub enum OpKind {
@@ -94,7 +94,7 @@ named! {
         ShortTransfer "short-transfer",
     }
 
-    /// Returns the word in the text of a simulation.
+    /// Returns the word for this kind in the text form of a simulation.
     #[cfg(feature = "sim")]
     pub(crate) fn word;
     pub const ALL;
@@ -106,7 +106,7 @@ pub struct Fault {
     pub(crate) kind: FaultKind,
     pub(crate) op: Option<OpKind>,
     pub(crate) path: Option<String>,
-    /// Only reads and maps that cover at least one of these bytes match.
+    /// Limits the fault to reads and maps that cover at least one of these bytes.
     within: Option<Range<u64>>,
     /// The number of matching operations that succeed before the failure.
     pub(crate) after: u64,
@@ -114,23 +114,8 @@ pub struct Fault {
     spent: bool,
 }
 
-/// An `Fs` wrapper that forwards operations, counts them, and fails those matched by an armed
-/// [`Fault`].
-///
-/// ```
-/// use std::path::Path;
-/// use std::sync::Arc;
-/// use rowstone::fs::{Fault, FaultFs, FaultKind, Fs, MemFs, OpKind};
-///
-/// let fs = FaultFs::new(Arc::new(MemFs::new()));
-/// fs.arm(Fault::new(FaultKind::Enospc).on(OpKind::Write).nth(1));
-/// let file = fs.create(Path::new("log"))?;
-/// assert!(file.write_at(0, b"first").is_ok());
-/// assert_eq!(file.write_at(5, b"second").unwrap_err().kind(), std::io::ErrorKind::StorageFull);
-/// assert!(file.write_at(5, b"third").is_ok());
-/// assert_eq!((fs.count(OpKind::Write), fs.delivered()), (3, 1));
-/// # Ok::<(), std::io::Error>(())
-/// ```
+/// An `Fs` wrapper that forwards operations, counts them, and fails the operations that match an
+/// armed [`Fault`].
 #[derive(Clone, Debug)]
 pub struct FaultFs {
     inner: Arc<dyn Fs>,
@@ -143,7 +128,8 @@ struct Plan {
     guard: Option<Guard>,
     counts: [u64; OpKind::ALL.len()],
     delivered: [u64; FaultKind::ALL.len()],
-    /// Number of hints of each kind. Hints are not operations, because they cannot fail.
+    /// Number of hints with [`Advice::Random`]; `will_need` counts the other hints. Hints are not
+    /// operations, because they cannot fail.
     random: u64,
     will_need: u64,
 }
@@ -151,11 +137,11 @@ struct Plan {
 /// A callback that returns whether a sync is carried out.
 type Decision = dyn Fn(OpKind, &Path) -> bool + Send + Sync;
 
-/// The callback for syncs, wrapped so that the plan can be cloned and printed.
+/// The callback for syncs, in a type that can be cloned and printed.
 #[derive(Clone)]
 struct Guard(Arc<Decision>);
 
-/// An open file with the planned faults.
+/// An open file. The faults of `fs` apply to its operations.
 #[derive(Debug)]
 struct Faulty<F> {
     inner: F,
@@ -181,7 +167,8 @@ impl Fault {
         Self { kind, ..Self::default() }
     }
 
-    /// Restricts the fault to operations of this kind; others are not counted either.
+    /// Restricts the fault to operations of this kind; other operations are not counted by
+    /// [`nth`](Self::nth), either.
     #[must_use]
     pub fn on(mut self, op: OpKind) -> Self {
         self.op = Some(op);
@@ -238,7 +225,7 @@ impl Fault {
     }
 
     /// Whether the fault applies to an operation. `touched` is the range of bytes that a read or
-    /// map covers; it is empty for other operations.
+    /// map covers, and is empty for other operations.
     fn matches(&self, op: OpKind, path: &Path, touched: &Range<u64>) -> bool {
         let on_path = |suffix: &String| path.to_string_lossy().ends_with(suffix.as_str());
         let meets =
@@ -289,7 +276,7 @@ impl FaultFs {
         self.plan.lock().faults.clear();
     }
 
-    /// Whether some fault can still occur.
+    /// Whether at least one armed fault can still occur.
     pub fn is_armed(&self) -> bool {
         self.plan.lock().faults.iter().any(|fault| !fault.spent)
     }
@@ -324,8 +311,8 @@ impl FaultFs {
         self.plan.lock().delivered[kind as usize]
     }
 
-    /// Wraps another file system, such as that after a restart, with the same plan and the same
-    /// counts.
+    /// Wraps another file system, such as the one after a restart. The faults and counts are shared
+    /// with `self`.
     #[must_use]
     pub fn over(&self, inner: Arc<dyn Fs>) -> Self {
         Self { inner, plan: Arc::clone(&self.plan) }
@@ -350,7 +337,7 @@ impl FaultFs {
         met
     }
 
-    /// Runs an operation that either succeeds or has no effect.
+    /// Runs an operation that either succeeds or has no effect, and applies a matching fault.
     fn run<T>(
         &self,
         op: OpKind,
@@ -360,7 +347,7 @@ impl FaultFs {
         Self::carry_out(self.fault_for(op, path, &(0..0)), op, path, operation)
     }
 
-    /// Runs an operation with the fault `fault`.
+    /// Runs an operation, or makes it fail or be interrupted as `fault` requires.
     fn carry_out<T>(
         fault: Option<FaultKind>,
         op: OpKind,
@@ -476,8 +463,8 @@ impl Directories for FaultFs {
         Ok(found)
     }
 
-    /// Creates a directory. The inner file system also syncs the parent; faults of that sync are
-    /// injected by the separate call of `sync`.
+    /// Creates a directory. The inner file system also syncs the parent, but faults of syncs are
+    /// injected only when `sync` is called separately.
     fn make(&self, dir: &Path) -> io::Result<()> {
         self.run(OpKind::CreateDir, dir, || self.inner.create_dir_all(dir))
     }

@@ -1,10 +1,11 @@
 //! An `Fs` wrapper that refuses changes once the path of the lock file no longer names the locked
-//! file, because its directory was moved or replaced, or the file was removed. From then on another
-//! process may be writing at that path.
+//! file: its directory was moved or replaced, or the file was removed. From then on another process
+//! may be writing at that path.
 //!
 //! Invariants
-//! * the lock is checked before each creation, rename and removal, and before each sync of a file;
-//!   for files that are synced often, only if a second has passed since the last check;
+//! * the lock is checked before each creation, rename and removal, and before each sync of a file.
+//!   For files that are synced often, it is checked only if a second has passed since the last
+//!   check;
 //! * reading is never refused.
 
 use std::io;
@@ -16,10 +17,10 @@ use crate::clock::Clock;
 use crate::mutants::mutant;
 use crate::sync::{AtomicU64, Ordering};
 
-/// The time between two checks by syncs of files that are synced often.
+/// For files that are synced often, the minimum time between two checks by syncs.
 const CHECK_NANOS: u64 = 1_000_000_000;
 
-/// The `Fs` wrapper; see the module.
+/// The `Fs` wrapper that checks the lock before changes.
 #[derive(Clone, Debug)]
 pub(crate) struct GuardedFs {
     inner: Arc<dyn Fs>,
@@ -29,7 +30,7 @@ pub(crate) struct GuardedFs {
 #[derive(Debug)]
 struct Guard {
     path: PathBuf,
-    /// Gone after the database was closed.
+    /// The lock; it no longer exists after the database was closed.
     lock: Weak<dyn FileLock>,
     clock: Arc<dyn Clock>,
     /// The monotonic time of the last check, in nanoseconds.
@@ -45,7 +46,7 @@ struct GuardedWrite {
 }
 
 impl GuardedFs {
-    /// Guards changes by `lock`, which was taken at `path`.
+    /// Creates a wrapper that checks `lock`, the lock of the file at `path`, before changes.
     pub(crate) fn new(
         inner: Arc<dyn Fs>,
         path: PathBuf,
@@ -74,7 +75,8 @@ fn nanos(clock: &dyn Clock) -> u64 {
 impl Guard {
     fn check(&self) -> io::Result<()> {
         let Some(lock) = self.lock.upgrade() else { return Ok(()) };
-        // An error tells nothing about the lock: the path may be unreadable for this user by now.
+        // If the check fails with an error, assume that the path still names the locked file. For
+        // example, this user may no longer have the right to read the path.
         if mutant!("unchecked-lock") || lock.is_current().unwrap_or(true) {
             return Ok(());
         }

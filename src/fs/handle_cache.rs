@@ -6,8 +6,8 @@
 //! * files are opened by name, so this wrapper is for files that are neither replaced nor removed
 //!   while in use.
 //!
-//! Locks: the queue, then one file; none is held while a file is opened or read. Files that are
-//! written or mapped keep their own handles.
+//! Locks: the queue is locked before a file. Neither lock is held while a file is opened or read.
+//! Files that are written or mapped keep their own handles.
 
 use std::collections::VecDeque;
 use std::io;
@@ -18,7 +18,7 @@ use std::sync::{Arc, Weak};
 use super::{Advice, FileLock, FileRead, FileWrite, Fs, Map};
 use crate::sync::{AtomicBool, Mutex, Ordering};
 
-/// An `Fs` wrapper that bounds the open read handles, see the module.
+/// An `Fs` wrapper that bounds the number of open read handles.
 #[derive(Clone, Debug)]
 pub(crate) struct CachedHandleFs {
     inner: Arc<dyn Fs>,
@@ -54,8 +54,8 @@ impl CachedHandleFs {
     fn admit(&self, few: &Arc<HandleCache>) {
         let mut queue = self.open.queue.lock();
         queue.push_back(Arc::downgrade(few));
-        // The first pass clears every use flag, so a second one finds an idle file unless all were
-        // read again.
+        // The first pass over the queue clears every use flag. So a second pass finds an idle file,
+        // unless all files were read again.
         let mut looks = 2 * queue.len();
         while queue.len() > self.open.max && looks > 0 {
             looks -= 1;
@@ -82,7 +82,7 @@ impl HandleCache {
             opened.advise(Advice::Random, 0..u64::MAX);
         }
         let mut file = self.file.lock();
-        // Two readers may both open the file; one handle is kept.
+        // Two readers may both have opened the file. Only one handle is kept.
         if let Some(file) = &*file {
             return Ok(Arc::clone(file));
         }
@@ -93,7 +93,8 @@ impl HandleCache {
     }
 }
 
-/// The handle that callers receive; the queue refers to the `HandleCache` inside.
+/// The handle that callers receive. The queue has a weak reference to the `HandleCache` in the
+/// handle.
 #[derive(Debug)]
 struct Reader(Arc<HandleCache>);
 
@@ -110,7 +111,7 @@ impl FileRead for Reader {
         self.0.file()?.map()
     }
 
-    /// If the file cannot be reopened, the next read returns the error.
+    /// Passes the advice on. If the file cannot be reopened, the next read returns the error.
     fn advise(&self, advice: Advice, range: Range<u64>) {
         self.0.is_random.fetch_or(advice == Advice::Random, Ordering::Relaxed);
         if let Ok(file) = self.0.file() {

@@ -21,13 +21,14 @@ pub struct Map {
 pub enum Advice {
     /// In random order: the system reads a missing page alone, without its neighbours.
     Random,
-    /// Soon: the system fetches missing pages in few large reads. The call does not wait for them.
+    /// Soon: the system starts to fetch missing pages, in few large reads, and the call does not
+    /// wait for them.
     WillNeed,
 }
 
-/// The pages of a map, which the system can be advised about.
+/// The pages of a map, for which the system accepts advice.
 pub trait Pages: Send + Sync + fmt::Debug {
-    /// Announces how `range` will be read, which must be within the map.
+    /// Announces how `range`, which must be within the map, will be read.
     fn advise(&self, advice: Advice, range: Range<usize>);
 }
 

@@ -6,7 +6,8 @@
 //!   an operation, and after one that failed halfway, it may be too high but never too low;
 //! * a refused operation has no effect and returns `StorageFull`, as on a full disk.
 //!
-//! Locks: the count, then the limits; neither is held during operations of the inner file system.
+//! Locks: `files` is locked before `limits`. Neither lock is held during operations of the inner
+//! file system.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -22,18 +23,19 @@ pub(crate) enum Metered {
     /// A table file, counted by [`Meter::tables`].
     Table,
     Log,
-    /// Never refused: these files are small, and freeing space requires writing them.
+    /// Any other file. Its growth is never refused: such files are small, and freeing space
+    /// requires writing them.
     Other,
 }
 
-/// An `Fs` wrapper that counts and limits bytes, see the module.
+/// An `Fs` wrapper that counts and limits the bytes of one directory's files.
 #[derive(Clone, Debug)]
 pub(crate) struct MeteredFs {
     inner: Arc<dyn Fs>,
     meter: Arc<Meter>,
 }
 
-/// The number of bytes in the files of a directory, and the limits.
+/// The number of bytes in the files of a directory, with the limits.
 #[derive(Debug)]
 pub(crate) struct Meter {
     dir: PathBuf,
@@ -46,7 +48,8 @@ pub(crate) struct Meter {
     files: Mutex<BTreeMap<String, Arc<Counted>>>,
 }
 
-/// The limits on the bytes of all files together, for each reason of growth.
+/// The limits on the bytes of all files together. Which limit applies depends on the file that
+/// grows and on the reason.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct MeterLimits {
     /// The limit for the growth of a table file.
@@ -57,11 +60,11 @@ pub(crate) struct MeterLimits {
     pub(crate) logs_ahead: u64,
 }
 
-/// Whether a file grows because the space is needed now.
+/// The reason why a file grows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Growth {
     Needed,
-    /// The space is not needed yet.
+    /// The space is reserved before it is needed.
     Ahead,
 }
 
@@ -71,7 +74,7 @@ struct Counted {
     kind: Metered,
     /// Changed only under the meter's lock.
     bytes: AtomicU64,
-    /// Whether the file has lost its name in the directory and is no longer counted.
+    /// Whether the file no longer has a name in the directory, and thus is no longer counted.
     is_gone: AtomicBool,
 }
 
@@ -87,8 +90,8 @@ fn is_no_file(error: &io::Error) -> bool {
 }
 
 impl MeteredFs {
-    /// Wraps `inner` and counts the files in `dir`, which may be missing. It asks once for the
-    /// length of each file. Until limits are set, nothing is refused.
+    /// Wraps `inner` and counts the files in `dir`, which may be missing. Reads the length of each
+    /// existing file once. Until limits are set, nothing is refused.
     pub(crate) fn new(
         inner: Arc<dyn Fs>,
         dir: &Path,
@@ -106,7 +109,7 @@ impl MeteredFs {
         if inner.exists(dir)? {
             for name in inner.list(dir)? {
                 match inner.open_read(&dir.join(&name)).and_then(|file| file.len()) {
-                    // A directory or a FIFO takes no space.
+                    // A directory or a FIFO is not counted.
                     Err(error) if is_no_file(&error) => {}
                     len => drop(meter.add(&name, len?)),
                 }
@@ -161,18 +164,18 @@ impl Meter {
         self.others.load(Ordering::Acquire)
     }
 
-    /// Sets the limits: a file cannot grow if the total would then exceed the limit for it.
+    /// Sets the limits. A file cannot grow if the total would then exceed the limit for that file.
     pub(crate) fn limit(&self, limits: MeterLimits) {
         *self.limits.lock() = limits;
     }
 
-    /// Returns the name of `path` in the directory; `None` if it is in another one.
+    /// Returns the name of `path` in the directory; `None` if `path` is not in the directory.
     fn name(&self, path: &Path) -> Option<String> {
         let name = path.file_name().filter(|_| path.parent() == Some(&self.dir))?;
         Some(name.to_string_lossy().into_owned())
     }
 
-    /// Sets the size of the file `name`, and adds it if it is new.
+    /// Sets the size of the file `name`, and adds the file if it is new.
     fn add(&self, name: &str, bytes: u64) -> Arc<Counted> {
         let mut files = self.files.lock();
         let new = || Counted {
@@ -186,7 +189,7 @@ impl Meter {
         file
     }
 
-    /// Sets the count of a file. Requires the lock.
+    /// Sets the size of a file, and updates the totals. Requires the lock of `files`.
     fn set(&self, file: &Counted, bytes: u64) {
         if file.is_gone.load(Ordering::Acquire) {
             return;
@@ -207,8 +210,8 @@ impl Meter {
         debug_assert!(total >= parts, "tables and others are among all files");
     }
 
-    /// Counts the growth of a file to `to` bytes, or refuses it. Does nothing if the file has that
-    /// length already.
+    /// Counts the growth of a file to `to` bytes, or refuses it. Does nothing if the file is
+    /// already at least that long.
     fn grow(&self, file: &Counted, to: u64, why: Growth) -> io::Result<()> {
         if file.bytes.load(Ordering::Acquire) >= to {
             return Ok(());
@@ -241,14 +244,14 @@ impl Meter {
         }
     }
 
-    /// Stops counting a file. Requires the lock.
+    /// Stops counting a file. Requires the lock of `files`.
     fn drop_count(&self, file: &Counted) {
         debug_assert!(!file.is_gone.load(Ordering::Acquire), "a file leaves once");
         self.set(file, 0);
         file.is_gone.store(true, Ordering::Release);
     }
 
-    /// Records a rename. Returns false if the file is in the directory now but was not counted
+    /// Records a rename. Returns false if `to` is in the directory but the file was not counted
     /// before.
     fn rename(&self, from: &Path, to: &Path) -> bool {
         let (from, to) = (self.name(from), self.name(to));
@@ -270,7 +273,7 @@ impl Meter {
 }
 
 impl MeteredWrite {
-    /// Runs `work`, which may grow the file to `len` bytes.
+    /// Counts growth to `len` bytes and runs `work`, which may grow the file to this length.
     fn growing(
         &self,
         len: u64,
@@ -281,7 +284,8 @@ impl MeteredWrite {
         work(&*self.inner).inspect_err(|_| self.look())
     }
 
-    /// Reads the file's length and counts it; after a failed operation the length is unknown.
+    /// Reads the file's length and counts it, because after a failed operation the length is
+    /// unknown.
     fn look(&self) {
         if let Ok(bytes) = self.inner.len() {
             let _files = self.meter.files.lock();
@@ -433,7 +437,7 @@ mod tests {
         log.allocate(1_000).unwrap();
         assert_eq!(refused(log.allocate(1_001)), io::ErrorKind::StorageFull);
         log.write_at(500, &[2; 500]).unwrap();
-        // The limit for `allocate_ahead` applies even to small reservations.
+        // The limit for `allocate_ahead` applies to small reservations, too.
         fs.meter().limit(MeterLimits { tables: 1_000, logs: 3_000_000, logs_ahead: 2_000 });
         assert_eq!(refused(log.allocate_ahead(1_001)), io::ErrorKind::StorageFull);
         assert_eq!((log.len().unwrap(), fs.meter().total()), (1_000, 2_000));
@@ -451,7 +455,7 @@ mod tests {
         fs.link(Path::new("db/a.wal"), Path::new("b.wal")).unwrap();
         assert_eq!(fs.meter().total(), 2_000);
         fs.remove(Path::new("db/b.wal")).unwrap();
-        // There is no limit outside the directory, or for files without a name in it.
+        // No limit applies outside the directory, or to a file without a name in it.
         fs.create(Path::new("b.sst")).unwrap().allocate(9_000).unwrap();
         table.write_at(0, &[1; 9_000]).unwrap();
         assert_eq!((fs.meter().total(), fs.meter().tables()), (1_000, 0));

@@ -8,8 +8,9 @@
 //! * No method returns `Interrupted` or transfers only a part: a transfer is completed or fails.
 //! * A path is written through one handle at a time.
 
-/// Forwards methods of [`Fs`], [`FileWrite`] or [`FileRead`] unchanged to the field `$inner`. With
-/// `after $check` each method calls `$check` first, and returns its error if it fails.
+/// Implements methods of [`Fs`], [`FileWrite`] or [`FileRead`] by calls of the same method of the
+/// field `$inner`. With `after $check` each method calls `$check` first, and returns its error if
+/// it fails.
 macro_rules! pass_on {
     ($inner:ident: $($method:ident($($argument:ident: $type:ty),*) $(-> $result:ty)?;)*) => {
         $(fn $method(&self, $($argument: $type),*) $(-> $result)? {
@@ -68,25 +69,27 @@ pub trait Fs: Send + Sync + fmt::Debug {
     fn open_write(&self, path: &Path) -> io::Result<Box<dyn FileWrite>>;
     /// Opens an existing file for reading.
     fn open_read(&self, path: &Path) -> io::Result<Arc<dyn FileRead>>;
-    /// Renames a file atomically, and replaces any file that has the new name.
+    /// Renames a file atomically. A file that has the new name is replaced.
     fn rename(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Removes a file.
     fn remove(&self, path: &Path) -> io::Result<()>;
     /// Removes an empty directory.
     fn remove_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Gives a file a second name; `Unsupported` or `CrossesDevices` if that is not possible.
+    /// Gives a file a second name. Fails with `Unsupported` or `CrossesDevices` if that is not
+    /// possible.
     fn link(&self, from: &Path, to: &Path) -> io::Result<()>;
     /// Makes the names in a directory durable.
     fn sync_dir(&self, dir: &Path) -> io::Result<()>;
-    /// Creates the file if it is missing, and locks it exclusively until the lock is dropped;
-    /// `WouldBlock` if another process or handle holds it.
+    /// Locks the file exclusively until the returned lock is dropped. Creates the file if it is
+    /// missing. Fails with `WouldBlock` if another process or handle has the lock.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>>;
     /// Returns the kind of the file system that holds `path`, for messages ("ext4", "tmpfs",
     /// "memory").
     fn kind(&self, path: &Path) -> String;
-    /// Returns this file system with `dir` kept open: a path `dir/name` then always means a name in
+    /// Returns this file system with `dir` kept open. A path `dir/name` then always means a name in
     /// the directory that is at `dir` during this call, even after that directory was moved or
-    /// replaced. Returns `None`, which is the default, if every path is resolved anew.
+    /// replaced. Returns `None`, which is the default, if the file system resolves every path from
+    /// the root.
     fn pin(&self, dir: &Path) -> io::Result<Option<Arc<dyn Fs>>> {
         let _ = dir;
         Ok(None)
@@ -119,7 +122,7 @@ pub trait FileWrite: Send + Sync + fmt::Debug {
     fn set_len(&self, len: u64) -> io::Result<()>;
     /// Returns the file's length in bytes.
     fn len(&self) -> io::Result<u64>;
-    /// Starts write-back of the range's dirty pages without waiting; a hint.
+    /// Starts write-back of the range's dirty pages, without waiting. This is only a hint.
     fn start_write_back(&self, offset: u64, len: u64) {
         let _ = (offset, len);
     }
@@ -135,7 +138,8 @@ pub trait FileWrite: Send + Sync + fmt::Debug {
     reason = "a length that can fail to be had, not a collection's"
 )]
 pub trait FileRead: Send + Sync + fmt::Debug {
-    /// Fills `buffer` from `offset`; `UnexpectedEof` if the file is shorter.
+    /// Fills `buffer` with the bytes from `offset` on. Fails with `UnexpectedEof` if the file is
+    /// shorter.
     fn read_at(&self, offset: u64, buffer: &mut [u8]) -> io::Result<()>;
     /// Returns the file's length in bytes.
     fn len(&self) -> io::Result<u64>;
@@ -147,9 +151,9 @@ pub trait FileRead: Send + Sync + fmt::Debug {
     fn advise(&self, _advice: Advice, _range: Range<u64>) {}
 }
 
-/// Holds a lock file until dropped.
+/// The lock of a lock file, held until the value is dropped.
 pub trait FileLock: Send + Sync + fmt::Debug {
-    /// Whether the path of the lock still names the locked file. It does not after the file was
+    /// Whether the path of the lock still names the locked file. This is false after the file was
     /// removed, or after its directory was moved or replaced. The default is `true`.
     fn is_current(&self) -> io::Result<bool> {
         Ok(true)

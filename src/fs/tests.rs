@@ -1,11 +1,12 @@
-//! Tests of every `Fs` implementation: its guarantees without failures and power cuts.
+//! Tests that every `Fs` implementation keeps its guarantees, without failures and power cuts.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 
 use super::*;
 
-/// A file system with an empty directory; dropping the guard removes the files on disk.
+/// A file system with an empty directory. If it is on disk, dropping `_guard` removes the
+/// directory.
 struct Storage {
     name: &'static str,
     fs: Arc<dyn Fs>,
@@ -292,7 +293,7 @@ fn handles_serve_several_threads() {
     });
 }
 
-/// The database directory may be a bare name: its parent is then the current directory.
+/// The path of the database may be a bare name. Its parent is then the current directory.
 #[test]
 fn parents_of_bare_names() {
     assert_eq!(parent(Path::new("db")), Path::new("."));
@@ -315,7 +316,7 @@ fn a_pinned_directory_is_followed_when_it_is_moved_and_its_lock_notices() {
         assert!(lock.is_current().unwrap());
         fs.rename(&dir, &moved).unwrap();
         assert!(!lock.is_current().unwrap());
-        // Another directory takes its place, with a file of the same name.
+        // Another directory gets the old path, with a file of the same name.
         fs.create_dir_all(&dir).unwrap();
         fs.create(&dir.join("LOCK")).unwrap();
         assert!(!lock.is_current().unwrap());

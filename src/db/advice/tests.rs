@@ -4,8 +4,8 @@ use super::super::partitions::PartitionRange;
 use super::super::shape::{PartitionSize, ShapeBuilder};
 use super::*;
 
-/// Returns a data shape with these partitions, and with the share of pairs in which keys and time
-/// agree.
+/// Returns a data shape with these partitions, and with `ascending` as the share of pairs of
+/// partitions that were created in the order of their keys.
 fn data(sizes: &[(&str, u64)], partitions: u64, ascending: f64) -> DataShape {
     let mut builder = ShapeBuilder::new();
     for (name, entities) in sizes {
@@ -61,8 +61,9 @@ fn ordered_data_is_detected() {
 fn directed_load_is_detected() {
     check_load(&[range(5.0, 0.1, 0.1), range(90.0, 0.9, 0.0)], &[AppendOnly]);
     check_load(&[range(90.0, 0.0, 0.9), range(5.0, 0.1, 0.1)], &[PrependOnly]);
-    // No advice because, in this order: the range is not the last one, it does not have most of the
-    // writes, the writes have no direction, all are in one partition, or the load is too low.
+    // These loads cause no advice. The reasons, in order: the range is not the last one, it does
+    // not have most of the writes, the writes have no direction, all are in one partition, and the
+    // load is too low.
     check_load(&[range(90.0, 0.9, 0.0), range(5.0, 0.1, 0.1)], &[]);
     check_load(&[range(90.0, 0.1, 0.1), range(50.0, 0.9, 0.0)], &[]);
     check_load(&[range(90.0, 0.4, 0.0)], &[]);
@@ -71,7 +72,7 @@ fn directed_load_is_detected() {
     check_load(&[range(9.0, 0.9, 0.0)], &[]);
 }
 
-/// The current load outweighs the order in which old data was loaded.
+/// If the load is spread, the order of the stored data does not matter.
 #[test]
 fn a_spread_load_on_ordered_data_needs_no_advice() {
     let ranges = [range(90.0, 0.06, 0.06)];

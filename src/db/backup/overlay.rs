@@ -12,7 +12,7 @@ use std::sync::Arc;
 use crate::fs::{FileLock, FileRead, FileWrite, Fs, MemFs, pass_on};
 use crate::sync::Mutex;
 
-/// A memory file system that also shows files of another file system, each under a path of its own.
+/// A memory file system that also contains certain files of another file system, under other paths.
 #[derive(Debug)]
 pub(super) struct Overlay {
     memory: MemFs,

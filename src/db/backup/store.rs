@@ -2,10 +2,10 @@
 //! §generation.
 //!
 //! Invariants
-//! * a generation is renamed to its final name only when every file that the generation names is
-//!   durable under the file's final name;
+//! * a generation gets its final name only when all files that it names are durable under their own
+//!   final names;
 //! * generations, and stored files that a generation names, are never written again;
-//! * a file is identified by its id. Files with equal ids but different entries mean damage;
+//! * a file is identified by its id. Entries with equal ids that differ otherwise mean damage;
 //! * a file is removed only after all generations that named it are durably removed.
 
 use std::collections::BTreeMap;
@@ -32,14 +32,14 @@ pub(super) struct Store {
     pub(super) dir: PathBuf,
 }
 
-/// The files of a store as its generations describe them.
+/// The stored files that the generations name.
 #[derive(Default)]
 pub(super) struct Known {
     /// Each file's metadata and its entry in a generation, by id.
     files: BTreeMap<FileId, (FileMeta, StoredFile)>,
 }
 
-/// The amount removed by [`Backup::prune`](super::Backup::prune).
+/// The backups and files that [`Backup::prune`](super::Backup::prune) removed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Pruned {
@@ -47,7 +47,7 @@ pub struct Pruned {
     pub generations: u64,
     /// The number of removed table files that no other backup used, and of removed leftovers.
     pub files: u64,
-    /// The total size of these files in bytes.
+    /// The total size of the removed files in bytes.
     pub bytes: u64,
 }
 
@@ -112,7 +112,8 @@ impl Store {
     /// Returns the number for the next generation, one above the highest.
     ///
     /// # Errors
-    /// `InvalidInput` if the highest possible number exists, which only a foreign file can cause.
+    /// `InvalidInput` if the highest possible number exists, which is the case only if another
+    /// program created its file.
     pub(super) fn next_number(&self) -> Result<u64> {
         let Some(last) = self.numbers()?.last().copied() else { return Ok(1) };
         last.checked_add(1).ok_or_else(|| {
@@ -294,7 +295,7 @@ impl Store {
     ) -> Result<()> {
         let dir = self.dir.join(FILES);
         for path in self.list(&dir)?.into_iter().map(|name| dir.join(name)) {
-            // Foreign files are kept.
+            // Files that no backup created are kept.
             if named.contains_key(&path) || !is_stored_file(&path) {
                 continue;
             }
@@ -306,7 +307,7 @@ impl Store {
         Ok(())
     }
 
-    /// Reads a stored file and compares it with its entry in the generation.
+    /// Reads a stored file and compares its length and checksum with its entry in the generation.
     pub(super) fn check(&self, file: &StoredFile, progress: OnBytes<'_>) -> Result<()> {
         let path = self.file_path(file.id);
         let read = read_file(&*self.fs, &path, &mut |_, piece| {
@@ -442,7 +443,7 @@ mod tests {
         let ask = |meta: &FileMeta| known.file(Path::new("000012.sst"), meta);
         assert_eq!(ask(&meta(12, 7)).unwrap(), Some(stored));
         assert_eq!(ask(&meta(12, 8)).unwrap(), None);
-        // A copy of the database may use another number for the same file.
+        // A copy of the database may have the same file under another number.
         assert_eq!(ask(&meta(13, 7)).unwrap(), Some(stored));
         let other = FileMeta { entries: 4, ..meta(12, 7) };
         assert_eq!(ask(&other).unwrap_err().kind(), ErrorKind::Corruption);

@@ -1,11 +1,11 @@
-//! The change feed: returns the commits of the logs in order, each with all its changes of tables
-//! and entities.
+//! The change feed. It returns the commits of the logs in order, each with all changes of tables
+//! and entities that the commit made.
 //!
 //! Invariants
 //! * an entity is returned as it was after its commit, because the log contains whole rows;
 //! * a commit with internal changes only (gates, notes, cursors) is skipped;
-//! * a table has the name it was created with; if it was created before the oldest log and dropped
-//!   since, only its lower-case name is known.
+//! * a table has the name it was created with; if it was created before the oldest log and has been
+//!   dropped, only its lower-case name is known.
 //!
 //! `lsm::recovery::change_log` decides which commits are durable and kept.
 
@@ -130,7 +130,7 @@ type Shapes = BTreeMap<u32, Arc<Shape>>;
 /// The known names of tables.
 struct Tables {
     names: BTreeMap<TableId, Arc<str>>,
-    /// Whether the rest of the log was searched for the names of dropped tables.
+    /// Whether the rest of the logs was searched for the names of dropped tables.
     is_looked_ahead: bool,
 }
 
@@ -190,7 +190,8 @@ impl Change {
 }
 
 impl Changes {
-    /// Reads the commits after `since`; `names` contains the names of the current tables.
+    /// Creates a feed of the commits after `since`. `names` contains the names of the current
+    /// tables.
     pub(super) fn new(
         since: Position,
         env: &Env,
@@ -264,7 +265,7 @@ impl Tables {
     fn name(&mut self, id: TableId, from: &ChangeLog) -> Result<String> {
         if !self.names.contains_key(&id) && !self.is_looked_ahead {
             match self.look_ahead(from) {
-                // If a log was removed meanwhile, the name of the table stays unknown.
+                // If a log was removed while it was read, the name of the table stays unknown.
                 Err(error) if error.kind() != ErrorKind::ChangesLost => return Err(error),
                 _ => self.is_looked_ahead = true,
             }
@@ -278,7 +279,7 @@ impl Tables {
         Ok((self.name(id, from)?, KeyRange::of_span(span, id)?))
     }
 
-    /// Collects the names of tables that are dropped later in the log.
+    /// Adds the lower-case names of the tables that commits after `from` drop.
     fn look_ahead(&mut self, from: &ChangeLog) -> Result<()> {
         let names = &mut self.names;
         from.clone().read(&mut |logged| {

@@ -9,7 +9,7 @@ use crate::error::Result;
 use crate::format::generation::{GENERATION_BYTES_MAX, GENERATION_HEADER_BYTES, Generation, MAGIC};
 use crate::model::DateTime;
 
-/// Recognizes a generation by its name or its magic number.
+/// Whether the file is a generation, by its name or its magic number.
 pub(super) fn is_generation(path: &Path, file: &Bytes) -> bool {
     let is_named = path.extension().is_some_and(|extension| extension == "generation");
     is_named || file.read(0..MAGIC.len() as u64).is_ok_and(|head| head == MAGIC)

@@ -191,7 +191,7 @@ fn said(change: &Change) -> String {
     }
 }
 
-/// Shows why the records end where they do.
+/// Shows why the records end at this point: damage, zeros or the end of the file.
 fn end(reader: &mut LogReader, sink: &mut Sink<'_>) -> Result<()> {
     let Some(stop) = reader.stop().cloned() else { return Ok(()) };
     let Position { file, offset: at } = reader.position();

@@ -61,7 +61,7 @@ impl From<Error> for Stop {
     }
 }
 
-/// Shows the damage that ended a part; fails with other errors.
+/// Shows the damage at which the display of a part stopped. Fails with other errors.
 pub(super) fn show_damage(shown: Result<(), Stop>, sink: &mut Sink<'_>) -> Result<()> {
     match shown {
         Ok(()) => Ok(()),
@@ -81,12 +81,13 @@ pub(super) fn part<const N: usize>(
     InspectedPart { what, at, fields: fields.into() }
 }
 
-/// Describes bytes and their meaning.
+/// Returns a part that shows bytes in hexadecimal, and their meaning.
 pub(super) fn hex_part(at: u64, bytes: &[u8], means: impl fmt::Display) -> InspectedPart {
     part("bytes", at, [("hex", hex(bytes)), ("means", text(means))])
 }
 
-/// Describes the damage that a decoder found; `base` is the file offset of the decoder's buffer.
+/// Returns a part that describes the damage that a decoder found. `base` is the offset of the
+/// decoder's buffer in the file.
 pub(super) fn damage(base: u64, error: impl Into<FormatError>) -> InspectedPart {
     match error.into() {
         FormatError::Damaged(DecodeError { structure, at, problem }) => {
@@ -99,8 +100,8 @@ pub(super) fn damage(base: u64, error: impl Into<FormatError>) -> InspectedPart 
     }
 }
 
-/// Returns the offset of `slice` within `whole`, of which it is a part, from their addresses.
-/// Returns 0 for an empty slice elsewhere.
+/// Returns the offset of `slice` within `whole`, computed from their addresses: `slice` must be a
+/// part of `whole`. Returns 0 for an empty slice from elsewhere.
 pub(super) fn place_in(whole: &[u8], slice: &[u8]) -> u64 {
     let apart = (slice.as_ptr() as usize).checked_sub(whole.as_ptr() as usize);
     apart.filter(|apart| *apart <= whole.len()).map_or(0, |apart| apart as u64)

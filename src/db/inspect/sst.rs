@@ -1,8 +1,8 @@
-//! Inspects an SST: header and footer, sections, and blocks of rows; alternatively one block, or
-//! one row in hex.
+//! Inspects an SST: header and footer, sections, and blocks of rows. On request it shows only one
+//! block, or one row in hex.
 //!
-//! If the directory or the handles are damaged, blocks are found sequentially from the end of the
-//! header, by the length in each block's header.
+//! If the directory of sections or the handles of blocks are damaged, blocks are found sequentially
+//! from the end of the file's header, by the length in each block's header.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -58,7 +58,7 @@ pub(super) fn parts(file: &Bytes, options: InspectOptions, sink: &mut Sink<'_>) 
     let own = FileId(own.map_or(0, |id| u64::from_le_bytes(*id)));
     let is_outline = options.block.is_none();
     let checked = check_header(own, &header);
-    // Header and footer both contain the file's id. The id is read from an undamaged one, because
+    // Header and footer both contain the file's id. Read the id from one that is undamaged, because
     // with a wrong id all blocks would appear damaged.
     let id = match (&checked, &tail) {
         (Err(_), Ok(tail)) => tail.file,
@@ -146,7 +146,7 @@ impl Looking<'_> {
         self.unpack(BlockPlace::new(kind, self.id, 0), range)
     }
 
-    /// Returns the contents of a block, or a description of its damage.
+    /// Returns the uncompressed contents of a block, or a description of its damage.
     fn unpack(&self, place: BlockPlace, range: &Range<u64>) -> Found<Vec<u8>> {
         let bytes = self.file.read(range.clone())?;
         let contents = StoredBlock::open(place, &bytes).and_then(|block| block.decompress());

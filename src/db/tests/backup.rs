@@ -1,4 +1,5 @@
-//! Backups: shared files, the result of failures and power cuts, and detection of damage.
+//! Tests of backups: which files they share, results of failures and power cuts, and detection of
+//! damage.
 
 use std::collections::BTreeSet;
 
@@ -40,7 +41,7 @@ fn backups(fs: &MemFs) -> Backup {
     options(fs).seed(99).open_backup("backups").unwrap()
 }
 
-/// Returns the names of the files below `part` of the backups.
+/// Returns the names of the files in the subdirectory `part` of the backups.
 fn stored(fs: &MemFs, part: &str) -> Vec<String> {
     let dir = format!("backups/{part}/");
     fs.paths().into_iter().filter_map(|path| path.strip_prefix(&dir).map(str::to_owned)).collect()
@@ -177,10 +178,11 @@ fn erase(fs: &MemFs, dir: &str) {
     fs.paths().iter().filter(|path| path.starts_with(dir)).for_each(|path| fs.erase(path).unwrap());
 }
 
-/// Three backups with writes between them, a prune that keeps two, and a restore of the second.
+/// A history of operations: three backups with writes between them, a prune that keeps two of them,
+/// and a restore of the second.
 #[derive(Default)]
 struct History {
-    /// The database's content at each acknowledged backup.
+    /// The database's content at the time of each acknowledged backup.
     states: Vec<Vec<String>>,
     /// Whether the first backup was pruned, or may have been.
     pruned: bool,
@@ -230,7 +232,7 @@ impl History {
         backups.restore(2, "restored").map(drop)
     }
 
-    /// Checks that every acknowledged backup exists.
+    /// Checks that every acknowledged backup can be restored, unless it was pruned.
     #[track_caller]
     fn check(&self, fs: &MemFs, what: &str) {
         if self.states.is_empty() {
@@ -283,8 +285,8 @@ fn a_power_cut_at_any_operation_leaves_every_backup_that_was_acknowledged() {
     }
 }
 
-/// Runs the history once for each file operation, which fails. With `sticky` all later operations
-/// fail, too.
+/// Runs the history once for each of its file operations, and makes that operation fail. With
+/// `sticky` all later operations fail, too.
 fn sweep(kind: FaultKind, sticky: bool) {
     let whole = History::whole().1;
     for n in 0.. {
@@ -336,8 +338,8 @@ fn damage_in_a_backup_is_found_by_verify_and_by_restore() {
     assert_eq!(error.kind(), ErrorKind::Corruption);
     assert!(error.chain().contains(&path), "{}", error.chain());
     assert_eq!(fs.paths().iter().filter(|path| path.starts_with("restored")).count(), 0);
-    // The database still has the file: once the damaged copy is erased, the next backup copies it
-    // again.
+    // The database still has the file. Once the damaged copy is erased, the next backup copies the
+    // file again.
     fs.erase(&path).unwrap();
     assert_eq!(backups(&fs).verify().unwrap().problems.len(), 1);
     assert_eq!(db.backup("backups").unwrap().new_files, 1);
@@ -354,7 +356,7 @@ fn damage_in_a_backup_is_found_by_verify_and_by_restore() {
     assert_eq!(backups(&fs).prune(1).unwrap().generations, 1);
 }
 
-/// Generations with valid checksums, in which one fact about one file is wrong.
+/// Tests generations with valid checksums, in which one value of the metadata of one file is wrong.
 #[test]
 fn an_entry_that_differs_from_its_file_is_found_by_verify_and_by_restore() {
     const PATH: &str = "backups/generations/000001.generation";
@@ -427,7 +429,7 @@ fn a_table_and_a_range_come_back_into_a_database_in_use() {
     assert_eq!(db.engine.reader().incarnation(), incarnation);
     let seen = things.at(&snapshot).scan(range.clone()).into_iter().count();
     assert_eq!(seen, 0, "an older snapshot sees no imported rows");
-    // The whole table, under another name.
+    // Restores the whole table, under another name.
     let all = backups.restore_into(1, "things", KeyRange::all(), &db, "again").unwrap();
     let rows = |name: &str| -> Vec<String> {
         let rows = db.table(name).unwrap().scan(KeyRange::all()).into_iter();

@@ -86,7 +86,7 @@ fn a_drop_that_leaves_its_row_is_reported_and_repaired_away() {
 }
 
 /// In a block with the flag for "only puts", entries have no byte for their kind. If the flag is
-/// cleared, the first byte of a row is read as the kind, here as that of a deletion.
+/// cleared, the first byte of a row is read as the kind of the entry; here it means a deletion.
 #[test]
 fn a_row_of_the_catalog_that_reads_as_a_deletion_is_corruption() {
     let fs = MemFs::new();

@@ -137,7 +137,7 @@ fn replaying_the_feed_gives_the_database_at_every_position() {
                     db.close().unwrap();
                     db = options().open("db").unwrap();
                 }
-                // The feed can be continued from its position in another process.
+                // Continues the feed at its position, sometimes in another process.
                 1 => {
                     let reader = options().open_read_only("db").unwrap();
                     let since = changes.position();
@@ -197,7 +197,8 @@ fn changes_that_are_no_longer_kept_are_reported_as_lost() {
     assert_eq!(oldest, db.position());
     table.insert(row(3, 0)).unwrap();
     assert_eq!(db.changes(oldest).unwrap().count(), 1);
-    // Refuses a position of another database, and one of a copy with commits of its own.
+    // Refuses a position of another database, and one after this database's last commit, which only
+    // a copy with commits of its own can return.
     let other = options(&MemFs::new()).seed(9).open("db").unwrap();
     assert_eq!(other.changes(since).unwrap_err().kind(), ErrorKind::ChangesLost);
     let (seq, text) = (since.seq().0, since.to_string());
@@ -310,7 +311,7 @@ fn imported_ranges_are_in_the_feed_in_commit_order() {
     let all = || db.changes(db.oldest_position().unwrap()).unwrap().map(|c| c.unwrap());
     assert_eq!(all().position(|commit| of_import(&commit)), Some(2));
     assert_eq!(all().count(), 4);
-    // A deleted span is returned even when nothing follows it.
+    // An import is returned even when no commit follows it.
     table.delete_range(&KeyRange::all()).unwrap();
     let last = db.changes(db.position()).unwrap();
     db.import_range("source", "parts").unwrap();
@@ -319,8 +320,8 @@ fn imported_ranges_are_in_the_feed_in_commit_order() {
     assert_eq!(all().filter(of_import).count(), 2);
 }
 
-/// The import happens between two logs. A flush removes the first one, and the second has no commit
-/// yet.
+/// The import happens when a second log has begun but has no commit yet. A flush then removes the
+/// first log.
 #[test]
 fn an_import_between_two_logs_is_kept_when_the_first_log_is_removed() {
     let fs = MemFs::new();
@@ -358,8 +359,8 @@ fn an_import_between_two_logs_is_kept_when_the_first_log_is_removed() {
     assert!(db.engine.reader().pin().version.imports.is_empty());
 }
 
-/// After a kill, the Seqs reserved for weak commits are unused. A reader at the last commit has
-/// missed nothing.
+/// After a kill, the Seqs reserved for weak commits are unused. A reader at the last commit does
+/// not get `ChangesLost`, and gets the next commit.
 #[test]
 fn after_a_kill_the_feed_continues_at_the_position_of_readers() {
     let fs = MemFs::new();
@@ -430,8 +431,8 @@ fn commits_in_the_feed_survive_a_power_cut() {
             let recovered = options(&image).open("db").unwrap();
             let there: Vec<_> = recovered.changes(start).unwrap().map(Result::unwrap).collect();
             assert!(there.starts_with(&given), "seed {seed}, step {step}");
-            // A consumer that continues from the last position misses no commit and gets none
-            // twice.
+            // A consumer that continues from the last returned position misses no commit and gets
+            // none twice.
             let since = given.last().map_or(start, |commit: &Commit| commit.position);
             let rest: Vec<_> = recovered.changes(since).unwrap().map(Result::unwrap).collect();
             assert_eq!(rest, there[given.len()..], "seed {seed}, step {step}");
@@ -446,8 +447,8 @@ fn told(commit: Commit) -> Told {
     (commit.position, format!("{:?}", commit.changes).to_lowercase())
 }
 
-/// Runs a writer, and reads between its operations. Returns the content of the whole feed if all
-/// changes are kept.
+/// Does random operations as a writer, and reads the feed after each one. Returns the commits read,
+/// which are all commits if all changes are kept.
 fn looked_on(db: Db, open: &dyn Fn() -> Db, clock: &ManualClock, rng: &mut Rng) -> Vec<Told> {
     let mut db = db;
     let mut all = Vec::new();
@@ -539,8 +540,8 @@ fn the_text_of_a_position_parses_back() {
     }
 }
 
-/// A cursor that was read but never committed continues from its start, or reports that changes are
-/// lost.
+/// A cursor that was read but never committed continues from where it was read first, or reports
+/// that changes are lost.
 #[test]
 fn a_cursor_begins_where_it_was_read_first() {
     let fs = MemFs::new();

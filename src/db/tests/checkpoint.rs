@@ -1,11 +1,11 @@
-//! Tests of copies of a database in use: their identity, and the results of failures and power
-//! cuts.
+//! Tests of checkpoints of a database in use: the identity of the copy, and the results of failures
+//! and power cuts.
 
 use super::*;
 use crate::error::Result;
 use crate::fs::{Fault, FaultFs, FaultKind, OpKind};
 
-/// Returns a database with two tables, rows in files and in memory, a deleted span and a gate.
+/// Returns a database with two tables, rows in files and in memory, and a deleted span.
 fn filled(options: Options) -> Db {
     let db = options.open("db").unwrap();
     let (things, others) = (db.create_table("things").unwrap(), db.create_table("others").unwrap());
@@ -107,8 +107,8 @@ fn a_power_cut_at_any_operation_leaves_no_copy_or_a_whole_one() {
     assert!(none > 10 && whole > 0, "{none} {whole}");
 }
 
-/// Makes a checkpoint once for each file operation, which fails. With `sticky` all later operations
-/// fail, too.
+/// Makes a checkpoint once for each of its file operations, and makes that operation fail. With
+/// `sticky` all later operations fail, too.
 fn sweep(sticky: bool) {
     for n in 0.. {
         let memory = MemFs::new();
@@ -160,8 +160,8 @@ fn an_import_is_copied_only_with_all_commits_before_it() {
         }
     })
     .unwrap();
-    // The version is not a prefix of the commits: imported rows are in files, and earlier rows only
-    // in memory.
+    // The files are not a prefix of the commits: imported rows are in files, while earlier rows are
+    // only in memory.
     assert!(!db.engine.reader().pin().is_a_prefix());
     db.checkpoint("copy").unwrap();
     assert!(db.engine.reader().pin().is_a_prefix());

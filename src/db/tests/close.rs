@@ -91,7 +91,7 @@ fn a_session_that_only_reads_after_a_close_writes_nothing() {
         db.close().unwrap();
         assert_eq!(writes.map(|op| fs.count(op)), [0; 8]);
     }
-    // The first commit creates a log and is durable, and so is the close after it.
+    // The first commit after a close creates a log. Both the commit and the next close are durable.
     for i in 2..5 {
         let db = reopen();
         db.table("things").unwrap().insert(row(i, 0)).unwrap();
@@ -107,7 +107,8 @@ fn a_session_that_only_reads_after_a_close_writes_nothing() {
     }
 }
 
-/// Expiry requires clock records, but a close writes one only if an hour has passed.
+/// Expiry requires clock records, but a close writes such a record only if an hour has passed since
+/// the last one.
 #[test]
 fn reading_rows_that_expire_writes_nothing_but_the_clock() {
     let memory = MemFs::new();
@@ -149,7 +150,7 @@ fn a_close_with_a_failed_sync_is_made_durable_before_the_first_commit() {
     let manifest = memory.paths().into_iter().find(|path| path.contains("MANIFEST")).unwrap();
     fs.arm(Fault::new(FaultKind::Eio).on(OpKind::Sync).on_path(&manifest));
     assert!(db.close().is_err());
-    // The operating system still returns the unsynced data.
+    // The file system still returns the unsynced data, because the machine did not stop.
     let db = open(&memory);
     db.table("things").unwrap().insert(row(3, 0)).unwrap();
     db.flush().unwrap();
@@ -176,8 +177,8 @@ fn a_compaction_after_a_close_is_closed_again() {
     let db = open(&fs.kill_image());
     assert_eq!((db.opened().replayed, db.opened().orphans), (0, 0));
     assert_eq!(db.table("things").unwrap().scan(KeyRange::all()).into_iter().count(), 3);
-    // The new log records a manifest position after the edit of the compaction, so no shorter
-    // manifest opens with other rows.
+    // The new log states a position in the manifest after the edit of the compaction. So a manifest
+    // that was cut before that edit does not open with other rows.
     let image = fs.kill_image();
     let len = fs.len(&manifest).unwrap();
     let opens = (64..len).step_by(8).filter(|len| {
@@ -259,8 +260,8 @@ fn trap_51_a_truncated_closed_log_is_detected_after_a_session_that_died() {
     db.close().unwrap();
     let log = fs.paths().into_iter().filter(|path| path.ends_with(".wal")).max().unwrap();
     let mut cut = 0;
-    // A cut within the records is reported. A cut behind them removes only reserved space, so the
-    // row exists.
+    // A truncation within the records is reported. A truncation after the records removes only
+    // reserved space, so the row exists.
     for len in 0..1024 {
         let image = fs.kill_image();
         image.truncate(&log, len).unwrap();
@@ -340,8 +341,8 @@ fn trap_27_sync_and_close_succeed_on_a_full_disk() {
     table.insert(row(rows, 0)).unwrap();
 }
 
-/// A log in which space cannot be reserved accepts no more records, not even ones that fit into the
-/// space reserved before.
+/// After space could not be reserved in a log, the log accepts no more records, not even ones that
+/// fit into the space reserved before.
 #[test]
 fn trap_01_a_failed_reservation_ends_writing_for_weak_commits_too() {
     for in_the_background in [false, true] {
@@ -351,7 +352,8 @@ fn trap_01_a_failed_reservation_ends_writing_for_weak_commits_too() {
         let db = options.open("db").unwrap();
         let table = db.create_table("things").unwrap().with_durability(Durability::Buffered);
         table.insert(row(0, 0)).unwrap();
-        // The next log exists already, so the failing reservation is one in the current log.
+        // Background work creates the next log here, so the reservation that fails later is one in
+        // the current log.
         while db.step(Duration::ZERO) {}
         fs.arm(Fault::new(FaultKind::Eio).on(OpKind::Allocate).on_path(".wal"));
         let large = |i: u32| table.insert(row(i, 0).with("Filler", vec![7; 20_000]));

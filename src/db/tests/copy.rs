@@ -6,7 +6,7 @@ use super::*;
 use crate::db::{CopyJob, CopyProblemKind, CopySummary};
 use crate::table::Table;
 
-/// Fills a table with flights by carrier and number, with year and number as properties.
+/// Creates a table of flights with carrier and number as keys, and year and number as properties.
 fn flights(db: &Db, count: u32) -> Table {
     let table = db.table_or_create("flights").unwrap();
     for i in 0..count {
@@ -17,7 +17,7 @@ fn flights(db: &Db, count: u32) -> Table {
     table
 }
 
-/// Returns number and year of every row, by keys.
+/// Returns the number and year of every row, by the row's keys.
 fn content(table: &Table) -> BTreeMap<(String, String), (Option<i32>, Option<i32>)> {
     let row = |entity: Entity| {
         let keys = (entity.partition_key().to_owned(), entity.row_key().to_owned());
@@ -72,7 +72,7 @@ fn rows_that_would_share_a_key_are_never_copied() {
     for pass_rows in [1, 7, 1_000] {
         let db = open(&MemFs::new());
         let (source, target) = (flights(&db, 30), db.create_table("years").unwrap());
-        // Two of these rows have the number of another flight, and one has no number.
+        // Two of these rows have the number of another flight in the table, and one has no number.
         source.insert(Entity::new("ZZ", "1").with("Flight", 7).with("Year", 2013)).unwrap();
         source.insert(Entity::new("ZZ", "2").with("Year", 2013)).unwrap();
         source.insert(Entity::new("ZZ", "3").with("Flight", 1).with("Year", 2013)).unwrap();
@@ -130,7 +130,7 @@ fn a_row_that_was_written_after_its_copy_is_not_deleted() {
         summary.problems.iter().map(|p| (p.source.1.as_str(), &*p.message)).collect();
     let deleted = ("0026", "deleted by another writer in the meantime");
     assert_eq!(told, [deleted, ("0029", "changed by another writer in the meantime")]);
-    // The row in the target is now older than the row in the source.
+    // The copy in the target is now older than the row in the source.
     let mut again = CopyJob::new(&source, &target).then_delete(true);
     check(&again.run().unwrap(), &[("rows", 1), ("conflicts", 1)]);
 }
@@ -175,8 +175,8 @@ fn within_a_table_rows_in_place_stay_and_the_rest_moves() {
     assert!(content(&table).keys().all(|(pk, _)| pk == "2013" || pk == "2014"));
 }
 
-/// If a row's new key is that of another row which is not a copy, `replace` does not replace the
-/// other row, which has yet to be moved itself or cannot be moved.
+/// If a row's new key belongs to another row that is not a copy, `replace` does not replace the
+/// other row. That row has yet to be moved itself, or cannot be moved.
 #[test]
 fn within_a_table_only_copies_are_replaced() {
     let db = open(&MemFs::new());
@@ -196,14 +196,14 @@ fn within_a_table_only_copies_are_replaced() {
     let counts = [("rows", 2), ("conflicts", 1), ("refused", 1)];
     check(&job().run().unwrap(), &counts);
     assert_eq!((value("a", "1"), value("p2", "2")), (Some(1), Some(2)));
-    // In the first run `p2` is moved and frees its key, which the next run gives to `a`.
+    // The first run moves `p2`, which frees its key. The next run gives this key to `a`.
     put("p2", "2", "3", 2);
     let counts = [("rows", 2), ("copied", 1), ("deleted", 1), ("conflicts", 1)];
     check(&job().run().unwrap(), &counts);
     let counts = [("rows", 2), ("copied", 1), ("in_place", 1), ("deleted", 1)];
     check(&job().run().unwrap(), &counts);
     assert_eq!((value("p2", "2"), value("p3", "3")), (Some(1), Some(2)));
-    // An older copy is replaced.
+    // An earlier copy is replaced by a newer one.
     put("a", "1", "2", 4);
     let counts = [("rows", 3), ("replaced", 1), ("in_place", 2), ("deleted", 1)];
     check(&job().run().unwrap(), &counts);
@@ -236,8 +236,8 @@ fn archive(fs: &MemFs, paths: [&str; 2], durability: Durability) -> Option<CopyS
     summary.ok()
 }
 
-/// Checks that each row is in the source, in the target under its copy's key, or in both. If
-/// `is_over`, it must be only in the target.
+/// Checks that each row is in the source, in the target under the new key, or in both. If
+/// `is_over`, each selected row must be only in the target.
 #[track_caller]
 fn check_union(fs: &MemFs, paths: [&str; 2], is_over: bool, what: &str) {
     let source = open_at(fs, paths[0]);
@@ -273,8 +273,8 @@ fn open_at(fs: &MemFs, path: &str) -> Db {
     options(fs).open(path).unwrap()
 }
 
-/// An archive step that a power cut or kill interrupts at any file operation loses and repeats
-/// nothing. A third run completes it, even if the second is interrupted, too.
+/// If a power cut or a kill interrupts an archive step at any file operation, no row is lost or
+/// duplicated. A third run completes the step even if the second is interrupted, too.
 #[test]
 fn an_archive_step_interrupted_at_any_operation_loses_nothing() {
     let mut images = 0;

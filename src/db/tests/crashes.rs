@@ -1,5 +1,5 @@
-//! Cuts the power at every file operation of a history, and during and after the recovery. The
-//! history has mixed durabilities, switches of logs and a dropped table.
+//! Cuts the power at every file operation of a history of operations, and during and after the
+//! recovery. The history has mixed durabilities, switches of logs and a dropped table.
 
 use std::collections::BTreeMap;
 
@@ -11,10 +11,10 @@ use crate::table::EntityGroup;
 /// Value and ETag, by table and row key.
 type Content = BTreeMap<(String, String), (i32, Seq)>;
 
-/// The operations that were done, and the content after each commit.
+/// A run on a recorded file system, with the content after each commit.
 struct History {
     fs: MemFs,
-    /// The content by number of commits; the first is empty.
+    /// The content after each number of commits, from 0 on.
     states: Vec<Content>,
     /// For each acknowledgement, the number of file operations before it, the number of commits up
     /// to it, and the durability.
@@ -130,14 +130,15 @@ impl History {
     }
 
     /// Returns the minimum number of commits that survive if the run stops at operation `op` and
-    /// everything weaker than `durability` is lost.
+    /// commits with a lower durability than `durability` may be lost.
     fn floor(&self, op: u64, durability: Durability) -> usize {
         let counted =
             self.acknowledged.iter().filter(|(at, _, how)| *at <= op && *how >= durability);
         counted.map(|(_, commits, _)| *commits).max().unwrap_or(0)
     }
 
-    /// Opens the image; the content must be that after some number of commits, at least `floor`.
+    /// Opens the image. Checks that the content is that after some number of commits, at least
+    /// `floor`.
     #[track_caller]
     fn check(&self, image: &MemFs, floor: usize, what: &str) -> (Db, Content) {
         let clock = Arc::new(ManualClock::new(NOW - 1_000_000_000));
@@ -150,7 +151,8 @@ impl History {
     }
 }
 
-/// Makes one more synced commit. Afterwards no commit that was found before may be lost.
+/// Makes one more synced commit, and checks that its ETag is above all earlier ones. Returns the
+/// content.
 #[track_caller]
 fn go_on(db: &Db, found: &Content, last: Seq, what: &str) -> Content {
     let table = db.table_or_create("more").unwrap();
@@ -172,7 +174,8 @@ fn trap_54_mixed_durabilities_leave_no_hole_after_one_or_two_crashes() {
         } else {
             (history.fs.kill_image_at(op).unwrap(), Durability::Os)
         };
-        // Checks the Seqs of these commits, as only they may have been returned to a caller.
+        // The highest Seq that a caller may know is that of an acknowledged commit. No later commit
+        // may use it again.
         let seen = history.states[history.floor(op, Durability::Buffered)].values();
         let seen = seen.map(|(_, seq)| *seq).max().unwrap_or(Seq::ZERO);
         image.record();
@@ -185,7 +188,7 @@ fn trap_54_mixed_durabilities_leave_no_hole_after_one_or_two_crashes() {
         let second = image.crash_image_at(again, op).unwrap();
         let floor = history.floor(op, Durability::Sync);
         history.check(&second, floor, &format!("{what}, again at {again}"));
-        // An acknowledged commit makes everything before it durable.
+        // The acknowledged commit above made everything before it durable.
         let db = open(&image.crash_image(op));
         assert_eq!(content(&db).unwrap(), more, "{what}, after one more commit");
     }

@@ -1,4 +1,4 @@
-//! A damaged table file: the reads that still work, its quarantine, and how it is healed.
+//! Tests of damaged table files: the reads that still work, the quarantine, and the healing.
 
 use std::path::Path;
 
@@ -37,8 +37,8 @@ fn flip(fs: &MemFs, path: &str) {
     damage(fs, path, |bytes| bytes[300] ^= 1);
 }
 
-/// Creates three table files: a run of rows 0 to 2,999, a young file that replaces every second
-/// row, and one that deletes every third.
+/// Creates three table files: one in the sorted run with rows 0 to 2,999, a young file that
+/// replaces every second row, and a young file that deletes every third row.
 fn layered(fs: &MemFs) -> Db {
     let db = options(fs).run_file_bytes(1 << 20).memtable_bytes(4 << 20).open("db").unwrap();
     let table = db.create_table("things").unwrap();
@@ -61,7 +61,8 @@ fn expected(i: u32) -> Option<i32> {
     (!i.is_multiple_of(3)).then_some(i32::from(i.is_multiple_of(2)))
 }
 
-/// Checks that every row is correct or damaged; returns the number of damaged rows.
+/// Checks that every row is either correct or reported as damaged; returns the number of damaged
+/// rows.
 fn damaged_rows(db: &Db) -> usize {
     let table = db.table("things").unwrap();
     let is_damaged = |i: &u32| match table.get(&format!("p{}", i % 7), &format!("{i:06}")) {
@@ -256,8 +257,8 @@ fn trap_23_damage_after_the_first_check_is_not_copied() {
         assert_eq!(damaged_rows(&db), 0);
         let file = tables_of(&fs, "db").pop().unwrap();
         flip(&fs, &file);
-        // The flipped bit is in the file, and may also appear in a memory map of it. The compaction
-        // reads one of the two.
+        // The flipped bit is in the file, and may also appear in a memory map of the file. The
+        // compaction reads either the file or the map.
         match db.compact() {
             Err(error) => assert_eq!(error.kind(), ErrorKind::Corruption),
             Ok(()) => assert_eq!(damaged_rows(&db), 0),
@@ -325,8 +326,8 @@ fn restored_rows_are_suspect_but_kept_if_the_manifest_is_incomplete() {
     assert!(doubted > 10, "{doubted}");
 }
 
-/// Verification reads a closed log, or one kept for the change feed, up to the end that the next
-/// log records.
+/// Each log states where the records of the log before it end. Verification reads a closed log, or
+/// a log kept for the change feed, up to there.
 #[test]
 fn verify_finds_damage_in_closed_logs_and_in_kept_ones() {
     for is_kept in [false, true] {
@@ -349,7 +350,8 @@ fn verify_finds_damage_in_closed_logs_and_in_kept_ones() {
     }
 }
 
-/// Old versions in a kept log, which table files no longer have, do not override the table files.
+/// A log kept for the change feed has old versions that table files no longer have. They do not
+/// override the table files.
 #[test]
 fn salvage_takes_nothing_from_kept_logs_of_a_sound_database() {
     let fs = MemFs::new();
@@ -370,8 +372,8 @@ fn salvage_takes_nothing_from_kept_logs_of_a_sound_database() {
     assert_eq!((report.found.get("live"), report.found.get("suspect")), (Some(&16), None));
 }
 
-/// A key has two versions, each in a block of its own. The block of the newer version is lost, and
-/// so are the blocks after the older one. So the key is in both gaps.
+/// A key has two versions, each in a block of its own. The block with the newer version is lost,
+/// and so is the block after the older version. So two gaps of the file include the key.
 #[test]
 fn the_last_key_before_a_second_gap_is_suspect_for_the_first() {
     let fs = MemFs::new();

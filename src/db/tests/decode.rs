@@ -1,4 +1,4 @@
-//! Compares decoded properties of many rows with entities.
+//! Compares the properties that a `RowDecoder` returns for many rows with those of the entities.
 
 use std::fmt;
 use std::ops::ControlFlow;
@@ -8,7 +8,8 @@ use crate::model::{Binary, DateTime, FromValue, Guid, Value, ValueRef};
 use crate::rng::Rng;
 use crate::table::{RowDecoder, RowView, Table};
 
-/// Returns a value of each type, two of some widths, and texts that are not ASCII.
+/// Returns a value of a random type. Some types have values of random length, and some texts are
+/// not ASCII.
 fn any_value(rng: &mut Rng) -> Value {
     match rng.below(10) {
         0 => Value::String("plain".to_owned()),
@@ -50,7 +51,7 @@ fn decoded_values_equal_those_of_the_entity() {
         }
         table.insert(entity).unwrap();
     }
-    // The names are in a different order, and no row has one of them.
+    // These names are in another order than in the rows, and one of them is in no row.
     let mut decoder = RowDecoder::new(["C", "A", "X", "B"]);
     let check = |row: &RowView<'_>, decoder: &mut RowDecoder<4>| {
         let entity = row.to_entity().unwrap();

@@ -1,4 +1,5 @@
-//! Manifests that may have lost their last edit: a file that they name is missing.
+//! Tests of manifests that may have lost their last edit: a file that the manifest names is
+//! missing.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -20,7 +21,7 @@ fn named(fs: &MemFs, part: &str) -> Vec<String> {
     fs.paths().into_iter().filter(|path| path.starts_with("db/") && path.contains(part)).collect()
 }
 
-/// The manifest, and the bytes of each of its records.
+/// Returns the path of the manifest, and the byte range of each of its records.
 fn records(fs: &MemFs) -> (String, Vec<Range<usize>>) {
     let path = named(fs, "MANIFEST").pop().unwrap();
     let mut reader = LogReader::open(fs, path.as_ref(), LogKind::Manifest, None).unwrap();
@@ -37,8 +38,8 @@ fn change(fs: &MemFs, path: &str, with: impl FnOnce(&mut Vec<u8>)) {
     fs.write(path, &bytes).unwrap();
 }
 
-/// Rows of version 1 in a file that a merge wrote. The merge is the last edit, and its inputs,
-/// which `backup` has, are removed. The process was killed.
+/// Returns the files of a killed process. Rows of version 1 are in a file that a merge wrote. The
+/// merge is the last edit, and its inputs are removed, but the checkpoint `backup` has them.
 fn merged() -> MemFs {
     let fs = MemFs::new();
     let db = open(&fs);
@@ -89,8 +90,8 @@ fn check_suspect(fs: &MemFs) {
     }
 }
 
-/// Checks that opening fails and changes nothing, and that the error is about byte `at` of the
-/// manifest and names a way out.
+/// Checks that opening fails and changes nothing. The error must refer to byte `at` of the
+/// manifest, and name a command that helps.
 #[track_caller]
 fn check_refused(fs: &MemFs, manifest: &str, at: usize, missing: &str) {
     let contents = || fs.paths().into_iter().map(|path| (fs.read(&path).unwrap(), path));
@@ -118,7 +119,7 @@ fn trap_60_a_damaged_edit_whose_inputs_are_gone_is_no_torn_tail() {
         check_refused(&image, &manifest, last.start, ".sst");
         check_suspect(&image);
     }
-    // Without CURRENT the same holds.
+    // The rows are also suspect if CURRENT is missing.
     fs.flip(&manifest, last.end as u64 - 9, 4).unwrap();
     fs.erase("db/CURRENT").unwrap();
     check_suspect(&fs);
@@ -173,7 +174,7 @@ fn opening_removes_no_log_of_a_doubtful_manifest() {
     assert!(logs.iter().all(|log| named(&fs, ".wal").contains(log)), "{:?}", named(&fs, ".wal"));
 }
 
-/// The manifest is whole: a file was lost, and then a crash interrupted an edit.
+/// The manifest is undamaged: a file was lost, and then a crash interrupted the writing of an edit.
 #[test]
 fn a_torn_edit_after_the_loss_of_a_file_is_refused_with_a_way_out() {
     let fs = merged();
@@ -206,7 +207,7 @@ fn a_lost_log_of_the_change_feed_does_not_refuse_a_torn_edit() {
     assert_eq!(db.table("things").unwrap().scan(KeyRange::all()).count().unwrap(), 1);
 }
 
-/// The last edit named the file of a flush, whose log is removed.
+/// The damaged last edit named the file of a flush, and the flushed log is removed.
 #[test]
 fn trap_61_rows_of_a_file_that_a_damaged_edit_named_are_suspect_and_older_ones_superseded() {
     let fs = MemFs::new();
@@ -225,9 +226,9 @@ fn trap_61_rows_of_a_file_that_a_damaged_edit_named_are_suspect_and_older_ones_s
     assert_eq!(states(&fs).len(), 200, "both versions are found");
 }
 
-/// Every second row is deleted, and a merge leaves out rows and deletions. Its inputs are still
-/// there: in the first image the merge is the last edit, in the second it is the last edit and
-/// damaged, in the third a later edit is damaged. In the fourth the deletions are unlinked as well.
+/// Every second row is deleted, and a merge leaves out the deleted rows and their deletions, while
+/// its inputs still exist. The images, in order: the merge is the last edit; the same edit is
+/// damaged; a later edit is damaged; in addition, the file with the deletions is removed.
 #[test]
 fn trap_61_deleted_rows_of_a_merge_killed_before_its_unlinks_do_not_return() {
     let fs = MemFs::new();

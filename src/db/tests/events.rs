@@ -11,8 +11,8 @@ use tracing::{Event, Metadata, Subscriber};
 
 use super::*;
 
-/// A subscriber that keeps the fields of every event of the engine, and the level as one more
-/// field.
+/// A subscriber that stores the fields of every event of the engine, with the level as an
+/// additional field.
 #[derive(Clone, Default)]
 struct Kept(Arc<Mutex<Vec<BTreeMap<String, String>>>>);
 
@@ -69,7 +69,7 @@ fn number(fields: &BTreeMap<String, String>, name: &str) -> u64 {
         .unwrap_or_else(|| panic!("{name}: {fields:?}"))
 }
 
-/// Runs a database on one thread, from creation to a checkpoint.
+/// Uses a database on one thread, from its creation to a checkpoint.
 fn live(fs: &MemFs) -> Db {
     let db = options(fs).slow_query(Duration::ZERO).open("db").unwrap();
     let table = db.create_table("things").unwrap();
@@ -89,9 +89,9 @@ fn live(fs: &MemFs) -> Db {
 /// The events of a database on one thread have exactly the documented fields.
 #[test]
 fn events_have_the_documented_fields() {
-    // With only one subscriber, tracing caches the interest of the thread that first reaches an
-    // event, and other tests' threads have no subscriber. So this test adds more subscribers and
-    // reaches every event once before it collects them.
+    // If there is only one subscriber, `tracing` caches for each event whether the first thread
+    // that reached it was interested, and threads of other tests have no subscriber. So this test
+    // adds more subscribers, and reaches every event once before it collects them.
     let _others = [(), ()].map(|()| tracing::Dispatch::new(Kept::default()));
     tracing::subscriber::with_default(Kept::default(), || live(&MemFs::new()).close().unwrap());
     let kept = Kept::default();

@@ -12,7 +12,7 @@ type Acknowledged = BTreeMap<u32, Vec<i32>>;
 struct Run {
     memory: MemFs,
     fs: FaultFs,
-    /// The allowed values of a key: the last acknowledged one, and any later one whose write
+    /// The allowed values of each key: the last acknowledged one, and later ones whose write
     /// failed.
     allowed: Acknowledged,
     created: bool,
@@ -58,7 +58,7 @@ impl Run {
         }
     }
 
-    /// Allows exactly the current values from now on.
+    /// Allows only the current values from now on.
     fn settle(&mut self, db: &Db) {
         let Ok(table) = db.table("things") else { return };
         for (key, allowed) in &mut self.allowed {
@@ -96,7 +96,8 @@ fn run(fault: Fault, full: bool, what: &str) -> bool {
     let opened = run.options().open("db");
     if let Ok(db) = &opened {
         run.work(db);
-        // Reads still work. The fault is disarmed first, because it may be a failure of reads.
+        // Reads must still work. The fault is disarmed first, because the failing operation may
+        // itself be a read.
         run.fs.disarm();
         run.check(db, &format!("{what}, still open"));
         if full {

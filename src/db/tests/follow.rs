@@ -76,8 +76,8 @@ fn a_reader_of_a_missing_database_creates_nothing() {
     assert_eq!(fs.paths(), Vec::<String>::new());
 }
 
-/// Does a random step. The steps include all operations that move rows: durabilities, flushes,
-/// compactions, drops, reopenings.
+/// Does one random step as a writer. The steps include all operations that move rows: commits of
+/// all durabilities, flushes, compactions, deletions, reopenings and kills.
 fn random_step(db: &mut Option<Db>, fs: &MemFs, rng: &mut Rng, version: u32) {
     let now = db.take().unwrap_or_else(|| open(fs));
     let table = now.table_or_create("things").unwrap();
@@ -95,7 +95,7 @@ fn random_step(db: &mut Option<Db>, fs: &MemFs, rng: &mut Rng, version: u32) {
         3 => now.delete_table("things").unwrap(),
         4 => return now.close().unwrap(),
         5 => now.sync().unwrap(),
-        // Kills the process: only data handed to the operating system is kept.
+        // Models a kill of the process: only data handed to the operating system is kept.
         6 => return std::mem::forget(now),
         _ => while now.step(std::time::Duration::ZERO) {},
     }
@@ -135,7 +135,7 @@ fn a_follower_shows_only_commits_that_survive_a_power_cut() {
                 assert!(follower.refresh().unwrap() || state(db) == state(&follower.db()));
                 assert_eq!(state(db), state(&follower.db()), "seed {seed}, step {step}");
             }
-            // A state that was shown never changes.
+            // A state that was shown before has not changed.
             let past = &shown[rng.below(shown.len() as u64) as usize];
             assert_eq!(past.0, state(&past.1), "seed {seed}, step {step}");
         }

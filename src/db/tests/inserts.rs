@@ -1,4 +1,4 @@
-//! Tests of inserts of properties, whose rows are encoded only when they are needed.
+//! Tests of `Table::insert_properties`, which encodes a row only when the row is needed.
 
 use crate::db::Db;
 use crate::error::ErrorKind;

@@ -5,8 +5,8 @@ use crate::db::{InspectOptions, InspectedPart, InspectedValue, inspect};
 use crate::format::names::FileName;
 use crate::fs::{FaultFs, Fs};
 
-/// Returns a database with files, an edit of every common kind, and a log; also the names of its
-/// files.
+/// Returns a file system with a database that has SSTs, an edit of every common kind, and a log.
+/// Also returns the names of the database's files.
 fn written() -> (MemFs, Vec<String>) {
     let fs = MemFs::new();
     let db = options(&fs).open("db").unwrap();
@@ -104,7 +104,7 @@ fn a_row_is_shown_in_hex_with_its_meaning() {
     assert_eq!(find(&record, "record").len(), 1);
 }
 
-/// With any byte wrong, the file is shown as far as possible, without a panic. Every flipped byte
+/// If any byte is wrong, the file is shown as far as possible, without a panic. Every flipped byte
 /// of an SST or of CURRENT is detected.
 #[test]
 fn damage_is_shown_where_it_is() {
@@ -155,7 +155,7 @@ fn the_lock_file_is_refused_and_renamed_files_are_recognized_by_content() {
         assert_eq!(look(&fs, &format!("copy-of-{name}.bak"), None, None), was);
         assert!(FileName::parse(name).is_some());
     }
-    // An error of the disk or of the caller is returned.
+    // Returns an error of the file system or of the callback.
     let failing = FaultFs::new(Arc::new(fs.clone()));
     let stop = |_: InspectedPart| Err(crate::error::Error::new(ErrorKind::Busy, "enough"));
     assert_eq!(inspect(&failing, "db/CURRENT", options, stop).unwrap_err().kind(), ErrorKind::Busy);

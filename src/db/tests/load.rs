@@ -1,4 +1,4 @@
-//! Tests of the measured load of ranges, and of the advice and splits that follow from it.
+//! Tests of the measured load of ranges, and of the advice and the splits that depend on it.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -34,7 +34,7 @@ impl Run {
         Self { db, table, clock }
     }
 
-    /// Makes `per_second` calls in each of `seconds` seconds.
+    /// Calls `with` `per_second` times in each of `seconds` seconds of the manual clock.
     fn run(&self, seconds: u64, per_second: u64, mut with: impl FnMut(&Table, u64)) {
         for second in 0..seconds {
             for i in 0..per_second {
@@ -136,8 +136,8 @@ fn advice_names_filters_that_scan_and_not_listings() {
     assert!(run.seen().contains(&AntiPattern::TableScans));
 }
 
-/// Six minutes of divisible load split the range. The two new ranges are small, but are merged
-/// again only after an hour without load.
+/// After six minutes of load that a split can divide, the range is split. The two new ranges are
+/// small, but they are merged again only after an hour without load.
 #[test]
 fn a_hot_range_is_split_and_merged_again_when_it_is_cold() {
     let run = Run::with(Options::new().run_file_bytes(4 << 10));
@@ -163,7 +163,7 @@ fn a_hot_range_is_split_and_merged_again_when_it_is_cold() {
     assert_eq!(ranges(&run).len(), 1);
 }
 
-/// The positions of the newest entities show whether keys grow with time.
+/// The positions of the newest entities in key order show whether keys grow with time.
 #[test]
 fn the_shape_of_data_at_rest() {
     let run = Run::new();

@@ -1,4 +1,4 @@
-//! Tests of logs with correct checksums and impossible content.
+//! Tests of logs with correct checksums and invalid content.
 
 use super::*;
 use crate::codec::{Checksum, checksum};
@@ -14,8 +14,8 @@ const CREATED: &[u8] = &[0x0b, 1, 1];
 /// The first byte of the field that drops a table.
 const DROPPED: u8 = 0x0d;
 
-/// Lets `edit` change the records of all logs, header and payload, and corrects their checksums.
-/// `edit` returns whether it changed the record, and must change at least one.
+/// Calls `edit` with each record of all logs, header and payload, and then corrects the checksums.
+/// `edit` may change the record and returns whether it did. At least one record must change.
 fn edit_records(image: &MemFs, edit: impl Fn(&mut [u8]) -> bool) {
     let mut edited = 0;
     for path in image.paths().into_iter().filter(|path| path.ends_with(".wal")) {

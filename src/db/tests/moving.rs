@@ -25,7 +25,7 @@ fn rows_of_a_clock_ahead_are_imported_during_concurrent_writes() {
         }
     })
     .unwrap();
-    // The imported rows are between the first and last key of this file.
+    // The file that this flush writes has keys below and above all imported rows.
     db.flush().unwrap();
     while db.step(std::time::Duration::ZERO) {}
     table.insert(Entity::new("b", "")).unwrap();
@@ -35,8 +35,8 @@ fn rows_of_a_clock_ahead_are_imported_during_concurrent_writes() {
     assert_eq!(table.scan(KeyRange::all()).count().unwrap(), 103);
 }
 
-/// If background work looked up the deleted spans before an import, it drops the rows hidden by
-/// these spans, but not the imported rows.
+/// Background work may have looked up the deleted spans before an import. It must drop the rows
+/// that these spans hide, but not the imported rows.
 #[test]
 fn imported_rows_under_a_range_tombstone_stay() {
     use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
@@ -47,7 +47,8 @@ fn imported_rows_under_a_range_tombstone_stay() {
         table.insert(row(i, 0)).unwrap();
     }
     let rows = || table.scan(KeyRange::partition("p3")).count();
-    // Whatever the result, the other threads must end.
+    // If a round fails, it returns the error instead of panicking, so that the other threads are
+    // still stopped.
     let round = || -> crate::error::Result<(u64, u64)> {
         table.delete_partition("p3")?;
         let moved = db.import_range("moving", "things")?;

@@ -4,8 +4,8 @@ use super::*;
 use crate::db::{ReferenceCheck, References};
 use crate::table::Table;
 
-/// Creates 600 flights with one of 30 planes. Every third plane is unknown, every tenth flight has
-/// none.
+/// Creates 600 flights with one of 30 planes each. Every third plane does not exist, and every
+/// tenth flight has no plane.
 fn tables(db: &Db, other: &Db) -> (Table, Table) {
     let (flights, planes) =
         (db.create_table("flights").unwrap(), other.create_table("planes").unwrap());
@@ -31,8 +31,8 @@ fn missing_targets_are_counted_and_named() {
     let (flights, planes) = tables(&db, &db);
     let check = ReferenceCheck::new(&flights, &planes, "all", "{Tail}").unwrap();
     let found = check.run().unwrap();
-    // Ten planes are unknown: 0, 3, …, 27. No flight refers to N9, because flight numbers that end
-    // with 9 have no plane.
+    // Ten planes are missing: 0, 3, …, 27. Nine of them are referred to: no flight refers to N9,
+    // because flights whose numbers end with 9 have no plane.
     assert_eq!(counts(&found), [600, 60, 360, 180, 9]);
     assert!(found.has_all_targets);
     let first = &found.targets[0];

@@ -1,4 +1,4 @@
-//! Logs and manifests that are shorter than they durably were.
+//! Tests of logs and manifests that are shorter than they once durably were.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -10,7 +10,7 @@ use crate::error::Error;
 
 const ROWS: u32 = 108;
 
-/// The files of a process that died after it wrote `ROWS` rows.
+/// Returns the files of a process that was killed after it wrote `ROWS` rows.
 fn killed(durability: Durability) -> MemFs {
     let fs = MemFs::new();
     let db = options(&fs).durability(durability).open("db").unwrap();
@@ -54,7 +54,7 @@ fn check_refused(fs: &MemFs, path: &str, found: u64, len: u64) {
     assert!(files(fs) == before);
 }
 
-/// Checks that the existing rows are the first ones, and returns their number.
+/// Checks that the rows that exist are the first ones written, and returns their number.
 fn rows(db: &Db) -> u32 {
     let table = db.table("things").unwrap();
     let is_there = |i| table.get(&format!("p{}", i % 7), &format!("{i:06}")).unwrap().is_some();
@@ -85,7 +85,7 @@ fn trap_59_a_last_log_that_was_cut_is_refused_or_accepted_on_request() {
         assert!(torn.contains(&format!("byte {cut}; it was {len} bytes long")), "{torn}");
         assert_eq!(db.verify().unwrap().torn, Some(torn));
         db.table("things").unwrap().insert(row(1000, 0)).unwrap();
-        // From the first synced commit on the option is no longer needed.
+        // After one synced commit the option `accept_short_logs` is no longer needed.
         for image in [image.crash_image(1), image.kill_image()] {
             assert_eq!(rows(&options(&image).open("db").unwrap()), count);
         }
@@ -104,7 +104,7 @@ fn a_manifest_that_was_cut_is_refused_or_accepted_on_request() {
     let db = options(&fs).accept_short_logs(true).open("db").unwrap();
     assert!(db.opened().torn.unwrap().contains(&path));
     assert_eq!(rows(&db), ROWS);
-    // The edit that names the next log is in a new manifest.
+    // The edit that names the next log was written to a new manifest.
     assert_ne!(last(&fs, "MANIFEST").0, path);
     assert_eq!(rows(&options(&fs.kill_image()).open("db").unwrap()), ROWS);
 }
@@ -120,7 +120,7 @@ fn a_prepared_log_and_one_without_its_first_record_must_have_their_length() {
     let image = fs.kill_image();
     image.truncate(&prepared, 64).unwrap();
     check_refused(&image, &prepared, 64, len);
-    // Fills the memtable, so that commits continue in that log.
+    // Fills the memtable, so that commits continue in the prepared log.
     let insert = |i| table.insert(row(i, 0).with("Text", "x".repeat(800))).unwrap();
     let is_used = |i: &u32| {
         insert(*i);
@@ -146,7 +146,7 @@ fn a_log_with_a_successor_must_reach_its_accepted_end() {
     assert_eq!(error.corruption().unwrap().file, Path::new(&path), "{error}");
 }
 
-/// Tests space that a committer reserves, and space that background work reserves ahead.
+/// Tests space that a commit reserves, and space that background work reserves before it is needed.
 #[test]
 fn every_growth_of_a_log_is_stated_once_it_is_durable() {
     for steps in [false, true] {
@@ -163,8 +163,8 @@ fn every_growth_of_a_log_is_stated_once_it_is_durable() {
             let len = image.len(&path).unwrap();
             lens.push(len);
             image.truncate(&path, len - 1).unwrap();
-            // The length of space that was reserved after the sync is recorded only by the next
-            // commit.
+            // If space was reserved after the sync of this commit, only the next commit records the
+            // new length.
             if lens.iter().filter(|other| **other == len).count() > 1 {
                 check_refused(&image, &path, len - 1, len);
             }
@@ -216,7 +216,7 @@ fn a_close_removes_the_prepared_log_and_revokes_the_lengths() {
     assert_eq!(logs(&fs), 2);
     db.close().unwrap();
     assert_eq!(logs(&fs), 1);
-    // The name of the removed log may be back after a power cut.
+    // After a power cut the name of the removed log may exist again.
     for seed in 0..20 {
         let db = options(&fs.crash_image(seed)).open("db").unwrap();
         assert_eq!((rows(&db), db.opened().torn), (1, None));

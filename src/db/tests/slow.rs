@@ -54,17 +54,18 @@ fn a_query_that_took_long_is_kept_with_its_explanation() {
     let (db, clock) = filled(options(&MemFs::new()).slow_query(Duration::from_millis(5)));
     let table = db.table("things").unwrap();
     let query = |filter: &str| table.query(filter).unwrap();
-    // The clock stands still, so this query is not slow.
+    // The manual clock does not advance during this query, so it is not slow.
     assert_eq!(query("I gt 3").count().unwrap(), 26);
     assert!(db.slow_queries().is_empty());
-    // Reads row by row, and not to the end.
+    // Reads row by row, and stops before the end.
     let mut rows = query("PartitionKey eq 'b'").into_iter();
     rows.next().unwrap().unwrap();
     clock.advance(Duration::from_millis(3));
     rows.next().unwrap().unwrap();
     clock.advance(Duration::from_millis(3));
     drop(rows);
-    // Reads to the end. The query ends there, and its duration does not include later time.
+    // Reads to the end. The query ends with the last row, and its duration does not include later
+    // time.
     let mut rows = query("PartitionKey eq 'c' and RowKey ge '20'").into_iter();
     for row in rows.by_ref() {
         row.unwrap();
@@ -72,7 +73,7 @@ fn a_query_that_took_long_is_kept_with_its_explanation() {
     }
     clock.advance(Duration::from_secs(60));
     drop(rows);
-    // Reads rows in place.
+    // Reads rows without copying them, and stops after the first one.
     let slow = |_: &crate::table::RowView<'_>| {
         clock.advance(Duration::from_millis(9));
         Ok(std::ops::ControlFlow::Break(()))

@@ -1,5 +1,5 @@
-//! Tests with concurrent threads of the application and of the database. If a wake-up is lost, a
-//! test hangs.
+//! Tests with concurrent threads of the application and of the database. If a thread misses its
+//! wake-up, the test hangs.
 
 #![expect(clippy::disallowed_methods, reason = "tests have threads of their own")]
 

@@ -1,10 +1,10 @@
-//! Compares the wear account with the requests to the file system.
+//! Compares the wear account with the requests that a memory file system recorded.
 
 use super::*;
 use crate::format::edit::Wear;
 use crate::fs::{Fault, FaultFs, FaultKind, Fs, OpKind};
 
-/// The requests in the journal of a memory file system, counted independently.
+/// The requests in the journal of a memory file system, counted independently of the engine.
 #[derive(Debug, Default, PartialEq, Eq)]
 struct Asked {
     log_bytes: u64,
@@ -18,11 +18,11 @@ struct Asked {
 }
 
 const PAGE: u64 = 4096;
-/// A bound above the number of logs that any test here writes.
+/// An upper bound of the number of logs that a test in this file writes.
 const LOGS_MAX: u64 = 100;
 
 impl Asked {
-    /// Returns the requests, and the number of synced pages.
+    /// Counts the requests in the journal. Returns the counts, and the number of synced pages.
     fn of(fs: &MemFs) -> (Self, u64) {
         let (mut asked, mut pages) = (Self::default(), 0);
         let mut unsynced = std::collections::BTreeMap::new();
@@ -50,13 +50,13 @@ impl Asked {
                 _ => {}
             }
         }
-        // One sync of the parent directory, and its page, are not part of the account.
+        // The account does not include one sync, and one page, of the parent directory.
         asked.directory_syncs -= 1;
         (asked, pages - 1)
     }
 
-    /// Compares the account with the journal. The account may also include the page of each log's
-    /// last record although that was not synced.
+    /// Compares the account with the journal. For each log, the account may also include the page
+    /// of the last record although the page was not synced.
     #[track_caller]
     fn check(fs: &MemFs, wear: &Wear) {
         let (asked, pages) = Self::of(fs);
@@ -170,8 +170,8 @@ fn db_key_bytes() -> u64 {
     user_key(crate::format::names::TableId(1), "p1", "000001").len() as u64
 }
 
-/// After a kill at any operation, the bytes of commits and logs are found again, and existing table
-/// files are in the account.
+/// After a kill at any operation, opening restores the byte counts of commits and logs, and the
+/// account includes all existing table files.
 #[test]
 fn the_wear_of_commits_and_logs_survives_a_kill() {
     let fs = recorded();
@@ -198,7 +198,7 @@ fn the_wear_of_commits_and_logs_survives_a_kill() {
         assert!(wear.log_bytes >= before.log_bytes, "at {op}: {wear:?}, {before:?} before");
         let tables = wear.flush_bytes + wear.compaction_bytes;
         assert!(tables >= db.stats().get("file_bytes").unwrap(), "at {op}: {wear:?}");
-        // The bytes are added once, not at every opening.
+        // Opening adds the bytes to the account only once, not each time.
         db.close().unwrap();
         let again = open(&image).wear();
         assert_eq!(again.user_bytes, wear.user_bytes, "at {op}");
@@ -231,7 +231,7 @@ fn copies_are_charged_to_their_source_and_start_at_zero() {
     assert!(made.copy_bytes >= files && made.copy_syncs > 0, "{made:?}");
     db.checkpoint("copy").unwrap();
     let copy = options(&fs).open("copy").unwrap();
-    // The account has only the log of the copy and the edit that adds the log.
+    // The account of the copy has only the copy's log and the edit that adds this log.
     assert!(copy.wear().written() < 2000 && copy.wear().flush_bytes == 0, "{:?}", copy.wear());
 }
 

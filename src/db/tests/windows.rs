@@ -14,8 +14,8 @@ use crate::table::{Snapshot, Table};
 
 type Rows = BTreeMap<(String, String), i32>;
 
-/// Returns keys of several kinds: in partitions with few and with many rows, with early and with
-/// late differences, and prefixes of others.
+/// Returns a random key. `form` chooses the kind of key: in one of few or of many partitions, and
+/// with early or late differences from other keys. Some keys are prefixes of others.
 fn key(rng: &mut Rng, form: u64) -> (String, String) {
     match form {
         0 => (format!("device-{:08}", rng.below(3)), format!("0{:018}", rng.below(300) * 10_000)),
@@ -32,7 +32,7 @@ fn found(query: Query) -> Vec<((String, String), i32)> {
     first(query, usize::MAX)
 }
 
-/// Returns the first `count` rows, at least one, and then stops the scan.
+/// Returns the first `count` rows and then stops the scan; `count` is at least 1.
 fn first(query: Query, count: usize) -> Vec<((String, String), i32)> {
     let mut rows = Vec::new();
     let read = query.for_each_row(|row| {
@@ -46,7 +46,8 @@ fn first(query: Query, count: usize) -> Vec<((String, String), i32)> {
     rows
 }
 
-/// Reads `rows` in every way, at the snapshot `at` if there is one.
+/// Compares full scans, filters, counts and reads of a part of a partition with `rows`; at the
+/// snapshot `at` if one is given.
 fn check(table: &Table, at: Option<&Snapshot>, rows: &Rows, rng: &mut Rng) {
     let scan = |range: KeyRange| match at {
         Some(at) => table.at(at).scan(range),

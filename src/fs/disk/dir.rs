@@ -1,9 +1,9 @@
-//! The system's file system, with one directory kept open: names in it are resolved from its
-//! descriptor. If the directory is moved or replaced meanwhile, no operation reaches the directory
-//! that has its path now.
+//! The operating system's file system, with one directory kept open. Names in that directory are
+//! resolved from its descriptor. If the directory is moved or replaced meanwhile, operations still
+//! reach the opened directory, and never another one that now has its path.
 //!
-//! Not here: opened files (`handles`), and whether the path still leads to the directory
-//! ([`FileLock::is_current`]).
+//! `handles` has the opened files. [`FileLock::is_current`] checks whether the path still leads to
+//! the opened directory.
 
 use std::fs::File;
 use std::io;
@@ -22,12 +22,12 @@ use crate::fs::{FileLock, FileRead, FileWrite, Fs};
 /// The mode that `std` gives a new file, before the umask.
 const NEW_FILE: Mode = Mode::from_raw_mode(0o666);
 
-/// The file system; see the module.
+/// A file system that keeps one directory open.
 #[derive(Debug)]
 pub(super) struct DirFs {
     dir: PathBuf,
     file: File,
-    /// For directories outside.
+    /// The file system for all other directories.
     outside: Arc<dyn Fs>,
 }
 
@@ -38,7 +38,7 @@ impl DirFs {
         Ok(Self { dir: dir.to_owned(), file, outside })
     }
 
-    /// Returns the directory from which to resolve a path, and the rest of the path.
+    /// Returns the directory from which `path` must be resolved, and the rest of the path.
     fn resolve<'a>(&'a self, path: &'a Path) -> (BorrowedFd<'a>, &'a Path) {
         match (path.parent(), path.file_name()) {
             (Some(parent), Some(name)) if parent == self.dir => {

@@ -17,8 +17,9 @@ use crate::fs::complete::{read_exact_at, retry, write_all_at};
 use crate::fs::{Advice, FileLock, FileRead, FileWrite, Map, Pages};
 use crate::sync::{AtomicBool, Ordering};
 
-/// A file being written. By POSIX, fdatasync makes a length durable that grew by writing. Systems
-/// differ about a length that was set without writing, so the next sync after that is a full one.
+/// A file being written. POSIX requires fdatasync to make a length durable if writes increased it.
+/// Systems differ for a length that was set without writing. So the next sync after setting a
+/// length is a full one.
 #[derive(Debug)]
 pub(super) struct DiskWrite {
     file: File,
@@ -37,7 +38,7 @@ struct Mapped(Arc<memmap2::Mmap>);
 #[derive(Debug)]
 pub(super) struct DiskLock {
     file: File,
-    /// Absolute, so that a change of the working directory does not matter.
+    /// The absolute path, so that a change of the working directory does not matter.
     path: PathBuf,
 }
 
@@ -59,7 +60,8 @@ impl FileWrite for DiskWrite {
 
     fn allocate(&self, len: u64) -> io::Result<()> {
         let result = sys::allocate(&self.file, len);
-        // A concurrent sync that clears the mark must not miss the new length.
+        // Set the flag only after the allocation. Otherwise a concurrent sync could clear it before
+        // the length changes.
         self.resized.store(true, Ordering::Release);
         result
     }

@@ -18,7 +18,7 @@ pub(super) fn write_at(file: &File, offset: u64, bytes: &[u8]) -> io::Result<usi
     std::os::unix::fs::FileExt::write_at(file, bytes, offset)
 }
 
-/// On other systems a transfer moves the file's cursor, so transfers are serialized.
+/// On systems other than Unix a transfer moves the file's cursor, so transfers are serialized.
 #[cfg(not(unix))]
 static CURSOR: std::sync::Mutex<()> = std::sync::Mutex::new(());
 
@@ -83,7 +83,7 @@ pub(super) fn open(options: &OpenOptions, path: &Path) -> io::Result<File> {
     require_regular(retry(|| options.open(path))?)
 }
 
-/// Refuses anything but a regular file; the error says what it is.
+/// Returns the file if it is a regular one. Otherwise returns an error that names the kind of file.
 pub(super) fn require_regular(file: File) -> io::Result<File> {
     let kind = retry(|| file.metadata())?.file_type();
     if kind.is_file() {
@@ -124,7 +124,7 @@ pub(super) fn is_same_file(file: &File, path: &Path) -> io::Result<bool> {
     Ok((held.dev(), held.ino()) == (named.dev(), named.ino()))
 }
 
-/// On other systems an open file's directory cannot be moved or removed.
+/// Returns true: on systems other than Unix an open file's directory cannot be moved or removed.
 #[cfg(not(unix))]
 pub(super) fn is_same_file(_file: &File, _path: &Path) -> io::Result<bool> {
     Ok(true)
@@ -137,7 +137,8 @@ pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     retry(|| file.sync_all())
 }
 
-/// Does nothing: on other systems directories cannot be synced, and the journal covers them.
+/// Only checks that `dir` is a directory. On systems other than Unix directories cannot be synced,
+/// and the journal of the file system makes names durable.
 #[cfg(not(unix))]
 pub(super) fn sync_dir(dir: &Path) -> io::Result<()> {
     match retry(|| dir.metadata())?.is_dir() {
@@ -163,7 +164,7 @@ pub(super) fn advise_file(file: &File, advice: Advice, range: Range<u64>) {
     use rustix::fs::{Advice as Known, fadvise};
     let len = std::num::NonZeroU64::new(range.end.saturating_sub(range.start));
     let _ = match advice {
-        // This advice applies to the whole file, whatever the range is.
+        // This advice applies to the whole file, whatever `range` is.
         Advice::Random => fadvise(file, 0, None, Known::Random),
         // The system would extend advice of length 0 to the end of the file.
         Advice::WillNeed if len.is_none() => return,

@@ -1,4 +1,4 @@
-//! Tests that every operation can be made to fail, and that the effects are as modelled.
+//! Tests that every operation can be made to fail, and that each failure has the documented effect.
 
 use std::io::ErrorKind;
 
@@ -14,7 +14,7 @@ fn both() -> (MemFs, FaultFs) {
     (mem.clone(), FaultFs::new(Arc::new(mem)))
 }
 
-/// Uses every operation once.
+/// Calls every operation at least once.
 fn every_operation(fs: &FaultFs) -> io::Result<()> {
     fs.create_dir_all(path("d"))?;
     let file = fs.create(path("d/f"))?;
@@ -59,7 +59,7 @@ fn syncs_are_carried_out_if_their_guard_permits() {
         file.sync().unwrap();
         fs.sync_dir(path("d")).unwrap();
         assert_eq!((fs.count(OpKind::Sync), fs.count(lie) > 0), (1, true));
-        // Some seeds lose the unsynced bytes.
+        // With some seeds the unsynced bytes are lost.
         let is_whole = |seed| {
             let left = mem.crash_image(seed);
             let mut bytes = [0; 5];
@@ -74,8 +74,8 @@ fn syncs_are_carried_out_if_their_guard_permits() {
     }
 }
 
-/// The engine's tests use the same sweep: fail the i-th operation, for every i, until no operation
-/// fails.
+/// Fails the i-th operation, for i = 0, 1, …, until there is no i-th operation. The engine's tests
+/// use the same sweep.
 #[test]
 fn the_nth_operation_fails_and_no_other() {
     for kind in [FaultKind::Eio, FaultKind::Enospc, FaultKind::ShortWrite] {
@@ -157,7 +157,7 @@ fn an_unreadable_stretch_does_not_affect_the_rest_of_the_file() {
         let read = fs.open_read(path(name)).unwrap().read_at(at, &mut buffer);
         read.map(|()| buffer).ok()
     };
-    // Of all reads of the file, exactly those with a byte of the range fail.
+    // Of all reads of the file `bad`, exactly the reads that include a byte of the range fail.
     for at in 0..30 {
         for len in 0..=30 - at {
             let touches = at < 20 && at + len > 10 && len > 0;
@@ -168,13 +168,13 @@ fn an_unreadable_stretch_does_not_affect_the_rest_of_the_file() {
     assert_eq!(read("good", 0, 30), Some(bytes.clone()));
     assert!(fs.open_read(path("bad")).unwrap().map().is_err());
     assert!(fs.open_read(path("good")).unwrap().map().is_ok());
-    // Only reads fail: the file can be written, even in that range, and renamed.
+    // Only reads and maps fail: the file can be written, even in that range.
     let file = fs.open_write(path("bad")).unwrap();
     file.write_at(10, b"mended").and_then(|()| file.sync()).unwrap();
     assert_eq!(file.len().unwrap(), 30);
     fs.disarm();
     assert_eq!(&read("bad", 8, 10).unwrap()[2..8], b"mended");
-    // A fault that is not sticky applies once. Reads outside of its range are not counted.
+    // A fault that is not sticky applies once. Reads outside the range are not counted.
     fs.arm(stretch.nth(1));
     let found: Vec<bool> =
         [0, 15, 5, 15, 15].map(|at| read("bad", at, 3).is_some()).into_iter().collect();

@@ -1,14 +1,14 @@
 //! The state of a tree after a power cut, chosen by a seed.
 //!
-//! 1. Every name with unsynced changes gets a state that it had since its directory was synced. The
-//!    old name of a rename disappears only if the new name survives, so that no file is lost by a
-//!    rename.
-//! 2. Nodes that surviving names do not reach are lost, synced or not.
-//! 3. Every unsynced sector gets a version that it had since the file was synced. The length is one
-//!    that the file had, or one in between.
+//! 1. Every name with unsynced changes gets one of the states that it had since its directory was
+//!    synced. The old name of a rename disappears only if the new name survives, so that no rename
+//!    loses a file.
+//! 2. Nodes that no surviving name leads to are lost, synced or not.
+//! 3. Every unsynced sector gets one of the versions that it had since its file was synced. The
+//!    file gets one of the lengths that it had since then, or a length in between.
 //!
-//! The share that survives is drawn per image or per file: nothing, everything, a prefix, the
-//! newest, or a mixture.
+//! For each image or each file a [`Survival`] is drawn, which determines the unsynced changes that
+//! survive.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -26,7 +26,8 @@ type Kept<'a> = BTreeMap<NameRef<'a>, usize>;
 pub(super) fn after_power_cut(tree: &Tree, seed: u64) -> Tree {
     let mut rng = Rng::from_seed(seed);
     let names = Survival::draw(&mut rng);
-    // Half of the images treat all files alike, the others draw a share for each file.
+    // In half of the images the same rule applies to all files. In the others each file draws its
+    // own.
     let files = rng.chance(1, 2).then(|| Survival::draw(&mut rng));
     let mut kept = draw_names(tree, names, &mut rng);
     keep_renamed(tree, &mut kept);
@@ -50,8 +51,8 @@ pub(super) fn after_power_cut(tree: &Tree, seed: u64) -> Tree {
 fn draw_names<'a>(tree: &'a Tree, survival: Survival, rng: &mut Rng) -> Kept<'a> {
     let mut kept = Kept::new();
     for (id, dir) in dirs(tree) {
-        // A random point in the order of operations. `Front` keeps the changes before it. `Back`
-        // keeps all changes of a name that changed after it.
+        // A random point in the order of operations. `Front` keeps the changes before the point.
+        // `Back` keeps all changes of each name that was changed at the point or later.
         let stamps = dir.pending.values().flatten().map(|change| change.stamp);
         let (first, last) = (stamps.clone().min().unwrap_or(0), stamps.max().unwrap_or(0));
         let point = first + rng.below(last - first + 2);
@@ -75,8 +76,8 @@ fn draw_names<'a>(tree: &'a Tree, survival: Survival, rng: &mut Rng) -> Kept<'a>
     kept
 }
 
-/// Restores the old names of renames with a lost new name, until nothing changes. A restored name
-/// may itself be the new name of another rename.
+/// Restores the old name of each rename that lost its new name. Repeats this until nothing changes,
+/// because a restored name may itself be the new name of another rename.
 fn keep_renamed<'a>(tree: &'a Tree, kept: &mut Kept<'a>) {
     loop {
         let mut changed = false;
@@ -96,7 +97,7 @@ fn keep_renamed<'a>(tree: &'a Tree, kept: &mut Kept<'a>) {
     }
 }
 
-/// Whether `change` is a rename and its new name is lost.
+/// Whether `change` removed the old name in a rename that lost its new name.
 fn is_lost(tree: &Tree, kept: &Kept<'_>, change: &Change) -> bool {
     let Some((id, name)) = &change.moved_to else { return false };
     let Some(Node::Dir(dir)) = tree.nodes.get(id) else { return false };

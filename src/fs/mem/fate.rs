@@ -5,24 +5,25 @@ use crate::rng::Rng;
 /// The unit that a disk writes atomically, in bytes.
 pub(super) const SECTOR: usize = 512;
 
-/// The part of the unsynced sectors that survives.
+/// The rule for which unsynced changes survive: of the sectors of a file, or of the names in a
+/// directory.
 #[derive(Clone, Copy, Debug)]
 pub(super) enum Survival {
     Nothing,
     Everything,
-    /// The dirty sectors before a randomly chosen one.
+    /// The changes before a randomly chosen point.
     Front,
-    /// The dirty sectors from a randomly chosen one on, as if written back out of order.
+    /// The changes from a randomly chosen point on, as if the system wrote them back out of order.
     Back,
-    /// Each sector with this probability, in eighths.
+    /// Each change with this probability, in eighths.
     Some(u64),
 }
 
-/// Chooses the versions of one file's sectors.
+/// Chooses, for one file, the version of each sector that survives.
 pub(super) struct FileFate {
     pub(super) rng: Rng,
     pub(super) survival: Survival,
-    /// The number of dirty sectors decided so far.
+    /// The number of dirty sectors for which a version was chosen so far.
     pub(super) met: u64,
     /// The index of the dirty sector at which `Front` ends and `Back` begins.
     pub(super) point: u64,
@@ -41,8 +42,8 @@ impl Survival {
 }
 
 impl FileFate {
-    /// Returns which of the `count` versions of a sector survives: 0 is that of the last sync, the
-    /// others follow in order.
+    /// Returns the index of the version of a sector that survives, out of `count`: 0 is the version
+    /// of the last sync, the others follow in the order in which they were written.
     pub(super) fn version(&mut self, count: usize) -> usize {
         let met = self.met;
         self.met += 1;

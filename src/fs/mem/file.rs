@@ -3,11 +3,11 @@
 //!
 //! Invariants
 //! * bytes beyond a content's length are zero, in present and in missing pages;
-//! * a sector outside `dirty` has its durable bytes, unless a failed sync gave it up;
+//! * a sector that is not in `dirty` has its durable bytes, unless a failed sync gave it up;
 //! * undoing a page's changes from the last to the first passes through every version of its dirty
 //!   sectors.
 //!
-//! Pages are shared between the two contents and between images; a write copies a shared page.
+//! The current and the durable content share pages, and so do images. A write copies a shared page.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -26,11 +26,11 @@ const LEN_MAX: u64 = 1 << 36;
 #[derive(Clone, Debug)]
 enum Page {
     Own(Arc<[u8; PAGE]>),
-    /// A slice of PAGE bytes of the buffer in which the whole file was mapped.
+    /// A slice of PAGE bytes of the buffer with the whole file, which was made for a map.
     Mapped(Bytes),
 }
 
-/// A length and the bytes in pages; a missing page is all zeros.
+/// A file's length and its bytes in pages. A missing page is all zeros.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Content {
     len: u64,
@@ -40,12 +40,13 @@ pub(super) struct Content {
 /// The unsynced sectors of a page.
 #[derive(Clone, Debug, Default)]
 struct Dirt {
-    /// One bit per sector.
+    /// One bit per sector, set if the sector is unsynced.
     sectors: u8,
     undo: Vec<Undo>,
 }
 
-/// The bytes that a write replaced in sectors that were dirty already.
+/// The bytes that a write replaced. They are kept if the write touched a sector that was dirty
+/// already.
 #[derive(Clone, Debug)]
 struct Undo {
     at: usize,
@@ -60,9 +61,9 @@ pub(super) struct File {
     /// The minimum and maximum length of the file since the last sync.
     len_low: u64,
     len_high: u64,
-    /// Whether a failed sync gave sectors up: they can be read, but never become durable.
+    /// Whether a failed sync gave up sectors: their bytes can be read, but never become durable.
     lost: bool,
-    /// All current bytes in one buffer, which is kept until the next change.
+    /// All current bytes in one buffer, if the file was mapped since the last change.
     whole: Option<Bytes>,
 }
 
@@ -76,7 +77,7 @@ impl Page {
 }
 
 impl Content {
-    /// Creates a copy that shares no page.
+    /// Returns a copy that shares no page that may be changed.
     fn detached(&self) -> Self {
         let copy = |page: &Option<Page>| {
             page.as_ref().map(|page| match page {
@@ -125,7 +126,7 @@ impl Content {
         self.len = self.len.max(offset + bytes.len() as u64);
     }
 
-    /// Inverts bits of one byte.
+    /// Inverts the bits of `mask` in the byte at `offset`.
     pub(super) fn flip(&mut self, offset: u64, mask: u8) -> io::Result<()> {
         if offset >= self.len {
             return Err(io::ErrorKind::UnexpectedEof.into());
@@ -144,7 +145,7 @@ impl Content {
         }
     }
 
-    /// Copies all bytes into one buffer and makes the pages slices of it.
+    /// Copies all bytes into one buffer, of which the pages become slices. Returns the buffer.
     fn gather(&mut self) -> Bytes {
         let pages = self.len.div_ceil(PAGE as u64) as usize;
         let mut whole = BytesMut::zeroed(pages * PAGE);
@@ -175,7 +176,8 @@ impl Dirt {
 }
 
 impl Undo {
-    /// Returns the bytes of the sector that this change replaced: (offset in the page, old bytes).
+    /// Returns the bytes that this change replaced in `sector`: their offset in the page, and the
+    /// old bytes.
     fn within(&self, sector: usize) -> Option<(usize, &[u8])> {
         let start = self.at.max(sector * SECTOR);
         let end = (self.at + self.old.len()).min((sector + 1) * SECTOR);
@@ -214,7 +216,7 @@ impl File {
         }
     }
 
-    /// Returns `len` if a file may have this length.
+    /// Returns `len` if a file may have this length, and an error otherwise.
     pub(super) fn check_len(len: Option<u64>) -> io::Result<u64> {
         len.filter(|len| *len <= LEN_MAX).ok_or_else(|| io::ErrorKind::FileTooLarge.into())
     }
@@ -239,8 +241,8 @@ impl File {
     pub(super) fn set_len(&mut self, len: u64) {
         debug_assert!(Self::check_len(Some(len)).is_ok(), "the caller checked the length");
         self.whole = None;
-        // After a power cut the truncated bytes may still exist, or may be zeros when the file
-        // grows again.
+        // After a power cut the truncated bytes may still exist, or they may be zero if the file
+        // was extended again. So truncating also writes zeros.
         let end = usize::try_from(self.current.len.saturating_sub(len)).unwrap_or(0);
         for (index, part, range) in pieces(len, end) {
             if self.current.page(index).or(self.durable.page(index)).is_some() {
@@ -295,7 +297,7 @@ impl File {
         self.whole.clone()
     }
 
-    /// Changes the current and the durable bytes alike, to simulate damage.
+    /// Applies `change` to the current and the durable bytes, to simulate damage.
     pub(super) fn replace(&mut self, change: impl FnOnce(&mut Content)) {
         change(&mut self.current);
         *self = Self {
@@ -307,7 +309,7 @@ impl File {
         };
     }
 
-    /// Whether a power cut leaves exactly the current bytes.
+    /// Whether every power cut leaves exactly the current bytes.
     pub(super) fn is_clean(&self) -> bool {
         self.dirty.is_empty() && !self.lost && self.len_low == self.len_high
     }
@@ -359,7 +361,8 @@ impl File {
     }
 }
 
-/// Splits a transfer at page boundaries into (page, range of the buffer, range of the page).
+/// Splits a transfer at page boundaries. Each item is the number of a page, a range of the
+/// transfer's buffer, and a range of the page.
 fn pieces(offset: u64, len: usize) -> impl Iterator<Item = (usize, Range<usize>, Range<usize>)> {
     let mut done = 0;
     std::iter::from_fn(move || {

@@ -36,11 +36,12 @@ use crate::sync::{Mutex, MutexGuard};
 ///
 /// * An unsynced sector has any version that it had since the file's last sync, independently of
 ///   its neighbours.
-/// * A file that grew has its old length, its new one, or one in between; unwritten sectors are
-///   zero.
-/// * An unsynced create, rename, removal or link survives or not, independently for each name: a
-///   synced file may be lost with its name, and a removed one may reappear. A renamed file keeps at
-///   least one of its names, unless it moved from a directory that was synced to one that was not.
+/// * A file that grew has its old length, its new length, or a length in between; unwritten sectors
+///   are zero.
+/// * Each unsynced create, rename, removal or link may survive or not, independently of changes of
+///   other names: a synced file may be lost with its name, and a removed one may reappear. A
+///   renamed file keeps at least one of its names, unless it moved from a directory that was synced
+///   to one that was not.
 /// * After a failed sync (see [`FaultFs`](super::FaultFs)) unsynced bytes can be read but never
 ///   become durable.
 ///
@@ -71,11 +72,12 @@ use crate::sync::{Mutex, MutexGuard};
 #[derive(Clone, Default)]
 pub struct MemFs {
     state: Arc<Mutex<State>>,
-    /// The directory in which paths of a pinned file system are resolved.
+    /// The pinned directory, if `Fs::pin` returned this file system.
     pin: Option<Arc<Pin>>,
 }
 
-/// A directory that may have moved since.
+/// A pinned directory: the path at which it was pinned, and its node. The directory may have moved
+/// since.
 struct Pin {
     dir: PathBuf,
     node: NodeId,
@@ -96,7 +98,7 @@ struct State {
 
 /// The recorded operations.
 struct Journal {
-    /// The number of its first operation.
+    /// The number of the first recorded operation.
     first: u64,
     entries: Vec<Entry>,
 }
@@ -119,10 +121,10 @@ impl MemFs {
         Self { state: Arc::new(Mutex::new(state)), pin: None }
     }
 
-    /// Creates a separate file system with the state `tree`. The two share nodes until one changes
-    /// them: then `Arc::make_mut` may change a node in place that the other read before. The fence
-    /// in `Arc::drop` orders these accesses. The thread sanitizer does not model fences, so under
-    /// it the tree is copied.
+    /// Creates a separate file system with the state `tree`. Both file systems share nodes. Once
+    /// one of them has released a node, `Arc::make_mut` in the other may change it in place; the
+    /// fence in `Arc::drop` orders that write after earlier reads. The thread sanitizer does not
+    /// model fences, so the tree is copied under it.
     fn image(tree: Arc<Tree>) -> Self {
         Self::of(if cfg!(tsan) { Arc::new(tree.detached()) } else { tree })
     }
@@ -131,8 +133,8 @@ impl MemFs {
         self.state.lock()
     }
 
-    /// Returns `path` with the current path of the pinned directory, if `path` is in that
-    /// directory.
+    /// Returns `path`, unless it is in the pinned directory and this directory has moved. Then
+    /// returns the current path of the same name in the directory.
     fn at<'a>(&self, path: &'a Path) -> io::Result<Cow<'a, Path>> {
         let Some(pin) = &self.pin else { return Ok(Cow::Borrowed(path)) };
         let Ok(name) = path.strip_prefix(&pin.dir) else { return Ok(Cow::Borrowed(path)) };
@@ -166,7 +168,7 @@ impl MemFs {
     }
 
     /// Returns the range of operations for [`crash_image_at`](Self::crash_image_at): one state
-    /// before each recorded operation, and the current one. Empty without a recording.
+    /// before each recorded operation, and the current one. The range is empty without a recording.
     pub fn recorded(&self) -> RangeInclusive<u64> {
         let state = self.state();
         match &state.journal {
@@ -241,8 +243,9 @@ impl MemFs {
         Ok(state.tree.file(state.tree.find(path.as_ref())?)?.len())
     }
 
-    /// Creates a durable file, or replaces its bytes. Its directory must exist. Like the other
-    /// methods that damage files, this is not an operation: it is neither counted nor recorded.
+    /// Creates a durable file, or replaces the bytes of an existing one. Its directory must exist.
+    /// Like the other methods that damage files, `write` is not an operation: it is neither counted
+    /// nor recorded.
     pub fn write(&self, path: impl AsRef<Path>, bytes: &[u8]) -> io::Result<()> {
         let mut state = self.state();
         let tree = Arc::make_mut(&mut state.tree);
@@ -255,8 +258,9 @@ impl MemFs {
         tree.make_durable(&place)
     }
 
-    /// Inverts the bits of `mask` in the byte at `offset`, both as read and as durable. As with
-    /// every method that damages a file, the whole file becomes durable in its current state.
+    /// Inverts the bits of `mask` in the byte at `offset`, in the current and in the durable bytes.
+    /// As with every method that damages a file, the whole file becomes durable in its current
+    /// state.
     pub fn flip(&self, path: impl AsRef<Path>, offset: u64, mask: u8) -> io::Result<()> {
         self.damage(path.as_ref(), |content| content.flip(offset, mask))
     }
@@ -270,7 +274,7 @@ impl MemFs {
         })
     }
 
-    /// Releases all locks, as the end of their process would; keeps all bytes.
+    /// Releases all locks, as the end of the process that holds them would. Keeps all bytes.
     #[cfg(test)]
     pub(crate) fn kill_locks(&self) {
         self.state().locked.clear();
@@ -320,8 +324,8 @@ impl State {
         journal.entries.get(at).map(|entry| Arc::clone(&entry.before))
     }
 
-    /// Carries out an operation. It is counted and recorded if it succeeds, and has no effect
-    /// otherwise.
+    /// Carries out an operation. If it succeeds, it is counted and recorded; otherwise it has no
+    /// effect.
     fn change<T>(
         &mut self,
         line: impl FnOnce() -> String,

@@ -1,7 +1,7 @@
 //! The operations of [`MemFs`], its handles and its locks.
 //!
 //! An operation is checked before it changes anything, so a refused one has no effect. The
-//! exception is a write over the quota, which writes the part that fits, as on a disk.
+//! exception is a write beyond the quota, which writes the part that fits, as on a disk.
 
 use std::io;
 use std::path::Path;
@@ -267,7 +267,7 @@ impl State {
         if self.read_only { Err(io::ErrorKind::ReadOnlyFilesystem.into()) } else { Ok(()) }
     }
 
-    /// Returns the maximum length of a file within the quota; never less than its current length.
+    /// Returns the length that a file may have within the quota: at least its current length.
     fn len_max(&self, node: NodeId) -> io::Result<u64> {
         let len = self.tree.file(node)?.len();
         let Some(quota) = self.quota else { return Ok(u64::MAX) };

@@ -19,7 +19,7 @@ fn create(fs: &MemFs, name: &str, bytes: &[u8]) -> Box<dyn FileWrite> {
     file
 }
 
-/// Creates a file that is durable with its name.
+/// Creates a file and makes its bytes and its name durable.
 fn put(fs: &MemFs, name: &str, bytes: &[u8]) -> Box<dyn FileWrite> {
     let file = create(fs, name, bytes);
     file.sync().unwrap();
@@ -27,7 +27,7 @@ fn put(fs: &MemFs, name: &str, bytes: &[u8]) -> Box<dyn FileWrite> {
     file
 }
 
-/// Returns the results of `look` on the images of many seeds.
+/// Returns the distinct results of `look` on the crash images of many seeds.
 fn outcomes<T: Ord>(fs: &MemFs, look: impl Fn(&MemFs) -> T) -> BTreeSet<T> {
     (0..SEEDS).map(|seed| look(&fs.crash_image(seed))).collect()
 }
@@ -332,7 +332,7 @@ fn churn(fs: &MemFs, seed: u64, steps: u64) {
     for step in 0..steps {
         let (one, two) = (name(&mut rng), name(&mut rng));
         let (one, two) = (path(&one), path(&two));
-        // Some operations are refused, by design.
+        // Some operations fail, for example because a file does not exist. This is intended.
         match rng.below(12) {
             0..3 => drop(fs.create(one)),
             3 => drop(fs.rename(one, two)),
@@ -369,8 +369,8 @@ fn equal_runs_and_seeds_give_equal_images_and_logs() {
     }
 }
 
-/// The images of a recording equal those taken during the run, even if unlinked files have been
-/// removed since.
+/// The images made from a recording equal those made during the run, even if unlinked files were
+/// removed in the meantime.
 #[test]
 fn recorded_images_equal_those_taken_at_the_time() {
     let fs = MemFs::new();
@@ -429,7 +429,7 @@ fn trap_06_synced_data_survives_changes_to_other_files() {
     }
 }
 
-/// After a sync of everything, every image is complete, whatever preceded it.
+/// After a sync of everything, every image is complete, whatever operations preceded the sync.
 #[test]
 fn after_a_full_sync_every_image_is_complete() {
     for seed in 0..40 {

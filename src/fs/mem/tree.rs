@@ -2,11 +2,12 @@
 //! them.
 //!
 //! Invariants
-//! * a directory's names are its durable names after its pending changes, applied in order;
+//! * applying a directory's pending changes in order to its durable names results in its current
+//!   names;
 //! * a node is kept while a name, a durable name, a pending change or an open handle refers to it;
 //! * nodes are numbered in the order of creation, so that equal operations give equal trees.
 //!
-//! `file` has the bytes; `crash` makes the choices of a power cut.
+//! `file` has the bytes; `crash` chooses the changes that survive a power cut.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
@@ -31,18 +32,19 @@ pub(super) enum Node {
 pub(super) struct Dir {
     pub(super) names: BTreeMap<Name, NodeId>,
     pub(super) durable: BTreeMap<Name, NodeId>,
-    /// For each name its changes since the directory was synced, oldest first.
+    /// For each name, its changes since the directory was synced, oldest first.
     pub(super) pending: BTreeMap<Name, Vec<Change>>,
 }
 
 /// An unsynced change of one name.
 #[derive(Clone, Debug)]
 pub(super) struct Change {
-    /// The number of the operation; both names of a rename have the same one.
+    /// The number of the operation. The changes of both names of a rename have the same number.
     pub(super) stamp: u64,
-    /// The node that the name has after the change.
+    /// The node of the name after the change; `None` if the change removed the name.
     pub(super) target: Option<NodeId>,
-    /// The new name of a rename: the old name disappears only if the new one survives.
+    /// The new name, if this change removes the old name of a rename. The old name disappears only
+    /// if the new one survives.
     pub(super) moved_to: Option<(NodeId, Name)>,
 }
 
@@ -54,7 +56,7 @@ pub(super) struct Tree {
     stamp: u64,
 }
 
-/// A path, resolved to its directory and the name in it.
+/// A resolved path: the directory, and the name in the directory.
 pub(super) struct Place {
     dir: NodeId,
     name: Name,
@@ -76,7 +78,7 @@ impl Tree {
         self.with_nodes(self.nodes.iter().map(|(id, node)| (*id, copy(node))).collect())
     }
 
-    /// Returns a tree with the same counters and other nodes.
+    /// Returns a tree with the nodes `nodes` and the counters of this tree.
     pub(super) fn with_nodes(&self, nodes: BTreeMap<NodeId, Node>) -> Self {
         Self { nodes, ..*self }
     }
@@ -131,7 +133,7 @@ impl Tree {
         }
     }
 
-    /// The path of a directory, if it has one.
+    /// Returns the path of a directory, if the directory has one.
     pub(super) fn path_of(&self, id: NodeId) -> Option<String> {
         let dirs = self.nodes.keys().filter_map(|parent| Some((parent, self.dir(*parent).ok()?)));
         let mut names = dirs.flat_map(|(parent, dir)| dir.names.iter().map(move |n| (parent, n)));
@@ -142,7 +144,8 @@ impl Tree {
         Some(format!("{}/{name}", self.path_of(*parent)?))
     }
 
-    /// Resolves a path to the directory of its last name; the name itself may be missing.
+    /// Resolves a path to the directory of its last name. The name itself may be missing in that
+    /// directory.
     pub(super) fn place(&self, path: &Path) -> io::Result<Place> {
         let components = components(path)?;
         let Some((name, parents)) = components.split_last() else {
@@ -236,13 +239,14 @@ impl Tree {
         Ok(())
     }
 
-    /// Advances the stamp. All changes of one operation share it.
+    /// Advances the stamp, which all changes of one operation share.
     fn tick(&mut self) -> &mut Self {
         self.stamp += 1;
         self
     }
 
-    /// Changes the node of `place`; the change is pending until the directory is synced.
+    /// Sets or removes the node of the name `place`. The change is pending until the directory is
+    /// synced.
     fn change(
         &mut self,
         place: &Place,
@@ -259,7 +263,7 @@ impl Tree {
         Ok(())
     }
 
-    /// Returns the nodes that no name and no open handle refers to.
+    /// Returns the nodes to which no name, durable name, pending change or open handle refers.
     pub(super) fn strays(&self, open: impl Iterator<Item = NodeId>) -> Vec<NodeId> {
         let mut seen = BTreeSet::new();
         let mut todo: Vec<NodeId> = open.chain([ROOT]).collect();
@@ -317,7 +321,7 @@ impl Dir {
     }
 }
 
-/// Splits a path from the root into names: skips `.`, and `..` removes the name before it.
+/// Splits a path into names, starting at the root. Skips `.`; `..` removes the name before it.
 pub(super) fn components(path: &Path) -> io::Result<Vec<&str>> {
     let mut names = Vec::new();
     for component in path.components() {
