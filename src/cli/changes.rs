@@ -1,10 +1,10 @@
-//! `changes`: the change feed as lines of JSON.
+//! `changes`: prints the change feed as lines of JSON.
 //!
 //! Invariants
 //! * a database that another process has open for writing is only read;
 //! * a cursor advances only past changes that were written to standard output.
 //!
-//! Not here: which changes there are (`db::changes`), how an entity is written (`wire`).
+//! Not here: reading changes from the logs (`db::changes`), writing an entity as JSON (`wire`).
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,4 +1,4 @@
-//! `compare`: two tables, or all tables of two databases, entity by entity.
+//! `compare`: compares two tables, or all tables of two databases, entity by entity.
 //!
 //! Both sides are read in key order, each at one snapshot, and merge-joined, so memory does not
 //! grow with their size. Timestamps and ETags are ignored. Types and every bit of a number are
@@ -233,7 +233,7 @@ impl Difference<'_> {
     }
 }
 
-/// Returns the entity's encoded key; encoded keys have the order of tables.
+/// Returns the entity's encoded key, by which tables are sorted.
 fn key(entity: &Entity) -> Vec<u8> {
     user_key(TableId::CATALOG, entity.partition_key(), entity.row_key())
 }

@@ -138,7 +138,7 @@ pub(super) fn read_filter(text: &str) -> Outcome<Filter> {
     })
 }
 
-/// Opens the other database, or returns `db` itself if it is the same.
+/// Opens the database `other`. Returns `db` if `other` is not given or is the same database.
 pub(super) fn open_other(
     db: &Db,
     path: &Path,

@@ -2,8 +2,8 @@
 //!
 //! The reader is lean because an import reads everything twice. It is strict where guessing would
 //! lose data: a row with a stray or unclosed quote is reported as malformed, with its line number,
-//! and reading continues after it. The `csv` crate is not used because it silently reads `"a"b` as
-//! `ab`, and an unclosed quote with the rest of the input as one row.
+//! and reading continues after it. The `csv` crate is not used: it silently reads `"a"b` as `ab`,
+//! and after an unclosed quote it reads the rest of the input as one field.
 //!
 //! Invariants
 //! * a row is at most [`ROW_BYTES_MAX`] long, so memory is bounded whatever the input;
@@ -20,9 +20,9 @@ pub(super) const ROW_BYTES_MAX: usize = 8 << 20;
 pub(super) struct CsvReader<R> {
     window: Window<R>,
     delimiter: u8,
-    /// The line number at the start of the window.
+    /// The line number of the first line in `window`.
     line: u64,
-    /// The bytes of the window that the last row used.
+    /// The bytes at the start of `window` that hold the last row.
     taken: usize,
     fields: Vec<Field>,
 }
@@ -190,7 +190,7 @@ fn scan_row(bytes: &[u8], delimiter: u8, last: bool, fields: &mut Vec<Field>) ->
 }
 
 /// Scans the quoted text that begins at `field.start`, sets the field, and returns the position
-/// after its closing quote; `None` if `bytes` ends before that is known.
+/// after its closing quote; `None` if more bytes are needed to find that quote.
 fn scan_quoted(bytes: &[u8], last: bool, field: &mut Field, lines: &mut u64) -> Option<usize> {
     field.start += 1;
     let mut at = field.start;

@@ -271,7 +271,8 @@ impl Salvage {
             return Err(Failure::Usage(format!("{other} is no state: {states}")));
         }
         self.out.as_deref().map(|out| self.overwrite.check(out)).transpose()?;
-        // With `--force` the file of an earlier run is kept if the source cannot be opened.
+        // Opened when the first entity is found. So if the source cannot be opened, `--force` does
+        // not replace the file of an earlier run.
         let mut output = None;
         let mut written = Ok(());
         let found = |found: Salvaged| {

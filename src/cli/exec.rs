@@ -1,5 +1,5 @@
-//! `exec`: requests from standard input, one per line, each answered before the next is carried
-//! out.
+//! `exec`: carries out requests from standard input, one per line, and answers each before the
+//! next.
 //!
 //! Invariants
 //! * every line gets one response, in order, flushed before the next line is read;

@@ -34,7 +34,7 @@ pub(super) struct Input {
     pub(super) repeatable: bool,
 }
 
-/// The option of commands that write a file.
+/// The option `--force` of commands that write a file.
 #[derive(Args, Clone, Copy, Debug)]
 pub(super) struct Overwrite {
     /// Replace the file to write if it exists
@@ -87,7 +87,7 @@ impl Overwrite {
         if found.as_ref().is_ok_and(|found| !found.is_file()) {
             return Ok(true);
         }
-        // The directory of the file itself, not that of a link to it.
+        // If `path` is a link, the directory of the file that it points to.
         let file = path.canonicalize();
         let dir = file.as_deref().unwrap_or(path).parent().unwrap_or(Path::new(""));
         let dir = if dir.as_os_str().is_empty() { Path::new(".") } else { dir };

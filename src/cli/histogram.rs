@@ -16,7 +16,7 @@ pub(super) struct Histogram {
     max: u64,
 }
 
-/// A row of a listing: latencies of at least `from` and below `to`.
+/// A row of a listing: the number of latencies of at least `from` and below `to`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Bucket {
     pub(super) from: u64,
@@ -39,7 +39,7 @@ impl Histogram {
         self.max = self.max.max(nanos);
     }
 
-    /// Adds the operations of `other`.
+    /// Adds the latencies of `other`.
     pub(super) fn add(&mut self, other: &Histogram) {
         self.counts += &other.counts;
         self.sum += other.sum;
@@ -66,7 +66,7 @@ impl Histogram {
         self.counts.value_at_percentile(percent).min(self.max)
     }
 
-    /// Returns the rows of the listing that are not empty, in ascending order; four of them span a
+    /// Returns the rows of the listing that are not empty, in ascending order. Four rows span a
     /// factor of two.
     pub(super) fn listing(&self) -> Vec<Bucket> {
         let mut rows: Vec<Bucket> = Vec::new();

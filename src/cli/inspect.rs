@@ -1,4 +1,4 @@
-//! `inspect`: one file of a database, as text or as one JSON object per line.
+//! `inspect`: shows one file of a database, as text or as one JSON object per line.
 //!
 //! Not here: reading and parsing the file (`db::inspect`).
 

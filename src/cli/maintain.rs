@@ -60,7 +60,7 @@ impl Verify {
                 write_problems(output, &report.problems)
             }
         })?;
-        // The problems found matter more than a failed close.
+        // If verification found problems, the command reports them and not an error of closing.
         let closed = db.close();
         if !report.problems.is_empty() {
             return Err(Failure::Problems);

@@ -1,10 +1,10 @@
 //! The binary: arguments, progress, tables for people, JSON for programs.
 //!
-//! `open` opens the database that a command is given. One file per group of commands: `advise`,
-//! `backup`, `bench`, `catalog` (tables), `changes`, `compare`, `copy` (and `check-refs`),
-//! `damage`, `data` (entities), `exec`, `import`, `inspect`, `export`, `maintain`, `moving`,
-//! `partitions`, `pressure` and `stress` (both `stress`), `query`, `service` (`serve` and `sas`),
-//! `sim`, `stats`, `wear`. `removal` asks before `drop-table` and `delete` remove many entities.
+//! `open` opens the database of a command. One file per group of commands: `advise`, `backup`,
+//! `bench`, `catalog` (tables), `changes`, `compare`, `copy` (and `check-refs`), `damage`, `data`
+//! (entities), `exec`, `import`, `inspect`, `export`, `maintain`, `moving`, `partitions`, `query`,
+//! `pressure` and `stress` (the command `stress`), `service` (`serve`, `sas`), `sim`, `stats`,
+//! `wear`. `removal` asks before `drop-table` and `delete` remove many entities.
 //!
 //! Exit status: 0 done; 1 the operation failed; 2 usage, or the database cannot be opened; 3 rows
 //! were rejected.

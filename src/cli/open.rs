@@ -1,4 +1,4 @@
-//! Opening databases: common options, and whether a database may be created.
+//! Opens databases: the common options, and whether a database may be created.
 
 use std::path::Path;
 use std::time::Duration;
@@ -24,8 +24,8 @@ pub(in crate::cli) struct OpenArgs {
     /// The event that acknowledged writes survive
     #[arg(long, value_enum, default_value_t = Durability::Sync)]
     durability: Durability,
-    /// Open a log or a manifest that is shorter than it durably was, without what was cut off: for
-    /// file systems that lose lengths in crashes, and for damage
+    /// Open even if a log or the manifest is shorter than it durably was; the data that was cut off
+    /// is lost. For file systems that lose lengths in crashes, and for damage
     #[arg(long)]
     accept_short_logs: bool,
     /// Keep the last queries that took at least this long: `exec` returns them for the operation
@@ -91,7 +91,7 @@ pub(super) fn open_durable(path: &Path, create: Create, durability: Durability) 
     open_with(Db::options(), path, create, durability).map(noted)
 }
 
-/// Reports on standard error where a crash had cut off a log, and the warnings of opening.
+/// Prints on standard error where a crash had cut off a log, and the warnings of opening.
 pub(super) fn noted(db: Db) -> Db {
     let opened = db.opened();
     opened

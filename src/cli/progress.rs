@@ -22,7 +22,7 @@ impl Progress {
         Self(bar).styled(&template.replace("THINGS", things))
     }
 
-    /// Shows a line without a bar, in the form of `template`.
+    /// Shows a line without a bar, as `template` lays it out.
     #[cfg(feature = "sim")]
     pub(super) fn line(template: &str) -> Self {
         Self(ProgressBar::no_length()).styled(template)

@@ -1,5 +1,4 @@
-//! `query`: the entities that a filter matches, an explanation of how they are found, and
-//! aggregates.
+//! `query`: prints the entities that a filter matches, how they are found, or aggregates of them.
 //!
 //! Invariants
 //! * rows are printed as they are read; only a page for people is held in memory, and one line per
@@ -164,7 +163,7 @@ impl Query {
 
     /// Prints a page, and returns the continuation if there is more.
     fn write_page(&self, output: &mut Output, query: query::Query) -> Outcome<Option<String>> {
-        // No time budget: it may end a page without entities, which is of no use to a person.
+        // A time budget could end a page without entities, which is of no use to a person.
         let page = query.time_budget(Duration::MAX).page(PAGE_ENTITIES)?;
         let entities = || Ok(page.entities().iter().cloned().map(Ok));
         write_entities(output, entities, self.names(), self.format)?;

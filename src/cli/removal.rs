@@ -23,7 +23,8 @@ pub(super) struct Removal {
 }
 
 impl Removal {
-    /// Removes a range of a table by `remove` if the user agrees, and gives back its space.
+    /// If the user agrees, removes a range of a table by calling `remove`, and frees the space of
+    /// the range.
     pub(super) fn run(
         &self,
         db: &Db,
@@ -36,7 +37,7 @@ impl Removal {
         let count = || db.table(table)?.scan(range.clone()).count();
         let entities = match (estimate <= COUNTED_MAX).then(count) {
             Some(Ok(count)) => all(count),
-            // A closed gate refuses to count, but not to remove.
+            // A closed gate refuses the scan that counts, but not the removal.
             Some(Err(error)) if error.kind() != ErrorKind::Busy => return Err(error.into()),
             _ => format!("about {}", all(estimate)),
         };

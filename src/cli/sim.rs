@@ -1,5 +1,5 @@
 //! `rowstone sim`: replays a seed, explores seeds, searches for mutants, simulates a device, and
-//! prints the corruption ledger.
+//! prints the corruption ledger (the results of damaging each byte of small databases).
 //!
 //! Invariants
 //! * the output of replaying a seed depends on the seed alone: no times, no rates;
@@ -96,15 +96,15 @@ pub(super) struct Sim {
     mutants: Option<String>,
 }
 
-/// The device simulation must detect each of its mutants within this number of lives of length
-/// `HUNT_LIFE`.
+/// The simulation of a device must detect each of its mutants within this many simulated lives,
+/// each of length `HUNT_LIFE`.
 const HUNT_LIVES: u64 = 40;
 const HUNT_LIFE: Duration = Duration::from_secs(12 * 3_600);
 /// The longest life of a device in days; a longer one is considered a mistake.
 const DAYS_MAX: f64 = 3_650.0;
 /// Seeds explored if neither a number nor a time is given.
 const SEEDS: u64 = 1000;
-/// Mutants that are not of the device simulation must be detected within this many seeds.
+/// All other mutants must be detected within this many seeds.
 const HUNT_SEEDS: u64 = 10_000;
 
 impl Sim {
@@ -347,7 +347,7 @@ fn conclude(passed: bool, write: impl FnOnce(&mut Output) -> io::Result<()>) -> 
 
 /// Updates the progress line: speed, coverage, and failures.
 fn show(bar: &Progress, explored: &Explored, time: Duration) {
-    // Updating for every seed would cost as much as the seed.
+    // Updating after every seed would take as long as running the seed.
     if !explored.seeds.is_multiple_of(16) {
         return;
     }

@@ -1,4 +1,5 @@
-//! `stats`: the counters of a database, as text with units, as JSON or CSV, and for Prometheus.
+//! `stats`: prints the counters of a database, as text with units, as JSON or CSV, or for
+//! Prometheus.
 
 use std::io::Write;
 use std::path::PathBuf;

@@ -1,5 +1,5 @@
-//! `wear`: the bytes written by a database to its medium since its creation, by cause, and in flash
-//! pages.
+//! `wear`: shows the bytes that a database has written to its medium since its creation, by cause,
+//! and in flash pages.
 //!
 //! Not here: recording the bytes (`format::edit::wear`), counters since opening (`stats`).
 
@@ -71,8 +71,8 @@ impl WearCommand {
         };
         let mut rows = vec![row("asked for", wear.user_bytes, 0)];
         rows.extend(wear.causes().map(|(cause, bytes)| row(cause, bytes, syncs(cause))));
-        // The syncs for flushes, merges and imports are one number; the bytes of each are listed
-        // above.
+        // The syncs of flushes, merges and imports are counted together, so this row has their sum;
+        // the rows above have the bytes of each.
         rows.push(row("tables, all", table_bytes(wear), wear.table_syncs));
         rows.push(row("directories", 0, wear.directory_syncs));
         rows.push(row("written", wear.written(), wear.syncs()));

@@ -59,8 +59,8 @@ const CERTAIN_LEN: usize = 16;
 /// One more than the largest number of 15 digits.
 const DECIMAL_MAX: u64 = 1_000_000_000_000_000;
 
-/// The point and three digits of each number of thousandths, and how many of these bytes are
-/// significant. Trailing zeros are not, except for the first digit.
+/// For each number of thousandths: the point and three digits, and how many of these bytes are
+/// written. Trailing zeros are not, except as the first digit.
 static FRACTIONS: [([u8; 4], u8); 1000] = {
     let (mut fractions, mut of) = ([([b'.', b'0', b'0', b'0'], 2); 1000], 0);
     while of < 1000 {
@@ -78,9 +78,8 @@ static FRACTIONS: [([u8; 4], u8); 1000] = {
     fractions
 };
 
-/// Whether a number of at least 0.0001 may be halfway between two shortest decimals. Such a number
-/// has at most 18 digits, and therefore at most 24 binary digits after the point. Rust's own
-/// formatting chooses between the two decimals.
+/// Whether a number of at least 0.0001 may be equally close to two decimals that are both shortest.
+/// Such a number has at most 18 digits, and therefore at most 24 binary digits after the point.
 fn may_be_halfway(value: f64) -> bool {
     (value * f64::from(1 << 24)).fract() == 0.0
 }
@@ -102,7 +101,8 @@ pub(crate) fn put(out: &mut Vec<u8>, value: f64) {
     }
     let magnitude = value.abs();
     if (1e-4..1e15).contains(&magnitude) {
-        // Positional in this range, and always with a point.
+        // In this range `serde_json` writes a point and no exponent. If two decimals are equally
+        // close, the text is that of Rust's own formatting.
         let start = out.len();
         let written = serde_json::to_writer(&mut *out, &value);
         debug_assert!(written.is_ok(), "a finite number is JSON, and a vector takes any bytes");
@@ -121,8 +121,8 @@ pub(crate) fn put(out: &mut Vec<u8>, value: f64) {
     out.extend_from_slice(format!("{digits}E{sign}{exponent:0>2}").as_bytes());
 }
 
-/// Writes a number below 1E+12 with at most three decimals, as most numbers written by people have,
-/// or an integral number below 1E+15. Returns the number of bytes, or 0 for other numbers.
+/// Writes a number below 1E+12 if it has at most three decimals, like most numbers written by
+/// people, or an integral number below 1E+15. Returns the number of bytes, or 0 for other numbers.
 /// Different decimals of up to 15 digits are different Doubles, so fewer digits never suffice.
 pub(crate) fn put_decimal(text: &mut [u8; NUMBER_BYTES], value: f64) -> usize {
     let magnitude = value.abs();
@@ -225,7 +225,8 @@ mod tests {
             let value = match round % 3 {
                 0 => value,
                 1 => (value * 100.0).round() / 100.0,
-                // Few binary digits after the point, like numbers halfway between two decimals.
+                // These have few binary digits after the point, like numbers halfway between two
+                // decimals.
                 _ => (bits >> 11) as f64 / 2_f64.powi(round % 24),
             };
             if value == 0.0 || (1e-4..1e15).contains(&value) {

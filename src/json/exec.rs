@@ -75,7 +75,7 @@ pub(crate) type Select = Option<Vec<String>>;
 /// Reads one line.
 ///
 /// # Errors
-/// They have the Table service's codes and, for a group, the index of the failing operation.
+/// Errors with the Table service's codes and, for a group, with the index of the failing operation.
 pub(crate) fn read_request(line: &[u8]) -> Result<Request> {
     let line = std::str::from_utf8(line)
         .map_err(|error| invalid(format!("not UTF-8 at byte {}", error.valid_up_to())))?;
@@ -280,7 +280,7 @@ impl<'a> Fields<'a> {
     }
 }
 
-/// Parses an ETag; `*` is `None`, which matches any.
+/// Parses an ETag. Returns `None` for `*`, which matches every state of an entity.
 pub(crate) fn read_etag(etag: &str) -> Result<Option<ETag>> {
     if etag == "*" {
         return Ok(None);
@@ -407,7 +407,8 @@ impl Response {
         self
     }
 
-    /// The counts and problems of a verification; not ok if there are problems.
+    /// Builds the response with the counts and problems of a verification; it is not ok if there
+    /// are problems.
     pub(crate) fn verified(report: &VerifyReport) -> Self {
         let VerifyReport { checked, torn, problems, .. } = report;
         let mut response = match problems.is_empty() {

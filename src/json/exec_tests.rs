@@ -1,4 +1,4 @@
-//! Requests: each form, each refusal. Responses: each form.
+//! Tests of requests (each form and each refusal) and of responses (each form).
 
 use super::*;
 use crate::model::Seq;

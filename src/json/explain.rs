@@ -5,7 +5,7 @@
 //! * an integer keeps all its digits; a Double that is not a JSON number is a string, as in
 //!   entities.
 //!
-//! Not here: the same as plain text (`query`) and as tables (`cli`).
+//! Not here: explanations and aggregates as plain text (`query`) and as tables (`cli`).
 
 use std::time::Duration;
 

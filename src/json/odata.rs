@@ -83,8 +83,8 @@ pub(crate) fn encode_entity(text: &str, encoder: &mut EntityEncoder) -> Result<E
     members.entity(partition_key, row_key, encoder)
 }
 
-/// Appends `entity` as a JSON object. With `select`, only these members are written, absent ones as
-/// null.
+/// Appends `entity` as a JSON object. With `select`, only the selected members are written, absent
+/// ones as null.
 pub(crate) fn put_entity(
     out: &mut Vec<u8>,
     entity: &Entity,
@@ -154,8 +154,8 @@ impl<'a> Members<'a> {
         }
     }
 
-    /// Returns the text of a member as written in the JSON, a string without its quotes; for
-    /// templates of keys.
+    /// Returns the text of a member as written in the JSON, without the quotes of a string.
+    /// Templates of keys use it.
     pub(crate) fn raw(&self, name: &str) -> Option<&str> {
         match self.find(name)? {
             Scalar::String(text) => Some(text),
@@ -305,8 +305,8 @@ impl Metadata {
         }
     }
 
-    /// Puts keys, Timestamp and properties. With `select`, only these members are written, absent
-    /// ones as null.
+    /// Puts keys, Timestamp and properties. With `select`, only the selected members are written,
+    /// absent ones as null.
     pub(crate) fn put_members(
         self,
         object: &mut Object<'_>,
@@ -374,8 +374,8 @@ pub(crate) fn put_etag(out: &mut Vec<u8>, time: &[u8]) {
     out.extend_from_slice(b"'\\\"\"");
 }
 
-/// True if a property can have that name. A selected name for which this is false is not written as
-/// a missing property.
+/// True if a property can have this name. If a selected name can have no property, it is omitted
+/// instead of written as null.
 pub(crate) fn is_property(name: &str) -> bool {
     check_property_name(name).is_ok()
 }

@@ -1,4 +1,4 @@
-//! Entities as JSON: every rule of inference, annotation and refusal.
+//! Tests of entities as JSON: every rule of inference, annotation and refusal.
 
 use super::*;
 

@@ -19,7 +19,7 @@ pub(super) fn plain_len(bytes: &[u8]) -> usize {
     for (i, word) in words.iter().enumerate() {
         let marks = odd(u64::from_le_bytes(*word));
         if marks != 0 {
-            // Only the lowest mark is certain to be correct.
+            // The marks above the lowest one may be wrong.
             return i * 8 + marks.trailing_zeros() as usize / 8;
         }
     }
@@ -48,8 +48,8 @@ pub(crate) fn odd_or_high(word: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// Tests two bytes of every kind at each pair of positions: a borrow between bytes must not
-    /// change a result.
+    /// Places bytes of every two kinds at each pair of positions: the borrow of a subtraction,
+    /// which may pass from byte to byte, must not change a result.
     #[test]
     fn each_byte_of_each_length_is_checked() {
         let kinds =

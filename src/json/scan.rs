@@ -99,7 +99,7 @@ impl<'a> Scan<'a> {
             b't' => word(b"true", Scalar::Boolean(true))?,
             b'f' => word(b"false", Scalar::Boolean(false))?,
             _ => {
-                // Also fails for an object or array, which begins with no digit.
+                // An object or array has no number at its start, so it fails here too.
                 let len = double::number_len(self.rest());
                 let number = self.text.get(self.at..self.at + len).filter(|text| !text.is_empty());
                 (len, Scalar::Number(number?))

@@ -209,7 +209,8 @@ impl TimeText {
 fn civil(days: i64) -> (i64, i64, i64) {
     let cycles = days.div_euclid(DAYS_PER_400_YEARS);
     let mut rest = days.rem_euclid(DAYS_PER_400_YEARS);
-    // The last century of a cycle, and the last year of four, is one day longer.
+    // The last century of a cycle and the last year of four are one day longer. On that day the
+    // quotient is 4, which must be 3.
     let centuries = (rest / DAYS_PER_100_YEARS).min(3);
     rest -= centuries * DAYS_PER_100_YEARS;
     let fours = rest / DAYS_PER_4_YEARS;

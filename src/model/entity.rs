@@ -186,8 +186,8 @@ impl Entity {
         match &self.repr {
             Repr::Stored(stored) => {
                 let shape = &stored.shape;
-                // The shape has the fixed part of the size; only texts and bytes remain to be
-                // counted.
+                // The shape knows the fixed part of the size. Only the sizes of texts and binaries
+                // are missing.
                 let sizes = (0..shape.len()).map(|index| match shape.property(index).1 {
                     EdmType::String => 2 * shape.raw(stored.body(), index).map_or(0, utf16_units),
                     EdmType::Binary => shape.raw(stored.body(), index).map_or(0, <[u8]>::len),

@@ -45,8 +45,8 @@ pub(crate) fn check_values<'v>(
     Ok(shape.body_bytes(variable_bytes))
 }
 
-/// Whether the length of a row alone proves that it obeys all limits on values and size, as for
-/// most rows.
+/// Whether the length of a row alone proves that the row obeys all limits on values and size. It
+/// does for most rows.
 fn is_small(key_units_max: usize, shape: &Shape, bytes: usize) -> bool {
     // A UTF-16 unit counts as two bytes and has at least one byte in UTF-8.
     let size_at_most = 4 + 2 * key_units_max + shape.size_base() + 2 * bytes;

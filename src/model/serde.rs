@@ -1,6 +1,6 @@
 //! Conversion between application structs and entities, with the feature `serde`. A struct's fields
 //! are the properties; `None` is an absent property. `Guid`, `DateTime` and `Binary` keep their EDM
-//! types (`types`); in other formats they are a text, a text and bytes.
+//! types (`types`); in other formats `Guid` and `DateTime` are texts, and `Binary` is bytes.
 //!
 //! Invariant: an error names the field that caused it.
 

@@ -36,7 +36,7 @@ pub struct Shape {
     fixed_bytes: usize,
     /// The number of properties of variable width.
     variables: usize,
-    /// Offset and type of each value of fixed width that can be invalid.
+    /// Offset and type of each value of fixed width of which some byte patterns are invalid.
     checked: Box<[(u32, EdmType)]>,
     size_base: usize,
     has_binary: bool,
@@ -190,8 +190,8 @@ impl Shape {
         self.has_binary
     }
 
-    /// Returns the number of bytes by which the properties count in the entity's size, without text
-    /// and bytes of variable width.
+    /// Returns the part of the entity's size that all rows of the shape share: everything about the
+    /// properties except their texts and binaries.
     pub(crate) fn size_base(&self) -> usize {
         self.size_base
     }
@@ -449,7 +449,7 @@ impl Shape {
         Ok(())
     }
 
-    /// Returns offset and bytes of the variable value with this rank.
+    /// Returns offset and bytes of the value of variable width with this rank.
     #[inline]
     fn variable<'b>(&self, body: &'b [u8], rank: usize) -> Result<(usize, &'b [u8]), DecodeError> {
         let Shape { fixed_bytes, variables, .. } = *self;

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! * append-only: a number refers to the same shape for the lifetime of the registry;
-//! * registered shapes use at most the given number of bytes; rows of further shapes describe
-//!   themselves;
+//! * registered shapes use at most the given number of bytes; rows of further shapes contain their
+//!   own shape (self-describing rows);
 //! * every registered shape has only valid property names, and no more of them than the limit.
 //!
 //! Locks: `numbers` is held while a shape is added. [`Shapes::get`] and look-ups of recent shapes
@@ -25,8 +25,8 @@ pub(crate) struct ShapeId(pub(crate) u32);
 #[derive(Clone, Debug)]
 pub(crate) struct Interned {
     pub(crate) shape: Arc<Shape>,
-    /// The shape's number; `None` if the registry is full or refuses the shape. Then a row must
-    /// describe itself.
+    /// The shape's number; `None` if the registry is full or refuses the shape. Then each row of
+    /// the shape must be self-describing.
     pub(crate) id: Option<ShapeId>,
 }
 
@@ -41,7 +41,8 @@ pub(crate) struct Shapes {
     numbers: Mutex<Registered>,
 }
 
-/// Looks up numbers of shapes that mostly equal the previous one, as in a group.
+/// Looks up the numbers of shapes. A shape that equals the previous one, as most do in a group,
+/// needs no look-up.
 pub(crate) struct Numbers<'s, 'e> {
     pub(super) shapes: &'s Shapes,
     last: Option<(&'e Arc<Shape>, Option<ShapeId>)>,

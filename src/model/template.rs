@@ -21,7 +21,8 @@ enum Part {
 impl Template {
     /// Parses `template`; `column` maps names to numbers.
     ///
-    /// # Errors A sentence that describes the problem; for an unknown column it contains the name.
+    /// # Errors
+    /// A sentence that describes the problem; for an unknown column it contains the name.
     pub(crate) fn parse(
         template: &str,
         column: impl Fn(&str) -> Option<usize>,
@@ -82,7 +83,8 @@ pub(crate) struct KeyTemplate {
 }
 
 impl KeyTemplate {
-    /// Parses a template. It may have any names, because each entity is checked for the properties.
+    /// Parses a template. Any name is accepted; [`key`](Self::key) reports a property that an
+    /// entity lacks.
     ///
     /// # Errors
     /// `InvalidInput` for a lone brace.

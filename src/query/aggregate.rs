@@ -184,7 +184,8 @@ impl Doubles {
     }
 }
 
-/// A row filter that passes each matching row to `add` and rejects all rows.
+/// A row filter that passes each matching row to `add` and then rejects it, so that the cursor
+/// returns no rows.
 struct Folder<F> {
     evaluator: Evaluator,
     add: F,
@@ -269,8 +270,9 @@ impl<'p> Finder<'p> {
 }
 
 impl Query {
-    /// Counts the entities, an extension of the service. Nothing is copied, and blocks in which all
-    /// rows match are not read. [`top`](Self::top) and the budgets of pages do not apply.
+    /// Counts the entities. This is an extension: the service has no counts. Nothing is copied, and
+    /// blocks in which all rows match are not read. [`top`](Self::top) and the budgets of pages do
+    /// not apply.
     ///
     /// # Errors
     /// As [`page`](Self::page).
@@ -296,9 +298,9 @@ impl Query {
         })
     }
 
-    /// Returns minimum, maximum, sum and average of a numeric property, an extension of the
-    /// service. Nothing is copied. Keys and Timestamp are not properties here. [`top`](Self::top)
-    /// and the budgets of pages do not apply.
+    /// Returns minimum, maximum, sum and average of a numeric property. This is an extension: the
+    /// service has no aggregates. Nothing is copied. Keys and Timestamp are not properties here.
+    /// [`top`](Self::top) and the budgets of pages do not apply.
     ///
     /// # Errors
     /// As [`page`](Self::page).
@@ -331,7 +333,7 @@ fn count(query: &Query) -> Result<(u64, u64)> {
     Ok((read + unseen.unwrap_or(0), counts.read.blocks_skipped))
 }
 
-/// Computes one result for each partition; `add` adds a row to it.
+/// Computes one result for each partition; `add` adds a row to the result of its partition.
 fn by_partition<T: Default>(
     query: &Query,
     mut add: impl FnMut(&mut T, &RowRef<'_>) -> Result<(), DecodeError>,

@@ -29,8 +29,8 @@ impl Query {
         }
     }
 
-    /// Begins to execute `plan`. `wrap` makes the row filter from the evaluator of the rest of the
-    /// filter.
+    /// Begins to execute `plan`. `wrap` receives the evaluator of the plan's remaining filter, and
+    /// makes the row filter from it.
     pub(super) fn begin_with<F: RowFilter>(
         &self,
         plan: &Plan,

@@ -1,7 +1,6 @@
 //! A query under construction: the table, the filter or key range, and the requested result.
 //!
-//! `begin` and `exec` execute it; `entities`, `page`, `aggregate` and `explain` are the ways to
-//! read it.
+//! `begin` and `exec` execute it; `entities`, `page`, `aggregate` and `explain` return its results.
 
 use std::time::Duration;
 
@@ -143,9 +142,10 @@ impl Query {
         self
     }
 
-    /// Reads from the last key to the first, an extension: the service has no descending order. If
-    /// RowKeys ascend with time, this and [`top`](Self::top) return the newest n entities of a
-    /// partition. An entity costs about as much as a [`Table::get`], and no blocks are skipped.
+    /// Reads from the last key to the first. This is an extension: the service has no descending
+    /// order. If RowKeys ascend with time, this and [`top`](Self::top) return the newest n entities
+    /// of a partition. An entity costs about as much as a [`Table::get`], and no blocks are
+    /// skipped.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -181,10 +181,10 @@ impl Query {
         self
     }
 
-    /// Ends pages early as a busy service may, as determined by a seed: short pages, empty ones,
-    /// and ones that end between two partitions. For tests of applications: a reader that follows
-    /// the tokens gets the same entities. A query for a single point is answered completely, as by
-    /// the service. This has no effect on reverse queries.
+    /// Ends some pages early, as a busy service may: such a page is short or empty, or ends between
+    /// two partitions. The seed determines where pages end. For tests of applications: a reader
+    /// that follows the tokens gets the same entities. A query for a single point is answered
+    /// completely, as by the service. This has no effect on reverse queries.
     pub fn service_like(mut self, seed: u64) -> Self {
         self.limits.seed = Some(seed);
         self

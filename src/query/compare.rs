@@ -64,8 +64,8 @@ pub(crate) fn order(property: ValueRef<'_>, literal: ValueRef<'_>) -> Option<Ord
         (Double(a), Int64(b)) => return a.partial_cmp(&(b as f64)),
         (DateTime(a), DateTime(b)) => a.cmp(&b),
         (Guid(a), Guid(b)) => a.cmp(&b),
-        // The types do not match. Only the property is widened, so an Int32 is not comparable with
-        // `5L`.
+        // The types do not match. Only the literal is widened: an Int64 property is compared with
+        // `5`, but an Int32 property is not compared with `5L`.
         _ => Ordering::Less,
     })
 }

@@ -22,7 +22,7 @@ pub struct Entities {
 }
 
 impl Query {
-    /// Calls `with` with each row in place, without copying it, until it breaks.
+    /// Calls `with` with each row in place, without copying it, until `with` breaks.
     ///
     /// # Errors
     /// As [`page`](Self::page), and errors of `with`.

@@ -137,8 +137,8 @@ impl Evaluator {
         self.test_other(fields, row)
     }
 
-    /// Calls `with` with the slot, the fields and the entry of each visible row of `run` that
-    /// matches. Without a filter, the fields do not contain the row's body.
+    /// Calls `with` for each visible row of `run` that matches, with its slot (index in the block),
+    /// its fields and its entry. Without a filter, the fields do not contain the row's body.
     #[inline]
     pub(super) fn visit<'a>(
         &mut self,
@@ -158,8 +158,9 @@ impl Evaluator {
     ) -> Result<()> {
         let prefix = run.prefix();
         let filters = self.node.is_some();
-        // The head of the rows for which the last program was compiled, if the head is a single
-        // byte. A row with the same head can use this program without a look-up of its shape.
+        // The head (first byte) of the rows to which the last program applies, if it alone
+        // identifies their shape. A row with the same head uses this program without a look-up of
+        // its shape.
         let mut known = None;
         let ask = |slot, entry: &BlockEntry<'a>| {
             let head = entry.row.split_first();

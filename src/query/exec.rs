@@ -165,8 +165,8 @@ impl<F: RowFilter> Cursor<F> {
         self.advance_further()
     }
 
-    /// Calls `with` with at most `max` rows whose filter result is already known, until it breaks.
-    /// A following [`advance`](Self::advance) continues after these rows.
+    /// Calls `with` with at most `max` rows for which the filter's result is already known, until
+    /// `with` breaks. A following [`advance`](Self::advance) continues after these rows.
     ///
     /// # Errors
     /// As [`advance`](Self::advance), and errors of `with`.
@@ -193,8 +193,8 @@ impl<F: RowFilter> Cursor<F> {
         Ok(all)
     }
 
-    /// As [`advance`](Self::advance). Requires: all rows whose filter result is already known were
-    /// returned.
+    /// As [`advance`](Self::advance). Requires: all rows for which the filter's result is already
+    /// known were returned.
     fn advance_further(&mut self) -> Result<Step> {
         let mut left = self.filter.stretch();
         loop {

@@ -309,7 +309,8 @@ impl<'a> KeySet<'a> {
     }
 
     /// Returns the smallest superset that consists of few intervals. A piece with many partitions
-    /// gets all keys between its first and its last key, as far as these are known.
+    /// gets all keys from its first to its last one. Where the first or the last partition is
+    /// unknown, it gets all rows there.
     pub(super) fn contiguous(&self) -> Self {
         let mut set = Self::builder();
         for piece in self.pieces() {

@@ -33,7 +33,7 @@ pub struct Page {
     next: Option<Token>,
 }
 
-/// Where a service-like page ends early.
+/// Where a page ends early if [`Query::service_like`] was called.
 enum EarlyEnd {
     Never,
     /// Before this entity of the page, counted from 0.

@@ -154,8 +154,8 @@ impl<'a> Parser<'a> {
             (Term::Literal(value), Term::Property(name)) => (name, op.flipped(), value),
             (Term::Null, _) | (_, Term::Null) => return Ok(self.refuse(null_error(op))),
             (Term::Property(left), Term::Property(right)) => {
-                // `true`, `false` and `null` are also names, but next to another name a literal
-                // must have been meant.
+                // `true`, `false` and `null` also parse as names. In a comparison of two names such
+                // a word was meant as a literal.
                 for (name, at) in [(right, right_at), (left, left_at)] {
                     if word_literal(&name.to_ascii_lowercase()).is_some() {
                         return Err(self.syntax_error(at));

@@ -347,8 +347,8 @@ fn high_edge(piece: &Piece<'_, '_>, row: Option<Cut<'_>>) -> Option<Edge> {
 
 fn interval(low: Option<Edge>, high: Option<Edge>) -> KeyRange {
     let range = KeyRange::between(low, high);
-    // The first row of a partition has the empty key. As a point it is looked up, which avoids a
-    // seek.
+    // The first row of a partition has the empty RowKey. A range of only this row becomes a point,
+    // because a lookup costs less than a seek.
     match range.as_point() {
         Some((partition, row)) => KeyRange::point(partition, row),
         None => range,

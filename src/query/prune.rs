@@ -34,8 +34,8 @@ enum Against {
     Above,
     /// The literal is NaN: no value is less, greater or equal.
     Unordered,
-    /// The values are ordered like their order keys relative to `key`. Equal order keys mean equal
-    /// values only if `exact`.
+    /// The order of values and literal is that of their order keys, the numbers that zones store;
+    /// `key` is that of the literal. Equal order keys mean equal values only if `exact`.
     Key {
         key: u64,
         exact: bool,
@@ -122,7 +122,8 @@ fn meets(
             let (least, most) = (mask(min, |min| min <= key), mask(max, |max| max >= key));
             let (below, above) = match exact {
                 true => (mask(min, |min| min < key), mask(max, |max| max > key)),
-                // Values with equal order keys may be less, equal or greater.
+                // A value with the order key of the literal may be less than the literal, equal or
+                // greater.
                 false => (least, most),
             };
             // A block in which all values are NaN has a minimum above its maximum.

@@ -3,7 +3,7 @@
 //! The log does not contain queries that ended with an error. If the results of a query were not
 //! read to the end, the log contains the work done until then.
 //!
-//! `table::slow` has the log, and `explain` the explanations in it.
+//! `table::slow` stores the log, and `explain` makes the explanations in it.
 
 use crate::lsm::RowFilter;
 use crate::model::{DateTime, Seq};

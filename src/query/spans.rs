@@ -11,10 +11,10 @@ use crate::table::Table;
 
 use super::KeyRange;
 
-/// The maximum number of ranges deleted by one commit, equal to that of operations in a group.
+/// The maximum number of ranges deleted by one commit: as many as operations in a group.
 const RANGES_MAX: usize = 100;
-/// An upper bound of the length of a key: three bytes for each unit of both keys, the table and the
-/// separator.
+/// An upper bound of the length of a key: three bytes for each UTF-16 unit of both keys, the
+/// table's id and the separator.
 const BOUND_BYTES_MAX: usize = 8 << 10;
 
 /// Returns a span with the same keys whose bounds are not longer than a key can be. The bounds are
@@ -37,8 +37,8 @@ impl Table {
     /// single deletes are cheaper.
     ///
     /// # Errors
-    /// `InvalidInput` for a key that no entity can have; `NotFound` if the table was dropped;
-    /// errors of any write. A partition without entities is no error.
+    /// `InvalidInput` for a key that no entity can have; `NotFound` if the table was dropped; the
+    /// errors that any write may return. A partition without entities is no error.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -61,8 +61,8 @@ impl Table {
     /// [`delete_partition`](Self::delete_partition).
     ///
     /// # Errors
-    /// `NotFound` if the table was dropped; errors of any write. A range without entities is no
-    /// error.
+    /// `NotFound` if the table was dropped; the errors that any write may return. A range without
+    /// entities is no error.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -83,8 +83,8 @@ impl Table {
     /// Otherwise like [`delete_partition`](Self::delete_partition).
     ///
     /// # Errors
-    /// `InvalidInput` for more than 100 ranges; `NotFound` if the table was dropped; errors of any
-    /// write. Ranges without entities are no error.
+    /// `InvalidInput` for more than 100 ranges; `NotFound` if the table was dropped; the errors
+    /// that any write may return. Ranges without entities are no error.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {

@@ -65,7 +65,7 @@ impl Catalog {
         let log = Arc::new(QueryLog::default());
         let mut tables = Tables::new(&log);
         scan_rows(engine, |row| tables.add(row))?;
-        // No other thread has access to the engine yet.
+        // This needs no commit lock, because no other thread has access to the engine yet.
         tables.gates.iter().for_each(|gate| engine.writer().gates.close(gate, Seq::ZERO));
         for entry in tables.by_name.values() {
             engine.maintenance().set_ttl(&entry.gate, entry.ttl());
@@ -84,8 +84,8 @@ impl Catalog {
         &self.log
     }
 
-    /// Reads the catalog again, and returns an error for each row with which the database would not
-    /// open. If a file is damaged, reading ends there, without an error for the damage.
+    /// Reads the catalog again, and returns an error for each row that would prevent the database
+    /// from opening. Reading ends at a damaged block, which is not reported here.
     pub(crate) fn problems(&self) -> Vec<Error> {
         let mut problems = Vec::new();
         let scanned = scan_rows(&self.engine, |row| {
@@ -150,7 +150,7 @@ impl Catalog {
     ///
     /// # Errors
     /// `AlreadyExists`; `InvalidInput` for an invalid name; `Unsupported` if all ids are used; and
-    /// errors of any write.
+    /// the errors that any write may return.
     pub(crate) fn create(&self, name: &str) -> Result<Arc<TableEntry>> {
         check_table_name(name)?;
         let lower = name.to_ascii_lowercase();
@@ -160,8 +160,8 @@ impl Catalog {
         }
         let id = TableId(tables.next);
         debug_assert_ne!(id, TableId::CATALOG, "the catalog's number is its own");
-        // Ids are never reused. The last id is never assigned, because the row of the next id must
-        // contain a valid one.
+        // Ids are never reused. The greatest id is never assigned, because then there would be no
+        // next id to store.
         let Some(after) = id.0.checked_add(1) else {
             return Err(Error::new(ErrorKind::Unsupported, "no number is left for a table"));
         };
@@ -184,7 +184,8 @@ impl Catalog {
     /// Drops a table. It disappears immediately, and its space is reclaimed in the background.
     ///
     /// # Errors
-    /// `NotFound` (`ResourceNotFound`) if no table has this name, and errors of any write.
+    /// `NotFound` (`ResourceNotFound`) if no table has this name, and the errors that any write may
+    /// return.
     pub(crate) fn delete(&self, name: &str) -> Result<()> {
         let lower = name.to_ascii_lowercase();
         let mut tables = self.tables.lock();
@@ -210,7 +211,8 @@ impl Catalog {
     /// Sets the time to live of the table's rows in seconds; 0 means that rows do not expire.
     ///
     /// # Errors
-    /// `NotFound` (`TableNotFound`) if the table was dropped, and errors of any write.
+    /// `NotFound` (`TableNotFound`) if the table was dropped, and the errors that any write may
+    /// return.
     pub(crate) fn set_ttl(&self, entry: &TableEntry, seconds: u64) -> Result<()> {
         let lower = entry.name.to_ascii_lowercase();
         let tables = self.tables.lock();

@@ -341,8 +341,8 @@ impl Loader {
         Ok(())
     }
 
-    /// Ends the group that starts at line `start` and whose lines up to `last` were committed.
-    /// Acknowledges all lines before which no group is in progress.
+    /// Ends the group with the first line `start`; `last` is its last committed line, if there is
+    /// one. Acknowledges the lines of `held` that precede all groups still waiting or in progress.
     fn finish_group(&mut self, start: u64, last: Option<u64>) {
         debug_assert!(self.starts.contains_key(&start), "a group that ends had begun");
         if let Some(count) = self.starts.get_mut(&start) {

@@ -63,7 +63,7 @@ impl Snapshot {
         Self { guard: Arc::new(guard) }
     }
 
-    /// Returns the Seq of the last visible commit, which is its Timestamp in ticks of 100 ns since
+    /// Returns the Seq of the last visible commit: the commit's Timestamp in ticks of 100 ns since
     /// 1601-01-01 UTC.
     pub fn seq(&self) -> Seq {
         self.guard.seq
@@ -78,10 +78,11 @@ impl fmt::Debug for Snapshot {
 
 impl Table {
     /// Returns the entity with these keys, or `None`. Searches the memtables, and reads at most one
-    /// hash line per file.
+    /// line of the hash index per file.
     ///
-    /// # Errors `Corruption` and `Io`; `NotFound` if the table was dropped; `Busy` while a gate or
-    /// a scalability target blocks reads.
+    /// # Errors
+    /// `Corruption` and `Io`; `NotFound` if the table was dropped; `Busy` while a gate or a
+    /// scalability target blocks reads.
     pub fn get(&self, partition_key: &str, row_key: &str) -> Result<Option<Entity>> {
         self.read(partition_key, row_key, None, |row| row.to_entity())
     }

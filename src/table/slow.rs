@@ -1,7 +1,8 @@
 //! Statistics of a database's queries: counts by class, and the most recent slow queries.
 //!
 //! Memory is bounded: the last [`KEPT`] queries are kept, each with at most [`TEXT_BYTES`] of its
-//! filter and of its explanation. `query::plan` defines the classes; `query::exec` measures.
+//! filter and of its explanation. `query::plan` defines the classes; `query::exec` measures
+//! queries.
 
 use std::collections::VecDeque;
 use std::time::Duration;

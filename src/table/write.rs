@@ -121,7 +121,7 @@ impl Table {
     /// Deletes an existing entity, whatever its ETag.
     ///
     /// # Errors
-    /// `NotFound` if the entity does not exist; otherwise errors of any write.
+    /// `NotFound` if the entity does not exist; otherwise the errors that any write may return.
     pub fn delete(&self, partition_key: &str, row_key: &str) -> Result<()> {
         let asked = || Ok((Condition::Present, Action::Delete));
         self.commit_one((partition_key, row_key), asked).map(drop)
@@ -131,7 +131,7 @@ impl Table {
     ///
     /// # Errors
     /// `PreconditionFailed` if the entity has been written since, `NotFound` if it does not exist;
-    /// otherwise errors of any write.
+    /// otherwise the errors that any write may return.
     pub fn delete_if(&self, partition_key: &str, row_key: &str, etag: ETag) -> Result<()> {
         let asked = || Ok((Condition::Is(Seq(etag.seq().0)), Action::Delete));
         self.commit_one((partition_key, row_key), asked).map(drop)
@@ -237,7 +237,7 @@ pub(super) fn new_batch<'o>(
     Batch { gate, ops, prefix_len, is_group, changes: Vec::new(), closes: None, check_merged }
 }
 
-/// Checks the limits of an entity for the result of a merge.
+/// Checks that the result of a merge obeys the limits of an entity.
 fn check_merged(key: &[u8], row: &RowRef<'_>) -> Result<()> {
     let units = || {
         let damaged = |error| Error::decode("merge".as_ref(), 0, error);

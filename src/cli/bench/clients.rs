@@ -9,7 +9,7 @@ use crate::cli::histogram::Histogram;
 use crate::cli::progress::Progress;
 use crate::clock::{Clock, SystemClock};
 
-/// The totals of one client's operations, or of those of several clients.
+/// The totals of the operations of one client, or of several clients.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Tally {
     /// Entities written, found or looked up; rates are computed from this number.
@@ -113,7 +113,7 @@ impl<'r> Watch<'r> {
         self.count(done, took);
     }
 
-    /// Returns the time since the last split.
+    /// Returns the time since the last call, or since the start.
     fn split(&mut self) -> Duration {
         let now = self.clock.monotonic();
         now.saturating_sub(std::mem::replace(&mut self.last, now))

@@ -3,7 +3,8 @@
 //! Entity `i` has `i / partition_rows` as PartitionKey and the remainder as RowKey, in fixed width,
 //! so that numbers and keys have the same order. Its properties: `Number`, below [`NUMBERS`],
 //! depends on the entity only and serves filters; `Round` is chosen by each write; `Payload`
-//! depends on both. So a reader can check an entity regardless of its last writer.
+//! depends on the entity and on `Round`. So a reader can check an entity without knowing which
+//! write was the last.
 //!
 //! Invariant: [`Present`] contains the numbers of exactly the entities that were written.
 
@@ -18,7 +19,8 @@ use crate::sync::{AtomicU64, Ordering};
 pub(super) const NUMBERS: u64 = 1_000_000;
 /// Characters of a key.
 const KEY_CHARS: usize = 10;
-/// The length of the text that payloads are cut from; it exceeds a block and a compression window.
+/// The length of the text that payloads are cut from: longer than a block and than the window of
+/// the compressor.
 const POOL_BYTES: usize = 1 << 20;
 /// Payloads consist of pieces of this length, as in db_bench.
 const PIECE_BYTES: usize = 100;
@@ -151,7 +153,7 @@ pub(super) fn wrong(what: &str) -> Failure {
 }
 
 /// Returns printable text in pieces. The first part of each piece is random, and the rest repeats
-/// it; `compression_ratio` is the share of the random part.
+/// it; `compression_ratio` is the random part as a fraction of the piece.
 fn pool(shape: &Shape) -> String {
     let mut rng = Rng::from_seed(shape.seed);
     let len = POOL_BYTES + shape.value_size as usize;

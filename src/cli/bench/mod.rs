@@ -1,4 +1,4 @@
-//! `bench`: the usual workloads of key-value store benchmarks, with the names and options of
+//! `bench`: runs the usual workloads of key-value store benchmarks, with the names and options of
 //! db_bench.
 //!
 //! Files: `workload` (the operations of each name), `stage` (the database), `entities` (written,

@@ -75,10 +75,10 @@ pub(super) const DEFAULT: [Kind; 16] = [
 
 /// The number of scans of a filterscan that is not limited by time.
 const FILTER_SCANS: u64 = 10;
-/// The workload fillsync writes the number of entities divided by this.
+/// The workload fillsync writes one entity for this many that fillrandom writes.
 const SYNC_PART: u64 = 1_000;
 
-/// One workload on a stage.
+/// One workload, and the stage (database and table) that it runs on.
 pub(super) struct Run<'r> {
     pub(super) kind: Kind,
     pub(super) settings: &'r Settings,
@@ -323,7 +323,8 @@ impl Run<'_> {
         FILTER_SCANS.max(self.settings.threads.into())
     }
 
-    /// Scans with a filter. An operation is one examined entity; a latency is that of a whole scan.
+    /// Scans with a filter. Each examined entity counts as an operation; the recorded latencies are
+    /// those of whole scans.
     fn filter_scans(&self, mut watch: Watch<'_>, number: u32) -> Outcome<Tally> {
         let (entities, present) = (&self.stage.entities, &self.stage.present);
         let limit = (NUMBERS as f64 * self.settings.selectivity / 100.0).round() as i32;

@@ -2,7 +2,8 @@
 //!
 //! Invariants
 //! * properties are sorted by name, as the row of an entity requires;
-//! * a field is no property if it is one of the null texts, or empty in a column that is not text.
+//! * a field gives the entity no property if it is one of the null texts, or is empty in a column
+//!   of another type than String.
 
 use base64::engine::{Engine as _, general_purpose::STANDARD as BASE64};
 use clap::Args;
@@ -106,7 +107,7 @@ impl Columns {
         Ok(Columns { width: names.len(), partition_key, row_key, nulls, properties })
     }
 
-    /// Includes a row in the inference of the columns' types.
+    /// Uses a row to infer the types of the columns.
     pub(super) fn see(&mut self, row: &Row<'_>) {
         if row.problem.is_some() || row.len() != self.width {
             return;

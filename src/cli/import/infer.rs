@@ -2,8 +2,8 @@
 //!
 //! A column has the first of these types that can represent all its values: Boolean, Int32, Int64,
 //! Double, DateTime, Guid; otherwise it is a String. A text that would not be written back
-//! identically is not a number: `007` and `+1` make a column text, and so does an integer with more
-//! digits than a Double can hold.
+//! identically is not a number: `007` and `+1` make a column text, and so does an integer beyond
+//! Int64 with more digits than a Double can hold.
 //!
 //! Invariant: a field that was accepted for a type converts to that type.
 
@@ -40,7 +40,7 @@ impl Candidates {
         Self { types, seen: false }
     }
 
-    /// Includes a field that holds a value.
+    /// Rules out the types that cannot represent `field`, which is not a null text.
     #[inline]
     pub(super) fn see(&mut self, field: &[u8]) {
         // A text column needs no further checks.
@@ -126,7 +126,8 @@ fn double(field: &[u8]) -> Option<f64> {
     let value = double::parse(text)?;
     let integral = text.bytes().all(|byte| byte.is_ascii_digit() || byte == b'-');
     if integral && text.trim_start_matches('-').trim_end_matches('0').len() > DOUBLE_DIGITS {
-        // An integer in the range of Int64 may occur in a column of Doubles.
+        // It is accepted only in the range of Int64, because a column of Doubles may contain Int64
+        // values.
         integer(field)?;
     }
     Some(value)

@@ -1,4 +1,4 @@
-//! `import`: CSV and NDJSON into a table, rejected rows reported by line.
+//! `import`: loads CSV or NDJSON into a table, and reports rejected rows by line.
 //!
 //! 1. CSV is read twice: once to infer the types of its columns from the whole input, and once to
 //!    load it. Input that cannot be read again (standard input, gzip) is spooled to an unnamed

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! read, unpack, spool → | chunks | → infer types        first reading of a CSV file
-//! read, parse, convert → | batches | → load             second one, or the only one for NDJSON
+//! read, parse, convert → | batches | → load             second reading of CSV, only one of NDJSON
 //! ```
 //!
 //! Invariants
@@ -36,7 +36,7 @@ struct Chunks {
     chunk: Cursor<Vec<u8>>,
 }
 
-/// Lets `consume` read `source` while another thread reads ahead, and writes all of it to `spool`.
+/// Lets `consume` read `source`. Another thread reads ahead, and writes the whole input to `spool`.
 pub(super) fn read_ahead<T>(
     source: Box<dyn Read + Send>,
     spool: Option<&mut Spool>,

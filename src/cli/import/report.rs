@@ -78,7 +78,7 @@ impl Summary {
         if seconds > 0.0 { (self.imported as f64 / seconds) as u64 } else { self.imported }
     }
 
-    /// Returns the text for people.
+    /// Returns the summary as a line of text.
     pub(super) fn text(&self) -> String {
         let number = with_thousands;
         let rejected = match self.rejected {
@@ -94,7 +94,7 @@ impl Summary {
         )
     }
 
-    /// Returns the JSON for programs.
+    /// Returns the summary as a JSON object.
     pub(super) fn json(&self) -> String {
         json::object(|object| {
             object.raw("rows", self.rows);

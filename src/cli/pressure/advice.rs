@@ -22,7 +22,8 @@ impl Sample {
 /// The recommended change.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Advice {
-    /// Add the property. The partition of its most frequent value gets `rate` of the peak.
+    /// Add the property. The partition of its most frequent value then gets `rate` entities per
+    /// second at the peak.
     Property { partition: String, name: String, values: usize, heaviest: String, rate: u32 },
     /// Add a number, because no property divides the load far enough.
     Bucket { partition: String, buckets: u32 },
@@ -85,9 +86,9 @@ fn divisions(rows: &[Entity]) -> BTreeMap<String, BTreeMap<String, usize>> {
     }
     all.retain(|_, counts| {
         let divides = counts.len() > 1 && counts.len() <= Sample::VALUES_MAX;
-        // A property with almost as many values as rows would divide as finely as the RowKey, and
-        // few entities could be written in groups. So a partition must have several entities on
-        // average.
+        // A property with almost as many values as rows would give each row its own partition, and
+        // few entities could be written in one group. So a partition must have at least two
+        // entities on average.
         divides && counts.len() * 2 <= rows.len() && counts.values().sum::<usize>() == rows.len()
     });
     all

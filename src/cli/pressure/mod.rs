@@ -84,7 +84,7 @@ Example:
 const TABLE: &str = "StressTest";
 /// The number of partitions to load besides the tested one, since real tables have several.
 const OTHERS: u32 = 9;
-/// The most requests against a target: enough to exhaust its burst of one second.
+/// The most requests against a target: enough to exhaust the burst of one second that it allows.
 const REQUESTS_MAX: u64 = 100_000;
 const TARGET_SECONDS: u64 = 30;
 /// The part of a target that must be unused at the peak for a partition to pass.
@@ -218,7 +218,8 @@ impl Pressure {
         Ok(is_read)
     }
 
-    /// Runs the mix against a target, in memory; its clock advances from request to request.
+    /// Runs the mix at `rate` against a target, in a database in memory; the database's clock
+    /// advances from request to request.
     fn try_target(
         &self,
         name: &'static str,
@@ -266,7 +267,8 @@ struct Report<'p> {
 }
 
 impl Report<'_> {
-    /// Whether the partition fails to sustain the peak, in today's service or on this machine.
+    /// Whether the partition fails to sustain the peak: by the service's current target, or on this
+    /// machine.
     fn fails(&self) -> bool {
         let [_, now] = &self.trials;
         now.verdict == Verdict::Fail || self.is_too_slow()

@@ -28,7 +28,7 @@ impl Timing {
         self.rate(&self.reads) + self.rate(&self.writes)
     }
 
-    /// Requests per second of one kind.
+    /// Returns the requests per second of one kind: `side` is `reads` or `writes`.
     pub(super) fn rate(&self, side: &Histogram) -> u64 {
         side.count() * 1_000 / self.elapsed.as_millis().max(1) as u64
     }

@@ -18,7 +18,7 @@ pub(super) fn read_accounts(path: &Path) -> Outcome<Vec<AccountConfig>> {
 
 /// Reads the text of a small file, such as a configuration.
 fn read_text(path: &Path) -> Outcome<String> {
-    /// Far above any file written by hand.
+    /// The limit is far above the size of any file written by hand.
     const BYTES_MAX: u64 = 16 << 20;
     let failed =
         |error: io::Error| Failure::Usage(format!("cannot read {}: {error}", path.display()));

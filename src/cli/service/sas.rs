@@ -200,7 +200,7 @@ fn read_time(text: &str) -> Result<DateTime, String> {
     time.ok_or_else(|| format!("'{text}' is not a time such as 2030-01-01T10:00:00Z"))
 }
 
-/// Whether `letters` are letters of `known`, each at most once.
+/// Whether `letters` is not empty, and all its letters are in `known` and occur once.
 fn is_of(letters: &str, known: &str) -> bool {
     let is_first = |(i, letter)| known.contains(letter) && letters.find(letter) == Some(i);
     !letters.is_empty() && letters.char_indices().all(is_first)

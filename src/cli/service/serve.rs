@@ -1,4 +1,4 @@
-//! `serve`: the Table service over HTTP, until a signal stops it.
+//! `serve`: offers the Table service over HTTP, until a signal stops it.
 //!
 //! Not here: the handling of requests (`rest`).
 
@@ -22,7 +22,7 @@ use crate::rest::http::log_writer::LogWriter;
 use crate::rest::protocol::sign::{DEVELOPMENT_ACCOUNT, DEVELOPMENT_KEY};
 use crate::rest::{self, Settings, Site, TlsFiles};
 
-/// The address of a local Table service that its clients expect.
+/// The address at which clients expect a local Table service.
 const DEFAULT_ADDRESS: &str = "127.0.0.1:10002";
 
 /// Serve a database to clients of Azure Table storage
@@ -154,8 +154,8 @@ impl Serve {
         ready.serve(accounts, reread, greet).map_err(Failure::Other)
     }
 
-    /// Reads the accounts again while the server runs. Only regular files: opening a pipe could
-    /// block forever.
+    /// Reads the accounts again while the server runs. Reads only a regular file, because opening a
+    /// pipe could block forever.
     fn reread_accounts(&self) -> Result<Vec<AccountConfig>, String> {
         match &self.accounts {
             Some(path) if !path.is_file() => Err(format!("{} is not a file", path.display())),

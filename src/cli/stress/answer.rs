@@ -51,7 +51,7 @@ impl<'a> Answer<'a> {
     /// Parses a line.
     ///
     /// # Errors
-    /// The reason why it is not an answer.
+    /// The reason why the line is not an answer.
     pub(super) fn read(line: &'a [u8]) -> Result<Self, String> {
         let text = std::str::from_utf8(line).map_err(|error| format!("no text: {error}"))?;
         let members = json::read_object(text, MEMBERS_MAX).map_err(|error| error.chain())?;
@@ -84,7 +84,8 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// Returns the single tag of a commit; 0 if it has none, as for deletes and tables.
+    /// Returns the ETag that all entities of a commit share, in ticks; 0 if the commit only
+    /// deletes, or creates or drops a table.
     pub(super) fn tag(&self) -> Result<u64, String> {
         let mut tags = Vec::new();
         if let Some(etag) = self.text("etag")? {
@@ -121,7 +122,7 @@ impl<'a> Answer<'a> {
         list.into_iter().map(|entity| row(entity.get())).collect()
     }
 
-    /// Returns the start of the next page.
+    /// Returns the keys at which the next page starts, if there is one.
     pub(super) fn next(&self) -> Result<Option<(String, String)>, String> {
         let next = self.find("next").filter(|next| *next != "null");
         let Some(next) = next else { return Ok(None) };
@@ -159,7 +160,7 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// Parses an entity; its Timestamp must be the time of its tag.
+/// Parses an entity; its Timestamp must equal the time in its ETag.
 fn row(text: &str) -> Result<Row, String> {
     let entity = odata::read_entity(text).map_err(|error| error.chain())?;
     let members = Answer::read(text.as_bytes())?;

@@ -44,7 +44,7 @@ pub(super) enum Heard {
 #[derive(Debug)]
 pub(super) struct Ended {
     status: ExitStatus,
-    /// Its output on standard error.
+    /// The output of the process on standard error.
     pub(super) text: String,
 }
 
@@ -71,7 +71,8 @@ impl Child {
         let requests = process.stdin.take();
         let (sender, answers) = channel();
         let output = process.stdout.take();
-        // Created first: if the thread cannot be started, dropping it ends the process.
+        // Created before the thread: if the thread cannot be started, dropping `child` kills the
+        // process.
         let child = Child { process, requests, answers };
         if let Some(output) = output {
             let thread = std::thread::Builder::new().name("rowstone-listen".into());

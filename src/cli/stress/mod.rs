@@ -3,9 +3,9 @@
 //! The parent is the model; the child is the same executable as `exec`. A seed determines requests,
 //! options and plans; kills and the system's reaction to limits are real and cannot be replayed.
 //!
-//! Files: `soak` (lives of the process and their checks), `plan` (the parameters of a life),
-//! `traffic` (requests), `answer`, `session`, `child` (the process), `disk` (a small file system),
-//! `tally`.
+//! Files: `soak` (runs lives of the process, each from start to end, and checks them), `plan` (the
+//! parameters of a life), `traffic` (requests), `answer`, `session`, `child` (the process), `disk`
+//! (a small file system), `tally`.
 //! Not here: the model itself (`sim::oracle`).
 
 mod answer;

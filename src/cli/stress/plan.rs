@@ -1,6 +1,6 @@
-//! The parameters of a life of the process, determined by the seed.
+//! The parameters of one life of the process, from its start to its end; the seed determines them.
 //!
-//! Not here: carrying it out (`soak`).
+//! Not here: running the process with these parameters (`soak`).
 
 use std::ffi::OsString;
 use std::path::Path;

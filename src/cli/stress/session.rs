@@ -37,8 +37,8 @@ pub(super) enum Halt {
     Wrong(String),
 }
 
-/// Far beyond the longest answer of a busy machine: a request without an answer after this time
-/// hangs.
+/// A request without an answer after this time is considered to hang. Even a busy machine answers
+/// far sooner.
 pub(super) const ANSWER_WITHIN: Duration = Duration::from_secs(600);
 
 impl From<String> for Halt {

@@ -1,13 +1,13 @@
-//! Consecutive lives of the process, and the check of the state that each finds.
+//! Runs lives of the process, each from its start to its end, and checks the state that each finds.
 //!
 //! 1. Start the process; occasionally kill it while it opens the database.
-//! 2. Compare the whole state, then `verify`. All commits acknowledged as durable must be there. Of
-//!    the later ones the first few may be there; if all are, one unanswered change may follow.
+//! 2. Compare the whole state, then `verify`. All commits acknowledged as durable must be there. A
+//!    kill may lose the newest of the other commits. If none is lost, one change without a known
+//!    result may be there too.
 //! 3. Send requests, several at a time, and compare each answer with the model, in order.
 //! 4. End the process: by signal 9 with requests waiting, during the close, or regularly.
 //!
-//! Invariant: unless the process is limited, requests are refused only for reasons that the model
-//! knows.
+//! Invariant: a process without limits refuses a request only if the model does.
 
 use std::path::PathBuf;
 use std::rc::Rc;
@@ -43,9 +43,9 @@ pub(super) struct Soak {
     rng: Rng,
     traffic: Traffic,
     oracle: Oracle,
-    /// Unanswered changes, of which one may have taken effect.
+    /// Changes that were not answered or failed in the storage; one of them may have taken effect.
     doubts: Vec<Change>,
-    /// The time that opening takes.
+    /// A moving average of the time that opening takes.
     opening: Duration,
     clock: SystemClock,
     live: Live,
@@ -174,7 +174,8 @@ impl Soak {
         }
     }
 
-    /// Chooses traffic that fills files and disks in scenarios with such limits.
+    /// Chooses the size of values: larger ones if this life limits the disk or the size of files,
+    /// so that the limit is reached.
     fn set_traffic(&mut self, plan: &Plan) {
         let heavy =
             plan.limited && matches!(self.scenario, Scenario::Fill(_) | Scenario::FileBytes(_));
@@ -196,7 +197,8 @@ impl Soak {
         }
     }
 
-    /// Drops all tables, so that the next full disk is filled from scratch.
+    /// Lets the session drop all tables first, so that the next life with a small disk starts with
+    /// an empty database.
     fn make_space(&self, session: &mut Session) {
         let drops = TABLES.map(|table| Ask::Change(Change::Drop(table.to_owned())));
         session.first.extend(drops);
@@ -389,7 +391,7 @@ impl Soak {
             }
             (None, Err(due)) => Err(format!("done, where {due:?} was due")),
             (Some(refused), Err(due)) => {
-                // The index of a single write is irrelevant.
+                // Only in a group does the index of the refused write matter.
                 let group = matches!(change, Change::Rows { writes, .. } if writes.len() > 1);
                 if refused.code != due.code || (group && refused.index != due.index) {
                     return Err(format!("refused, where {due:?} was due"));
@@ -500,7 +502,8 @@ impl Soak {
         Err(format!("the process ended: {}", ended.describe()))
     }
 
-    /// Compares the remaining answers; the first unanswered request may have taken effect.
+    /// Compares the answers that are still to be read, and waits for the end of the process. The
+    /// first unanswered change may have taken effect.
     fn last_words(&mut self, session: &mut Session) -> Result<Ended, String> {
         loop {
             match session.child.hear(ANSWER_WITHIN) {
@@ -542,8 +545,8 @@ fn same(found: &Row, due: &Row) -> Result<(), String> {
     if found == due { Ok(()) } else { Err(format!("{due} @{} was due", due.etag)) }
 }
 
-/// Checks a page: it must hold the first of the due entities, and may end early only with the right
-/// continuation.
+/// Checks a page against the entities that the model expects: it must hold the first of them, and
+/// if it ends before the last, it must name the next one as the continuation.
 fn same_page(due: &[&Rc<Row>], top: usize, answer: &Answer<'_>) -> Result<(), String> {
     let found = answer.entities()?;
     let next = answer.next()?;

@@ -9,8 +9,8 @@ use crate::named::figures;
 
 figures! {
     /// Counts of one soak, or of several. A process killed while opening has not answered any
-    /// request; one killed while closing has been told to end. A lost commit was acknowledged with
-    /// a durability that does not survive the kill.
+    /// request; one killed while closing has seen the end of its requests. A lost commit was
+    /// acknowledged with a durability that does not survive the kill.
     pub(super) struct Tally {
         starts "restarts",
         refused_starts "  refused by a limit",
@@ -34,7 +34,7 @@ figures! {
 pub(super) struct Live(Progress);
 
 impl Tally {
-    /// Returns the text for people: one line per count.
+    /// Returns the counts as text, one line per count.
     pub(super) fn text(&self) -> String {
         let counts = self.all().into_iter().map(|(_, name, count)| (name.to_owned(), count));
         let refusals =
@@ -43,7 +43,7 @@ impl Tally {
         counts.chain(refusals).map(line).collect::<Vec<_>>().join("\n")
     }
 
-    /// Returns the JSON for programs: one object.
+    /// Returns the counts as a JSON object.
     pub(super) fn json(&self) -> String {
         json::object(|object| {
             self.all().iter().for_each(|(name, _, count)| object.raw(name, count));

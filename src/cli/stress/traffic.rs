@@ -1,8 +1,8 @@
 //! Requests to the process, determined by a seed, and their text.
 //!
 //! Invariants
-//! * a condition demands a known tag, or only that the entity exists, so the meaning of a request
-//!   does not depend on unanswered ones;
+//! * the condition of a write is an ETag that is already known, or only that the entity exists; so
+//!   the meaning of a request does not depend on unanswered requests;
 //! * every written entity holds a unique number, so that no two states are equal.
 
 use std::collections::HashMap;
@@ -33,7 +33,7 @@ pub(super) struct Traffic {
     rng: Rng,
     /// The number of entities written.
     written: i64,
-    /// The number that the oracle gave to each commit, by the commit's tag.
+    /// Maps the ETag of each commit to the number that the oracle gave to the commit.
     numbers: HashMap<u64, usize>,
     /// Bytes of the larger values, and the percentage of large values.
     pub(super) large: (usize, u64),
@@ -42,7 +42,7 @@ pub(super) struct Traffic {
 }
 
 pub(super) const TABLES: [&str; 3] = ["Alpha", "beta", "Gamma"];
-/// Keys that are prefixes of one another, empty, and beyond the basic plane.
+/// Keys that are empty, prefixes of one another, or outside the Basic Multilingual Plane.
 const PARTITIONS: [&str; 6] = ["", "a", "ab", "it's", "\u{ff5e}", "\u{1f600}"];
 const ROWS: usize = 60;
 /// The property whose value is unique among all writes.
@@ -54,7 +54,7 @@ impl Traffic {
         Self { rng, written: 0, numbers, large: (20_000, 2), catalog: true }
     }
 
-    /// Replaces all numbers by those of the commits in `oracle`.
+    /// Replaces `numbers` by the numbers of the commits in `oracle`.
     pub(super) fn renumber(&mut self, oracle: &Oracle) {
         self.numbers = (1..).zip(&oracle.etags).map(|(number, etag)| (*etag, number)).collect();
     }
@@ -92,7 +92,7 @@ impl Traffic {
     }
 
     fn table(&mut self) -> String {
-        // Mostly the first table, so that it becomes large.
+        // The first table is picked more often, so that it becomes large.
         let pick = self.rng.index(6).saturating_sub(3);
         TABLES[pick].to_owned()
     }
@@ -141,7 +141,8 @@ impl Traffic {
             2 => current.copied(),
             _ => Some(1 + self.rng.index(oracle.commits())),
         };
-        // Deletes and tables have no tag for a condition.
+        // Deletions, and commits that create or drop a table, have no ETag that a condition could
+        // name.
         let tagged = number.filter(|number| oracle.etags.get(number - 1).is_some_and(|e| *e > 0));
         tagged.map_or(Condition::Any, Condition::Commit)
     }

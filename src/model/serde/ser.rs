@@ -272,7 +272,8 @@ impl Serializer for ValueSerializer {
         value: &T,
     ) -> Result<Given> {
         let value = value.serialize(self)?;
-        // `Guid` and `DateTime` serialize as texts, as for other formats, so parse these here.
+        // `Guid` and `DateTime` serialize themselves as texts, because other formats need texts.
+        // Parse the texts back here.
         let parsed = match (name, &value) {
             (GUID, Given::Value(Some(Value::String(text)))) => text.parse().map(Value::Guid),
             (DATE_TIME, Given::Value(Some(Value::String(text)))) => {

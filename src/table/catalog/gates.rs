@@ -23,7 +23,7 @@ use super::rows::{GATES, damaged};
 use super::{Catalog, Tables};
 use crate::table::entry::TableEntry;
 
-/// The maximum length of an encoded bound, with three bytes for each unit of both keys and a
+/// The maximum length of an encoded bound, with three bytes for each UTF-16 unit of both keys and a
 /// separator.
 const BOUND_BYTES_MAX: usize = 8 << 10;
 
@@ -39,8 +39,8 @@ impl Catalog {
     /// to the span are published, and no later one can write to it.
     ///
     /// # Errors
-    /// `NotFound` for a table that was dropped; `InvalidInput` for an empty span; and errors of any
-    /// write.
+    /// `NotFound` for a table that was dropped; `InvalidInput` for an empty span; and the errors
+    /// that any write may return.
     pub(crate) fn close_gate(&self, table: TableId, span: Span, mode: GateMode) -> Result<()> {
         let bounds = [span.low.len(), span.high.as_ref().map_or(0, |high| high.len())];
         if span.is_empty() || bounds.iter().any(|len| *len > BOUND_BYTES_MAX) {
@@ -72,7 +72,7 @@ impl Catalog {
     /// blocked.
     ///
     /// # Errors
-    /// `NotFound` if there is no such gate, and errors of any write.
+    /// `NotFound` if there is no such gate, and the errors that any write may return.
     pub(crate) fn lift_gate(&self, span: &Span) -> Result<()> {
         let mut tables = self.tables.lock();
         let Some(at) = tables.gates.iter().position(|gate| gate.span == *span) else {

@@ -74,8 +74,8 @@ impl Catalog {
     /// return.
     ///
     /// # Errors
-    /// `NotFound` (`TableNotFound`); `InvalidInput` for a text of more than 512 KiB; and errors of
-    /// any write.
+    /// `NotFound` (`TableNotFound`); `InvalidInput` for a text of more than 512 KiB; and the errors
+    /// that any write may return.
     pub(crate) fn set_note(
         &self,
         table: Option<&str>,

@@ -1,4 +1,5 @@
-//! The rows of the catalog: their PartitionKeys, and the rows for tables and for the next number.
+//! The rows of the catalog: their PartitionKeys, the rows of tables, and the row with the next
+//! table's id.
 
 use std::borrow::Cow;
 
@@ -11,21 +12,21 @@ pub(super) const NEXT: &str = "next";
 pub(super) const GATES: &str = "gate";
 pub(super) const NOTES: &str = "note";
 
-/// The key of a note: the table's number, or 0 for the database, and the note's name.
+/// The key of a note: the table's id, or 0 for the database, and the note's name.
 pub(super) type NoteKey = (u32, String);
 
-/// The contents of a catalog row of a table or of the next number, for code without an open
-/// database.
+/// The contents of a catalog row of a table, or of the row with the next table's id. Code without
+/// an open database uses it.
 pub(crate) enum CatalogRow<'a> {
     /// A table and its name.
     Table(TableId, &'a str),
-    /// The next table's number.
+    /// The id of the next table to be created.
     Next(TableId),
 }
 
 impl<'a> CatalogRow<'a> {
-    /// Returns the contents of `row`; `None` for gates, notes, rows of newer builds, and numbers
-    /// that no table can have.
+    /// Returns the contents of `row`; `None` for gates, notes, rows of newer builds, and ids that
+    /// no table can have.
     pub(crate) fn of(row: &'a Entity) -> Option<Self> {
         let id = TableId(u32::try_from(row.get::<i64>("Id").ok()?).ok()?);
         match row.partition_key() {

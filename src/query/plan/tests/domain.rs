@@ -125,8 +125,9 @@ fn check_answer(node: &Node, plan: &Plan, inside: Keys) {
     }
 }
 
-/// Checks the extent of an interval. In one partition it must have exactly the keys that may match.
-/// In several, each partition must have such a key, and the interval must begin and end with one.
+/// Checks the extent of an interval. An interval within one partition must have exactly the keys
+/// that may match. In an interval over several partitions, each partition must have such a key, and
+/// the first and last keys must be such keys.
 fn check_extent(range: &KeyRange, keys: &[usize], may: Keys, why: &dyn Fn() -> String) {
     let may_match = |at: &usize| may & (1 << at) != 0;
     let partition = |at: usize| PARTITIONS[at / ROWS.len()];

@@ -58,7 +58,7 @@ fn deep_not() {
     assert_eq!((plan.intervals, plan.rest), (vec![KeyRange::point("p", "r")], None));
 }
 
-/// 1,000 partitions times 1,000 rows would make a million points.
+/// The exact set of 1,000 partitions times 1,000 rows would have a million points.
 #[test]
 fn a_product_too_large_to_write_out_becomes_a_range_in_each_partition() {
     let partitions = or((0..1_000).map(|i| pk(Eq, &key(i))));
@@ -77,7 +77,7 @@ fn a_set_too_large_to_store_is_widened_and_rows_are_tested() {
     let step = |i| and([pk(Ge, &key(i)), rk(Eq, &key(2 * i))]);
     let filter = or((0..3_000).map(step));
     let plan = plan(&filter);
-    // In every partition that the filter names, rows before `key(0)` are still known not to match.
+    // In every partition that the filter names, the plan still excludes the rows before `key(0)`.
     let low = |i| Some(Edge::of_row(&key(i), &key(0), false));
     let high = |i| (i < 3_000).then(|| Edge::of_partition(&key(i), false));
     let spans: Vec<_> = (0..3_000).map(|i| KeyRange::between(low(i), high(i + 1))).collect();
@@ -85,7 +85,8 @@ fn a_set_too_large_to_store_is_widened_and_rows_are_tested() {
     assert!(plan.rest.is_some(), "rows are still tested");
 }
 
-/// Tests limits that otherwise only large filters reach, on all keys of the domain.
+/// Plans with small limits, which otherwise only large filters reach, and tests all keys of the
+/// domain.
 #[test]
 fn widened_sets_answer_as_exact_ones() {
     let domain = Domain::new();
