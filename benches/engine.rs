@@ -46,8 +46,8 @@ fn main() {
     ascending_load(&dir.join("ascending"));
 }
 
-/// Imports the flights a few times, each in a process of the whole binary, with durability `os`;
-/// returns the last database.
+/// Imports the flights a few times with durability `os`, each time in a new process of the
+/// `rowstone` binary. Returns the last database.
 fn import(dir: &Path) -> PathBuf {
     let sample = Path::new(env!("CARGO_MANIFEST_DIR")).join("examples/data/flights.csv.gz");
     let data = std::env::var_os("FLIGHTS").map_or(sample, PathBuf::from);
@@ -133,8 +133,8 @@ fn scan_views(table: &Table) -> u64 {
     rows
 }
 
-/// Reports the fastest of several rounds, because on a shared machine the slower ones measure other
-/// processes.
+/// Reports the fastest of several rounds, because on a shared machine other processes slow some
+/// rounds down.
 fn best(name: &str, mut round: impl FnMut() -> u64) {
     let mut rates: Vec<f64> = (0..9)
         .map(|_| {

@@ -22,12 +22,13 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 
 use cases::{CASES, Case};
 
-/// The relative excess over its figure at which a case fails.
+/// A case fails if it exceeds its stored figure by more than this share.
 const TOLERANCE: f64 = 0.05;
 /// The argument that marks the process of a case.
 const CASE: &str = "--case";
 
-/// The contents of the file: the versions it was made with, and instructions by case.
+/// The contents of `instructions.txt`: the versions with which it was made, and instructions by
+/// case.
 struct Figures {
     made_with: String,
     cases: Vec<(String, u64)>,
@@ -70,7 +71,7 @@ fn main() -> ExitCode {
     ExitCode::from(u8::from(check && dearer > 0))
 }
 
-/// Runs the part of a case that is counted; nothing else is.
+/// Runs the measured part of a case. Only instructions of this call are counted.
 #[inline(never)]
 pub fn measured_part(run: &mut dyn FnMut()) {
     run();

@@ -6,8 +6,8 @@
 //! highest; on a busy machine only this is comparable. Two more words select contenders and cases
 //! by name.
 //!
-//! The memtable is fastest at point operations. A B-tree is faster at scans, and the first scan
-//! pays for sorting the whole tail: see `paired`.
+//! The memtable is fastest at point operations. A B-tree is faster at scans, and the memtable's
+//! first scan sorts all entries that are not yet sorted: see `paired`.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock")]
 
@@ -31,8 +31,8 @@ const SCAN_LEN: usize = 100;
 const SCANS: usize = 4_000;
 /// The memtable size of a server.
 const BYTES_HINT: usize = 64 << 20;
-/// The number of inserts between background steps; the engine, too, runs one for a tail of 4,096
-/// entries.
+/// The number of inserts between background steps; the engine, too, runs one when 4,096 entries are
+/// not yet sorted.
 const STEP_EVERY: usize = 4_096;
 
 /// A data structure under comparison. One thread inserts; any thread may read.
@@ -54,8 +54,7 @@ const CONTENDERS: [(&str, Make); 3] = [
     ("btreemap", || Box::new(RwLock::new(BTreeMap::<Key, Box<[u8]>>::new()))),
 ];
 
-/// A measurement. It returns the time of all its operations, with their number next to it in
-/// [`CASES`].
+/// A measurement. It returns the time of all its operations. [`CASES`] has their number.
 enum Case {
     /// Starts with an empty contender.
     Fresh(fn(Make, &Load) -> Duration),
@@ -337,12 +336,13 @@ fn main() {
     criterion.final_summary();
 }
 
-/// Runs every case with every contender in turn, `rounds` times, or those with names that contain
-/// `contender` and `case`. Prints median, lowest and highest, in ns per operation.
+/// Runs every case whose name contains `case` with every contender whose name contains `contender`,
+/// in turn, `rounds` times. Prints median, lowest and highest, in ns per operation.
 ///
 /// Results of five rounds on a mostly idle virtual machine with two x86-64 cores (load 2): median
 /// (lowest). Keys have 36 bytes, with a shared prefix and zero-padded numbers; rows have 100 bytes.
-/// An entry takes 226 bytes, runs included. "Steps" are the engine's background steps.
+/// An entry takes 226 bytes, including its share of the sorted runs. "Steps" are the engine's
+/// background steps.
 ///
 /// | | memtable | crossbeam-skiplist | `RwLock<BTreeMap>` |
 /// | --- | --- | --- | --- |

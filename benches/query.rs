@@ -5,9 +5,9 @@
 //! criterion measures. One more word selects the measurements with that word in their name. The
 //! files are mapped, compacted, uncompressed and warm; one thread reads them all.
 //!
-//! Rates are in rows covered, whether a block was read or skipped; the counts next to them show
-//! which. The `BTreeMap` decodes into a struct with known fields and borrows its texts, which an
-//! entity cannot do: it is the most favourable comparison.
+//! Scan rates count all rows of the scanned range, also those of skipped blocks. The printed counts
+//! show how many blocks were read. The `BTreeMap` decodes into a struct with known fields and
+//! borrows its texts, which an entity cannot do: it is the most favourable comparison.
 
 #![expect(clippy::disallowed_methods, reason = "a benchmark reads the clock and the data")]
 
@@ -239,7 +239,7 @@ const SCANS: [(&str, &str, &str); 9] = [
     ("clustered", "1 %", "Recorded ge datetime'2024-01-01T13:53:20Z' and Sequence lt 51000"),
 ];
 
-/// Scans one partition repeatedly, and the ten in turn, which together exceed the processor's
+/// Scans one partition repeatedly, and then all ten in turn, which together exceed the processor's
 /// caches.
 fn partition_scans(bench: &mut Bench, table: &Table) {
     for (kind, share, filter) in SCANS {

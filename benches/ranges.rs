@@ -1,5 +1,5 @@
-//! The costs and bounds of ranges and compaction, on a real disk: bytes written, latencies, space,
-//! large loads.
+//! The costs of key ranges and compaction, on a real disk: bytes written, latencies, space, large
+//! loads.
 //!
 //! `cargo bench --bench ranges` takes long, `-- quick` about four minutes. One more word selects
 //! the measurements with that word in their name. The file system is printed, and one in memory is
@@ -61,10 +61,11 @@ fn main() {
     drop(std::fs::remove_dir_all(&dir));
 }
 
-/// Upserts ten memtables of 16 MiB (`TIMES` sets another number) of raw bytes into an empty table.
-/// The keys are ascending (also with the bulk loader), or uniform or zipfian over half as many keys
-/// as upserts. The result is bytes written until background work is at rest, by the
-/// database's and by the system's counters, divided by raw bytes: keys and rows as encoded.
+/// Upserts ten times the memtable size of 16 MiB in raw bytes (`TIMES` sets another factor) into an
+/// empty table. The keys are ascending (also with the bulk loader), or uniform or zipfian over half
+/// as many keys as upserts. The result is the bytes written until background work is at rest,
+/// divided by the raw bytes of the encoded keys and rows. Bytes written are read from the
+/// database's and from the system's counters.
 fn write_amplification(dir: &Path, _quick: bool) {
     let times = std::env::var("TIMES").ok().and_then(|times| times.parse().ok()).unwrap_or(10);
     let row_bytes = row_bytes();
@@ -174,7 +175,7 @@ fn views(table: &Table, range: KeyRange) -> u64 {
     rows
 }
 
-/// Returns the seconds per operation of `count`, in the best of some rounds.
+/// Runs some rounds of `count` operations each. Returns the seconds per operation in the fastest.
 fn best(count: usize, mut round: impl FnMut()) -> f64 {
     round();
     let rounds = (0..ROUNDS).map(|_| {

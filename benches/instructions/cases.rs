@@ -29,7 +29,7 @@ pub struct Case {
     pub run: fn(u64),
 }
 
-/// The rows of a table for reads.
+/// The number of rows in a table for reads.
 const ROWS: u64 = 10_000;
 const PARTITION_ROWS: u64 = 1_000;
 /// 2024-01-01 in ticks of 100 ns.
@@ -74,7 +74,7 @@ pub const CASES: &[Case] = &[
     case("open after a close", 1, open),
 ];
 
-/// A clock that advances with every read of it, equally in every run.
+/// A clock that advances by a fixed time with every read, so that every run sees the same times.
 #[derive(Debug)]
 struct Ticking(AtomicU64);
 
@@ -300,7 +300,7 @@ fn get(ground: &Ground, n: u64, view: bool) {
     measured_part(&mut || _ = black_box(get_all(ground, &keys, view)));
 }
 
-/// Returns the number of keys found.
+/// Gets `keys` one by one, in place if `view`. Returns the number of keys found.
 fn get_all(ground: &Ground, keys: &[(String, String)], view: bool) -> usize {
     let found = |(partition_key, row_key): &&(String, String)| {
         if view {

@@ -1,4 +1,4 @@
-//! Write amplification: the loads, and running one on a new database.
+//! Write amplification: defines the loads, and runs a load on a new database.
 //!
 //! A load consists of single upserts by one thread, each handed to the operating system. Rows have
 //! random bytes, so that compression has no effect on the bytes written.
@@ -63,8 +63,8 @@ impl Load {
         ]
     }
 
-    /// Calls `with` for each write, with the number of its key and its random bytes. Each call of
-    /// `each` gives the same sequence.
+    /// Calls `with` for each write, with the number of its key and its random bytes. Every call of
+    /// `each` passes the same sequence.
     pub fn each(&self, mut with: impl FnMut(u64, &[u8; NOTE_BYTES])) {
         let (mut keys, mut notes) = (Rng::from_seed(1), Rng::from_seed(2));
         let mut note = [0; NOTE_BYTES];
@@ -176,7 +176,7 @@ pub fn drive(dir: &Path, load: &Load, is_bulk: bool) -> Written {
 }
 
 /// Waits until background work is at rest: no counter changes and nothing is written. Returns the
-/// time.
+/// time from the call to the last change.
 pub fn rest(db: &Db) -> Duration {
     let start = Instant::now();
     let mut seen = (db.stats(), process_written());

@@ -18,7 +18,7 @@ const INSERT_SLICE: Duration = Duration::from_millis(500);
 const DEVICE_SLICE: Duration = Duration::from_millis(250);
 /// A commit counts as slow if it exceeds the slowest sync of the device by more than this.
 const SLOW: Duration = Duration::from_millis(50);
-/// Upserts a second of the paced load.
+/// Upserts per second of the paced load.
 const PACE: u64 = 60_000;
 
 /// Sorted latencies.
@@ -48,8 +48,8 @@ struct Bench {
     inserted: u64,
 }
 
-/// Measures durable inserts by one and by four threads while another table is overwritten at
-/// random, paced and at full speed.
+/// Measures durable inserts by one and by four threads while random rows of another table are
+/// overwritten, at a fixed pace and at full speed.
 pub fn run(dir: &Path, quick: bool) {
     let options = Db::options().memtable_bytes(MEMTABLE_BYTES);
     let db = options.open(dir.join("commits")).expect("room on the disk");

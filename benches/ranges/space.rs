@@ -1,4 +1,5 @@
-//! Large deletions: tables and partitions by their files, and a queue entity by entity.
+//! Measures large deletions: drops of a partition and a table, and a queue that deletes entity by
+//! entity.
 
 use std::path::Path;
 use std::time::{Duration, Instant};
@@ -48,7 +49,8 @@ pub fn drops(dir: &Path, quick: bool) {
     let took = start.elapsed();
     let left = table.scan(KeyRange::all()).count().expect("a sound database");
     assert_eq!(left, rows - rows / PARTITIONS);
-    // Nine tenths of the partition, which shares its first and last blocks with its neighbours.
+    // Requires only nine tenths of the partition's space back, because the partition shares its
+    // first and last blocks with its neighbours.
     let enough = before - before / PARTITIONS * 9 / 10;
     reclaimed("a partition of a tenth", took, start, enough);
     rest(&db);
@@ -61,7 +63,8 @@ pub fn drops(dir: &Path, quick: bool) {
     db.close().expect("nothing keeps it from closing");
 }
 
-/// Waits until the files have at most `enough` bytes, by the manifest and in the directory.
+/// Waits until the files have at most `enough` bytes, according to the manifest and in the
+/// directory.
 fn reclaimed(db: &Db, path: &Path, what: &str, called: &Called, enough: u64) {
     let Called { start, took, most } = *called;
     let ms = |time: Duration| time.as_secs_f64() * 1e3;

@@ -1,5 +1,5 @@
-//! Fuzz targets under two drivers: libFuzzer where cargo-fuzz sets `cfg(fuzzing)`, and on stable a
-//! replay of the stored corpus with seeded mutations.
+//! Fuzz targets under two drivers: libFuzzer if cargo-fuzz sets `cfg(fuzzing)`, and otherwise, on
+//! stable Rust, a replay of the stored corpus with seeded mutations.
 //!
 //! Both enforce a memory limit, see `memory`; libFuzzer also enforces a time limit.
 //!
@@ -26,7 +26,7 @@ pub fn name(path: &str) -> &str {
     path.rsplit("::").next().unwrap_or_default().trim()
 }
 
-/// The complete content of a target's file: `rowstone_fuzz::target!(rowstone::fuzzing::block);`.
+/// Expands to the whole program of a target: `rowstone_fuzz::target!(rowstone::fuzzing::block);`.
 #[cfg(fuzzing)]
 #[macro_export]
 macro_rules! target {
@@ -37,7 +37,7 @@ macro_rules! target {
     };
 }
 
-/// The complete content of a target's file: `rowstone_fuzz::target!(rowstone::fuzzing::block);`.
+/// Expands to the whole program of a target: `rowstone_fuzz::target!(rowstone::fuzzing::block);`.
 #[cfg(not(fuzzing))]
 #[macro_export]
 macro_rules! target {

@@ -27,8 +27,8 @@ const ROOMY: &[(&str, usize)] = &[
 ];
 /// The memory that a decoder may hold for any input.
 const BASE_BYTES: usize = 256 << 10;
-/// The memory that it may hold in addition per input byte: the entry of a file takes up to fifty
-/// times as many bytes in memory as in its shortest encoding.
+/// The memory that a decoder may hold in addition per input byte: the entry of a file takes up to
+/// fifty times as many bytes in memory as in its shortest encoding.
 const BYTES_PER_BYTE: usize = 128;
 
 /// Returns the maximum that the target `name` may hold at a time for an input of `len` bytes.
@@ -56,7 +56,8 @@ thread_local! {
     static MOST: Cell<isize> = const { Cell::new(0) };
 }
 
-/// Counts a change. Memory that one thread allocates and another frees is counted wrong in both.
+/// Adds a change of the allocated bytes. Memory that one thread allocates and another frees is
+/// counted wrong in both.
 fn count(change: isize) {
     // A thread that exits no longer has counters.
     let _ = HELD.try_with(|held| {

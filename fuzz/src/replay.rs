@@ -12,8 +12,9 @@ pub struct Replayed {
     pub mutated: u64,
 }
 
-/// Replays the corpus of `name`, then mutations of it decided by `seed`, while `more(done)` holds.
-/// The target must neither panic nor loop forever on any input.
+/// Replays the corpus of `name`, then inputs mutated from it with `seed`, while `more` returns true
+/// for the number of mutated inputs so far. The target must neither panic nor loop forever on any
+/// input.
 pub fn replay(
     name: &str,
     target: impl Fn(&[u8]),

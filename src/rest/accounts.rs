@@ -31,8 +31,8 @@ pub(crate) struct Account {
     /// The path of the database as configured when the server started.
     database: Option<PathBuf>,
     keys: ArcSwap<Vec<AccountKey>>,
-    /// Cache of the service properties, which every request needs: the text they were parsed from,
-    /// and the result.
+    /// Cache of the service properties, which every request needs: the text from which they were
+    /// parsed, and the parsed properties.
     pub(super) properties: Mutex<Option<(Arc<str>, Arc<Properties>)>>,
     is_public: AtomicBool,
 }
@@ -42,7 +42,7 @@ pub(crate) struct Account {
 pub(crate) struct AccountConfig {
     pub(crate) name: String,
     pub(crate) keys: Vec<AccountKey>,
-    /// `None` means the database that the command names.
+    /// `None` means the database named on the command line.
     pub(crate) database: Option<PathBuf>,
 }
 
@@ -64,7 +64,7 @@ pub(crate) struct Rotated {
     pub(crate) moved: Vec<String>,
 }
 
-/// The note that holds a table's policies.
+/// The name of a table's note (a text in the catalog) that contains its policies.
 pub(super) const POLICIES: &str = "policies";
 /// The most keys of an account. All are valid, so that one can be replaced while clients use
 /// another.
@@ -150,7 +150,7 @@ fn read_account(text: &str, base: &Path) -> Result<AccountConfig, String> {
             "name" => name = Some(text(value)?),
             "database" => database = Some(base.join(text(value)?)),
             "keys" => {
-                // One more than allowed, to detect longer lists.
+                // Reads one key more than allowed, to detect longer lists.
                 let list = json::read_array(value.get(), KEYS_MAX + 1).ok();
                 let list = list.filter(|list| list.len() <= KEYS_MAX);
                 let list =

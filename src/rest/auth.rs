@@ -72,7 +72,7 @@ impl Grant {
         self.0.as_ref().map_or(Ok(()), |grant| grant.check(action, table))
     }
 
-    /// Refuses every client that does not hold a key.
+    /// Refuses clients that authenticated with a token instead of an account key.
     pub(super) fn allow_owner(&self) -> Result<(), Fault> {
         self.0.as_ref().map_or(Ok(()), |_| Err(Known::AuthorizationFailure.into()))
     }

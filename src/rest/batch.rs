@@ -32,8 +32,8 @@ const ANSWER_BYTES: usize = 640;
 /// The data that the answer to an operation needs.
 struct Item<'p> {
     content_id: Option<&'p str>,
-    /// The table's name as this operation spells it; `None` if the first operation spells it in the
-    /// same way.
+    /// The table's name as this operation spells it; `None` if the first operation uses the same
+    /// spelling.
     name: Option<String>,
     preference: Option<Preference>,
     /// The metadata level of an entity that is sent back.

@@ -60,8 +60,8 @@ impl RequestContext<'_> {
         }
     }
 
-    /// Reserves a share for an answer of at most `bytes` to a write, so that a write that was
-    /// carried out is always answered.
+    /// Reserves a share of the memory budget for the answer to a write, of at most `bytes`, so that
+    /// a write that was carried out is always answered.
     ///
     /// # Errors
     /// `ServerBusy`.

@@ -71,7 +71,7 @@ pub(super) fn query(context: &RequestContext<'_>, table: &str) -> Result<Reply, 
     let scope = scope(context, table.name(), select.as_deref(), level);
     let mut set = RowSet::begin(scope, count, &mut body);
     let next = match count {
-        // An empty page, without a continuation.
+        // `$top=0` asks for an empty page, which has no continuation.
         0 => None,
         // Charges the budget for the text's memory before the text is written, and again as it
         // grows.
@@ -172,7 +172,7 @@ pub(super) fn write(context: &RequestContext<'_>) -> Result<Reply, Fault> {
     let encoder = &mut EntityEncoder::default();
     let write = read_write(resource, request, &mut meaning, || request.text(), encoder)?;
     let Write { table: name, operation, preference } = write;
-    // An insert may send the entity back, at the requested level.
+    // The answer to an insert may contain the entity, at the requested level of metadata.
     let level = match operation {
         Operation::Insert(_) => context.level()?,
         _ => Level::Minimal,

@@ -5,7 +5,7 @@
 //!
 //! Invariants
 //! * such an account is served only under names of loopback;
-//! * no page from elsewhere writes to it, unless a rule of the account allows the page's origin.
+//! * no page of another site writes to it, unless a rule of the account allows the page's origin.
 //!
 //! Not here: rules (`settings`), addresses that may be listened to (`check_exposure`).
 

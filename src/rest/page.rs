@@ -1,5 +1,5 @@
 //! The web page at `/`, and the requests that only this page makes: statistics, the range map,
-//! explanations.
+//! explanations of queries.
 //!
 //! The page is one embedded file without external resources. It has no rights of its own: it signs
 //! its requests with the account's key, which it keeps only in the tab.

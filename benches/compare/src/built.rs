@@ -1,6 +1,7 @@
-//! The build that measured the figures: commit, compiler, versions of peers.
+//! Records the build that measured the figures: commit, compiler, and versions of the other
+//! engines.
 //!
-//! Not here: the machine (`limits.rs`).
+//! Not here: the description of the machine (`limits.rs`).
 
 use std::process::Command;
 
@@ -16,12 +17,12 @@ pub struct Built {
     /// Commit of the repository; the suffix `-dirty` means modified files.
     pub commit: String,
     pub rustc: String,
-    /// Names and versions of the peers that are compiled in.
+    /// Names and versions of the other engines that are compiled in.
     pub peers: Vec<String>,
 }
 
 impl Built {
-    /// Describes this build. The commit is read from the repository when this is called.
+    /// Describes this build. The commit is read from the repository during the call.
     pub fn now() -> Self {
         let is_peer = |engine: &Engine| *engine != Engine::Rowstone && engine.is_built();
         let version = |engine: Engine| {

@@ -2,13 +2,13 @@
 //! memory.
 //!
 //! The limit covers allocations of the process and the page cache that it fills.
-//! Not here: the limit (`plan.rs`).
+//! Not here: the choice of the limit (`plan.rs`).
 
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
 
-/// A control group, removed on drop. No process may be in it by then.
+/// A control group, removed on drop. At the drop no process may be in it.
 pub struct Group {
     dir: PathBuf,
 }

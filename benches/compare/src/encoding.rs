@@ -4,7 +4,7 @@
 //! for copies that its user would avoid.
 //!
 //! Invariants
-//! * keys as bytes are in the order of (PartitionKey, RowKey): partition, a zero, row;
+//! * keys as bytes (partition, a zero, row) sort in the order of (PartitionKey, RowKey);
 //! * the first eight bytes of a value are its version, little-endian, and are decoded separately.
 //!
 //! Not here: rows of rowstone and columns of SQLite (`engines/`).
@@ -18,14 +18,15 @@ use crate::store::{Change, Encoding};
 /// Bytes of the version in front of a value.
 pub const VERSION_BYTES: usize = 8;
 
-/// The properties decoded by a filter on JSON; serde skips the other members without building them.
+/// The only property that a filter on JSON decodes; serde skips the other members without building
+/// them.
 #[derive(Deserialize)]
 struct Temperature {
     temperature: f64,
 }
 
-/// Only for [`Encoding::Json`] and [`Encoding::Binary`]; a store with its own rows needs no
-/// encoding.
+/// These methods are for [`Encoding::Json`] and [`Encoding::Binary`] only; a store with its own
+/// rows needs no encoding.
 impl Encoding {
     /// Replaces the content of `into` by the value of `reading` with `version`.
     pub fn encode(self, reading: &Reading, version: u64, into: &mut Vec<u8>) {
@@ -145,15 +146,15 @@ pub fn key_bytes(key: &Key) -> Vec<u8> {
     bytes
 }
 
-/// Returns the lower bound of the keys of the partition of `device`; all are below
-/// [`partition_end`].
+/// Returns a lower bound of the keys in the partition of `device`. All keys of the partition are
+/// below [`partition_end`].
 pub fn partition_start(device: u32) -> Vec<u8> {
     let mut bytes = partition_of(device).into_bytes();
     bytes.push(0);
     bytes
 }
 
-/// Returns the first key after the partition of `device`.
+/// Returns a bound above all keys in the partition of `device`.
 pub fn partition_end(device: u32) -> Vec<u8> {
     let mut bytes = partition_of(device).into_bytes();
     bytes.push(1);

@@ -1,5 +1,5 @@
-//! Real data: rows of nycflights13 as readings, ten of their columns in the places of a reading's
-//! properties. A missing value (`NA` or empty) counts as 0, or as an empty text.
+//! Real data: rows of nycflights13 as readings. Ten of their columns become the ten properties of a
+//! reading. A missing value (`NA` or empty) is read as 0, or as an empty text.
 
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read};

@@ -1,7 +1,7 @@
 //! The physical limits of the machine, measured in the same run as the engines: memory, disk,
 //! checksums, compression.
 //!
-//! Not here: the limit of each row (`rows.rs`).
+//! Not here: which limit applies to a row of the report (`rows.rs`).
 
 use std::collections::BTreeMap;
 use std::fs::{File, OpenOptions};
@@ -74,7 +74,7 @@ pub struct Limits {
 /// another level would not apply to them.
 const ZSTD_LEVEL: i32 = 6;
 
-/// Returns the level of result lines that record none.
+/// Returns the compression level for result lines that record none.
 fn level_before() -> i32 {
     3
 }
@@ -156,8 +156,8 @@ impl Limits {
     }
 }
 
-/// Reads a map with numbers as keys: JSON keys are texts, which an internally tagged line does not
-/// convert.
+/// Reads a map with numbers as keys. In JSON the keys are texts, and serde does not convert them
+/// inside an internally tagged enum.
 fn by_entities<'de, D: Deserializer<'de>>(
     deserializer: D,
 ) -> Result<BTreeMap<u64, Option<f64>>, D::Error> {

@@ -168,7 +168,7 @@ fn measure(run: Run) -> io::Result<()> {
 /// Runs one child, which prints its lines as they are measured.
 fn child(spec: &str) -> io::Result<()> {
     let spec: Spec = serde_json::from_str(spec)?;
-    // A failed thread must not block the others.
+    // Exits the process, because the other threads would wait for the failed one forever.
     std::panic::set_hook(Box::new(|panic| {
         eprintln!("    {panic}");
         std::process::exit(101);

@@ -65,7 +65,7 @@ type Check<'a, T> = Box<dyn FnMut(&[T], Found) + Send + 'a>;
 
 /// The work of one thread.
 pub struct Hand<'a, T> {
-    /// Prepares operations, at most the given number; none if there are no more.
+    /// Prepares operations, at most the given number. Returns no operation if none are left.
     pub make: Make<'a, T>,
     pub act: Act<'a, T>,
     /// Checks the combined results of the operations.

@@ -10,7 +10,7 @@ use std::collections::HashMap;
 use crate::reading::{Data, Digest, READINGS_PER_DEVICE, Reading};
 use crate::store::Found;
 
-/// The digests of all entities are cached if there are at most this many.
+/// The digests of all entities are cached if there are at most this many entities.
 const READY_MAX: u64 = 4_000_000;
 
 /// The digests of entities `0..count`.
@@ -78,7 +78,7 @@ impl Oracle {
         self.changed.entry(number).or_default().is_gone = true;
     }
 
-    /// Records that the next entity, after all others, was inserted.
+    /// Records that the entity with the next higher number was inserted.
     pub fn inserted(&mut self) {
         if self.ready.len() as u64 == self.count {
             self.ready.push(self.data.reading(self.count).digest());
@@ -86,7 +86,7 @@ impl Oracle {
         self.count += 1;
     }
 
-    /// Returns up to `limit` entities of the partition of `number`, starting at that entity.
+    /// Sums at most `limit` entities of one partition, starting at entity `number`.
     pub fn range(&self, number: u64, limit: u64) -> Found {
         let end = match self.data.rows() {
             Some(_) => {
@@ -103,7 +103,7 @@ impl Oracle {
         self.sum(0..self.count)
     }
 
-    /// Returns all entities whose temperature is below `limit`.
+    /// Sums all entities whose temperature is below `limit`.
     pub fn below(&self, limit: f64) -> Found {
         let mut found = Found::default();
         for number in 0..self.count {

@@ -51,10 +51,10 @@ pub struct Selection {
     pub seed: u64,
 }
 
-/// A child to be started.
+/// A child process to be started.
 pub struct Step {
     pub spec: Spec,
-    /// The limit of its memory.
+    /// The memory limit of the child.
     pub limit_bytes: Option<u64>,
 }
 
@@ -62,7 +62,7 @@ pub struct Step {
 pub struct Sizes {
     pub cache_bytes: u64,
     pub write_buffer_bytes: u64,
-    /// Limit of the whole process.
+    /// The memory limit of the whole process.
     pub limit_bytes: Option<u64>,
 }
 

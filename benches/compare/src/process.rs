@@ -54,7 +54,7 @@ pub fn disk_bytes(dir: &Path) -> u64 {
     let sizes = entries.flatten().map(|entry| match entry.metadata() {
         Ok(metadata) if metadata.is_dir() => disk_bytes(&entry.path()),
         Ok(metadata) => metadata.blocks() * 512,
-        // The file was removed in between.
+        // The file was removed after it was listed.
         Err(_) => 0,
     });
     sizes.sum()

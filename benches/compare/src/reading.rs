@@ -23,7 +23,7 @@ pub const READINGS_PER_DEVICE: u64 = 1_000;
 /// 2024-01-01 in ticks of 100 ns since 1601.
 const START: i64 = 133_485_408_000_000_000;
 const TICKS_PER_SECOND: i64 = 10_000_000;
-/// The long note of the payload variant.
+/// The length of the note in the payload variant.
 const PAYLOAD_BYTES: usize = 1024;
 /// First partition of queues.
 const QUEUE_DEVICE: u32 = 90_000_000;
@@ -36,7 +36,7 @@ const TEMPERATURES: u64 = 10_000;
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Key {
     pub device: u32,
-    /// `device-00000042`; of flights, carrier and origin.
+    /// For example `device-00000042`; for flights, carrier and origin.
     pub partition: String,
     /// Time of the reading in ticks, zero-padded: ascending.
     pub row: String,
@@ -273,7 +273,8 @@ impl Data {
         let mut key = self.key(number);
         match &self.kind {
             Kind::Real(_) => key.row.push('x'),
-            // The time of a whole second ends in another digit; the length stays the same.
+            // RowKeys are times of whole seconds in ticks, so none ends in 7. The length stays the
+            // same.
             Kind::Telemetry | Kind::Payload => {
                 key.row.pop();
                 key.row.push('7');
@@ -366,7 +367,7 @@ fn key_of(device: u32, tick: i64) -> Key {
     Key { device, partition: partition_of(device), row }
 }
 
-/// Returns a number of two decimals: short as text, and exact after parsing.
+/// Returns a number with two decimals, which is short as text and the same after parsing.
 fn hundredths(count: u64, from: i64) -> f64 {
     (from + count as i64) as f64 / 100.0
 }

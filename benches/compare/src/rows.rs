@@ -45,37 +45,38 @@ pub enum Unit {
 /// row's share of the limit.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Bound {
-    /// Raw bytes of the entities through sequential writes.
+    /// Writes the raw bytes of the entities sequentially.
     Write,
-    /// One sync for each commit, or for this many commits in flight.
+    /// Syncs once for this many entities, which are one group or belong to concurrent commits.
     Sync(u64),
-    /// One dependent access to memory for each operation.
+    /// Makes one dependent access to memory for each operation, on this many threads.
     Access(u64),
-    /// Raw bytes of the entities through memory, once.
+    /// Reads the raw bytes of the entities from memory, once.
     Memory,
-    /// As `Access`, over the raw bytes of the row's entities; if that was not measured, over 4 GiB.
+    /// Like `Access`, over the raw bytes of the row's entities; if that was not measured, over 4
+    /// GiB.
     SizedAccess,
     /// The time of one dependent access to memory.
     AccessTime,
-    /// Raw bytes of this many entities through memory for each operation.
+    /// Reads the raw bytes of this many entities from memory for each operation.
     MemoryRange(u64),
-    /// One sync for the whole row.
+    /// Syncs once for the whole row.
     OneSync,
-    /// This many small files opened, read and closed.
+    /// Opens, reads and closes this many small files.
     Files(u64),
-    /// One random page of the disk for each operation.
+    /// Reads one random page of the disk for each operation, on this many threads.
     RandomRead(u64),
-    /// One random page of the disk for this many entities.
+    /// Reads one random page of the disk for this many entities.
     RandomRange(u64),
-    /// Raw bytes of the entities through sequential reads of the disk.
+    /// Reads the raw bytes of the entities sequentially from the disk.
     Read,
-    /// Raw bytes of the entities through CRC-32, once.
+    /// Computes CRC-32 over the raw bytes of the entities, once.
     Checksum,
-    /// Raw bytes through zstd's encoder, at the level of rowstone's files.
+    /// Encodes the raw bytes with zstd, at the level of rowstone's files.
     Compress,
-    /// Raw bytes through zstd's decoder.
+    /// Decodes the raw bytes with zstd.
     Decompress,
-    /// Each raw byte written exactly once.
+    /// Writes each raw byte exactly once.
     Once,
     /// Compressed bytes of an entity, if many are compressed by zstd as one piece.
     Entropy,
@@ -90,9 +91,10 @@ pub struct Row {
     pub session: Session,
     pub unit: Unit,
     pub bound: Bound,
-    /// Whether every encoding of a peer is measured; otherwise only the faster one.
+    /// Whether every encoding of the other engines is measured; otherwise only the faster one.
     pub all_encodings: bool,
-    /// The row whose best peer is compared with this row, if peers have no such interface.
+    /// Another row, if the other engines lack the interface that this row measures: rowstone's
+    /// figure is then compared with the best peer of that row.
     pub peer_row: Option<&'static str>,
 }
 

@@ -77,7 +77,8 @@ pub fn run(form: &Form, selection: &Selection, dir: &Path) -> io::Result<Results
     Ok(results)
 }
 
-/// Returns the limits including newly measured ones, and this build; `None` if nothing was missing.
+/// Measures the limits that `results` lacks, and adds this build to them. Returns all limits, or
+/// `None` if nothing was missing.
 fn missing_limits(
     form: &Form,
     selection: &Selection,
@@ -139,7 +140,7 @@ fn child(
         match lines.recv_timeout(left) {
             Ok(line) => match serde_json::from_str(&line) {
                 Ok(line) => with(line)?,
-                // Not a result: engines print to standard output, too.
+                // The line is not a result: engines print to standard output, too.
                 Err(_) => eprintln!("    {line}"),
             },
             Err(mpsc::RecvTimeoutError::Disconnected) => break,

@@ -27,7 +27,7 @@ const BLOCKS: usize = 15;
 /// The kind of a sheet's properties.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Kind {
-    /// 252 small ones: whole numbers, reals and texts.
+    /// 252 small properties: whole numbers, reals and texts.
     Wide,
     /// Fifteen binaries of 64 KiB, and a counter.
     Large,
@@ -80,7 +80,7 @@ impl Kind {
         }
     }
 
-    /// Returns the position of the property that merges set, an integer.
+    /// Returns the position of the integer property that merges set.
     pub fn counter(self) -> usize {
         match self {
             Kind::Wide => 100,
@@ -135,7 +135,8 @@ impl OwnedItem {
     }
 }
 
-/// Returns a sum over all items, equal for equal items; a text counts as its bytes.
+/// Returns a sum over all items, equal for equal items. A text adds as much as a binary of the same
+/// bytes.
 pub fn digest<'a>(items: impl Iterator<Item = Item<'a>>) -> Digest {
     let term = |(place, item): (u64, Item<'_>)| match item {
         Item::Whole(value) => number(place, value as u64),

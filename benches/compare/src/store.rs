@@ -24,7 +24,8 @@ pub enum Durability {
     Os,
 }
 
-/// The encoding of an entity as the value of a key. rowstone has its own rows, SQLite also columns.
+/// The form in which an engine stores an entity: in rows or columns of its own, or as the value of
+/// a key.
 #[derive(
     Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, serde::Serialize, serde::Deserialize,
 )]
@@ -63,7 +64,7 @@ pub enum Change {
 /// A version of an entity as its engine reports it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Version {
-    /// The number before the value, or in a column.
+    /// The number that is stored in front of the value, or in a column.
     Number(u64),
     /// rowstone's own ETag.
     Tag(ETag),
@@ -125,7 +126,7 @@ pub trait Store: Send + Sync {
     fn version(&self, key: &Key) -> Option<Version>;
 
     /// Replaces the entity, which changes its version, if the version is still `version`; returns
-    /// whether it replaced.
+    /// whether it did.
     fn replace_if(&self, reading: &Reading, version: Version, durability: Durability) -> bool;
 
     /// Sets one property of the entity at `key` atomically, and keeps the rest; `false` if there is

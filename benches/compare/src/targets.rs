@@ -1,6 +1,7 @@
-//! Targets: for some rows, the factor by which rowstone must be better than the best peer.
+//! Targets: for some rows, the factor by which rowstone must be better than the best of the other
+//! engines (the peers).
 //!
-//! Not here: the ratios reached (`report/`).
+//! The report (`report/`) computes the ratios that rowstone reaches.
 
 use crate::engines::Engine;
 use crate::store::Encoding;

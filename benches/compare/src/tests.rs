@@ -1,4 +1,5 @@
-//! Every workload with few entities: checks the harness and rowstone's adapter, measures nothing.
+//! Runs every workload with few entities. This checks the harness and the engines' adapters, and
+//! measures nothing.
 
 use std::path::Path;
 

@@ -90,8 +90,8 @@ impl Watch {
     }
 }
 
-/// Runs `client` on `count` threads, waits for all of them, and adds up their figures; the first
-/// failure is the outcome.
+/// Runs `client` on `count` threads, waits for all of them, and adds up their figures. Returns the
+/// first failure if there is one.
 pub(crate) fn run_clients(
     count: u32,
     client: impl Fn(u32) -> Outcome<Tally> + Sync,

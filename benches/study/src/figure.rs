@@ -30,7 +30,7 @@ pub(crate) struct Grid {
     pub(crate) rows: Vec<(String, Vec<f64>)>,
 }
 
-/// Points of a distribution's curve.
+/// The number of points in the curve of a distribution.
 const CURVE_POINTS: u32 = 400;
 
 impl Grid {
@@ -104,7 +104,7 @@ impl Figure {
     }
 }
 
-/// Returns points joined by a line.
+/// Returns a series of points joined by a line.
 pub(crate) fn line(name: &str, points: Vec<(f64, f64)>) -> Series {
     Series { name: name.to_owned(), points, form: Form::Line, is_study: false }
 }

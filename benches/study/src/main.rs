@@ -1,4 +1,4 @@
-//! The performance study of Azure Table storage of 2010, figure by figure, on this machine.
+//! Repeats a performance study of 2010 on Azure Table storage on this machine, figure by figure.
 //!
 //! Files: `figures` (the measurements), `figure` (chart, table, JSON), `ground` (entities and
 //! database), `clients` (threads and latencies), `saturation` (figure 15, on a virtual clock),
@@ -143,8 +143,8 @@ impl Study {
         Ok(())
     }
 
-    /// Opens the database. The directory must be this program's, since the study creates and drops
-    /// tables.
+    /// Opens the database. This program must have created the directory, since the study creates
+    /// and drops tables.
     fn open(&self) -> Outcome<Db> {
         refuse_others(&self.dir)?;
         let db = Db::options().durability(self.durability.into()).open(&self.dir)?;
@@ -196,8 +196,8 @@ impl From<DurabilityName> for Durability {
     }
 }
 
-/// Fails unless `dir` is missing, empty, or marked. The database is opened without background work
-/// and not changed.
+/// Fails unless `dir` is missing, empty, or a database with the table [`MARK_TABLE`]. The database
+/// is opened without background work and not changed.
 fn refuse_others(dir: &Path) -> Outcome {
     let shown = dir.display();
     match std::fs::read_dir(dir).map(|mut entries| entries.next().is_none()) {

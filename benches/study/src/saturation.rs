@@ -75,8 +75,8 @@ pub(crate) fn press(threads: u32, time: Duration, seed: u64) -> Outcome<Pressed>
     Ok(Pressed { threads, accepted, refused })
 }
 
-/// Commits the same group each time, since the throttle counts entities only. False if it is
-/// refused.
+/// Commits the same group each time, since the throttle counts entities only. Returns false if the
+/// group is refused.
 fn send(table: &Table) -> Outcome<bool> {
     let mut group = EntityGroup::new("saturated");
     for row in 0..BATCH {
@@ -89,7 +89,7 @@ fn send(table: &Table) -> Outcome<bool> {
     }
 }
 
-/// Returns `time`, give or take a fifth.
+/// Returns `time`, randomly lengthened or shortened by up to a fifth.
 fn scattered(time: Duration, rng: &mut Rng) -> Duration {
     time.mul_f64(0.8 + rng.below(400) as f64 / 1_000.0)
 }

@@ -1,4 +1,4 @@
-//! Whole runs of the program, so small that each takes a moment.
+//! Tests the whole program with runs so small that each takes a moment.
 
 use std::path::Path;
 

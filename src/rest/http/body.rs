@@ -1,4 +1,4 @@
-//! Memory of request bodies, which are read whole, and of unsent response bodies, within budgets.
+//! Limits the memory of request bodies, which are read whole, and of unsent response bodies.
 //!
 //! Invariants
 //! * memory is counted before it is used, not when a length is announced;
@@ -105,7 +105,7 @@ impl Budget {
 }
 
 impl Share {
-    /// Returns the part of the share that a body of `bytes` does not need.
+    /// Shrinks the share to what a body of `bytes` needs. The rest becomes free in the budget.
     pub(in crate::rest) fn fit(&mut self, bytes: usize) {
         if let Some((held, _)) = &mut self.0 {
             let spare = held.num_permits().saturating_sub(bytes.div_ceil(UNIT));
@@ -113,7 +113,7 @@ impl Share {
         }
     }
 
-    /// Returns a body that holds this share until its last byte is sent.
+    /// Converts `body` into bytes that hold this share until the last of them is sent.
     pub(in crate::rest) fn hold(self, body: Vec<u8>) -> Bytes {
         match self.0 {
             Some((held, budget)) if body.len() > body.capacity().min(2 * SMALL_BYTES) / 2 => {

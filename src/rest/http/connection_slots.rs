@@ -52,11 +52,11 @@ pub(crate) struct ConnectionSlot {
     answer: watch::Sender<Answer>,
 }
 
-/// The most recent of a connection's answers that are not small.
+/// The latest tracked answer of a connection. Small answers are not tracked.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::rest) struct Answer {
     id: u64,
-    /// 0 once it is sent.
+    /// The size of the answer; 0 once it is sent.
     pub(in crate::rest) bytes: usize,
 }
 
@@ -80,15 +80,15 @@ struct State {
 /// The phase of a connection's current request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Phase {
-    /// Its head is incomplete.
+    /// The request's head is incomplete.
     Head,
-    /// Its body is incomplete.
+    /// The request's body is incomplete.
     Body,
-    /// It is being carried out.
+    /// The request is being carried out.
     Work,
-    /// Its answer is ready, and no byte of it is written.
+    /// The answer is ready, and none of its bytes is written.
     Answer,
-    /// Its answer is being written.
+    /// The answer is being written.
     Writing,
 }
 
@@ -106,7 +106,7 @@ pub(in crate::rest) struct HeldSlot {
 pub(in crate::rest) struct SlotStream<S> {
     stream: S,
     slot: Arc<ConnectionSlot>,
-    /// Set once writing is shut down: the deadline for input, and the bytes left to drain.
+    /// The deadline for input, and the bytes left to drain. Set once writing is shut down.
     draining: Option<(Pin<Box<Sleep>>, u64)>,
 }
 
@@ -232,14 +232,14 @@ impl ConnectionSlot {
         self.leave.notified().await;
     }
 
-    /// Marks the head of a request as complete. Never completes if the connection is already about
-    /// to be closed.
+    /// Marks the head of a request as complete. If the connection is about to be closed, the future
+    /// never completes.
     pub(in crate::rest) async fn begin(&self) {
         self.enter_phase(Phase::Body).await;
     }
 
-    /// Marks the request as complete and in work. Never completes if the connection is already
-    /// about to be closed.
+    /// Marks the request as received and being carried out. If the connection is about to be
+    /// closed, the future never completes.
     pub(in crate::rest) async fn work(&self) {
         self.enter_phase(Phase::Work).await;
     }
@@ -351,7 +351,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for SlotStream<S> {
         self.stream.is_write_vectored()
     }
 
-    /// Called only when everything was handed to the stream.
+    /// The HTTP library calls this only after it has passed everything to the stream.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(context))?;
         self.slot.flushed();

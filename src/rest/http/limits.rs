@@ -39,8 +39,8 @@ pub(crate) const BODY_BYTES_MAX: usize = 4 << 20;
 pub(crate) const HEAD_BYTES_MAX: usize = 128 << 10;
 /// Bytes of a refused body that are read and discarded, so that the client receives the answer.
 pub(crate) const DRAINED_BYTES_MAX: u64 = 16 << 20;
-/// Bodies up to this size, in bytes, are not counted against a budget: their number is bounded by
-/// that of connections.
+/// Bodies up to this size, in bytes, are not counted against a budget: the limit on connections
+/// bounds their number.
 pub(crate) const SMALL_BYTES: usize = 64 << 10;
 /// Connections over the limit that are answered at the same time; further ones are closed without
 /// an answer.

@@ -53,7 +53,7 @@ struct Counts {
 struct Sink<W> {
     out: W,
     counts: Arc<Counts>,
-    /// Whether an error cut off the last line.
+    /// Whether the last line is incomplete because of an error.
     is_torn: bool,
     /// The number of lost lines that have been reported in the log.
     reported: u64,

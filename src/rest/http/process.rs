@@ -75,7 +75,7 @@ pub(crate) fn prepare(mut site: Site) -> Result<Ready, String> {
 }
 
 impl Ready {
-    /// Serves until a signal ends the process; then syncs and closes the databases.
+    /// Serves until a stop signal arrives; then syncs and closes the databases.
     ///
     /// # Errors
     /// A text that names the resource that could not be set up or closed.
@@ -94,7 +94,8 @@ impl Ready {
         let metrics = metrics.map(|listener| (listener, site.log));
         let rotate = || rotate(&service, &site.listen, &reread);
         pool.run(async {
-            // Handles signals from before the greeting on. Until then, a signal ends the process.
+            // Signals are handled before the greeting, so that a program that waits for the
+            // greeting may then send them. Until here, a signal ends the process at once.
             let signals = signals().map_err(|error| format!("no signals: {error}"))?;
             greet(at, metrics_at);
             run(server, &pool, (listener, metrics), signals, rotate).await;
@@ -110,7 +111,8 @@ fn cannot_listen(error: std::io::Error) -> String {
     format!("cannot listen on {error}")
 }
 
-/// Returns two signals that stop the server, and SIGHUP, which makes it read its keys again.
+/// Returns the two signals that stop the server, and SIGHUP, at which the server reads its keys
+/// again.
 fn signals() -> std::io::Result<[Signal; 3]> {
     Ok([
         signal(SignalKind::interrupt())?,

@@ -80,7 +80,7 @@ impl Shared {
 
 impl Server {
     /// Serves connections to `listener` until `stop` completes. Then it waits for open connections
-    /// to end, for at most `drain_time`; the rest end with the pool.
+    /// to end, for at most `drain_time`; the drop of the pool ends the rest.
     pub(in crate::rest) async fn run(
         self,
         listener: TcpListener,
@@ -227,7 +227,7 @@ async fn overdue(slot: &ConnectionSlot, limits: &Limits) {
     }
 }
 
-/// The peer of a connection.
+/// The client of a connection, and the connection's slot.
 #[derive(Clone)]
 struct Client {
     peer: IpAddr,
@@ -283,8 +283,8 @@ async fn answer(
         Err(fault) => (service.refuse(&request, fault), Share::default()),
         Ok((bytes, share)) => {
             request.body = bytes;
-            // A request counts only once its body has arrived, so that slow bodies do not use up
-            // the limit.
+            // A request counts against the limit on requests only once its body has arrived, so
+            // that slow bodies do not use up the limit.
             match Arc::clone(&shared.requests).try_acquire_owned() {
                 Ok(permit) => carry_out(shared, Accepted { request, permit, share }).await,
                 Err(_) => (service.refuse(&request, Code::ServerBusy.into()), share),
@@ -404,7 +404,8 @@ fn broken(id: &str) -> Reply {
     Reply::broken(id)
 }
 
-/// Builds the response. Its body holds its own share; the share of the request's body is released.
+/// Builds the response. The response's body holds its own share of the memory budget; the share of
+/// the request's body is released.
 fn response(reply: Reply, answered: Share, watch: impl FnOnce(Bytes) -> Bytes) -> Response<Sent> {
     let Reply { status, headers, body, share: own } = reply;
     drop(answered);

@@ -9,17 +9,17 @@
 use crate::mutants::mutant;
 use crate::sync::{AtomicUsize, Ordering};
 
-/// One of the four states below.
+/// The state of a connection: one of the four values below.
 #[derive(Debug)]
 pub(crate) struct Stage(AtomicUsize);
 
-/// It waits for a wake.
+/// The connection waits for a wake.
 const IDLE: usize = 0;
-/// It is in the queue.
+/// The connection is in the queue.
 const QUEUED: usize = 1;
-/// A thread runs it.
+/// A thread runs a step of the connection.
 const RUNNING: usize = 2;
-/// A thread runs it, and a wake has arrived since the step began.
+/// A thread runs a step of the connection, and a wake has arrived since the step began.
 const WOKEN: usize = 3;
 
 impl Stage {
@@ -50,7 +50,7 @@ impl Stage {
             IDLE => Some(QUEUED),
             RUNNING => Some(WOKEN),
             _ if mutant!("lost-wake") => None,
-            // Written although it stays the same: the step that follows synchronizes with this
+            // The value is written although it stays the same: the next step synchronizes with this
             // write.
             stage => Some(stage),
         };
@@ -71,7 +71,8 @@ mod models {
     /// wake.
     struct Connection {
         stage: Stage,
-        /// Accessed relaxed, so that only the orderings of the stage make them visible.
+        /// Accessed with relaxed ordering, so that only the orderings of `stage` make the values
+        /// visible.
         done: [AtomicBool; 2],
         queue: Mutex<Queue>,
         queued: Condvar,

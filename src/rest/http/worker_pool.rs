@@ -1,7 +1,7 @@
 //! The server's threads: one per processor, and more only while some of them are blocked.
 //!
 //! Invariants
-//! * a connection is in one thread at a time, and every wake-up is followed by another poll;
+//! * a connection runs in one thread at a time, and every wake-up is followed by another poll;
 //! * no thread is idle while a connection is ready;
 //! * at most one thread per processor is not blocked, and the number of blocked ones is bounded;
 //! * after the pool is dropped no connection runs, and everything that connections held is
@@ -34,19 +34,19 @@ use super::stage::Stage;
 ///
 /// One idle thread *listens*: it drives the runtime, and passes it on to the next idle thread
 /// before it serves a connection. So a thread that serves a connection holds nothing that other
-/// threads need: no system events, no timer, no task of the runtime. After a turn it continues with
-/// the connection that has waited longest.
+/// threads need: no system events, no timer, no task of the runtime. A *turn* is one poll of a
+/// connection; after it the thread continues with the connection that has waited longest.
 ///
 /// A *guard* samples the threads every [`PATIENCE`]. A thread seen twice in the same turn counts as
-/// held up. If no thread is idle, the guard starts another one in its place. When the blocked turn
-/// ends, the surplus thread exits.
+/// held up. If no thread is idle, the guard starts another one in its place. When the held-up turn
+/// ends, its thread exits if there are more threads than needed.
 ///
 /// Tokio's multi-thread runtime with `block_in_place` reaches 0.64 to 0.91 of this throughput
 /// (`benches/serve`). Without `block_in_place` one request that waits for a disk blocks all events
 /// of that runtime, because a worker that the driver woke does not hand the driver on.
 pub(in crate::rest) struct WorkerPool {
     shared: Arc<Shared>,
-    /// Dropped last: all threads release it first, because its drop waits for them.
+    /// Dropped last, after all threads have released it, because its drop waits for them.
     runtime: Arc<Runtime>,
 }
 
@@ -74,19 +74,19 @@ struct State {
     /// The turns of the threads that serve connections.
     threads: Vec<Arc<Turn>>,
     held_up: usize,
-    /// Threads that hold the runtime, including the guard.
+    /// The number of threads that hold the runtime, including the guard.
     running: usize,
 }
 
-/// How long a thread has been in its turn with a connection: one of the four values below.
+/// The progress of a thread's current turn: one of the four values below.
 struct Turn(AtomicUsize);
 
 const NONE: usize = 0;
-/// Begun, not yet seen by the guard.
+/// The turn has begun; the guard has not yet seen it.
 const BEGUN: usize = 1;
-/// Seen once by the guard.
+/// The guard has seen the turn once.
 const SEEN: usize = 2;
-/// Counts as held up.
+/// The guard has seen the turn twice, so the thread counts as held up.
 const HELD_UP: usize = 3;
 
 /// A connection and the rest of its work.
@@ -94,7 +94,7 @@ struct Connection {
     shared: Arc<Shared>,
     id: u64,
     stage: Stage,
-    /// `None` once it has ended. Locked by the thread that runs it.
+    /// `None` once the connection has ended. Locked by the thread that polls it.
     rest: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
 }
 
@@ -126,8 +126,8 @@ impl WorkerPool {
         Ok(WorkerPool { shared, runtime })
     }
 
-    /// Runs `future` in the calling thread. It may serve connections, and spawn tasks that never
-    /// block.
+    /// Runs `future` in the calling thread. The future may call [`serve`](Self::serve), and spawn
+    /// tasks that never block.
     pub(in crate::rest) fn run<T>(&self, future: impl Future<Output = T>) -> T {
         // Unlike the runtime, the handle does not drive the system's events; idle threads do.
         self.runtime.handle().block_on(future)
@@ -249,16 +249,16 @@ impl Shared {
         }
     }
 
-    /// Returns the next connection of a thread: the longest waiting one, with `same` queued last.
-    /// `None` once the pool is closed.
+    /// Returns the next connection of a thread: the one that has waited longest, after `same` was
+    /// queued last. `None` once the pool is closed.
     fn next(&self, same: Option<Arc<Connection>>, runtime: &Runtime) -> Option<Arc<Connection>> {
         {
             let mut state = self.state.lock();
             if state.is_closed {
                 return None;
             }
-            // Wakes no thread: this one takes a connection itself, and no thread is idle while
-            // others wait.
+            // Wakes no thread: this thread takes a connection itself, and no thread is idle while
+            // connections wait.
             state.ready.extend(same);
             if let Some(connection) = state.ready.pop_front() {
                 return Some(connection);
@@ -283,7 +283,7 @@ impl Shared {
         Poll::Ready(next)
     }
 
-    /// Marks that a thread begins to serve a connection.
+    /// Marks the beginning of a thread's turn.
     fn begin(&self, turn: &Turn) {
         turn.0.store(BEGUN, Ordering::SeqCst);
         if self.guard_sleeps.load(Ordering::SeqCst) {
@@ -292,7 +292,7 @@ impl Shared {
         }
     }
 
-    /// Marks the end of the turn; false if the thread must exit because another one replaced it.
+    /// Marks the end of the turn; false if the thread must exit because another thread replaced it.
     fn end(&self, turn: &Arc<Turn>) -> bool {
         if turn.0.swap(NONE, Ordering::SeqCst) != HELD_UP {
             return true;
@@ -347,7 +347,8 @@ impl Shared {
 }
 
 impl State {
-    /// Removes an idle thread to be woken, preferably the current one, which is listening.
+    /// Removes an idle thread and returns its waker. Prefers the current thread, which is among the
+    /// idle ones if it is listening.
     fn free_one(&mut self) -> Option<Waker> {
         let this = current().id();
         let own = self.free.iter().position(|(thread, _)| *thread == this);
@@ -425,7 +426,7 @@ mod tests {
         WorkerPool::of(lanes, 100).unwrap()
     }
 
-    /// Returns the result of `work` in a thread of the pool; `None` if it panicked.
+    /// Runs `work` in a thread of the pool and returns its result; `None` if it panicked.
     fn carry_out<T: Send + 'static>(
         lanes: &WorkerPool,
         work: impl FnOnce() -> T + Send + 'static,
@@ -495,7 +496,7 @@ mod tests {
     #[test]
     fn a_blocked_request_blocks_no_other() {
         let lanes = of(1);
-        // Each one blocks the only thread that is not blocked yet.
+        // Each connection blocks the only thread that is not blocked yet.
         let held: Vec<_> = (0..10).map(|_| hold_up(&lanes)).collect();
         assert_eq!(carry_out(&lanes, || 1), Some(1));
         for (go, is_over) in held {
@@ -572,8 +573,8 @@ mod tests {
         is_over.store(true, Ordering::SeqCst);
     }
 
-    /// A connection that is woken from other threads, also while it runs, is in one thread at a
-    /// time and runs to its end.
+    /// A connection that is woken from other threads, also while it runs, runs in one thread at a
+    /// time, and to its end.
     #[test]
     fn a_woken_connection_runs_again() {
         const STEPS: usize = 200;
@@ -616,8 +617,8 @@ mod tests {
             end
         });
         let ends: Vec<_> = ends.collect();
-        // One connection is in a thread when the pool is dropped; it is held until the thread
-        // leaves it.
+        // A thread is running one connection when the pool is dropped; this connection is released
+        // only when its poll returns.
         let (go, gone) = mpsc::channel::<()>();
         let (begun, has_begun) = mpsc::channel();
         let (over, is_over) = mpsc::channel::<()>();
@@ -662,13 +663,13 @@ mod tests {
         shared.state.lock().free.push((current().id(), Waker::noop().clone()));
         assert_eq!(look(), 0);
         shared.state.lock().free.clear();
-        // By now both turns were seen twice, so two threads may replace them.
+        // By now both turns were seen twice, so two threads may replace the threads of these turns.
         assert_eq!(look(), 2);
         turns[2..4].iter().for_each(|turn| shared.begin(turn));
         assert_eq!([look(), look(), look()], [0; 3], "the maximum number of threads runs");
         assert_eq!(shared.state.lock().held_up, 4);
-        // A thread whose turn ends continues while the threads do not outnumber the lanes and the
-        // blocked ones.
+        // A thread whose turn ends exits if there are more threads than lanes and blocked threads
+        // together.
         assert_eq!([0, 1, 2, 3].map(|i| shared.end(&turns[i])), [true, true, false, false]);
         let state = shared.state.lock();
         assert_eq!((state.threads.len(), state.held_up), (2, 0));

@@ -35,7 +35,7 @@ pub(crate) enum Resource {
     Batch,
     /// `$metadata`.
     Metadata,
-    /// No resource of the service: the path after the account.
+    /// The path after the account, if it names no resource of the service.
     Unknown(String),
 }
 
@@ -52,7 +52,7 @@ pub(crate) struct Target {
     /// The account's name without `-secondary`; empty if the path names no account.
     pub(crate) account: String,
     pub(crate) secondary: bool,
-    /// The path before the resource: empty, or `/devstoreaccount1`.
+    /// The path before the resource: empty, or the account, such as `/devstoreaccount1`.
     pub(crate) root: String,
     pub(crate) resource: Resource,
     pub(crate) query: Parameters,
@@ -101,9 +101,9 @@ impl Style {
 /// Reads an address: path and query string as in the request line, and the `Host` header.
 ///
 /// # Errors
-/// `HostInformationNotPresent`; the front end's page for control characters; `InvalidInput` for
-/// malformed keys and for a parameter given twice; `NotImplemented` for unknown options that begin
-/// with `$`.
+/// `HostInformationNotPresent`; the error page of the service's front end for control characters;
+/// `InvalidInput` for malformed keys and for a parameter given twice; `NotImplemented` for unknown
+/// options that begin with `$`.
 pub(crate) fn read(path: &str, query: &str, host: &str, style: Style) -> Result<Target, Fault> {
     let query = Parameters::read(query)?;
     if style != Style::Path && host.is_empty() {
@@ -201,7 +201,7 @@ pub(crate) fn table_path(name: &str) -> String {
     out
 }
 
-/// Returns a host without its port.
+/// Returns `host` without its port.
 fn host_name(host: &str) -> &str {
     match host.rsplit_once(':') {
         Some((name, port)) if port.bytes().all(|byte| byte.is_ascii_digit()) => name,

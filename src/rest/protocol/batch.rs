@@ -4,8 +4,8 @@
 //! * a body is scanned a fixed number of times, whatever its boundaries; parts and headers are
 //!   bounded;
 //! * a body that ends before its last delimiter is refused: no operation in it is carried out;
-//! * a fault with an index is the answer to an operation, and one without is the answer to the
-//!   whole request.
+//! * a fault with an index is the answer to an operation; a fault without an index is the answer to
+//!   the whole request.
 //!
 //! Not here: carrying operations out, and checking that they fit into one group (`table`).
 
@@ -33,7 +33,8 @@ pub(crate) enum Envelope<'a> {
     Query(Box<Part<'a>>),
 }
 
-/// A request inside a batch, not parsed further: its errors are the answer to this operation.
+/// A request inside a batch. It is not parsed further here, because its errors are the answer to
+/// this operation only.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Part<'a> {
     pub(crate) method: &'a str,
@@ -67,18 +68,18 @@ struct Block<'a> {
     has_end: bool,
     fields: Fields<'a>,
     content_id: Option<&'a str>,
-    /// Whether the content type is absent or an HTTP message.
+    /// Whether the content type is absent or that of an HTTP message.
     is_http: bool,
 }
 
-/// The most headers that clients send with an operation; more need an allocation.
+/// The most headers that clients usually send with an operation; longer lists need an allocation.
 const FIELDS_ROOM: usize = 8;
-/// The most headers of a part, of either kind.
+/// The most headers of a part, and also of the HTTP message in it.
 const HEADERS_MAX: usize = 64;
 /// The most characters of a boundary; the standard allows 70.
 const BOUNDARY_MAX: usize = 200;
-/// The most parts that are read of the outer body. Only one of them is used; the others show that
-/// the body has more.
+/// The most parts that are read of the outer body. A valid body has one; reading more detects a
+/// body with more parts.
 pub(in crate::rest) const OUTER_MAX: usize = 4;
 
 /// Reads the body of a batch.
@@ -113,7 +114,7 @@ pub(crate) fn read<'a>(body: &'a [u8], content_type: &str) -> Result<Envelope<'a
 }
 
 impl<'a> Part<'a> {
-    /// Returns the method, tunnelled or not.
+    /// Returns the method, which `X-HTTP-Method` may override.
     pub(crate) fn method(&self) -> Result<Method, Fault> {
         Method::of(self.method, &*self.headers)
     }
@@ -197,9 +198,9 @@ pub(in crate::rest) fn boundary(content_type: &str) -> Option<&str> {
     (!boundary.is_empty() && boundary.len() <= BOUNDARY_MAX).then_some(boundary)
 }
 
-/// Returns the parts between the lines `--boundary`, up to `most` of them; `None` without such a
-/// line or without the last line `--boundary--`. That line may lack its trailing dashes if nothing
-/// follows it, because some clients omit them.
+/// Returns up to `most` parts between the lines `--boundary`; `None` if there is no such line, or
+/// no last line `--boundary--`. The last line may lack its trailing dashes if nothing follows it,
+/// because some clients omit them.
 pub(in crate::rest) fn split<'a>(
     text: &'a str,
     boundary: &str,
@@ -267,7 +268,7 @@ pub(in crate::rest) fn read_headers(text: &str) -> Option<(List<'_>, &str)> {
     Some((headers, rest))
 }
 
-/// Whether the last line of the headers is empty and terminated.
+/// Whether the last line of the headers is empty and has a line end.
 fn has_end(text: &str) -> bool {
     let last = text.strip_suffix('\n').and_then(|lines| lines.rsplit('\n').next());
     last.is_some_and(|last| trimmed(last).is_empty())

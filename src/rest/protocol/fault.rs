@@ -1,4 +1,5 @@
-//! Error responses: code, status, text, and both shapes of the body, written and read.
+//! Error responses: code, status, text, and both shapes of the body (JSON and XML), written and
+//! read.
 //!
 //! Invariants
 //! * codes, statuses and texts are those of the Table service;
@@ -28,7 +29,7 @@ pub(crate) struct Fault {
     pub(crate) cause: Option<String>,
 }
 
-/// The id and time of the request, which are the last two lines of a message.
+/// The id and time of the request, which are the last two lines of an error message.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Occasion<'a> {
     pub(crate) request_id: &'a str,
@@ -196,7 +197,7 @@ impl Fault {
         self
     }
 
-    /// Returns this failure as one of operation `index` of a batch.
+    /// Returns this fault as the fault of operation `index` of a batch.
     pub(crate) fn at_index(self, index: usize) -> Self {
         Fault { index: Some(index), ..self }
     }

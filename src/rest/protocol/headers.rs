@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! * headers of a request and of an operation in a batch are read by the same code;
-//! * names are looked up in any case.
+//! * lookups of names ignore case.
 //!
 //! Not here: `Authorization` (`sign`), `Origin` (`settings`).
 
@@ -16,7 +16,7 @@ use crate::named::named;
 
 /// A collection of headers.
 pub(crate) trait Headers {
-    /// Returns the value of the `index`-th header of that name, in any case.
+    /// Returns the value of header number `index`, from 0, among those of that name; ignores case.
     fn nth(&self, name: &str, index: usize) -> Option<&str>;
 
     /// Returns the value of the first header of that name, without surrounding white space.
@@ -85,7 +85,7 @@ pub(crate) enum Condition {
     Is(ETag),
 }
 
-/// A method, tunnelled or not; `PATCH` is [`Merge`](Method::Merge).
+/// The method of a request line or of `X-HTTP-Method`; `PATCH` is [`Merge`](Method::Merge).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Method {
     Get,
@@ -183,7 +183,7 @@ impl Version {
     }
 
     /// Returns the version of a request: `api-version`, else `x-ms-version`, else the version of
-    /// its token; `None` if none is given.
+    /// its token; `None` if it names no version.
     pub(crate) fn of<H: Headers + ?Sized>(
         headers: &H,
         query: &Parameters,
@@ -196,7 +196,7 @@ impl Version {
         if let Some(text) = headers.value(HEADER) {
             return Version::known(text).map(Some).ok_or_else(|| Fault::header(HEADER, text));
         }
-        // A token of an unknown version is refused where it is checked.
+        // The check of the token refuses an unknown version.
         Ok(query.get(Parameter::SasVersion).and_then(Version::known))
     }
 
@@ -247,7 +247,7 @@ impl Level {
             (Some(format), _) => Level::of_media(Media { text: format })?,
             (None, None | Some("")) => Level::Minimal,
             (None, Some(accept)) => {
-                // Clients mostly send one of these texts.
+                // `Accept` is usually one of these texts.
                 let common = Level::ALL.into_iter().find(|level| level.accept() == accept);
                 common.map_or_else(|| Level::of_accept(accept), Ok)?
             }
@@ -405,7 +405,8 @@ impl Condition {
 }
 
 impl Method {
-    /// Returns the method of a request line, or the method tunnelled through it.
+    /// Returns the method `name` of a request line, or the method in `X-HTTP-Method` that replaces
+    /// it.
     ///
     /// # Errors
     /// `MethodNotAllowed`, `XMethodNotUsingPost`, `XMethodIncorrectCount`, `XMethodIncorrectValue`.

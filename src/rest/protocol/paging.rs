@@ -1,6 +1,6 @@
 //! Continuation tokens: positions in a listing, as headers and parameters carry them.
 //!
-//! Invariant: a token of any text reads back as that text, and is legal in a header and in a query
+//! Invariant: the token of any text decodes to that text, and is legal in a header and in a query
 //! string.
 //!
 //! Not here: the meaning of a position and how long it stays valid (`query`).

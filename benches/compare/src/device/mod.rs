@@ -1,7 +1,7 @@
 //! A device day: ten sensors write a row a second each; a week is kept. Measures bytes to flash.
 //!
-//! Time is simulated. Each store is filled with the kept days, unmeasured. Then it is measured for
-//! some hours with each window, the time whose rows a power cut may lose: a minute, and a second.
+//! Time is simulated. Each store is filled with the kept days; then some hours are measured with
+//! each window, the length of time whose rows a power cut may lose: a minute and a second.
 //!
 //! Invariants
 //! * each store runs in its own process, which measures itself;
@@ -28,8 +28,8 @@ const HOUR: u64 = 3_600;
 const DAY: u64 = 24 * HOUR;
 /// Seconds between deletions of expired rows, in stores without expiry.
 const FORGET_EVERY: u64 = HOUR;
-/// The most seconds for which a row is kept beyond its time to live; rowstone adds up to 1/64 of
-/// it.
+/// The most seconds for which a row is kept beyond its time to live; rowstone keeps rows up to 1/64
+/// of the time to live longer.
 const LATE: u64 = 7 * DAY / 64 + FORGET_EVERY + 60;
 
 /// A store with its options.
@@ -80,7 +80,7 @@ struct Figures {
     /// Real time, not simulated time.
     seconds: f64,
     rows: u64,
-    /// rowstone's own counters for the same hours.
+    /// rowstone's own counters for the measured hours.
     account: Option<Account>,
 }
 
@@ -266,7 +266,7 @@ fn table(all: &[Figures]) -> String {
 mod tests {
     use super::*;
 
-    /// Runs every store of this build for an hour: kept rows exist and older rows do not.
+    /// Runs every store of this build for an hour, and checks that all rows of that hour exist.
     #[test]
     fn a_short_day_keeps_its_rows() {
         for kind in Kind::ALL.into_iter().filter(|kind| stores::is_built(*kind)) {

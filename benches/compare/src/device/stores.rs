@@ -22,7 +22,7 @@ pub trait Store {
     fn forget(&mut self, second: u64);
     /// Counts the rows.
     fn count(&self) -> u64;
-    /// Returns the bytes written, by the store's own counters.
+    /// Returns the store's own counters of the bytes written, if it has any.
     fn wear(&self) -> Option<Wear>;
     fn close(self: Box<Self>);
 }
@@ -92,7 +92,7 @@ impl Store for Rowstone {
     fn write(&mut self, second: u64) {
         let (day, rest) = (second / 86_400, second % 86_400);
         let (hour, minute, second_of) = (rest / 3_600, rest / 60 % 60, rest % 60);
-        // The length of a month does not matter: only order and length of the text count.
+        // A day above 31 does no harm: only the order and the length of the texts matter.
         let row = format!("2024-01-{:02}T{hour:02}:{minute:02}:{second_of:02}", day + 1);
         for (sensor, name) in (0..).zip(&self.names) {
             let (celsius, humidity, battery) = reading(sensor, second);

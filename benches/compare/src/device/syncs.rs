@@ -20,24 +20,24 @@ fn answer(result: rustix::io::Result<()>) -> i32 {
     match result {
         Ok(()) => 0,
         Err(error) => {
-            // SAFETY: the C library's error location of the calling thread, valid as long as the
-            // thread runs.
+            // SAFETY: the pointer is the C library's error location of the calling thread, which is
+            // valid as long as the thread runs.
             unsafe { *__errno_location() = error.raw_os_error() };
             -1
         }
     }
 }
 
-/// Replaces the function of the C library.
+/// Replaces the C library's function of this name.
 #[unsafe(no_mangle)]
 extern "C" fn fsync(fd: i32) -> i32 {
     COUNT.fetch_add(1, Ordering::Relaxed);
-    // SAFETY: the caller's descriptor, open as long as the call lasts; rustix calls the system
-    // itself.
+    // SAFETY: the caller keeps its descriptor open during the call. rustix makes the system call
+    // itself, so it does not call this function.
     answer(rustix::fs::fsync(unsafe { BorrowedFd::borrow_raw(fd) }))
 }
 
-/// Replaces the function of the C library.
+/// Replaces the C library's function of this name.
 #[unsafe(no_mangle)]
 extern "C" fn fdatasync(fd: i32) -> i32 {
     COUNT.fetch_add(1, Ordering::Relaxed);

@@ -1,8 +1,8 @@
-//! Checks that every engine answers like a sorted map: programs of all operations in all encodings,
-//! with reopens.
+//! Checks that every engine answers like a sorted map: runs random programs of all operations in
+//! all encodings, with reopens.
 //!
 //! Owns: the oracle, the programs, and the comparison of each answer and sometimes of all entities.
-//! Not here: durability, which needs power cuts; speed.
+//! Not here: speed, and durability, which only power cuts can test.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -177,7 +177,8 @@ impl Program<'_> {
         }
     }
 
-    /// Replaces with the current version, with an outdated one, and with one of a deleted entity.
+    /// Replaces an entity by its current version, and checks that an outdated version and the
+    /// version of a deleted entity are refused.
     fn replace(&mut self, durability: Durability) {
         let reading = self.reading();
         let version = self.store().version(&reading.key);
@@ -245,7 +246,7 @@ impl Program<'_> {
         if !ordered {
             readings.sort_by_key(|reading| reading.digest());
         } else if self.rng.chance(1, 2) {
-            // Only the last one is out of order, and overwrites the first.
+            // Only the last reading is out of order: its key is the lowest of all.
             let mut odd = self.reading();
             odd.key = self.data.key(0);
             readings.push(odd);
@@ -323,7 +324,7 @@ fn check(engine: Engine) {
     check_threads(engine);
 }
 
-/// Checks sheets of both kinds, before and after merges and a reopen.
+/// Checks entities of both kinds of `Sheet`, before and after merges and a reopen.
 fn check_sheets(engine: Engine) {
     for &encoding in engine.encodings() {
         let dir = Dir::new(&format!("{}-{encoding:?}-sheets", engine.name()));

@@ -44,7 +44,7 @@ pub const ABOUT: About = About {
 
 const BLOCK_BYTES: u32 = 4 << 10;
 const COMPRESSED_BLOCK_BYTES: u32 = 16 << 10;
-/// Readings in a batch of a load.
+/// The number of readings in each batch of a load.
 const PIECE: usize = 1_000;
 /// Background work counts as finished if none ran for this time: after a flush a compaction may
 /// start, and after that another one.
@@ -187,7 +187,8 @@ impl Store for Fjall {
         let mut rest = first.into_iter().chain(readings);
         let odd = if ascends { self.ingest(&mut rest) } else { None };
         pieces(&mut odd.into_iter().chain(rest), PIECE, |piece| {
-            // Each key once: a batch has one sequence number, so a later duplicate would not win.
+            // Keeps one pair per key: all writes of a batch have the same sequence number, so a
+            // later duplicate would not win.
             let pairs = sorted(piece.iter().map(|reading| self.codec.pair(reading)).collect());
             self.write_all(pairs, Durability::Os);
         });
@@ -316,7 +317,7 @@ impl Store for Fjall {
             for guard in self.readings.range(start..end) {
                 let (key, _) = guard.into_inner().expect("fjall reads");
                 let _held = self.stripes.one(&key);
-                // A concurrent delete may have removed it.
+                // A concurrent delete may have removed the entity.
                 let taken =
                     self.read(&key, |value| self.codec.encoding.decode_owned(value).digest());
                 if let Some(digest) = taken {
@@ -354,7 +355,7 @@ impl Store for Fjall {
         self.db.persist(PersistMode::SyncAll).expect("fjall syncs");
     }
 
-    /// Compacts. fjall first waits for running compactions, which exclude a full one.
+    /// Runs a full compaction. fjall first waits for running compactions to end.
     fn compact(&self) {
         self.readings.rotate_memtable_and_wait().expect("fjall flushes");
         self.readings.major_compact().expect("fjall compacts");

@@ -47,7 +47,7 @@ pub const ABOUT: About = About {
 
 const MAP_BYTES: usize = 1 << 40;
 const PIECE: usize = 50_000;
-/// How often a store can be rewritten in its lifetime.
+/// The most files that an open store can have; each rewrite adds one.
 const FILES: usize = 64;
 
 type Readings = Database<'static, Bytes, Bytes>;
@@ -62,9 +62,9 @@ struct File {
 }
 
 /// An open LMDB. Each of `files` before the current one was rewritten into the next.
-/// * There is one writer at a time, until its commit ends. Each commit syncs by itself, whatever
-///   the number of waiting threads. In return a read before a write is atomic without further
-///   locks.
+/// * Only one transaction at a time can write, until its commit ends. Each commit syncs by itself,
+///   whatever the number of waiting threads. In return a read before a write is atomic without
+///   further locks.
 /// * A flag of the environment decides if a commit syncs. Only the writer changes it, between its
 ///   last write and its commit.
 /// * At rest means rewritten in key order into full pages, as by `mdb_dump | mdb_load -a`. The old

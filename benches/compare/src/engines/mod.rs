@@ -1,6 +1,6 @@
 //! The engines: opening and naming them.
 //!
-//! Owns: [`Engine`], and the only place that knows all implementations of `Store`.
+//! Owns: [`Engine`]. Only this file names all implementations of `Store`.
 //! Not here: an engine's settings, which are in its own file with their reasons.
 
 #[cfg(feature = "fjall")]

@@ -53,9 +53,9 @@ struct Lazy {
 /// * `Durability::None` keeps a commit in process memory until a later one is durable, which is
 ///   weaker than `Os`. So commits are always `Durability::Immediate`, and for `Os` the writer turns
 ///   off the sync of the file. A user of redb has to do the same for this durability.
-/// * There is one writer at a time, until its commit ends. Each commit syncs by itself, whatever
-///   the number of waiting threads. In return a read before a write is atomic without further
-///   locks.
+/// * Only one transaction at a time can write, until its commit ends. Each commit syncs by itself,
+///   whatever the number of waiting threads. In return a read before a write is atomic without
+///   further locks.
 struct Redb {
     db: RwLock<Database>,
     lazy: Arc<AtomicBool>,

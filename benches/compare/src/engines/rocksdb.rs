@@ -50,7 +50,8 @@ pub const ABOUT: About = About {
 const BLOCK_BYTES: usize = 4 << 10;
 const COMPRESSED_BLOCK_BYTES: usize = 16 << 10;
 const READAHEAD_BYTES: usize = 2 << 20;
-/// This many files in level 0 delay a load: RocksDB's own threshold for slowing writes.
+/// A load waits while level 0 has this many files, which is RocksDB's own threshold for slowing
+/// writes.
 const LEVEL_0_FILES: u64 = 20;
 /// Approximate memory of a reading during a load.
 const LOADED_BYTES: u64 = 320;
@@ -382,7 +383,7 @@ impl Store for Rocks {
                 });
                 let key = first?;
                 let held = self.stripes.one(&key);
-                // A concurrent delete may have removed it.
+                // A concurrent delete may have removed the entity.
                 let taken =
                     self.read(&key, |value| self.codec.encoding.decode_owned(value).digest());
                 if let Some(digest) = taken {

@@ -51,9 +51,9 @@ const NAMES: [&str; 10] = [
 ];
 
 thread_local! {
-    /// Reuses the shape of entities, as a program does that writes many of one kind.
+    /// Reuses the shape of entities, as a program that writes many entities of one kind would.
     static ENCODER: RefCell<EntityEncoder> = RefCell::default();
-    /// Reuses the shape of rows, as a program does that reads many of one kind.
+    /// Reuses the shape of rows, as a program that reads many rows of one kind would.
     static DECODER: RefCell<RowDecoder<10>> = RefCell::new(RowDecoder::new(NAMES));
 }
 
@@ -243,7 +243,7 @@ impl Store for Rowstone {
             let deleted = table.delete_if(&partition, first.row_key(), etag);
             match deleted.map_err(|error| error.kind()) {
                 Ok(()) => return Some(digest_of(&first)),
-                // Another thread took it.
+                // Another thread took the entity.
                 Err(ErrorKind::PreconditionFailed | ErrorKind::NotFound) => {}
                 Err(kind) => panic!("a delete failed: {kind:?}"),
             }
@@ -350,8 +350,7 @@ fn digest_of(entity: &Entity) -> Digest {
     terms.fold(0, Digest::wrapping_add)
 }
 
-/// Returns all ten properties, decoded to types that are known in advance, as they are in the
-/// peers.
+/// Returns all ten properties, decoded to types that are known in advance, as in the other engines.
 #[inline]
 fn properties_of<'r>(
     decoder: &mut RowDecoder<10>,

@@ -1,4 +1,4 @@
-//! Code that users of key-value stores write themselves, shared by all peers.
+//! Code that users of key-value stores write themselves, shared by all engines that need it.
 //!
 //! Owns: versions, striped locks for reads before writes, heads of queues, one sync for many
 //! waiting threads, and splitting a load into pieces.
@@ -27,11 +27,11 @@ thread_local! {
     static VALUE: RefCell<Vec<u8>> = const { RefCell::new(Vec::new()) };
 }
 
-/// The versions of entities: the ETag in a store without one.
+/// The versions of entities, which replace ETags in stores that have none.
 pub struct Versions(AtomicU64);
 
 impl Versions {
-    /// Starts with the time in nanoseconds, above all versions of earlier processes.
+    /// Starts with the time in nanoseconds, which is above all versions of earlier processes.
     pub fn new() -> Self {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).expect("a clock after 1970");
         Self(AtomicU64::new(since.as_nanos() as u64))
@@ -86,8 +86,8 @@ impl Codec {
     }
 }
 
-/// Locks by key, by which an application makes a read and the write after it atomic, without the
-/// transactions of an LSM tree.
+/// Locks that are chosen by key. An application holds them to make a read and the following write
+/// atomic, without using the store's transactions.
 pub struct Stripes(Box<[Mutex<()>]>);
 
 impl Stripes {
@@ -136,8 +136,8 @@ fn stripe(key: &[u8]) -> usize {
 pub struct Heads {
     any: AtomicBool,
     heads: Mutex<HashMap<Vec<u8>, Head>>,
-    /// One lock per group of partitions, so that a partition has one take at a time; the lock on
-    /// the heads is held only to read them.
+    /// One lock per group of partitions, so that a partition has one take at a time. The lock on
+    /// `heads` is not held during the search.
     turns: Box<[Mutex<()>]>,
 }
 
@@ -184,7 +184,8 @@ impl Heads {
         Some(found)
     }
 
-    /// Clears all heads. Must be called after many keys were written.
+    /// Clears all heads. Must be called after many keys were written without calling `written` for
+    /// each.
     pub fn forget(&self) {
         self.lock().clear();
     }
@@ -209,8 +210,8 @@ impl Heads {
     }
 }
 
-/// One sync for all threads that wait for one. Engines with a log behind a mutex need it to share
-/// syncs.
+/// A sync that is shared by all threads that wait for one. Engines with a log behind a mutex need
+/// it to share syncs.
 pub struct SharedSync {
     written: AtomicU64,
     synced: Mutex<u64>,
@@ -221,7 +222,8 @@ impl SharedSync {
         Self { written: AtomicU64::new(0), synced: Mutex::new(0) }
     }
 
-    /// Must be called after a write to the log; returns when a sync that began after it has ended.
+    /// Waits until a sync that began after this call has ended. Must be called after a write to the
+    /// log.
     pub fn wait(&self, sync: impl FnOnce()) {
         let ticket = self.written.fetch_add(1, Ordering::SeqCst) + 1;
         let mut synced = self.synced.lock().unwrap_or_else(PoisonError::into_inner);
@@ -246,7 +248,7 @@ impl Found {
     }
 }
 
-/// Returns the end of the partition of `key`.
+/// Returns a bound above all keys in the partition of `key`.
 pub fn end_of(key: &[u8]) -> Vec<u8> {
     let mut end = partition_prefix(key).to_vec();
     *end.last_mut().expect("it ends with a zero") = 1;
@@ -275,7 +277,7 @@ pub fn available_memory() -> u64 {
     limits.chain(machine).min().unwrap_or(u64::MAX)
 }
 
-/// Splits readings into pieces of at most `max`, in the order given.
+/// Splits readings into pieces of at most `max` readings, and keeps their order.
 pub fn pieces(
     readings: &mut dyn Iterator<Item = Reading>,
     max: usize,

@@ -37,7 +37,7 @@ pub enum Caches {
     NotMeasured,
 }
 
-/// Sets the growth of rows compared with their smallest size.
+/// Sets the `growth` of growth rows: compares each size with the smallest size of the same row.
 pub fn compare_sizes(entries: &mut [Entry], limits: Option<&Limits>) {
     let is_growth = |entry: &&mut Entry| entry.row.session == Session::Growth;
     let mut rows: Vec<Vec<&mut Entry>> = Vec::new();
@@ -78,7 +78,8 @@ fn is_load(entry: &Entry) -> bool {
 }
 
 impl Growth {
-    /// Returns the value that the target limits, if it is known.
+    /// Returns the slowdown beyond the effect of caches, if it is known. The target limits this
+    /// value.
     fn beyond_caches(&self) -> Option<f64> {
         match self.caches {
             Caches::NoMatter => Some(self.slowdown),

@@ -6,7 +6,7 @@ use super::summary::Cell;
 use crate::limits::Limits;
 use crate::rows::{Bound, Row, Unit};
 
-/// The physical limit of a row. It applies only if each operation does the work that it names.
+/// The physical limit of a row. It applies only if each operation does the work that `what` names.
 pub struct Limit {
     pub what: String,
     /// In the unit of the row.

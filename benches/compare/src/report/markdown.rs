@@ -3,7 +3,7 @@
 //! Invariants
 //! * the file needs no editing: a reader finds all about a run in it, or in the documents that it
 //!   names;
-//! * headings name the form only if the report has more than one.
+//! * headings name the form (`quick` or `full`) only if the report has both.
 //!
 //! Not here: figures of rows (`summary.rs`), the text before the first group (`head.rs`).
 
@@ -44,7 +44,7 @@ pub fn document(tables: &[(&str, Vec<Entry>)], results: &Results) -> String {
     blocks.join("\n\n") + "\n"
 }
 
-/// Returns a table of these columns.
+/// Returns a table with the headings `head`.
 pub fn table(head: &[String], rows: impl IntoIterator<Item = Vec<String>>) -> String {
     let line = |fields: &[String]| format!("| {} |", fields.join(" | "));
     let mut lines = vec![line(head), format!("|{}", " --- |".repeat(head.len()))];
@@ -132,7 +132,7 @@ fn encodings(blocks: &mut Vec<String>, which: &str, entries: &[Entry]) {
         entries.iter().flat_map(|entry| &entry.cells).map(|cell| cell.side).collect();
     sides.sort_unstable();
     sides.dedup();
-    // rowstone's one encoding is already in the tables before.
+    // With a single encoding the figures are already in the tables above.
     if sides.len() < 2 {
         return;
     }

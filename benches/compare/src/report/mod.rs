@@ -91,7 +91,7 @@ fn data(tables: &[(&str, Vec<Entry>)], results: &Results) -> String {
     limits.chain(rows).map(|line| format!("{line}\n")).collect()
 }
 
-/// Returns the engines with any figure, in their order.
+/// Returns the engines that have at least one figure, in the order of [`Engine::ALL`].
 fn engines(entries: &[Entry]) -> Vec<Engine> {
     let is_there = |engine: &Engine| entries.iter().any(|entry| entry.of_engine(*engine).is_some());
     Engine::ALL.into_iter().filter(is_there).collect()
@@ -101,8 +101,8 @@ fn engines(entries: &[Entry]) -> Vec<Engine> {
 mod tests {
     use super::*;
 
-    /// Two repetitions of rowstone, two encodings of a peer, a row where less is better, a failure,
-    /// rows of growth, and limits of an older version of the lines.
+    /// Result lines: two repetitions of rowstone, two encodings of another engine, a row where less
+    /// is better, a failure, growth rows, and limits in an older format.
     const LINES: &str = include_str!("canned.jsonl");
 
     fn quick() -> (Results, Vec<Entry>) {

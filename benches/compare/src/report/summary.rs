@@ -1,10 +1,10 @@
-//! Summaries of the lines: for each row medians and spreads, the best peer, the ratio, the physical
-//! limit.
+//! Summarizes the result lines. Each row gets medians and spreads, the best peer (the best of the
+//! other engines), the ratio to it, and the physical limit.
 //!
 //! Invariants
-//! * summaries depend only on the lines, so that a report can be written anywhere, at any time;
-//! * a ratio above 1 means that rowstone is ahead, for units where more is better and where less
-//!   is;
+//! * summaries depend only on the result lines, so that a report can be written anywhere, at any
+//!   time;
+//! * a ratio above 1 means that rowstone is ahead, whether more or less of the unit is better;
 //! * a failed row is reported as failed.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -213,7 +213,7 @@ impl Entry {
     }
 }
 
-/// Returns the best peer of those in `among`.
+/// Returns the best of those `peers` that are in `among`.
 fn best_of(unit: Unit, peers: &[Cell], among: Among) -> Option<&Cell> {
     let order = |a: &&Cell, b: &&Cell| {
         let ascending = a.value.total_cmp(&b.value);

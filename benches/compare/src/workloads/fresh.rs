@@ -21,9 +21,9 @@ use crate::store::{Found, Store};
 const GROUP: u64 = 100;
 /// Commits choose their entities below this number, which no engine reaches within the time.
 const COMMIT_SPACE: u64 = 1 << 24;
-/// Entries of a queue.
+/// The number of entries in a queue.
 const QUEUE_DEPTH: u64 = 1_000;
-/// The most readings prepared for commits by tickets.
+/// The most readings prepared for a row that commits with several tickets in flight.
 const TICKETS_MAX: u64 = 300_000;
 
 /// Runs one row on its own database. `work` returns what the database must contain afterwards.
@@ -162,8 +162,7 @@ fn write<T>(
         act: Box::new(|item| Found { entities: act(item), digest: 0 }),
         check: Box::new(|items, _| items.iter().for_each(|item| all.add(sum(item)))),
     };
-    // A load with a sync for each write is measured for the time of any other row, not for that of
-    // loads.
+    // A load that syncs each write is measured for `time`, like rows other than loads.
     let time = if durability == Sync { bench.spec.time } else { bench.spec.load_time };
     let timing = run(hand, Pace { chunk: 512, ..Pace::USUAL }, Budget { ops: count, time });
     (timing, all)
@@ -224,7 +223,7 @@ fn tickets(bench: &mut Bench<'_>, row: &str, in_flight: usize) {
     let (mut place, time) = (0, bench.spec.time);
     let mut next = || {
         let now = Instant::now();
-        // Prepares at least one reading, however slow the machine is.
+        // Returns at least one reading, however slow the machine is.
         let is_time_left = place == 0 || now - start < time;
         let reading = is_time_left.then(|| readings.get(place)).flatten()?;
         place += 1;

@@ -1,4 +1,4 @@
-//! Rows of a database's lifetime: dropping a tenth, opening after a close and after a kill.
+//! Rows that measure dropping a tenth of a database, and opening it after a close and after a kill.
 
 use std::process::{Command, Stdio};
 use std::time::Instant;
@@ -89,7 +89,8 @@ fn kill_while_writing(spec: &Spec, name: &str, first: u64, writes: u64) {
     assert_eq!(signal, Some(9), "it was to be killed: {status}");
 }
 
-/// Writes entities `first..first + writes` to the database in `name`, and ends as by `kill -9`.
+/// Writes entities `first..first + writes` to the database in `name`, and kills its own process as
+/// `kill -9` does.
 pub fn die(spec: &Spec, name: &str, first: u64, writes: u64) {
     let store = spec.open(name);
     let data = Data::telemetry(spec.seed);

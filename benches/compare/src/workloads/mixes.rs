@@ -1,7 +1,8 @@
 //! YCSB A to F, and reads with a concurrent writer.
 //!
-//! The entities are the same as in all other rows; an update writes the whole entity. Keys have
-//! zipfian ranks and are scattered; in D the latest key has the first rank.
+//! The entities are the same as in all other rows; an update writes the whole entity. Keys are
+//! drawn by zipfian rank. The ranks are scattered over all keys, but in D the latest key has rank
+//! 0.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -22,7 +23,7 @@ use crate::store::{Found, Store};
 /// Concurrent writes per second, if the engine can do as many.
 const WRITES_PER_SECOND: u32 = 20_000;
 
-/// Shares in hundredths; the rest are reads.
+/// Shares of operations in hundredths; all other operations are reads.
 #[derive(Clone, Copy)]
 struct Mix {
     updates: u64,
@@ -235,7 +236,7 @@ fn write_steadily(
     while !is_over.load(Ordering::Relaxed) {
         let due = start + gap * done;
         if let Some(early) = due.checked_duration_since(Instant::now()) {
-            // A few writes at a time: a wake-up for each costs more than a write.
+            // Waits until a few writes are due, because a wake-up costs more than a write.
             std::thread::park_timeout(early.max(gap * 10));
             continue;
         }

@@ -1,8 +1,8 @@
-//! The workloads: the rows of a child process's session.
+//! The workloads. Each measures one or more rows of the report, in a child process.
 //!
 //! Owns: [`Spec`], the parameters of a child; [`Bench`], which measures rows and emits figures.
 //! Invariants
-//! * unselected rows are skipped; the oracle knows the changes of all others;
+//! * unselected rows are skipped; the oracle knows the changes that all others made;
 //! * every answer is checked: a wrong one ends the child, and the row has no figure.
 //!
 //! Not here: starting children (`run.rs`).
@@ -122,7 +122,8 @@ impl<'a> Bench<'a> {
         Budget { ops: u64::MAX, time: self.spec.time }
     }
 
-    /// Measures `row` on `store`; with `writes` also its bytes written until the store is at rest.
+    /// Measures `row` on `store`; if `writes`, also the bytes written until the store has no
+    /// background work.
     fn row(
         &mut self,
         row: &str,
@@ -136,7 +137,7 @@ impl<'a> Bench<'a> {
         }
     }
 
-    /// Like [`row`](Self::row), with a note for the reader.
+    /// Like [`row`](Self::row), but measures also unselected rows, and returns the figures.
     fn measured(
         &self,
         row: &str,

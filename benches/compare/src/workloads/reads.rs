@@ -24,7 +24,7 @@ pub enum Keys {
     Miss,
 }
 
-/// Reads random points by `threads` threads, each entity equally likely.
+/// Measures point reads of random entities by `threads` threads; all entities are equally likely.
 pub fn points(
     bench: &mut Bench<'_>,
     row: &str,
@@ -38,7 +38,7 @@ pub fn points(
     });
 }
 
-/// Reads points in place, if the engine can.
+/// Measures point reads that read values in place, if the engine can.
 pub fn views(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle) {
     bench.row(row, store, false, |bench| {
         read_points(bench, store, oracle, Keys::Hit, 1, |s, k| s.get_view(k))
@@ -87,7 +87,8 @@ fn read_points(
     }
 }
 
-/// Reads ranges of 100 rows from random keys; near the end of a partition they are shorter.
+/// Measures reads of ranges of 100 rows from random keys; near the end of a partition the ranges
+/// are shorter.
 pub fn ranges(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle) {
     bench.row(row, store, false, |bench| {
         let mut rng = Rng::from_seed(bench.spec.seed ^ 0x72);
@@ -107,7 +108,7 @@ pub fn ranges(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Orac
     });
 }
 
-/// Runs full scans in sequence.
+/// Measures full scans, one after the other.
 pub fn scans(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle) {
     bench.row(row, store, false, |bench| {
         let expected = oracle.all();
@@ -115,8 +116,8 @@ pub fn scans(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracl
     });
 }
 
-/// Runs one full scan of a database that was just opened: the cost of first accesses to blocks is
-/// included.
+/// Measures one full scan of a database that was just opened: the cost of first accesses to blocks
+/// is included.
 pub fn first_scan(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle) {
     let expected = oracle.all();
     if !bench.wants(row) {
@@ -129,8 +130,8 @@ pub fn first_scan(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &
     });
 }
 
-/// Filters all entities, of which the given thousandths match. The rate counts all entities, not
-/// only the matching ones.
+/// Measures filters over all entities, of which the given thousandths match. The rate counts all
+/// entities, not only the matching ones.
 pub fn filters(
     bench: &mut Bench<'_>,
     row: &str,

@@ -95,8 +95,9 @@ fn serve(bench: &mut Bench<'_>) {
     life::open_again(bench, BASE, owned, &mut oracle);
 }
 
-/// Compacts and closes the database, twice: preallocated space, and files that only an opening
-/// removes, do not count as data at rest. Then opens it for the following rows.
+/// Compacts and closes the database, and then opens and closes it again, because preallocated space
+/// and files that only an opening removes are not data at rest. Then opens it for the following
+/// rows.
 fn at_rest(
     bench: &mut Bench<'_>,
     row: &str,
@@ -118,8 +119,8 @@ fn at_rest(
 }
 
 /// Compacts the database. For engines that compress, the time until the result is durable is the
-/// figure of `row`. It does not include the wait for an idle engine, whose length depends on the
-/// polling interval.
+/// figure of `row`. This time does not include the wait until the engine is idle, whose length
+/// depends on the polling interval.
 fn compact(bench: &mut Bench<'_>, row: &str, store: &dyn Store) {
     let entities = bench.spec.entities;
     let merge = |_: &Bench<'_>| {
@@ -207,8 +208,8 @@ fn touched(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle)
     }
 }
 
-/// Measures entities of 252 properties, and some near 1 MiB: fewer, so that all are in memory and
-/// no row takes long.
+/// Measures entities of 252 properties, and entities near 1 MiB. They are fewer than in other
+/// sessions, so that all are in memory and no row takes long.
 fn sheets(bench: &mut Bench<'_>) {
     let entities = bench.spec.entities;
     updates::sheet_merges(bench, "merge-wide", Kind::Wide, (entities / 100).clamp(10, 2_000));

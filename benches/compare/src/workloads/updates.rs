@@ -14,7 +14,7 @@ use crate::store::{Change, Found, Store};
 
 const PACE: Pace = Pace { chunk: 512, ..Pace::USUAL };
 
-/// A write to one entity, as its next revision.
+/// A write of an entity's next revision.
 struct Replacement {
     number: u64,
     revision: u32,
@@ -28,7 +28,7 @@ struct Merge {
     temperature: f64,
 }
 
-/// Inserts existing keys: all are refused, and nothing changes.
+/// Measures inserts of existing keys: all are refused, and nothing changes.
 pub fn refused(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Oracle) {
     bench.row(row, store, true, |bench| {
         let mut rng = Rng::from_seed(bench.spec.seed ^ 0x69);
@@ -49,7 +49,7 @@ pub fn refused(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &Ora
     });
 }
 
-/// Reads the version, then replaces the entity if the version is unchanged.
+/// Measures reading an entity's version and then replacing the entity if the version is unchanged.
 pub fn replaces(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &mut Oracle) {
     if !bench.wants(row) {
         return;
@@ -85,7 +85,7 @@ pub fn replaces(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &mu
     });
 }
 
-/// Sets one property of entities, each equally likely.
+/// Measures setting one property of random entities; all entities are equally likely.
 pub fn merges(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &mut Oracle) {
     if !bench.wants(row) {
         return;
@@ -124,7 +124,7 @@ pub fn merges(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &mut 
     });
 }
 
-/// Sets the counters of `count` sheets, each equally likely; the sheets are put first.
+/// Writes `count` sheets, and then measures setting the counters of random ones.
 pub fn sheet_merges(bench: &mut Bench<'_>, row: &str, kind: Kind, count: u64) {
     if !bench.wants(row) {
         return;
@@ -178,7 +178,7 @@ pub fn sheet_merges(bench: &mut Bench<'_>, row: &str, kind: Kind, count: u64) {
     store.close();
 }
 
-/// Deletes entities one by one, each equally likely.
+/// Measures deletes of random entities, one by one; all entities are equally likely.
 pub fn deletes(bench: &mut Bench<'_>, row: &str, store: &dyn Store, oracle: &mut Oracle) {
     if !bench.wants(row) {
         return;

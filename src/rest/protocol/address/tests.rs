@@ -1,4 +1,4 @@
-//! Addresses of every style, read and written, and the errors of malformed ones.
+//! Tests addresses of every style, read and written, and the errors of malformed ones.
 
 use super::*;
 use crate::rng::Rng;

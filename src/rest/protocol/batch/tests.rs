@@ -1,5 +1,4 @@
-//! Batches: the recorded bytes, every deviation of real clients that is accepted, and malformed
-//! batches.
+//! Tests a recorded batch, every accepted deviation of real clients from it, and malformed batches.
 
 use super::*;
 use crate::error::Code;

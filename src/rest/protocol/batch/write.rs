@@ -1,4 +1,4 @@
-//! The bytes of responses to batches. Lines end with CR LF.
+//! Writes responses to batches. Lines end with CR LF.
 
 use hyper::StatusCode;
 
@@ -16,7 +16,7 @@ pub(crate) struct Boundaries {
 /// The result of an operation of a changeset that took effect.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Reply<'a> {
-    /// An insert: with the entity as JSON, unless the client declined it.
+    /// An insert. The response has the entity as JSON, unless the client declined it.
     Inserted {
         location: &'a str,
         etag: ETag,

@@ -1,5 +1,5 @@
-//! Errors on the wire: the shapes of the service, written and read, and the answers to the engine's
-//! own errors.
+//! Tests errors on the wire: the service's JSON and XML, written and read, and the answers to the
+//! engine's own errors.
 
 use super::*;
 use crate::error::ErrorKind;

@@ -1,4 +1,4 @@
-//! Headers: the meaning of each value, and the errors of others.
+//! Tests the meaning of each valid header value, and the errors of invalid ones.
 
 use super::*;
 
