@@ -106,7 +106,7 @@ impl Reply {
     }
 }
 
-/// Returns the name of one of the server's own headers, which is valid.
+/// Converts the name of one of the server's own headers, which is always valid.
 pub(super) fn name(name: &str) -> HeaderName {
     HeaderName::try_from(name).unwrap_or(ERROR_CODE)
 }

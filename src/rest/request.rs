@@ -74,7 +74,8 @@ impl Request {
         has_body && !is_told
     }
 
-    /// Grows `share` to cover an answer of `bytes`, before it is built.
+    /// Grows `share` to cover an answer of `bytes` bytes. Must be called before the answer is
+    /// built.
     ///
     /// # Errors
     /// `ServerBusy`.
@@ -83,7 +84,7 @@ impl Request {
     }
 
     /// Returns a reused buffer for an answer, counted in `share`. If the budget cannot cover the
-    /// buffer, returns an empty one, because it may cover the answer.
+    /// buffer, returns an empty one, because the answer may be smaller and fit into the budget.
     pub(super) fn spare(&self, share: &mut Share) -> Vec<u8> {
         let spare = self.response_budget.as_ref().map(Budget::spare).unwrap_or_default();
         if self.grow(share, spare.capacity()).is_ok() { spare } else { Vec::new() }

@@ -149,8 +149,8 @@ impl Service {
         Ok(())
     }
 
-    /// Parses the address. If the host seems to name an account that does not exist, the path is
-    /// tried.
+    /// Parses the address. If the host seems to name an account that does not exist, but the path
+    /// names an existing one, the account of the path is used.
     fn target(&self, request: &Request) -> Result<Target, Fault> {
         let read = |style| address::read(&request.path, &request.query, request.host(), style);
         let target = read(Style::ByHost)?;
@@ -296,7 +296,8 @@ impl Service {
     ) -> Reply {
         let time = self.clock.monotonic().saturating_sub(start);
         // The answer to a read or a refusal is sent only if the budget has room for it. The answer
-        // to a write is always sent: its room was reserved before the write was carried out.
+        // to a write is always sent: space in the budget was reserved before the write was carried
+        // out.
         let tells_of_a_write = reply.status.is_success() && reply.status != StatusCode::OK;
         let room = reply.body.capacity();
         match request.grow(&mut reply.share, room) {
@@ -344,8 +345,8 @@ impl Request {
             "X-HTTP-Method",
             "x-ms-version",
         ];
-        // Names are looked up only if some value is not text, and below only if a name occurs
-        // twice. Most requests need neither.
+        // Most requests need no lookup by name: this one is skipped if all values are text, and the
+        // one below if no name occurs twice.
         let is_text = |value: &HeaderValue| std::str::from_utf8(value.as_bytes()).is_ok();
         if !self.headers.values().all(is_text) {
             for name in MEANT {
@@ -396,8 +397,8 @@ impl Request {
         Version::of(self, query).ok().flatten().unwrap_or(Version::DEFAULT)
     }
 
-    /// Whether errors have XML bodies, like the settings, policies and statistics that were
-    /// requested.
+    /// Whether errors have XML bodies. They do for preflight requests, and for requests with `comp`
+    /// (settings, policies and statistics), whose bodies are XML.
     fn has_xml_errors(&self) -> bool {
         let query = address::Parameters::read(&self.query).unwrap_or_default();
         query.get(Parameter::Comp).is_some() || self.method == "OPTIONS"

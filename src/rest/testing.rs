@@ -53,7 +53,7 @@ impl<'a> Answer<'a> {
     }
 }
 
-/// Reads the JSON shape of an answer with this status.
+/// Reads the fault from the JSON body of an answer with this status.
 pub(crate) fn read_json(text: &str, status: u16) -> Option<Fault> {
     let error = member(text, "odata.error")?;
     let code = string(error, "code")?;
@@ -61,7 +61,7 @@ pub(crate) fn read_json(text: &str, status: u16) -> Option<Fault> {
     Some(read_fault(code, status, &message))
 }
 
-/// Reads the XML shape of an answer with this status.
+/// Reads the fault from the XML body of an answer with this status.
 pub(crate) fn read_xml(text: &str, status: u16) -> Option<Fault> {
     let root = xml::read(text).ok()?.filter(|root| root.name == "Error")?;
     let (code, message) = (root.child("Code")?, root.child("Message")?);

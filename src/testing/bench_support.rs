@@ -96,7 +96,8 @@ impl SstFile {
         let mut writer = writer.expect("memory");
         let row = bench_row(row_bytes);
         for (key, i) in keys.iter().zip(0..) {
-            // Seqs grow a little with every row, as in rows that a loader committed.
+            // Each row's Seq is a little larger than the previous one, as if a bulk load had
+            // committed the rows.
             let seq = Seq(132_000_000_000_000_000 + i * 70);
             writer.add(key, seq, Kind::Put, Some(&row.as_ref())).expect("memory");
         }
@@ -162,7 +163,7 @@ impl LogRecord {
         record
     }
 
-    /// Encodes and seals the record; returns its length.
+    /// Encodes the record with its checksums; returns its length.
     pub fn encode(&mut self) -> usize {
         self.buffer.clear();
         let start = begin(&mut self.buffer, RecordKind::Group, Seq(132_000_000_000_000_000));
@@ -219,13 +220,14 @@ impl RowPath {
         self.shapes.number(&self.shape).map(|id| id.0)
     }
 
-    /// Decodes the head and looks up a property by name.
+    /// Decodes the row's head and looks up a property by name; returns whether the row has it.
     pub fn find(&self, name: &str) -> bool {
         let row = decode_row(&self.bytes, |_| Some(&self.shape)).expect("sound");
         row.find(name).expect("sound").is_some()
     }
 
-    /// Checks every value, as before a row is returned; returns the bytes of the body.
+    /// Checks every value, as the engine does before it returns a row; returns the bytes of the
+    /// body.
     pub fn check(&self) -> usize {
         let row = decode_row(&self.bytes, |_| Some(&self.shape)).expect("sound");
         row.check().expect("sound");

@@ -1,4 +1,5 @@
-//! Bodies of answers at the three levels of metadata, and the bodies that clients send and read.
+//! JSON bodies: writes the bodies of answers at the three levels of metadata, and reads the bodies
+//! of requests.
 //!
 //! Invariants
 //! * members are in the service's order: metadata, keys, Timestamp, properties, each annotation
@@ -27,9 +28,10 @@ pub(crate) struct Scope<'a> {
     pub(crate) level: Level,
 }
 
-/// The most members of an object and items of an array that a client reads; a page has 1,000.
+/// The most members of an object and items of an array that are read; a page has at most 1,000
+/// entities.
 const READ_MAX: usize = 10_000;
-/// The service's text about a malformed body.
+/// The message of the service's error for a malformed body.
 const UNREADABLE: &str = "An error occurred while processing this request.";
 
 impl Scope<'_> {
@@ -63,7 +65,8 @@ impl Scope<'_> {
         AROUND + names + context + links + text(pk) + text(rk) + properties.sum::<usize>()
     }
 
-    /// Appends the body of a page; a server writes it from rows instead (`rows`).
+    /// Appends the body of a page of `entities`. The server writes pages directly from rows instead
+    /// (`rows`).
     #[cfg(test)]
     pub(crate) fn put_set<'e>(
         &self,
@@ -178,7 +181,8 @@ pub(crate) fn read_update(
     members.entity(&key.partition_key, &key.row_key, encoder).map_err(refused)
 }
 
-/// Drops the error's details: the service does not report which part of a body it could not read.
+/// Converts the error to a fault without details: the service does not report which part of a body
+/// it could not read.
 fn refused(error: Error) -> Fault {
     let fault = Fault::from(error);
     if fault.code == Code::InvalidInput.as_str() { fault.with_message(UNREADABLE) } else { fault }

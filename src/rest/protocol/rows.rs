@@ -74,10 +74,10 @@ trait Line: Sized {
     ) -> Result<(Self, usize), Stop>;
 }
 
-/// Writes into existing room: the part that is left.
+/// A [`Line`] that writes into room; the field is the room left.
 struct Room<'r>(&'r mut [u8]);
 
-/// Writes nothing: counts down by the bytes that it would write.
+/// A [`Line`] that writes nothing. The field decreases by the bytes that would be written.
 struct Count(usize);
 
 /// The reason why an entity was not written.
@@ -95,8 +95,8 @@ struct Partition {
     /// The common prefix of the keys; empty before the first entity.
     prefix: Vec<u8>,
     is_ascii: bool,
-    /// The selected text before the value of the RowKey: the member of the PartitionKey, and the
-    /// name and opening quote of the next member.
+    /// The text before the value of the RowKey, as far as it is selected: the member of the
+    /// PartitionKey, and the name and opening quote of the RowKey.
     before: Piece<KEYS_BYTES>,
 }
 
@@ -105,7 +105,7 @@ struct Partition {
 pub(crate) struct Written {
     /// The bytes of its text.
     pub(crate) bytes: usize,
-    /// Its size as the limits of entities count it, if known.
+    /// The size to which the size limit of entities applies, if known.
     pub(crate) size: Option<usize>,
 }
 
@@ -113,9 +113,9 @@ pub(crate) struct Written {
 #[derive(Default)]
 struct Commit {
     seq: Option<Seq>,
-    /// The metadata member; empty if it is not written.
+    /// The member `odata.etag`; empty if it is not written.
     etag: Vec<u8>,
-    /// The closing quote of the RowKey, and the Timestamp, as far as they are selected.
+    /// The closing quote of the RowKey and the member Timestamp, each if it is selected.
     timestamp: Piece<KEYS_BYTES>,
     times: TimeTexts,
 }
@@ -160,18 +160,21 @@ struct Piece<const N: usize> {
     text: Vec<u8>,
 }
 
-/// Enough for most names with the text before a value.
+/// The bytes of a [`Piece`] before a value that are copied at once. Enough for most names of
+/// properties, with the comma and the quotes.
 const NAME_BYTES: usize = 32;
-/// Enough for the Timestamp, and for most keys of partitions.
+/// The bytes of a [`Piece`] with keys that are copied at once. Enough for the member Timestamp, and
+/// for most PartitionKeys.
 const KEYS_BYTES: usize = 64;
-/// Enough for most texts.
+/// The longest text for which [`Line::put_quoted`] checks the room only once; most are shorter.
 const TEXT_BYTES: usize = 64;
 
 /// The most shapes that are cached.
 const FORMS_MAX: usize = 16;
-/// Initial room of a page, in entities as large as its first one.
+/// The number of entities for which a page has room at first, if they are as large as the first
+/// one.
 const ENTITIES_ROOM: usize = 64;
-/// Later growth, as a multiple of the entities written so far.
+/// The number of entities for which room is added later, as a multiple of those written so far.
 const MORE_ROOM: usize = 4;
 /// The most bytes that are added at a time.
 const BYTES_ROOM: usize = 256 << 10;
@@ -379,7 +382,7 @@ impl<'s> Members<'s> {
         *timestamp = Piece::new(member);
     }
 
-    /// Writes the metadata of an entity, as far as it is shown, into the scratch buffer.
+    /// Fills the scratch buffer with the metadata members of an entity; the level determines which.
     #[inline(never)]
     fn put_metadata(&mut self, row: &RowView<'_>, row_key: &[u8]) -> Result<()> {
         let links = &mut self.scratch;
@@ -427,8 +430,8 @@ fn key_behind<'r>(row: &RowView<'r>, prefix: &[u8]) -> Option<&'r [u8]> {
     same_short(start, prefix).then_some(rest)
 }
 
-/// Returns [`RowView::size`] of a row whose keys and values of variable width are ASCII: a mere sum
-/// for most rows. Values are not checked.
+/// Returns [`RowView::size`] of a row whose keys and texts are ASCII, computed from lengths alone;
+/// `None` if the row has a Binary property. Values are not checked.
 #[inline(always)]
 fn ascii_size(row: &RowView<'_>, fields: Fields<'_>) -> Option<usize> {
     let (shape, _) = row.stored();
@@ -755,7 +758,8 @@ impl Values<'_, '_> {
     }
 }
 
-/// Whether JSON holds values of this type as strings; for a Double, a finite one.
+/// Whether JSON represents values of this type as strings. False for Double, although JSON
+/// represents infinities and NaN as strings.
 fn is_quoted(edm: EdmType) -> bool {
     !matches!(edm, EdmType::Boolean | EdmType::Int32 | EdmType::Double)
 }

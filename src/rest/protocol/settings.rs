@@ -161,8 +161,8 @@ impl Properties {
         }
     }
 
-    /// Appends the properties; for `old` clients in the form that they had before minute metrics
-    /// and CORS.
+    /// Appends the properties. `old` clients get the form from before minute metrics and CORS
+    /// existed.
     pub(crate) fn put(&self, out: &mut Vec<u8>, old: bool) {
         out.extend_from_slice(DECLARATION.as_bytes());
         xml::open(out, ROOT);

@@ -220,8 +220,8 @@ fn string_to_sign(scheme: Scheme, account: &str, request: &SignedParts<'_>) -> S
     }
 }
 
-/// Returns the same path at the other location of the account, primary or secondary: for the
-/// secondary, clients sign either of them.
+/// Returns the path of the same resource at the other location: the secondary for a path of the
+/// primary, and vice versa. Clients sign requests to the secondary with either path.
 fn other_location(path: &str, account: &str) -> Option<String> {
     let rest = path.strip_prefix('/')?.strip_prefix(account)?;
     let (rest, suffix) = rest.strip_prefix(SECONDARY).map_or((rest, SECONDARY), |rest| (rest, ""));

@@ -35,11 +35,11 @@ const TOKEN_NAMES: [&str; 16] = [
 /// The maximum number of requests in one input, separated by zero bytes.
 const REQUESTS_MAX: usize = 8;
 
-/// Answers requests as on a connection. Each is sent three times: as it is, with a valid signature
-/// for its token if it has one, and signed itself.
+/// Answers requests as on a connection. Each request is sent unchanged, then with a valid signature
+/// for its token if it has one, and finally signed with the account's key.
 ///
 /// Every answer must be a documented one. A request with neither key nor token must change and
-/// reveal nothing. A token without the letter for an operation must change nothing.
+/// reveal nothing. A request whose token permits no write must change nothing.
 pub fn rest(data: &[u8]) {
     let clock = Arc::new(commands::clock());
     let db = commands::memory(&crate::fs::MemFs::new());

@@ -41,8 +41,8 @@ fn f39_account_sas_vectors() {
 
 #[test]
 fn f39_account_sas_operations() {
-    // For each operation: the resource types, each of which permits it, and the sets of letters,
-    // each of which permits it.
+    // Each row has a method, an address, a body, the letters of the resource types that permit the
+    // operation, and the sets of permission letters that permit it. One of each suffices.
     let matrix: [(&str, &str, &str, &str, &[&str]); 14] = [
         ("GET", "?restype=service&comp=properties", "", "s", &["r"]),
         ("PUT", "?restype=service&comp=properties", "<StorageServiceProperties/>", "s", &["w"]),

@@ -289,7 +289,7 @@ fn f32_batch_takes_effect_whole_or_not() {
         ["a", "b", "c", "d", "f"].map(shown),
         [[false, true], [true, true], [false, true], [true, true], [false, true]]
     );
-    // All were written by one commit.
+    // All entities were written by one commit, so they have one Timestamp.
     let list = site.get("people()").send();
     let mut times = list.values("Timestamp");
     times.dedup();

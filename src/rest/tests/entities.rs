@@ -230,7 +230,8 @@ fn f04_values_of_64_kib() {
 #[test]
 fn f04_entities_of_1_mib() {
     let text = "The entity is larger than the maximum allowed size (1MB).";
-    // 4 + 2·2 for the keys, 15 · (8 + 2·2 + 2·32,768 + 4), and 8 + 2·2 + 2·32,636 + 4 is 1,048,576.
+    // The entity has exactly 1,048,576 bytes: 4 + 2·2 for the keys, 15 · (8 + 2·2 + 2·32,768 + 4)
+    // for the full texts, and 8 + 2·2 + 2·32,636 + 4 for the rest.
     let full: Vec<_> = (10..25).map(|i| format!("\"{i}\":\"{}\"", "x".repeat(32_768))).collect();
     let full = full.join(",").replace("\"1", "\"a").replace("\"2", "\"b");
     let rest = |units: usize| format!("\"zz\":\"{}\"", "x".repeat(units));
@@ -307,7 +308,7 @@ fn f05_timestamps_only_grow() {
     let site = Site::people();
     let first = site.insert("p", "r", "");
     assert_eq!(first.etag(), NOW_ETAG);
-    // The clock does not advance, and then jumps back.
+    // For the second write the clock does not advance, and for the third one it jumps back.
     let second = site.put(&person("r"), "{}").send().empty(204);
     assert_eq!(second.etag(), NOW_ETAG.replace("4567Z", "4568Z"));
     site.at("2023-01-01T00:00:00Z");

@@ -65,7 +65,7 @@ fn f22_filters_may_be_a_boolean_property() {
     assert_eq!(site.rows("not Tall"), "bob cid dan");
     assert_eq!(site.rows("Tall and Age eq 30"), "ann");
     assert_eq!(site.rows("(Tall) or Name eq 'Dan'"), "ann dan");
-    // No entity has the property, or it is not a Boolean.
+    // Filters on a property that no entity has, and on one that is not a Boolean.
     assert_eq!(site.rows("Small"), "");
     assert_eq!(site.rows("Name"), "");
     for filter in ["", " "] {

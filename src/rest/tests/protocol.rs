@@ -153,7 +153,7 @@ fn f08_addresses_without_a_resource() {
 fn f08_addresses_answer_head_requests() {
     let site = Site::people();
     site.insert("p", "r", "");
-    // The connection, not the service, omits the body.
+    // The connection, not the service, omits the body of a response to HEAD.
     for (path, etag) in [("people()", None), ("Tables", None), (&*person("r"), Some(NOW_ETAG))] {
         let (head, get) = (site.ask("HEAD", path).send().done(200), site.get(path).send());
         assert_eq!(head.header("ETag"), etag);

@@ -343,7 +343,7 @@ fn f28_tokens() {
     assert_eq!(rows("NextPartitionKey=1!8!U21pdGg-&NextRowKey=1!4!YQ--"), "Smith ab é");
     assert_eq!(rows("NextPartitionKey=1!8!U21pdGg-&NextRowKey=1!4!YWI-"), "ab é");
     assert_eq!(rows("NextPartitionKey=1%214%21YWI-&NextRowKey=1!4!fn5*"), "ab é");
-    // After a token without a RowKey, clients send an empty one.
+    // After a token without a RowKey, clients send an empty RowKey.
     assert_eq!(rows("NextPartitionKey=1!4!YWI-"), "ab é");
     assert_eq!(rows("NextPartitionKey=1!4!YWI-&NextRowKey="), "ab é");
     assert_eq!(rows("NextPartitionKey=1!0!&NextRowKey=1!0!"), " Smith ab é");

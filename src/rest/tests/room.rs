@@ -19,8 +19,8 @@ impl Site {
     }
 }
 
-/// Returns an entity of almost 1 MB by its size, and of 3 MB in JSON, where each character takes
-/// six bytes.
+/// Returns an entity whose counted size is almost 1 MB. Its JSON has 3 MB, because each character
+/// takes six bytes there.
 fn swelling(rk: &str) -> Entity {
     let text = "\u{1}".repeat(32 << 10);
     (0..15).fold(Entity::new("p", rk), |entity, i| entity.with(format!("A{i}"), text.as_str()))

@@ -160,7 +160,7 @@ fn f14_service_properties_are_kept() {
     assert_eq!(site.properties(), properties(&changed));
     site.set_properties("").empty(202);
     assert_eq!(site.properties(), properties(&changed));
-    // An empty list of rules removes them.
+    // An empty list removes all rules.
     site.set_properties("<Cors/>").empty(202);
     assert_eq!(site.properties(), properties(&format!("{LOGGING}{hours}{MINUTES}<Cors></Cors>")));
     // Old clients get the elements of their version.
@@ -294,7 +294,7 @@ fn f16_cors_of_actual_requests() {
         assert!(exposed.split(',').any(|listed| listed.eq_ignore_ascii_case(name)), "{exposed}");
     }
     assert!(!exposed.to_ascii_lowercase().contains("content-type"), "{exposed}");
-    // Other origins are served without these headers.
+    // Requests from other origins, or without an origin, are answered without these headers.
     for got in [from("http://c.example"), site.get(&person("r")).send()] {
         assert_eq!((allowed(&got), got.header("Vary")), (None, None));
     }

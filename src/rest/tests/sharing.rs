@@ -30,8 +30,8 @@ const ROUNDS: u64 = 10;
 /// The number of iterations after which a wait gives up; they take some minutes.
 const LOOKS_MAX: u64 = 100_000_000;
 
-/// Blocks a sync of the log until every client's write of this turn is queued. Holds the database,
-/// and its number of commits before the first turn.
+/// Blocks a sync of the log until every client has queued its insert of the current turn (see
+/// [`client`]). Holds the database, and its number of commits before the first turn.
 struct Gate(Db, u64);
 
 impl Gate {

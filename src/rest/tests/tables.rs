@@ -256,7 +256,7 @@ fn f12_delete_table_takes_effect_immediately() {
     site.delete(&person("r")).matching("*").send().refused(404, "TableNotFound", text);
     let text = "The specified resource does not exist.";
     site.delete("Tables('people')").send().refused(404, "ResourceNotFound", text);
-    // The name is free, and the old rows do not reappear.
+    // The name is free again, and the old rows do not reappear.
     site.create("people").send().done(201);
     assert_eq!(site.get("people()").send().values("RowKey").len(), 0);
 }

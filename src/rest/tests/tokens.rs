@@ -230,7 +230,7 @@ fn f38_service_sas_that_was_changed() {
         "AuthenticationFailed",
         FAILED,
     );
-    // A signed header takes precedence.
+    // A signed `Authorization` header takes precedence over the token, here an invalid one.
     site.get(&format!("people()?{unsigned}&sig=x")).send().done(200);
 }
 

@@ -93,7 +93,7 @@ fn f19_insert_that_is_refused() {
     site.post("people", r#"{"PartitionKey":"p"}"#).send().refused(400, "PropertiesNeedValue", text);
     let text = "The table specified does not exist.";
     site.post("nobody", KEYS).send().refused(404, "TableNotFound", text);
-    // The body is parsed first.
+    // The body is parsed before the table is looked up.
     site.post("nobody", "{}").send().fails(400, "PropertiesNeedValue");
     let got = site.post("people", KEYS).header("If-None-Match", "*").send();
     got.fails(400, "InvalidInput");

@@ -12,7 +12,7 @@ use crate::table::{LoadMode, Table};
 
 use crate::cli::direct::{self, Given, Loaded};
 
-/// The options of the command; the first byte of an input for `csv` or `ndjson` selects one.
+/// The options from which the first byte of an input for `csv` or `ndjson` selects.
 const GIVEN: [Given<'static>; 6] = [
     given_of([None, None], &[""], b',', LoadMode::Insert),
     given_of([Some("all"), Some("{a}")], &[""], b',', LoadMode::Insert),
@@ -96,7 +96,8 @@ fn import(data: &[u8], load: impl FnOnce(&Table, &[u8], Given<'static>) -> Resul
     check_loaded(&db, &table, loaded, given.mode);
 }
 
-/// Checks that rows do not depend on the boundaries of reads, and that written rows read back.
+/// Checks that rows do not depend on how many bytes a read returns, and that written rows read
+/// back.
 fn check_rows(bytes: &[u8], delimiter: u8) {
     let rows = direct::csv_rows(bytes, delimiter, usize::MAX);
     if bytes.len() <= SLOWLY_MAX {

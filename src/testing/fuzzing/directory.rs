@@ -155,7 +155,7 @@ impl Subject {
         }
     }
 
-    /// Whether the last record of the newest log is unchanged.
+    /// Whether the last record of the newest log is unchanged or covered by a durable offset.
     fn is_vouched_for(&self, edited: &MemFs) -> bool {
         self.last_record.as_ref().is_none_or(|(log, at)| {
             let (was, is) = (self.fs.read(log), edited.read(log).unwrap_or_default());
@@ -164,8 +164,8 @@ impl Subject {
     }
 
     fn check(&self, fs: &MemFs, mode: IoMode, changed: &BTreeSet<&str>) {
-        // Several edited files can agree on an older state. A single one cannot if a durable offset
-        // covers the rest.
+        // All commits must be found unless several files were edited, which can agree on an older
+        // state, or the last record was edited and no durable offset covers it.
         let all = changed.is_empty() || changed.len() == 1 && self.is_vouched_for(fs);
         let named = |error: Error| assert!(names(&error, changed), "{changed:?}: {error:?}");
         let found = open(fs, mode, Codec::None).and_then(|db| Ok((read(&db)?, db)));
@@ -231,8 +231,8 @@ impl Subject {
     }
 }
 
-/// Reads as another process would, without changing anything. Checks the order of the change feed,
-/// and returns all rows unless there is an error.
+/// Reads the database as another process would, without changing anything. Checks the order of the
+/// change feed, and returns all rows unless there is an error.
 fn look_beside(fs: &MemFs) -> Option<State> {
     let options = Options::new().io_mode(IoMode::Pread).fs(Arc::new(fs.clone()));
     let db = options.open_read_only(PATH).ok()?;
@@ -246,7 +246,8 @@ fn look_beside(fs: &MemFs) -> Option<State> {
     read(&db).ok()
 }
 
-/// Checks that a database that opened without error accepts writes, and has them after reopening.
+/// Checks that a database that opened without error accepts writes and keeps them when it is
+/// reopened.
 fn go_on(fs: &MemFs, db: Db, mut state: State) {
     let gone_on = (|| {
         let table = db.table_or_create("Later")?;
@@ -267,9 +268,9 @@ fn go_on(fs: &MemFs, db: Db, mut state: State) {
     }
 }
 
-/// Whether the error names an edited file and reports damage, a newer format, or a missing file.
-/// Without CURRENT it may name the directory. A manifest that lost its last edits may name a
-/// removed file: then either of the two files may be damaged.
+/// Whether the error reports damage, a newer format, or a missing file, and names an edited file.
+/// If CURRENT was edited, the error may name the directory instead. If the manifest was edited and
+/// lost its last edits, it may name a removed file, and the error may name that file.
 fn names(error: &Error, changed: &BTreeSet<&str>) -> bool {
     let text = error.chain();
     let current = changed.contains("CURRENT") && text.contains(PATH);
@@ -287,7 +288,7 @@ fn open(fs: &MemFs, mode: IoMode, codec: Codec) -> Result<Db> {
     // 2024-01-01, in ticks of 100 ns since 1601.
     let clock = Arc::new(ManualClock::new(133_485_408_000_000_000));
     let mut options = Options::new().background(Background::Manual).seed(7).io_mode(mode);
-    // Little space is reserved, so that most positions of an edit have a meaning.
+    // Little space is reserved, so that most edits change bytes that are in use.
     options.log_allocate_bytes = 1 << 10;
     let options = options.codec(codec);
     let options = options.memtable_bytes(16 << 10).block_bytes(512).run_file_bytes(4 << 10);

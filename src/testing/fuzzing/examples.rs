@@ -103,8 +103,8 @@ fn sst_part(name: &str, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
             builder.finish(out);
         }
         "block-handles" => {
-            // The example has two row blocks and an index page. The handles at its start give their
-            // bounds.
+            // The example has two row blocks and one index page. The decoder needs the bounds of
+            // both sections, which the handles in the example contain.
             let offset = |i: usize| Cursor::new("offset", bytes.get(16 + 8 * i..)?).u64().ok();
             let span = |from, to| Some(offset(from)?..offset(to)?);
             let (rows, pages) = (span(0, 2), span(3, 5));
@@ -114,7 +114,7 @@ fn sst_part(name: &str, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
         "shapes-section" => shapes(bytes, out)?,
         "zones" => *out = zones(bytes)?,
         "zone-summary" => {
-            // One page: the bounds of its section are in the summary.
+            // The example has one page. The bounds of its section are in the summary itself.
             let offset = |at: usize| Cursor::new("offset", bytes.get(at..)?).u64().ok();
             let pages = offset(8).zip(offset(16)).map(|(start, end)| start..end);
             let summary = ZoneSummary::decode(bytes, 1, pages.ok_or("short")?).map_err(text)?;
@@ -140,7 +140,7 @@ fn field(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
     Ok(())
 }
 
-/// Reads a self-describing row, or one of the shape in the first example.
+/// Decodes and encodes a row, which is self-describing or has the shape of the first example.
 fn row(bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
     // The shape of Coated Boolean, Name String, Price Double, Stock Int32 has number 0 in the
     // document.
@@ -175,8 +175,8 @@ fn group(kind: RecordKind, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String
     Ok(())
 }
 
-/// Rebuilds a hash line from its entries, with hashes so small that all entries belong to line 0.
-/// `width` bytes of an entry hold the tag.
+/// Rebuilds a line of the hash index from its entries. The tags serve as hashes, which are so small
+/// that all entries belong to line 0. The tag of an entry has `width` bytes.
 fn hash_line(form: Form, width: usize, bytes: &[u8], out: &mut Vec<u8>) -> Result<(), String> {
     let layout = HashLayout::of_pages(form, 1);
     let place = layout.place(0);

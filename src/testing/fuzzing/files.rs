@@ -17,8 +17,8 @@ use crate::format::zones::{self as format, ZoneColumn, ZoneMeta, ZoneSet, ZoneSu
 
 const FILE: FileId = FileId(0x0102_0304_0506_0708);
 
-/// Tests frames of blocks: the input as a frame, with and without a check of its checksum, and
-/// frames made for the input.
+/// Tests frames of blocks: opens the input as a frame, with and without comparing its checksum, and
+/// frames the input in every way and opens the result.
 pub fn block(data: &[u8]) {
     let place = BlockPlace { kind: BlockKind::Rows, file: FILE, number: 0 };
     for opened in [StoredBlock::open(place, data), StoredBlock::reopen(place, data)] {
@@ -70,7 +70,7 @@ fn check_rebuilt(block: &RowBlock<'_>, len: usize) {
     assert!(rebuilt.len() <= len);
 }
 
-/// Returns the block made from the entries of a checked one.
+/// Builds a new block from the entries of a checked one.
 pub(super) fn rebuild(block: &RowBlock<'_>) -> Result<Vec<u8>, DecodeError> {
     let mut builder = RowBlockBuilder::default();
     for slot in 0..block.len() {
@@ -142,7 +142,7 @@ fn find(pages: &[u8], layout: HashLayout, hash: u64, location: u32) -> bool {
     false
 }
 
-/// Tests pages of the sparse index, and handles.
+/// Tests pages of the sparse index, and the handles of blocks and pages.
 pub fn sparse_index(data: &[u8]) {
     if let Ok(page) = SparsePage::parse(data) {
         for key in [&b""[..], data, b"\xff\xff"] {
@@ -192,14 +192,14 @@ pub fn sst(data: &[u8]) {
     check_footer(&summed);
 }
 
-/// Checks that an accepted directory and tail encode to equal ones.
+/// Checks that an accepted directory and tail, when encoded again, decode to the same sections.
 fn check_footer(data: &[u8]) {
     let at = data.len().saturating_sub(ends::TAIL_BYTES);
     let (directory, tail) = data.split_at(at);
     let Ok(tail) = Tail::decode(tail) else { return };
     let Ok(sections) = tail.sections(tail.file, directory) else { return };
-    // The reader compares the length of the directory with the tail. The directory may be shorter
-    // when encoded again, but the file keeps its length.
+    // The directory may be shorter when encoded again. More bytes then precede it, because the file
+    // keeps its length.
     let mut encoded = Vec::new();
     let len = encode_footer(tail.file, &sections, 0, &mut encoded);
     let Some(before) = tail.file_bytes.checked_sub(len) else { return };
@@ -241,7 +241,7 @@ pub fn zones(data: &[u8]) {
     }
 }
 
-/// Returns the set made from the parts of a checked one.
+/// Builds a new set from the parts of a checked one.
 pub(super) fn rebuild_zones(set: &ZoneSet<'_>) -> Option<Vec<u8>> {
     let metas: Option<Vec<ZoneMeta>> = (0..set.len()).map(|i| set.meta(i)).collect();
     let columns = set.columns().map(|column| {

@@ -14,7 +14,7 @@ use crate::format::names::{FileId, FileName};
 use crate::format::record::{LOG_HEADER_BYTES, RECORD_ALIGN, RECORD_HEADER_BYTES};
 use crate::format::sst::{HEADER_BYTES, TAIL_BYTES, Tail, section};
 
-/// The kind of a hash index page, as part of its checksum.
+/// The block kind of a hash index page, which is part of the page's checksum.
 const PAGE_KIND: u8 = 6;
 
 /// Corrects the checksums of the file `name`, as far as its structures are recognizable.

@@ -72,7 +72,7 @@ pub(super) fn sealed(
     Some(record)
 }
 
-/// Returns the header and payload of a record that is written and read back.
+/// Writes a record with this payload, reads it back, and returns the header and payload read.
 fn framed(
     kind: RecordKind,
     seq: Seq,

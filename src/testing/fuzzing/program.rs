@@ -1,5 +1,5 @@
-//! Fuzz target: programs that run against the oracle, with crashes, faults and damage. `sim` makes
-//! and runs them.
+//! Fuzz target: programs of the simulation (`sim`), which run on the engine and the oracle, with
+//! crashes, faults and damage.
 
 use crate::testing::sim::program::{Mix, Program, check};
 

@@ -42,7 +42,8 @@ pub fn row(data: &[u8]) {
     let fields = row.shape.arc().fields(row.body);
     for name in &names {
         let found = row.find(name).ok().flatten();
-        // A decoder of many rows must find the same value at its cached position.
+        // Decoders of many rows look up a property once and then use its position. Reading at the
+        // position must return the same value.
         let place = row.shape.arc().place_of(name);
         let field =
             fields.field(place.unwrap_or_else(|| panic!("a property of the shape: {name}")));

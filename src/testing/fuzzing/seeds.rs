@@ -308,8 +308,8 @@ not a request
 "#,
 ];
 
-/// Returns inputs: the choice of a database, then edits. An edit is one byte with 9 × file + kind
-/// of edit, an offset of two bytes, and the bytes for the edit.
+/// Returns inputs for the target `directory`: a byte that selects the database, then edits. An edit
+/// is one byte with 9 × file + kind of edit, an offset of two bytes, and the bytes for the edit.
 fn edits() -> Vec<Vec<u8>> {
     let edit = |file: u8, what: u8, offset: u8, with: &[u8]| {
         [&[file * 9 + what, offset, 0], with].concat()

@@ -1,11 +1,11 @@
-//! An archive step: copies the entities of a table to another database and deletes them here. It
-//! runs on images of the disk and is interrupted at random operations.
+//! An archive step: copies the entities of a table to another database and then deletes the
+//! originals. The step runs on images of the disk and is interrupted at random operations.
 //!
 //! Invariants
-//! * wherever the step is interrupted, every entity is unchanged here, or its copy is unchanged and
-//!   durable, or both;
-//! * a further run completes it: all entities are in the archive, none is here, and neither
-//!   database has anything else.
+//! * wherever the step is interrupted, every entity has its unchanged original, or a copy that is
+//!   unchanged and durable, or both;
+//! * a further run completes the step: all entities are in the archive, no original is left, and
+//!   neither database has anything else.
 
 use std::collections::BTreeMap;
 

@@ -17,8 +17,8 @@ use super::runner::{Outcome, Runner, none_of};
 
 /// Directory of the backups.
 const BACKUPS: &str = "backups";
-/// Each backup whose number is a multiple of this is followed by a prune, which keeps one backup
-/// fewer than this.
+/// Each backup whose number is a multiple of this number is followed by a prune. The prune keeps
+/// one backup fewer than this number.
 const PRUNED_EVERY: u64 = 3;
 
 impl Runner {

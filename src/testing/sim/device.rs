@@ -16,8 +16,8 @@
 //! ```
 //!
 //! One seed decides everything, on one thread: equal lives have equal digests. Simulated time also
-//! advances while the power is off, and clocks may not show that. The parts are `model` (expected
-//! data), `work` (reads and writes) and `wall` (the clock).
+//! advances while the power is off; the clock of the next boot may not show the time that passed.
+//! The parts are `model` (expected data), `work` (reads and writes) and `wall` (the clock).
 
 mod model;
 mod report;
@@ -102,7 +102,7 @@ struct Session {
     ends: u64,
     durability: Durability,
     delay: Duration,
-    /// Whether the session ends with a clean close, if the power lasts.
+    /// Whether the session ends with a clean close unless the power fails first.
     closes: bool,
 }
 
@@ -119,7 +119,7 @@ impl Life {
         self.run_with(|_| {})
     }
 
-    /// Runs the life to its end, and reports the simulated time from time to time.
+    /// Runs the life to its end, and regularly passes the simulated time to `progress`.
     pub fn run_with(&self, mut progress: impl FnMut(Duration)) -> Report {
         let mut device = Device::new(*self);
         let lived = catch_unwind(AssertUnwindSafe(|| device.live(&mut progress)));
@@ -273,8 +273,9 @@ impl Device {
         self.faults_before = self.faults.delivered();
     }
 
-    /// Arms the power cut of a session. Three of five cuts occur at an operation. An opening takes
-    /// some twenty operations, a second of work three or more.
+    /// Arms the power cut of a session. In three of five sessions the power fails at a file
+    /// operation, which is chosen here. An opening has some 20 operations, and a second of work at
+    /// least three.
     fn arm(&mut self, session: &Session, cut: End) {
         if !self.rng.chance(3, 5) {
             return;
@@ -297,8 +298,8 @@ impl Device {
         options.fs(Arc::new(self.faults.clone())).open(PATH)
     }
 
-    /// Returns the value; `None` if the power failed or a bad block was met. Fails for any other
-    /// error.
+    /// Returns the value of `answer`; `None` if the power failed or a bad block caused the error.
+    /// Fails for any other error.
     fn judge<T>(&mut self, doing: &str, answer: EngineResult<T>) -> Result<Option<T>, String> {
         match answer {
             Ok(answer) => Ok(Some(answer)),
@@ -363,8 +364,8 @@ impl Device {
         *longest = (*longest).max(off / SECOND);
     }
 
-    /// Runs the last boot: medium and clock are sound, the power lasts, and background work runs
-    /// until none is left.
+    /// Runs the last boot, in which medium and clock are sound and the power does not fail, until
+    /// no background work is left.
     fn end(&mut self) -> Result<(), String> {
         self.faults.disarm();
         self.bad_boots = 0;

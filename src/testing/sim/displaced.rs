@@ -3,8 +3,8 @@
 //! the disk.
 //!
 //! Invariants
-//! * from a second later on, the first process acknowledges nothing, and changes no file of the
-//!   other database or process;
+//! * one second after the displacement and later, the first process acknowledges nothing, and
+//!   changes no file of the other database or process;
 //! * the first database still has every row that was acknowledged before.
 
 use std::path::Path;
@@ -50,7 +50,7 @@ impl Runner {
     }
 }
 
-/// Displaces the database; returns the invariant that this violates, if any.
+/// Displaces a database in the given way, and returns the violated invariant, if any.
 fn displace(
     image: &MemFs,
     options: &Options,

@@ -1,5 +1,5 @@
 //! The engine as the simulation uses it, on a memory file system that may fail, lose its power or
-//! get damaged. Writes and reads are in the oracle's terms.
+//! get damaged. Writes, reads and results have the types of the oracle.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -412,7 +412,8 @@ impl Engine {
         options(&self.config, &self.clock).fs(Arc::new(fs.clone()))
     }
 
-    /// As [`options_on`](Self::options_on), without targets, for work that exceeds their rates.
+    /// As [`options_on`](Self::options_on), without scalability targets, for work that would exceed
+    /// them.
     pub(super) fn unthrottled_options_on(&self, fs: &MemFs) -> Options {
         Options { targets: None, ..self.options_on(fs) }
     }
@@ -422,8 +423,8 @@ impl Engine {
         self.with_copy(fs, path, |db| Ok(db.engine().reader().published().ticks()))
     }
 
-    /// Whether the database at `path` of `fs` has the incarnation of this one, which no copy may
-    /// have.
+    /// Whether the database at `path` of `fs` has the same incarnation as this database. No copy
+    /// may have it.
     pub(super) fn is_incarnation_of(&self, fs: &MemFs, path: &str) -> bool {
         let copy = self.with_copy(fs, path, |db| Ok(db.engine().reader().incarnation()));
         copy.is_ok_and(|copy| copy == self.db().engine().reader().incarnation())
@@ -467,7 +468,7 @@ fn gates_of(db: &Db, name: &str) -> Result<Gates> {
     Ok(gates.map(gate).collect())
 }
 
-/// Returns the rows of a table, regardless of closed gates and targets.
+/// Returns the rows of a table, regardless of closed gates and scalability targets.
 fn rows_behind(db: &Db, table: &Table) -> Result<Vec<Row>> {
     let mut scan = db.engine().scan(&whole_table(table.entry.gate.table), None)?;
     let mut rows = Vec::new();

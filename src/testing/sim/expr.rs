@@ -5,7 +5,8 @@
 //!   §9.2;
 //! * the text is in the filter language, and [`Expr::parse`] of it returns the same tree.
 //!
-//! Invalid filters, literals on the left and bare properties are left to the tests of the language.
+//! Not here: invalid filters, literals on the left and bare properties, which the tests of the
+//! filter language cover.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -89,7 +90,8 @@ impl Expr {
     }
 }
 
-/// Returns the value of a row under a name; keys are strings, and the tag is a time.
+/// Returns the value of the property `name` of a row. A key is returned as a string, and the
+/// Timestamp as the time in the tag.
 fn value_of(row: &Row, name: &str) -> Option<Val> {
     match name {
         "PartitionKey" => Some(Val::String(row.pk.clone())),
@@ -100,7 +102,7 @@ fn value_of(row: &Row, name: &str) -> Option<Val> {
 }
 
 /// Returns the order of a property relative to a literal; `None` if a NaN is involved. A property
-/// of another type is less.
+/// whose type cannot be compared with the literal's is less.
 fn order(property: &Val, literal: &Val) -> Option<Ordering> {
     use Val::{Binary, Boolean, DateTime, Double, Guid, Int32, Int64, String};
     let double = |bits: &u64| f64::from_bits(*bits);

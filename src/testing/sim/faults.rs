@@ -2,7 +2,7 @@
 //!
 //! Invariants
 //! * a recovered database shows a prefix of the commits, without gaps and with whole groups. The
-//!   prefix has all shown commits with a durability that survives this end of the process;
+//!   prefix has all shown commits whose durability covers this kind of crash;
 //! * recovered commits survive, however the process ends later;
 //! * everything works after faults have ended and damage was undone;
 //! * damage causes an error that names the file, or makes no difference.
@@ -295,8 +295,9 @@ impl Runner {
         }
     }
 
-    /// A closed database covers every byte by checksums: damage to a copy is refused, or makes no
-    /// difference. Some seeds kill the process instead, and cut the last log.
+    /// Closes the database and damages a copy. The copy must be refused, or show no difference,
+    /// because checksums cover every byte. For every fourth seed, cuts the last log of a copy of
+    /// the open database instead, and kills the process.
     fn damage(&mut self, seed: u64) -> Outcome {
         if self.is_troubled() {
             return line("not during other troubles");
@@ -325,7 +326,8 @@ impl Runner {
         let manifest = ManifestTail::open(Arc::new(image.clone()), Path::new(PATH), false);
         let version = Arc::clone(manifest.map_err(|error| format!("cut: {error:?}"))?.version());
         let last = version.logs.last().map(|log| log.number);
-        // After a clean close, the manifest's edit of the close protects the last log.
+        // If nothing was written since a clean close, the manifest's edit of the close protects the
+        // last log, and no cut is tested here.
         let is_closed = version.clean_close.is_some_and(|close| Some(close.log) == last);
         let Some(last) = last.filter(|_| !is_closed) else { return Ok(()) };
         let path = format!("{PATH}/{}", FileName::Wal(last));

@@ -193,8 +193,8 @@ impl<'a> Generator<'a> {
             ring: false,
             seed: source.seed(),
         };
-        // Derived from the seed, which also selects the databases that keep logs, so that no
-        // database with a cap keeps them.
+        // The cap is derived from the seed. The seed also selects the databases that keep logs, and
+        // none of these has a cap.
         if config.seed % 8 == 5 {
             config.cap = Some([0, 32 << 10, 128 << 10][(config.seed / 8 % 3) as usize]);
             config.ring = (config.seed / 24).is_multiple_of(2);
@@ -216,7 +216,7 @@ impl<'a> Generator<'a> {
         Step::CreateTable(TABLES[0].to_owned())
     }
 
-    /// Adds a step, or the remedy or lift that is due.
+    /// Adds the remedy or the lift if it is due, and otherwise one or more chosen steps.
     pub(super) fn push_step(&mut self, steps: &mut Vec<Step>) {
         if let Some((left, _)) = &mut self.remedy {
             *left = left.saturating_sub(1);

@@ -141,7 +141,8 @@ impl Moments {
         Self::default()
     }
 
-    /// Returns the next moment. Writes made before an earlier moment are visible after a later one.
+    /// Returns the next moment. A thread that takes a later moment sees all memory writes made
+    /// before an earlier one.
     pub fn next(&self) -> u64 {
         self.0.fetch_add(1, Ordering::AcqRel)
     }
@@ -373,7 +374,7 @@ fn explain(calls: &[Call], stuck: usize, since: u64, states: &[State]) -> String
         call.returned = NEVER;
     }
     let fails = |calls: &[Call]| matches!(search(calls, states), Outcome::Stuck(..));
-    // A call without effect is removed, unless the contradiction needs it.
+    // Removes each call without effect that the contradiction does not need.
     let tried = if core.len() <= SHRINK_MAX { core.len() } else { 0 };
     for index in (0..tried).rev() {
         let call = core.remove(index);

@@ -1,7 +1,8 @@
 //! A span that is exported, deleted and imported again, with a snapshot in between.
 //!
 //! Invariants
-//! * the import restores the rows unchanged, with their tags, all at the same time;
+//! * the import restores the rows unchanged, with their tags, and makes all of them visible at
+//!   once;
 //! * no snapshot from before the import sees the imported rows;
 //! * if the run ends in between, the rows are in their old files, absent, or imported.
 
@@ -79,7 +80,7 @@ impl Runner {
                 self.oracle.pending.push(change);
                 line(format!("{}: {}", error.code(), error.chain()))
             }
-            // A snapshot or iterator still reads the deleted rows.
+            // Refused because a snapshot or iterator still reads the deleted rows.
             Err(error)
                 if error.kind() == ErrorKind::Busy
                     && !(self.snapshots.len() <= 1 && self.iterators.is_empty()) =>

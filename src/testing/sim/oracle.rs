@@ -5,7 +5,8 @@
 //! * `prints[k]` is the fingerprint of the state after k commits, so that a recovered state is
 //!   found quickly among the prefixes;
 //! * a commit is added when it is submitted; a prefix of the submitted commits is visible;
-//! * the floors are the numbers of commits that must survive a kill and a power cut.
+//! * `process_floor` and `power_floor` are the numbers of commits that must survive a kill and a
+//!   power cut.
 
 use std::borrow::Cow;
 use std::collections::BTreeMap;

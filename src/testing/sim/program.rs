@@ -288,8 +288,8 @@ pub fn check(program: &Program) -> Counts {
     report.counts
 }
 
-/// Shrinks the program by a given failure test, and panics with the details that reproduce the
-/// failure.
+/// Shrinks the program as long as `fails` finds a failure, and panics with the details that
+/// reproduce it.
 ///
 /// # Panics
 /// Always.

@@ -84,8 +84,8 @@ impl Query {
         }
     }
 
-    /// Returns the part of `rows`, at most `top` rows, that the query certainly reads. The query
-    /// may leave the others unread.
+    /// Returns the part of `rows` that the query certainly reads: at most `top` rows if it returns
+    /// rows, and otherwise all.
     fn shown<'r>(&self, rows: Option<&'r [Row]>, top: Option<usize>) -> &'r [Row] {
         let rows = rows.unwrap_or_default();
         match (self.want == Want::Rows || self.want == Want::Explain, top) {

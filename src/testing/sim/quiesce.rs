@@ -23,7 +23,8 @@ const MEMTABLES_MAX: u64 = 3;
 const SOURCES_MAX: u64 = 8;
 /// The maximum number of files other than tables and logs: LOCK, CURRENT, manifest and next log.
 const OTHER_FILES_MAX: u64 = 4;
-/// The bytes by which a memtable may exceed its limit: the group that filled it, and its tables.
+/// The bytes by which a memtable may exceed its limit: the group that filled it, and its hash
+/// tables.
 const MEMTABLE_SLACK: u64 = 64 << 10;
 
 impl Runner {

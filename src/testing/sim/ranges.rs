@@ -51,8 +51,8 @@ pub fn ranges(db: &Db, table: &str) -> Result<Vec<RangeInfo>> {
     Ok(pinned.version.ranges_in(&span).iter().map(info).collect())
 }
 
-/// Splits the range that contains these keys before the entity, or before the partition if there is
-/// no RowKey. Returns false if the engine declined the split.
+/// Splits a range of the table before the entity with these keys, or before the whole partition if
+/// `rk` is `None`. Returns false if the engine declined the split.
 ///
 /// # Errors
 /// `NotFound` if there is no such table, and errors of the engine.
@@ -66,8 +66,8 @@ pub fn split_at(db: &Db, table: &str, pk: &str, rk: Option<&str>) -> Result<bool
     range.map_or(Ok(false), |range| db.engine().maintenance().split_range(range, &key))
 }
 
-/// Splits range `index` of the table at a key chosen by its sizes. Returns false if there is no
-/// such range or key, or if the engine declined the split.
+/// Splits range `index` of the table into two parts of about equal size. Returns false if there is
+/// no such range or no suitable key, or if the engine declined the split.
 ///
 /// # Errors
 /// As [`split_at`].

@@ -22,8 +22,8 @@ const SOUND: &str = "sound/files";
 const REPAIRED: &str = "repaired";
 
 impl Runner {
-    /// Heals and repairs copies of `image`, in which the file `path` is damaged; `sound` has this
-    /// file undamaged.
+    /// Heals and repairs copies of `image`, in which the file `path` is damaged. `sound` is the
+    /// image before the damage.
     pub(super) fn mended(
         &mut self,
         image: &MemFs,
@@ -66,8 +66,8 @@ impl Runner {
             Err(error) => return Err(format!("heal: {path}: {error:?}")),
         };
         if is_unsound && is_table && !report.files.is_empty() {
-            // Here the copies are damaged and must not be used; other cases check the readable
-            // contents.
+            // The file in `SOUND` is damaged as well, and must not be used. Other cases check the
+            // contents that are still readable.
             return match report.is_healed() {
                 true => Err(format!("heal: {path} was replaced by a damaged copy")),
                 false => Ok(()),
@@ -122,8 +122,8 @@ fn tables_of(image: &MemFs) -> Vec<String> {
     paths
 }
 
-/// Returns rows of a repaired database that the damaged one did not have. Empty if a log has
-/// losses, because the state of an earlier moment is not available here.
+/// Returns the tables and rows of a repaired database that `oracle` does not have. Empty if a log
+/// has losses, because older versions of rows may then reappear.
 fn superfluous(oracle: &Tables, state: &Tables, report: &RepairReport) -> Vec<String> {
     if report.losses.iter().any(|loss| loss.file.ends_with(".wal")) {
         return Vec::new();

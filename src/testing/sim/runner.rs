@@ -43,7 +43,8 @@ pub struct Runner {
     pub(super) used: Used,
     /// Whether storage errors are accepted even without a known fault.
     pub faults_expected: bool,
-    /// Counts of events so far, without those of engine and faults: see [`Runner::counted`].
+    /// Counts of the runner's own events so far. [`Runner::counted`] adds those of engine and
+    /// faults.
     pub counts: Counts,
     /// The number of copies made so far.
     pub(super) copies: u64,
@@ -51,7 +52,8 @@ pub struct Runner {
     pub(super) backups: BTreeMap<u64, Tables>,
     /// The state of a consumer of the change feed, which outlives the engine's runs.
     pub(super) fed: Option<Fed>,
-    /// The counts that the wear account must preserve.
+    /// The counts of the wear account at the last close or kill. The next opening must not show
+    /// less.
     pub(super) wear: Wear,
 }
 
@@ -92,7 +94,7 @@ impl Runner {
         }
     }
 
-    /// Runs a step, and recovers if the run of the engine ends during the step.
+    /// Runs a step. If a kill or power cut occurs during the step, also recovers.
     pub fn run(&mut self, step: &Step) -> Outcome {
         self.counts.note(Event::Step);
         let mut lines = self.run_alive(step).and_then(|lines| self.check_cap().map(|()| lines))?;
@@ -677,7 +679,7 @@ fn expected_rows(tables: &Tables, table: &str, scan: &Scan) -> Option<Vec<Row>> 
     Some(taken.map(|row| project(row, scan.select.as_deref())).collect())
 }
 
-/// Returns the row with only the named properties, and its tag.
+/// Returns a copy of the row that has only the selected properties, and keeps keys and tag.
 pub(super) fn project(row: &Row, select: Option<&[String]>) -> Row {
     let mut row = row.clone();
     if let Some(names) = select {

@@ -54,9 +54,9 @@ impl Held {
     }
 }
 
-/// What requests have used of the scalability targets: for each target the time, in nanoseconds, at
-/// which a rate limiter would be idle again. The simulation knows only a lower and an upper bound.
-/// This is discarded when the database is closed.
+/// The use of the scalability targets by requests: for each target, bounds of the time, in
+/// nanoseconds, at which a rate limiter would be idle again. The simulation does not know the exact
+/// time. Closing the database discards the bounds.
 #[derive(Clone, Debug, Default)]
 pub(super) struct Used {
     pub(super) database: [u64; 2],

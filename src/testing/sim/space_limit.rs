@@ -25,7 +25,7 @@ impl Runner {
         is_capped && error.kind() == ErrorKind::StorageFull && error.chain().contains(OPTION)
     }
 
-    /// Returns whether the limit refused `change`; an error if it must not have done so.
+    /// Returns whether the limit refused `change`. Returns an error if this refusal was wrong.
     pub(super) fn is_near_cap(&mut self, error: &Error, change: &Change) -> Result<bool, String> {
         if !self.is_of_cap(error) {
             return Ok(false);
@@ -37,7 +37,7 @@ impl Runner {
             return Err(format!("cap: what was let pass is refused by the log: {error:?}"));
         }
         // Fails if so little space is used that a refusal is wrong. The bound is lower if tables
-        // evict their oldest rows, because groups are larger then.
+        // evict their oldest rows, because the generator then makes larger rows.
         if let Some([used, limit, ..]) = self.engine.db().engine().maintenance().disk_use()
             && used < limit / if self.engine.config.ring { 6 } else { 3 }
         {
@@ -47,9 +47,9 @@ impl Runner {
         Ok(true)
     }
 
-    /// Records the rows evicted since the last call to make room for a step, and returns whether
-    /// there are any. Only tables that permit it may lose rows, and no row of the last commit may
-    /// be lost.
+    /// Records the rows evicted to make room for a step since the last call, and returns whether
+    /// there are any. Only tables that permit eviction may lose rows, and no row of the last commit
+    /// may be lost.
     pub(super) fn record_given(&mut self) -> Result<bool, String> {
         if !self.engine.is_open() {
             return Ok(false);

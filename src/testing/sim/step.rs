@@ -74,7 +74,7 @@ pub enum Lane {
     Log,
     /// Flushes, removes files, and sorts memtables.
     Flush,
-    /// Merges files, and does the work that follows.
+    /// Splits and merges ranges, and compacts files.
     Compact,
 }
 
@@ -339,8 +339,8 @@ pub enum Step {
     /// Closes the database, damages a byte in a copy of its files, and opens the copy. Every fourth
     /// seed kills the process instead, and cuts the last log.
     Damage(u64),
-    /// Lets the wall clock jump by this many milliseconds. If it jumps forward, time passes as
-    /// well.
+    /// Moves the wall clock by this many milliseconds. Forward, the monotonic clock advances as
+    /// well; back, only the wall clock changes.
     Clock(i64),
 }
 

@@ -1,10 +1,10 @@
 //! Scalability targets in the oracle, which keeps two bounds of the used rate.
 //!
-//! The lower bound counts requests that were certainly charged. The upper bound counts all that may
-//! have been, as if they were all in one partition. A request must be refused if the lower bound
-//! exceeds the rate, and may be refused if the upper bound does. Refused requests are not counted,
-//! and change nothing. A single partition is assumed because in the engine several partitions may
-//! share a slot (`lsm::rate_limit`).
+//! The lower bound counts requests that were certainly charged. The upper bound counts all requests
+//! that may have been charged, as if they were all in one partition. A request must be refused if
+//! the lower bound exceeds the rate, and may be refused if the upper bound does. Refused requests
+//! are not counted, and change nothing. A single partition is assumed because in the engine several
+//! partitions may share a slot (`lsm::rate_limit`).
 
 use crate::clock::Clock;
 use crate::error::Error;
@@ -42,8 +42,8 @@ impl Runner {
         }
         let (mut all, mut any) = (used.database[1], used.any_partition);
         if ask.partition.is_none() {
-            // A query may begin several times, so its later beginnings may find its rows already
-            // charged.
+            // The engine may admit a query several times. Each time after the first, rows of this
+            // query may already be charged.
             book(&mut all, database, ask.costs[1], now);
             book(&mut any, partition, ask.costs[1], now);
         }
@@ -70,7 +70,7 @@ impl Runner {
         let surely = !(is_busy && held == Held::May) && code != Some("TableNotFound");
         let used = &mut self.used;
         if surely {
-            // A query that failed was charged only for its beginning.
+            // A failed query was certainly charged only when it was admitted, for its first row.
             let has_failed = error.is_some() && ask.partition.is_none();
             let least = if has_failed { ask.entities } else { ask.costs[0] };
             book(&mut used.database[0], database, least, now);

@@ -1,4 +1,5 @@
-//! Checks of the wear account at every opening: written bytes are never forgotten.
+//! Checks of the wear account (the database's own counts of written bytes) at every opening: the
+//! account never loses counts.
 //!
 //! Invariants
 //! * all existing table files are counted as written, however the run ended;

@@ -57,7 +57,7 @@ enum Scope {
     /// The entities of one table. `hides` is true for old versions, in which a refused operation is
     /// reported as not found.
     Table { name: String, hides: bool },
-    /// The letters of `srt`.
+    /// The value of the parameter `srt`: letters of the permitted types of resources.
     Account { resource_types: String },
 }
 

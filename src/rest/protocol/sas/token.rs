@@ -14,14 +14,14 @@ use crate::rest::protocol::fault::{Fault, Known};
 use crate::rest::protocol::headers::Version;
 use crate::rest::protocol::sign::AccountKey;
 
-/// A token, of either kind.
+/// A token, for entities of one table or for an account.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) enum Sas {
     Service(ServiceSas),
     Account(AccountSas),
 }
 
-/// The fields common to both kinds, as in the token.
+/// The fields common to both kinds of tokens, with the values in the token.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Terms {
     /// `None` for old tokens, which name no version.

@@ -7,14 +7,14 @@ use crate::rest::protocol::fault::{Fault, Known};
 use crate::rest::protocol::headers::Headers;
 use crate::rest::protocol::xml::{self, Element};
 
-/// The requests that pages of some origins may make.
+/// A rule that permits some requests of web pages of some origins.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(crate) struct CorsRule {
-    /// As browsers send them, or `*`.
+    /// The origins as browsers send them, or `*`.
     pub(crate) origins: Vec<String>,
     pub(crate) methods: Vec<String>,
     pub(crate) max_age_seconds: u32,
-    /// Names of headers, `x-ms-meta-*`, `*`.
+    /// Names of headers, prefixes such as `x-ms-meta-*`, or `*`.
     pub(crate) exposed: Vec<String>,
     /// As `exposed`.
     pub(crate) allowed: Vec<String>,

@@ -5,8 +5,8 @@ use crate::rest::protocol::xml::Element;
 
 /// Refuses children with other names, and repeated ones.
 pub(super) fn only(element: &Element, names: &[&str]) -> Result<(), Fault> {
-    // If there are more children than names, one of the first `names.len() + 1` is repeated or
-    // unknown, so this is not quadratic.
+    // If there are more children than names, one of the first `names.len() + 1` must be repeated or
+    // unknown. Only these are compared, because comparing all takes quadratic time.
     for (i, child) in element.children.iter().enumerate().take(names.len() + 1) {
         if !names.contains(&child.name.as_str()) {
             return Err(unsupported(child));

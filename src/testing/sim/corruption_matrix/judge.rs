@@ -1,4 +1,4 @@
-//! Decides the outcome of a single damage, and whether it is allowed.
+//! Decides the outcome of one case of damage, and whether that outcome is allowed.
 
 use std::collections::BTreeMap;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -41,7 +41,7 @@ impl Harm {
     }
 }
 
-/// The outcome of a damage.
+/// The outcome of one case of damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) enum Verdict {
     /// All data is present, although the damaged structure matters; the text says why.
@@ -147,12 +147,13 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Checks that every complaint names this file, and that one of them names this position.
+    /// Checks that every complaint mentions the damaged file, and that one of them names the
+    /// damaged position.
     fn refused(&self, name: &str, file: &File, harm: Harm, complaints: &[Complaint]) -> Verdict {
         let near = |complaint: &Complaint| match complaint.file == name {
             true => is_near(file, harm, complaint.offset.unwrap_or(u64::MAX)),
-            // If two files disagree, either may be damaged. If the complaint names another file, it
-            // also states where this file ends.
+            // If two files disagree, either may be damaged. A complaint about the other file is
+            // accepted if it also states that the damaged file ends near the damage.
             false => ends_at(&complaint.text, name).is_some_and(|end| is_near(file, harm, end)),
         };
         let about = |complaint: &Complaint| complaint.file == name || complaint.text.contains(name);
@@ -166,8 +167,8 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// Checks a database that opened without complaint: no commit covered by a durable offset was
-    /// lost.
+    /// Decides the outcome for a database that opened without complaint. No commit covered by a
+    /// durable offset may be lost.
     fn shown(&self, name: &str, file: &File, harm: Harm, bytes: &[u8], state: &Tables) -> Verdict {
         let history = &self.subject.history;
         let all = history.len() - 1;
@@ -196,8 +197,8 @@ impl<'a> Case<'a> {
         }
     }
 
-    /// True for a cut of the last log or of the manifest of a killed database, which have durable
-    /// lengths.
+    /// True if the last log or the manifest of a killed database was cut. Such a cut must be
+    /// detected, because the lengths of both files are durable.
     fn is_short(&self, file: &File, harm: Harm) -> bool {
         let same = self.files.values().filter(|other| other.kind == file.kind);
         let is_last = same.map(|other| other.number).max() == Some(file.number);

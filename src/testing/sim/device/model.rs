@@ -2,8 +2,8 @@
 //! outcome the next opening decides.
 //!
 //! Invariants
-//! * every acknowledged tag is larger than all tags acknowledged or found before, even those of
-//!   lost commits;
+//! * every acknowledged tag (the ETag of a commit, in ticks) is larger than all tags acknowledged
+//!   or found before, including those of lost commits;
 //! * commits survive as a prefix of their order, each as a whole;
 //! * readings expire in order: all readings from some number on are found, except those never
 //!   written.
@@ -18,8 +18,8 @@ use crate::model::Entity;
 pub(super) const SENSORS: u64 = 10;
 /// The number of rows that are updated repeatedly.
 pub(super) const SETTINGS: usize = 8;
-/// By how much a reading may expire early, in ticks: clocks that count as right differ by some
-/// seconds, and the last time before a power cut may not have been recorded.
+/// The time by which a reading may expire early, in ticks. Right clocks differ by some seconds, and
+/// the last time before a power cut may not have been recorded.
 const SLACK: u64 = 20 * TICKS_PER_SECOND;
 
 /// The expected data.
@@ -198,8 +198,8 @@ impl Model {
         numbers.flatten().collect()
     }
 
-    /// Determines outcomes from what an opening found: the tags of the unsettled readings, in
-    /// order, and all settings.
+    /// Determines the outcomes of the unsettled commits from the data that an opening found: the
+    /// tags of the unsettled readings, in order, and all settings.
     pub(super) fn settle(
         &mut self,
         readings: &[Option<u64>],
@@ -215,8 +215,8 @@ impl Model {
                 What::Readings(numbers) => {
                     readings.by_ref().take((numbers.end - numbers.start) as usize).fold(None, one)
                 }
-                // If a later commit overwrote the setting, the larger tag found is that of the
-                // later commit.
+                // If the tag of the commit is known, it is not compared with the tag found, because
+                // a later commit may have overwritten the setting.
                 What::Setting { index, .. } => {
                     settings[*index].map(|found| tag.unwrap_or(found.tag))
                 }
@@ -364,7 +364,8 @@ impl Model {
     }
 }
 
-/// Combines the tags found for the rows of a group: the first known tag is that of the group.
+/// Combines the tags found for the rows of a group into the tag of the group: the first one that is
+/// not `None`.
 fn one(before: Option<u64>, tag: &Option<u64>) -> Option<u64> {
     before.or(*tag)
 }

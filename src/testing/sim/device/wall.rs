@@ -1,4 +1,5 @@
-//! The clock of one boot: right, in 1970 until it is set, wrong by years, or jumping in the middle.
+//! The clock of one boot. It is right, or it is in 1970 or wrong by years until it is set, or it is
+//! right except for a jump away and back.
 //!
 //! Invariant: monotonic time starts at zero with every boot, and advances independently of the wall
 //! clock.
@@ -43,7 +44,7 @@ pub(super) enum Clocks {
 }
 
 impl Boot {
-    /// Returns the clock of a boot that begins at `truth`, in ticks since 1601.
+    /// Chooses a random clock for a boot that begins at `truth`, the true time in ticks since 1601.
     pub(super) fn draw(rng: &mut Rng, truth: u64, clocks: Clocks) -> Self {
         let right = rng.below(2 * ERROR_MAX + 1) as i64 - ERROR_MAX as i64;
         let kind = match clocks {
@@ -81,8 +82,8 @@ impl Boot {
         Self { clock, up: 0, turns, is_wrong: error.unsigned_abs() > DAY }
     }
 
-    /// Advances the time by `time` to `truth`. Returns the number of clock jumps of more than a
-    /// day.
+    /// Advances the clock by `time`; afterwards the true time is `truth`. Returns the number of
+    /// clock jumps of more than a day.
     pub(super) fn pass(&mut self, time: u64, truth: u64) -> u64 {
         self.up += time;
         self.clock.advance(Duration::from_nanos(100 * time));
@@ -126,7 +127,8 @@ mod tests {
         }
         assert!((3_600..4_000).contains(&wrong), "{wrong}");
         assert!((500..700).contains(&unset), "{unset}");
-        // A clock that is set jumps once, and one that jumps in the middle twice.
+        // A wrong clock that is set jumps once, and a right clock that jumps away and back jumps
+        // twice.
         assert!((3_300..3_900).contains(&jumps), "{jumps}");
     }
 

@@ -1,5 +1,5 @@
 //! The work of the device while its power is on: checks the data of earlier boots, writes, and
-//! compares.
+//! compares reads with the model.
 //!
 //! Invariants
 //! * nothing is written before the outcome of the commits interrupted by the last power cut is
@@ -20,7 +20,7 @@ use crate::table::{EntityGroup, Table};
 
 /// The maximum number of background steps per second.
 const STEPS: u32 = 4;
-/// How many of the last readings are read after each opening.
+/// The number of newest readings that are read after each opening.
 const LAST: u64 = 20;
 /// The number of readings of one sensor that one scan reads while a block is bad.
 const SPAN: u64 = 2_000;
@@ -162,7 +162,8 @@ impl Device {
         }
     }
 
-    /// Returns numbers and tags of a range, in ascending order; `None` without a complete answer.
+    /// Returns the numbers and tags of the readings in a range, in ascending order; `None` if not
+    /// all could be read.
     fn read(
         &mut self,
         tables: &Tables,
@@ -194,7 +195,8 @@ impl Device {
         Ok(())
     }
 
-    /// Compares everything once more at the end, when medium and clock are sound.
+    /// Compares all readings with the model and verifies the database, at the end of the life, when
+    /// medium and clock are sound.
     pub(super) fn look_at_everything(&mut self, db: &Db) -> Result<(), String> {
         let tables = self.tables(db)?.ok_or("no tables at the end")?;
         if !self.scan(&tables)? {
@@ -203,7 +205,7 @@ impl Device {
         self.verify(db)
     }
 
-    /// Compares everything. Returns false without a complete answer.
+    /// Compares all readings with the model. Returns false if not all could be read.
     fn scan(&mut self, tables: &Tables) -> Result<bool, String> {
         let Some(found) = self.read(tables, KeyRange::all())? else { return Ok(false) };
         self.model.check_span(0..self.model.next(), None, &found, self.now)?;

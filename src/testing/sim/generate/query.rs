@@ -17,7 +17,8 @@ const ASKED: [&str; 7] = ["A", "B", "Count", "Note", "At", "_x", "None"];
 const DEPTH_MAX: u64 = 3;
 /// The number of bytes by which the rows of a stretch (adjacent similar rows) are lengthened.
 const FILL_BYTES: usize = 24;
-/// The span of Timestamps in ticks: about the number of commits while the clock does not move.
+/// The range of chosen Timestamps, in ticks after [`START`]. While the clock does not move, each
+/// commit takes the next tick, so the rows of about this many commits have such Timestamps.
 const COMMITS: u64 = 200;
 
 impl Generator<'_> {
@@ -53,7 +54,8 @@ impl Generator<'_> {
             4 => Want::Aggregate((*self.source.pick(&NAMES)).to_owned()),
             _ => Want::Rows,
         };
-        // Many counts have no filter: these count the rows of blocks without reading them.
+        // A count without a filter can count the rows of a block without reading them, so at least
+        // half of the counts have none.
         let filter = filter.filter(|_| want != Want::Count || self.source.chance(1, 2));
         let reverse = !matches!(want, Want::Aggregate(_) | Want::CountByPartition);
         Query {
@@ -99,7 +101,7 @@ impl Generator<'_> {
         Expr::Compare(name.to_owned(), if keeps { Op::Eq } else { op }, literal)
     }
 
-    /// Returns a value that a row may have under a name: mostly one of a few values of the usual
+    /// Returns a value for the property `name`: mostly one of a few values of the property's usual
     /// type.
     pub(super) fn value_of(&mut self, name: &str) -> Val {
         let source = &mut self.source;
@@ -146,8 +148,8 @@ impl Generator<'_> {
         let mut values = Vec::new();
         for round in 0..2 + self.source.below(2) {
             let two = [self.value_of(name), self.value_of(name)];
-            // The younger stretch begins before the older one, so at first only its file has rows,
-            // and further on both files do.
+            // Later stretches begin at lower keys than the first one. At these keys only the
+            // younger file has rows, and at higher keys both files have rows.
             let first = if round == 0 { 12 } else { 0 } + self.source.below(12);
             let writes = self.stretch(&pk, first, name, &two);
             steps.push(Step::Group { table: table.clone(), writes, durability: None });
@@ -265,7 +267,7 @@ impl Generator<'_> {
         rows.map(write).collect()
     }
 
-    /// Returns a number close to those of the rows of a stretch.
+    /// Returns a number close to the numbers of the rows of a stretch.
     fn number(&mut self) -> i32 {
         self.source.below(50) as i32
     }

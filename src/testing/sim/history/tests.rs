@@ -51,7 +51,8 @@ fn sequential_calls_must_take_effect_in_order() {
 
 #[test]
 fn calls_that_overlap_may_take_effect_in_any_order() {
-    // The later call takes effect first, and a read between the two effects sees only that one.
+    // The later call takes effect first. A read between the two effects sees only this call's
+    // write.
     good(&[
         call(0, (0, 5), Op::Upsert(ONE), Written(Some(11))),
         call(1, (1, 6), Op::Upsert(TWO), Written(Some(10))),
@@ -148,7 +149,8 @@ fn an_unjustified_refusal_is_rejected() {
         ],
         &[1],
     );
-    // The refusal depends on a write that a later read does not see, so on unpublished data.
+    // The insert was refused because of a write that a later read does not see, so because of
+    // unpublished data.
     bad(
         &[
             call(0, (0, 7), Op::Insert(ONE), Written(Some(10))),
