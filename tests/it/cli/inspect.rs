@@ -47,7 +47,7 @@ fn counters_have_units_and_a_prometheus_format() {
         table.lines().any(|line| line.starts_with("tables ") && line.ends_with("  tables")),
         "{table}"
     );
-    assert!(place.ok("stats db --explain").contains("Tables there are."));
+    assert!(place.ok("stats db --explain").contains("Number of tables."));
     let text = place.ok("stats db --format prometheus");
     assert!(text.contains("# TYPE rowstone_tables gauge\nrowstone_tables 1\n"), "{text}");
 }
