@@ -171,6 +171,7 @@ impl Fs for Metered {
         remove_dir(dir: &Path) -> io::Result<()>;
         link(from: &Path, to: &Path) -> io::Result<()>;
         lock(path: &Path) -> io::Result<Box<dyn FileLock>>;
+        is_locked(path: &Path) -> io::Result<bool>;
         kind(path: &Path) -> String;
     }
 

@@ -9,7 +9,7 @@ use clap::Args;
 
 use super::failure::Outcome;
 use super::import::sample;
-use super::open::{Create, open};
+use super::open::open_to_read;
 use super::output::{Format, Output, print, with_thousands};
 use super::partitions::{put_shape, shapes, size_text};
 use crate::db::advice::{Seen, advise};
@@ -85,7 +85,7 @@ impl Advise {
     }
 
     fn judge_tables(&self, path: &Path) -> Outcome<Vec<Verdict>> {
-        let db = open(path, Create::Never)?;
+        let db = open_to_read(path)?;
         let shapes = shapes(&db, self.table.as_ref(), self.exact)?.into_iter();
         let verdicts = shapes.map(|(name, data)| {
             let advice = judge(&data);

@@ -71,7 +71,8 @@ impl ChangesCommand {
         let since = since.map_err(|error| Failure::Usage(error.to_string()))?;
         let db = match self.cursor {
             Some(_) => open(&self.db, Create::Never)?,
-            None => Db::open_read_only(&self.db).map_err(Failure::Open)?,
+            // A consumer must not see commits that a power cut may revoke.
+            None => Db::follow(&self.db).map_err(Failure::Open)?.db(),
         };
         if self.positions {
             let (oldest, newest) = (db.oldest_position()?, db.position());

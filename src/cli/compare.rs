@@ -12,7 +12,7 @@ use clap::Args;
 use super::copy::open_other;
 use super::failure::{Failure, Outcome, eprint_line};
 use super::moving::KeyArgs;
-use super::open::{Create, open};
+use super::open::open_to_read;
 use super::output::{Output, with_thousands};
 use super::progress::Progress;
 use crate::db::Db;
@@ -68,8 +68,8 @@ const PROGRESS_ROWS: u64 = 1_000;
 
 impl Compare {
     pub(super) fn run(self) -> Outcome {
-        let a = open(&self.a, Create::Never)?;
-        let b = open_other(&a, &self.a, Some(&self.b), Create::Never)?;
+        let a = open_to_read(&self.a)?;
+        let b = open_other(&a, &self.a, Some(&self.b), open_to_read)?;
         let mut join = Join {
             output: Output::standard(),
             progress: Progress::new(None),

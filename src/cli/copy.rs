@@ -14,7 +14,7 @@ use clap::Args;
 
 use super::failure::{Failure, Outcome, eprint_line};
 use super::files::{self, Overwrite};
-use super::open::{Create, open};
+use super::open::{Create, open, open_to_read};
 use super::output::{
     Format, Output, print, with_thousands, without_control, write_cells, write_counters,
 };
@@ -143,10 +143,10 @@ pub(super) fn open_other(
     db: &Db,
     path: &Path,
     other: Option<&PathBuf>,
-    create: Create,
+    open: impl FnOnce(&Path) -> Outcome<Db>,
 ) -> Outcome<Db> {
     match other {
-        Some(other) if !files::is_same(path, other) => open(other, create),
+        Some(other) if !files::is_same(path, other) => open(other),
         _ => Ok(db.clone()),
     }
 }
@@ -156,12 +156,16 @@ impl Copy {
         let clock = SystemClock::new();
         let filter = read_filter(&self.filter)?;
         self.check()?;
-        let db = open(&self.db, Create::Never)?;
+        let db = match &self.to {
+            Some(to) if !files::is_same(&self.db, to) => open_to_read(&self.db)?,
+            _ => open(&self.db, Create::Never)?,
+        };
         let source = db.table(&self.table)?;
         let rejects =
             self.rejects.as_deref().map(|path| self.overwrite.create(path)).transpose()?;
         let rejects = rejects.map(|file| Arc::new(Mutex::new(file)));
-        let other = open_other(&db, &self.db, self.to.as_ref(), Create::IfMissing)?;
+        let create = |path: &Path| open(path, Create::IfMissing);
+        let other = open_other(&db, &self.db, self.to.as_ref(), create)?;
         let target = other.table_or_create(self.target_name())?;
         let mut job = self.job(&source, &target, filter)?;
         if let Some(file) = rejects.clone() {
@@ -279,8 +283,8 @@ fn write_fields(
 impl CheckRefs {
     pub(super) fn run(self) -> Outcome {
         let filter = read_filter(&self.filter)?;
-        let db = open(&self.db, Create::Never)?;
-        let other = open_other(&db, &self.db, self.to.as_ref(), Create::Never)?;
+        let db = open_to_read(&self.db)?;
+        let other = open_other(&db, &self.db, self.to.as_ref(), open_to_read)?;
         let (source, target) = (db.table(&self.table)?, other.table(&self.into)?);
         let check = ReferenceCheck::new(&source, &target, &self.partition_key, &self.row_key)?;
         let check = check.filter(filter)?;

@@ -6,10 +6,9 @@ use std::path::PathBuf;
 use clap::Args;
 
 use super::failure::{Failure, Outcome};
-use super::open::{Create, keeping, open};
+use super::open::{Create, open, open_to_read};
 use super::output::{Format, print, write_counters, write_problems};
 use super::progress::Progress;
-use crate::db::Db;
 use crate::json::exec::Response;
 
 /// Read and check everything: every checksum, order and reference.
@@ -45,8 +44,7 @@ pub(super) struct Checkpoint {
 
 impl Verify {
     pub(super) fn run(self) -> Outcome {
-        let options = keeping(Db::options()).create_if_missing(false);
-        let db = options.open(&self.db).map_err(Failure::Open)?;
+        let db = open_to_read(&self.db)?;
         let report = Progress::during("bytes", db.stats().get("file_bytes"), |bar| {
             db.verify_with(|bytes| bar.advance(bytes))
         })?;

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 
 use super::failure::Outcome;
-use super::open::{Create, open};
+use super::open::{Create, open, open_to_read};
 use super::output::{Format, Output, print, with_thousands};
 use super::progress::Progress;
 use crate::db::{ClosedGate, Moved};
@@ -159,9 +159,8 @@ fn between<'k>(
 impl Gate {
     pub(super) fn run(self) -> Outcome {
         let db = match &self.command {
-            GateCommand::Set { db, .. }
-            | GateCommand::Lift { db, .. }
-            | GateCommand::List { db, .. } => open(db, Create::Never)?,
+            GateCommand::Set { db, .. } | GateCommand::Lift { db, .. } => open(db, Create::Never)?,
+            GateCommand::List { db, .. } => open_to_read(db)?,
         };
         match &self.command {
             GateCommand::Set { table, mode, keys, .. } => db.gate(table, keys.range(), *mode)?,

@@ -7,7 +7,6 @@ use clap::Args;
 
 use super::failure::{Failure, Outcome, eprint_line};
 use crate::db::Db;
-use crate::error::ErrorKind;
 use crate::options::{Durability, OnFull, Options};
 use crate::sync::{Condvar, Mutex};
 
@@ -77,14 +76,10 @@ pub(super) fn open(path: &Path, create: Create) -> Outcome<Db> {
     open_durable(path, create, Durability::Sync)
 }
 
-/// Opens a database to read it. If another process is writing it, the last durable commit is shown.
+/// Opens a database to read it, which takes no lock and changes nothing. If another process is
+/// writing it, the last durable commit is shown.
 pub(super) fn open_to_read(path: &Path) -> Outcome<Db> {
-    match open(path, Create::Never) {
-        Err(Failure::Open(error)) if error.kind() == ErrorKind::Locked => {
-            Db::open_read_only(path).map_err(Failure::Open)
-        }
-        opened => opened,
-    }
+    Db::open_read_only(path).map_err(Failure::Open).map(noted)
 }
 
 pub(super) fn open_durable(path: &Path, create: Create, durability: Durability) -> Outcome<Db> {

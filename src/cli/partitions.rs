@@ -10,7 +10,7 @@ use std::time::Duration;
 use clap::Args;
 
 use super::failure::{Failure, Outcome};
-use super::open::{Create, open, pause};
+use super::open::{open_to_read, pause};
 use super::output::{Format, Output, counted, print, with_thousands, without_control, write_cells};
 use crate::db::{DataShape, Db, PartitionRange, PartitionSize, RangeBound};
 use crate::json::{self, Object};
@@ -84,7 +84,7 @@ impl Partitions {
     }
 
     fn print(&self, again: bool) -> Outcome {
-        let db = open(&self.db, Create::Never)?;
+        let db = open_to_read(&self.db)?;
         let pictures = self.pictures(&db);
         db.close()?;
         let pictures = pictures?;

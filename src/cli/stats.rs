@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use clap::{Args, ValueEnum};
 
 use super::failure::Outcome;
-use super::open::{Create, open};
+use super::open::open_to_read;
 use super::output::{Format, Output, print, with_thousands, write_counters};
 use crate::db;
 
@@ -50,7 +50,7 @@ enum StatsFormat {
 
 impl Stats {
     pub(super) fn run(self) -> Outcome {
-        let db = open(&self.db, Create::Never)?;
+        let db = open_to_read(&self.db)?;
         let stats = db.stats();
         print(|output| match self.format {
             StatsFormat::Table => self.write_table(output, &stats),

@@ -5,7 +5,7 @@ use std::path::Path;
 use std::sync::Arc;
 
 use crate::error::Result;
-use crate::lsm::{Engine, LogFollower};
+use crate::lsm::{Engine, LogFollower, Recovered, open_read_only};
 use crate::options::Options;
 use crate::sync::{AtomicBool, Mutex, Ordering};
 use crate::table::Catalog;
@@ -45,10 +45,14 @@ pub struct Follower {
 }
 
 impl Options {
-    /// Opens the database in `path` read-only, in its current durable state, whether another
-    /// process has it open or not. Takes no lock and does not create, change or remove anything.
-    /// Writes fail with `InvalidInput`. Later commits are not visible; see [`follow`](Self::follow)
-    /// for that.
+    /// Opens the database in `path` read-only. Takes no lock and does not create, change or remove
+    /// anything, so it also works on read-only media and as a user who may not write. Writes fail
+    /// with `InvalidInput`. Later commits are not visible; see [`follow`](Self::follow) for that.
+    ///
+    /// If no process has the database open, it shows exactly what [`open`](Self::open) would show.
+    /// While another process writes, it shows what is durable. If the file system cannot tell
+    /// which is the case, it shows what is durable, with a warning in
+    /// [`Db::opened`](crate::Db::opened).
     ///
     /// Reads the logs as a normal open does, and opens every table file, so that a file stays
     /// readable after the writer removes it. Each file needs a descriptor with
@@ -58,7 +62,7 @@ impl Options {
     /// `NotFound` if there is no database; `Busy` if the writer replaces files faster than they can
     /// be opened; `Corruption`, `Unsupported`, `Io`.
     pub fn open_read_only(self, path: impl AsRef<Path>) -> Result<Db> {
-        Db::of_engine(LogFollower::open(path.as_ref(), self)?.engine())
+        Db::of_engine(open_read_only(path.as_ref(), self)?)
     }
 
     /// Follows the database in `path`, which another process may write. Opens it as
@@ -69,7 +73,7 @@ impl Options {
     /// As [`open_read_only`](Self::open_read_only).
     pub fn follow(self, path: impl AsRef<Path>) -> Result<Follower> {
         let following = LogFollower::open(path.as_ref(), self)?;
-        let current = Mutex::new(Db::of_engine(following.engine())?);
+        let current = Mutex::new(Db::of_engine(following.engine(Recovered::default()))?);
         let following = Mutex::new(following);
         Ok(Follower { following, current, is_pending: AtomicBool::new(false) })
     }
@@ -114,7 +118,7 @@ impl Follower {
         }
         let is_new = self.is_pending.load(Ordering::Relaxed);
         if is_new {
-            let next = Db::of_engine(following.engine())?;
+            let next = Db::of_engine(following.engine(Recovered::default()))?;
             *self.current.lock() = next;
             self.is_pending.store(false, Ordering::Relaxed);
         }

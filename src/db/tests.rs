@@ -172,6 +172,7 @@ mod load;
 mod logs;
 mod moving;
 mod notes;
+mod read_only;
 mod references;
 mod short_logs;
 mod slow;

@@ -101,6 +101,10 @@ impl Fs for DiskFs {
         Ok(Box::new(DiskLock::take(sys::open(&options, path)?, path)?))
     }
 
+    fn is_locked(&self, path: &Path) -> io::Result<bool> {
+        DiskLock::is_held(sys::open(OpenOptions::new().read(true), path))
+    }
+
     #[cfg(unix)]
     fn pin(&self, dir: &Path) -> io::Result<Option<Arc<dyn Fs>>> {
         Ok(Some(Arc::new(dir::DirFs::new(dir, Arc::new(*self))?)))

@@ -444,6 +444,10 @@ impl Fs for FaultFs {
         self.run(OpKind::Lock, path, || self.inner.lock(path))
     }
 
+    fn is_locked(&self, path: &Path) -> io::Result<bool> {
+        self.inner.is_locked(path)
+    }
+
     fn kind(&self, path: &Path) -> String {
         self.inner.kind(path)
     }

@@ -108,6 +108,7 @@ impl Fs for GuardedFs {
         open_read(path: &Path) -> io::Result<Arc<dyn FileRead>>;
         sync_dir(dir: &Path) -> io::Result<()>;
         lock(path: &Path) -> io::Result<Box<dyn FileLock>>;
+        is_locked(path: &Path) -> io::Result<bool>;
         kind(path: &Path) -> String;
     }
 

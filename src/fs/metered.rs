@@ -334,6 +334,7 @@ impl Fs for MeteredFs {
         remove_dir(dir: &Path) -> io::Result<()>;
         sync_dir(dir: &Path) -> io::Result<()>;
         lock(path: &Path) -> io::Result<Box<dyn FileLock>>;
+        is_locked(path: &Path) -> io::Result<bool>;
         kind(path: &Path) -> String;
     }
 

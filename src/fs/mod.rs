@@ -83,6 +83,15 @@ pub trait Fs: Send + Sync + fmt::Debug {
     /// Locks the file exclusively until the returned lock is dropped. Creates the file if it is
     /// missing. Fails with `WouldBlock` if another process or handle has the lock.
     fn lock(&self, path: &Path) -> io::Result<Box<dyn FileLock>>;
+    /// Whether another process or handle holds the lock of the file; false if there is no such
+    /// file. Changes nothing, and needs only the permission to read. The default is `Unsupported`.
+    ///
+    /// # Errors
+    /// `Unsupported` if the file system has no locks; any error of opening the file.
+    fn is_locked(&self, path: &Path) -> io::Result<bool> {
+        let _ = path;
+        Err(io::ErrorKind::Unsupported.into())
+    }
     /// Returns the kind of the file system that holds `path`, for messages ("ext4", "tmpfs",
     /// "memory").
     fn kind(&self, path: &Path) -> String;

@@ -44,6 +44,7 @@ pub(crate) use recovery::file_replacement::{FileReplacement, Healed, SoundCopies
 pub(crate) use recovery::follower::LogFollower;
 pub(crate) use recovery::inspect::Inspector;
 pub(crate) use recovery::open::open;
+pub(crate) use recovery::read_only::open_read_only;
 pub(crate) use recovery::wal_tail::More;
 #[cfg(feature = "sim")]
 pub(crate) use write::admission::least_limit;

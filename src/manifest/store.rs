@@ -10,6 +10,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use crate::codec::HashSeed;
 use crate::error::{Error, ErrorKind, Result};
 use crate::format::current::Current;
 use crate::format::edit::{CleanClose, Identity, VersionEdit};
@@ -218,19 +219,17 @@ impl Manifest {
         Ok(Opened { manifest, torn, short, names })
     }
 
-    /// Returns the manifest of a read-only engine, with a version read by `tailer`. Every edit
-    /// fails with the error `why`.
+    /// Returns the manifest of a read-only engine, with a version read by `tailer`.
     pub(crate) fn for_readers(
         tail: &ManifestTail,
         version: &Arc<Version>,
         fs: Arc<dyn Fs>,
         dir: &Path,
-        why: Error,
     ) -> Self {
         let Position { file: number, offset: end } = tail.position();
         let header = LogHeader { kind: LogKind::Manifest, number, id: tail.id() };
         let (rng, version) = (Rng::from_seed(0), Arc::clone(version));
-        Manifest { ended: Some(why), ..Self::at(fs, dir, rng, version, header, end) }
+        Self::at(fs, dir, rng, version, header, end)
     }
 
     /// Returns a manifest whose records end at `end` in the file of `header`. It is not yet
@@ -317,6 +316,15 @@ impl Manifest {
     /// True if nothing was written since opening.
     pub(crate) fn is_untouched(&self) -> bool {
         self.unconfirmed.is_some()
+    }
+
+    /// Returns the hash seed of the database in `dir`.
+    ///
+    /// # Errors
+    /// `Corruption` if the version has no identity.
+    pub(crate) fn seed(&self, dir: &Path) -> Result<HashSeed> {
+        let identity = self.version.identity.as_ref().map(|identity| identity.seed);
+        identity.ok_or_else(|| Error::corrupt(dir, 0, "manifest", "no identity"))
     }
 
     /// Returns the version after the last edit.

@@ -21,7 +21,7 @@ use clap::Args;
 use self::advice::{Advice, Sample};
 use self::timing::{Timing, micros};
 use super::failure::{Failure, Outcome};
-use super::open::{Create, open, open_durable};
+use super::open::{Create, open_durable, open_to_read};
 use super::output::{Output, print, with_thousands};
 use crate::clock::{Clock, ManualClock, SystemClock};
 use crate::db::Db;
@@ -149,7 +149,7 @@ impl Pressure {
         let (Some(path), Some(name)) = (&self.sample, &self.sample_table) else {
             return Ok(Vec::new());
         };
-        let db = open(path, Create::Never)?;
+        let db = open_to_read(path)?;
         let rows = db.table(name)?.scan(KeyRange::partition(partition)).top(Sample::ROWS_MAX);
         let rows = rows.into_iter().collect::<Result<Vec<_>>>()?;
         db.close()?;

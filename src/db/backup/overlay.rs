@@ -46,6 +46,7 @@ impl Fs for Overlay {
         remove_dir(dir: &Path) -> io::Result<()>;
         sync_dir(dir: &Path) -> io::Result<()>;
         lock(path: &Path) -> io::Result<Box<dyn FileLock>>;
+        is_locked(path: &Path) -> io::Result<bool>;
         kind(path: &Path) -> String;
     }
 

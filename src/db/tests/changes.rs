@@ -498,7 +498,7 @@ fn at_every_operation_readers_see_durable_commits_and_the_feed_has_no_gap() {
             let is_lost = |error: crate::error::Error| {
                 assert_eq!((error.kind(), kept >> 30), (ErrorKind::ChangesLost, 0), "{what}");
             };
-            let beside = options(&fs.kill_image_at(op).unwrap()).open_read_only("db").unwrap();
+            let beside = options(&fs.kill_image_at(op).unwrap()).follow("db").unwrap().db();
             let mut feed = beside.changes(since).unwrap_or_else(|error| {
                 is_lost(error);
                 (lost, given) = (lost + 1, Vec::new());

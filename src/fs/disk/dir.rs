@@ -133,6 +133,10 @@ impl Fs for DirFs {
         Ok(Box::new(DiskLock::take(file, path)?))
     }
 
+    fn is_locked(&self, path: &Path) -> io::Result<bool> {
+        DiskLock::is_held(self.open(path, OFlags::RDONLY))
+    }
+
     fn kind(&self, path: &Path) -> String {
         sys::kind(path)
     }

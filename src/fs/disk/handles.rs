@@ -9,6 +9,7 @@ use std::io;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use bytes::Bytes;
 
@@ -33,6 +34,11 @@ pub(super) struct DiskRead {
 
 /// Keeps the memory map alive while its bytes are in use.
 struct Mapped(Arc<memmap2::Mmap>);
+
+/// The number of attempts to take a lock, with pauses between them. A reader may have the lock for
+/// a moment, while it tests whether a writer has it.
+const TRIES: usize = 4;
+const PAUSE: Duration = Duration::from_millis(2);
 
 /// A locked file; the system releases the lock when the file is closed.
 #[derive(Debug)]
@@ -126,12 +132,24 @@ impl Pages for memmap2::Mmap {
 
 impl DiskLock {
     pub(super) fn take(file: File, path: &Path) -> io::Result<Self> {
-        retry(|| match file.try_lock() {
-            Ok(()) => Ok(()),
-            Err(TryLockError::WouldBlock) => Err(io::ErrorKind::WouldBlock.into()),
-            Err(TryLockError::Error(error)) => Err(error),
-        })?;
-        Ok(Self { file, path: std::path::absolute(path)? })
+        for _ in 0..TRIES {
+            if locked(|| file.try_lock())? {
+                return Ok(Self { file, path: std::path::absolute(path)? });
+            }
+            // Whether the thread wakes early does not matter.
+            std::thread::park_timeout(PAUSE);
+        }
+        Err(io::ErrorKind::WouldBlock.into())
+    }
+
+    /// Whether another handle holds the lock of `file`; false if there is no such file. Has the
+    /// lock itself, shared with other readers, until it returns.
+    pub(super) fn is_held(file: io::Result<File>) -> io::Result<bool> {
+        match file {
+            Ok(file) => Ok(!locked(|| file.try_lock_shared())?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => Ok(false),
+            Err(error) => Err(error),
+        }
     }
 }
 
@@ -139,6 +157,15 @@ impl FileLock for DiskLock {
     fn is_current(&self) -> io::Result<bool> {
         sys::is_same_file(&self.file, &self.path)
     }
+}
+
+/// Returns true if `take` took a lock, and false if another handle holds it.
+fn locked(take: impl Fn() -> Result<(), TryLockError>) -> io::Result<bool> {
+    retry(|| match take() {
+        Ok(()) => Ok(true),
+        Err(TryLockError::WouldBlock) => Ok(false),
+        Err(TryLockError::Error(error)) => Err(error),
+    })
 }
 
 impl DiskWrite {

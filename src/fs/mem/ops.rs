@@ -105,6 +105,12 @@ impl Fs for MemFs {
         if taken { Ok(Box::new(Lock(handle))) } else { Err(io::ErrorKind::WouldBlock.into()) }
     }
 
+    fn is_locked(&self, path: &Path) -> io::Result<bool> {
+        let path = &*self.at(path)?;
+        let state = self.state();
+        Ok(state.tree.look(path)?.is_some_and(|node| state.locked.contains(&node)))
+    }
+
     fn kind(&self, _path: &Path) -> String {
         "memory".to_owned()
     }

@@ -13,29 +13,24 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use crate::error::{Doing, Error, ErrorKind, Result};
-use crate::executor::Executor;
-use crate::format::edit::{Identity, LivedTime};
+use crate::format::edit::Identity;
 use crate::format::names::FileName;
 use crate::format::record::Position;
 use crate::format::wal::{RecordOrder, WalRecord};
-use crate::log::LogFile;
+use crate::fs::Fs;
 use crate::manifest::{Manifest, ManifestTail, Version, probe};
 use crate::memtable::Memtable;
 use crate::model::Seq;
 use crate::options::{Background, Options};
 use crate::sst::{Sst, SstShared};
-use crate::sync::Mutex;
 use crate::write_accounting::Meter;
 
-use super::open::{assemble, shared_by_tables};
+use super::open::{assemble_reader, shared_by_tables};
 use super::wal_rows::{Drops, LogRows, Problem};
 use super::wal_tail::{LogTail, More, TailRecord};
 use crate::lsm::background::events::Recovered;
-use crate::lsm::background::maintenance::read_only;
-use crate::lsm::background::ttl_tables::Ttl;
 use crate::lsm::read::log_files::LogFiles;
 use crate::lsm::read::view::Slot;
-use crate::lsm::write::log_queue::{LastSeqs, LogQueue};
 use crate::lsm::{Engine, Env};
 
 /// The number of retries while the writer removes files that are about to be read.
@@ -89,8 +84,7 @@ impl LogFollower {
     pub(crate) fn open(dir: &Path, options: Options) -> Result<Self> {
         let fs = Arc::clone(&options.fs);
         if !probe(&*fs, dir)? {
-            let problem = format!("there is no database in {}", dir.display());
-            return Err(Error::new(ErrorKind::NotFound, problem));
+            return Err(missing_database(dir));
         }
         let manifest = ManifestTail::open(fs, dir, options.accept_short_logs)?;
         let identity = Arc::clone(manifest.identity()?);
@@ -149,7 +143,7 @@ impl LogFollower {
     /// Reads the files and logs of `version`. Returns the Seq up to which they hold all commits.
     fn try_read(&mut self, version: &Version) -> Result<Seq> {
         self.check_identity(version)?;
-        self.open_files(version)?;
+        open_files(&*self.options.fs, &self.dir, version, &self.sst, true)?;
         let lens = Some(version).filter(|_| !self.options.accept_short_logs);
         let (fs, dir) = (&*self.options.fs, &*self.dir);
         let files = LogFiles { fs, dir, logs: &version.logs, lens };
@@ -171,50 +165,52 @@ impl LogFollower {
         Err(Error::new(ErrorKind::ChangesLost, problem))
     }
 
-    /// Opens all table files, because the writer may remove them.
-    fn open_files(&self, version: &Version) -> Result<()> {
-        let fs = &*self.options.fs;
-        for file in version.files() {
-            let opened = file.sst_or_open(|| Sst::open(fs, &self.dir, &file.meta, &self.sst));
-            let Err(error) = opened else { continue };
-            let path = self.dir.join(FileName::Sst(file.meta.number).to_string());
-            let is_there = fs.exists(&path).doing("look at", path)?;
-            // Damage in a file is reported later, by the reads that meet it.
-            if !is_there || error.kind() != ErrorKind::Corruption {
-                return Err(error);
-            }
-        }
-        Ok(())
-    }
-
     /// Returns an engine that shows the state read so far and refuses every write.
-    pub(crate) fn engine(&self) -> Arc<Engine> {
-        let options = self.options.clone();
-        let ttl = Ttl::new(&options, LivedTime::default(), self.shown);
-        let why = read_only();
-        let log = Arc::new(LogFile::refusing(why.clone()));
-        let seqs = LastSeqs { used: self.shown, given_out: self.shown };
-        let queue = LogQueue::behind(log, 0, Vec::new(), seqs);
-        let fs = Arc::clone(&options.fs);
-        let tail = &self.manifest;
-        let manifest = Manifest::for_readers(tail, &self.version, fs, &self.dir, why.clone());
+    pub(crate) fn engine(&self, recovered: Recovered) -> Arc<Engine> {
+        let (options, fs) = (self.options.clone(), Arc::clone(&self.options.fs));
+        let manifest =
+            Manifest::for_readers(&self.manifest, &self.version, Arc::clone(&fs), &self.dir);
         // Cached handles could not be reopened after the writer removes the file, so none is
         // closed.
-        let file_systems = [Arc::clone(&options.fs), Arc::clone(&options.fs)];
+        let file_systems = [Arc::clone(&fs), fs];
         // The next engine gets its own gap cache, because a gap at one Seq may not be a gap at a
         // later one.
-        let meter = Meter::new(&self.dir);
-        let env = Env::new(&self.dir, options, self.sst.clone(), file_systems, meter);
-        let (queue, logged) =
-            ((queue, self.shown), (self.logs.memtables(), self.logs.drops.clone()));
-        let mut maintenance =
-            assemble(Arc::new(env), manifest, queue, logged, ttl, Executor::manual());
-        maintenance.is_reader = true;
-        maintenance.writer.group_commit.fail(why);
-        let recovered = Recovered { commits: self.logs.commits, ..Recovered::default() };
-        let (maintenance, lock) = (Arc::new(maintenance), Mutex::new(None));
-        Arc::new(Engine { maintenance, recovered, lock })
+        let env =
+            Env::new(&self.dir, options, self.sst.clone(), file_systems, Meter::new(&self.dir));
+        let logged = (self.logs.memtables(), self.logs.drops.clone());
+        let recovered = Recovered { commits: self.logs.commits, ..recovered };
+        assemble_reader(env, manifest, self.shown, logged, recovered)
     }
+}
+
+/// Opens all table files of `version`, because a writer may remove them. Damage in a file is
+/// reported later, by the reads that meet it.
+///
+/// # Errors
+/// `Corruption` for a missing file if a `writer` may have removed it; `Unsupported`, `Io`.
+pub(super) fn open_files(
+    fs: &dyn Fs,
+    dir: &Path,
+    version: &Version,
+    sst: &SstShared,
+    writer: bool,
+) -> Result<()> {
+    for file in version.files() {
+        let opened = file.sst_or_open(|| Sst::open(fs, dir, &file.meta, sst));
+        let Err(error) = opened else { continue };
+        let path = dir.join(FileName::Sst(file.meta.number).to_string());
+        let may_be_removed = writer && !fs.exists(&path).doing("look at", path)?;
+        if may_be_removed || error.kind() != ErrorKind::Corruption {
+            return Err(error);
+        }
+    }
+    Ok(())
+}
+
+/// Returns the error of a directory that holds no database.
+pub(super) fn missing_database(dir: &Path) -> Error {
+    let problem = format!("there is no database in {}", dir.display());
+    Error::new(ErrorKind::NotFound, problem)
 }
 
 impl Logs {

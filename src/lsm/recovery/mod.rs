@@ -9,6 +9,7 @@ pub(super) mod file_replacement;
 pub(super) mod follower;
 pub(super) mod inspect;
 pub(super) mod open;
+pub(super) mod read_only;
 pub(super) mod replay;
 pub(super) mod wal_rows;
 pub(super) mod wal_tail;

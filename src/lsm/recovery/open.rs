@@ -16,13 +16,13 @@ use std::sync::Arc;
 use crate::codec::HashSeed;
 use crate::error::{Doing, Error, ErrorKind, Result};
 use crate::executor::Executor;
-use crate::format::edit::{CleanClose, Identity, VersionEdit};
+use crate::format::edit::{CleanClose, Identity, LivedTime, VersionEdit};
 use crate::format::names::{FileName, FileNumber};
 use crate::format::record::{LogHeader, LogKind, Position};
 use crate::format::wal::Predecessor;
 use crate::fs::{CachedHandleFs, FileLock, Fs, GuardedFs};
 use crate::log::LogFile;
-use crate::manifest::{Access, Manifest, probe};
+use crate::manifest::{Access, Manifest, Opened, probe};
 use crate::memtable::Memtable;
 use crate::model::{Seq, Shapes};
 use crate::mutants::mutant;
@@ -36,7 +36,7 @@ use super::replay::{Replayed, accepted, replay};
 use super::wal_rows::Drops;
 use crate::lsm::background::events::Recovered;
 use crate::lsm::background::fifo_tables::FifoEviction;
-use crate::lsm::background::maintenance::Maintenance;
+use crate::lsm::background::maintenance::{Maintenance, read_only};
 use crate::lsm::background::state::MaintenanceState;
 use crate::lsm::background::ttl_tables::Ttl;
 use crate::lsm::read::dropped_tables::DroppedTables;
@@ -46,7 +46,7 @@ use crate::lsm::write::admission::SpaceLimit;
 use crate::lsm::write::backlog::Backlog;
 use crate::lsm::write::gates::Gates;
 use crate::lsm::write::group_commit::GroupCommit;
-use crate::lsm::write::log_queue::{LogQueue, SPARE_BUFFERS};
+use crate::lsm::write::log_queue::{LastSeqs, LogQueue, SPARE_BUFFERS};
 use crate::lsm::write::rate_limit::RateLimit;
 use crate::lsm::{Engine, Env, Reader, Writer};
 
@@ -91,12 +91,7 @@ pub(crate) fn open(dir: &Path, mut options: Options) -> Result<Arc<Engine>> {
         true => {
             let opened = Manifest::open(Arc::clone(&fs), dir, Access::ReadWrite, fork(&mut rng))?;
             opened.manifest.usable()?;
-            recovered.torn.extend(opened.torn.map(|torn| torn.to_string()));
-            if let Some(short) = opened.short {
-                recovered.torn.push(accepted(&options, short)?);
-            }
-            recovered.warnings.extend(opened.manifest.doubt().map(str::to_owned));
-            (opened.manifest, opened.names)
+            report_manifest(opened, &options, &mut recovered)?
         }
         false => {
             recovered.created = true;
@@ -147,6 +142,24 @@ fn look(fs: &dyn Fs, dir: &Path, options: &Options) -> Result<()> {
         return Err(Error::new(ErrorKind::NotFound, problem));
     }
     fs.create_dir_all(dir).doing("create", dir)
+}
+
+/// Adds what opening the manifest found to `recovered`. Returns the manifest and the names of the
+/// files in its directory.
+///
+/// # Errors
+/// `Corruption` if the manifest is shorter than it durably was and `options` do not accept that.
+pub(super) fn report_manifest(
+    opened: Opened,
+    options: &Options,
+    recovered: &mut Recovered,
+) -> Result<(Manifest, Vec<String>)> {
+    recovered.torn.extend(opened.torn.map(|torn| torn.to_string()));
+    if let Some(short) = opened.short {
+        recovered.torn.push(accepted(options, short)?);
+    }
+    recovered.warnings.extend(opened.manifest.doubt().map(str::to_owned));
+    Ok((opened.manifest, opened.names))
 }
 
 /// Opens the directory and takes its lock. From then on, changes fail if the directory was moved or
@@ -209,10 +222,7 @@ fn new_env(
     manifest: &Manifest,
     (fs, meter): (Arc<dyn Fs>, Arc<Meter>),
 ) -> Result<Env> {
-    let Some(identity) = manifest.version().identity.as_ref() else {
-        return Err(Error::corrupt(dir, 0, "manifest", "no identity"));
-    };
-    let sst = shared_by_tables(&options, identity.seed);
+    let sst = shared_by_tables(&options, manifest.seed(dir)?);
     let cached_fs: Arc<dyn Fs> = match options.io_mode {
         // A memory map needs no open descriptor, so handles need no cache.
         IoMode::Mmap => Arc::clone(&fs),
@@ -296,6 +306,28 @@ fn remove_orphans(
         }
     }
     Ok(orphans)
+}
+
+/// Assembles an engine that refuses every write, and shows the version of `manifest` and what was
+/// `logged`, up to commit `shown`.
+pub(super) fn assemble_reader(
+    env: Env,
+    mut manifest: Manifest,
+    shown: Seq,
+    logged: (Vec<Arc<Slot>>, Drops),
+    recovered: Recovered,
+) -> Arc<Engine> {
+    let why = read_only();
+    manifest.end(why.clone());
+    let ttl = Ttl::new(&env.options, LivedTime::default(), shown);
+    let log = Arc::new(LogFile::refusing(why.clone()));
+    let seqs = LastSeqs { used: shown, given_out: shown };
+    let queue = LogQueue::behind(log, 0, Vec::new(), seqs);
+    let (env, executor) = (Arc::new(env), Executor::manual());
+    let mut maintenance = assemble(env, manifest, (queue, shown), logged, ttl, executor);
+    maintenance.is_reader = true;
+    maintenance.writer.group_commit.fail(why);
+    Arc::new(Engine { maintenance: Arc::new(maintenance), recovered, lock: Mutex::new(None) })
 }
 
 /// Assembles an engine from the version of `manifest`, and the `memtables` and `drops` of the logs
@@ -397,7 +429,11 @@ fn behind(env: &Env, log: Predecessor, replayed: &Replayed) -> Result<LogQueue> 
 
 /// Returns the memtables, newest first. The first one accepts writes and is linked to the log
 /// `number`, if that log exists yet.
-fn memtables(env: &Env, mut replayed: Vec<Slot>, number: Option<FileNumber>) -> Vec<Arc<Slot>> {
+pub(super) fn memtables(
+    env: &Env,
+    mut replayed: Vec<Slot>,
+    number: Option<FileNumber>,
+) -> Vec<Arc<Slot>> {
     let goes_on = replayed.last().is_some_and(|slot| {
         !slot.is_half_full(env.options.memtable_bytes) && slot.logs.len() < LOGS_PER_MEMTABLE_MAX
     });

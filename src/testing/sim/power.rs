@@ -140,6 +140,7 @@ impl Fs for PowerFs {
         list(dir: &Path) -> io::Result<Vec<String>>;
         exists(path: &Path) -> io::Result<bool>;
         lock(path: &Path) -> io::Result<Box<dyn FileLock>>;
+        is_locked(path: &Path) -> io::Result<bool>;
     }
 
     fn kind(&self, path: &Path) -> String {

@@ -14,6 +14,7 @@ mod import;
 mod inspect;
 mod moving;
 mod query;
+mod reading;
 #[cfg(unix)]
 mod stress;
 

@@ -1,0 +1,91 @@
+//! Opens a database to read it. Takes no lock and changes nothing on disk.
+//!
+//! * If no process holds the lock, recovery happens in memory. The engine then shows exactly what
+//!   an opening for writing would show.
+//! * While another process writes, the engine shows what is durable, as a follower does.
+//!
+//! Not here: following the writer (`follower`).
+
+use std::path::Path;
+use std::sync::Arc;
+
+use crate::error::{Error, ErrorKind, Result};
+use crate::format::names::FileName;
+use crate::format::record::Position;
+use crate::fs::Fs;
+use crate::manifest::{Access, Manifest, probe};
+use crate::options::{Background, Options};
+use crate::rng::Rng;
+use crate::write_accounting::Meter;
+
+use super::follower::{LogFollower, missing_database, open_files};
+use super::open::{assemble_reader, memtables, report_manifest, shared_by_tables};
+use super::replay::replay;
+use crate::lsm::background::events::Recovered;
+use crate::lsm::{Engine, Env};
+
+/// The number of attempts while other processes open and close the database.
+const TRIES: usize = 64;
+
+/// Opens the database in `dir` read-only.
+///
+/// # Errors
+/// `NotFound` if there is none; `Corruption`, `Unsupported`, `Io`; `Busy` if other processes change
+/// files faster than they can be opened.
+pub(crate) fn open_read_only(dir: &Path, options: Options) -> Result<Arc<Engine>> {
+    let fs = Arc::clone(&options.fs);
+    for _ in 0..TRIES {
+        match fs.is_locked(&dir.join(FileName::Lock.to_string())) {
+            Ok(false) => {}
+            Ok(true) => {
+                return Ok(LogFollower::open(dir, options)?.engine(Recovered::default()));
+            }
+            Err(error) => {
+                let follower = LogFollower::open(dir, options)?;
+                let warning = format!(
+                    "cannot tell whether a process has {} open ({error}): only what is durable is \
+                     shown",
+                    dir.display()
+                );
+                return Ok(follower.engine(Recovered::of_warning(warning)));
+            }
+        }
+        let before = end_of_manifest(&fs, dir);
+        let recovered = recover(dir, options.clone());
+        // A writer that began meanwhile may have removed files that were about to be read.
+        let lock = dir.join(FileName::Lock.to_string());
+        if fs.is_locked(&lock).is_ok_and(|held| !held) && end_of_manifest(&fs, dir) == before {
+            return recovered;
+        }
+    }
+    let problem = format!("other processes change {} all the time", dir.display());
+    Err(Error::new(ErrorKind::Busy, problem))
+}
+
+/// Returns the end of the manifest, or `None` if it cannot be read. Every process that changes a
+/// database appends an edit first.
+fn end_of_manifest(fs: &Arc<dyn Fs>, dir: &Path) -> Option<Position> {
+    let opened = Manifest::open(Arc::clone(fs), dir, Access::ReadOnly, Rng::from_seed(0));
+    Some(opened.ok()?.manifest.position())
+}
+
+/// Recovers the database in memory, with the steps of an opening for writing that change nothing.
+fn recover(dir: &Path, options: Options) -> Result<Arc<Engine>> {
+    let (fs, options) = (Arc::clone(&options.fs), options.background(Background::Manual));
+    if !probe(&*fs, dir)? {
+        return Err(missing_database(dir));
+    }
+    let mut recovered = Recovered::default();
+    let opened = Manifest::open(Arc::clone(&fs), dir, Access::ReadOnly, Rng::from_seed(0))?;
+    let (manifest, names) = report_manifest(opened, &options, &mut recovered)?;
+    let sst = shared_by_tables(&options, manifest.seed(dir)?);
+    open_files(&*fs, dir, manifest.version(), &sst, false)?;
+    // A file that was closed could not be opened again after a writer removed it, so no handle is
+    // closed.
+    let env = Env::new(dir, options, sst, [Arc::clone(&fs), fs], Meter::new(dir));
+    let replayed = replay(&env, &manifest, &names)?;
+    recovered.commits = replayed.commits;
+    recovered.torn.extend(replayed.torn);
+    let logged = (memtables(&env, replayed.slots, None), replayed.drops);
+    Ok(assemble_reader(env, manifest, replayed.last, logged, recovered))
+}
