@@ -1,9 +1,9 @@
-//! Removes the unwind tables, an eighth of the size, from the binary in the profile `size`. Panics
-//! abort there and unwind nothing. A panic still prints its message and source line, but no
-//! backtrace.
+//! Removes the unwind tables from the binary of the profile `size`, which makes it an eighth
+//! smaller. Panics abort there and unwind nothing. A panic still prints its message and source
+//! line, but no backtrace.
 //!
-//! Only on Linux, where two linkers were tested. On other systems, in other profiles, and in
-//! programs that use the library, this does nothing.
+//! It does so only on Linux, where two linkers were tested. On other systems, in other profiles,
+//! and in programs that use the library, this does nothing.
 
 use std::path::{Path, PathBuf};
 

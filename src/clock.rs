@@ -1,5 +1,5 @@
-//! Time: the wall clock for Seqs, and a monotonic clock for rates. No other module reads the
-//! system's clocks.
+//! Time: the wall clock, from which commits get their Seqs (commit numbers), and a monotonic clock
+//! for rates. No other module reads the system's clocks.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,8 +1,9 @@
-//! Errors, described in the caller's terms: one type, the size of a pointer and cheap to clone.
+//! Errors, described in the caller's terms. There is one type. It has the size of a pointer and is
+//! cheap to clone.
 //!
 //! There is a kind for each way in which callers react. Errors of the data model also have the
 //! Table service's code, HTTP status and text. Errors of the engine describe the operation that
-//! failed; the cause is `source()`.
+//! failed, and `source()` returns the cause.
 
 mod code;
 
@@ -42,11 +43,12 @@ pub enum ErrorKind {
     Unsupported,
     /// Bytes on disk differ from the bytes that were written; see [`Error::corruption`].
     Corruption,
-    /// The operating system returned an error; the cause is `source()`.
+    /// The operating system returned an error, which `source()` returns.
     Io,
     /// A failed write or sync ended all writing through this handle: reopen the database.
     Poisoned,
-    /// A closed gate or an exceeded target refused the request. Nothing was done: try again later.
+    /// A gate ([`Db::gate`](crate::Db::gate)) or a target ([`Targets`](crate::Targets)) refused the
+    /// request. Nothing was done: try again later.
     Busy,
     /// The time limit was reached. Nothing was done.
     Timeout,
@@ -58,7 +60,7 @@ pub enum ErrorKind {
     ChangesLost,
 }
 
-/// The place of damage on disk, and a description of it.
+/// The place of damage on disk, and a description of the damage.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Corruption {
     /// The damaged file.
@@ -77,9 +79,9 @@ pub struct Corruption {
 struct Inner {
     kind: ErrorKind,
     code: Code,
-    /// The operation that failed, or the service's text.
+    /// The operation that failed, or the Table service's text for the code.
     message: Cow<'static, str>,
-    /// The index of the failing operation in its group.
+    /// The index of the failing operation in its entity group.
     index: Option<usize>,
     cause: Option<Cause>,
 }
@@ -91,7 +93,7 @@ enum Cause {
     Error(Error),
 }
 
-/// Adds the operation to an I/O error.
+/// Converts a result with an I/O error, and adds the operation that failed.
 pub(crate) trait Doing<T> {
     /// Converts an I/O error of `doing`, such as "open" or "list", on `path`.
     fn doing(self, doing: &str, path: impl AsRef<Path>) -> Result<T>;
@@ -166,7 +168,7 @@ impl Error {
         }
     }
 
-    /// Creates an error from that of a decoder for the bytes at `base` of `file`.
+    /// Converts `error`, which a decoder returned for the bytes at offset `base` of `file`.
     pub(crate) fn decode(file: &Path, base: u64, error: DecodeError) -> Self {
         Self::corrupt(file, base + error.at as u64, error.structure, error.problem)
     }
@@ -179,14 +181,14 @@ impl Error {
         Self(Arc::new(Inner { kind, code, message, index, cause }))
     }
 
-    /// Returns the error that every write returns after the error `self` ended writing.
+    /// Returns the error for all later writes, where `self` is the error that ended writing.
     pub(crate) fn poisoned(self) -> Self {
         let kind = ErrorKind::Poisoned;
         let message = "a failed write or sync ended writing: open the database again";
         Self::build(kind, Code::of(kind), message.into(), Some(Cause::Error(self)))
     }
 
-    /// Returns the same refusal with the index of the operation in its entity group.
+    /// Adds the index of the refused operation in its entity group.
     pub(crate) fn at_index(self, index: usize) -> Self {
         Self(Arc::new(Inner { index: Some(index), ..(*self.0).clone() }))
     }
@@ -227,8 +229,7 @@ impl Error {
     }
 
     /// Whether the same request may succeed later without any intervention. The rule is that of the
-    /// service's clients, which retry 503 and timeouts (500 or 504), and never another 4xx, 501 or
-    /// 505.
+    /// service's clients, which retry 503 and timeouts (500 or 504), but no 4xx, 501 or 505.
     ///
     /// | kind | | why |
     /// | --- | --- | --- |
@@ -263,7 +264,7 @@ impl Error {
         }
     }
 
-    /// Returns the damage if this error, or one of its causes, is damage.
+    /// Returns the description of the damage, if this error or one of its causes is damage.
     pub fn corruption(&self) -> Option<&Corruption> {
         match &self.0.cause {
             Some(Cause::Corruption(corruption)) => Some(corruption),
@@ -285,7 +286,7 @@ impl Error {
     }
 }
 
-/// Needed by APIs with fallible conversions of arguments, for conversions that cannot fail.
+/// Methods that accept any `TryInto` argument need this for conversions that cannot fail.
 impl From<std::convert::Infallible> for Error {
     fn from(never: std::convert::Infallible) -> Self {
         match never {}

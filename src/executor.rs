@@ -1,10 +1,10 @@
-//! Background work as steps. In production threads run them; a test runs them in the order that its
-//! seed determines.
+//! Background work as steps. In production, threads run the steps. A test runs them in an order
+//! that its seed determines.
 //!
 //! A [`Worker`] offers lanes. A lane runs at most as many steps in parallel as it has threads,
-//! which start with its first signal. Threads sleep until [`Executor::signal`] or the worker's next
-//! deadline, and then run steps until the lane is idle. A crew of one thread runs all lanes, one
-//! step after another, the first lane with work first; its steps must not wait for one another.
+//! which its first signal starts. Threads sleep until [`Executor::signal`] or the worker's next
+//! deadline, and then run steps until the lane is idle. A single thread ([`Crew::One`]) runs all
+//! lanes; each step is of the first lane with work. Its steps must not wait for one another.
 //!
 //! All threads have the priority of the process: lowering that of one thread needs `unsafe`.
 //! Instead, the number of threads and the bytes per second are bounded.
@@ -19,8 +19,8 @@ use crate::sync::{Condvar, Mutex};
 /// A kind of background work. Lanes run in parallel with one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Lane {
-    /// Logs: syncs of commits weaker than `Sync`, preparation of the next log, commits by tickets
-    /// that no thread waits for.
+    /// Logs: syncs of commits weaker than `Sync`, preparation of the next log, and commits with
+    /// tickets that no thread waits for.
     Log,
     /// Flush, sorting of memtable tails, removal of dead files.
     Flush,
@@ -54,8 +54,8 @@ pub(crate) struct Bell(Arc<Shared>);
 
 #[derive(Default)]
 struct Threads {
-    /// Starts one thread for some lanes, with the crew that determines the number of threads;
-    /// `None` if no threads are wanted.
+    /// The function that starts one thread for given lanes, and the crew, which determines the
+    /// number of threads; `None` if no threads are wanted.
     start: Option<(Start, Crew)>,
     running: Vec<JoinHandle<()>>,
 }
@@ -94,7 +94,7 @@ impl Lane {
         1 << self as u8
     }
 
-    /// Returns a list of only this lane.
+    /// Returns a list with this lane as its only element.
     fn alone(self) -> &'static [Lane] {
         let at = self as usize;
         &Lane::ALL[at..=at]
@@ -181,7 +181,8 @@ impl Executor {
         self.shared.state.lock().started |= lanes.iter().fold(0, |bits, lane| bits | lane.bit());
         running.push(thread);
         if let (Lane::Compact, Crew::Lanes { compactors }) = (lane, *crew) {
-            // With one thread the lane makes progress, so failures to start more are ignored.
+            // With one thread the lane makes progress, so a failure to start more threads is
+            // ignored.
             running.extend((1..compactors).map_while(|_| start(lanes).ok()));
         }
         Ok(true)

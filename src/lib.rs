@@ -69,8 +69,8 @@
 //! converts application structs to entities and back. `rest` lets the binary serve the Table
 //! service over HTTP. `events` reports events of the engine to subscribers of `tracing`.
 //!
-//! **Limits.** Keys have at most 1,024 characters, texts 32,768, binaries 64 KiB; groups 100
-//! operations and 4 MiB; pages 1,000 entities.
+//! **Limits.** A key has at most 1,024 characters, a text 32,768, a binary 64 KiB. A group has at
+//! most 100 operations and 4 MiB, and a page at most 1,000 entities.
 //!
 //! **Not provided.** Secondary indexes, joins, transactions over several partitions, replication,
 //! orders other than that of the keys, functions and arithmetic in filters.
@@ -104,7 +104,8 @@ mod rest;
 mod retry;
 mod rng;
 mod sst;
-// The loom models of `stage` are built without `rest`, because tokio does not compile under loom.
+// This module of `rest` has loom models. Under loom it is included here, because `rest` needs
+// tokio, which does not compile there.
 #[cfg(all(test, loom))]
 #[path = "rest/http/stage.rs"]
 mod stage;

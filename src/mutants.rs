@@ -1,11 +1,11 @@
 //! Mutants: deliberate bugs that simulations and thread models must detect.
 //!
-//! `mutant!("name")` marks the place where a protocol could be wrong. It is true while that mutant
-//! is active:
+//! `mutant!("name")` marks the place where a protocol could be wrong. The macro returns true while
+//! that mutant is active:
 //! * with the feature `sim`, after [`activate`] on the same thread; a simulation has only one
 //!   thread;
-//! * under `cfg(loom)`, if the environment variable `MUTANT` has its name, so that one build can
-//!   test all mutants;
+//! * under `cfg(loom)`, if the environment variable `MUTANT` contains its name, so that one build
+//!   can test all mutants;
 //! * in every other build it is the constant `false` and compiles to nothing.
 
 /// Whether the mutant with this name is active.
@@ -66,7 +66,8 @@ mod switches {
     }
 }
 
-/// Reads the variable only once, because a model must see the same mutant in every execution.
+/// Reads the environment variable only once, because a model must see the same mutant in every
+/// execution.
 #[cfg(loom)]
 pub(crate) fn is_active(name: &str) -> bool {
     static ACTIVE: std::sync::OnceLock<Option<String>> = std::sync::OnceLock::new();

@@ -12,21 +12,21 @@ pub(crate) const MANIFEST_ROLL_BYTES: u64 = 64 << 10;
 /// The log buffer is written when it has this size. Larger writes would cost no less per byte.
 pub(crate) const LOG_BUFFER_BYTES: usize = 512 << 10;
 
-/// The failures that a commit survives from the moment it is acknowledged.
+/// Where a commit is stored when it is acknowledged, and so which failures it survives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 #[cfg_attr(feature = "cli", derive(clap::ValueEnum))]
 pub enum Durability {
-    /// In this process's memory. The commit survives neither a crash of the process nor a power cut
-    /// until `Db::sync`, the background sync, or a clean close. The background sync runs after a
-    /// second ([`Options::max_commit_delay`] if longer) or after 8 MiB (512 KiB with
+    /// The commit is in this process's memory. It survives neither a crash of the process nor a
+    /// power cut until `Db::sync`, the background sync, or a clean close. The background sync runs
+    /// after a second ([`Options::max_commit_delay`] if longer) or after 8 MiB (512 KiB with
     /// [`Options::edge`]).
     #[cfg_attr(feature = "cli", value(help = "Nothing, until the database is closed"))]
     Buffered,
-    /// Handed to the operating system. The commit survives a crash of the process. A power cut may
-    /// lose the commits of the last second.
+    /// The commit was handed to the operating system. It survives a crash of the process. A power
+    /// cut may lose the commits of the last second.
     #[cfg_attr(feature = "cli", value(help = "The end of the process, not a power cut"))]
     Os,
-    /// On the disk. The commit survives a power cut.
+    /// The commit is on the disk. It survives a power cut.
     #[cfg_attr(feature = "cli", value(help = "A power cut"))]
     Sync,
 }
@@ -49,7 +49,7 @@ pub enum IoMode {
 pub enum Codec {
     /// Uncompressed, and used in place.
     None,
-    /// zstd; needs the feature `zstd`.
+    /// Compressed with zstd. Needs the feature `zstd`.
     Zstd,
 }
 
@@ -61,8 +61,8 @@ pub(crate) struct MergePrice {
     pub(crate) bytes_per_row: u64,
 }
 
-/// One more file costs a reader 16 to 57 ns per row. A merge costs 3.4 ns per byte, and syncs of
-/// some milliseconds.
+/// One more file costs a reader 16 to 57 ns per row. A merge costs 3.4 ns per byte, plus syncs that
+/// take some milliseconds.
 const MERGE_PRICE: MergePrice = MergePrice { rows: 100_000, bytes_per_row: 8 };
 
 /// The threads that run background work: flush, compaction, removal of dead files.
@@ -161,7 +161,8 @@ pub struct Options {
     pub(crate) on_full: OnFull,
     pub(crate) keep_changes_bytes: Option<u64>,
     pub(crate) keep_changes_for: Option<Duration>,
-    /// Whether retained logs are kept, and new logs retained, even if neither limit is set.
+    /// Whether a database that has retained logs keeps them, and retains new ones, even if neither
+    /// `keep_changes_bytes` nor `keep_changes_for` is set.
     pub(crate) keep_changes_on: bool,
     pub(crate) seed: Option<u64>,
     pub(crate) targets: Option<Targets>,
@@ -195,25 +196,26 @@ impl Default for Options {
             compress_at_rest: false,
             cache_bytes: 32 << 20,
             max_open_files: 512,
-            // A shape beyond this limit is stored in each of its rows, so memory is bounded
-            // whatever the number of shapes.
+            // Memory for shapes, the lists of names and types that rows share. A row whose shape no
+            // longer fits stores its own copy of it, so memory is bounded.
             shape_bytes: 4 << 20,
-            // A get that misses memory reads one block. Blocks of 16 KiB would double what it
-            // reads, for a file that is 1 % smaller.
+            // A get that misses memory reads one block. Blocks of 16 KiB would double the bytes of
+            // this read, and make the file only 1 % smaller.
             block_bytes: 8 << 10,
             // Large enough to amortise the cost of a file, and small enough that one step of a
             // merge is short.
             run_file_bytes: 32 << 20,
-            // Eight files of a run. Large enough that a flush of 64 MiB over many ranges adds a
-            // useful amount to each. Small enough that a merge for a few hot keys takes only
-            // seconds.
+            // The size of eight files of a sorted run. Large enough that a flush of 64 MiB over
+            // many ranges adds a useful amount to each. Small enough that a merge for a few hot
+            // keys takes only seconds.
             range_bytes: 256 << 20,
             // An idle database has two logs, both allocated at this size.
             log_allocate_bytes: 64 << 10,
             weak_sync_bytes: 8 << 20,
             log_buffer_bytes: LOG_BUFFER_BYTES,
             manifest_roll_bytes: MANIFEST_ROLL_BYTES,
-            // Adding a gap to the gap cache costs about as much as skipping this number of entries.
+            // Shorter sequences of dead entries are not cached: to add one to the gap cache costs
+            // about as much as skipping this number of entries.
             gap_entries_min: 16,
             // Commit groups form anyway while a sync is in progress, so waiting for a fixed time
             // makes commits no faster.
@@ -288,7 +290,8 @@ impl Options {
             weak_sync_bytes: 512 << 10,
             log_buffer_bytes: 64 << 10,
             manifest_roll_bytes: 16 << 10,
-            // These merges would wear out the flash, which matters more than faster reads.
+            // Merges that only speed up reads would wear out the flash, which matters more than
+            // faster reads.
             merge_for_readers: None,
             ..Self::default()
         }
@@ -362,9 +365,9 @@ setters! {
     /// bandwidth of a disk, and readers and writers need the other processors.
     compaction_threads(threads: usize): compaction_threads = threads.clamp(1, 64);
 
-    /// Limits the bytes that background work writes per second, in bursts of at most a quarter of a
-    /// second's amount; 0 means no limit. Flushes count towards the limit but are never delayed.
-    /// With [`Background::Manual`] nothing is delayed. Default: 0.
+    /// Limits the bytes that background work writes per second; 0 means no limit. A burst has at
+    /// most a quarter of this number. Flushes count towards the limit but are never delayed. With
+    /// [`Background::Manual`] nothing is delayed. Default: 0.
     ///
     /// If compaction cannot keep up, writers are slowed down in the ranges that have too many files
     /// to merge.
@@ -439,9 +442,10 @@ setters! {
     slow_query(took: Duration): slow_query = Some(took);
 
     /// Sets whether rows may expire by a wall clock that jumps by more than a day. When the
-    /// database is opened, a difference to the last commit counts as a jump. Default: false, so
-    /// that a wrong clock lets no row expire early. The time of a jump then adds nothing to the age
-    /// of rows, for example the days during which a device is switched off.
+    /// database is opened, the difference between the clock and the last commit counts as a jump.
+    /// Default: false, so that a wrong clock lets no row expire early. The time that a jump skips
+    /// then adds nothing to the age of rows, for example the days during which a device is switched
+    /// off.
     trust_clock_jumps(trust: bool): trust_clock_jumps = trust;
 
     /// Sets whether files are also merged only to speed up reads. Such a merge starts in the
@@ -452,7 +456,7 @@ setters! {
     /// * Only ranges of up to eight files of a run qualify ([`Options::run_file_bytes`]).
     /// * The memtable is flushed for such a merge at most once an hour.
     ///
-    /// Reads of data that is read often and written rarely become up to twice as fast. In
+    /// Data that is read often and written rarely is then read up to twice as fast. In
     /// [`Stats`](crate::Stats) these merges count as compaction. Default: true; false with
     /// [`Options::edge`], and with a limit on disk use ([`Options::max_disk`]).
     merge_for_readers(merge: bool): merge_for_readers = merge.then_some(MERGE_PRICE);
@@ -502,7 +506,7 @@ setters! {
     /// ```
     max_disk(bytes: u64): max_disk = Some(bytes);
 
-    /// Sets how a write is treated, to any table, for which [`max_disk`](Self::max_disk) leaves no
+    /// Sets how to treat a write, to any table, for which [`max_disk`](Self::max_disk) leaves no
     /// space. Default: [`OnFull::Refuse`].
     ///
     /// [`OnFull::DropOldest`] turns the named tables into ring buffers. A write that finds no space
@@ -552,10 +556,10 @@ setters! {
     on_full(on_full: OnFull): on_full = on_full;
 
     /// Retains logs for the change feed after recovery no longer needs them, up to `bytes` in
-    /// total. A flush after which they take more deletes the oldest logs as a whole. Without this
-    /// setting and [`keep_changes_for`](Self::keep_changes_for), changes are kept only until their
-    /// rows are flushed to table files; logs that an earlier opening retained are deleted then,
-    /// too. Default: none.
+    /// total. If they take more than that after a flush, the flush deletes the oldest logs as a
+    /// whole. Without this setting and [`keep_changes_for`](Self::keep_changes_for), changes are
+    /// kept only until their rows are flushed to table files; logs that an earlier opening retained
+    /// are deleted then, too. Default: none.
     keep_changes(bytes: u64): keep_changes_bytes = Some(bytes);
 
     /// Retains each log for the change feed at least until its last commit has this `age`.
@@ -574,8 +578,8 @@ setters! {
     seed(seed: u64): seed = Some(seed);
 }
 
-/// Returns half of the number of processors, at most two. Cached, because the query reads several
-/// system files.
+/// Returns half of the number of processors, at most two. The number is cached, because finding it
+/// reads several system files.
 fn default_compaction_threads() -> usize {
     static THREADS: std::sync::OnceLock<usize> = std::sync::OnceLock::new();
     *THREADS.get_or_init(|| {

@@ -4,7 +4,7 @@
 //! | --- | --- |
 //! | fixed | always the same, so clients that failed together retry together |
 //! | exponential | `min(zmin + y, zmax)` with `y = rand(0.8 z, 1.2 z) (2^x - 1)` |
-//! | of 2010 | 3, 27 and 81 s, each ± 20 %, at most 90 s |
+//! | client library of 2010 | 3, 27 and 81 s, each ± 20 %, at most 90 s |
 //!
 //! Invariant: a pause depends only on the policy, the number of the retry and the generator; this
 //! module neither reads a clock nor waits.
@@ -18,7 +18,7 @@ use crate::rng::Rng;
 const MICROS: u64 = 1_000_000;
 /// A pause varies by this percentage in either direction.
 const SPREAD_PERCENT: u64 = 20;
-/// The pauses of the client library of 2010.
+/// The pauses of the service's client library of 2010.
 const STEPS_2010: [Duration; 3] =
     [Duration::from_secs(3), Duration::from_secs(27), Duration::from_secs(81)];
 /// The default number of retries of the service's client library.
@@ -120,7 +120,7 @@ enum Pauses {
         min: Duration,
         max: Duration,
     },
-    /// These pauses, of which the last one repeats.
+    /// The pauses in order; the last one is repeated.
     Steps {
         steps: [Duration; 3],
         max: Duration,
@@ -160,8 +160,8 @@ impl RetryPolicy {
         Self { retries: RETRIES, pauses }
     }
 
-    /// Returns a policy with the same pauses and another number of retries. The policy of 2010
-    /// repeats its last pause.
+    /// Returns a policy with the same pauses and another number of retries. The policy of
+    /// [`client_2010`](Self::client_2010) repeats its last pause.
     pub fn with_retries(mut self, retries: u32) -> Self {
         self.retries = retries;
         self
@@ -210,8 +210,8 @@ impl RetryPolicy {
         self.run_while(rng, wait, Error::is_transient, operation)
     }
 
-    /// As [`run`](Self::run), for errors of any type: an error is retried if `passes` returns true
-    /// for it.
+    /// As [`run`](Self::run), for errors of any type: after an error for which `passes` returns
+    /// true, the operation is retried.
     ///
     /// # Errors
     /// The last error of `operation`.
@@ -274,7 +274,7 @@ mod tests {
             }
         }
         for ((least, most), (low, high)) in seen.into_iter().zip(expected) {
-            // The pauses are within the interval, and come close to both of its ends.
+            // The pauses are within the interval, and some are close to each of its ends.
             assert!(least >= *low && least <= low + (high - low) / 50.0, "{least}, not {low}");
             assert!(most <= *high && most >= high - (high - low) / 50.0, "{most}, not {high}");
         }

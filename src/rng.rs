@@ -1,7 +1,7 @@
 //! Random numbers: a small seeded generator, and the only access to the system's entropy.
 
-// The standard atomic, because loom's cannot be in a static. Models need not explore it: no thread
-// waits for it.
+// This is the standard atomic, because a static cannot hold loom's. Models need not explore it: no
+// thread waits for it.
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// A seeded generator (SplitMix64). The same seed gives the same numbers on every machine. It is
@@ -19,8 +19,8 @@ impl Rng {
 
     /// Creates a generator with a seed from the operating system.
     pub fn from_entropy() -> Self {
-        // Without entropy, an address and a counter still distinguish files within a process. The
-        // ids guard against stale bytes, not against adversaries.
+        // Without entropy, an address and a counter still distinguish files within a process. Ids
+        // made from these numbers guard against stale bytes, not against adversaries.
         static CALLS: AtomicU64 = AtomicU64::new(0);
         let fallback = || {
             let address = std::ptr::from_ref(&CALLS).addr() as u64;
@@ -40,8 +40,8 @@ impl Rng {
 
     /// Returns a number below `bound`; 0 if `bound` is 0.
     pub fn below(&mut self, bound: u64) -> u64 {
-        // The high half of the product is below `bound`. This needs no division; the bias is below
-        // 2^-32 here.
+        // The high half of the product is below `bound`. This needs no division; for bounds below
+        // 2^32 the bias is below 2^-32.
         ((u128::from(self.next_u64()) * u128::from(bound)) >> 64) as u64
     }
 
@@ -73,7 +73,8 @@ mod tests {
         assert_eq!(rng.below(0), 0);
     }
 
-    /// The seeds of recorded failures must give the same numbers in every version.
+    /// The seed of a recorded failure must give the same numbers in every version, so that the
+    /// failure can be repeated.
     #[test]
     fn choices_are_the_same_on_every_machine() {
         let mut rng = Rng::from_seed(42);

@@ -38,8 +38,8 @@ pub(crate) use std::sync::OnceLock;
 pub(crate) use self::sanitized::OnceLock;
 
 /// `OnceLock` for the thread sanitizer without an instrumented standard library (`.ci/tsan`), which
-/// cannot see the ordering of std's `OnceLock`. Here a reader that finds the lock filled has
-/// acquired exactly the writes that filling it released.
+/// cannot see the ordering of std's `OnceLock`. This one orders memory by its own flag, which the
+/// sanitizer sees: `set` stores it with `Release`, and `get` loads it with `Acquire`.
 #[cfg(tsan)]
 mod sanitized {
     use super::{AtomicBool, Mutex, Ordering};
@@ -83,7 +83,7 @@ mod sanitized {
     }
 }
 
-/// A value that its first user creates, in code that models explore.
+/// A value that its first user creates, for code that loom models run.
 #[cfg(not(loom))]
 pub(crate) use self::OnceLock as ModelledOnce;
 
@@ -147,8 +147,9 @@ mod model {
             *self.0.lock() = value;
         }
 
-        /// Replaces the value under a lock. arc-swap instead loads it, computes the new one and
-        /// exchanges it, and repeats this if another thread was first, with the same effect.
+        /// Replaces the value under a lock. arc-swap instead loads the value, computes the new one
+        /// and exchanges the two, and repeats this if another thread was first. The effect is the
+        /// same.
         #[track_caller]
         pub(crate) fn rcu<R: Into<Arc<T>>>(&self, make: impl Fn(&Arc<T>) -> R) {
             let mut value = self.0.lock();
@@ -159,8 +160,8 @@ mod model {
     #[derive(Debug, Default)]
     pub(crate) struct Mutex<T>(loom::sync::Mutex<T>);
 
-    /// Empty only within [`Condvar::wait`], because loom's wait consumes the guard, which
-    /// parking_lot's wait borrows.
+    /// `None` only within [`Condvar::wait`]: loom's wait consumes the guard, whereas parking_lot's
+    /// wait borrows it.
     pub(crate) struct MutexGuard<'a, T>(Option<loom::sync::MutexGuard<'a, T>>);
 
     #[derive(Debug, Default)]
@@ -220,8 +221,8 @@ mod model {
     }
 }
 
-/// Runs `model` in every order of its threads with at most three preemptions. These suffice for the
-/// known bugs of this kind; `LOOM_MAX_PREEMPTIONS` overrides the number.
+/// Runs `model` in every order of its threads with at most three preemptions. Three preemptions
+/// suffice to find the known bugs; `LOOM_MAX_PREEMPTIONS` overrides the number.
 #[cfg(all(test, loom))]
 pub(crate) fn check_model(model: impl Fn() + Send + Sync + 'static) {
     let mut builder = loom::model::Builder::new();

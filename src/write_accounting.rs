@@ -2,12 +2,12 @@
 //!
 //! Invariants
 //! * only successful writes and syncs are counted;
-//! * the bytes of a file count when they are written; its pages count with the sync that makes them
+//! * bytes of a file are counted when they are written, and pages at the sync that makes them
 //!   durable, or when the file is dropped without a sync.
 //!
 //! Locks: one for the account and one for each file being written. They are never held together,
-//! and only for a few instructions. `format::edit::wear` defines the figures; `manifest` stores
-//! them.
+//! and only for a few instructions. `format::edit::wear` defines the figures of the account;
+//! `manifest` stores them.
 
 use std::fmt;
 use std::io;
@@ -54,7 +54,7 @@ struct MeteredFile {
     unsynced: UnmodelledMutex<Range<u64>>,
 }
 
-/// The kind of a file, by which its bytes are counted.
+/// The kind of a file. Bytes are counted separately for each kind.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Target {
     Log(FileNumber),
@@ -70,13 +70,13 @@ impl Meter {
         Arc::new(Self { dir: dir.to_owned(), account })
     }
 
-    /// Returns `inner` with its writes and syncs counted, those of table files under `cause`.
+    /// Returns a wrapper of `inner` that counts writes and syncs. It counts those of table files
+    /// under `cause`.
     pub(crate) fn count(self: &Arc<Self>, inner: &Arc<dyn Fs>, cause: Cause) -> Arc<dyn Fs> {
         Arc::new(Metered { inner: Arc::clone(inner), meter: Arc::clone(self), cause })
     }
 
-    /// Adds another account: that of earlier openings, or that of logs whose bytes are not counted
-    /// yet.
+    /// Adds the account `before`: that of earlier openings, or of logs that are not counted yet.
     pub(crate) fn add(&self, before: &Account) {
         let mut account = self.account.lock();
         account.wear = account.wear.plus(&before.wear);

@@ -1,11 +1,11 @@
-//! Tests that queries allocate nothing per scanned row and little per returned entity.
+//! Tests that a query makes no allocation per scanned row, and few per returned entity.
 //!
 //! The test counts the calls of the Rust allocator by its own thread while a query runs over N
 //! rows, then over 2N rows of the same kind. Both counts include the fixed cost of a query, so
 //! their difference is the cost of N rows and their blocks. A block has about a hundred rows.
 //!
-//! Not covered: unmapped or compressed files, which need a buffer per block, and self-describing
-//! rows, for each of which the filter is compiled.
+//! The tests do not cover unmapped or compressed files, which need a buffer per block, and rows
+//! that contain their own shape, because the filter is compiled for each of these.
 
 #![expect(
     unsafe_code,
@@ -61,12 +61,13 @@ unsafe impl GlobalAlloc for Counting {
     }
 }
 
-/// Rows of partition `few`; partition `many` has twice as many.
+/// The number of rows of partition `few`; partition `many` has twice as many.
 const ROWS: u64 = 10_000;
 /// One allocation is allowed per this many additional rows. A block has about a hundred.
 const ROWS_PER_ALLOCATION: u64 = 200;
 
-/// Filters in addition to the partition: each kind of comparison, each true for some rows.
+/// Filters that are combined with the partition: every kind of comparison, and each true for some
+/// rows.
 const FILTERS: [&str; 13] = [
     "Number eq 7",
     "Large ge 500L and Large lt 600L",
@@ -139,8 +140,8 @@ fn filled(dir: &std::path::Path, place: Place) -> (Db, Table) {
     (db, table)
 }
 
-/// Returns the number of allocations of `run`, and its result. Runs it twice, because the first run
-/// fills caches.
+/// Returns the number of allocations of `run`, and the result of `run`. Calls `run` twice, because
+/// the first run fills caches.
 fn allocations(mut run: impl FnMut() -> u64) -> (u64, u64) {
     run();
     let before = CALLS.get();
@@ -162,7 +163,8 @@ fn filtered(table: &Table, partition: &str, filter: &str) -> Query {
     table.query(format!("PartitionKey eq '{partition}' and ({filter})").as_str()).unwrap()
 }
 
-/// Checks that a query of twice the rows allocates at most for the additional blocks.
+/// Checks that a query of twice as many rows makes at most one more allocation per
+/// [`ROWS_PER_ALLOCATION`] additional rows.
 #[track_caller]
 fn check(name: &str, run: impl Fn(&str) -> u64) {
     let (few, found) = allocations(|| run("few"));

@@ -1,6 +1,6 @@
 //! Tests the edge profile: loads and reads several times the allowed memory. The operating system
-//! reports the resident memory, a counting allocator the heap. The same files are also opened under
-//! both profiles.
+//! reports the resident memory, and a counting allocator the size of the heap. The same files are
+//! also opened under both profiles.
 //!
 //! The test starts this program again and measures that process, which runs only one test. The
 //! memory of other tests is therefore not included.
@@ -88,7 +88,8 @@ fn reading(number: u64, rng: &mut Rng) -> Entity {
         .with("Raw", (0..12).map(|_| format!("{:08x}", rng.below(1 << 32))).collect::<String>())
 }
 
-/// The most memory that the engine counted, and the most that it allocated beyond that.
+/// The maxima of the memory that the engine counted, and of the memory that it allocated beyond
+/// that.
 #[derive(Default)]
 struct Account {
     base: usize,
@@ -108,7 +109,7 @@ impl Account {
 fn load(db: &Db, table: &Table, account: &mut Account) {
     let (mut rng, manual) = (Rng::from_seed(1), std::env::var_os(MANUAL).is_some());
     for number in 0..READINGS {
-        // One of twenty readings is late and overwrites an existing one.
+        // One reading in twenty is late and overwrites an existing one.
         let late = rng.chance(1, 20);
         let number = if late { rng.below(number + 1) } else { number };
         table.upsert(reading(number, &mut rng)).unwrap();

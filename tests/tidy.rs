@@ -1,10 +1,10 @@
-//! Checks of the source text: floors, circles, parts of the engine, lengths, headers, leftovers,
-//! four corners, links, the table of traps, and prose.
+//! Checks of the source text: layers of modules ("floors"), import cycles ("circles"), parts of the
+//! engine, lengths, headers, leftovers, links, prose, and that documents, code and tests agree.
 //!
-//! Each rule is a function from text to offences, printed as `file:line: rule: what`, and has a
-//! test that shows it fail.
+//! Each rule is a function that takes text and returns offences. They are printed in the form
+//! `file:line: rule: what`. Each rule has a test in which it finds an offence.
 //!
-//! Not here: the findings of rustfmt, clippy and rustdoc, which `.ci/run` runs.
+//! `.ci/run` also runs rustfmt, clippy and rustdoc.
 #![expect(clippy::disallowed_methods, reason = "reads the source tree, not a database")]
 
 #[path = "tidy/circles.rs"]
@@ -44,7 +44,7 @@ use source::Source;
 /// third-party packages. Git ignores the same names.
 const UNREAD: [&str; 5] = [".git", "target", "artifacts", "node_modules", "__pycache__"];
 
-/// Read once for all tests.
+/// The tree, which is read once for all tests.
 static TREE: LazyLock<Tree> = LazyLock::new(Tree::read);
 
 /// One breach of one rule.

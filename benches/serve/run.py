@@ -20,7 +20,7 @@ import sys
 import time
 import urllib.request
 
-# Reads first: background work caused by inserts must not slow them.
+# Reads are measured first, because background work that inserts cause would slow them.
 KINDS = {"get": "point get", "page": "page of 1,000 entities", "insert": "insert", "batch": "group of 100 inserts"}
 METRICS = "http://127.0.0.1:10404/metrics"
 COUNTERS = ("commits", "log_syncs")
@@ -28,7 +28,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 
 
 def cpu_seconds(pid):
-    """Processor time of a process and its children."""
+    """Returns the processor time of a process and its children, in seconds."""
     total = 0
     pids = [pid]
     children = subprocess.run(["pgrep", "-P", str(pid)], capture_output=True, text=True).stdout.split()
@@ -40,7 +40,7 @@ def cpu_seconds(pid):
 
 
 def counter(name):
-    """A counter of rowstone's database."""
+    """Returns the counter `name` of rowstone's database."""
     with urllib.request.urlopen(METRICS) as answer:
         return int(re.search(rf"^rowstone_{name}_total\{{.*\}} (\d+)$", answer.read().decode(), re.M).group(1))
 
@@ -66,7 +66,7 @@ class Server:
         return answer.status, answer.read()
 
     def load(self, partitions):
-        """Loads through the service, so that both servers hold equal data."""
+        """Inserts the entities through the service, so that both servers have equal data."""
         status, text = self.ask("POST", "/devstoreaccount1/Tables?" + token, b'{"TableName":"bench"}', {"Content-Type": "application/json"})
         assert status == 201, text
         connection = http.client.HTTPConnection("127.0.0.1", self.port, timeout=60)

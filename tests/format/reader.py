@@ -54,7 +54,7 @@ class Cursor:
         need(not self.more(), f'bytes behind {self.at}')
 
 def fields(data, known):
-    """The tagged fields that fill `data`, in the order in which they are written."""
+    """Yields the tagged fields that fill `data`, in the order in which they are written."""
     cursor = Cursor(data)
     while cursor.more():
         head, content = cursor.varint(), cursor.bytes()
@@ -63,7 +63,7 @@ def fields(data, known):
             yield head >> 1, Cursor(content)
 
 def span(cursor):
-    """Low and high; a high of None has no end."""
+    """Returns the low and the high bound of a span; a high bound of None means no end."""
     low = cursor.bytes()
     high = cursor.bytes() if cursor.more() else None
     cursor.end()
@@ -88,7 +88,7 @@ class RecordFile:
         need((found, code, found_id) == (number, kind, ident), f'{path.name}: another file')
         self.at = 64
     def header(self, at):
-        """The verified header at `at`: length, kind, flags, Seq, promise and payload checksum."""
+        """Length, kind, flags, Seq, durable offset, payload checksum of a valid header at `at`."""
         raw = self.data[at:at + 48]
         if len(raw) < 48: return None
         check, payload_check, length, kind, flags, reserved, ident, seq, file, offset = (
@@ -98,7 +98,7 @@ class RecordFile:
                  and length <= 16 << 20)
         return (length, kind, flags, seq, (file, offset), payload_check) if sound else None
     def records(self, end=None):
-        """Offset, kind, Seq and payload of each record before the first bad one, which is at X."""
+        """Offset, kind, Seq and payload of each record up to X; then `self.at` is X."""
         self.at, limit = 64, len(self.data) if end is None else min(end, len(self.data))
         while header := self.header(self.at):
             length, kind, flags, seq, _, payload_check = header
@@ -111,12 +111,12 @@ class RecordFile:
     def reaches(self, length, end=None):
         need(len(self.data) >= min(length, end or length), f'{self.name} was {length} bytes long')
     def promised(self, at):
-        """The highest promise of the verified headers from `at` on."""
+        """Returns the highest durable offset in the valid headers from `at` on."""
         places = range(at, len(self.data) - 47, 8)
         return max((h[4] for h in map(self.header, places) if h), default=(0, 0))
 
 class Version:
-    """What the edits of a manifest come to."""
+    """The result of applying the edits of a manifest."""
     def __init__(self):
         self.identity, self.flushed, self.close = None, 0, (0, 0)
         self.logs, self.files, self.ranges, self.references = {}, {}, {}, {}
@@ -205,7 +205,7 @@ def block_entries(data):
         yield prefix + suffix, seq + difference, kind, cursor.take(end - cursor.at)
 
 def column_entries(data, length):
-    """The same of a block by columns, which is `length` bytes long as a block."""
+    """As block_entries, for a block by columns that would have `length` bytes by rows."""
     cursor = Cursor(data)
     count, width, seq_width, prefix_len, flags, suffix_len, seq = struct.unpack(
         '<HBBHBBQ', cursor.take(16))
@@ -262,7 +262,7 @@ class Sst:
         blocks, _, _, self.slot_bits = (handles.uint(4) for _ in range(4))
         self.offsets = [handles.uint(8) for _ in range(blocks + 1)]
     def block(self, kind, number, start, end):
-        """The contents of a block as its codec has them, the codec, and the raw length."""
+        """Returns the decompressed contents of a block, its codec, and its raw length."""
         block, where = self.data[start:end], f'{self.name}: block at {start}'
         head, rest = block[:24], block[24:]
         found, codec, flags, dictionary, key, raw, stored, check = struct.unpack('<BBHIIIII', head)
@@ -279,7 +279,7 @@ class Sst:
             need(codec == 2 or len(contents) == raw, where)
         return contents, codec, raw
     def blocks(self):
-        """The entries of each block of rows."""
+        """Yields a list of the entries of each block of rows."""
         for number, (start, end) in enumerate(zip(self.offsets, self.offsets[1:])):
             contents, codec, raw = self.block(1, number, start, end)
             yield list(column_entries(contents, raw) if codec == 2 else block_entries(contents))
@@ -313,10 +313,10 @@ class Database:
                         self.add(key, seq, row(data, table.shapes) if kind == 1 else None)
         self.replay()
     def add(self, key, seq, values):
-        """Of each user key the newest entry counts; a delete has None for a row."""
+        """Keeps the entry if it is the newest of its user key; for a delete, `values` is None."""
         if seq >= self.entries.get(key, (0, None))[0]: self.entries[key] = seq, values
     def opened(self, log):
-        """The predecessor that the first record of a log names; None if it has no record."""
+        """The predecessor in a log's first record, [] if it has none; None without a record."""
         for _, kind, _, payload in log.records():
             need(kind == OPEN, f'{log.name}: the first record is no open')
             found = dict(fields(payload, (1, 2)))
@@ -324,7 +324,7 @@ class Database:
             return [found[2].varint(), found[2].uint(8), found[2].varint()] if 2 in found else []
         return None
     def sound_logs(self):
-        """Every WAL of the directory with a sound first record, named by the manifest or not."""
+        """Yields every WAL of the directory with a valid first record, even if no edit names it."""
         for path in self.path.glob('*.wal'):
             ident = int.from_bytes(path.read_bytes()[24:32], 'little')
             try:
@@ -378,7 +378,7 @@ class Database:
                 below = change.varint() if tag == 8 else seq
                 self.hidden.append((seq, below, span(change)))
     def rows(self, table):
-        """PartitionKey, RowKey, Seq and properties of the rows of a table, in order."""
+        """Yields PartitionKey, RowKey, Seq and properties of the rows of a table, in order."""
         for key in sorted(key for key in self.entries if key[:4] == struct.pack('>I', table)):
             seq, values = self.entries[key]
             hidden = any(seq < below and inside(key, bounds) for _, below, bounds in self.hidden)

@@ -41,7 +41,7 @@ fn run_background(db: &Db) {
     while db.step(Duration::ZERO) {}
 }
 
-/// Returns the size of the database's files.
+/// Returns the total size of the database's files.
 fn used(fs: &MemFs) -> u64 {
     let paths = fs.paths();
     let mine = paths.iter().filter(|path| Path::new(path).starts_with("db"));
@@ -148,7 +148,7 @@ fn a_dropped_partition_frees_space_without_reopening() {
 fn updates_of_existing_rows_are_never_refused() {
     let fs = MemFs::new();
     let (db, table) = open(&fs);
-    // Ten times the limit is written, and a fifth of the limit is live.
+    // The loop writes ten times the limit, of which a fifth of the limit is live.
     for i in 0..10_000 {
         table.upsert(row(i % 200)).unwrap();
         while db.step(Duration::ZERO) {}
@@ -238,7 +238,7 @@ fn the_log_does_not_refuse_an_admitted_commit() {
     db.close().unwrap();
 }
 
-/// A patch of a few bytes to a large row is a large commit.
+/// Merging a few bytes into a large row writes the whole row, so it is a large commit.
 #[test]
 fn a_merge_is_charged_the_size_of_the_merged_row() {
     let fs = MemFs::new();
@@ -294,7 +294,7 @@ fn logs_kept_for_the_feed_must_fit_the_limit() {
     db.close().unwrap();
 }
 
-/// Logs that are kept for a time, or that a server has kept, have no size bound of their own.
+/// Logs that are kept for a time have no size limit of their own. They must leave space for rows.
 #[test]
 fn logs_kept_for_a_time_leave_space_for_rows() {
     let fs = MemFs::new();
@@ -310,7 +310,8 @@ fn logs_kept_for_a_time_leave_space_for_rows() {
     db.close().unwrap();
 }
 
-/// If the memtable is empty, opening runs no flush, which would otherwise remove such logs.
+/// A flush would remove logs that exceed the smaller limit, but opening runs none if the memtable
+/// is empty.
 #[test]
 fn logs_kept_by_an_earlier_open_are_removed_under_a_smaller_limit() {
     for kept in [None, Some(256 << 10)] {
@@ -354,7 +355,7 @@ fn a_reopened_database_admits_no_more_than_it_can_flush() {
     }
 }
 
-/// Besides the imported files, the limit must leave space to flush the memtable.
+/// An import is refused if the limit would then leave no space to flush the memtable.
 #[test]
 fn an_import_is_admitted_like_rows() {
     let fs = MemFs::new();
@@ -389,7 +390,7 @@ fn copies_outside_the_database_do_not_count() {
     check_used(&fs, &db);
 }
 
-/// The file system's quota would refuse anything that the limit wrongly admits.
+/// The file system's quota equals the limit, so it refuses any write that the limit wrongly admits.
 #[test]
 fn threads_that_write_and_delete_stay_below_the_limit() {
     for background in [Background::Threads, Background::OneThread] {

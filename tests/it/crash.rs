@@ -26,7 +26,8 @@ const SEEDS_PER_OPERATION: u64 = 2;
 /// The file system wrapper between the engine and the memory file system.
 type Wrap = Option<fn(MemFs) -> Arc<dyn Fs>>;
 
-/// The numbers of commits that must survive a kill or a power cut after `ops` file operations.
+/// After `ops` file operations, the number of commits that must survive a kill, and the number that
+/// must survive a power cut.
 #[derive(Clone, Copy, Debug)]
 struct Mark {
     ops: u64,
@@ -36,7 +37,7 @@ struct Mark {
     etag_max: u64,
 }
 
-/// A completed program, with an image of the file system at every operation.
+/// A program that has run, with an image of the file system at every file operation.
 struct Recording {
     config: Config,
     fs: MemFs,
@@ -76,7 +77,7 @@ impl Recording {
         Ok(Recording { config: program.config.clone(), fs, clock, oracle, marks })
     }
 
-    /// Returns the guarantees in force when `op` operations were done.
+    /// Returns the guarantees after `op` file operations.
     fn durable_claimed(&self, op: u64) -> Mark {
         *self.marks.iter().rev().find(|mark| mark.ops <= op).unwrap()
     }
@@ -243,9 +244,9 @@ fn trap_04_synced_data_survives_whatever_the_durability() {
     say(format!("crash images: {tally:?}"));
 }
 
-/// Logs grow before commits need the space or because they need it, on disks with little space, and
-/// databases are closed. Whatever length of a log a power cut leaves, the log is not mistaken for
-/// one that damage cut short.
+/// In these programs logs grow (in advance, or when a commit needs the space), the disk is nearly
+/// full at times, and databases are closed. A log must not be mistaken for one that damage cut
+/// short, whatever its length after a power cut.
 #[test]
 fn trap_59_power_cuts_around_the_growth_of_logs() {
     let mut tally = Tally::default();
@@ -278,8 +279,8 @@ fn trap_59_power_cuts_around_the_growth_of_logs() {
     say(format!("crash images: {tally:?}"));
 }
 
-/// Several memtables and logs at the same time: a log is removed only after its whole content is
-/// durable elsewhere.
+/// With several memtables and logs at the same time, a log is removed only after its whole content
+/// is durable elsewhere.
 #[test]
 fn trap_08_a_log_is_removed_after_its_replacement_is_durable() {
     let mut tally = Tally::default();
@@ -303,7 +304,7 @@ fn trap_08_a_log_is_removed_after_its_replacement_is_durable() {
     say(format!("crash images: {tally:?}"));
 }
 
-/// Process deaths at any moment leave files behind; opening removes unreferenced ones.
+/// A process that dies at any moment may leave files behind. Opening removes the unreferenced ones.
 #[test]
 fn trap_52_leftover_files_do_not_accumulate() {
     let mut rng = Rng::from_seed(52);
@@ -318,13 +319,13 @@ fn trap_52_leftover_files_do_not_accumulate() {
         if moments.len() > 3 && rng.chance(1, 3) {
             // The process dies in the middle of the step.
             let image = runner.engine.fs.kill_image_at(*rng.pick(&moments)).expect("recorded");
-            // A dead process has not passed on the ETags of the interrupted step.
+            // The process died before it returned the ETags of the interrupted step.
             runner.oracle.etag_max = etag_max;
             runner.recover(image, 0).unwrap();
             let files = runner.engine.fs.paths().len() as u64;
             let stats = runner.engine.db().stats();
             let named = stats.get("files").unwrap() + stats.get("logs").unwrap();
-            // Files that no edit names: LOCK, CURRENT, the manifest, the next log.
+            // Files that no manifest edit names: LOCK, CURRENT, the manifest, the next log.
             assert!(
                 files <= named + 4,
                 "{files} files, {named} named: {:?}",

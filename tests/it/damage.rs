@@ -1,18 +1,18 @@
-//! Damages random databases at random. A damaged database is then served in part, healed, repaired
-//! and salvaged, and never yields a wrong row.
+//! Damages random databases at random places. Each is then served as far as possible, healed,
+//! repaired and salvaged, and must never yield a wrong row.
 //!
 //! A seed determines a history and a database: several tables, overlapping versions in files and
-//! logs, deletions of rows, partitions and tables, closed or killed. Copies of it are damaged in
-//! one place or several: bytes flipped, sectors zeroed, files cut or removed. Then
+//! logs, deletions of rows, partitions and tables, closed or killed. Copies of the database are
+//! damaged in one place or several: bytes flipped, sectors zeroed, files cut or removed. Then
 //! * a database that opens answers every read as the model does, or with `Corruption`;
-//! * healed from a checkpoint, it answers as the model does;
-//! * repaired, it has exactly the model's state at the reported moment, less the reported losses,
-//!   and no row that was deleted or overwritten by then;
-//! * repaired with suspect rows, it has only rows that were once written, and exactly as many more
-//!   as are reported as suspect;
-//! * salvaged, each version is one that was written, and each that is reported live is the model's.
+//! * once healed from a checkpoint, it answers as the model does;
+//! * once repaired, it has exactly the model's state at the reported moment, less the reported
+//!   losses, and no row that was deleted or overwritten by then;
+//! * once repaired with suspect rows kept, it has only rows that were once written, and exactly as
+//!   many more as are reported as suspect;
+//! * each version that `salvage` finds was written, and each reported as live is the model's.
 //!
-//! `ROWSTONE_DAMAGE=1000` for the full run; it prints the counts.
+//! `ROWSTONE_DAMAGE=1000` does the full run, which prints the counts of all outcomes.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -27,10 +27,10 @@ use rowstone::{
 use crate::say;
 
 const NOW: u64 = 133_000_000_000_000_000;
-/// Ticks between commits, whose Seqs are the readings of the clock.
+/// Ticks of the clock between commits. The Seq of a commit is the time that the clock shows.
 const STEP: u64 = 10_000;
 const TABLES: [&str; 3] = ["parts", "orders", "Visits"];
-/// Damaged copies of each database.
+/// The number of damaged copies of each database.
 const COPIES: u64 = 8;
 
 /// One commit.
@@ -199,7 +199,7 @@ fn damage(fs: &MemFs, rng: &mut Rng) -> String {
     }
     let path = rng.pick(&paths).clone();
     let mut bytes = fs.read(&path).unwrap();
-    // After its records a log has only reserved space.
+    // After its last record a log has only reserved space, in which no damage is made.
     let used = bytes.iter().rposition(|byte| *byte != 0).map_or(0, |at| at + 1).max(1);
     let at = rng.index(used.min(bytes.len().max(1)));
     let done = match rng.below(8) {
@@ -226,7 +226,7 @@ fn damage(fs: &MemFs, rng: &mut Rng) -> String {
     format!("{path} {done} at {at}")
 }
 
-/// Outcomes of damaged databases.
+/// The number of damaged databases with each outcome.
 #[derive(Default)]
 struct Counts(BTreeMap<&'static str, u64>);
 
@@ -312,8 +312,8 @@ fn scan(rows: &Table, state: &State, table: usize) -> Result<bool, String> {
     }
 }
 
-/// Returns the state that the opened database should show. After a kill, commits that no durable
-/// offset covers may be missing, from the damaged one on.
+/// Returns the state that the opened database should show. If it was killed, commits after the last
+/// durable offset may be missing, from the damaged one on.
 fn state_shown(subject: &Subject, db: &Db, what: &str) -> State {
     let last = subject.history.at(subject.history.last());
     let wrong = match read(db, &last) {

@@ -1,5 +1,5 @@
-//! A simulated unattended device: power cuts every few seconds, clocks that start in 1970 and jump,
-//! unreadable blocks. `DEVICE=n` simulates n hours instead of three.
+//! A simulated unattended device, with power cuts every few seconds, clocks that start in 1970 and
+//! jump, and unreadable blocks. `DEVICE=n` simulates n hours instead of three.
 
 use std::time::Duration;
 
@@ -9,7 +9,7 @@ use rowstone::sim::program::quietly;
 
 use crate::say;
 
-/// Returns a device life of some hours, with a time to live of 45 minutes.
+/// Returns a device to simulate for some hours. Its rows have a time to live of 45 minutes.
 fn life(seed: u64) -> Life {
     let hours = std::env::var("DEVICE").map_or(3, |n| n.parse().expect("DEVICE is a number"));
     Life::new(seed, Duration::from_secs(hours * 3_600))
@@ -18,7 +18,7 @@ fn life(seed: u64) -> Life {
 fn check(report: &Report) {
     assert!(report.failure.is_none(), "{report}");
     let never: Vec<_> = report.figures.all().into_iter().filter(|figure| figure.2 == 0).collect();
-    // Whether any row expires, and how late, depends on the clocks.
+    // These counts may be 0: it depends on the clocks whether any row expires, and how late.
     let may_be = |name: &str| name.starts_with("late_") || name == "expired";
     let missing: Vec<_> = never.iter().filter(|figure| !may_be(figure.0)).collect();
     assert!(missing.is_empty(), "never met: {missing:?}\n{report}");
@@ -53,7 +53,7 @@ fn the_life_of_a_device_detects_mutants() {
     }
 }
 
-/// A device that trusts a clock decades ahead loses readings of the last minutes.
+/// A device that trusts a clock that is decades ahead loses readings of the last minutes.
 #[test]
 fn trap_56_expiry_that_trusts_every_clock_jump_is_detected() {
     let trusting = |seed| Life { trusts_clock_jumps: true, begins_in_1970: false, ..life(seed) };

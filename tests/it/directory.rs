@@ -1,5 +1,5 @@
-//! What a user may do to the directory of an open database: move it, replace it, remove the lock
-//! file; and names in it that are no files.
+//! Tests in which the directory of an open database is moved or replaced, or its lock file is
+//! removed, or in which names in the directory are not those of regular files.
 
 #![expect(clippy::disallowed_methods, reason = "users move files without the library")]
 
@@ -12,7 +12,7 @@ use rowstone::{
 };
 use rustix::fs::{CWD, Mode, mkfifoat};
 
-/// A database at `path` that is open, with one row, and its clock.
+/// Opens the database at `path`, writes one row, and returns the database and its clock.
 fn open(path: &Path) -> (Db, Arc<ManualClock>) {
     let clock = Arc::new(ManualClock::new(SystemClock::new().now()));
     let db = Db::options().clock(clock.clone()).background(Background::Manual).open(path).unwrap();
@@ -65,7 +65,8 @@ fn trap_57_a_database_that_replaced_another_is_not_touched() {
     std::fs::rename(&path, &moved).unwrap();
     let (second, _) = open(&path);
     put(&second, "second").unwrap();
-    // Within the same second a flush writes to the moved directory, and is not installed.
+    // A flush in the same second writes a file to the moved directory, but the file is not
+    // installed.
     assert!(db.flush().is_err());
     expect_end(db, &clock);
     put(&second, "third").unwrap();
@@ -103,7 +104,7 @@ fn a_lock_file_that_is_removed_for_a_moment_does_no_harm_between_two_checks() {
     assert_eq!(keys(&path), ["first", "second", "third"]);
 }
 
-/// The text of the error that opening returns.
+/// Returns the text of the error that opening `path` returns.
 fn refusal(path: &Path) -> String {
     format!("{:?}", Db::open(path).unwrap_err())
 }

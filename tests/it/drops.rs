@@ -11,7 +11,7 @@ use rowstone::{
 };
 
 const DAY: Duration = Duration::from_secs(86_400);
-/// A day, in ticks of the clock.
+/// The ticks of the clock in a day.
 const DAY_TICKS: u64 = 864_000_000_000;
 
 fn options(fs: &MemFs, clock: &Arc<ManualClock>) -> Options {
@@ -177,7 +177,7 @@ fn files_under_a_range_tombstone_are_removed_unread() {
     assert_eq!(count(&table, KeyRange::all()), 5_000);
 }
 
-/// More range tombstones than fit into one edit, and no rows.
+/// The memtable has no rows, but more range tombstones than fit into one manifest edit.
 #[test]
 fn range_tombstones_alone_fill_a_memtable_too() {
     let (fs, clock) = (MemFs::new(), clock());
@@ -259,7 +259,7 @@ fn trap_35_trap_56_no_row_expires_early_whatever_the_clock_does() {
     let (db, table) = begun(options(&fs, &clock));
     run_background(&db);
     assert_eq!(count(&table, KeyRange::all()), 200);
-    // Time passes on a clock that is in the past: each row's Seq directly follows the previous one.
+    // The clock is behind the last commit and advances: each row's Seq is the previous one plus 1.
     clock.jump(7);
     clock.advance(DAY);
     fill(&table, "c", 0..100);
@@ -267,16 +267,17 @@ fn trap_35_trap_56_no_row_expires_early_whatever_the_clock_does() {
     run_background(&db);
     assert_eq!(count(&table, KeyRange::all()), 300);
     db.close().unwrap();
-    // With this option the jump expires all rows.
+    // With `trust_clock_jumps` the jump expires all rows.
     clock.jump(START + 40 * 365 * DAY_TICKS);
     let (db, table) = begun(options(&fs, &clock).trust_clock_jumps(true));
     run_background(&db);
     assert_eq!(count(&table, KeyRange::all()), 0);
 }
 
-/// A row's age is the time that was observed to pass, whatever its Timestamp is: with a clock that
-/// starts in 1970 and is set late, with one that was decades ahead, and after weeks without power.
-/// The first boot is in 1970 and ends before any background work; the second sets the clock.
+/// A row's age is the time that the database has observed since the row was written, whatever its
+/// Timestamp is. This holds with a clock that starts in 1970 and is set late, with a clock that was
+/// decades ahead, and after weeks without power. The first boot is in 1970 and ends before any
+/// background work; the second sets the clock.
 #[test]
 fn trap_56_no_row_expires_before_the_clock_is_set() {
     const YEAR_1970: u64 = 116_444_736_000_000_000;
@@ -344,7 +345,7 @@ fn trap_56_rows_stamped_by_a_wrong_clock_expire_on_time() {
     assert_eq!(all(&db), 500);
     pass(&db, 8);
     assert_eq!(all(&db), 100, "79 hours");
-    // Three weeks without power, of which the only evidence is a clock that may be wrong.
+    // The device is off for three weeks. The only evidence of that is a clock that may be wrong.
     let right = pass(&db, 0) + 21 * DAY_TICKS;
     db.close().unwrap();
     clock.jump(right);
@@ -363,7 +364,8 @@ fn trap_56_rows_stamped_by_a_wrong_clock_expire_on_time() {
     assert_eq!(all(&db), 0, "79 hours");
 }
 
-/// Seqs that are ahead when a time to live is first set prove nothing about older rows.
+/// Before a time to live is first set, commits may have Seqs that are far ahead, after a jump of
+/// the clock. They do not prove that older rows have such an age.
 #[test]
 fn trap_56_a_clock_that_was_ahead_before_the_first_ttl_expires_no_row_early() {
     let (fs, clock) = (MemFs::new(), clock());
@@ -389,7 +391,8 @@ fn trap_56_a_clock_that_was_ahead_before_the_first_ttl_expires_no_row_early() {
     assert_eq!(all(), 0);
 }
 
-/// A queue with rows deleted one by one: tombstones are compacted away before they accumulate.
+/// The rows of a queue are deleted one by one. Compactions must remove the tombstones before they
+/// accumulate.
 #[test]
 fn a_queue_deleted_row_by_row_keeps_its_size_and_cheap_head_reads() {
     let (fs, clock) = (MemFs::new(), clock());
@@ -417,8 +420,8 @@ fn a_queue_deleted_row_by_row_keeps_its_size_and_cheap_head_reads() {
     assert!(late.0 <= early.0 * 3 / 2 && late.1 <= early.1 * 3 / 2, "{early:?}, later {late:?}");
 }
 
-/// Rows are inserted at the end and deleted at the head; reads of the head stay cheap, and files
-/// few.
+/// Rows are inserted at the end and deleted at the head. Reads of the head must stay cheap, and the
+/// number of files small.
 #[test]
 fn a_queue_deleted_by_ranges_keeps_its_size() {
     let (fs, clock) = (MemFs::new(), clock());

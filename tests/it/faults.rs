@@ -1,8 +1,8 @@
-//! The i-th file operation fails, for every i and every kind of failure; then the process is killed
-//! or the power is cut.
+//! Makes the i-th file operation fail, for every i and every kind of failure. Then the process is
+//! killed or the power is cut.
 //!
-//! Whatever fails, acknowledged writes survive, and every other commit is there as a whole or not
-//! at all.
+//! Whatever fails, acknowledged writes must survive, and every other commit must exist as a whole
+//! or not at all.
 
 use std::sync::Arc;
 
@@ -17,7 +17,7 @@ use rowstone::sim::step::{Config, Step};
 
 const STEPS: usize = 60;
 
-/// How an operation fails, and for how long.
+/// How a file operation fails, and whether all later operations fail, too.
 #[derive(Clone, Copy, Debug)]
 struct Plan {
     kind: FaultKind,

@@ -1,16 +1,16 @@
 //! Damage: every byte of small databases is flipped, and every file is cut at every length and
-//! erased. The ledger counts the outcomes.
+//! erased. A ledger counts the outcomes.
 //!
-//! After a clean close, the result is correct or an error that names the file and the place. After
-//! a kill, commits that no later record states to be durable may also be missing: those from the
-//! damaged record on.
+//! After a clean close, the result is correct or an error that names the file and the offset. After
+//! a kill, commits from the damaged record on may also be missing, if no later record states that
+//! they are durable.
 
 use rowstone::IoMode;
 use rowstone::sim::corruption_matrix::{Counts, FileKind, Origin, ledger_of};
 
 use crate::say;
 
-/// Checks that no outcome is wrong; returns the counts of all files, and those of the logs.
+/// Checks that no outcome is wrong. Returns the counts of all files, and the counts of the logs.
 #[track_caller]
 fn check(subjects: &[(Origin, IoMode)], seed: u64) -> (Counts, Counts) {
     let ledger = ledger_of(subjects, seed, &mut |_, _| {});
@@ -36,7 +36,7 @@ fn trap_24_every_byte_of_a_closed_database() {
 #[test]
 fn trap_03_every_byte_of_a_killed_database() {
     let (all, logs) = check(&[(Origin::Killed, IoMode::Mmap)], 2);
-    // Commits may be missing only from a log, after its last durable offset.
+    // Commits may be missing only if a log was damaged, after its last durable offset.
     assert!(all.torn == logs.torn && logs.torn < logs.refused, "{all:?}");
 }
 

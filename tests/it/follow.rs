@@ -1,6 +1,6 @@
 //! Real processes on a real disk: a writer that is killed repeatedly, and concurrently a follower,
-//! a reader of the change feed, and short-lived readers. The writer contains a consumer with a
-//! named cursor, which dies with it.
+//! a reader of the change feed, and short-lived readers. The writer process also contains a
+//! consumer with a named cursor, which is killed with it.
 //!
 //! `ROWSTONE_KILLS=200` sets the number of kills.
 
@@ -19,15 +19,16 @@ use crate::say;
 
 /// The default number of kills of the writer.
 const KILLS: u64 = 6;
-/// Maximum number of commits in one life of the writer.
+/// Maximum number of commits of one writer process.
 const COMMITS_MAX: u64 = 60;
-/// Rows that one import adds.
+/// The number of rows that one import adds.
 const IMPORTED: usize = 50;
-/// The key of the last row, written by a life that ends without a kill.
+/// The key of the very last row, which the parent process writes after the last kill. Readers end
+/// when they read it.
 const STOP: &str = "stop";
 
-/// The environment variable that names the database to a process of this executable with a role,
-/// such as the writer.
+/// The environment variable with the database's path. It is set in child processes, which run this
+/// executable in one role, such as the writer.
 const DATABASE: &str = "ROWSTONE_FOLLOWED";
 
 fn database() -> Option<PathBuf> {
@@ -39,7 +40,7 @@ fn options() -> Options {
     Db::options().memtable_bytes(16 << 10).run_file_bytes(16 << 10).keep_changes(256 << 20)
 }
 
-/// A process of this executable with a role; killed when dropped.
+/// A child process that runs this executable in one role. It is killed when dropped.
 struct Role(Child);
 
 impl Role {
@@ -55,7 +56,7 @@ impl Role {
     }
 
     fn kill(&mut self) {
-        // SIGKILL; has no effect if it has exited.
+        // Sends SIGKILL, which has no effect if the process has exited.
         drop(self.0.kill());
         drop(self.0.wait());
     }
@@ -71,7 +72,7 @@ impl Drop for Role {
     }
 }
 
-/// Writes a line to the other process and flushes it.
+/// Writes a line to standard output, which the parent process reads, and flushes it.
 fn send_line(line: impl std::fmt::Display) {
     let mut out = std::io::stdout().lock();
     writeln!(out, "{line}").and_then(|()| out.flush()).unwrap();
@@ -81,7 +82,7 @@ fn pause() {
     std::thread::park_timeout(Duration::from_millis(2));
 }
 
-/// Returns the number of a commit, which both of its entities contain.
+/// Returns the number of a commit. Both entities of the commit contain it.
 fn number_of(commit: &Commit) -> Option<i64> {
     let numbers = commit.changes.iter().filter_map(|change| match change {
         Change::Put { entity, .. } => Some(entity.get::<i64>("N").unwrap()),
@@ -102,17 +103,19 @@ fn last_number(db: &Db) -> Result<i64> {
     counter.map_or(Ok(0), |counter| counter.get("N"))
 }
 
-/// Returns the database that rows are imported from.
+/// Returns the path of the database from which rows are imported.
 fn source(db: &Path) -> PathBuf {
     db.with_extension("source")
 }
 
-/// Does maintenance, or drops or imports `other`.
+/// At random, flushes, compacts or copies the database, drops or imports the table `other`, or does
+/// nothing.
 fn do_maintenance(db: &Db, path: &Path, rng: &mut Rng, number: i64) {
     match rng.below(40) {
         0 => db.flush().unwrap(),
         1 => db.compact().unwrap(),
-        // An earlier life may have been killed while copying.
+        // The result is ignored, because the copy may exist: an earlier writer may have been killed
+        // while it copied.
         2 => drop(db.checkpoint(path.with_extension(format!("copy-{number}")))),
         3..=5 if db.table("other").is_ok() => db.delete_table("other").unwrap(),
         3..=5 => drop(db.import_range(source(path), "other").unwrap()),
@@ -120,7 +123,8 @@ fn do_maintenance(db: &Db, path: &Path, rng: &mut Rng, number: i64) {
     }
 }
 
-/// The state of `other` according to the feed; it is created, filled at most once, and dropped.
+/// The state of the table `other` according to the feed. The table is created, filled at most once,
+/// and dropped.
 #[derive(Clone, Copy, PartialEq)]
 enum Other {
     Gone,
@@ -232,7 +236,7 @@ fn the_reader_of_changes() {
     }
 }
 
-/// The output of the writer over its lives.
+/// The output of all writer processes so far.
 struct Heard {
     wrote: i64,
     /// The last number that the consumer received, by the cursor's position at that time.
@@ -240,7 +244,7 @@ struct Heard {
 }
 
 impl Heard {
-    /// Kills the writer after `lines` lines.
+    /// Runs a writer process, reads its output, and kills it after `lines` lines.
     fn life(&mut self, path: &Path, lines: u64) {
         let (mut writer, out) = Role::start("the_writer", path);
         let mut next = None;
@@ -250,7 +254,7 @@ impl Heard {
             match words[..] {
                 ["from", position] => {
                     let position = position.parse::<Position>().unwrap();
-                    // The cursor is after a received commit, or at the start.
+                    // The cursor's position is that of a received commit, or the start of the feed.
                     next = Some(self.got.get(&position).map_or(1, |number| number + 1));
                 }
                 ["wrote", number] => self.wrote = number.parse().unwrap(),
@@ -288,7 +292,8 @@ fn trap_33_readers_survive_kills_of_the_writer_without_gap_or_repetition() {
     let mut heard = Heard { wrote: 0, got: BTreeMap::new() };
     for _ in 0..kills {
         heard.life(&path, 1 + rng.below(COMMITS_MAX));
-        // Until a writer opens the database, at most one acknowledged commit may be invisible.
+        // A read-only open may miss the last acknowledged commit, until a writer opens the
+        // database.
         let beside = options().open_read_only(&path).unwrap();
         assert!(last_number(&beside).unwrap() >= heard.wrote - 1);
     }

@@ -1,8 +1,8 @@
 //! The hex examples of FORMAT.md decode, and encode back to the same bytes.
 //!
-//! An example is a code block that opens with ```` ```hex name=structure ````; bars, spaces and
-//! line ends separate the bytes for the reader and mean nothing. ```` ```hex file=name ```` opens a
-//! file of the example of a whole database, and ```` ```python ```` a part of
+//! An example is a code block that opens with ```` ```hex name=structure ````. Bars, spaces and
+//! line ends in it only make it easier to read. A block that opens with ```` ```hex file=name ````
+//! is one file of an example database, and a ```` ```python ```` block is a part of
 //! `tests/format/reader.py`.
 
 use std::path::Path;
@@ -27,7 +27,7 @@ pub fn examples() -> Vec<Example> {
     parse(DOCUMENT, "name")
 }
 
-/// Returns the fuzz target of an example's structure.
+/// Returns the name of the fuzz target for the structure of the example `name`.
 pub fn target(name: &str) -> &str {
     match name {
         "user-key" => "key",

@@ -1,8 +1,8 @@
 //! Runs every fuzz target over its stored corpus and some thousands of seeded mutations, within its
 //! memory limit.
 //!
-//! `MUTATIONS=n` sets the number of mutations per decoder, and is their seed. `REWRITE=1` adds the
-//! encoders' output and the examples of FORMAT.md to the corpora.
+//! `MUTATIONS=n` sets the number of mutations per decoder, and also seeds them. `REWRITE=1` adds
+//! the encoders' output and the examples of FORMAT.md to the corpora.
 #![expect(clippy::disallowed_methods, reason = "corpora are files of the repository")]
 
 #[path = "../../fuzz/src/memory.rs"]
@@ -17,7 +17,8 @@ use rowstone::fuzzing::{TARGETS, Target, seeds};
 use crate::format::{examples, target};
 
 const MUTATIONS: u64 = 5_000;
-/// Targets that open databases, which takes about a hundred times as long as a decoder.
+/// Targets that open databases. A run of one takes about a hundred times as long as a run of a
+/// decoder.
 const WHOLE_DATABASES: [&str; 6] = ["csv", "directory", "exec", "ndjson", "program", "rest"];
 
 /// A target that needs a feature: its name, its function, and its seeds.
@@ -91,7 +92,7 @@ fn a_target_that_panics_is_detected() {
 #[test]
 fn the_program_target_detects_a_mutant() {
     let (_, target) = TARGETS.iter().find(|(name, _)| *name == "program").unwrap();
-    // State that a target keeps between runs must be created without the mutant.
+    // The first run creates the state that a target keeps between runs, while no mutant is active.
     target(b"0");
     let _active = rowstone::sim::activate("half-group");
     let replayed = || replay::replay("program", target, 1, |done| done < 50_000);

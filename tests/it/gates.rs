@@ -1,5 +1,5 @@
 //! Gates and scalability targets as users see them: which operations are refused, which are
-//! admitted, and which gates survive.
+//! admitted, and which gates survive a crash.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -82,8 +82,8 @@ fn an_offline_span_refuses_every_read_that_touches_it() {
     check_busy(table.query("RowKey eq '2'").unwrap().aggregate("A"));
     let all = table.scan(KeyRange::all()).into_iter().collect::<rowstone::Result<Vec<_>>>();
     check_busy(all);
-    // Operations outside of the span are answered: adjacent rows, other partitions, and a page that
-    // starts after it.
+    // Operations outside of the gate's span are executed: on adjacent rows, on other partitions,
+    // and a page that starts after the span.
     assert!(table.get("b", "1").unwrap().is_some() && table.get("b", "3").unwrap().is_some());
     assert_eq!(table.query("PartitionKey ne 'b'").unwrap().count().unwrap(), 6);
     let behind = Token { partition_key: "b".into(), row_key: "3".into() };
@@ -160,7 +160,7 @@ fn a_gate_is_removed_with_its_table_and_affects_no_other() {
     db.table("parts").unwrap().insert(row("b", "4")).unwrap();
 }
 
-/// The end of a move: the moved rows are deleted while the gate refuses writes.
+/// At the end of a move, the moved rows are deleted while the gate refuses writes.
 #[test]
 fn a_deleted_range_passes_its_gate() {
     let db = Db::open_in_memory().unwrap();
@@ -217,7 +217,8 @@ fn no_write_succeeds_once_a_gate_is_closed() {
                 while count() == 0 {}
                 db.gate("parts", KeyRange::partition("in"), GateMode::ReadOnly).unwrap();
                 let (at, seen) = (count(), beside.load(Ordering::Relaxed));
-                // Other threads have made progress, but only outside of the gate.
+                // Wait until other threads have made progress, which they can only outside of the
+                // gate's span.
                 while beside.load(Ordering::Relaxed) < seen + 10 {}
                 assert_eq!(count(), at);
                 db.lift_gate("parts", KeyRange::partition("in")).unwrap();
@@ -227,7 +228,7 @@ fn no_write_succeeds_once_a_gate_is_closed() {
     }
 }
 
-/// At every moment, a power cut keeps each acknowledged gate and restores no lifted one.
+/// After a power cut at any moment, each acknowledged gate is closed, and no lifted gate is.
 #[test]
 fn an_acknowledged_gate_survives_a_power_cut() {
     let fs = MemFs::new();
@@ -254,7 +255,8 @@ fn an_acknowledged_gate_survives_a_power_cut() {
                 let db = options(&image).open("d").unwrap();
                 let is_closed = !db.gates().unwrap().is_empty();
                 images += 1;
-                // Between the two moments the gate is being closed or opened.
+                // If the two moments differ, the gate is being closed or opened between them, and
+                // may be either.
                 if before == after || op == from {
                     assert_eq!(is_closed, before, "operation {op}, seed {seed}");
                 }
@@ -311,7 +313,8 @@ fn groups_and_reads_are_charged_their_entities() {
     assert!(table.get_many(&keys).is_ok());
     check_busy(table.get_many(&keys[..1]));
     second();
-    // A page is charged its result size, which is known after reading: the next page is refused.
+    // A page is charged its number of results, which is known only after reading, so the next page
+    // is refused.
     assert_eq!(table.scan(KeyRange::all()).page(100).unwrap().entities().len(), 100);
     check_busy(table.scan(KeyRange::all()).page(1));
     second();

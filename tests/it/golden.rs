@@ -6,12 +6,12 @@
 //! the wear account. `v1-padded` has blocks of one page, which are padded; the blocks of the others
 //! are smaller. `v1-compressed` has compressed blocks. Their bytes depend on the compressor, so it
 //! is only read. `v1-kept` has logs that are kept for the change feed, and an import. `v1-killed`
-//! was not closed, so the lengths stated for its log and its manifest are in force;
+//! was not closed, so opening checks its log and its manifest against their stated lengths;
 //! `v1-without-lengths` dates from before lengths were stated. `v1-backup` is a backup directory
 //! with one backup of the content of `v1`.
 //!
 //! Record files are stored without trailing zeros, which are only reserved space. `REWRITE=1`
-//! writes them again; never do that after a version was released.
+//! writes all golden files again; never do that after a version was released.
 #![expect(clippy::disallowed_methods, reason = "golden files are files of the repository")]
 
 use std::collections::BTreeMap;
@@ -28,8 +28,8 @@ use rowstone::sim::step::{Config, Step};
 
 type Files = BTreeMap<String, Vec<u8>>;
 
-/// Writes every type, two tables and a dropped one, tombstones, a flushed file, a run, and a log
-/// with commits that are not flushed.
+/// Makes a database with every type, two tables and a dropped one, tombstones, a flushed file, a
+/// sorted run, and a log with commits that are not flushed.
 const PROGRAM: &[(&str, &[&str])] = &[
     ("create-table Parts", &[]),
     ("create-table Gone", &[]),
@@ -52,7 +52,8 @@ const PROGRAM: &[(&str, &[&str])] = &[
     ("group Notes", &["insert p a N=1", "insert p b N=2", "upsert p c N=3"]),
 ];
 
-/// Deletes spans, which are in the manifest and in the log, and lets rows expire.
+/// Deletes key spans before and after a flush, so that the manifest and the log have range
+/// tombstones, and lets rows expire.
 const FENCES: &[(&str, &[&str])] = &[
     ("drop-range Parts pk=''", &[]),
     ("flush", &[]),
@@ -60,7 +61,7 @@ const FENCES: &[(&str, &[&str])] = &[
     ("expire Parts 3", &[]),
 ];
 
-/// Keeps logs, and imports a range between commits, the last of which is not flushed.
+/// Imports a range between commits, of which the last is not flushed. Logs are kept.
 const HISTORY: &[(&str, &[&str])] = &[
     ("flush", &[]),
     ("move s1 Notes pk=p", &[]),
@@ -102,7 +103,8 @@ fn run(version: &str) -> Runner {
         }
         carry_out(&mut runner, "flush", &[]);
         if version == COMPRESSED {
-            // Keys at both ends, so that the flushed file is merged: only a merge compresses.
+            // Only a merge compresses. The new keys are the first and the last of the flushed file,
+            // so that it is merged.
             carry_out(&mut runner, "upsert Parts", &["p r000 N=0", "p r199 N=199"]);
             carry_out(&mut runner, "compact", &[]);
         }
@@ -116,7 +118,7 @@ fn run(version: &str) -> Runner {
     for (command, input) in PROGRAM.iter().chain(more) {
         carry_out(&mut runner, command, input);
     }
-    // The log grows once.
+    // These rows exceed the log's allocated space, so that the log grows once.
     for i in 0..if version == KILLED { 5 } else { 0 } {
         let row = format!("p r{i} Text='{}'", "x".repeat(800));
         carry_out(&mut runner, "insert Notes", &[&row]);
@@ -202,7 +204,7 @@ fn rewrite(version: &str, files: &Files) {
     }
 }
 
-/// Opens a stored database and compares it with a newly made one.
+/// Opens a stored database, and compares its content with that of a newly made one.
 #[track_caller]
 fn check_opens(version: &str) {
     opened(version).close().unwrap();
@@ -225,7 +227,7 @@ fn unread(version: &str) -> Engine {
     engine
 }
 
-/// A stored database, with some reserved space.
+/// Returns a file system with a stored database. Its record files get some reserved space again.
 fn files_of(version: &str) -> MemFs {
     let fs = MemFs::new();
     fs.create_dir_all(Path::new(PATH)).unwrap();
@@ -264,7 +266,8 @@ fn trap_44_a_database_without_lengths_of_logs_opens() {
     check_opens(WITHOUT_LENGTHS);
 }
 
-/// The log of this database has grown. Without its last byte it is refused.
+/// The log of this database has grown once. If its last byte is missing, the database does not
+/// open.
 #[test]
 fn a_killed_database_opens_if_its_log_has_the_stated_length() {
     check_opens(KILLED);
@@ -293,7 +296,8 @@ fn trap_44_a_database_without_a_wear_account_opens_and_starts_one() {
 
 #[test]
 fn a_database_with_padded_blocks_opens() {
-    // Zeros up to the page boundary, where the next block starts with its kind.
+    // A padded block ends with zeros up to the page boundary. The next block starts there, and its
+    // first byte is its kind.
     let is_padded = |name: &str, bytes: &[u8]| {
         name.ends_with(".sst") && bytes[4080..4096] == [0; 16] && bytes[4096] == 1
     };

@@ -1,8 +1,8 @@
-//! Histories of threads that write the same rows with conditions: some linear order must explain
-//! every answer.
+//! Histories of threads that write the same rows with conditions: a linear order of all calls must
+//! exist that explains every answer.
 //!
 //! Each thread follows a seeded program and logs its calls; `rowstone::sim::history` then searches
-//! for the order. Rows are written alone or as twins, two rows that only groups write and that
+//! for such an order. Rows are written alone or as twins, two rows that only groups write and that
 //! scans read as one key. The hot keys change during a program, so that conditions are decided in
 //! memtables, young files and runs.
 //!
@@ -27,10 +27,10 @@ use rowstone::{
 };
 
 const START: u64 = 133_485_408_000_000_000;
-/// Keys of a partition, which are hot at the same time. The last two are twins.
+/// The number of keys of a partition, which are hot at the same time. The last two keys are twins.
 const HOT: u32 = 8;
 const TWINS_FROM: u32 = 6;
-/// Calls of a thread before it moves to the next partition.
+/// The number of calls of a thread before it moves to the next partition.
 const EPOCH: u64 = 1_000;
 const DURABILITIES: [Durability; 3] = [Durability::Buffered, Durability::Os, Durability::Sync];
 
@@ -57,7 +57,7 @@ struct Plan {
     wrong: Wrong,
 }
 
-/// The database as threads call it.
+/// The database that the threads call, possibly with a deliberate fault.
 struct Store {
     db: Db,
     /// One handle for each durability.
@@ -80,17 +80,17 @@ struct Client<'s> {
     /// The ETags seen last, which may be outdated.
     known: HashMap<u32, ETag>,
     flying: VecDeque<(Open, u32, Ticket)>,
-    /// Calls whose tickets were dropped; they complete when a later commit of this thread does.
+    /// Calls whose tickets were dropped. They are complete once a later commit of this thread is.
     adrift: Vec<Open>,
     held: Option<(Snapshot, u64, u64)>,
     snapshots: u64,
 }
 
-/// The reason for which a run is rejected.
+/// The reason why a run is rejected.
 #[derive(Debug)]
 enum Offence {
     History(Fault),
-    /// A group was seen in part, or a row with properties of different writes.
+    /// A read returned a part of a group, or a row with properties of different writes.
     Torn(String),
 }
 
@@ -130,7 +130,7 @@ fn pair(entity: &Entity) -> Result<(ETag, Pair), Offence> {
     Ok((entity.etag().expect("read from a table"), pair))
 }
 
-/// Returns the common content of the rows of one key.
+/// Returns the content of the rows of one key, which must be equal.
 fn combined(key: u32, found: &[Entity]) -> Seen {
     let pairs: Vec<_> = found.iter().map(pair).collect::<Result<_, _>>()?;
     let whole = pairs.is_empty() || pairs.len() == rows(key).len();
@@ -303,7 +303,7 @@ impl Client<'_> {
         while !self.flying.is_empty() {
             self.land();
         }
-        // This commit waits, which proves that all calls adrift are complete.
+        // The thread waits for this commit, after which all calls in `adrift` are complete.
         let op = Op::Upsert(Pair(0, 0));
         let call = self.log.invoke(0, op);
         let written = self.store.write(0, op, None, 2);
@@ -390,7 +390,7 @@ impl Client<'_> {
         }
     }
 
-    /// Waits for the oldest ticket, or for the newest.
+    /// Waits for the oldest or the newest ticket, at random.
     fn land(&mut self) {
         let oldest = self.rng.chance(1, 2);
         let next = if oldest { self.flying.pop_front() } else { self.flying.pop_back() };
@@ -412,8 +412,8 @@ impl Client<'_> {
         }
     }
 
-    /// Completes the calls adrift. Must be called after a later commit was published, because
-    /// then they are published, too.
+    /// Logs the calls in `adrift` as complete. Must be called after a later commit was published,
+    /// because then they are published, too.
     fn complete_adrift(&mut self) {
         for call in self.adrift.drain(..) {
             self.log.answer(call, Answer::Written(None));
@@ -430,7 +430,7 @@ fn maintain(store: &Store, done: &AtomicBool) -> u64 {
             0 => store.db.flush().unwrap(),
             1 => store.db.compact().unwrap(),
             2 => store.db.sync().unwrap(),
-            // The jump is larger than the distance by which Seqs are reserved ahead.
+            // The clock may jump further than Seqs are reserved ahead.
             3 => store.clock.jump(START + rng.below(600_000_000)),
             _ => drop(store.db.step(std::time::Duration::ZERO)),
         }
@@ -499,7 +499,7 @@ fn run(plan: &Plan, seed: u64) -> Result<String, Offence> {
     ))
 }
 
-/// Returns the share of the calls of one test, in percent.
+/// Returns the number of calls of a test that makes `percent` of all calls.
 fn calls(percent: u64) -> u64 {
     let all = std::env::var("LINEAR").map_or(300_000, |n| n.parse().expect("LINEAR is a number"));
     all * percent / 100
@@ -537,8 +537,9 @@ fn trap_19_four_threads_that_run_the_steps_themselves() {
     check_run(&Plan { calls: calls(20), background: Background::Manual, ..PLAN }, 3);
 }
 
-/// Expects that a store with this fault is detected, and by which check. On a busy machine the
-/// threads may run one after the other, which leaves nothing to detect; then they run again.
+/// Expects that a store with this fault is detected by its history, or by a torn read if
+/// `by_history` is false. On a busy machine the threads may run one after the other, so that
+/// nothing goes wrong. Therefore up to 50 seeds are tried.
 #[track_caller]
 fn check_detected(wrong: Wrong, by_history: bool) {
     let plan = Plan { threads: 2, calls: 4_000, wrong, ..PLAN };

@@ -4,8 +4,8 @@ use std::sync::{Arc, Mutex};
 
 use rowstone::{Db, Entity};
 
-/// Loads rows of these partitions, lines counted from 1. Returns the lines acknowledged before and
-/// after the end.
+/// Loads one row into each of these partitions, with line numbers from 1. Returns the lines that
+/// were acknowledged before the loader was finished, and those acknowledged in total.
 fn load<'p>(partitions: impl Iterator<Item = &'p str>) -> (Vec<u64>, Vec<u64>) {
     let db = Db::open_in_memory().unwrap();
     let heard = Arc::new(Mutex::new(Vec::new()));

@@ -1,8 +1,7 @@
 //! Suites that use the library as its users do: scripts, random programs, crashes, faults, damage,
 //! threads, and the binary as a process.
 //!
-//! Not here: the source text (`tests/tidy.rs`), and tests of internals (unit tests next to the
-//! code).
+//! `tests/tidy.rs` checks the source text, and unit tests next to the code test internals.
 
 mod caps;
 #[cfg(feature = "cli")]

@@ -25,7 +25,7 @@ fn row(i: u32, payload: &str) -> Entity {
     Entity::new(&pk, &rk).with("Number", i64::from(i)).with("Payload", payload.repeat(20))
 }
 
-/// Inserts rows `rows` with their ETags, in order; rewrites or merges some of them.
+/// Inserts the rows with these numbers, in order. Then replaces or merges two thirds of them.
 fn fill(table: &Table, rows: std::ops::Range<u32>) {
     for i in rows.clone() {
         table.insert(row(i, "first")).unwrap();
@@ -218,7 +218,7 @@ fn an_older_snapshot_does_not_see_imported_rows() {
     check_sound(&other);
 }
 
-/// Rows are exported, deleted, and imported again: the deletes hide none of the imported rows.
+/// If rows are exported, deleted, and imported again, the deletes hide none of the imported rows.
 #[test]
 fn an_exported_range_can_be_imported_again() {
     let fs = MemFs::new();
@@ -238,7 +238,7 @@ fn an_exported_range_can_be_imported_again() {
     db.import_range("moving", "parts").unwrap();
     assert_eq!(all(&table), everything);
     check_sound(&db);
-    // Further writes below, in and above the imported range.
+    // Write more rows below, in and above the imported range.
     for i in [1, 50, 150, 199] {
         table.upsert(row(i, "new")).unwrap();
     }

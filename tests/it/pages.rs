@@ -22,7 +22,7 @@ fn still() -> Arc<dyn Clock> {
     Arc::new(ManualClock::new(START))
 }
 
-/// `partitions` times `rows` entities, every tenth of them marked.
+/// Inserts `rows` entities into each partition. One entity in ten has `Mark` set.
 fn fill(table: &Table, partitions: u32, rows: u32) {
     let mut loader = table.loader();
     for number in 0..partitions * rows {
@@ -113,7 +113,7 @@ fn a_page_that_takes_too_long_ends_early_and_may_be_empty() {
     let db = open(&MemFs::new(), Arc::new(Ticking(ManualClock::new(START))));
     let table = db.create_table("Pages").unwrap();
     fill(&table, 1, 60_000);
-    // Zones have no keys: every row is evaluated.
+    // Zones (statistics of the values in a block) have no keys, so every row is evaluated.
     let last = table.query("RowKey eq 'r059990' or RowKey eq 'r000005'").unwrap();
     assert_eq!(keys(last.clone()), ["p0/r000005", "p0/r059990"]);
     let hasty = last.clone().time_budget(Duration::ZERO);
@@ -141,7 +141,7 @@ fn thousands_of_absent_points_end_a_page() {
     assert_eq!(follow(&query.reverse(), 10, |_| {}).0, ["p0/r000003"]);
 }
 
-/// More empty intervals between the rows than fit into a page.
+/// The filter has more empty key intervals between the rows than one page may read.
 #[test]
 fn a_page_that_ends_between_intervals_has_a_token() {
     let db = open(&MemFs::new(), still());
@@ -159,7 +159,7 @@ fn a_page_that_ends_between_intervals_has_a_token() {
         middle(Filter::partition),
         middle(|pk| Filter::row_prefix(pk, "r")),
         middle(|pk| Filter::row(pk, "row")),
-        // Intervals between excluded partitions, and between excluded rows.
+        // These filters give intervals between excluded partitions, and between excluded rows.
         Filter::every((0..6_000).map(|i| prop("PartitionKey").ne(format!("m{i:05}")))),
         Filter::every((0..6_000).map(|i| prop("RowKey").ne(format!("m{i:05}"))))
             .and(Filter::any(["a", "b", "z"].map(Filter::partition))),
@@ -209,7 +209,7 @@ fn the_clock_is_read_more_often_for_long_filters_and_across_intervals() {
     let (page, explain) = explained(table.query(long).unwrap());
     assert!(page.next().is_some() && explain.rows_looked_at() < 1_000, "{explain}");
     let partitions = Filter::any((0..200).map(|p| Filter::partition(format!("p{p}"))));
-    // Every block has both values, so that zones exclude none.
+    // Every block has both values, so zones exclude no block.
     let none = partitions.and(prop("Mark").eq(true).and(prop("Mark").eq(false)));
     let (page, explain) = explained(table.query(none).unwrap());
     assert!(page.next().is_some() && explain.rows_looked_at() < 17_000, "{explain}");
@@ -346,7 +346,7 @@ fn clustered_data_is_skipped_where_it_cannot_match() {
     assert!(explain.blocks_skipped() > 50 * explain.blocks_read(), "{explain}");
     let text = explain.to_string();
     assert!(text.contains("evaluated  Number ge 25000L and Number lt 25010L"), "{text}");
-    // Newer changes move one row into the interval and one out of it.
+    // Newer versions move one row into the interval of `Number`, and one out of it.
     table.upsert(Entity::new("p0", "r000001").with("Number", 25_005_i64)).unwrap();
     table.upsert(Entity::new("p2", "r005003").with("Number", 1_i64)).unwrap();
     table.delete("p2", "r005004").unwrap();

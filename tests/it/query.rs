@@ -1,4 +1,5 @@
-//! Queries compared with the naive answer: each entity of the table is tested against the filter.
+//! Compares queries with the naive answer, for which each entity of the table is tested against the
+//! filter.
 //!
 //! Tables are deliberately small and irregular, with many layers: overlapping files, tombstones,
 //! old versions that a snapshot keeps, properties that change their type or disappear, extreme
@@ -144,7 +145,7 @@ impl World {
     }
 }
 
-/// Returns entities as text, where a NaN is equal to itself.
+/// Returns entities as text, because in text a NaN is equal to itself.
 fn texts<'e>(entities: impl IntoIterator<Item = &'e Entity>) -> Vec<String> {
     entities.into_iter().map(|entity| format!("{entity:?}")).collect()
 }
@@ -285,7 +286,7 @@ fn binaries_are_bound_as_values() {
     assert_eq!((query("A eq X'0102'"), query("A lt X'0102'"), query("A gt X'01'")), (1, 0, 1));
 }
 
-/// Keys that no entity can have are looked up like others, and not found.
+/// A read of keys that no entity can have finds nothing, and does not fail.
 #[test]
 fn keys_with_forbidden_characters_are_absent() {
     let world = World::new(1);

@@ -2,8 +2,8 @@
 //! difference.
 //!
 //! Keys are chosen at boundaries: empty ones, prefixes of one another, the first and last
-//! characters; one partition is larger than a range. Flushes and compactions are divided into two
-//! halves, with splits and merges in between.
+//! characters; one partition is larger than a range. Flushes and compactions are started and
+//! finished separately, with splits and merges of ranges in between.
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -53,7 +53,7 @@ struct Bed {
     now: State,
     held: Vec<(Snapshot, State)>,
     halves: Vec<Half>,
-    /// The token of a scan by pages in progress.
+    /// The token of the paged scan in progress.
     token: Option<Token>,
     counts: BTreeMap<&'static str, u64>,
 }
@@ -177,7 +177,8 @@ impl Bed {
         }
     }
 
-    /// Closes, is killed or loses power, and opens again. Every commit is durable.
+    /// Closes the database, kills its process or cuts the power, and opens it again. Every commit
+    /// is durable.
     fn reopen(&mut self) {
         let how = self.rng.below(3);
         if how == 0 {
@@ -217,7 +218,7 @@ impl Bed {
         }
     }
 
-    /// The next page of a scan that continues through all other operations.
+    /// Reads the next page of a scan that continues through all other operations.
     fn page(&mut self) {
         let query = self.table().scan(KeyRange::all());
         let from = self.token.as_ref().map(|token| key(&token.partition_key, &token.row_key));

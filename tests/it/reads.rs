@@ -1,4 +1,5 @@
-//! Reads during background work: tokens, iterators, queues; also the lock of a database.
+//! Reads during background work, with tokens, iterators and queues. Also tests the lock of a
+//! database.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -194,8 +195,8 @@ fn files_that_are_read_often_are_merged_and_hourly_with_the_memtable() {
             table.upsert(row.with("Line", "l".repeat(40))).unwrap();
             while db.step(Duration::ZERO) {}
         }
-        // In the first round the rewritten rows are in a file above the files to be merged, in the
-        // second round in memory.
+        // In the first round the rewritten rows are in a file that is newer than the files to be
+        // merged, in the second round they are in memory.
         for line in ["in a file", "in memory"] {
             db.flush().unwrap();
             write_over(&table, line);

@@ -1,5 +1,5 @@
-//! FIFO eviction as users see it: no write is refused, the newest rows are there, and other tables
-//! are not affected.
+//! FIFO eviction (`OnFull::DropOldest`) as users see it: no write is refused, the newest rows are
+//! there, and other tables are not affected.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -34,7 +34,7 @@ fn ring(fs: &MemFs, tables: &[&str]) -> Options {
     options(fs).on_full(OnFull::DropOldest(tables.iter().map(|name| (*name).into()).collect()))
 }
 
-/// Ascending keys, scattered keys, or a few keys that are rewritten repeatedly.
+/// The order of the keys: ascending, scattered, or a few keys that are rewritten repeatedly.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Order {
     Ascending,
@@ -60,7 +60,7 @@ fn run_background(db: &Db) {
     while db.step(Duration::ZERO) {}
 }
 
-/// Returns the size of the database's files.
+/// Returns the total size of the database's files.
 fn used(fs: &MemFs) -> u64 {
     let paths = fs.paths();
     let mine = paths.iter().filter(|path| Path::new(path).starts_with("db"));
@@ -195,7 +195,7 @@ fn the_cost_of_an_eviction_is_bounded_by_files() {
         let after = db.stats();
         let more = |name| at(&after, name) - at(&before, name);
         if more("oldest_files_dropped") > 0 {
-            // One of the two commits is the eviction. No row is read or written for it.
+            // One of the two commits is the eviction, for which no row is read or written.
             assert_eq!(more("commits"), 2);
             assert_eq!(more("compaction_bytes_read"), 0);
             assert!(more("oldest_files_dropped") <= at(&before, "files"));
@@ -286,8 +286,7 @@ fn a_running_read_continues_and_causes_no_further_eviction() {
     db.close().unwrap();
 }
 
-/// Files that a reader pins take space that eviction cannot free, and the logs of large rows take
-/// more.
+/// Eviction cannot free files that a reader pins, and the logs of large rows take additional space.
 #[test]
 fn large_rows_next_to_a_reader_are_refused_for_lack_of_space_only() {
     let fs = MemFs::new();
@@ -483,7 +482,7 @@ fn a_copy_has_the_rows_of_its_time() {
     db.close().unwrap();
 }
 
-/// The file system's quota would refuse anything that the limit wrongly admits.
+/// The file system's quota equals the limit, so it refuses any write that the limit wrongly admits.
 #[test]
 fn threads_fill_a_ring_below_the_limit() {
     for background in [Background::Threads, Background::OneThread] {

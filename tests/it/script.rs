@@ -2,8 +2,8 @@
 //! output. `REWRITE=1` writes the actual output into the script.
 //!
 //! A script starts with an empty memory file system, a clock that does not advance and no
-//! background threads. In addition to the steps of `rowstone::sim::step` it has commands that show
-//! and damage files:
+//! background threads. In addition to the steps of `rowstone::sim::step`, a script can use commands
+//! that show and damage files:
 //!
 //! * `files`: names and sizes; `ops`: the file operations since the last `ops`;
 //! * `close`; `stats [prefix]`;
@@ -17,7 +17,7 @@ use rowstone::sim::parse::{Command, steps};
 use rowstone::sim::runner::Runner;
 use rowstone::sim::step::{Config, Step};
 
-/// One command of a script, with the text around it.
+/// One command of a script, with the comments before it, its input and its output.
 struct Case {
     /// Comments and blank lines before the command.
     before: String,

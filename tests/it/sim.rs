@@ -1,4 +1,5 @@
-//! The simulation: seeds without failures, identical replays, detected mutants.
+//! Tests of the simulation: seeds run without failure, replays are identical, and mutants are
+//! detected.
 //!
 //! `SEEDS=n` sets the number of seeds. `rowstone sim --mutants all` searches for all mutants, which
 //! `.ci/run` does with an optimised build.
@@ -14,7 +15,7 @@ use crate::say;
 
 const SEEDS: u64 = 400;
 
-/// One exploration, whose result several tests share.
+/// The result of one run over many seeds, which several tests use.
 static EXPLORED: LazyLock<Explored> = LazyLock::new(|| {
     let seeds = std::env::var("SEEDS").map_or(SEEDS, |n| n.parse().expect("SEEDS is a number"));
     quietly(|| explore(1 << 32, seeds, 2, None, |found| found.failures.is_empty()))

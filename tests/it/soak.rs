@@ -1,5 +1,5 @@
-//! Everything concurrently on threads: readers, writers, snapshots, flushes, compactions, copies,
-//! and tables that are created and dropped.
+//! Runs everything concurrently on threads: readers, writers, snapshots, flushes, compactions,
+//! copies, and tables that are created and dropped.
 //!
 //! Each thread checks its results: groups are whole, counters only grow, scans are ordered,
 //! snapshots do not change, tables contain only their own rows, and only expected errors occur. At
@@ -8,7 +8,7 @@
 //! Threads share only the database and a flag, so that a thread sanitizer checks the database's
 //! synchronisation alone.
 //!
-//! `SOAK=n` sets the writes of each writer; the default is 10,000.
+//! `SOAK=n` sets the number of writes of each writer; the default is 10,000.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
@@ -46,7 +46,8 @@ impl Drop for RaiseOnDrop<'_> {
     }
 }
 
-/// The state at one moment: the counters, and the round of each partition of groups.
+/// The state at one moment: the counters, and for each partition of `groups` the number of the
+/// round in which it was written.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 struct Picture {
     counters: BTreeMap<String, i64>,
@@ -75,7 +76,7 @@ fn counters(rows: Vec<Entity>) -> BTreeMap<String, i64> {
     rows.iter().map(|row| (row.row_key().to_owned(), number(row, "Count"))).collect()
 }
 
-/// Returns the round of each partition, which all of its rows must have.
+/// Returns the round of each partition. All rows of a partition must have the same round.
 fn rounds(rows: Vec<Entity>) -> BTreeMap<String, i64> {
     let mut found: BTreeMap<String, Vec<i64>> = BTreeMap::new();
     for row in &rows {

@@ -1,5 +1,5 @@
-//! Several threads on one database: one winner per key, groups visible as a whole, ETags that only
-//! grow.
+//! Several threads on one database: one insert per key succeeds, groups are visible as a whole, and
+//! ETags only grow.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
@@ -53,7 +53,7 @@ fn trap_19_inserts_of_the_same_keys_have_one_winner_each() {
             });
         }
     });
-    // An atomic load, because the sanitizer does not see how a scope waits for its threads.
+    // This load is atomic, because the sanitizer does not see how a scope waits for its threads.
     assert_eq!(won.load(Ordering::Relaxed), KEYS);
     assert_eq!(table.scan(KeyRange::all()).into_iter().count() as u64, KEYS);
     db.close().unwrap();
@@ -128,7 +128,8 @@ fn trap_17_groups_are_seen_whole_by_readers() {
     db.close().unwrap();
 }
 
-/// The clock jumps both ways between openings, which end by a close, a kill or a power cut.
+/// The clock jumps forward and back while the database is not open. Each opening ends by a close, a
+/// kill or a power cut.
 #[test]
 fn trap_18_trap_35_tags_grow_over_reopenings_under_a_clock_that_jumps() {
     let clock = Arc::new(ManualClock::new(START));

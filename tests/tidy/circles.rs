@@ -16,7 +16,8 @@ pub fn check(sources: &[Source]) -> Vec<Offence> {
     circles(&edges).iter().map(|files| offence(files, &edges)).collect()
 }
 
-/// Names the files of a circle, and for each file one edge that stays in the circle.
+/// Returns an offence that names the files of a circle, and for each file one of its edges to
+/// another file of the circle.
 fn offence(files: &[&str], edges: &[Edge]) -> Offence {
     let mut lines = vec![format!("{} files import one another", files.len())];
     let mut first = 1;
@@ -31,7 +32,7 @@ fn offence(files: &[&str], edges: &[Edge]) -> Offence {
     Offence::new(files[0], first, RULE, lines.join("\n    "))
 }
 
-/// Returns the strongly connected components of more than one file.
+/// Returns the strongly connected components that have more than one file.
 fn circles(edges: &[Edge]) -> Vec<Vec<&str>> {
     let mut next: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
     for edge in edges {

@@ -1,13 +1,14 @@
-//! Four corners: each structure of `src/format/X.rs` has a section §X in FORMAT.md and a fuzz
-//! target X.
+//! "Four corners": each module `src/format/X.rs` has a section §X in FORMAT.md, a fuzz target X and
+//! a corpus X.
 //!
-//! A heading of FORMAT.md names its structures by `§X`; a source file cites it as `FORMAT.md §X`.
+//! A heading of FORMAT.md contains `§X` for each structure that its section describes. A source
+//! file cites the section as `FORMAT.md §X`.
 
 use super::Offence;
 use super::documents::headings;
 use super::source::{Source, is_word};
 
-/// Files of `src/format` without a fuzz target of their own: name, reason.
+/// Files of `src/format` that need no fuzz target: name, reason.
 const WITHOUT_TARGET: &[(&str, &str)] =
     &[("names", "names are a few dozen characters, tested exhaustively beside the code")];
 
@@ -68,7 +69,7 @@ fn check_citations(sources: &[Source], sections: &[String]) -> Vec<Offence> {
     offences
 }
 
-/// Returns the words that follow `mark`.
+/// Returns the name after each occurrence of `mark`.
 fn citations(text: &str, mark: &str) -> Vec<String> {
     let after = text.match_indices(mark).map(|(at, _)| &text[at + mark.len()..]);
     after

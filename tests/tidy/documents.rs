@@ -67,7 +67,7 @@ fn links(text: &str) -> Vec<(usize, String)> {
     let mut found = Vec::new();
     for (number, line) in prose(text) {
         for (at, _) in line.match_indices("](") {
-            // An odd number of backticks before it: it is shown as code, not as a link.
+            // After an odd number of backticks, the text is shown as code, not as a link.
             let rest = &line[at + 2..];
             let end = rest.find(')').filter(|_| line[..at].matches('`').count() % 2 == 0);
             if let Some(target) = end.and_then(|end| rest[..end].split_whitespace().next()) {
@@ -92,7 +92,7 @@ fn resolve(file: &str, path: &str) -> String {
     parts.join("/")
 }
 
-/// Returns a heading as an anchor, as the common renderers write it.
+/// Returns the anchor that the common renderers make of a heading.
 fn slug(heading: &str) -> String {
     let kept = heading.to_lowercase();
     let kept = kept.chars().filter(|c| c.is_alphanumeric() || matches!(c, ' ' | '-' | '_'));

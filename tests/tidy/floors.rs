@@ -1,9 +1,9 @@
-//! Floors, the layers of top modules: a module uses lower floors only, never its own or a higher
-//! one, nor the crate root.
+//! Floors are the layers of the top modules. A module uses only modules of lower floors: none of
+//! its own or a higher floor, and nothing through the crate root.
 //!
 //! The table has the order of docs/ARCHITECTURE.md. Within a top module, files may import one
-//! another as far as `circles.rs` allows, except that the folders of `src/lsm`, its rooms, are
-//! ordered like floors.
+//! another as far as `circles.rs` allows. In `src/lsm`, in addition, the folders, here called
+//! rooms, are ordered like floors.
 
 use super::Offence;
 use super::imports::{Edge, Graph};
@@ -27,7 +27,7 @@ const FLOORS: &[(u8, &[&str])] = &[
     (0, &["codec", "clock", "rng", "sync", "executor", "mutants", "named"]),
 ];
 
-/// A folder of modules on different floors.
+/// A folder whose modules are on different floors.
 const ROOM: &str = "testing";
 
 /// Allowed uses of the same or a higher floor: from, to, reason.
@@ -43,7 +43,7 @@ const ENGINE_ROOMS: [&str; 4] = ["read", "write", "background", "recovery"];
 pub fn check(source: &Source) -> Vec<Offence> {
     let modules = source.modules();
     let (Some(top), true) = (top_module(&modules), source.is_engine()) else { return Vec::new() };
-    // The crate root re-exports from every floor.
+    // The crate root may use every floor, because it re-exports items.
     if top == "lib" || top == ROOM {
         return Vec::new();
     }
@@ -72,7 +72,8 @@ pub fn check_exceptions(sources: &[Source]) -> Vec<Offence> {
         .collect()
 }
 
-/// Returns the module that has a floor: the first; in the folder of test machinery, the second.
+/// Returns the name of the module that has a floor: the first of the path, or the first two in the
+/// folder [`ROOM`].
 fn top_module(modules: &[&str]) -> Option<String> {
     match modules {
         [ROOM, inner, ..] => Some(format!("{ROOM}::{inner}")),
@@ -81,7 +82,7 @@ fn top_module(modules: &[&str]) -> Option<String> {
     }
 }
 
-/// Checks that the files of a room import only their own room and lower ones.
+/// Checks that the files of a room import only from their own room and lower rooms.
 pub fn check_rooms(sources: &[Source]) -> Vec<Offence> {
     let edges = Graph::new(sources).edges();
     let upward = edges.iter().filter(|edge| is_upward(edge));
@@ -104,7 +105,7 @@ fn floor(module: &str) -> Option<u8> {
     FLOORS.iter().find(|(_, modules)| modules.contains(&module)).map(|(floor, _)| *floor)
 }
 
-/// Describes the offence of `from` using `crate::name`, if it is one.
+/// Describes the offence if the module `from` may not use `crate::name`.
 fn problem(from: &str, name: &str) -> Option<String> {
     if from == name || EXCEPTIONS.iter().any(|(a, b, _)| *a == from && *b == name) {
         return None;
@@ -161,7 +162,7 @@ fn first_segments(path: &str) -> Vec<String> {
     names
 }
 
-/// Reports `super::super::` above the top module, which is another name of the crate root.
+/// Reports each `super::super::` that leads out of the top module, because it names the crate root.
 fn check_climbs(source: &Source, file_depth: usize) -> Vec<Offence> {
     let mut offences = Vec::new();
     let text = source.code.join("\n");
@@ -183,7 +184,7 @@ fn check_climbs(source: &Source, file_depth: usize) -> Vec<Offence> {
     offences
 }
 
-/// Returns the number of `mod name {` that are open at the end of `text`.
+/// Returns the number of inline modules (`mod name {`) that are still open at the end of `text`.
 fn inline_modules(text: &str) -> usize {
     let mut open = Vec::new();
     for (at, c) in text.char_indices() {

@@ -13,7 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use super::source::{Source, is_word};
 
 const ITEMS: [&str; 8] = ["fn", "struct", "enum", "union", "trait", "type", "const", "static"];
-/// Maximum length of a chain of imports from a name to its definition; a longer one is a loop.
+/// Maximum length of a chain of imports from a name to its definition. A longer chain is a loop.
 const HOPS_MAX: usize = 16;
 
 /// A use of an item that another file defines: its place, and the path as written.
@@ -51,7 +51,7 @@ struct Inline {
     path: Vec<String>,
 }
 
-/// The names of one module, which is a file or an inline module of one.
+/// The names of one module, which is a file or an inline module in a file.
 #[derive(Default)]
 struct Module {
     file: String,
@@ -256,7 +256,7 @@ impl Graph {
 struct Parser<'a> {
     path: String,
     tokens: Vec<Token<'a>>,
-    /// Lines with `mod name;` of tests, separate from the tokens.
+    /// The tokens of lines that are compiled for tests only. They are read only for `mod name;`.
     test_tokens: Vec<Token<'a>>,
     module: Vec<String>,
     /// For each open brace, whether it opened a module.
@@ -370,7 +370,7 @@ impl<'a> Parser<'a> {
         words.map(|token| token.text.to_owned()).collect()
     }
 
-    /// `impl<…> a::Type<…> {`, but not `impl Trait for Type {`.
+    /// Records `impl<…> a::Type<…> {`, but not `impl Trait for Type {`.
     fn read_impl(&mut self, at: usize) {
         let mut start = at + 1;
         if self.text(start) == "<" {
@@ -416,7 +416,7 @@ impl<'a> Parser<'a> {
         end + 1
     }
 
-    /// One `a::b`, `a as b`, `a::*` or `a::{…}` of a `use` declaration.
+    /// Reads one `a::b`, `a as b`, `a::*` or `a::{…}` of a `use` declaration.
     fn read_tree(&mut self, at: &mut usize, prefix: &mut Vec<String>, is_public: bool) {
         let depth = prefix.len();
         let line = self.tokens.get(*at).map_or(0, |token| token.line);

@@ -1,4 +1,4 @@
-//! Leftovers: debugging, sleeping, ignored tests, and assertions that assert nothing.
+//! Leftovers: code for debugging, sleeps, ignored tests, and assertions that assert nothing.
 
 use super::Offence;
 use super::source::{Source, word_offsets};

@@ -72,7 +72,7 @@ fn functions(source: &Source) -> Vec<Function> {
         for at in word_offsets(code, "fn") {
             let name: String =
                 code[at + 2..].trim_start().chars().take_while(|&c| is_word(c)).collect();
-            // `fn(u32) -> u32` is a type.
+            // `fn` without a name, as in `fn(u32) -> u32`, is a type.
             if name.is_empty() {
                 continue;
             }

@@ -1,8 +1,7 @@
-//! Mutants: each switch in the code is listed in `src/testing/sim/mutants.rs` or in `.ci/loom`,
-//! each listed mutant is in the code, and there are at most [`MUTANTS_MAX`].
+//! Mutants: each switch `mutant!("name")` in the code is listed in `src/testing/sim/mutants.rs` or
+//! in `.ci/loom`, each listed mutant is in the code, and there are at most [`MUTANTS_MAX`].
 //!
-//! A switch is written `mutant!("name")`, an entry of the list `entry("name", …`. Names are short
-//! words with hyphens.
+//! An entry of the list is written `entry("name", …`. Names are short words with hyphens.
 
 use std::collections::BTreeSet;
 

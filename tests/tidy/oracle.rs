@@ -1,10 +1,10 @@
-//! The oracle is independent of the engine: it may use the model of values, but nothing that stores
-//! them.
+//! The oracle, with which tests compare the engine, is independent of it: it may use the model of
+//! values, but nothing that stores them.
 
 use super::Offence;
 use super::source::Source;
 
-/// The modules of the oracle and those it depends on.
+/// The modules of the oracle and the modules that it depends on.
 const ORACLE: [&str; 4] = [
     "src/testing/sim/expr.rs",
     "src/testing/sim/oracle.rs",

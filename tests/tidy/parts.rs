@@ -1,10 +1,11 @@
-//! The parts of the engine: the inherent `impl`s of each are only in its own room of `src/lsm`.
+//! The engine has four parts, such as `Reader`. The inherent `impl`s of each part are only in one
+//! folder or file of `src/lsm`, its room.
 
 use super::Offence;
 use super::imports::Graph;
 use super::source::Source;
 
-/// Each part and its room, a folder or a file.
+/// Each part and its room, which is a folder or a file.
 const ROOMS: &[(&str, &str)] = &[
     ("Reader", "src/lsm/read/"),
     ("Writer", "src/lsm/write/"),
@@ -17,7 +18,7 @@ pub fn check(sources: &[Source]) -> Vec<Offence> {
     ROOMS.iter().flat_map(|(name, room)| strays(&graph, name, room)).collect()
 }
 
-/// Returns the inherent `impl`s of a type of `src/lsm` outside its room.
+/// Returns the inherent `impl`s of the part `name` that are outside of `room`.
 fn strays(graph: &Graph, name: &str, room: &str) -> Vec<Offence> {
     let impls = graph.impls(name).into_iter();
     let of_engine = impls.filter(|(_, _, definition)| definition.starts_with("src/lsm/"));

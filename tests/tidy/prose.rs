@@ -1,11 +1,12 @@
 //! Prose: comments, documents, texts in quotes and names of tests are plain English in short lines.
 //!
-//! Not here: the meaning of the text.
+//! The checks do not cover the meaning of the text.
 
 use super::Offence;
 use super::source::{Source, is_word, word_offsets};
 
-/// Lines of prose; tables, code in documents and lines with a URL may be longer.
+/// The maximum length of a line of prose. Tables, code in documents and lines with a URL may be
+/// longer.
 const COLUMNS_MAX: usize = 100;
 /// A report that a program writes.
 const GENERATED: &str = "benches/compare/results/comparison.md";
@@ -21,7 +22,7 @@ const RARE: &[(&str, &str)] = &[
     ("beside", "next to, concurrently with, along with"),
     (WHAT, "begin with the thing: the file, the commit, the range"),
 ];
-/// Further words to avoid, which are sometimes right.
+/// Further words to avoid, which are sometimes the right ones.
 const SELDOM: &[(&str, &str)] = &[
     ("whose", "with, of which"),
     ("anybody", "any reader, any caller"),
@@ -36,11 +37,11 @@ const SELDOM: &[(&str, &str)] = &[
 ];
 /// A word that is counted only at the beginning of a sentence.
 const WHAT: &str = "What";
-/// Uses in a thousand words of the tree: of `RARE`, and of both lists together.
+/// The maximum uses per thousand words of the tree: of `RARE`, and of both lists together.
 const RARE_MAX: f64 = 1.0;
 const ALL_MAX: f64 = 2.0;
 
-/// The text on one line that people read.
+/// The part of one line that is text for people to read.
 struct Prose<'a> {
     file: &'a str,
     line: usize,
@@ -69,7 +70,7 @@ pub fn check_columns(sources: &[Source], documents: &[(String, String)]) -> Vec<
     comments.chain(texts).filter(is_long).map(offence).collect()
 }
 
-/// Reports all uses of words of the lists, if there are more than their budget.
+/// Reports all uses of words of the lists, if there are more than the maximum.
 pub fn check_words(sources: &[Source], documents: &[(String, String)]) -> Vec<Offence> {
     let Uses { words, mut rare, seldom } = all_uses(sources, documents);
     let rate = |uses: usize| uses as f64 * 1_000.0 / (words as f64).max(1_000.0);
@@ -80,7 +81,7 @@ pub fn check_words(sources: &[Source], documents: &[(String, String)]) -> Vec<Of
     rare
 }
 
-/// The words of the tree, and those of the lists among them.
+/// The number of words of the tree, and the uses of words of the lists.
 #[derive(Default)]
 struct Uses {
     words: usize,
@@ -168,7 +169,7 @@ fn prose_lines(text: &str) -> impl Iterator<Item = (usize, &str)> {
     })
 }
 
-/// Returns the uses of listed words in a file of code and a document.
+/// Returns the places where a file with `code` and a document use words of the lists.
 fn found(code: &str, document: &str) -> Vec<String> {
     let documents = [("a.md".to_owned(), document.to_owned())];
     let Uses { rare, seldom, .. } = all_uses(&[Source::new("src/a.rs", code)], &documents);

@@ -1,7 +1,7 @@
 //! A Rust file as the rules see it: code without literals and comments, comments without code.
 //!
 //! Invariants
-//! * line numbers are kept; columns are not, because literals are emptied;
+//! * each line keeps its number; columns change, because literals are emptied;
 //! * a rule about code can name the forbidden text in a string without matching itself.
 
 /// One `.rs` file.
@@ -51,8 +51,8 @@ impl Source {
             || self.path.contains("/tests/")
     }
 
-    /// True for each line of an item that is compiled for tests only, such as a `#[cfg(test)]`
-    /// module.
+    /// Returns a flag for each line: true in an item that is compiled for tests only, such as a
+    /// `#[cfg(test)]` module.
     pub fn test_lines(&self) -> Vec<bool> {
         let mut marked = vec![self.is_test(); self.code.len()];
         let mut line = 0;
@@ -212,8 +212,8 @@ fn quoted_len(text: &str, quote: char) -> usize {
     text.len()
 }
 
-/// Returns the length of a character literal at the start of `text`: `'a'` is one, the lifetime
-/// `'a` is none.
+/// Returns the length of a character literal at the start of `text`: `'a'` is a literal, the
+/// lifetime `'a` is none.
 fn char_literal_len(text: &str) -> Option<usize> {
     let body = text.strip_prefix('\'')?;
     let mut chars = body.chars();

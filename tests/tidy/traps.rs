@@ -70,7 +70,7 @@ fn rows(document: &str) -> Vec<Row<'_>> {
     rows
 }
 
-/// Returns all functions of the tree: name to file and line.
+/// Returns all functions of the tree, by name, with file and line.
 fn functions(sources: &[Source]) -> BTreeMap<String, (String, usize)> {
     let mut found = BTreeMap::new();
     for source in sources {

@@ -1,8 +1,8 @@
-//! A device that keeps the readings of a sensor: opens a database, writes a few rows, and reads
-//! those of the last hour.
+//! A device that keeps the readings of a sensor: opens a database, writes a few rows, and reads the
+//! rows of the last hour.
 //!
-//! Its size, when built with `cargo build --profile size`, shows how much the library adds to a
-//! program.
+//! The size of this program, built with `cargo build --profile size`, shows how much the library
+//! adds to a program.
 
 use std::error::Error;
 

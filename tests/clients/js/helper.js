@@ -2,7 +2,8 @@
 //
 // The suite starts no server. It reads these variables from the environment:
 //   ROWSTONE_CONNECTION  the connection string of an account that it may change;
-//   ROWSTONE_SECONDARY   the address of the account's secondary, by default with `-secondary`;
+//   ROWSTONE_SECONDARY   the address of the account's secondary, by default its own with
+//                        `-secondary` appended;
 //   ROWSTONE_PEER        `azurite` if the server is that emulator: emulator.js then lists the
 //                        tests that must fail.
 // The tests expect the behaviour of the production service.
@@ -47,7 +48,7 @@ export const signedService = (token) => serviceAt(endpoint, new AzureSASCredenti
 export const signedTable = (name, token) => tableClient(name, new AzureSASCredential(token));
 export const unique = (prefix = "t") => prefix + randomUUID().replaceAll("-", "");
 
-// Declares a test. A known difference of the emulator must fail there, or the list is wrong.
+// Declares a test. If emulator.js lists it, it must fail with the emulator, or the list is wrong.
 export function check(name, body) {
   const emulated = process.env.ROWSTONE_PEER === "azurite";
   const known = emulated && EMULATOR.find(([pattern]) => name.match(pattern)?.[0] === name);

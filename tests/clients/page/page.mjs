@@ -21,7 +21,7 @@ function start(program, args, options) {
   return child;
 }
 
-/** Serves the database; gives the origin once it is there. */
+/** Starts a server of the database. Returns it with its origin once it is listening. */
 async function serve(...options) {
   const args = ["serve", join(place, "db"), "--listen", "127.0.0.1:0", "--log", "off", ...options];
   const server = start(rowstone, args, { stdio: ["ignore", "ignore", "pipe"] });
@@ -109,7 +109,7 @@ class Browser {
           + "const watch = new MutationObserver(seen); watch.observe(document, { subtree: true, childList: true, attributes: true, characterData: true });"
           + "setTimeout(seen, 200); })");
       } catch (error) {
-        // The document is being replaced.
+        // Such an error means that the document is being replaced.
         if (!/context|navigated|Inspected/.test(error.message)) throw error;
       }
     }
@@ -328,7 +328,7 @@ try {
       failed += 1;
       console.log(`FAILED ${name}\n${error.stack}`);
     }
-    // The first test creates the data for the others.
+    // The first test creates the data for the others. It is flushed before they run.
     if (name === Object.keys(tests)[0]) {
       await stop(running);
       execFileSync(rowstone, ["exec", join(place, "db")], { input: '{"op":"flush"}\n' });
@@ -337,7 +337,7 @@ try {
   }
   await stop(running);
 } finally {
-  // The browser still writes to its profile while it exits.
+  // The browser writes to its profile until it exits, so wait before the profile is removed.
   const closed = new Promise(done => browser.child.once("exit", done));
   await browser.call("Browser.close");
   await closed;

@@ -2,7 +2,7 @@
 
 The suite starts no server. It reads these variables from the environment:
   ROWSTONE_CONNECTION  the connection string of an account that it may change;
-  ROWSTONE_SECONDARY   the address of the account's secondary, by default its own with `-secondary`;
+  ROWSTONE_SECONDARY   the address of the account's secondary, by default its own + `-secondary`;
   ROWSTONE_PEER        `azurite` if the server is that emulator: `EMULATOR` then lists the
                        tests that must fail.
 The tests expect the behaviour of the production service.
@@ -34,7 +34,7 @@ def pytest_configure(config):
 
 
 def pytest_collection_modifyitems(items):
-    """Expects that known differences fail with the emulator; otherwise the list is wrong."""
+    """Marks the tests that `EMULATOR` lists: with the emulator each of them must fail."""
     if os.environ.get("ROWSTONE_PEER") != "azurite":
         return
     for item in items:

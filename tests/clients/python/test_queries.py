@@ -33,7 +33,7 @@ def many(service):
 
 @pytest.fixture(scope="module")
 def few(service):
-    """One entity for each type of property, and one for each case of its kinds."""
+    """A table with one entity for each type of the property V, and one without V."""
     table = service.create_table(unique())
     values = {
         "string": "it's",

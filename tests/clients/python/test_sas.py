@@ -36,7 +36,7 @@ def refuses(attempt, reason=MISMATCH):
 
 
 def operations(table):
-    """Operations by name, and the permission letters that they need."""
+    """Returns operations by name, each with the permission letters that it needs."""
     return {
         "get": ("r", lambda: table.get_entity("p", "r")),
         "query": ("r", lambda: list(table.list_entities())),

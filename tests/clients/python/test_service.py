@@ -97,9 +97,9 @@ def test_six_rules_are_too_many(service, settings):
 
 @pytest.fixture
 def secondary(account):
-    """A client whose primary address is the secondary's.
+    """A client that uses the secondary's address as its primary address.
 
-    With the host alone as the other location, the client does not repeat the account's path.
+    Its `secondary_hostname` is only a host, so that the client does not repeat the account's path.
     """
     host = account.endpoint.split("/")[2]
     return account.service(endpoint=account.secondary, secondary_hostname=host)

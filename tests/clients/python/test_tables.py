@@ -9,7 +9,7 @@ from conftest import CONNECTION, OPTIONS, refused, unique
 
 @pytest.fixture
 def family(service):
-    """Seven tables with a prefix of their own, in mixed case, and the filter that finds them."""
+    """Creates seven tables in mixed case; yields the prefix of their names and the sorted names."""
     prefix = unique()[:20]
     names = [
         prefix + tail for tail in ("Beta", "alpha", "Delta", "gamma", "EPSILON", "zeta", "Eta")

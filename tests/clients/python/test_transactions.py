@@ -29,7 +29,7 @@ def fails(table, operations, status, code, index):
 
 
 class Disguised(dict):
-    """An entity that shows the client a different PartitionKey than it sends."""
+    """An entity with two PartitionKeys: one that the client checks, and one that it sends."""
 
     def __getitem__(self, name):
         return PK if name == "PartitionKey" else super().__getitem__(name)
@@ -162,7 +162,7 @@ def test_more_than_four_mebibytes(table):
 
 
 def test_nearly_four_mebibytes(table):
-    # The size of the body counts, not the sizes of the entities, which are nearly 8 MiB.
+    # The limit is on the size of the body. As UTF-16, the entities have nearly 8 MiB.
     operations = [("create", entity(f"{n:03}", A="x" * 30000, B="x" * 10000)) for n in range(100)]
     assert len(table.submit_transaction(operations)) == 100
     assert [len(found["A"] + found["B"]) for found in table.list_entities()] == [40000] * 100

@@ -1,4 +1,4 @@
-//! `backup`, `backups` and `restore` as processes.
+//! Tests of the commands `backup`, `backups` and `restore`, run as processes.
 
 use super::*;
 

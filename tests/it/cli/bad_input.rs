@@ -212,7 +212,8 @@ fn a_closed_pipe_ends_the_command_without_error() {
         let mut command = place.command(arguments);
         let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         let mut some = [0; 100];
-        // Reads only the start of the output; further writes then fail with a broken pipe.
+        // Reads only the start of the output, so the program's further writes fail with a broken
+        // pipe.
         child.stdout.take().unwrap().read_exact(&mut some).unwrap();
         let run = Run::of(child.wait_with_output().unwrap());
         assert_eq!((run.status, &*run.err), (Some(0), ""), "{arguments}");
@@ -240,7 +241,7 @@ fn a_read_only_directory_is_named() {
     std::fs::create_dir(&home).unwrap();
     let allow = |mode| std::fs::set_permissions(&home, PermissionsExt::from_mode(mode)).unwrap();
     allow(0o555);
-    // The superuser can write everywhere, and may run this test too.
+    // The superuser may run this test, and can write everywhere.
     let superuser = std::fs::write(place.path("home/probe"), "").is_ok();
     let run = place.run("create-table home/db Tab");
     allow(0o755);

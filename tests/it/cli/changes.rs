@@ -86,7 +86,7 @@ fn trap_33_commands_read_while_another_process_writes() {
     };
     ask(r#"{"op":"create_table","table":"parts"}"#);
     ask(r#"{"op":"insert","table":"parts","entity":{"PartitionKey":"p","RowKey":"a","N":1}}"#);
-    // A second writer is refused, but readers are not.
+    // A second process may read the database, but not write it.
     let put = place.feed("put db parts -", r#"{"PartitionKey":"p","RowKey":"b"}"#);
     put.fails(2, &["open in another process"]);
     place.fails("changes db --cursor search", 2, &["open in another process"]);

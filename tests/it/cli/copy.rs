@@ -1,4 +1,4 @@
-//! `copy` and `check-refs` as processes.
+//! Tests of the commands `copy` and `check-refs`, run as processes.
 
 use super::{Place, sample};
 

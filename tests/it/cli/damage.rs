@@ -11,7 +11,8 @@ fn damaged() -> Place {
     place.write("rows.ndjson", rows.join("\n"));
     place.ok("import db things rows.ndjson");
     place.ok("checkpoint db backup");
-    // A checkpoint on the same disk shares files by hard links; a real backup does not.
+    // A checkpoint on the same disk shares files by hard links. This copy shares none, as a real
+    // backup.
     let (db, backup) = (place.path("db"), place.path("backup"));
     let largest = std::fs::read_dir(&db).unwrap().map(|entry| entry.unwrap().path());
     let largest = largest.filter(|path| path.extension().is_some_and(|e| e == "sst"));
@@ -67,7 +68,7 @@ fn a_damaged_database_is_repaired_into_a_new_one_and_salvaged() {
     assert_eq!(place.run("salvage db --only alive").status, Some(2));
 }
 
-/// The files of a backup directory have other names, and are in a subdirectory.
+/// `heal` also reads a backup directory, in which files have other names and are in a subdirectory.
 #[test]
 fn a_damaged_file_is_healed_from_a_directory_of_backups() {
     let place = damaged();
@@ -121,8 +122,8 @@ fn a_sound_database_is_repaired_whole() {
     assert_eq!(place.run("repair nowhere new").status, Some(2));
 }
 
-/// A writer is killed, and a command runs before the next writer: it keeps the killed writer's
-/// change log.
+/// After a writer was killed, a command opens the database before the next writer does. The command
+/// keeps the killed writer's logs for the change feed.
 #[test]
 fn commands_keep_the_change_log() {
     let place = Place::new();

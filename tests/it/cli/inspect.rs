@@ -1,4 +1,4 @@
-//! `inspect`, `stats` and the slow-query log as processes.
+//! Tests of `inspect`, `stats` and the slow-query log, run as processes.
 
 use super::{Place, parts};
 
@@ -65,7 +65,7 @@ fn wear_is_reported_by_cause_and_in_pages() {
         json.starts_with("{\"user_bytes\":") && json.contains("\"page_size\":16384,"),
         "{json}"
     );
-    // The command only reads and does not add to the account.
+    // The command only reads, so it adds nothing to the wear account.
     assert_eq!(place.ok("wear db --json"), json);
     place.fails("wear db --page-size 3000", 2, &["3000", "power of two"]);
 }

@@ -1,6 +1,6 @@
-//! The binary as a process: its output, its refusals, and its exit status.
+//! Tests that run the binary as a process: its output, its refusals, and its exit status.
 //!
-//! Not here: parsing of options and the codecs (unit tests next to the code).
+//! Unit tests next to the code cover the parsing of options and the codecs.
 #![expect(clippy::disallowed_methods, reason = "input and reports are the user's files")]
 
 mod backup;

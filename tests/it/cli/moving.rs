@@ -36,38 +36,39 @@ fn etags(place: &Place, db: &str) -> Vec<String> {
 #[test]
 fn a_range_is_moved_offline() {
     let place = letters();
-    // 1. The range is closed to writes.
+    // 1. Close the range to writes.
     place.ok(&format!("gate set db Parts {UPPER}"));
     assert_eq!(place.ok("gate list db"), "Parts  ReadOnly  ['m' … end)\n");
     let busy = ["ServerBusy", "try: run the command again"];
     let put = r#"{"PartitionKey":"m","RowKey":"4"}"#;
     place.feed("put db Parts -", put).fails(1, &busy);
     place.feed("put db Parts -", r#"{"PartitionKey":"b","RowKey":"4"}"#).ok();
-    // 2. It is copied out and verified.
+    // 2. Export the range and verify the copy.
     let said = place.ok(&format!("export-range db Parts moving {UPPER}"));
     assert!(said.starts_with("exported 42 entities in 1 files of "), "{said}");
     check_equal(&place, &format!("db moving --table Parts {UPPER}"), 42);
     place.ok("verify moving");
-    // 3. It is imported into the other database and verified there.
+    // 3. Import the copy into the other database and verify it there.
     place.ok("create-table other Beside");
     let said = place.ok("import-range other Parts moving");
     assert!(said.starts_with("imported 42 entities in 1 files of "), "{said}");
     check_equal(&place, &format!("db other --table Parts {UPPER}"), 42);
     place.ok("verify other");
     assert_eq!(etags(&place, "other"), etags(&place, "db"));
-    // 4. The new database serves requests; the old one refuses all.
+    // 4. Take the range offline in the old database, which then refuses all requests for it. The
+    //    new database serves them.
     place.ok(&format!("gate set db Parts --mode offline {UPPER}"));
     place.feed("put other Parts -", put).ok();
     place.fails("get db Parts m 1", 1, &busy);
     assert!(place.ok("get db Parts b 1").contains("0.5"));
-    // 5. The gate hides the rest, which is dropped with the table.
+    // 5. Drop the table, and with it the old rows, which the gate hides.
     place.ok("drop-table db Parts --yes");
     assert_eq!(place.ok("gate list db"), "");
     place.ok("verify db");
 }
 
-/// Most rows are moved during writes; the gate is closed only while concurrent changes are
-/// transferred.
+/// Most rows are moved while writes continue. The gate is closed only while the changes made in the
+/// meantime are transferred.
 #[test]
 fn a_range_is_moved_online_with_a_short_gate() {
     let place = letters();
@@ -77,7 +78,7 @@ fn a_range_is_moved_online_with_a_short_gate() {
     place.feed("put db Parts - --mode upsert", r#"{"PartitionKey":"m","RowKey":"1","A":7}"#).ok();
     place.feed("put db Parts -", r#"{"PartitionKey":"y","RowKey":"4","A":"new"}"#).ok();
     place.ok("delete db Parts z 3");
-    // The short gate, and the differences.
+    // Close the gate, and transfer the differences.
     place.ok(&format!("gate set db Parts {UPPER}"));
     let run = place.run(&format!("compare db other --table Parts {UPPER} --requests"));
     let expected = [
@@ -93,7 +94,7 @@ fn a_range_is_moved_online_with_a_short_gate() {
     place.ok("verify other");
 }
 
-/// Removes the members that differ between runs.
+/// Removes the Timestamps, which differ between runs.
 fn without_timestamps(out: &str) -> String {
     let line = |line: &str| match (line.find(r#","Timestamp""#), line.find(r#"Z","#)) {
         (Some(from), Some(to)) if from < to => format!("{}{}", &line[..from], &line[to + 2..]),

@@ -4,7 +4,7 @@ use super::{Place, Run};
 
 const NAMES: &str = "--select PartitionKey,RowKey";
 
-/// Creates 3 partitions of 12 rows; `A` is a number in some rows and a text in others.
+/// Creates 3 partitions of 12 rows; property `A` is a number in some rows and a text in others.
 fn grid() -> Place {
     let place = Place::new();
     let mut lines = String::new();
@@ -136,7 +136,7 @@ fn pages_report_the_continuation_and_are_complete() {
         assert_eq!(all, whole, "{filter} {direction}");
         assert_eq!(pages, if whole.len() > 1000 { 3 } else { 1 }, "{filter} {direction}");
     }
-    // Standard output is not a terminal: the output is not limited.
+    // The output is not limited, because standard output is not a terminal.
     assert!(query(&place, "", "").ok().ends_with("\n3,000 entities\n"));
 }
 
@@ -235,7 +235,7 @@ fn refusals_are_explained() {
     ] {
         query(&place, "", arguments).fails(2, &["error: "]);
     }
-    // The filter is checked before the database, and the database before the table.
+    // The filter is checked first, then whether the database exists, then the table.
     place.fails("query nowhere Tab --filter )", 2, &["Syntax error at position 0"]);
     place.fails("query nowhere Tab", 2, &["nowhere"]);
     place.fails("query db Nope", 1, &["TableNotFound", "try: "]);

@@ -1,7 +1,7 @@
-//! `rowstone stress` for a given number of process lifetimes: the real program is killed, and
-//! limits are set on it.
+//! Runs `rowstone stress` for a few process lifetimes: the real program is killed, and limits are
+//! set on it.
 //!
-//! Not here: the small file system that fills up, which only the superuser may mount (`.ci/run`).
+//! `.ci/run` also runs it on a small file system that fills up, which only the superuser may mount.
 
 use super::{Place, Run};
 

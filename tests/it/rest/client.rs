@@ -42,7 +42,8 @@ impl Key {
         Key { account: account.to_owned(), key: key.to_owned() }
     }
 
-    /// Returns the head of a signed request. `target` has no account, and `headers` no body length.
+    /// Returns the head of a signed request. `target` must not contain the account, nor `headers`
+    /// the length of the body.
     pub fn head(&self, method: &str, target: &str, headers: &str) -> String {
         let Key { account, key } = self;
         let (path, query) = target.split_once('?').unwrap_or((target, ""));
@@ -76,7 +77,7 @@ impl Client {
         Client::over(connect(at).unwrap(), key)
     }
 
-    /// Announces that nothing more will be sent.
+    /// Closes the sending half, so that the server sees the end of the input.
     pub fn half_close(&self) {
         self.stream.shutdown(Shutdown::Write).unwrap();
     }

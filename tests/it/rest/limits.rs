@@ -51,8 +51,8 @@ fn silent_connections_do_not_exclude_clients() {
     let mut silent: Vec<Client> = (0..2).map(|_| server.client()).collect();
     silent[1].send("GET /Tables HTTP/1.1\r\n");
     for _ in 0..5 {
-        // The server evicts the connection that has been silent longest; these clients are silent
-        // once they are dropped.
+        // The server evicts the connection that has been silent longest. Each of these clients
+        // sends a part of a request, is dropped, and is then silent, too.
         server.client().send("POST");
         server.is_well();
         known.ask("GET", "/Tables", "").is(200);
@@ -62,7 +62,7 @@ fn silent_connections_do_not_exclude_clients() {
 
 #[test]
 fn bodies_of_unauthenticated_clients_use_no_budget() {
-    // In total more than the budget for the bodies of all requests.
+    // In total the bodies exceed the budget for the bodies of all requests.
     const BODY: usize = (4 << 20) - 1;
     let place = Place::new();
     let server = place.serve("--log off").with_table();
@@ -104,7 +104,7 @@ fn connections_leave_descriptors_for_the_database() {
     let command = serve(300, "--listen 127.0.0.1:0");
     let server = Server::start(command, super::Key::development()).with_table();
     server.output.wait_for("too few descriptors");
-    // Fewer than the limit: earlier connections may not be closed yet.
+    // These are fewer than the limit, because earlier connections may not be closed yet.
     let mut known: Vec<Client> = (0..40).map(|_| server.client()).collect();
     for client in &mut known {
         client.ask("GET", "/Tables", "").is(200);
@@ -138,9 +138,9 @@ fn a_client_that_retries_after_503_is_served() {
 }
 
 /// Maximum memory in addition to an idle server's. Concurrent bodies take 128 MiB. Each of a
-/// thousand connections takes 64 KiB of an uncharged body, and up to 256 KiB for its last read. The
-/// total is 441 MiB; the allocator may take a third more. The bodies of all clients together have
-/// more than twice that size.
+/// thousand connections takes 64 KiB of a body that is not charged to the budget, and up to 256 KiB
+/// for its last read. The total is 441 MiB; the allocator may take a third more. The bodies of all
+/// clients together have more than twice that size.
 #[cfg(target_os = "linux")]
 const MEMORY_MAX: u64 = 576 << 20;
 
@@ -170,14 +170,15 @@ fn memory_is_bounded() {
     check("deep and wide bodies");
 }
 
-/// Each client sends most of a large body and closes the connection. The memory of one round is
-/// free for the next.
+/// Each client sends most of a large body and closes the connection. The memory that one round took
+/// must be free for the next.
 #[cfg(target_os = "linux")]
 #[test]
 fn memory_stays_flat_while_clients_abort_large_bodies() {
     const ROUNDS: usize = 12;
     const CLIENTS: usize = 200;
-    /// The difference that thread stacks and the allocator's free lists may make.
+    /// The memory by which rounds may differ because of thread stacks and the allocator's free
+    /// lists.
     const TOLERANCE: u64 = 48 << 20;
     let place = Place::new();
     let server = place.serve("--log off").with_table();
@@ -207,7 +208,7 @@ fn memory_stays_flat_while_clients_abort_large_bodies() {
     assert!(late.iter().all(|resident| *resident <= limit), "{mib:?} MiB");
 }
 
-/// Sends the beginning of bodies; their announced lengths add up to half a gigabyte.
+/// Sends the beginnings of bodies whose announced lengths add up to half a gigabyte.
 #[cfg(target_os = "linux")]
 fn announced(server: &Server, check: impl Fn(&str)) {
     let mut clients: Vec<_> = (0..128).map(|_| server.client()).collect();

@@ -10,10 +10,11 @@ use rowstone::Db;
 use super::client::{Key, connect};
 use super::{Client, Output, Place, Server};
 
-/// The length of the path of a request, and so of its log line.
+/// The length of the path of a request. Its log line contains the path.
 const LONG: usize = 30_000;
 
-/// Starts a server and reads its log up to the greeting; returns the reader of the rest.
+/// Starts a server and reads its output up to the connection string. Returns the reader of the
+/// rest, which is the log.
 fn start(place: &Place, options: &str) -> (Server, BufReader<ChildStderr>) {
     let mut command = place.command(&format!("serve db --listen 127.0.0.1:0 {options}"));
     let mut child = quiet(&mut command).stderr(Stdio::piped()).spawn().unwrap();
@@ -88,7 +89,7 @@ fn a_log_that_cannot_be_written_ends_no_request() {
 #[cfg(target_os = "linux")]
 fn start_at_a_free_port(place: &Place) -> Server {
     for _ in 0..10 {
-        // Most likely no other process uses the port.
+        // The port was free a moment ago, so most likely no other process uses it now.
         let any = SocketAddr::from(([127, 0, 0, 1], 0));
         let at = TcpListener::bind(any).unwrap().local_addr().unwrap();
         let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
@@ -114,7 +115,7 @@ fn an_unread_log_blocks_no_request() {
     fill(&server);
     server.is_well();
     assert!(lost(&server) > 0);
-    // When the log is read again, it reports the lost lines.
+    // When the log is read again, it states the number of lost lines.
     let told = loop {
         let mut line = String::new();
         assert!(log.read_line(&mut line).unwrap() > 0, "the log has ended");

@@ -172,7 +172,7 @@ fn a_body_has_a_length() {
         client.send(server.key.head(method, ANN, "\r\n"));
         client.answer().is_error(411, "MissingContentLengthHeader");
     }
-    // Requests with other methods have no body.
+    // A request with another method needs no length, because it has no body.
     let mut client = server.client();
     client.send(server.key.head("DELETE", ANN, "If-Match: *\r\n\r\n"));
     client.answer().is_error(404, "ResourceNotFound");
@@ -188,7 +188,7 @@ fn too_large_bodies_are_refused_with_a_response() {
     let chunk = [b"10000\r\n".as_slice(), &[b' '; 0x10000], b"\r\n"].concat();
     client.send(chunked(&server.key, PEOPLE, &[&chunk.repeat(65)[..], b"0\r\n\r\n"].concat()));
     client.answer().is_error(413, "RequestBodyTooLarge");
-    // The server does not ask for a body that it will refuse.
+    // The server does not send `100 Continue` for a body that it will refuse.
     let mut client = server.client();
     let expect = format!("Content-Length: {LARGE}\r\nExpect: 100-continue\r\n\r\n");
     client.send(server.key.head("POST", PEOPLE, &expect));

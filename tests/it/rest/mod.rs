@@ -1,11 +1,12 @@
-//! The server as a process: the real program on its own socket, and clients that send valid,
-//! invalid or truncated bytes.
+//! Tests of the server as a process: the real program on its own socket, and clients that send
+//! valid, invalid or truncated bytes.
 //!
 //! Invariant: a test waits for an action of the server and has no time limit, because a busy
-//! machine would exceed any. The server's own time limits are options. The end of the server's
-//! process ends every wait.
+//! machine might exceed any limit. The server's own time limits are options. The end of the
+//! server's process ends every wait.
 //!
-//! Not here: the responses of operations (unit tests next to the code), and third-party clients.
+//! Unit tests next to the code cover the responses of operations, and `tests/clients` third-party
+//! clients.
 #![expect(
     clippy::disallowed_methods,
     reason = "keys and certificates are the user's files, requests have a date, a thread reads the output"
@@ -189,7 +190,7 @@ impl Server {
         std::fs::read_dir(format!("/proc/{}/fd", self.child.id())).unwrap().count()
     }
 
-    /// Returns a number of `/proc/PID/status` of the server, in bytes.
+    /// Returns a number from the server's `/proc/PID/status`, in bytes.
     #[cfg(target_os = "linux")]
     fn status(&self, name: &str) -> u64 {
         let path = format!("/proc/{}/status", self.child.id());

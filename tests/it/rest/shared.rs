@@ -1,7 +1,7 @@
 //! Clients that write concurrently share log syncs.
 //!
-//! Not here: the minimum number of commits per sync (`src/rest/tests/sharing.rs`). On a real disk
-//! this number depends on the disk's speed.
+//! `src/rest/tests/sharing.rs` tests how many commits share a sync. On a real disk this number
+//! depends on the disk's speed.
 
 use super::Place;
 

@@ -84,7 +84,7 @@ fn an_unauthorised_request_is_refused_before_its_body_arrives() {
         drop(stranger.try_send(vec![b' '; length]));
         stranger.is_closed();
     }
-    // A refused request that was sent completely does not close the connection.
+    // If a refused request was sent completely, the server keeps the connection open.
     let mut stranger = server.client();
     for length in [10, 100_000] {
         stranger.send(other.request("POST", "/people", "", &vec![b' '; length]));
@@ -127,7 +127,7 @@ fn a_client_that_does_not_read_is_disconnected() {
     server.is_well();
 }
 
-/// Entities that fill a page of half a megabyte.
+/// Inserts entities that fill a page of half a megabyte.
 fn fill(server: &Server) {
     let mut client = server.client();
     for i in 0..8 {

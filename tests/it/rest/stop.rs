@@ -1,4 +1,5 @@
-//! Start and stop: refusals at the start, new keys while running, and nothing lost at the stop.
+//! Start and stop: the server may refuse to start, reads new keys while it runs, and loses nothing
+//! when it stops.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};

@@ -105,8 +105,8 @@ fn metrics_have_an_address_of_their_own() {
     }
     assert!(scrape("GET / HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
     assert!(scrape("POST /metrics HTTP/1.1\r\n\r\n").starts_with("HTTP/1.1 404"));
-    // Silent clients block no other client. Served one after the other, they would exceed the time
-    // limits.
+    // Silent clients block no other client. If the server served them one after the other, the time
+    // limits would be exceeded.
     let silent: Vec<_> = (0..20).map(|_| connect(at).unwrap()).collect();
     assert!(scrape("GET /metrics HTTP/1.1\r\n\r\n").contains("rowstone_requests_total"));
     drop(silent);
