@@ -37,15 +37,11 @@ pub(crate) struct Recovered {
 }
 
 impl Recovered {
-<<<<<<< HEAD
-    /// Returns the list of files whose ends were dropped as one text.
-=======
     pub(crate) fn of_warning(warning: String) -> Self {
         Self { warnings: vec![warning], ..Self::default() }
     }
 
-    /// The files whose ends were dropped, in one text.
->>>>>>> readers
+    /// Returns the list of files whose ends were dropped as one text.
     pub(crate) fn torn(&self) -> Option<String> {
         (!self.torn.is_empty()).then(|| self.torn.join("; "))
     }
