@@ -463,12 +463,12 @@ setters! {
 
     /// Limits the bytes that the files of the database take: tables, logs including their reserved
     /// space, and the manifest. Writes are refused with `StorageFull` before the limit is reached,
-    /// because flushes and merges need space, too. The reserve is an eighth to a quarter of the
-    /// limit for merges, a 64th for the manifest and logs (at least 256 KiB with
-    /// [`Options::edge`]), and the size of the data in memory. Deletes may use half of the reserve
-    /// for merges. Dropping tables, ranges and partitions is always allowed. When merges or dropped
-    /// files have freed space, writes are accepted again without reopening. A refused write starts
-    /// the background work that frees space.
+    /// because flushes and merges need space, too. The reserve has three parts: for merges, an
+    /// eighth to a quarter of the limit; for the manifest and logs, a 64th of it (at least 256 KiB
+    /// with [`Options::edge`]); for flushes, the size of the data in memory. Deletes may use half
+    /// of the part for merges. Dropping tables, ranges and partitions is always allowed. When
+    /// merges or dropped files have freed space, writes are accepted again without reopening. A
+    /// refused write starts the background work that frees space.
     ///
     /// Logs retained for the change feed ([`keep_changes`](Self::keep_changes)) count towards the
     /// limit. They are deleted only when they exceed the limit given there, never to make space

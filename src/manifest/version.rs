@@ -116,7 +116,8 @@ impl FileEntry {
         display_keys(&self.meta.key_min, &self.meta.key_max)
     }
 
-    /// True if a read at `at` sees the file. Reads at an earlier Seq do not see an imported file.
+    /// True if a read at `at` sees the file. An imported file is invisible to reads at a Seq before
+    /// its import.
     #[inline]
     pub(crate) fn is_visible(&self, at: Seq) -> bool {
         self.meta.visible_from <= at

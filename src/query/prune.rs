@@ -17,12 +17,13 @@ use crate::model::{EdmType, Value, utf16_rank};
 
 use super::tree::{CompareOp, Comparison, Node, Property};
 
-/// One bit for each entry of a set, the first entry in the lowest bit; other bits are clear.
+/// One bit for each entry of a set of zones, the first entry in the lowest bit; other bits are
+/// clear. An entry describes the rows of a block, or of several blocks.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Masks {
-    /// The entries in which some row may make the filter true.
+    /// The entries of which some row may make the filter true.
     pub(crate) maybe_true: u64,
-    /// The entries in which some row may make the filter false.
+    /// The entries of which some row may make the filter false.
     pub(crate) maybe_false: u64,
 }
 

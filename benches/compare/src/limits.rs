@@ -202,7 +202,8 @@ fn json(readings: impl Iterator<Item = Reading>) -> Vec<u8> {
     json
 }
 
-/// Returns `zstd_flight_bytes`: the compressed bytes of a flight.
+/// Returns `zstd_flight_bytes`: the mean size of a flight in a sample that is compressed as a
+/// whole; 0 if there is no file of flights.
 fn flight_bytes(csv: &Path) -> io::Result<f64> {
     if !csv.exists() {
         return Ok(0.0);

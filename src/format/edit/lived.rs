@@ -33,7 +33,7 @@ pub(crate) struct LivedTime {
     pub(crate) unsure: Option<Seq>,
 }
 
-/// The readings of the wall clock and of this clock at one moment. Both advance together as long as
+/// What the wall clock and the lived clock showed at one moment. Both advance together as long as
 /// the wall clock does not jump.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Era {
@@ -52,7 +52,7 @@ pub(crate) struct Mark {
 }
 
 impl From<u64> for LivedTime {
-    /// Creates a clock that was never wrong.
+    /// Creates the clock at `now`, with a wall clock that was never found wrong.
     fn from(now: u64) -> Self {
         Self { now, ..Self::default() }
     }

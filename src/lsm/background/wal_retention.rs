@@ -76,9 +76,9 @@ impl Maintenance {
         Ok(true)
     }
 
-    /// Returns the imports that no reader of the change feed needs any more. These are the imports
-    /// at or below the last Seq before the oldest log kept by `edit`, except those made while the
-    /// log just before it was the active one.
+    /// Returns the imports that no reader of the change feed needs any more. Let K be the oldest
+    /// log that `edit` keeps, and P the log before K. These are the imports whose Seq is at or
+    /// below the last Seq before K, except those made while P was the active log.
     ///
     /// Log positions alone do not decide this: a reader that has read a removed log to its end
     /// continues with the next log without noticing the removal, and still needs the imports made

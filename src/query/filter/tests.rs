@@ -294,7 +294,7 @@ fn a_million_calls_of_a_builder_end_in_a_filter() {
     }
 }
 
-/// For each rule the document names a test, which must exist.
+/// docs/SEMANTICS.md names tests for each of its rules. These tests must exist.
 #[test]
 fn every_rule_in_the_document_names_tests_that_exist() {
     const SOURCES: [&str; 4] = [

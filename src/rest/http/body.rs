@@ -69,8 +69,8 @@ impl Budget {
         Budget(Arc::new(Bodies { left: Arc::new(left), spare: Mutex::default() }))
     }
 
-    /// Returns a buffer for a body, not counted yet; its old content must be overwritten or
-    /// truncated.
+    /// Returns a buffer for a body. It may have old content, which the caller must clear or
+    /// overwrite, and does not count towards the budget yet.
     pub(in crate::rest) fn spare(&self) -> Vec<u8> {
         self.0.spare.lock().pop().unwrap_or_default()
     }

@@ -27,8 +27,9 @@ pub(super) enum Held {
 }
 
 impl Held {
-    /// Returns the expected outcome of a write: `expected`, or `ServerBusy` if a gate or target
-    /// refused the write or had to. Gates and targets are checked before the write's condition.
+    /// Returns the expected outcome of a write: `ServerBusy` if a gate or target had to refuse the
+    /// write, or was free to refuse it and did; otherwise `expected`. Gates and targets are checked
+    /// before the write's condition.
     pub(super) fn or_refused(
         self,
         expected: Result<(), Refusal>,
