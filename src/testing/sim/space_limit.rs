@@ -17,6 +17,21 @@ use super::step::Step;
 const OPTION: &str = "Options::max_disk";
 /// A text that refusals of log writes contain. The limit should have refused these writes earlier.
 const LOG: &str = ".wal";
+/// The step in which a manifest reserves space.
+const MANIFEST_BYTES: u64 = 64 << 10;
+/// The most bytes that an admission counts for a row, unless the generator makes large rows.
+const ROW_BYTES: u64 = 4 << 10;
+
+/// Returns how many bytes an admission of `change` may count in addition to the files: the space
+/// that the manifest reserves again after a close, and each row twice, with a kibibyte for the row
+/// that it is merged into.
+fn admitted_for(change: &Change) -> u64 {
+    let rows = match change {
+        Change::Rows { writes, .. } => writes.len() as u64,
+        _ => 1,
+    };
+    MANIFEST_BYTES + rows * ROW_BYTES
+}
 
 impl Runner {
     /// Whether the error is a refusal by the limit, as opposed to a full disk.
@@ -38,8 +53,9 @@ impl Runner {
         }
         // Fails if so little space is used that a refusal is wrong. The bound is lower if tables
         // evict their oldest rows, because the generator then makes larger rows.
+        let part = if self.engine.config.ring { 6 } else { 3 };
         if let Some([used, limit, ..]) = self.engine.db().engine().maintenance().disk_use()
-            && used < limit / if self.engine.config.ring { 6 } else { 3 }
+            && used + admitted_for(change) < limit / part
         {
             return Err(format!("cap: {used} of {limit} bytes are used, and it says {error:?}"));
         }
