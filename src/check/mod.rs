@@ -93,7 +93,7 @@ pub(crate) fn verify(
 
 /// Reports gaps between the ranges of a table. A flush could not write a key in such a gap, because
 /// no range contains it.
-fn gaps(version: &crate::manifest::Version) -> Vec<String> {
+pub(crate) fn gaps(version: &crate::manifest::Version) -> Vec<String> {
     let ranges: Vec<_> = version.ranges.iter().collect();
     let mut problems = Vec::new();
     for table in ranges.chunk_by(|a, b| a.table == b.table) {

@@ -22,6 +22,7 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
 use super::{Db, Moved};
+use crate::check::gaps;
 use crate::error::{Doing, Error, ErrorKind, Result};
 use crate::format::file_meta::FileMeta;
 use crate::format::generation as format;
@@ -503,10 +504,13 @@ impl Generation {
 }
 
 /// Returns the version that a generation describes. Fails if the edit of the generation is
-/// inconsistent.
+/// inconsistent, or if its ranges leave a gap.
 fn version_of(generation: &format::Generation) -> Result<Version> {
-    let version = Version::default().apply(&generation.edit);
-    version.and_then(|version| version.check().map(|()| version)).map_err(|problem| {
+    let checked = |version: Version| {
+        version.check()?;
+        gaps(&version).into_iter().next().map_or(Ok(version), Err)
+    };
+    Version::default().apply(&generation.edit).and_then(checked).map_err(|problem| {
         let name = format!("generation {}", generation.number);
         Error::corrupt(Path::new(&name), 0, "version edit", problem)
     })

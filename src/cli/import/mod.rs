@@ -18,7 +18,7 @@ mod rows;
 pub(super) mod sample;
 
 use std::io::{self, Read, Write};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::mpsc::Receiver;
 
 use clap::{Args, ValueEnum};
@@ -110,7 +110,13 @@ enum SummaryFormat {
 impl Import {
     pub(super) fn run(self) -> Outcome {
         let clock = SystemClock::new();
-        self.rejects.as_deref().map(|path| self.overwrite.check(path)).transpose()?;
+        if let Some(rejects) = self.rejects.as_deref() {
+            self.overwrite.check(rejects)?;
+            if files::is_same(Path::new(&self.input), rejects) {
+                let problem = format!("--rejects {} would replace the input", rejects.display());
+                return Err(Failure::Usage(problem));
+            }
+        }
         // Opened first, so that a misspelt name does not create a new database.
         let input = files::open_input(&self.input)?;
         let format = self.input_format.unwrap_or_else(|| format_of(&input.head));

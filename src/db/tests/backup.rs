@@ -394,6 +394,23 @@ fn an_entry_that_differs_from_its_file_is_found_by_verify_and_by_restore() {
 }
 
 #[test]
+fn a_generation_with_a_gap_between_its_ranges_is_found_by_verify_and_by_restore() {
+    const PATH: &str = "backups/generations/000001.generation";
+    let fs = MemFs::new();
+    filled(&fs).backup("backups").unwrap();
+    let sound = crate::format::generation::Generation::decode(&fs.read(PATH).unwrap()).unwrap();
+    let mut crafted = sound.clone();
+    let low = &mut crafted.edit.add_ranges[0].span.low;
+    *low = [low, &[0][..]].concat().into();
+    fs.write(PATH, &crafted.encode()).unwrap();
+    let problems = backups(&fs).verify().unwrap().problems;
+    assert!(problems[0].contains("do not reach to its ends"), "{problems:?}");
+    let error = backups(&fs).restore(1, "restored").unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Corruption);
+    assert!(error.to_string().contains("do not reach to its ends"), "{error}");
+}
+
+#[test]
 fn damage_in_the_database_does_not_get_into_a_backup() {
     let fs = MemFs::new();
     let db = filled(&fs);

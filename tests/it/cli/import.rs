@@ -193,3 +193,13 @@ fn ndjson_lines_are_independent() {
     assert!(place.ok("get db Tab all 7-x --format json").contains(r#""n":7,"s":"x""#));
     place.feed("import db Tab - --null NA", lines[0]).fails(2, &["--null is for CSV"]);
 }
+
+#[test]
+fn trap_64_rejected_rows_never_replace_the_input() {
+    let place = Place::new();
+    place.write("rows.csv", "PartitionKey,RowKey\np,r\n");
+    let command = "import db T rows.csv --rejects ./rows.csv --force";
+    place.fails(command, 2, &["--rejects ./rows.csv would replace the input"]);
+    assert_eq!(place.read("rows.csv"), "PartitionKey,RowKey\np,r\n");
+    assert!(!place.path("db").exists());
+}
