@@ -2,8 +2,11 @@
 //!
 //! `lsm` splits and merges ranges, `shape` describes stored data, `advice` finds anti-patterns.
 
+use std::sync::Arc;
+
 use crate::error::Result;
 use crate::format::key::{TABLE_ID_BYTES, decode_part};
+use crate::format::span::{Span, whole_table};
 use crate::named::named;
 use crate::ranges::decide::{self, LoadShape};
 use crate::ranges::load::LoadSummary;
@@ -116,15 +119,24 @@ impl Db {
     /// ```
     pub fn partitions(&self, table: &str) -> Result<Vec<PartitionRange>> {
         let table = self.catalog.table(table)?.gate.table;
+        let ranges = self.ranges_in(&whole_table(table)).into_iter();
+        Ok(ranges.map(|(_, range)| range).collect())
+    }
+
+    /// Returns the ranges that overlap `span`, each with the name of its table, in key order. Omits
+    /// the ranges of the catalog and of dropped tables.
+    pub(crate) fn ranges_in(&self, span: &Span) -> Vec<(Arc<str>, PartitionRange)> {
+        let names = self.catalog.names_by_id();
         let pinned = self.engine.reader().pin();
         let version = &pinned.version;
         let mut loads = self.engine.maintenance().loads(version);
-        let whole = crate::format::span::whole_table(table);
-        let ranges = version.ranges_in(&whole).iter().map(|range| {
+        let ranges = version.ranges_in(span).iter().filter_map(|range| {
+            let name = Arc::clone(names.get(&range.table)?);
             let load = loads.remove(&range.id).unwrap_or_default();
             let mut described = describe_load(&load);
             described.id = range.id.0;
             described.low = bound(&range.span.low);
+            let whole = whole_table(range.table);
             let is_end = |high: &&[u8]| whole.high.as_deref() != Some(*high);
             described.high = range.span.high.as_deref().filter(is_end).and_then(bound);
             for (_, reference) in range.references() {
@@ -140,9 +152,9 @@ impl Db {
             if described.sources > 1 {
                 described.debt = range.young.iter().map(|reference| reference.bytes).sum();
             }
-            described
+            Some((name, described))
         });
-        Ok(ranges.collect())
+        ranges.collect()
     }
 
     /// Reads the keys of a table in key order, at most `entities_max`, and summarizes how they form

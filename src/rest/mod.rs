@@ -23,6 +23,7 @@ pub(crate) mod reply;
 mod request;
 pub(crate) mod service;
 mod settings;
+mod table_metrics;
 mod tables;
 
 #[cfg(any(test, fuzzing, feature = "fuzzing"))]

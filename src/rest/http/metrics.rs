@@ -17,6 +17,7 @@ use crate::db::prometheus::Exposition;
 use crate::db::stats::put_all;
 use crate::rest::metrics::begin;
 use crate::rest::service::Service;
+use crate::rest::table_metrics;
 
 /// The time limit of a connection.
 const SCRAPE_TIME: Duration = Duration::from_secs(5);
@@ -45,6 +46,9 @@ pub(in crate::rest) fn text(service: &Service, lost_lines: u64) -> String {
     let all: Vec<_> =
         labels.iter().zip(&stats).map(|(labels, (_, stats))| (&labels[..], stats)).collect();
     put_all(&mut out, &all);
+    let databases: Vec<_> =
+        service.accounts().iter().map(|account| (&*account.name, &account.db)).collect();
+    table_metrics::put(&mut out, &databases);
     out.into_text()
 }
 
