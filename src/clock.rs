@@ -1,5 +1,5 @@
-//! Time: the wall clock, from which commits get their Seqs (commit numbers), and a monotonic clock
-//! for rates. No other module reads the system's clocks.
+//! Reads time: from a wall clock, from which the Seqs (commit numbers) of commits are derived, and
+//! from a monotonic clock for intervals and rates. No other module reads the system's clocks.
 
 use std::fmt;
 use std::time::Duration;

@@ -1,6 +1,7 @@
-//! The database: opening and closing, tables, snapshots, maintenance.
+//! The type [`Db`]: opens and closes a database, creates and deletes tables, takes snapshots, and
+//! runs maintenance.
 //!
-//! `table` has the operations on entities, `query` the scans, and `lsm` the engine.
+//! `table` implements operations on entities, `query` scans, and `lsm` the engine.
 
 pub(crate) mod advice;
 mod backup;
@@ -83,7 +84,7 @@ pub struct ClosedGate {
     pub mode: GateMode,
 }
 
-/// The findings and the actions of opening a database, for its operator.
+/// What opening a database found and did; returned by [`Db::opened`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct OpenReport {
@@ -95,11 +96,11 @@ pub struct OpenReport {
     /// Nothing that was acknowledged as durable is among them, unless the text says that
     /// [`Options::accept_short_logs`] accepted a shorter file.
     pub torn: Option<String>,
-    /// The number of leftover files that were removed.
+    /// The number of removed files that an interrupted operation had left over.
     pub orphans: u64,
     /// Findings that an operator should know of: edits that the manifest may have lost, a directory
-    /// that is named like a file of the database, or a file system on which the replacement of the
-    /// directory cannot be detected.
+    /// that is named like a file of the database, or a file system on which the engine cannot
+    /// detect that the directory was replaced by another one.
     pub warnings: Vec<String>,
 }
 
@@ -116,8 +117,8 @@ impl Options {
         Db::of_engine(crate::lsm::open(path.as_ref(), self)?)
     }
 
-    /// Opens a new database in memory, for tests and examples. The data is discarded with the last
-    /// handle.
+    /// Opens a new database in memory, for tests and examples. The data is discarded when the last
+    /// handle is dropped.
     ///
     /// # Errors
     /// Fails only for options that cannot be satisfied.
@@ -193,9 +194,9 @@ impl Db {
         self.engine.maintenance().size_in_files(&span)
     }
 
-    /// Calls `remove`, which must delete a range of a table, and then reclaims all space of the
-    /// range. Returns the number of bytes of table files that were reclaimed. If an error ended the
-    /// reclaiming early, returns it as well.
+    /// Calls `remove`, which must delete the rows of `range`, and then removes these rows from the
+    /// table files, too. Returns the number of bytes by which table files shrank. If an error ended
+    /// the rewriting of files early, returns it as well.
     #[cfg(feature = "cli")]
     pub(crate) fn remove_now(
         &self,
@@ -307,7 +308,7 @@ impl Db {
         self.catalog.gates().into_iter().map(closed).collect()
     }
 
-    /// Returns a snapshot of all tables. Later writes do not change what it shows.
+    /// Returns a snapshot of all tables. Reads from it do not see later writes.
     pub fn snapshot(&self) -> Snapshot {
         Snapshot::new(SnapshotGuard::take(&self.engine))
     }

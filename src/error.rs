@@ -1,8 +1,7 @@
-//! Errors, described in the caller's terms. There is one type. It has the size of a pointer and is
-//! cheap to clone.
+//! The error type of the library. It has the size of a pointer and is cheap to clone.
 //!
-//! There is a kind for each way in which callers react. Errors of the data model also have the
-//! Table service's code, HTTP status and text. Errors of the engine describe the operation that
+//! Errors are divided into kinds by how a caller should react. Errors of the data model also have
+//! the Table service's code, HTTP status and text. Errors of the engine describe the operation that
 //! failed, and `source()` returns the cause.
 
 mod code;
@@ -228,8 +227,9 @@ impl Error {
         &self.0.message
     }
 
-    /// Whether the same request may succeed later without any intervention. The rule is that of the
-    /// service's clients, which retry 503 and timeouts (500 or 504), but no 4xx, 501 or 505.
+    /// Whether the same request may succeed later without any intervention. The clients of Azure
+    /// Table storage decide in the same way: they retry 503 and timeouts (500 or 504), but no 4xx,
+    /// 501 or 505.
     ///
     /// | kind | | why |
     /// | --- | --- | --- |
@@ -314,7 +314,8 @@ impl std::error::Error for Error {
         match &self.0.cause {
             Some(Cause::Io(error)) => Some(&**error),
             Some(Cause::Error(error)) => Some(error),
-            // The message already is the text of the corruption.
+            // The message already contains the text of the corruption, so it is not repeated as the
+            // source.
             Some(Cause::Corruption(_)) | None => None,
         }
     }

@@ -1,13 +1,13 @@
-//! Background work as steps. In production, threads run the steps. A test runs them in an order
-//! that its seed determines.
+//! Runs background work in steps. In production, threads run the steps. A test runs them in an
+//! order that its seed determines.
 //!
-//! A [`Worker`] offers lanes. A lane runs at most as many steps in parallel as it has threads,
-//! which its first signal starts. Threads sleep until [`Executor::signal`] or the worker's next
-//! deadline, and then run steps until the lane is idle. A single thread ([`Crew::One`]) runs all
-//! lanes; each step is of the first lane with work. Its steps must not wait for one another.
+//! A [`Lane`] is a kind of work, with threads that its first signal starts. They sleep until
+//! [`Executor::signal`] or the worker's next deadline, and then run steps until the lane is idle.
+//! With [`Crew::One`] a single thread runs all lanes, and takes each step from the first lane with
+//! work. So no step may wait for another step.
 //!
-//! All threads have the priority of the process: lowering that of one thread needs `unsafe`.
-//! Instead, the number of threads and the bytes per second are bounded.
+//! Background threads have the priority of the process, because lowering it needs `unsafe`. Their
+//! load is bounded by the number of threads and by a limit on bytes per second.
 
 use std::io;
 use std::sync::{Arc, Weak};
@@ -19,10 +19,10 @@ use crate::sync::{Condvar, Mutex};
 /// A kind of background work. Lanes run in parallel with one another.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub(crate) enum Lane {
-    /// Logs: syncs of commits weaker than `Sync`, preparation of the next log, and commits with
-    /// tickets that no thread waits for.
+    /// Logs: syncs commits with a durability below `Sync`, and commits whose tickets no thread
+    /// waits for; prepares the next log.
     Log,
-    /// Flush, sorting of memtable tails, removal of dead files.
+    /// Flushes memtables, sorts their newest entries, and removes files that are no longer used.
     Flush,
     /// Compaction.
     Compact,
@@ -37,18 +37,20 @@ pub(crate) enum Step {
     Idle(Option<Duration>),
 }
 
-/// The owner of the work. No call may block for longer than one step takes.
+/// Implemented by the owner of the work. A call runs one step of a lane, and may not block for
+/// longer than a step takes.
 pub(crate) trait Worker: Send + Sync {
     fn step(&self, lane: Lane) -> Step;
 }
 
-/// Runs a worker's lanes on threads, or not at all.
+/// Runs a worker's steps on threads. Without threads it runs nothing: the owner calls
+/// [`Worker::step`] itself.
 pub(crate) struct Executor {
     shared: Arc<Shared>,
     threads: Mutex<Threads>,
 }
 
-/// Wakes the threads of an executor, for code without a reference to it.
+/// Wakes the threads of an executor. For code that has no reference to the executor.
 #[derive(Clone)]
 pub(crate) struct Bell(Arc<Shared>);
 
@@ -65,7 +67,7 @@ struct Threads {
 pub(crate) enum Crew {
     /// One thread for all lanes.
     One,
-    /// One thread per lane, and `compactors` threads for compaction, at least one.
+    /// One thread for each lane, except that compaction has `compactors` threads, but at least one.
     Lanes { compactors: usize },
 }
 
@@ -134,8 +136,8 @@ impl Executor {
         self.threads.lock().start.is_some()
     }
 
-    /// Whether one thread runs all lanes, so that waiting for one of its steps may mean waiting for
-    /// all.
+    /// Whether one thread runs all lanes. Then a caller that waits for a step may have to wait for
+    /// the steps of other lanes, too.
     pub(crate) fn is_alone(&self) -> bool {
         matches!(self.threads.lock().start, Some((_, Crew::One)))
     }

@@ -1,7 +1,7 @@
 //! `wear`: shows the bytes that a database has written to its medium since its creation, by cause,
 //! and in flash pages.
 //!
-//! Not here: recording the bytes (`format::edit::wear`), counters since opening (`stats`).
+//! `format::edit::wear` records these bytes. `stats` shows counters since opening.
 
 use std::io;
 use std::path::PathBuf;
@@ -71,8 +71,8 @@ impl WearCommand {
         };
         let mut rows = vec![row("asked for", wear.user_bytes, 0)];
         rows.extend(wear.causes().map(|(cause, bytes)| row(cause, bytes, syncs(cause))));
-        // The syncs of flushes, merges and imports are counted together, so this row has their sum;
-        // the rows above have the bytes of each.
+        // Syncs of table files are not counted by cause, so this row shows those of flushes,
+        // compactions and imports together. The rows above show the bytes of each cause.
         rows.push(row("tables, all", table_bytes(wear), wear.table_syncs));
         rows.push(row("directories", 0, wear.directory_syncs));
         rows.push(row("written", wear.written(), wear.syncs()));

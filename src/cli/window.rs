@@ -1,7 +1,7 @@
-//! A bounded window over a stream, and lines read through it.
+//! Buffers a part of a stream, and reads lines from it.
 //!
 //! Invariants
-//! * memory grows with the longest allowed line, never with the input;
+//! * the buffer is bounded by the longest allowed line, whatever the length of the input;
 //! * a line that is too long is reported once and skipped, and the next one is read.
 
 use std::io::{self, Read};

@@ -1,8 +1,7 @@
-//! Functions that test and search texts that are mostly short and mostly ASCII, eight bytes at a
-//! time.
+//! Tests and searches texts eight bytes at a time. Most texts in rows are short and ASCII.
 //!
-//! The standard library processes such short texts byte by byte. To check that a text of ten
-//! letters is UTF-8, it needs seven times as many instructions as this module.
+//! The standard library processes short texts byte by byte. To check that a text of ten letters is
+//! UTF-8, it needs seven times as many instructions as this module.
 //!
 //! `model::value` compares texts and counts their UTF-16 units.
 
@@ -65,13 +64,15 @@ pub(crate) fn same_short(a: &[u8], b: &[u8]) -> bool {
     ends(a) == ends(b) && (a.len() <= 16 || a == b)
 }
 
-/// Whether `a < b`, for key bounds. Usually the first eight bytes decide, without a function call.
+/// Whether `a < b`. Optimized for keys: if the first eight bytes differ, they decide without a
+/// function call.
 #[inline]
 pub(crate) fn is_below(a: &[u8], b: &[u8]) -> bool {
     if let (Some(x), Some(y)) = (a.first_chunk::<8>(), b.first_chunk::<8>())
         && x != y
     {
-        // A little-endian word with its bytes swapped orders as the bytes themselves do.
+        // With its bytes swapped, a little-endian word compares like the byte string it was read
+        // from.
         return u64::from_le_bytes(*x).swap_bytes() < u64::from_le_bytes(*y).swap_bytes();
     }
     a < b
@@ -92,7 +93,8 @@ pub(crate) fn shared_len(a: &[u8], b: &[u8]) -> usize {
         at += 8;
     }
     if let (Some(x), Some(y)) = (a.last_chunk::<8>(), b.last_chunk::<8>()) {
-        // This word may overlap those compared before, whose bytes are equal.
+        // This word may overlap words that were compared before. Their bytes are equal, so they do
+        // not change the result.
         let differ = u64::from_le_bytes(*x) ^ u64::from_le_bytes(*y);
         return len - 8 + (differ.trailing_zeros() as usize / 8).min(8);
     }
@@ -115,8 +117,8 @@ pub(crate) fn find_zero(bytes: &[u8]) -> Option<usize> {
     Some(bytes.len() - rest.len() + at)
 }
 
-/// Whether `marks` returns nonzero for any word of `bytes`. Words may overlap, and in short texts
-/// they may repeat bytes.
+/// Divides `bytes` into words of eight bytes, and returns whether `marks` is nonzero for any word.
+/// Words may overlap. A text of less than eight bytes becomes one word in which bytes are repeated.
 #[inline]
 pub(crate) fn any(bytes: &[u8], marks: impl Fn(u64) -> u64) -> bool {
     // The first and the last word, which may overlap, cover up to sixteen bytes, so most texts need
@@ -226,7 +228,8 @@ mod tests {
         }
     }
 
-    /// Tests two special bytes of every kind among ordinary ones, both adjacent and apart.
+    /// Tests texts of ordinary bytes with two special bytes, for every pair of special bytes and
+    /// every distance between them.
     #[test]
     fn borrows_between_bytes_cause_no_wrong_result() {
         let kinds =

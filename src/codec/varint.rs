@@ -1,4 +1,4 @@
-//! LEB128: seven bits per byte, least significant first.
+//! Varints: integers encoded in LEB128, seven bits per byte, least significant bits first.
 
 /// The maximum length of an encoded u64.
 pub(crate) const VARINT_BYTES_MAX: usize = 10;

@@ -34,7 +34,7 @@ named! {
         HotPartition "one hot partition",
         /// One partition grows without bound.
         UnboundedPartition "unbounded partition",
-        /// Every entity is its own partition, and queries read ranges of them.
+        /// Most partitions have only one entity, and queries read ranges of partitions.
         SingleEntityPartitions "one-row partitions",
         /// Filters without keys read the whole table.
         TableScans "filters that scan the table",
@@ -78,23 +78,26 @@ pub(crate) struct Seen<'a> {
 
 /// Minimum number of partitions for an order to be detectable.
 const ORDERED_PARTITIONS_MIN: u64 = 32;
-/// Minimum share of pairs of partitions that were created in the order of their keys. If keys are
-/// independent of time, the share is one half, with a standard error of 9 % for 32 pairs.
+/// Keys count as ordered by time if at least this share of pairs of neighbouring partitions were
+/// created in the order of their keys. For keys that are independent of time the share is one half,
+/// with a standard error of 9 % for 32 pairs.
 const ORDERED_SHARE: f64 = 0.9;
 /// Minimum load in operations per second; a lower load is ignored.
 const OPS_MIN: f64 = 10.0;
-/// Minimum share of the load for a hot partition.
+/// A partition is hot, and a range takes most of the writes, if it has at least this share of the
+/// load.
 const HOT_SHARE: f64 = 0.5;
 /// A partition of at least this many entities is assumed to grow without bound if it has
 /// `UNBOUNDED_TIMES` times the median number of entities, or more than half of the table's
 /// entities.
 const UNBOUNDED_ENTITIES: u64 = 100_000;
 const UNBOUNDED_TIMES: u64 = 10;
-/// Minimum number of partitions, and minimum share of them with only one entity, for a report of
-/// one-row partitions.
+/// One-row partitions are reported if a table has at least this many partitions, and at least this
+/// share of them have only one entity.
 const SINGLES_MIN: u64 = 1_000;
 const SINGLES_SHARE: f64 = 0.9;
-/// Minimum number of queries, and minimum share of all queries, for a query pattern to be reported.
+/// A kind of query is reported if there were at least this many such queries, and if they are at
+/// least this share of all queries.
 const QUERIES_MIN: u64 = 10;
 const QUERIES_SHARE: f64 = 0.1;
 /// Number of buckets in the example keys of a remedy. Each bucket is a partition, and the inserts
@@ -116,8 +119,8 @@ fn directed(seen: &Seen<'_>) -> Option<Advice> {
     if writes >= OPS_MIN {
         let (first, last) = (seen.ranges.first()?, seen.ranges.last()?);
         let takes_most = |range: &PartitionRange| range.writes >= HOT_SHARE * writes;
-        // If one partition has the load, the direction of inserts is that of RowKeys, not of
-        // PartitionKeys.
+        // If one partition takes the load, ascending inserts have ascending RowKeys, but not
+        // ascending PartitionKeys.
         let is_one = |range: &PartitionRange| range.pattern == LoadPattern::OnePartition;
         let evidence = |range: &PartitionRange, share: f64, end: &str| {
             format!(

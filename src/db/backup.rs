@@ -1,16 +1,13 @@
-//! Backups: a directory that stores several states of a database, and restores from it.
+//! Backs up a database into a directory that stores several of its states, and restores from it.
 //!
 //! A backup flushes the database and pins its table files (`lsm::checkpoint`). It copies the table
-//! files that the directory lacks, checks the copies, and writes a generation that names all files
-//! (`store`).
+//! files that the directory lacks, checks the copies, and writes a generation (`store`).
 //!
 //! Invariants
-//! * a file is stored once, identified by its unique id, and is copied, never linked: damage to the
-//!   database's file does not affect the backup's;
-//! * damaged files are neither backed up nor restored, nor are files that differ from their entry
-//!   in the generation.
-//!
-//! [`Db::checkpoint`] makes copies on the same disk.
+//! * a file is stored once under its unique id, and is copied, never linked, so that damage to the
+//!   database's file does not affect the backup;
+//! * damaged files, and files that differ from their entry in the generation, are neither backed up
+//!   nor restored.
 
 mod overlay;
 mod store;
@@ -54,10 +51,10 @@ use store::Store;
 ///
 /// let backups = options().open_backup("backups")?;
 /// assert!(backups.verify()?.problems.is_empty());
-/// // The partition comes back into the database in use …
+/// // Restore one partition into the running database …
 /// backups.restore_into(monday.number, "parts", KeyRange::partition("bolts"), &db, "parts")?;
 /// assert!(parts.get("bolts", "m4x20")?.is_some());
-/// // … and all of Monday becomes another.
+/// // … and the whole backup as a separate database.
 /// backups.restore(monday.number, "restored")?;
 /// assert_eq!(options().open("restored")?.tables()?, ["parts"]);
 /// # Ok(())
@@ -219,8 +216,8 @@ impl Backup {
         Ok(list)
     }
 
-    /// Reads all files of the backups and compares them with their checksums, and their metadata in
-    /// the backups with the contents of the files.
+    /// Reads all files of the backups, and compares their contents with the checksums and with the
+    /// metadata in the backups.
     ///
     /// # Errors
     /// Fails only for errors that prevent the check; damage is in the report.
@@ -288,9 +285,9 @@ impl Backup {
     /// Removes all backups except the newest `keep`, and the files that only the removed ones used.
     ///
     /// # Errors
-    /// `InvalidInput` for `keep` = 0; `Corruption` if a backup to be kept cannot be read, after
-    /// which nothing was removed; `Locked` while a backup runs; `Io`, after which the backups to be
-    /// kept are intact.
+    /// `InvalidInput` for `keep` = 0. `Corruption` if a backup to be kept cannot be read; then
+    /// nothing is removed. `Locked` while a backup runs. `Io`; then the backups to be kept are
+    /// intact.
     pub fn prune(&self, keep: usize) -> Result<Pruned> {
         if keep == 0 {
             let problem = "at least one backup stays: remove the directory to remove all of them";
@@ -303,8 +300,8 @@ impl Backup {
     /// Restores a backup, or the newest one for `None`, as a database in the new or empty directory
     /// `path`. The database has all tables as of the backup, with ETags and Timestamps, and a new
     /// incarnation (identity of the copy). A consumer of the old database's changes gets
-    /// `ChangesLost`. Each copied file is compared with its checksum, and its metadata in the
-    /// backup with the contents of the file.
+    /// `ChangesLost`. The contents of each copied file are compared with its checksum and with its
+    /// metadata in the backup.
     ///
     /// # Errors
     /// `AlreadyExists` if `path` is not empty; `NotFound` if there is no such backup; `Corruption`,

@@ -14,7 +14,8 @@ use crate::lsm::ChangeLog;
 
 use super::Db;
 
-/// The prefix of the names of notes that store cursors.
+/// A cursor is stored as a note (a named text in the catalog) whose name is this prefix and the
+/// cursor's name.
 const CURSOR: &str = "cursor-";
 /// The longest name of a cursor, in bytes.
 const NAME_BYTES_MAX: usize = 200;
@@ -22,9 +23,9 @@ const NAME_BYTES_MAX: usize = 200;
 /// A position that the database stores under a name for a consumer of its changes.
 ///
 /// A consumer that processes each commit and then [commits](Self::commit) its position sees every
-/// commit at least once. After a crash it sees only the commits after its last committed position
-/// again. A consumer that stores the position with its results in one transaction sees each commit
-/// exactly once and needs no cursor.
+/// commit at least once. After a crash only the commits after its last committed position are
+/// repeated. A consumer that stores the position with its results in one transaction sees each
+/// commit exactly once and needs no cursor.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -115,8 +116,8 @@ impl Db {
             );
             return Err(Error::new(ErrorKind::ChangesLost, problem));
         }
-        // A read-only database cannot check this: the writer may already have published `since`,
-        // although the commit is not visible here yet.
+        // A read-only database cannot refuse positions after its last commit: the writer may have
+        // returned `since` for a commit that is not visible here yet.
         if self.engine.maintenance().writable().is_ok() && since > self.position() {
             let problem = format!(
                 "{since} is of another history of this database, which ends at {}: copy it and go on from there",

@@ -1,5 +1,5 @@
-//! Copies entities from one table into another, of the same database or not, optionally under other
-//! keys.
+//! Copies entities from one table into another table of the same or another database, optionally
+//! under other keys.
 //!
 //! Invariants
 //! * if a run is interrupted at any point, each row is in the source, or its copy is durable, or
@@ -26,7 +26,7 @@ use crate::table::{EntityGroup, LoadMode, Snapshot, Table};
 const BATCH_ROWS: usize = 1_000;
 /// Limit on the total entity size of a batch, in bytes.
 const BATCH_BYTES: usize = 4 << 20;
-/// Number of new keys that one pass compares with each other, 16 bytes each.
+/// Number of new keys that one pass compares with each other. Each takes 16 bytes of memory.
 const PASS_ROWS: u64 = 4 << 20;
 /// Maximum number of problems in a summary; all problems are counted.
 const PROBLEMS_MAX: usize = 100;
@@ -227,9 +227,9 @@ impl CopyJob {
     }
 
     /// Replaces a target row with other properties under the same key, instead of reporting a
-    /// conflict. If source and target are the same table, only earlier copies are replaced, that
-    /// is, rows whose keys are formed from their own properties. Any other row has yet to be copied
-    /// itself.
+    /// conflict. If source and target are the same table, this replaces only copies that an earlier
+    /// run made: rows whose keys are formed from their own properties. Other rows are sources that
+    /// may not be copied yet.
     pub fn replace(mut self, replace: bool) -> Self {
         self.replace = replace;
         self
@@ -245,8 +245,8 @@ impl CopyJob {
     /// twice for every four million rows: first to find keys that several rows would get, then to
     /// copy. Memory does not grow with the tables.
     ///
-    /// To copy within one table, form both keys only from properties that are copied, so that a
-    /// copy, if it is copied again, keeps its key.
+    /// To copy within one table, form both keys only from properties that are copied. Then a later
+    /// run of the job forms the same keys for a copy, and leaves it in place.
     ///
     /// # Errors
     /// `InvalidInput` for a copy within one table with keys that are not formed in this way. Errors
@@ -283,8 +283,7 @@ impl CopyJob {
     }
 
     /// For a copy within one table, checks that both templates use only properties that are copied.
-    /// Then the keys of a copy are those that the templates form from it, and the next run leaves
-    /// it in place.
+    /// Otherwise the next run would form other keys for a copy, and copy the copy again.
     fn check(&self) -> Result<()> {
         if !self.is_within_a_table() {
             return Ok(());
@@ -377,7 +376,7 @@ impl Run<'_, '_> {
             && (row.partition_key(), row.row_key()) == (partition_key, row_key)
     }
 
-    /// Whether the keys of a target row are those that the templates form from its properties.
+    /// Whether a target row is a copy: the templates form the row's own keys from its properties.
     fn is_copy(&self, found: &Entity) -> bool {
         let keys = self.job.keys_of(found);
         keys.is_ok_and(|(pk, rk)| (found.partition_key(), found.row_key()) == (&*pk, &*rk))
@@ -478,8 +477,8 @@ impl Run<'_, '_> {
             }
             false => "the target has other properties under the key",
         };
-        // If source and target are the same table, a row that is not a copy must not be replaced,
-        // because it has yet to be copied itself.
+        // If source and target are the same table, a row that is not a copy is a source row. It
+        // must not be replaced, because it may not be copied yet.
         let may_replace =
             self.job.replace && (!self.job.is_within_a_table() || self.is_copy(found));
         if let (true, Some(etag)) = (may_replace, found.etag()) {
@@ -504,9 +503,10 @@ impl Run<'_, '_> {
         Ok(())
     }
 
-    /// Whether `found`, which has the same properties as the copy, may be an earlier copy of `row`.
-    /// If `found` is older than `row`, it may be the copy of another row with the same properties;
-    /// returns false then. The age is compared only for new keys and if `row` is to be deleted.
+    /// Whether `found`, which has the same properties as the copy of `row`, may be that copy, made
+    /// by an earlier run. If the job changes keys and deletes source rows, returns false for a
+    /// `found` that is older than `row`: it may be the copy of another row with the same
+    /// properties.
     fn may_be_copy(&self, row: &Moving, found: &Entity) -> bool {
         let is_older = || match (found.etag(), row.etag) {
             (Some(found), Some(of)) => found.seq() < of.seq(),

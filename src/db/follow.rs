@@ -21,8 +21,8 @@ use super::Db;
 /// The lag of a follower depends on how often it is [refreshed](Self::refresh).
 ///
 /// A follower takes no lock and changes no file. Any number of followers may be started before or
-/// after the writer. They survive a crash and a reopening of the writer. After a restore of the
-/// database a refresh returns `ChangesLost`; open the follower again then.
+/// after the writer. They keep working if the writer crashes or opens the database again. After a
+/// restore of the database a refresh returns `ChangesLost`; open the follower again then.
 /// ```
 /// # fn main() -> rowstone::Result<()> {
 /// use rowstone::{Db, Entity, Options, fs::MemFs};
@@ -51,7 +51,7 @@ impl Options {
     ///
     /// If no process has the database open, it shows exactly what [`open`](Self::open) would show.
     /// While another process writes, it shows what is durable. If the file system cannot tell
-    /// which is the case, it shows what is durable, with a warning in
+    /// whether another process writes, it shows what is durable, with a warning in
     /// [`Db::opened`](crate::Db::opened).
     ///
     /// Reads the logs as a normal open does, and opens every table file, so that a file stays

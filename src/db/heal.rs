@@ -1,7 +1,7 @@
-//! Damaged table files: lists them, and replaces them by undamaged copies.
+//! Lists damaged table files, and replaces them by undamaged copies from a checkpoint or backup.
 //!
-//! `check` and every read detect damage; `lsm::file_replacement` replaces one file; `repair` is for
-//! damage without a copy.
+//! `check` and every read detect damage. `lsm::file_replacement` replaces one file. `repair` saves
+//! what is readable if there is no undamaged copy.
 
 use std::path::Path;
 use std::sync::Arc;

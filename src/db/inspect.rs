@@ -1,5 +1,6 @@
-//! Inspects one file of a database without the database: header, records, sections, blocks, a row
-//! in hex. Damage is shown at its position, and readable data after it is shown, too.
+//! Shows the contents of one file without opening its database: header, records, sections and
+//! blocks, or one row in hex. Damage is shown at its position, and so is readable data after the
+//! damage.
 //!
 //! `check` examines whether files fit together; FORMAT.md and `format` define the bytes.
 

@@ -1,4 +1,5 @@
-//! Moves a key range: export into a new database, import into another.
+//! Moves a key range between databases: exports it into a new database, and imports a database into
+//! a table.
 //!
 //! An export writes the rows of the range, as of a snapshot, to table files of a new database. It
 //! creates the table last, so that an interrupted export has no table.

@@ -1,4 +1,4 @@
-//! The range map of a table, with the size and load of each range, for operators and programs.
+//! Returns the ranges of a table (the partitions of its keys), with the size and load of each.
 //!
 //! `lsm` splits and merges ranges, `shape` describes stored data, `advice` finds anti-patterns.
 
@@ -83,9 +83,9 @@ named! {
         Unknown "unknown",
         /// The load is spread, so that a split would divide it.
         Spread "spread",
-        /// Inserts, and the reads of new rows, are at the upper end, so no split helps.
+        /// Inserts, and reads of new rows, have the highest keys of the range, so no split helps.
         Ascending "ascending",
-        /// Inserts are at the lower end, so no split helps.
+        /// Inserts have the lowest keys of the range, so no split helps.
         Descending "descending",
         /// One partition has at least three quarters of the load.
         OnePartition "one partition",

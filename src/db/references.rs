@@ -1,5 +1,5 @@
-//! Finds references to missing entities. An entity refers to another one if its properties form the
-//! keys of the other one.
+//! Finds references to missing entities. A row refers to an entity if the keys that two templates
+//! form from the row's properties are the keys of the entity.
 //!
 //! Rows are read in key order. The keys that they refer to are collected, looked up in batches in
 //! key order, and cached. When the cache is full, all found keys are evicted; when the part of the
@@ -87,7 +87,7 @@ pub struct MissingTarget {
 
 type Keys = (String, String);
 
-/// The rows that refer to the same entity: their number, and the first.
+/// The number of rows that refer to one entity, and the keys of the first of these rows.
 struct Pointing {
     rows: u64,
     first: Keys,

@@ -1,4 +1,5 @@
-//! Builds a new database from the provable contents of a damaged one, which is only read.
+//! Builds a new database from a damaged one. The new database gets the rows that are proven to be
+//! current and, on request, rows that may be outdated. The damaged database is only read.
 //!
 //! 1. Read the damaged database, and decide for each key which row, if any, is kept
 //!    (`check::evidence`).
@@ -123,10 +124,11 @@ impl RepairReport {
 }
 
 impl Options {
-    /// Builds a new database in the new or empty directory `target` from the provable contents of
-    /// the one in `source`. The source may be a database that cannot be opened. No process may have
-    /// it open, and it is not changed. Entities keep their Timestamps and ETags; the new database
-    /// has another incarnation. Reads every file once and writes every kept row.
+    /// Builds a new database in the new or empty directory `target` from the database in `source`,
+    /// which may be too damaged to open. The new database gets all rows that are proven to be
+    /// current. The source must not be open in any process, and is not changed. Entities keep their
+    /// Timestamps and ETags; the new database has another incarnation. Reads every file once and
+    /// writes every kept row.
     ///
     /// A row is *suspect* if a newer version of its key may have been lost, so that the row may be
     /// outdated or deleted. If the manifest is damaged, all rows are suspect, because the set of
@@ -193,8 +195,8 @@ struct Build<'o> {
     files: Vec<FileMeta>,
     catalog: BTreeMap<Vec<u8>, (Seq, Row)>,
     names: BTreeMap<TableId, String>,
-    /// Catalog rows of tables that may have been dropped. They are used only for tables that have
-    /// rows.
+    /// Catalog rows of tables that may have been dropped. Such a row is used only if the new
+    /// database has other rows of the table.
     suspect_names: BTreeMap<TableId, (Vec<u8>, Seq, Row, String)>,
     next_table: u32,
     tables: BTreeMap<TableId, RepairedTable>,
@@ -299,8 +301,8 @@ impl<'o> Build<'o> {
                 self.names.insert(id, name.to_owned());
                 self.table(id);
             }
-            // Table numbers are never reused, so the next number must be at least the one in any
-            // such row.
+            // Table numbers are never reused, so the next number is the highest of those in all
+            // rows of this kind.
             Some(CatalogRow::Next(id)) => {
                 self.next_table = self.next_table.max(id.0);
                 return;
@@ -403,7 +405,7 @@ impl<'o> Build<'o> {
         Ok(())
     }
 
-    /// Writes the manifest and CURRENT, and opens the database once (step 4).
+    /// Writes the manifest and CURRENT (the first part of step 4).
     fn publish(&mut self, evidence: &Evidence) -> Result<()> {
         self.options.fs.sync_dir(&self.dir).doing("sync", &self.dir)?;
         let mut edit = VersionEdit {
@@ -475,7 +477,8 @@ fn table_loss(
     let rows = outcome.rows_between.iter().filter(|(low, high)| evidence.holds_any(i, low, high));
     let ranges: Vec<LostRange> =
         gaps.chain(rows).map(|(low, high)| LostRange::of(low, high, names)).collect();
-    // A file with unknown first and last keys may have contained any key, so it is always listed.
+    // If the first and last keys of a file are unknown, it may have contained any key, so it is
+    // listed even without a lost range.
     if ranges.is_empty() && source.keys.is_some() {
         return None;
     }

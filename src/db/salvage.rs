@@ -46,8 +46,8 @@ named! {
     pub enum SalvagedState {
         /// Proven to be the current row of its key.
         Live "live",
-        /// The newest readable version of its key, while a newer one may have been lost. Or a
-        /// version that follows damage in a log: it is newer than the proven row, but may not
+        /// Possibly outdated: the newest readable version of its key, but a newer one may have been
+        /// lost. Also a version after damage in a log: it is newer than the proven row, but may not
         /// belong to the last state.
         Suspect "suspect",
         /// There is a newer version of the key, or the manifest shows that the version's file is no
@@ -176,7 +176,8 @@ fn is_flushed(evidence: &Evidence, facts: &KeyFacts<'_>, at: usize) -> bool {
         && (facts.gaps.is_empty() || has_twin(evidence, facts, at))
 }
 
-/// Whether a version in another file has the same key and Seq, and is part of the proven state.
+/// Whether the same version (with the same key and Seq) exists in another file, and is part of the
+/// proven state there.
 fn has_twin(evidence: &Evidence, facts: &KeyFacts<'_>, at: usize) -> bool {
     let seq = facts.items.get(at).map(|item| item.seq);
     let is_twin = |(i, other): (usize, &Item)| {

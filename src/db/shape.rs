@@ -10,7 +10,8 @@ use crate::format::span::whole_table;
 use crate::lsm::Engine;
 use crate::rng::Rng;
 
-/// Number of partitions sampled for the median size, which is exact up to this number.
+/// The median size is computed from a sample of this many partitions. It is exact if there are not
+/// more.
 const SIZES_MAX: usize = 4_096;
 /// Number of rows sampled to find out in which parts of the table the newest ones are.
 const ROWS_MAX: usize = 4_096;
@@ -40,13 +41,13 @@ pub struct DataShape {
     /// The largest partitions by bytes, largest first; at most ten.
     pub largest: Vec<PartitionSize>,
     /// The share, 0 to 1, of pairs of neighbouring partitions, in key order, in which the one with
-    /// the higher key was created later. For data read from a file, the share of pairs of
-    /// consecutive rows with different PartitionKeys in which the later row has the higher key.
-    /// About 0.5 if keys are independent of time.
+    /// the higher key was created later. For rows that an import samples from a file, it is the
+    /// share of pairs of consecutive rows with different PartitionKeys in which the later row has
+    /// the higher key. About 0.5 if keys are independent of time.
     pub ascending: f64,
     /// Where the newest entities are. The table is cut in key order into twenty parts with equal
     /// numbers of entities. Each value is a part's share, 0 to 1, of the newest tenth of the
-    /// entities, from a sample of 4,096. Empty for data in a file.
+    /// entities, from a sample of 4,096. Empty for rows that an import samples from a file.
     pub newest: Vec<f64>,
     /// The highest PartitionKey.
     pub last: String,

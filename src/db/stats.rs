@@ -1,5 +1,5 @@
-//! Counters and sizes by name, with their meanings and units. Exports them in the Prometheus text
-//! format.
+//! Provides the counters and sizes of a database by name, with their meanings and units, also in
+//! the Prometheus text format.
 //!
 //! Invariant: every field has a line in the table `stats.md`, and every line a field.
 //! `lsm::inspect` and `table::counts` do the counting; `rest::metrics` has the server's counters.
@@ -55,7 +55,8 @@ impl Stats {
     }
 
     /// Returns all fields in the Prometheus text format. Names begin with `rowstone_`, and names of
-    /// counters end with `_total`. Times are in seconds; 50 % is the ratio 0.5.
+    /// counters end with `_total`. Times are in seconds, and percentages are given as ratios: 50 %
+    /// is 0.5.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {

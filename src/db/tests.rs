@@ -180,7 +180,7 @@ mod threads;
 mod wear;
 mod windows;
 
-/// A filter that matches every row.
+/// A row filter that matches every row.
 struct Everything;
 
 impl RowFilter for Everything {
@@ -208,7 +208,8 @@ impl RowFilter for Everything {
     }
 }
 
-/// A range's reference to a file may begin and end in the middle of a block.
+/// The part of a file that a range refers to (its clip) may begin and end inside a block. A
+/// filtered scan must not return rows of that block outside of the clip.
 #[test]
 fn trap_20_a_filtered_scan_stays_inside_a_clip() {
     let fs = MemFs::new();

@@ -1,4 +1,4 @@
-//! The frame of an SST block: header, checksum and compression. FORMAT.md §block.
+//! Writes and reads the frame of an SST block: header, checksum and compression. FORMAT.md §block.
 //!
 //! Invariants
 //! * the checksum covers the header, the file's id and the block's number, so a block that was
@@ -38,7 +38,7 @@ pub(crate) enum BlockKind {
     Sparse = 3,
     Handles = 4,
     Stats = 5,
-    // The checksums of hash pages use 6 as their kind, although these pages are not blocks.
+    // 6 is not the kind of a block: it is used in the checksums of hash pages.
     Zones = 7,
     ZoneSummary = 8,
 }
@@ -141,9 +141,9 @@ impl Sealer {
         seal_header(place, (codec, raw, 0), out.get_mut(start..).unwrap_or_default());
     }
 
-    /// Appends `raw`, a block of rows, compressed by columns if this sealer compresses. For each
-    /// shape number, `places` contains the number of bytes that a row has before its texts; wrong
-    /// numbers only make the block larger.
+    /// Appends `raw`, a block of rows, compressed by columns if this sealer compresses. `places`
+    /// states, for each shape number, how many bytes a row of that shape has before its texts.
+    /// Wrong numbers only make the block larger.
     #[cfg(feature = "zstd")]
     pub(crate) fn seal_rows(
         &mut self,
@@ -155,8 +155,8 @@ impl Sealer {
         let mut columns = std::mem::take(&mut self.columns);
         let start = out.len();
         out.resize(start + HEADER_BYTES, 0);
-        // Every block of rows that this crate writes can be rebuilt exactly from its columns. Other
-        // contents, which cannot, are not stored by columns.
+        // Store columns only if the exact block can be rebuilt from them. This holds for every
+        // block of rows that this crate writes.
         let is_split = self.zstd.is_some()
             && columns::split(raw, places, &mut columns).is_ok()
             && columns::join(&columns, raw.len()).as_deref() == Ok(raw);
@@ -213,7 +213,8 @@ impl Sealer {
             return false;
         }
         out.resize(start + limit, 0);
-        // An output buffer that is too small is no error: compression saves too little.
+        // If the output buffer is too small, compression saves too little, and the block is stored
+        // uncompressed.
         let stored = zstd.compress_to_buffer(bytes, out.get_mut(start..).unwrap_or_default());
         out.truncate(start + stored.as_ref().copied().unwrap_or(0));
         stored.is_ok()
@@ -485,7 +486,8 @@ mod tests {
         assert_eq!(seal_rows(&mut sealer, &[7; 10_000]).0, Packing::Zstd);
         assert_eq!(seal_rows(&mut sealer, b"short").0, Packing::Plain);
         assert_eq!(seal_rows(&mut Sealer::new(Packing::Plain).unwrap(), &rows).0, Packing::Plain);
-        // The length is checked as in other blocks. Only blocks of rows may be stored by columns.
+        // The stated length must be right, as in other blocks, and only blocks of rows may be
+        // stored by columns.
         let forge = |place, at: usize, value: &[u8]| {
             let mut bytes = columns.clone();
             bytes[at..at + value.len()].copy_from_slice(value);
@@ -579,7 +581,7 @@ mod tests {
             assert_eq!(block.stored, rows(flags));
             assert_eq!(StoredBlock::reopen(PLACE, &bytes), Ok(block));
         }
-        // The flag is unknown in blocks that have no rows.
+        // Only blocks of rows may have this flag.
         let place = BlockPlace { kind: BlockKind::Stats, ..PLACE };
         let mut bytes = Vec::new();
         sealer.seal_plain(place, &rows(1), &mut bytes);

@@ -1,9 +1,10 @@
-//! Version edits, the payload of records in a MANIFEST. FORMAT.md §edit.
+//! Encodes and decodes version edits, the payload of records in a MANIFEST. FORMAT.md §edit.
 //!
 //! Invariants
 //! * an edit is a sequence of tagged fields, written in ascending order of tag and read in any
 //!   order;
-//! * an unknown field that need not be understood is kept and written to every snapshot;
+//! * an unknown field that need not be understood is kept, and is written again when the manifest
+//!   is rewritten as a snapshot;
 //! * the first record of a manifest contains the identity of the database.
 //!
 //! `manifest` applies edits to versions and validates them.
@@ -282,8 +283,8 @@ impl VersionEdit {
         }
     }
 
-    /// Sets the sizes of references that this edit adds. Sizes of other references are ignored; an
-    /// older build, which does not know them, may have kept them.
+    /// Sets the sizes of references that this edit adds. An older build does not know sizes, and
+    /// keeps them after their references are removed. So sizes of other references are ignored.
     fn set_sizes(&mut self, sizes: &Sizes) {
         if !sizes.is_empty() {
             for reference in &mut self.add_references {
@@ -375,7 +376,8 @@ impl Identity {
         }
     }
 
-    /// Whether a position in the history of the database `other` is valid in this database.
+    /// Whether both databases have the same history, so that a position in one is valid in the
+    /// other.
     pub(crate) fn is_same_history(&self, other: &Identity) -> bool {
         (self.database, self.incarnation) == (other.database, other.incarnation)
     }
@@ -590,8 +592,8 @@ fn put_all<'c, C: Content + 'c>(
     contents.into_iter().for_each(|content| put_content(out, tag, content));
 }
 
-/// Appends those of the tombstones that are drops, or those that are expiries; the two have
-/// different tags. A drop omits `below`, which equals `from`.
+/// Appends the range tombstones of deletions if `drops` is true, and those of expiries otherwise;
+/// their tags differ. A deletion omits `below`, which equals `from`.
 fn put_tombstones(out: &mut Vec<u8>, tag: u64, tombstones: &[RangeTombstone], drops: bool) {
     for RangeTombstone { span, below, from } in
         tombstones.iter().filter(|tombstone| tombstone.is_drop() == drops)

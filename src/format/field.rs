@@ -36,7 +36,7 @@ pub(crate) struct Field<'a> {
     pub(crate) at: usize,
 }
 
-/// The content of a field, or a part of it.
+/// A value that can be the content of a field, or a part of the content.
 pub(crate) trait Content: Sized {
     fn encode(&self, out: &mut Vec<u8>);
     fn decode(cursor: &mut Cursor<'_>) -> Result<Self, DecodeError>;
@@ -221,7 +221,8 @@ impl From<DecodeError> for FormatError {
     }
 }
 
-/// The start of a file header: magic number, format version, and the checksum of everything else.
+/// Describes the start of a file header: magic number, format version, and a checksum of all other
+/// bytes.
 pub(crate) struct FileHead {
     pub(crate) structure: &'static str,
     pub(crate) magic: [u8; 8],
@@ -234,10 +235,11 @@ pub(crate) struct FileHead {
 impl FileHead {
     /// The version of every format; there is only one so far.
     const VERSION: u32 = 1;
-    /// The offset of the checksum, which covers all other bytes of `covered`.
+    /// The offset of the checksum in the header. The checksum covers all other bytes of `covered`,
+    /// the slice that [`seal`](Self::seal) and [`check`](Self::check) get.
     const SUM_AT: usize = 12;
 
-    /// Writes the magic number, the version, and the checksum of `covered` into its head.
+    /// Fills in the header at the start of `covered`: magic number, version and checksum.
     pub(crate) fn seal(&self, covered: &mut [u8]) {
         covered[..8].copy_from_slice(&self.magic);
         covered[8..12].copy_from_slice(&Self::VERSION.to_le_bytes());
@@ -255,7 +257,7 @@ impl FileHead {
         Ok(cursor)
     }
 
-    /// Checks the head of `covered`, first the checksum, then the version.
+    /// Compares the checksum of `covered` with `stored`, and then checks the version.
     pub(crate) fn check(
         &self,
         covered: &[u8],

@@ -1,4 +1,4 @@
-//! Tagged fields, each present at most once. FORMAT.md §field_set.
+//! Reads structures of tagged fields in which each tag occurs at most once. FORMAT.md §field_set.
 //!
 //! Invariants
 //! * tags ascend, so a set of fields has only one encoding;

@@ -44,7 +44,7 @@ pub(crate) struct FileMeta {
     pub(crate) unknown: Box<[u8]>,
 }
 
-/// The position of a part of an SST.
+/// A section (part) of an SST: its kind, position and checksum.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Section {
     pub(crate) kind: u16,
@@ -58,8 +58,8 @@ pub(crate) struct Section {
 
 const STRUCTURE: &str = "file entry";
 
-/// A bound above the number of sections of any file, which limits the allocation for a hostile
-/// directory.
+/// More sections than any file has. Limits the memory that a hostile directory can make a reader
+/// allocate.
 const SECTIONS_MAX: usize = 256;
 
 mod tag {

@@ -32,8 +32,8 @@ const STORED_BYTES_MIN: usize = 8 + 1 + 4;
 /// One backup of a database.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Generation {
-    /// 1 for the first backup in a directory, then ascending. A number is not reused while a later
-    /// one exists.
+    /// 1 for the first backup in a directory, and one more for each later backup. A number is not
+    /// reused while a backup with a higher number exists.
     pub(crate) number: u64,
     /// The time of the backup in ticks since 1601, by the database's clock.
     pub(crate) taken: u64,
@@ -140,8 +140,8 @@ impl Generation {
         let is_stored = |meta: &crate::format::file_meta::FileMeta| {
             self.file(meta.id).is_some_and(|file| file.bytes == meta.bytes)
         };
-        // The edit names as many files as `files` has. If its distinct ids are as many, too, it
-        // names each file once.
+        // All files of the edit must be stored. Their ids must be distinct, and as many as the
+        // stored files, so that each stored file is named exactly once.
         let mut ids: Vec<FileId> = edit.add_files.iter().map(|meta| meta.id).collect();
         ids.sort_unstable();
         ids.dedup();

@@ -1,9 +1,11 @@
-//! The hash index of an SST maps a key's hash to its newest version. FORMAT.md §hash_index.
+//! The hash index of an SST maps the hash of a key to the location of the key's newest version in
+//! the file. FORMAT.md §hash_index.
 //!
 //! Invariants
 //! * each user key of the file has exactly one entry, tombstones included;
-//! * an entry is in its home line or a later one (wrapping after the last). All lines before it,
-//!   from its home line on, are full and have the mark bit that its hash selects;
+//! * an entry is in its home line, which its hash selects, or overflows into a later line; the
+//!   first line follows the last. Each line that the entry passes over is full, and has the mark
+//!   bit that the hash selects;
 //! * the checksum of a page covers the file's id and the page's number.
 
 mod line;
@@ -49,8 +51,8 @@ impl LinePlace {
     }
 }
 
-/// The division of a location into block and slot. The slot is in the low bits, of which there are
-/// as many as the block with the most entries needs.
+/// How a location is divided into the number of a block and a slot (the index of an entry in the
+/// block). The slot has the low `slot_bits` bits, as many as the block with the most entries needs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct LocationSplit {
     pub(crate) slot_bits: u8,
@@ -105,8 +107,8 @@ pub(crate) fn choose_form(is_compressed: bool, location_bits: u8) -> (Form, u16)
 }
 
 impl HashLayout {
-    /// Returns the index that fills `bytes` bytes of a section of `kind`, in a file of `blocks`
-    /// blocks.
+    /// Returns the layout of an index that is stored in a section of `kind` with `bytes` bytes, in
+    /// a file of `blocks` blocks.
     pub(crate) fn of_section(
         kind: u16,
         bytes: u64,
@@ -201,8 +203,7 @@ impl HashLayout {
         lines.map(move |bytes| HashLine { bytes, form })
     }
 
-    /// Checks the parts of lines that look-ups use without checking them or do not read: counts,
-    /// marks and unused bytes.
+    /// Checks what look-ups do not check in lines: counts, marks and unused bytes.
     pub(crate) fn check_lines(&self, page: &[u8]) -> Result<(), DecodeError> {
         let head = page.get(4..LINE_BYTES).unwrap_or_default();
         if head.iter().any(|byte| *byte != 0) {
@@ -369,7 +370,8 @@ mod tests {
             let wrong: usize = wrong.sum();
             assert!(wrong < wrong_most, "{form:?}: {wrong} false positives in 100,000 misses");
         }
-        // The numbers are tenths of bits per entry.
+        // Arguments: the form, the limit on the size in tenths of a bit per entry, and the limit on
+        // false positives.
         check(Form::First, 720, 40);
         check(Form::second(19).unwrap(), 420, 250);
         check(Form::second(22).unwrap(), 420, 1800);
@@ -406,8 +408,8 @@ mod tests {
         }
         let first = [(5, 1), (64 + 20, 11), (64 + 21, 1), (64 + 22, 1), (64 + 2, 1), (126, 1)];
         check(Form::First, &first);
-        // The words have reserved bytes in use, a count above the maximum, marks of a line that is
-        // not full, or unused bytes that are not zero.
+        // Each pair sets one byte of a valid page. This puts a reserved byte in use, raises a count
+        // above the maximum, marks a line that is not full, or makes an unused byte nonzero.
         let words = [(5, 1), (64 + 60, 16), (64 + 60, 31), (127, 1), (64 + 60, 33), (64 + 4, 1)];
         check(Form::second(12).unwrap(), &words);
         check(Form::Third, &[(5, 1), (64 + 60, 31), (127, 1), (64 + 60, 33), (64 + 2, 1)]);

@@ -4,7 +4,7 @@
 //! Invariants
 //! * keys of valid entities do not contain U+0000, so the first 00 after the table id ends the
 //!   PartitionKey;
-//! * the bytes of two keys compare like (table, PartitionKey, RowKey), with texts by UTF-16 unit;
+//! * the bytes of two keys compare like (table, PartitionKey, RowKey), texts by UTF-16 code unit;
 //! * a bound from a filter may contain any character, and sorts correctly among the keys.
 //!
 //! Seqs and kinds are not part of a key; an entry has them separately.
@@ -127,7 +127,7 @@ pub(crate) fn decode_part(part: &[u8]) -> Result<Cow<'_, str>, DecodeError> {
     text.map_err(|at| DecodeError::new(STRUCTURE, at, "a key is not text"))
 }
 
-/// Encodes a text as in keys. The text may contain characters that keys must not have.
+/// Encodes a text as keys do. The text may contain characters that are not allowed in keys.
 pub(crate) fn ranked_text(text: &str) -> Vec<u8> {
     let mut bytes = Vec::with_capacity(text.len());
     put_text(&mut bytes, text);
@@ -262,9 +262,9 @@ fn row_bound(table: TableId, pk: &str, rk: &str, after: bool) -> Vec<u8> {
     bound
 }
 
-/// Appends `text` up to its first U+0000; returns true if it has none. A text that continues after
-/// a prefix and U+0000 sorts after the prefix and before every longer key, so its bound is `prefix
-/// ‖ 01`.
+/// Appends `text` up to its first U+0000, and returns true if it has none. If it has one, `text`
+/// sorts after the key that ends before the U+0000, and before each key that continues with another
+/// character. So the bound of `text` is the appended part and a byte 01.
 fn put_text_before_nul(out: &mut Vec<u8>, text: &str) -> bool {
     if is_plain(text.as_bytes()) {
         out.extend_from_slice(text.as_bytes());

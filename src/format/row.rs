@@ -1,4 +1,5 @@
-//! The bytes of a row: the shape, then the body. FORMAT.md §row.
+//! Encodes and decodes a row. A row begins with a head: the number of its shape (names and types of
+//! properties), or the whole shape. The body with the values follows. FORMAT.md §row.
 //!
 //! Invariants
 //! * the body is copied verbatim when a row moves to another file; only its shape number is
@@ -15,7 +16,8 @@ use crate::codec::{Cursor, DecodeError, put_varint};
 use crate::model::{RowRef, Shape, ShapeRef};
 
 const STRUCTURE: &str = "row";
-/// The maximum length of a head that has a shape number: the varint of a 32-bit number plus one.
+/// The maximum length of a head that is a shape number: the length of the varint for a 32-bit
+/// number plus one.
 const HEAD_BYTES_MAX: usize = 5;
 
 /// Appends `row` with `number` as its shape number in this file. With `None`, the row contains its
@@ -32,7 +34,7 @@ pub(crate) fn encode_row(out: &mut Vec<u8>, number: Option<u32>, row: &RowRef<'_
     out.extend_from_slice(row.body);
 }
 
-/// The bytes before the body of a row.
+/// The bytes before the body of a row that has a shape number.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct RowHead {
     bytes: [u8; HEAD_BYTES_MAX],
@@ -75,7 +77,7 @@ pub(crate) fn decode_row<'a>(
     }
 }
 
-/// Decodes a row only if it is common, that is, has a shape number of one byte.
+/// Decodes a row with a known shape number of one byte, as most rows have. `None` for other rows.
 // Callers that convert the error of `decode_row` call this first, because the conversion would move
 // the row a second time.
 #[inline(always)]

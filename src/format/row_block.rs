@@ -1,4 +1,5 @@
-//! A block of entries with direct access to each slot. FORMAT.md §row_block.
+//! Builds and reads a block of entries. An entry is read directly by its slot (its index in the
+//! block). FORMAT.md §row_block.
 //!
 //! Invariants
 //! * entries are in order: user key ascending, Seq strictly descending within a key;
@@ -32,7 +33,8 @@ const FLAGS_AT: usize = 6;
 const FLAG_PUTS: u8 = 1;
 /// Flag: all suffixes have the length in the byte after the flags.
 const FLAG_EVEN: u8 = 2;
-/// The least suffix length that takes two bytes in an entry; such lengths are not omitted.
+/// The smallest suffix length that takes two bytes in an entry. A common length this long or longer
+/// is not omitted from entries.
 const LONG_SUFFIX: usize = 0x80;
 /// The number of bytes of an entry to prefetch: two processor cache lines. A reader may need only
 /// the beginning of a longer row.
@@ -337,8 +339,8 @@ impl<'a> RowBlock<'a> {
             .is_some_and(|(prefix, rest)| Some(rest) == suffix && prefix == self.prefix())
     }
 
-    /// Checks what the accessors do not check: entries have no gaps, are in order, and use minimal
-    /// widths.
+    /// Checks what the accessors do not check: there are no gaps between entries, entries are in
+    /// order, and widths are as small as possible.
     pub(crate) fn check(&self) -> Result<(), DecodeError> {
         let mut expected = self.layout.prefix_end;
         let mut previous: Option<BlockEntry<'_>> = None;
@@ -379,7 +381,8 @@ impl<'a> RowBlock<'a> {
         self.check_widths(seq_max, previous)
     }
 
-    /// Checks that prefix and widths are optimal, which makes the encoding unique.
+    /// Checks that the shared prefix is as long as possible, and that widths are as small as
+    /// possible, so that a list of entries has only one encoding.
     fn check_widths(&self, seq_max: u64, last: Option<BlockEntry<'_>>) -> Result<(), DecodeError> {
         let saved = if self.layout.wide { self.len() * usize::from(WIDE - NARROW) } else { 0 };
         let wide = self.bytes.len() - saved > usize::from(u16::MAX);
@@ -633,7 +636,7 @@ impl RowBlockBuilder {
             if !self.is_puts {
                 out.push(entry.kind as u8);
             }
-            // Append all 8 bytes and then truncate: a copy of constant length.
+            // Append all 8 bytes and then truncate, because a copy of constant length is faster.
             let end = out.len() + seq_width;
             out.extend_from_slice(&delta);
             out.truncate(end);
@@ -789,7 +792,8 @@ mod tests {
         }
     }
 
-    /// Without [`FLAG_PUTS`], the first byte of a row is read as the entry's kind.
+    /// If [`FLAG_PUTS`] is cleared in a block of puts, the first byte of a row is read as the
+    /// entry's kind, which is a deletion here.
     #[test]
     fn a_deletion_with_a_row_is_damage() {
         for len in [1, 200] {
@@ -901,8 +905,8 @@ mod tests {
         check(&[put("a", Seq::MAX.0 + 1, "")]);
     }
 
-    /// The length of a block is predicted correctly even if the next entry changes the prefix and
-    /// the widths.
+    /// [`RowBlockBuilder::is_full`] predicts the length of a block correctly, even if the next
+    /// entry changes the shared prefix and the widths.
     #[test]
     fn a_full_block_has_the_requested_length() {
         let mut rng = Rng::from_seed(9);

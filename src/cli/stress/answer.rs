@@ -1,18 +1,19 @@
-//! Parses the answers of the process, each a line of JSON, into the oracle's types.
+//! Parses the answers of the process under test (`rowstone exec`), each a line of JSON, into the
+//! types of the oracle, the model that predicts the answers.
 //!
-//! Not here: the expected answers (`soak`).
+//! `soak` compares the answers with the predicted ones.
 
 use crate::json::odata;
 use crate::json::{self, Members, Scalar};
 use crate::model::{DateTime, ETag};
 use crate::testing::sim::row::Row;
 
-/// The members of one answer.
+/// One answer: the members of its JSON object.
 pub(super) struct Answer<'a> {
     members: Members<'a>,
 }
 
-/// An answer that is not ok.
+/// The error in an answer whose member `ok` is false.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Refused {
     pub(super) code: String,
@@ -22,7 +23,7 @@ pub(super) struct Refused {
     pub(super) message: String,
 }
 
-/// The most members of an entity that are read: enough for the entities of the traffic.
+/// Limit on the members of one JSON object; no entity that the test writes has as many.
 const MEMBERS_MAX: usize = 64;
 
 impl Refused {
@@ -32,8 +33,8 @@ impl Refused {
         self.code == "StorageFull" || engine
     }
 
-    /// Whether a verification failed only because files could not be opened. If a file were
-    /// damaged, the answer would name a position.
+    /// Whether `verify` failed only because files could not be opened. If a file were damaged, the
+    /// message would name the byte at which the damage is.
     pub(super) fn is_limit(&self) -> bool {
         self.is_storage() || (self.code.is_empty() && !self.message.contains(" at byte "))
     }
@@ -84,8 +85,9 @@ impl<'a> Answer<'a> {
         }
     }
 
-    /// Returns the ETag that all entities of a commit share, in ticks; 0 if the commit only
-    /// deletes, or creates or drops a table.
+    /// Returns the time in the commit's ETags, in ticks. All entities of a commit have the same
+    /// ETag. Returns 0 for a commit without ETags: it only deletes rows, or creates or drops a
+    /// table.
     pub(super) fn tag(&self) -> Result<u64, String> {
         let mut tags = Vec::new();
         if let Some(etag) = self.text("etag")? {

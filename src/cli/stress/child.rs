@@ -1,5 +1,5 @@
-//! The process under test: the current executable as `exec`, over pipes, under limits of the
-//! shell's `ulimit`.
+//! Runs the process under test: the current executable with the subcommand `exec`. Requests and
+//! answers pass through pipes. A shell sets limits with `ulimit` before it executes the program.
 //!
 //! Invariants
 //! * only complete lines count as answers: a partial line of a killed process is ignored;
@@ -13,15 +13,15 @@ use std::process::{ChildStdin, ChildStdout, Command, ExitStatus, Stdio};
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
 use std::time::Duration;
 
-/// Limits set by the shell's `ulimit` before it executes the program.
+/// Limits on the process, which the shell sets by `ulimit` before it executes the program.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct Limits {
-    /// Number of descriptors.
+    /// Maximum number of open file descriptors.
     pub(super) open_files: Option<u64>,
-    /// Bytes of one file.
+    /// Maximum size of a file in bytes.
     pub(super) file_bytes: Option<u64>,
-    /// Whether exceeding the file size is an error (EFBIG) instead of ending the process by
-    /// SIGXFSZ.
+    /// Whether the process ignores SIGXFSZ. If so, a write beyond `file_bytes` fails with EFBIG;
+    /// otherwise the signal ends the process.
     pub(super) ignore_signal: bool,
 }
 
@@ -48,7 +48,8 @@ pub(super) struct Ended {
     pub(super) text: String,
 }
 
-/// The signal for a file that exceeds its size limit, on Linux and the BSDs alike.
+/// The signal that a process gets if a file would exceed the size limit. Its number is the same on
+/// Linux and the BSDs.
 const SIGXFSZ: i32 = 25;
 /// The unit of `ulimit -f`, as defined by POSIX.
 const ULIMIT_BLOCK_BYTES: u64 = 512;
@@ -95,12 +96,13 @@ impl Child {
         }
     }
 
-    /// Ends the requests: the process answers those it has received, closes the database and exits.
+    /// Closes the pipe of requests. The process then answers the requests that it has received,
+    /// closes the database and exits.
     pub(super) fn end_requests(&mut self) {
         self.requests = None;
     }
 
-    /// Whether the requests were ended.
+    /// Whether the pipe of requests is closed.
     pub(super) fn is_told(&self) -> bool {
         self.requests.is_none()
     }
@@ -111,7 +113,7 @@ impl Child {
         drop(self.process.kill());
     }
 
-    /// Ends the requests, and waits for the process to end.
+    /// Closes the pipe of requests, and waits for the process to end.
     pub(super) fn wait(&mut self) -> Result<Ended, String> {
         self.requests = None;
         let cannot = |error: io::Error| format!("cannot wait for the program: {error}");

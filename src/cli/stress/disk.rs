@@ -17,7 +17,7 @@ impl Disk {
     /// Mounts a file system of `bytes` at `path`, an empty directory.
     ///
     /// # Errors
-    /// The reason why that is not possible here.
+    /// The reason why it cannot be mounted.
     pub(super) fn mount(path: &Path, bytes: u64) -> Result<Disk, String> {
         let options = format!("size={bytes},mode=0700");
         run(Command::new("mount").args(["-t", "tmpfs", "-o", &options, "rowstone"]).arg(path))?;

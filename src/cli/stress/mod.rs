@@ -1,12 +1,13 @@
 //! `stress`: kills this program at random moments, and compares the remaining data with a model.
 //!
-//! The parent is the model; the child is the same executable as `exec`. A seed determines requests,
-//! options and plans; kills and the system's reaction to limits are real and cannot be replayed.
+//! This process computes the expected data with the model. Its child process runs the same
+//! executable with the subcommand `exec`. A *life* of the child is the time from its start to its
+//! end. A seed determines requests, options and plans. The moments of kills, and how the system
+//! reacts to limits, are not repeatable.
 //!
-//! Files: `soak` (runs lives of the process, each from start to end, and checks them), `plan` (the
-//! parameters of a life), `traffic` (requests), `answer`, `session`, `child` (the process), `disk`
-//! (a small file system), `tally`.
-//! Not here: the model itself (`sim::oracle`).
+//! Files: `soak` (runs lives and checks them), `plan` (parameters of a life), `traffic` (requests),
+//! `answer`, `session`, `child` (the process), `disk` (a small file system), `tally` (counts). The
+//! model is `sim::oracle`.
 
 mod answer;
 mod child;
@@ -41,19 +42,20 @@ pub(super) struct Stress {
     /// Seconds for each scenario [default: 60, without --kills]
     #[arg(long, value_name = "N")]
     seconds: Option<u64>,
-    /// End a scenario after this many lives of the process
+    /// End a scenario after this many starts of the program
     #[arg(long, value_name = "N")]
     kills: Option<u64>,
     /// Seed for the requests and options; the moments of kills are real [default: random]
     #[arg(long)]
     seed: Option<u64>,
-    /// On a file system of this many bytes, which fills up; requires superuser rights
+    /// Put the database on a file system of this many bytes, which fills up; requires superuser
+    /// rights
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1 << 20..))]
     fill: Option<u64>,
-    /// With at most this many open files
+    /// Let the program open at most this many files
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(8..))]
     open_files: Option<u64>,
-    /// With files of at most this many bytes
+    /// Limit each file to this many bytes
     #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(64 << 10..))]
     file_bytes: Option<u64>,
     /// Run all scenarios, one after the other, with default limits where none is given
@@ -81,7 +83,7 @@ Examples:
   rowstone stress /tmp/soak --kills 100 --durability buffered --seed 7
   rowstone stress /tmp/soak --full --seconds 20";
 
-/// The limits that `--full` uses where none is given.
+/// The limits that `--full` uses for scenarios whose options are not given.
 const FILL_BYTES: u64 = 8 << 20;
 const OPEN_FILES: u64 = 24;
 const FILE_BYTES: u64 = 1 << 20;

@@ -1,6 +1,7 @@
-//! The parameters of one life of the process, from its start to its end; the seed determines them.
+//! Chooses the parameters of one life of the process under test, from its start to its end. The
+//! seed determines them.
 //!
-//! Not here: running the process with these parameters (`soak`).
+//! `soak` runs the process with these parameters.
 
 use std::ffi::OsString;
 use std::path::Path;
@@ -11,15 +12,15 @@ use crate::options::Durability;
 use crate::rng::Rng;
 use crate::testing::sim::parse::durability_name;
 
-/// The limits on the process.
+/// The limit that the process runs into; `Kills` has none.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Scenario {
     Kills,
-    /// A file system of this many bytes.
+    /// The file system has this many bytes.
     Fill(u64),
-    /// At most this many descriptors.
+    /// The process may have at most this many open descriptors.
     OpenFiles(u64),
-    /// Files of at most this many bytes.
+    /// A file may have at most this many bytes.
     FileBytes(u64),
 }
 
@@ -31,10 +32,10 @@ pub(super) struct Plan {
     pub(super) durability: Durability,
     pub(super) memtable_bytes: u64,
     pub(super) pread: bool,
-    /// The number of requests that are answered before the process is ended; fewer if limits cause
-    /// too many refusals.
+    /// The process is ended after it has answered this number of requests, or earlier if limits
+    /// cause too many refusals.
     pub(super) requests: u64,
-    /// Requests that may be unanswered at the same time.
+    /// Maximum number of unanswered requests.
     pub(super) window: usize,
     pub(super) ending: Ending,
     /// The time from the last answer to the kill.
@@ -63,7 +64,8 @@ impl Scenario {
 }
 
 impl Plan {
-    /// Chooses the next life at random; `opening` is the time that opening takes.
+    /// Chooses the parameters of the next life at random. `opening`, the time that opening the
+    /// database takes, bounds the delay of a kill during opening.
     pub(super) fn random(
         rng: &mut Rng,
         scenario: Scenario,

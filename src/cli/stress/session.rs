@@ -18,9 +18,9 @@ pub(super) struct Session {
     pub(super) plan: Plan,
     pub(super) waiting: VecDeque<(Ask, usize)>,
     pub(super) waiting_bytes: usize,
-    /// Requests to send before any random one.
+    /// Requests to send before the first random request.
     pub(super) first: VecDeque<Ask>,
-    /// Requests that the storage refused.
+    /// Number of requests refused because of a full disk or an I/O error.
     pub(super) refused: u64,
     pub(super) poisoned: bool,
     /// Whether the process has answered any request.
@@ -63,7 +63,7 @@ impl Session {
         })
     }
 
-    /// Sends one request, and returns its answer if that is ok.
+    /// Sends one request, and returns the answer if it reports success.
     pub(super) fn ask(&mut self, line: &[u8]) -> Result<Vec<u8>, Halt> {
         self.child.send(line);
         match self.child.hear(ANSWER_WITHIN) {

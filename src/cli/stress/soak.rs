@@ -1,9 +1,9 @@
-//! Runs lives of the process, each from its start to its end, and checks the state that each finds.
+//! Runs the process under test repeatedly, and checks the data in each run, called a life:
 //!
 //! 1. Start the process; occasionally kill it while it opens the database.
-//! 2. Compare the whole state, then `verify`. All commits acknowledged as durable must be there. A
-//!    kill may lose the newest of the other commits. If none is lost, one change without a known
-//!    result may be there too.
+//! 2. Compare the whole state with the model, then run `verify`. All commits acknowledged as
+//!    durable must be present. A kill may lose the newest of the other commits. If none is lost,
+//!    one change whose result was unknown may be present, too.
 //! 3. Send requests, several at a time, and compare each answer with the model, in order.
 //! 4. End the process: by signal 9 with requests waiting, during the close, or regularly.
 //!
@@ -54,12 +54,11 @@ pub(super) struct Soak {
 
 /// The most bytes of waiting requests: less than a pipe holds, so that sending never blocks.
 const WAITING_BYTES_MAX: usize = 60 << 10;
-/// A life ends after this many refusals by the storage.
+/// A life ends when this many requests were refused because of storage errors.
 const REFUSED_MAX: u64 = 40;
 /// The size of an enlarged file system, as a multiple of the small one.
 const RELIEF: u64 = 8;
-/// An enlarged disk must accept a write within this time, which is far beyond the delay of a busy
-/// machine.
+/// An enlarged disk must accept a write within this time. Even a busy machine needs far less.
 const GOES_ON_WITHIN: Duration = Duration::from_secs(300);
 
 impl Soak {
@@ -92,7 +91,7 @@ impl Soak {
     /// Runs lives until the end condition holds, and then two more without limits.
     ///
     /// # Errors
-    /// The first difference.
+    /// A description of the first difference between the process and the model.
     pub(super) fn run(&mut self, until: &Until) -> Result<(), String> {
         let over = |soak: &Self| {
             until.time.is_some_and(|time| soak.clock.monotonic() >= time)
@@ -243,7 +242,7 @@ impl Soak {
         Ok(())
     }
 
-    /// Returns the tag of `change` if `state` is the result of all commits and that change.
+    /// Returns the ETag of `change` if `state` is the result of all commits followed by `change`.
     fn happened(&self, change: &Change, state: &Tables) -> Option<u64> {
         self.oracle.check(change).ok()?;
         let tag = change.tag_in(state)?;
@@ -391,7 +390,7 @@ impl Soak {
             }
             (None, Err(due)) => Err(format!("done, where {due:?} was due")),
             (Some(refused), Err(due)) => {
-                // Only in a group does the index of the refused write matter.
+                // The index of the refused write matters only in a group of several writes.
                 let group = matches!(change, Change::Rows { writes, .. } if writes.len() > 1);
                 if refused.code != due.code || (group && refused.index != due.index) {
                     return Err(format!("refused, where {due:?} was due"));
@@ -459,7 +458,7 @@ impl Soak {
         }
     }
 
-    /// Sends signal 9; answers received before it are compared too.
+    /// Sends signal 9. Answers that the process wrote before its end are compared, too.
     fn kill(&mut self, session: &mut Session) -> Result<(), String> {
         session.child.kill();
         self.tally.kills += 1;
@@ -502,8 +501,8 @@ impl Soak {
         Err(format!("the process ended: {}", ended.describe()))
     }
 
-    /// Compares the answers that are still to be read, and waits for the end of the process. The
-    /// first unanswered change may have taken effect.
+    /// Compares the answers that were not read yet, and waits for the end of the process. Notes the
+    /// first unanswered request, if it is a change, as one that may have taken effect.
     fn last_words(&mut self, session: &mut Session) -> Result<Ended, String> {
         loop {
             match session.child.hear(ANSWER_WITHIN) {
@@ -545,8 +544,9 @@ fn same(found: &Row, due: &Row) -> Result<(), String> {
     if found == due { Ok(()) } else { Err(format!("{due} @{} was due", due.etag)) }
 }
 
-/// Checks a page against the entities that the model expects: it must hold the first of them, and
-/// if it ends before the last, it must name the next one as the continuation.
+/// Checks a page of a query against `due`, the entities that the model expects. The page must hold
+/// the first entities of `due`. If it does not hold all, it must name the next entity as the
+/// continuation.
 fn same_page(due: &[&Rc<Row>], top: usize, answer: &Answer<'_>) -> Result<(), String> {
     let found = answer.entities()?;
     let next = answer.next()?;

@@ -1,4 +1,5 @@
-//! Tests that the checks distinguish forbidden states and answers from allowed ones.
+//! Tests that the checks of `soak` accept each allowed state and answer, and report each forbidden
+//! one.
 
 use super::*;
 use crate::cli::stress::child::Limits;
@@ -15,8 +16,8 @@ fn put(rks: &[&str], number: i64) -> Change {
     Change::Rows { table: "Alpha".to_owned(), writes: rks.iter().map(write).collect() }
 }
 
-/// Returns a soak after these requests: a table, a synced commit of `a`, one of `b` with
-/// `durability`, and an unanswered group of `a` and `c`.
+/// Returns a soak that has sent these requests: create a table, write row `a` with a sync, write
+/// row `b` with `durability`, and write rows `a` and `c` in one group, which was not answered.
 fn soak(durability: Durability) -> Soak {
     let clock = SystemClock::new();
     let mut soak = Soak::new("db".into(), Scenario::Kills, None, None, 1, clock);
@@ -27,7 +28,8 @@ fn soak(durability: Durability) -> Soak {
     soak
 }
 
-/// Returns the state after these changes, each with its tag.
+/// Returns the state after these changes. Each has the RowKeys that it writes, the number that it
+/// stores in them, and its ETag.
 fn state(changes: &[(&[&str], i64, u64)]) -> Tables {
     let mut oracle = Oracle::new();
     oracle.commit(&Change::Create("Alpha".to_owned()), 0, Durability::Sync);

@@ -1,4 +1,5 @@
-//! The counts of a soak, and a line that shows them while it runs.
+//! Counts what happened in a soak (a sequence of runs of the process under test), and shows the
+//! counts in a line while it runs.
 
 use std::collections::BTreeMap;
 
@@ -8,9 +9,9 @@ use crate::json;
 use crate::named::figures;
 
 figures! {
-    /// Counts of one soak, or of several. A process killed while opening has not answered any
-    /// request; one killed while closing has seen the end of its requests. A lost commit was
-    /// acknowledged with a durability that does not survive the kill.
+    /// The counts of one soak, or the sum of several. A kill counts as "while opening" if the
+    /// process was not sent any request, and as "while closing" if its input was closed before. A
+    /// commit may be lost if its durability does not guarantee that it survives a kill.
     pub(super) struct Tally {
         starts "restarts",
         refused_starts "  refused by a limit",

@@ -1,9 +1,9 @@
-//! Requests to the process, determined by a seed, and their text.
+//! Generates the requests to the process under test from a seed, and encodes them as lines of text.
 //!
 //! Invariants
-//! * the condition of a write is an ETag that is already known, or only that the entity exists; so
-//!   the meaning of a request does not depend on unanswered requests;
-//! * every written entity holds a unique number, so that no two states are equal.
+//! * a write is conditional on an ETag that is already known, or only on the existence of the
+//!   entity. So the meaning of a request does not depend on unanswered requests;
+//! * every write stores a number that no other write stores, so that no two states are equal.
 
 use std::collections::HashMap;
 
@@ -35,7 +35,7 @@ pub(super) struct Traffic {
     written: i64,
     /// Maps the ETag of each commit to the number that the oracle gave to the commit.
     numbers: HashMap<u64, usize>,
-    /// Bytes of the larger values, and the percentage of large values.
+    /// The maximum size of a large value in bytes, and the percentage of values that are large.
     pub(super) large: (usize, u64),
     /// Whether tables are created and dropped.
     pub(super) catalog: bool,
@@ -178,8 +178,8 @@ impl Traffic {
 }
 
 impl Ask {
-    /// Returns the request as a line, including its end; tags of conditions are looked up in
-    /// `oracle`.
+    /// Returns the request as a line, including the newline. A condition on the ETag of an earlier
+    /// commit gets the ETag from `oracle`.
     pub(super) fn line(&self, oracle: &Oracle) -> Vec<u8> {
         line(|object| match self {
             Ask::Change(change) => put_change(object, change, oracle),
@@ -205,7 +205,8 @@ impl Ask {
     }
 }
 
-/// Returns a query for a whole table, or from the key at which a page ended.
+/// Returns a query for the whole table, or for the rest of it from the key `from`, at which the
+/// last page ended.
 pub(super) fn rest_of_table(table: &str, from: Option<(&str, &str)>) -> Vec<u8> {
     line(|object| {
         put_op(object, "query", table);
@@ -248,7 +249,8 @@ fn put_change(object: &mut Object<'_>, change: &Change, oracle: &Oracle) {
     }
 }
 
-/// Writes the members of one write; without a tag the condition is that the entity exists.
+/// Writes the members of one write. A conditional write without an ETag requires only that the
+/// entity exists.
 fn put_write(object: &mut Object<'_>, write: &Write, etag: Option<u64>) {
     let op = match write.verb {
         Verb::Insert => "insert",

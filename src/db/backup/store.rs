@@ -5,7 +5,8 @@
 //! * a generation gets its final name only when all files that it names are durable under their own
 //!   final names;
 //! * generations, and stored files that a generation names, are never written again;
-//! * a file is identified by its id. Entries with equal ids that differ otherwise mean damage;
+//! * a file is identified by its id. If two entries have the same id but differ otherwise, one is
+//!   damaged;
 //! * a file is removed only after all generations that named it are durably removed.
 
 use std::collections::BTreeMap;
@@ -45,7 +46,8 @@ pub(super) struct Known {
 pub struct Pruned {
     /// The number of removed backups.
     pub generations: u64,
-    /// The number of removed table files that no other backup used, and of removed leftovers.
+    /// The number of removed table files: those that only removed backups used, and those that
+    /// interrupted backups left over.
     pub files: u64,
     /// The total size of the removed files in bytes.
     pub bytes: u64,
@@ -217,11 +219,12 @@ impl Store {
         Ok(StoredFile { id: meta.id, bytes: copied.bytes, checksum: copied.checksum })
     }
 
-    /// Writes a generation. All files that it names must exist. Syncs `files`, writes the
-    /// generation to a temporary name, syncs and renames it, and syncs `generations`.
+    /// Writes a generation. All files that it names must exist. Syncs the directory `files`, writes
+    /// the generation to a temporary name, syncs and renames it, and syncs the directory
+    /// `generations`.
     pub(super) fn put(&self, generation: &Generation) -> Result<()> {
-        // Sync even without a new file: an interrupted attempt may have left names that are not
-        // durable.
+        // Sync even if this backup added no file: an interrupted backup may have left file names
+        // that are not durable.
         self.sync(FILES)?;
         let path = self.generation_path(generation.number);
         let bytes = generation.encode();
@@ -359,7 +362,7 @@ impl Known {
     /// Returns the stored copy of the file that `meta` describes, if there is one.
     ///
     /// # Errors
-    /// `Corruption` if another file has its id.
+    /// `Corruption` if the store has a different file with the same id.
     pub(super) fn file(&self, path: &Path, meta: &FileMeta) -> Result<Option<StoredFile>> {
         let Some((known, stored)) = self.files.get(&meta.id) else { return Ok(None) };
         let facts = |meta: &FileMeta| (meta.bytes, meta.entries, meta.seq_min, meta.seq_max);

@@ -99,8 +99,8 @@ pub enum Change {
         /// Entities with an earlier Timestamp have expired.
         before: DateTime,
     },
-    /// The entities of a range were imported from another database, with their own Timestamps. They
-    /// are not listed: read the range, which was empty before.
+    /// The entities of a range were imported from another database, with their own Timestamps. The
+    /// feed does not list them: read the range, which had no entities before the import.
     Imported {
         /// The entities' table.
         table: String,
@@ -124,7 +124,7 @@ pub struct Changes {
     given: Seq,
 }
 
-/// The shapes of the current log, by number.
+/// The shapes (names and types of a row's properties) that the current log defines, by number.
 type Shapes = BTreeMap<u32, Arc<Shape>>;
 
 /// The known names of tables.

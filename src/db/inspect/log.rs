@@ -78,7 +78,8 @@ fn outline(record: &RecordView<'_>, index: u64) -> InspectedPart {
     part("record", record.offset, fields)
 }
 
-/// Shows the contents of a record; the entries of a group only if `is_whole`.
+/// Shows the contents of a record. The single entries of a commit are shown only if `is_whole` is
+/// set.
 fn contents(
     record: &RecordView<'_>,
     is_whole: bool,

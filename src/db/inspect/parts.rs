@@ -100,8 +100,8 @@ pub(super) fn damage(base: u64, error: impl Into<FormatError>) -> InspectedPart 
     }
 }
 
-/// Returns the offset of `slice` within `whole`, computed from their addresses: `slice` must be a
-/// part of `whole`. Returns 0 for an empty slice from elsewhere.
+/// Returns the offset of `slice` within `whole`, computed from their addresses. `slice` must be a
+/// part of `whole`, or empty; if it is empty and lies outside of `whole`, the result is 0.
 pub(super) fn place_in(whole: &[u8], slice: &[u8]) -> u64 {
     let apart = (slice.as_ptr() as usize).checked_sub(whole.as_ptr() as usize);
     apart.filter(|apart| *apart <= whole.len()).map_or(0, |apart| apart as u64)

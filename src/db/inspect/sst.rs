@@ -1,8 +1,8 @@
 //! Inspects an SST: header and footer, sections, and blocks of rows. On request it shows only one
 //! block, or one row in hex.
 //!
-//! If the directory of sections or the handles of blocks are damaged, blocks are found sequentially
-//! from the end of the file's header, by the length in each block's header.
+//! If the directory of sections or the handles of blocks are damaged, blocks are found one after
+//! the other: the first follows the file's header, and each header states the length of its block.
 
 use std::ops::Range;
 use std::sync::Arc;
@@ -36,7 +36,8 @@ type Found<T> = std::result::Result<T, Stop>;
 const STEP: u64 = 1 << 20;
 /// Number of bytes read at a time to find the end of padding.
 const STEP_ZEROS: u64 = 4 << 10;
-/// Capacity of the store of a file's shapes, in bytes; a file has few shapes.
+/// Memory limit, in bytes, for the shapes of a file (the names and types of a row's properties); a
+/// file has few shapes.
 const SHAPES_BYTES: usize = 1 << 20;
 /// Maximum number of characters of a value that are shown.
 const VALUE_CHARS: usize = 60;
@@ -194,7 +195,7 @@ impl Looking<'_> {
         Ok(found)
     }
 
-    /// Finds consecutive blocks until one has no valid header.
+    /// Finds the blocks one after the other, until a block has no valid header.
     fn walk(&self) -> Result<Vec<Range<u64>>> {
         let end = self.section(section::ROWS).map_or(self.file.len, |rows| rows.end);
         let (mut at, mut blocks) = (HEADER_BYTES as u64, Vec::new());

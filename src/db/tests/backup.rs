@@ -1,5 +1,5 @@
-//! Tests of backups: which files they share, results of failures and power cuts, and detection of
-//! damage.
+//! Tests of backups: which files backups share, that failures and power cuts lose no backup, and
+//! that damage is detected.
 
 use std::collections::BTreeSet;
 
@@ -109,7 +109,7 @@ fn a_restored_database_continues_in_the_same_directory_of_backups() {
     let db = filled(&fs);
     db.backup("backups").unwrap();
     let other = restored(&fs, 1).unwrap();
-    // Both databases now write different files, possibly with equal numbers and sizes.
+    // The two databases now write different files, which may have equal numbers and sizes.
     for (db, version) in [(&db, 5), (&other, 6)] {
         fill(db, 400..500, version);
     }
@@ -178,8 +178,8 @@ fn erase(fs: &MemFs, dir: &str) {
     fs.paths().iter().filter(|path| path.starts_with(dir)).for_each(|path| fs.erase(path).unwrap());
 }
 
-/// A history of operations: three backups with writes between them, a prune that keeps two of them,
-/// and a restore of the second.
+/// The steps that the tests interrupt: three backups with writes between them, a prune that keeps
+/// the last two backups, and a restore of the second backup.
 #[derive(Default)]
 struct History {
     /// The database's content at the time of each acknowledged backup.
@@ -356,7 +356,8 @@ fn damage_in_a_backup_is_found_by_verify_and_by_restore() {
     assert_eq!(backups(&fs).prune(1).unwrap().generations, 1);
 }
 
-/// Tests generations with valid checksums, in which one value of the metadata of one file is wrong.
+/// Changes one value in the metadata of a file, and writes the generation again with a valid
+/// checksum.
 #[test]
 fn an_entry_that_differs_from_its_file_is_found_by_verify_and_by_restore() {
     const PATH: &str = "backups/generations/000001.generation";

@@ -85,8 +85,9 @@ fn a_drop_that_leaves_its_row_is_reported_and_repaired_away() {
     assert!(options(&image).open("new").unwrap().table("others").is_ok());
 }
 
-/// In a block with the flag for "only puts", entries have no byte for their kind. If the flag is
-/// cleared, the first byte of a row is read as the kind of the entry; here it means a deletion.
+/// Blocks with the flag "only puts" store no kind (put or delete) for each entry. The test clears
+/// this flag. The reader then takes the first byte of a row for the kind of the entry, and this
+/// byte means a deletion. Opening must report corruption.
 #[test]
 fn a_row_of_the_catalog_that_reads_as_a_deletion_is_corruption() {
     let fs = MemFs::new();

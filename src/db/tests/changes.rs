@@ -137,7 +137,8 @@ fn replaying_the_feed_gives_the_database_at_every_position() {
                     db.close().unwrap();
                     db = options().open("db").unwrap();
                 }
-                // Continues the feed at its position, sometimes in another process.
+                // Opens the feed again at its position, sometimes through a read-only database, as
+                // another process would.
                 1 => {
                     let reader = options().open_read_only("db").unwrap();
                     let since = changes.position();
@@ -197,8 +198,8 @@ fn changes_that_are_no_longer_kept_are_reported_as_lost() {
     assert_eq!(oldest, db.position());
     table.insert(row(3, 0)).unwrap();
     assert_eq!(db.changes(oldest).unwrap().count(), 1);
-    // Refuses a position of another database, and one after this database's last commit, which only
-    // a copy with commits of its own can return.
+    // Refuses a position of another database. Also refuses a position after the last commit of this
+    // database, which was returned by a copy that has more commits.
     let other = options(&MemFs::new()).seed(9).open("db").unwrap();
     assert_eq!(other.changes(since).unwrap_err().kind(), ErrorKind::ChangesLost);
     let (seq, text) = (since.seq().0, since.to_string());
@@ -320,8 +321,8 @@ fn imported_ranges_are_in_the_feed_in_commit_order() {
     assert_eq!(all().filter(of_import).count(), 2);
 }
 
-/// The import happens when a second log has begun but has no commit yet. A flush then removes the
-/// first log.
+/// While rows are imported, a second log begins, which has no commit yet. A flush then removes the
+/// first log. The feed must still return the import.
 #[test]
 fn an_import_between_two_logs_is_kept_when_the_first_log_is_removed() {
     let fs = MemFs::new();
@@ -359,8 +360,9 @@ fn an_import_between_two_logs_is_kept_when_the_first_log_is_removed() {
     assert!(db.engine.reader().pin().version.imports.is_empty());
 }
 
-/// After a kill, the Seqs reserved for weak commits are unused. A reader at the last commit does
-/// not get `ChangesLost`, and gets the next commit.
+/// Seqs are reserved for commits that are not synced, and after a kill some of these Seqs stay
+/// unused. A consumer at the position of the last commit must not get `ChangesLost`, and must get
+/// the next commit.
 #[test]
 fn after_a_kill_the_feed_continues_at_the_position_of_readers() {
     let fs = MemFs::new();
@@ -561,7 +563,8 @@ fn a_cursor_begins_where_it_was_read_first() {
     assert_eq!(cursor.changes().map(drop).unwrap_err().kind(), ErrorKind::ChangesLost);
 }
 
-/// Commits to other tables that were acknowledged during an import are as durable as the import.
+/// If an import survives a power cut, so must all commits to other tables that were acknowledged
+/// before it.
 #[test]
 fn an_import_survives_a_power_cut_only_with_the_commits_before_it() {
     let fs = MemFs::new();

@@ -1,5 +1,5 @@
-//! Tests of checkpoints of a database in use: the identity of the copy, and the results of failures
-//! and power cuts.
+//! Tests of checkpoints of a database in use: the copy is an independent database, and a failure or
+//! a power cut leaves either no copy or a complete one.
 
 use super::*;
 use crate::error::Result;
@@ -36,7 +36,8 @@ fn incarnation(db: &Db) -> (u128, u64) {
     (identity.database, identity.incarnation)
 }
 
-/// Checks that `copy` is not a database or has all of `expected`; returns whether it opens.
+/// Checks that `copy` either does not open as a database or has the content `expected`. Returns
+/// whether it opens.
 #[track_caller]
 fn check_copy(fs: &MemFs, expected: &[String], what: &str) -> bool {
     match options(fs).create_if_missing(false).seed(8).open("copy") {
@@ -160,8 +161,8 @@ fn an_import_is_copied_only_with_all_commits_before_it() {
         }
     })
     .unwrap();
-    // The files are not a prefix of the commits: imported rows are in files, while earlier rows are
-    // only in memory.
+    // The table files do not contain a prefix of the commits: imported rows are in files, while
+    // rows that were committed earlier are only in memory.
     assert!(!db.engine.reader().pin().is_a_prefix());
     db.checkpoint("copy").unwrap();
     assert!(db.engine.reader().pin().is_a_prefix());

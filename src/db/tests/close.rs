@@ -107,8 +107,8 @@ fn a_session_that_only_reads_after_a_close_writes_nothing() {
     }
 }
 
-/// Expiry requires clock records, but a close writes such a record only if an hour has passed since
-/// the last one.
+/// Expiry needs the time recorded in the manifest. A close records it only if an hour has passed
+/// since the last record.
 #[test]
 fn reading_rows_that_expire_writes_nothing_but_the_clock() {
     let memory = MemFs::new();
@@ -177,8 +177,8 @@ fn a_compaction_after_a_close_is_closed_again() {
     let db = open(&fs.kill_image());
     assert_eq!((db.opened().replayed, db.opened().orphans), (0, 0));
     assert_eq!(db.table("things").unwrap().scan(KeyRange::all()).into_iter().count(), 3);
-    // The new log states a position in the manifest after the edit of the compaction. So a manifest
-    // that was cut before that edit does not open with other rows.
+    // The new log states how long the manifest must be, including the edit of the compaction. So a
+    // manifest that was cut before this edit is refused, instead of opening with other rows.
     let image = fs.kill_image();
     let len = fs.len(&manifest).unwrap();
     let opens = (64..len).step_by(8).filter(|len| {
@@ -341,8 +341,8 @@ fn trap_27_sync_and_close_succeed_on_a_full_disk() {
     table.insert(row(rows, 0)).unwrap();
 }
 
-/// After space could not be reserved in a log, the log accepts no more records, not even ones that
-/// fit into the space reserved before.
+/// If reserving space for a log fails, the log accepts no more records, not even records that would
+/// fit into the space that is already reserved.
 #[test]
 fn trap_01_a_failed_reservation_ends_writing_for_weak_commits_too() {
     for in_the_background in [false, true] {

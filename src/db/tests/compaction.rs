@@ -1,5 +1,5 @@
-//! Tests of compaction through the library's interface: bounded jobs, many small tables, and
-//! dropped tombstones.
+//! Tests of compaction through the library's interface: jobs of bounded size, many small tables,
+//! and the removal of tombstones.
 
 use std::time::Duration;
 

@@ -72,7 +72,8 @@ fn rows_that_would_share_a_key_are_never_copied() {
     for pass_rows in [1, 7, 1_000] {
         let db = open(&MemFs::new());
         let (source, target) = (flights(&db, 30), db.create_table("years").unwrap());
-        // Two of these rows have the number of another flight in the table, and one has no number.
+        // `Flight` becomes the new key. Two of these rows have the number of a flight that is in
+        // the table already, and one has no number.
         source.insert(Entity::new("ZZ", "1").with("Flight", 7).with("Year", 2013)).unwrap();
         source.insert(Entity::new("ZZ", "2").with("Year", 2013)).unwrap();
         source.insert(Entity::new("ZZ", "3").with("Flight", 1).with("Year", 2013)).unwrap();
@@ -175,8 +176,8 @@ fn within_a_table_rows_in_place_stay_and_the_rest_moves() {
     assert!(content(&table).keys().all(|(pk, _)| pk == "2013" || pk == "2014"));
 }
 
-/// If a row's new key belongs to another row that is not a copy, `replace` does not replace the
-/// other row. That row has yet to be moved itself, or cannot be moved.
+/// If the new key of a row is the key of another row that is not a copy, `replace` must not replace
+/// that row: the job has not moved it yet, or cannot move it.
 #[test]
 fn within_a_table_only_copies_are_replaced() {
     let db = open(&MemFs::new());
@@ -210,15 +211,15 @@ fn within_a_table_only_copies_are_replaced() {
     assert_eq!((value("a", "1"), value("p2", "2")), (None, Some(4)));
 }
 
-/// Opens a database with a memtable of a few batches. Its clock ensures that copies are newer than
-/// their originals.
+/// Opens a database whose memtable holds a few batches. The clock of the archive is ahead, so that
+/// copies are newer than their originals.
 fn fat(fs: &MemFs, path: &str, durability: Durability) -> Db {
     let later = u64::from(path == "archive") * 1_000_000;
     let options = options(fs).clock(Arc::new(ManualClock::new(NOW + later)));
     options.durability(durability).memtable_bytes(16 << 10).open(path).unwrap()
 }
 
-/// Archives the rows of 2013; works after any interruption.
+/// Archives the rows of 2013. May be called again after any interruption.
 fn archive(fs: &MemFs, paths: [&str; 2], durability: Durability) -> Option<CopySummary> {
     let source = fat(fs, paths[0], durability);
     let other = (paths[0] != paths[1]).then(|| fat(fs, paths[1], durability));

@@ -1,5 +1,5 @@
-//! Cuts the power at every file operation of a history of operations, and during and after the
-//! recovery. The history has mixed durabilities, switches of logs and a dropped table.
+//! Runs a fixed sequence of writes, with mixed durabilities, several logs and a dropped table. Then
+//! stops it by a power cut or a kill at every file operation, and again during and after recovery.
 
 use std::collections::BTreeMap;
 
@@ -14,7 +14,7 @@ type Content = BTreeMap<(String, String), (i32, Seq)>;
 /// A run on a recorded file system, with the content after each commit.
 struct History {
     fs: MemFs,
-    /// The content after each number of commits, from 0 on.
+    /// `states[n]` is the content after n commits.
     states: Vec<Content>,
     /// For each acknowledgement, the number of file operations before it, the number of commits up
     /// to it, and the durability.
@@ -29,7 +29,7 @@ fn big(table: usize, key: usize, value: i32) -> Entity {
         .with("Filler", vec![value as u8; 9000])
 }
 
-/// Returns the content, with each table as an additional row.
+/// Returns the content of all tables, with an additional entry for each table.
 fn content(db: &Db) -> Result<Content> {
     let mut content = Content::new();
     for name in db.tables()? {
@@ -137,8 +137,8 @@ impl History {
         counted.map(|(_, commits, _)| *commits).max().unwrap_or(0)
     }
 
-    /// Opens the image. Checks that the content is that after some number of commits, at least
-    /// `floor`.
+    /// Opens the image, and checks that it contains a prefix of the commits with at least `floor`
+    /// commits.
     #[track_caller]
     fn check(&self, image: &MemFs, floor: usize, what: &str) -> (Db, Content) {
         let clock = Arc::new(ManualClock::new(NOW - 1_000_000_000));
@@ -174,8 +174,8 @@ fn trap_54_mixed_durabilities_leave_no_hole_after_one_or_two_crashes() {
         } else {
             (history.fs.kill_image_at(op).unwrap(), Durability::Os)
         };
-        // The highest Seq that a caller may know is that of an acknowledged commit. No later commit
-        // may use it again.
+        // Callers know the Seqs of acknowledged commits, even of commits that are lost now. No
+        // later commit may have one of these Seqs.
         let seen = history.states[history.floor(op, Durability::Buffered)].values();
         let seen = seen.map(|(_, seq)| *seq).max().unwrap_or(Seq::ZERO);
         image.record();
@@ -221,7 +221,7 @@ fn trap_18_the_seq_reservation_outlives_the_log_that_states_it() {
     for i in 0..12 {
         last = table.upsert(big(0, i, i as i32)).unwrap().seq_of();
     }
-    // The flush removes the first log; the second has only weak commits.
+    // The flush removes the first log. The second log has only commits that were not synced.
     db.flush().unwrap();
     for i in 0..3 {
         last = table.upsert(big(0, i, i as i32)).unwrap().seq_of();

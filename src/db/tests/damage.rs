@@ -1,4 +1,5 @@
-//! Tests of damaged table files: the reads that still work, the quarantine, and the healing.
+//! Tests of damaged table files: which reads still work, how the file is quarantined, and how it is
+//! healed.
 
 use std::path::Path;
 
@@ -296,8 +297,9 @@ fn trap_23_blocks_that_this_build_cannot_read_are_not_dropped() {
     assert!(options(&fs).create_if_missing(false).open("repaired").is_err());
 }
 
-/// Restored rows are older than the deletion of their span. Without a complete manifest it is
-/// unknown whether the rows or the deletion came last, so no row is dropped silently.
+/// Restored rows have lower Seqs than the earlier deletion of their key range. Without a complete
+/// manifest it is unknown whether the rows were restored after the deletion, so no row may be
+/// dropped silently.
 #[test]
 fn restored_rows_are_suspect_but_kept_if_the_manifest_is_incomplete() {
     let fs = MemFs::new();
@@ -327,7 +329,7 @@ fn restored_rows_are_suspect_but_kept_if_the_manifest_is_incomplete() {
 }
 
 /// Each log states where the records of the log before it end. Verification reads a closed log, or
-/// a log kept for the change feed, up to there.
+/// a log kept for the change feed, up to there, so it finds damage anywhere before.
 #[test]
 fn verify_finds_damage_in_closed_logs_and_in_kept_ones() {
     for is_kept in [false, true] {
@@ -350,8 +352,8 @@ fn verify_finds_damage_in_closed_logs_and_in_kept_ones() {
     }
 }
 
-/// A log kept for the change feed has old versions that table files no longer have. They do not
-/// override the table files.
+/// A log kept for the change feed contains old versions that are no longer in table files. Salvage
+/// must not take them for current ones.
 #[test]
 fn salvage_takes_nothing_from_kept_logs_of_a_sound_database() {
     let fs = MemFs::new();

@@ -1,5 +1,5 @@
-//! Tests of manifests that may have lost their last edit: a file that the manifest names is
-//! missing.
+//! Tests of manifests that may have lost their last edit, which is suspected because a file that
+//! the remaining edits name is missing.
 
 use std::collections::BTreeMap;
 use std::ops::Range;
@@ -90,8 +90,8 @@ fn check_suspect(fs: &MemFs) {
     }
 }
 
-/// Checks that opening fails and changes nothing. The error must refer to byte `at` of the
-/// manifest, and name a command that helps.
+/// Checks that opening fails and changes no file. The error must refer to byte `at` of the
+/// manifest, and name a command for recovery.
 #[track_caller]
 fn check_refused(fs: &MemFs, manifest: &str, at: usize, missing: &str) {
     let contents = || fs.paths().into_iter().map(|path| (fs.read(&path).unwrap(), path));
@@ -227,8 +227,9 @@ fn trap_61_rows_of_a_file_that_a_damaged_edit_named_are_suspect_and_older_ones_s
 }
 
 /// Every second row is deleted, and a merge leaves out the deleted rows and their deletions, while
-/// its inputs still exist. The images, in order: the merge is the last edit; the same edit is
-/// damaged; a later edit is damaged; in addition, the file with the deletions is removed.
+/// its inputs still exist. In the images of the files that the test checks, in order: the merge is
+/// the last edit; the same edit is damaged; a later edit is damaged; in addition, the file with the
+/// deletions is removed.
 #[test]
 fn trap_61_deleted_rows_of_a_merge_killed_before_its_unlinks_do_not_return() {
     let fs = MemFs::new();
@@ -270,8 +271,8 @@ fn trap_61_deleted_rows_of_a_merge_killed_before_its_unlinks_do_not_return() {
     }
 }
 
-/// The newer version is in a log, after damage. Only one of the two versions of the key is live or
-/// suspect.
+/// The newer version of the key is in a log, after damage. Only one of the two versions may be
+/// reported as live or suspect.
 #[test]
 fn an_older_version_is_not_live_above_a_newer_one_beyond_damage() {
     let fs = MemFs::new();

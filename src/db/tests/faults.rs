@@ -1,4 +1,5 @@
-//! Fails the n-th file operation, for every n and every kind of failure.
+//! Runs a sequence of operations once for every n and every kind of failure, and makes the n-th
+//! file operation fail.
 
 use std::collections::BTreeMap;
 
@@ -58,7 +59,7 @@ impl Run {
         }
     }
 
-    /// Allows only the current values from now on.
+    /// Reads all values. From now on, only these values are allowed.
     fn settle(&mut self, db: &Db) {
         let Ok(table) = db.table("things") else { return };
         for (key, allowed) in &mut self.allowed {

@@ -1,4 +1,5 @@
-//! Tests of readers and followers concurrent with a writer, on one memory file system.
+//! Tests that read-only readers and followers see the right state while a writer changes the
+//! database, on one memory file system.
 
 use std::collections::BTreeMap;
 
@@ -127,7 +128,8 @@ fn a_follower_shows_only_commits_that_survive_a_power_cut() {
             if recovered.snapshot().seq() == seq {
                 assert_eq!(state(&recovered), state(&followed), "seed {seed}, step {step}");
             }
-            // Without a writer, a reader shows what an opening would show.
+            // If no process has the database open for writing, a read-only database shows what an
+            // opening for writing would show.
             let expected = db.is_none().then(|| open(&fs.kill_image()));
             let fresh = options(&fs).open_read_only("db").unwrap();
             let expected = state(expected.as_ref().unwrap_or(&followed));

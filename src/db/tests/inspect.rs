@@ -1,4 +1,4 @@
-//! Tests of the inspection of files, sound and damaged, without their database.
+//! Tests that single files, undamaged and damaged, can be inspected without opening their database.
 
 use super::*;
 use crate::db::{InspectOptions, InspectedPart, InspectedValue, inspect};
@@ -155,7 +155,7 @@ fn the_lock_file_is_refused_and_renamed_files_are_recognized_by_content() {
         assert_eq!(look(&fs, &format!("copy-of-{name}.bak"), None, None), was);
         assert!(FileName::parse(name).is_some());
     }
-    // Returns an error of the file system or of the callback.
+    // `inspect` returns errors of the file system, and errors of the callback.
     let failing = FaultFs::new(Arc::new(fs.clone()));
     let stop = |_: InspectedPart| Err(crate::error::Error::new(ErrorKind::Busy, "enough"));
     assert_eq!(inspect(&failing, "db/CURRENT", options, stop).unwrap_err().kind(), ErrorKind::Busy);

@@ -1,4 +1,4 @@
-//! Tests of the measured load of ranges, and of the advice and the splits that depend on it.
+//! Tests that the load of ranges is measured, and that advice and range splits follow from it.
 
 use std::sync::Arc;
 use std::time::Duration;

@@ -1,4 +1,4 @@
-//! Tests of imports of ranges concurrent with writes around them.
+//! Tests that import key ranges during concurrent writes, flushes and background work.
 
 use super::*;
 
@@ -25,7 +25,7 @@ fn rows_of_a_clock_ahead_are_imported_during_concurrent_writes() {
         }
     })
     .unwrap();
-    // The file that this flush writes has keys below and above all imported rows.
+    // This flush writes a table file with keys below and above all imported rows.
     db.flush().unwrap();
     while db.step(std::time::Duration::ZERO) {}
     table.insert(Entity::new("b", "")).unwrap();

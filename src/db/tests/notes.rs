@@ -1,4 +1,4 @@
-//! Tests of texts stored for a table or for the database.
+//! Tests of notes: named texts that the catalog stores for a table or for the whole database.
 
 use super::*;
 
@@ -7,7 +7,8 @@ fn notes_survive_a_reopen_and_are_removed_with_their_table() {
     let fs = MemFs::new();
     let db = open(&fs);
     db.create_table("People").unwrap();
-    // The text takes more than one piece, and is divided inside a character of three bytes.
+    // This text is stored in several properties of its catalog row. The limit of 32 KiB per
+    // property falls inside a character of three bytes, which must not be split.
     let long = "x".to_owned() + &"€".repeat(40_000);
     db.catalog.set_note(Some("people"), "acl", Some(&long)).unwrap();
     db.catalog.set_note(None, "service", Some("")).unwrap();

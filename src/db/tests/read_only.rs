@@ -79,7 +79,8 @@ fn add(db: &Db, rows: u32) {
     (first..first + rows).for_each(|i| assert!(things.insert(row(i, 0)).is_ok()));
 }
 
-/// Returns a database with table files, an orphan and 30 rows in the log, whose process was killed.
+/// Returns a database whose process was killed. It has table files, an orphan (a table file that
+/// the manifest does not name), and 30 rows in the log.
 fn killed() -> MemFs {
     let fs = MemFs::new();
     let db = open(&fs);
@@ -147,7 +148,8 @@ fn trap_62_beside_a_writer_a_reader_shows_what_is_durable() {
     assert_eq!(count(&options(&fs).open_read_only("db").unwrap()), 40);
 }
 
-/// A writer opens the database, merges its files, and closes it or not, while the reader opens it.
+/// While the reader opens the database, a writer opens it, too, merges its files, and closes it or
+/// keeps it open. The reader must show the rows that the writer synced.
 #[test]
 fn trap_62_a_reader_starts_again_if_a_writer_appears() {
     for closes in [false, true] {
@@ -180,7 +182,7 @@ fn a_reader_says_that_it_cannot_tell_whether_there_is_a_writer() {
     assert!((300..330).contains(&count(&reader)));
 }
 
-/// Reads that meet the damage report it, as after an opening for writing.
+/// Reads that need the missing file report corruption; other reads succeed.
 #[test]
 fn a_reader_opens_a_database_that_lacks_a_table_file() {
     let fs = killed();

@@ -1,4 +1,4 @@
-//! Tests of logs and manifests that are shorter than they once durably were.
+//! Tests that opening detects logs and manifests that have lost a part that was durable.
 
 use std::collections::BTreeMap;
 use std::path::Path;
@@ -146,7 +146,8 @@ fn a_log_with_a_successor_must_reach_its_accepted_end() {
     assert_eq!(error.corruption().unwrap().file, Path::new(&path), "{error}");
 }
 
-/// Tests space that a commit reserves, and space that background work reserves before it is needed.
+/// Space in a log is reserved by commits or, if `steps` is set, by background work in advance. In
+/// both cases the log must record its new length once that is durable.
 #[test]
 fn every_growth_of_a_log_is_stated_once_it_is_durable() {
     for steps in [false, true] {

@@ -1,4 +1,5 @@
-//! Compares the wear account with the requests that a memory file system recorded.
+//! Compares the wear account (bytes written and syncs since the creation of a database) with the
+//! requests that a memory file system recorded.
 
 use super::*;
 use crate::format::edit::Wear;
@@ -50,7 +51,7 @@ impl Asked {
                 _ => {}
             }
         }
-        // The account does not include one sync, and one page, of the parent directory.
+        // The sync of the parent directory, which is one page, is not in the account.
         asked.directory_syncs -= 1;
         (asked, pages - 1)
     }
@@ -156,8 +157,8 @@ fn users_bytes_are_keys_and_rows() {
     let before = db.wear();
     table.insert(row(1, 0)).unwrap();
     let one = db.wear().since(&before);
-    // Key: the table's id, both texts and their terminators. Row: two integers and the shape
-    // number.
+    // The key has the table's id and both texts with their terminators. The row has two integers
+    // and the shape number.
     assert_eq!(one.user_bytes, db_key_bytes() + 9, "{one:?}");
     table.delete("p1", "000001").unwrap();
     assert_eq!(db.wear().since(&before).user_bytes - one.user_bytes, db_key_bytes());

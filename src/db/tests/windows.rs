@@ -14,8 +14,8 @@ use crate::table::{Snapshot, Table};
 
 type Rows = BTreeMap<(String, String), i32>;
 
-/// Returns a random key. `form` chooses the kind of key: in one of few or of many partitions, and
-/// with early or late differences from other keys. Some keys are prefixes of others.
+/// Returns a random key. `form` chooses whether there are few or many partitions, and whether keys
+/// differ in their first or only in their last bytes. Some keys are prefixes of others.
 fn key(rng: &mut Rng, form: u64) -> (String, String) {
     match form {
         0 => (format!("device-{:08}", rng.below(3)), format!("0{:018}", rng.below(300) * 10_000)),

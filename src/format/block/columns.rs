@@ -1,6 +1,6 @@
-//! Stores blocks of rows by columns, which compress better. Lengths, Seqs and keys are stored
-//! column by column, and so are the bytes at the same offset of all rows of a shape. FORMAT.md
-//! §block.
+//! Rearranges a block of rows into columns, which compress better. The lengths, Seqs and keys of
+//! all entries are columns. For rows of the same shape, the first bytes of all rows are a column,
+//! then the second bytes, and so on. FORMAT.md §block.
 //!
 //! Invariants
 //! * joining the columns of a block reproduces its bytes;
@@ -12,16 +12,16 @@ use crate::codec::{Cursor, DecodeError, put_varint, varint_len};
 use crate::format::row_block::{EntryPlace, FIXED_BYTES, RowBlock, RowLayout, SLOTS_MAX};
 
 /// The maximum number of bytes by which columns exceed the block: one more byte for each suffix
-/// length, three for each head, and one for the number of heads.
+/// length, three for each head (see [`HEADS`]), and one for the number of heads.
 pub(super) const MORE_BYTES_MAX: usize = SLOTS_MAX + 3 * HEADS + 1;
 
 const STRUCTURE: &str = "columns";
-/// The number of one-byte row heads whose rows may be stored by columns. Head 0 means that the row
-/// contains its own shape.
+/// The number of different heads whose rows may be stored by columns. A head is the first byte of a
+/// row: the number of the row's shape plus one, or 0 if the row contains its own shape.
 const HEADS: usize = 0x80;
 
-/// Appends the columns of the block `raw`. For each shape number, `places` contains the number of
-/// bytes that a row has before its texts.
+/// Appends the columns of the block `raw`. `places` states, for each shape number, how many bytes a
+/// row of that shape has before its texts.
 pub(crate) fn split(raw: &[u8], places: &[u16], out: &mut Vec<u8>) -> Result<(), DecodeError> {
     let block = RowBlock::parse(raw)?;
     let layout = block.layout;
@@ -103,8 +103,8 @@ fn transpose(bytes: &mut [u8], width: usize) {
     }
 }
 
-/// Appends the heads, then for each head its rows byte by byte as columns, then the rest of each
-/// row.
+/// Appends the heads of all rows. Then appends, for each head, the columns of the rows with this
+/// head, and last the rest of each row, which is not in columns.
 fn put_rows(rows: &[&[u8]], widths: &[u16; HEADS], out: &mut Vec<u8>) {
     out.extend(rows.iter().filter_map(|row| row.first()));
     for (head, width) in (0u8..).zip(widths).filter(|(_, width)| **width > 1) {
@@ -269,7 +269,7 @@ fn join_rows(
     Ok(())
 }
 
-/// Writes the i-th of the bytes to the i-th of the offsets `places`.
+/// Writes each byte of `bytes` to the offset in `out` that `places` returns for it.
 fn spread(bytes: &[u8], places: impl Iterator<Item = usize>, out: &mut [u8]) {
     for (byte, at) in bytes.iter().zip(places) {
         if let Some(place) = out.get_mut(at) {
@@ -286,8 +286,8 @@ mod tests {
     use crate::model::Seq;
     use crate::rng::Rng;
 
-    /// Returns a block of random entries, with equal or different key lengths, with or without
-    /// tombstones, with several shapes.
+    /// Returns a block of random entries of several shapes. The block may have tombstones, and its
+    /// keys have equal or different lengths.
     fn block(rng: &mut Rng) -> Vec<u8> {
         let mut builder = RowBlockBuilder::default();
         let (even, puts, bits) = (rng.chance(1, 2), rng.chance(1, 2), rng.below(60));

@@ -1,5 +1,5 @@
-//! Lived time: the clock by which rows expire, with a record of wall clocks that were wrong.
-//! FORMAT.md §edit.
+//! Lived time, the clock by which rows expire. It advances with the wall clock, but does not follow
+//! its jumps of more than a day. It records when the wall clock was wrong. FORMAT.md §edit.
 //!
 //! Invariants
 //! * there are at most [`ERAS_MAX`] eras, [`MARKS_MAX`] marks and [`MARKS_MAX`] doubts; marks and
@@ -12,7 +12,7 @@ use crate::codec::{Cursor, DecodeError, put_varint};
 use crate::format::field::Content;
 use crate::model::Seq;
 
-/// The maximum number of wrong wall clocks that are distinguished.
+/// The maximum number of eras (periods in which the wall clock did not jump) that are remembered.
 pub(crate) const ERAS_MAX: usize = 8;
 /// The maximum number of marks. If the distance between marks is one sixteenth of their age, this
 /// suffices for a TTL of a year together with a TTL of a minute.
@@ -26,10 +26,10 @@ pub(crate) struct LivedTime {
     /// Eras, the most recently used first. Empty if the wall clock always agreed with this clock.
     pub(crate) eras: Vec<Era>,
     pub(crate) marks: Vec<Mark>,
-    /// Each doubt states that the commits with Seqs above its `seq` that existed at its time
-    /// `lived` may have been new at that time.
+    /// Each doubt states: a commit that existed at time `lived` and has a Seq above `seq` may have
+    /// been made only then, although its Seq looks older.
     pub(crate) doubts: Vec<Mark>,
-    /// The commit since which the wall clock is not known to be right.
+    /// If set, it is unknown whether the wall clock is right since this commit.
     pub(crate) unsure: Option<Seq>,
 }
 

@@ -1,4 +1,4 @@
-//! Edits: round trips, features, newer formats, and hostile input.
+//! Tests of version edits: round trips, features, newer formats, and hostile input.
 
 use super::*;
 use crate::format::field::put_optional_field;
@@ -25,7 +25,8 @@ fn identity() -> Identity {
     }
 }
 
-/// Returns a flush: adds a file to one range, removes its log and adds a new log.
+/// Returns the edit of a flush: it adds a file to one range, removes the flushed log and adds a new
+/// log.
 fn flush() -> VersionEdit {
     VersionEdit {
         numbers_below: Some(FileNumber(64)),
@@ -109,8 +110,8 @@ fn example_edit() {
     assert_eq!(VersionEdit::decode(&bytes), Ok(flush()));
 }
 
-/// Returns the edit that adds the right half of a divided range. This half references the same
-/// file, with about half of the bytes.
+/// Returns an edit that adds a reference of a range that was split off. It refers to a file of the
+/// old range, and uses about half of the file's bytes.
 fn half() -> VersionEdit {
     VersionEdit {
         add_references: vec![ReferenceMeta {
@@ -147,7 +148,7 @@ fn example_edit_clock() {
     assert!(encoded(&VersionEdit { clock: Some(400.into()), ..VersionEdit::default() }).len() == 4);
 }
 
-/// Returns a flush that keeps its log, and an import.
+/// Returns the edit of a flush and of an import. The flushed log is kept for the change feed.
 fn history() -> VersionEdit {
     let log = LogMeta { number: FileNumber(4), id: FileId(0x0807_0605_0403_0201) };
     VersionEdit {

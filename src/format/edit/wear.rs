@@ -76,7 +76,7 @@ pub struct Wear {
     pub directory_syncs: u64,
     /// Write calls that wrote at least one byte.
     pub writes: u64,
-    /// Pages written, by size; see [`flash_bytes`](Self::flash_bytes).
+    /// The number of pages written, for each page size; see [`flash_bytes`](Self::flash_bytes).
     pub(super) pages: [u64; PAGE_SIZES],
 }
 
@@ -91,7 +91,7 @@ pub(crate) struct Account {
 }
 
 impl Wear {
-    /// The number of figures other than pages.
+    /// The number of fields of [`Wear`] except `pages`.
     const FIGURES: usize = 13;
 
     /// Returns the sum of all bytes written.

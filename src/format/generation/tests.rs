@@ -1,4 +1,5 @@
-//! Generations: the example of the document, damage, newer formats, and impossible values.
+//! Tests of generation files: the example in FORMAT.md, damage, newer formats, and impossible
+//! values.
 
 use super::*;
 use crate::codec::HashSeed;
@@ -27,7 +28,7 @@ fn meta(number: u64, id: u64) -> FileMeta {
     }
 }
 
-/// Returns the sections in the example of an SST's footer.
+/// Returns the sections of the SST footer that FORMAT.md shows as an example.
 fn sections() -> Vec<Section> {
     let section =
         |kind, flags, offset, len, checksum| Section { kind, flags, offset, len, checksum };

@@ -159,8 +159,7 @@ impl HashLine<'_> {
         }
     }
 
-    /// Checks the parts that look-ups use without checking them or do not read: the count, marks
-    /// and unused bytes.
+    /// Checks what look-ups do not check: the count, marks and unused bytes.
     pub(crate) fn check(&self) -> Result<(), &'static str> {
         let (count, entries) = (self.count(), self.form.entries());
         let marked = match self.form {
@@ -204,7 +203,8 @@ impl HashLine<'_> {
     }
 }
 
-/// Adds an entry to a line. If the line is full, marks it and returns false.
+/// Adds an entry to a line. If the line is full, sets the mark that the hash selects and returns
+/// false.
 pub(super) fn push(line: &mut [u8; LINE_BYTES], form: Form, hash: u64, location: u32) -> bool {
     let count = HashLine { bytes: line, form }.len();
     let is_full = count == form.entries();

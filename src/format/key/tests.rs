@@ -5,7 +5,8 @@ use crate::rng::Rng;
 
 const T: TableId = TableId(1);
 
-/// Valid key texts around every boundary of UTF-8 and UTF-16, including prefixes of others.
+/// Valid key texts, with characters around every boundary of UTF-8 and UTF-16. Some texts are
+/// prefixes of others.
 const TEXTS: [&str; 20] = [
     "",
     " ",
