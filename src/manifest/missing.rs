@@ -1,8 +1,8 @@
 //! Finds files that a version names and the directory lacks. A file is removed only after the edit
 //! that no longer names it is durable, so a missing file may prove that the manifest has lost an
-//! edit. FORMAT.md §torn.
+//! edit. See FORMAT.md §torn.
 //!
-//! `store` detects the damage that a durable offset proves.
+//! Not here: damage that a durable offset proves (`store`).
 
 use std::path::Path;
 
@@ -14,8 +14,8 @@ use super::version::Version;
 
 /// Compares `names`, the sorted names of the files in the directory, with the files of `version`.
 /// The records of the manifest at `path` up to `end` describe that version. `torn` says why the
-/// bytes at `end` are no record; it is `None` if they are zeros. Returns the reason, if there is
-/// one, why edits at `end` may be lost.
+/// bytes at `end` are no record; it is `None` if they are zeros. Returns why edits at `end` may be
+/// lost, or `None` if nothing suggests a loss.
 ///
 /// # Errors
 /// `Corruption` if a file is missing and the bytes at `end` are not zeros.
@@ -36,9 +36,9 @@ pub(super) fn compare(
     Err(Error::corrupt(path, end.offset, "record", problem))
 }
 
-/// Returns the reason, if there is one, why edits at `end` may be lost although only zeros follow.
-/// The reason is that a file of `version` is missing, and that the directory has a table file that
-/// `version` does not name, but a lost edit may have named.
+/// Returns why edits at `end` may be lost although only zeros follow, or `None` if nothing suggests
+/// a loss. A loss is suspected if a file of `version` is missing and the directory has a table file
+/// that `version` does not name, because a lost edit may have named that file.
 pub(super) fn doubt(version: &Version, end: Position, names: &[String]) -> Option<String> {
     let is_unnamed = |name: &&String| match FileName::parse(name) {
         Some(FileName::Sst(number)) => version.file(number).is_none(),

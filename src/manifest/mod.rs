@@ -1,5 +1,5 @@
-//! The set of files that make up the database. A version is an immutable set of files. The manifest
-//! is the log of changes to it, and makes every change durable.
+//! Records which files make up the database. A version is an immutable set of files. The manifest
+//! is the log of the edits that lead from one version to the next, and makes them durable.
 //!
 //! `format::edit` encodes edits, `sst` opens the files, and `lsm` removes obsolete files.
 

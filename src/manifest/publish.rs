@@ -16,8 +16,8 @@ use crate::log::LogFile;
 
 const TEMPORARY: &str = "CURRENT.tmp";
 
-/// True if `dir` holds a database. Otherwise `dir` holds at most the files of an interrupted
-/// creation. Changes nothing.
+/// True if `dir` holds a database. If it holds none, its only database files are those of an
+/// interrupted creation. Changes nothing.
 ///
 /// # Errors
 /// `Corruption` if there are logs or tables but no CURRENT, `Io`.
@@ -74,7 +74,8 @@ pub(super) fn read_current(fs: &dyn Fs, dir: &Path) -> Result<Current> {
 pub(super) enum PublishError {
     /// A step before the rename failed: the old CURRENT is still in place.
     Before(Error),
-    /// The rename or the sync after it failed: a power failure may leave either CURRENT.
+    /// The rename or the sync after it failed: after a power failure, CURRENT may be the old or the
+    /// new one.
     Unknown(Error),
 }
 

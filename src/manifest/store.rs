@@ -39,7 +39,7 @@ const ALLOCATE_BYTES: u64 = 64 << 10;
 /// A manifest is rolled over when it is this many times as long as its snapshot.
 const ROLL_FACTOR: u64 = 4;
 
-/// The kind of access that the opener has.
+/// How a manifest is opened.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Access {
     /// Nothing on disk changes.
@@ -54,8 +54,8 @@ pub(crate) struct Manifest {
     dir: PathBuf,
     rng: Rng,
     version: Arc<Version>,
-    /// Counts bytes and syncs for the wear account that edits contain; `None` before
-    /// [`Manifest::count_with`].
+    /// Counts bytes and syncs for the wear account (bytes written since creation), which edits
+    /// contain; `None` before [`Manifest::count_with`].
     meter: Option<Arc<Meter>>,
     /// The header of the file that CURRENT names.
     header: LogHeader,
@@ -107,8 +107,8 @@ pub(crate) struct Opened {
     pub(crate) manifest: Manifest,
     /// The torn tail that was ignored, if any.
     pub(crate) torn: Option<Torn>,
-    /// The error if the file is shorter than it durably was. If the caller accepts that, the next
-    /// edit begins a new file.
+    /// The error if the file is shorter than its durable length. If the caller accepts such a file,
+    /// the next edit begins a new one.
     pub(crate) short: Option<Error>,
     /// The names of the files in the directory.
     pub(crate) names: Vec<String>,
@@ -152,7 +152,8 @@ impl Manifest {
         first: &VersionEdit,
         mut rng: Rng,
     ) -> Result<Manifest> {
-        // Range ids come from the sequence of file numbers, but appear in no file name.
+        // Range ids are taken from the sequence of file numbers, but appear in no file name. So
+        // also stay above the range ids in `first`.
         let named = first.add_ranges.iter().map(|range| range.id.0 + 1).max().unwrap_or(0);
         let number = number_after_all(&names(&*fs, dir)?).max(named);
         let reserved = VersionEdit {
@@ -207,7 +208,7 @@ impl Manifest {
         let doubt = missing::compare(&path, &version, reader.position(), bad, &names)?;
         let next_number = number_after_all(&names).max(version.numbers_below.0);
         let manifest = Manifest {
-            // Neither state allows an append before `confirm`.
+            // Both tails forbid appends before `confirm`.
             tail: if torn.is_none() && short.is_none() { Tail::Unconfirmed } else { Tail::Torn },
             unconfirmed: read_only.is_none().then_some(last.max(current.synced_len)),
             ends_closed,
@@ -337,8 +338,8 @@ impl Manifest {
         Position { file: self.header.number, offset: self.end }
     }
 
-    /// Returns why edits may have been lost before opening, as long as a file that the version
-    /// names is missing.
+    /// Returns why edits may have been lost before opening, or `None`. The doubt lasts as long as a
+    /// file that the version names is missing.
     pub(crate) fn doubt(&self) -> Option<&str> {
         let doubt = self.doubt.as_deref()?;
         let is_proof = |names: Vec<String>| missing::missing(&self.version, &names).is_some();
@@ -433,7 +434,7 @@ impl Manifest {
         let content = record.len();
         edit.encode(&mut record);
         // An empty edit omits the account, because the caller reserved only the length of an edit
-        // without one.
+        // without an account.
         let account = self.meter.as_ref().filter(|_| record.len() > content);
         let account = account.map(|meter| meter.account());
         // The edit of a clean close states no length, because the space after it is released.

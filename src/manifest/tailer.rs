@@ -24,7 +24,7 @@ use super::missing::compare;
 use super::publish::{names, read_current};
 use super::version::Version;
 
-/// How often a manifest that the writer keeps replacing is read before giving up.
+/// The number of attempts to read a manifest that the writer keeps replacing.
 const TRIES: usize = 16;
 
 /// Reads a manifest that another process writes.
@@ -41,7 +41,7 @@ pub(crate) struct ManifestTail {
     /// The end of the records read so far.
     end: u64,
     version: Arc<Version>,
-    /// True if a file is read even if it is shorter than it durably was.
+    /// True if a file is read even if it is shorter than its durable length.
     accept_short: bool,
 }
 

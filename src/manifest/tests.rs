@@ -1,4 +1,4 @@
-//! Tests of the manifest on file systems that lose power, fail and become full.
+//! Tests the manifest on file systems that lose power, fail and become full.
 
 mod crash;
 mod damage;
@@ -167,8 +167,8 @@ fn the_rollover_limit_grows_with_the_content() {
     for seq in 2..300 {
         manifest.append(&lasting(seq, 4000)).unwrap();
     }
-    // 1.2 MB of content: the limit grows from 64 KiB to 256 KiB and 1 MiB, so that not every edit
-    // causes a roll-over.
+    // The content is 1.2 MB. The roll-over limit has grown from 64 KiB to 256 KiB and 1 MiB, so
+    // that not every edit causes a roll-over.
     assert!(manifests(&fs).len() < 6, "{:?}", manifests(&fs));
 }
 
@@ -187,7 +187,8 @@ fn trap_36_file_numbers_are_assigned_once() {
         assert!(first > last && first.0 + 199 < manifest.version().numbers_below.0);
         last = FileNumber(first.0 + 199);
         if round == 2 {
-            // An orphan of a roll-over that was interrupted before CURRENT named the file.
+            // Leave an orphan, like a roll-over that is interrupted before CURRENT names the new
+            // file.
             fs.write("db/MANIFEST-009999", b"").unwrap();
         }
         manifest = open(&fs).unwrap().manifest;

@@ -34,10 +34,10 @@ const SNAPSHOT_RECORD_BYTES: usize = 1 << 20;
 
 /// A range of a version.
 pub(crate) type FileRange = Range<Arc<FileEntry>>;
-/// A reference to a file in such a range.
+/// A reference of a range to a file.
 pub(crate) type FileReference = Reference<Arc<FileEntry>>;
 
-/// An SST of a version, shared by all versions that contain it.
+/// A table file of a version, shared by all versions that contain it.
 pub(crate) struct FileEntry {
     pub(crate) meta: FileMeta,
     /// The file's reader, opened at first use.
@@ -78,7 +78,8 @@ pub(crate) struct Version {
     /// The lengths of logs, and of the manifest itself, that records have stated since the last
     /// clean close.
     durable_lens: BTreeMap<FileNumber, u64>,
-    /// The wear account as recorded in the manifest; `None` if an older build wrote it.
+    /// The wear account (bytes written since creation), as recorded in the manifest; `None` if an
+    /// older build wrote the manifest.
     pub(crate) account: Option<Account>,
     unknown: Vec<u8>,
 }
@@ -198,7 +199,8 @@ impl Version {
         close.unwrap_or_default().max(self.log_durable)
     }
 
-    /// Returns the length that the record file `number` durably has at least; 0 if none is stated.
+    /// Returns the least length, in bytes, that the log or manifest `number` must have; 0 if no
+    /// length is stated.
     pub(crate) fn durable_len(&self, number: FileNumber) -> u64 {
         self.durable_lens.get(&number).copied().unwrap_or_default()
     }
@@ -315,7 +317,8 @@ impl Version {
         self.account = edit.account.or(self.account);
         if edit.clean_close.is_some() {
             self.clean_close = edit.clean_close;
-            // The close states where the records end, and releases the space after them.
+            // The close states where the records end, and releases the space after them. So the
+            // stated lengths, which include this space, no longer hold.
             self.durable_lens.clear();
         }
         self.durable_lens.extend(edit.durable_lens.iter().copied());
@@ -344,7 +347,7 @@ impl Version {
         }
     }
 
-    /// Adds to `edit` the removal of all files that lose their last reference by it, and returns
+    /// Adds to `edit` the removal of all files whose last reference `edit` removes, and returns
     /// these files.
     pub(crate) fn remove_unreferenced(&self, edit: &mut VersionEdit) -> Vec<Arc<FileEntry>> {
         let mut gone: BTreeMap<FileNumber, usize> = BTreeMap::new();
@@ -617,7 +620,7 @@ impl Version {
     }
 }
 
-/// A sequence of edits to which content is added piece by piece.
+/// A sequence of edits to which content is added. Each edit gets about `bytes_max` bytes at most.
 struct Parts<'a> {
     edits: &'a mut Vec<VersionEdit>,
     bytes: usize,

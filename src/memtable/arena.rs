@@ -1,5 +1,5 @@
-//! The memory of a memtable: nodes in append-only chunks, the links between them, and all `unsafe`.
-//! A node is a [`Header`], a [`History`] if the key has older entries, the key and the row.
+//! Stores a memtable's nodes in append-only chunks, and links them. Uses `unsafe` code for this. A
+//! node consists of a [`Header`], a [`History`] if the key has older entries, the key and the row.
 //!
 //! Invariants
 //! * a node never moves or changes, and is released only with the arena;
@@ -78,7 +78,8 @@ pub(super) struct Link(AtomicPtr<Header>);
 /// One line of the hash table in `table`. A line of zeros is empty.
 #[repr(align(64))]
 pub(super) struct Line {
-    /// The number of used slots, and a flag that a node of this line overflowed to a later one.
+    /// The number of used slots, and a flag that is set if a node overflowed from this line to a
+    /// later one.
     pub(super) fill: AtomicU32,
     pub(super) hashes: [AtomicU32; LINE_SLOTS],
     pub(super) slots: [Link; LINE_SLOTS],

@@ -202,8 +202,8 @@ impl Memtable {
         self.payload_bytes.load(Ordering::Relaxed)
     }
 
-    /// Counts `bytes` of commit `seq`'s log record that belong to no entry. The requirements for
-    /// `seq` are those of [`insert`](Self::insert).
+    /// Counts `bytes` bytes of the log record of commit `seq` that belong to no entry. The
+    /// requirements for `seq` are those of [`insert`](Self::insert).
     pub(crate) fn record_bytes(&self, seq: Seq, bytes: usize) {
         let _writer = self.arena.lock();
         debug_assert!(seq.ticks() >= self.seq_max.load(Ordering::Relaxed), "Seq went down");

@@ -1,4 +1,5 @@
-//! Loom models of publication: what readers find, under all interleavings of the threads.
+//! Loom models of publication. They check what readers find, under all interleavings of the
+//! threads.
 //!
 //! Loom also checks the nodes: access to an incomplete node fails the model. Both the writer and
 //! the reader are spawned threads, because loom preempts the main thread less thoroughly.
@@ -54,7 +55,7 @@ impl Shared {
     }
 }
 
-/// Returns one of few hashes, so that lines overflow.
+/// Returns one of only three hashes, so that lines of the hash table overflow.
 fn hash_of(n: u64) -> u64 {
     (n % 3) << 32
 }

@@ -1,8 +1,8 @@
-//! The order of a memtable: sorted runs of its nodes, created by scans and by background steps. The
-//! *head* of an item is the eight bytes of its key after the common prefix of the run's keys. It
-//! decides most comparisons without access to a node. A group of items with equal heads is sorted
-//! like a run of its own, with its own prefix and heads. `state` is locked while a tail is sorted
-//! or runs are replaced, but not while large runs are merged.
+//! Keeps a memtable in order as sorted runs of its nodes, which scans and background steps create.
+//! The *head* of an item is the eight bytes of its key after the common prefix of the run's keys.
+//! It decides most comparisons without access to a node. A group of items with equal heads is
+//! sorted like a run of its own, with its own prefix and heads. `state` is locked while the tail
+//! (the nodes in no run) is sorted or runs are replaced, but not while large runs are merged.
 //!
 //! Invariants
 //! * a node is in at most one run of the current list; nodes in no run are newer than `sorted`;
@@ -25,8 +25,8 @@ pub(super) const TAIL_LEN: usize = 4096;
 /// The most items in a run that a scan creates by merging. Longer merges are left to background
 /// steps.
 const SCAN_MERGE_MAX: usize = 2 * TAIL_LEN;
-/// Up to this length a scan merges its run with any other, because copying costs it less than
-/// iterating over one more run.
+/// A scan merges its new run with another if both together have at most this many items, because
+/// copying them costs less than iterating over one more run.
 const SCAN_MERGE_ALL: usize = 512;
 /// Groups of up to this length are sorted and merged by comparing whole keys.
 const GROUP_SMALL: usize = 8;
@@ -46,7 +46,7 @@ pub(super) struct Run {
 /// A node and its head.
 #[derive(Clone, Copy)]
 pub(super) struct Item {
-    /// The bytes of the key from `skip` on, as a number with the same order.
+    /// The eight bytes of the key after `skip`, as an integer with the same order.
     pub(super) head: u64,
     pub(super) node: Handle,
 }
@@ -181,8 +181,8 @@ impl State {
         debug_assert!(self.runs.is_sorted_by(|a, b| a.len() >= b.len()), "longer runs come first");
     }
 
-    /// Returns the index of the first of two adjacent runs of similar length, for the last such
-    /// pair.
+    /// Returns the last pair of adjacent runs of similar length, as the index of the pair's first
+    /// run.
     fn pair(&self) -> Option<usize> {
         (1..self.runs.len()).rev().map(|at| at - 1).find(|&at| self.is_pair(at))
     }
@@ -441,7 +441,7 @@ fn merge_group(arena: &Arena, a: &[Item], b: &[Item], out: &mut Vec<Item>) {
     let high = key(a.last()).max(key(b.last())).unwrap_or_default();
     let shared = shared_len(low, high);
     // In a sorted group, a key that equals the common prefix is the lowest. If all keys equal the
-    // prefix, the highest does too.
+    // prefix, the highest key equals it too.
     match tails(shared, low.len(), high.len()) {
         Tails::Same => merge_by(a, b, |x, y| newest_first(arena, x) < newest_first(arena, y), out),
         Tails::OneEnds => merge_by(a, b, by_keys, out),

@@ -1,9 +1,9 @@
-//! Dropped tables whose rows may still be in memtables or files.
+//! Lists the dropped tables whose rows may still be in memtables or files.
 //!
 //! The commit that drops a table records it here. Background work removes the table's rows when no
 //! reader can see them any more, and then removes the record.
 //!
-//! Locks: its own, held for a few instructions.
+//! Locks: the mutex of the list, held for a few instructions.
 //!
 //! Not here: removing rows (`reclaim`), dropped spans of a table (`range_tombstones`).
 
@@ -39,7 +39,7 @@ impl DroppedTables {
         dropped.iter().filter(|(_, seq)| horizon.all_see(**seq)).map(|(table, _)| *table).collect()
     }
 
-    /// Returns the drops up to `flushed` that the manifest does not contain yet.
+    /// Returns the tables dropped at `flushed` or earlier whose drop is not in the manifest yet.
     pub(in crate::lsm) fn to_record(&self, version: &Version, flushed: Seq) -> Vec<(TableId, Seq)> {
         let dropped = self.0.lock();
         let unrecorded = dropped
@@ -48,8 +48,8 @@ impl DroppedTables {
         unrecorded.map(|(table, seq)| (*table, *seq)).collect()
     }
 
-    /// Removes the records of drops for which `is_gone` returns true: no memtable, file or manifest
-    /// entry of the table is left.
+    /// Removes the records of the tables for which `is_gone` returns true. It must return true only
+    /// if no memtable, file or manifest entry of the table is left.
     pub(in crate::lsm) fn forget(&self, is_gone: impl Fn(TableId, Seq) -> bool) {
         self.0.lock().retain(|table, seq| !is_gone(*table, *seq));
     }

@@ -1,5 +1,5 @@
 //! The state that all parts of the engine share and never replace: file system, clock, options,
-//! shapes, caches, and samples of the load.
+//! caches, row shapes (names and types of properties), and samples of the load.
 //!
 //! Not here: the current view (`reader`), the load of a range (`load_sampling`).
 
@@ -22,8 +22,8 @@ use super::load_sampling::{Due, Kind, LoadSampling, Place, Readers};
 
 /// The shared environment of an open database.
 pub(crate) struct Env {
-    /// The file system, counted by `meter`. Table files written directly through it are counted as
-    /// imported.
+    /// The file system. `meter` counts its use, and counts table files that are written directly
+    /// through `fs` as imported.
     pub(crate) fs: Arc<dyn Fs>,
     /// The same file system for reading table files. Closes idle files to limit the number of open
     /// handles.
@@ -100,8 +100,8 @@ impl Env {
         self.clock.monotonic().as_secs_f64()
     }
 
-    /// Returns how much the range is read, and whether searching its extra files has cost readers
-    /// as much as a merge would cost.
+    /// Returns how much `range` is read, and whether its extra files (see [`Readers`]) have cost
+    /// its reads as much as a merge would cost.
     pub(in crate::lsm) fn readers(&self, range: &FileRange) -> Readers {
         match self.options.max_disk {
             Some(_) => Readers::Some,
@@ -115,7 +115,7 @@ impl Env {
         self.options.merge_for_readers.filter(|_| self.options.max_disk.is_none())
     }
 
-    /// Counts rows that were read. `key` is the key of the last one.
+    /// Counts `rows` rows that were read. `key` is the key of the last of them.
     #[inline]
     pub(in crate::lsm) fn record_rows(&self, version: &Version, rows: u32, key: &[u8]) {
         if let Some(due) = self.loads.take(rows) {

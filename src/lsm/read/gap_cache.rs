@@ -1,13 +1,13 @@
-//! Gaps: spans without a visible row, which forward scans skip. Without them, each search for the
-//! head of a queue would read all tombstones of removed rows again.
+//! Caches *gaps*: key spans without a visible row, which forward scans skip. Without gaps, each
+//! search for the first row of a queue table would read the tombstones of all removed rows.
 //!
 //! Invariants
-//! * No reader at the Seq of a gap or later sees a row in it: before the Seq of a put is published,
-//!   its key is cut out of the gap. A reader queries gaps after it has loaded its Seq.
+//! * A reader at the Seq of a gap or later sees no row in the gap: a commit cuts its puts out of
+//!   all gaps before it is published. A reader queries gaps after it has loaded its Seq.
 //! * A view pinned before the memtable of a gap was active does not use the gap.
-//! * Without gaps and proposed gaps (*offers*), a commit and a scan each only load a counter.
+//! * If there are no gaps and no proposed gaps (*offers*), a commit or scan only loads a counter.
 //!
-//! Locks: the list's own, inside the commit lock wherever gaps are added or cut.
+//! Locks: the mutex of the list. Adding or cutting a gap also requires the commit lock.
 
 use smallvec::SmallVec;
 
@@ -20,11 +20,12 @@ use crate::sync::{AtomicU64, Mutex, Ordering};
 const GAPS_MAX: usize = 64;
 /// The most pending offers; further offers are dropped.
 const OFFERS_MAX: usize = 8;
-/// The most entries above an offer's Seq that are examined.
+/// The most entries with a Seq above an offer's that are examined. If there are more, the offer is
+/// dropped.
 const NEWER_MAX: usize = 256;
-/// Longer keys, in bytes, are not used as bounds of gaps.
+/// The longest key, in bytes, that is used as a bound of a gap.
 const KEY_BYTES_MAX: usize = 1024;
-/// The amount by which an offer raises the counter; a gap raises it by 1.
+/// The amount that an offer adds to `GapCache::counts`. A gap adds 1.
 const OFFER: u64 = 1 << 32;
 
 /// The gaps of an open database.
@@ -80,18 +81,19 @@ pub(in crate::lsm) struct Pinned {
     memtable: u64,
     /// See [`RangeTombstones::newest`](super::range_tombstones::RangeTombstones::newest).
     newest: Seq,
-    /// True if the scan may offer gaps: all commits above its Seq are in the active memtable.
+    /// True if the scan may offer gaps. This requires that all commits above its Seq are in the
+    /// active memtable.
     may_offer: bool,
 }
 
-/// The part of a scan before its first row.
+/// The *head* of a scan: its part before the first row.
 pub(in crate::lsm) struct Head {
     pinned: Pinned,
     /// The key at which the scan started.
     low: SmallVec<[u8; 64]>,
     /// True until the first row is found.
     pub(in crate::lsm) is_open: bool,
-    /// The number of dead entries examined.
+    /// The number of dead entries examined: entries that are not a visible row.
     dead: u32,
     /// The number of gaps skipped.
     gaps: u32,
@@ -138,9 +140,10 @@ impl GapCache {
         }
     }
 
-    /// Caches the offers, and cuts `puts` out of all gaps. Requires the commit lock. `active` is
-    /// the active memtable and `newest` the newest range tombstone of its view. Every entry put
-    /// above the Seq of an offer must be in `active` or in `puts`.
+    /// Turns the pending offers into gaps, and cuts the keys `puts` out of all gaps. Requires the
+    /// commit lock. `active` is the active memtable, and `newest` is the Seq of the newest range
+    /// tombstone of its view. Every put with a Seq above that of an offer must be in `active` or in
+    /// `puts`.
     pub(in crate::lsm) fn apply_offers<'k>(
         &self,
         active: &Memtable,
@@ -188,8 +191,8 @@ impl List {
         (*key < *gap.high).then_some(gap)
     }
 
-    /// Adds `gap`, without the keys that were put into `active` above its Seq. Drops `gap` if more
-    /// than [`NEWER_MAX`] entries are above its Seq.
+    /// Adds `gap` and cuts the keys out of it that were put into `active` after the gap's Seq.
+    /// Drops `gap` if more than [`NEWER_MAX`] entries of `active` are newer than the gap.
     fn take_over(&mut self, gap: Gap, active: &Memtable) {
         let mut puts: Vec<&[u8]> = Vec::new();
         let is_all = active.newer_than(gap.from, NEWER_MAX, |key, is_put| {
@@ -276,8 +279,9 @@ fn behind(key: &[u8]) -> Box<[u8]> {
 }
 
 impl Pinned {
-    /// Describes a scan at `at`, which is the published Seq if `is_newest`. `memtables` are those
-    /// of its view, newest first, and `newest` is its newest range tombstone.
+    /// Describes a scan at `at`, which is the published Seq if `is_newest`. `memtables` are the
+    /// memtables of the scan's view, newest first. `newest` is the Seq of the view's newest range
+    /// tombstone.
     pub(in crate::lsm) fn new<'m>(
         mut memtables: impl Iterator<Item = &'m Memtable>,
         newest: Seq,
@@ -286,8 +290,8 @@ impl Pinned {
     ) -> Self {
         let memtable = memtables.next().map_or(0, |memtable| memtable.id);
         let is_older = |seq: Option<Seq>| seq.is_none_or(|seq| seq <= at);
-        // An import or a drop may be in the view before it is published. This scan ignores it, but
-        // later users of the gap would not, so the scan must not offer a gap.
+        // The view may contain an import or a drop that is not published yet. This scan ignores it,
+        // but later scans that use the gap would not, so this scan must not offer a gap.
         let is_shown = newest <= at;
         let may_offer = is_newest && is_shown && memtables.all(|frozen| is_older(frozen.seq_max()));
         Self { memtable, newest, may_offer }
@@ -323,7 +327,8 @@ impl Head {
     }
 
     /// Counts a dead entry with `key`. If it is in a gap, returns the key to which the scan may
-    /// skip. Queries the gaps only at intervals, because a query costs more than an entry.
+    /// skip. Queries the gaps only at intervals, because a query costs more than examining an
+    /// entry.
     pub(in crate::lsm) fn pass(
         &mut self,
         gaps: &GapCache,
@@ -341,8 +346,8 @@ impl Head {
 
     /// Ends the head at the first row, which has the key `high`. Offers a gap if at least `min`
     /// dead entries were examined. If a gap was skipped, a quarter of `min` is enough to extend the
-    /// gap, because the head of a queue is read repeatedly. Several skipped gaps are always offered
-    /// as one.
+    /// gap, because a queue is searched from the same key repeatedly. Several skipped gaps are
+    /// always offered as one.
     pub(in crate::lsm) fn end_at_row(&mut self, gaps: &GapCache, high: &[u8], at: Seq, min: u32) {
         self.is_open = false;
         let min = if self.gaps > 0 { min.div_ceil(4) } else { min };
@@ -351,7 +356,8 @@ impl Head {
         }
     }
 
-    /// Ends the head of a scan without any row. `last` is the last key that the scan examined.
+    /// Ends the head of a scan that has found no row. `last` is the last key that the scan
+    /// examined.
     pub(in crate::lsm) fn end(&mut self, gaps: &GapCache, last: &[u8], at: Seq, min: u32) {
         self.is_open = false;
         if self.dead >= min {

@@ -5,9 +5,9 @@
 //!   ranges are split or merged, so are their loads;
 //! * with `Background::Manual` all threads share one counter, so that the numbers are reproducible.
 //!   Otherwise the address of a thread's stack selects its counter, and a count may be lost;
-//! * entries that are only in memtables and belong to no range yet have no load.
+//! * a key whose entries are only in memtables may belong to no range yet; it then has no load.
 //!
-//! Locks: `sampled`, during which no other lock is taken.
+//! Locks: `sampled`. While it is held, no other lock is taken.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -21,35 +21,37 @@ use crate::ranges::load::{LoadSummary, RangeLoad, TURN_SECONDS};
 use crate::rng::Rng;
 use crate::sync::{AtomicBool, AtomicU32, Mutex, Ordering};
 
-/// The interval in seconds at which ranges are examined. Decisions depend on minutes of load, so it
-/// need not be shorter.
+/// The interval, in seconds, at which ranges are examined. Splits and merges depend on minutes of
+/// load, so a shorter interval would not help.
 const LOOK_SECONDS: f64 = 10.0;
 /// The number of counters. If more threads exist, some share a counter.
 const SLOTS: usize = 16;
 /// The target rate of samples for each counter. A sample costs about 0.5 µs, so sampling uses less
 /// than a thousandth of a processor.
 const SAMPLES_PER_SECOND: f64 = 1_000.0;
-/// The largest mean distance between two samples, so that a slow load after a fast one is noticed
-/// soon.
+/// The largest mean number of operations between two samples. The limit ensures that a slow load
+/// after a fast one is noticed soon.
 const GAP_MAX: f64 = 1_024.0;
-/// The most ranges whose load is kept. Above it, ranges without recent operations are dropped.
+/// The most ranges whose load is kept. If there are more, ranges without recent operations are
+/// dropped.
 const TRACKED_MAX: usize = 4_096;
 
-/// At up to this many reads per second, searching a few extra files costs less than a thousandth of
-/// a processor.
+/// The cost of extra files is ignored only up to this many reads per second, at which searching a
+/// few extra files costs less than a thousandth of a processor.
 const READS_FEW: f64 = 1_000.0;
-/// The cost of extra files is also ignored if there are at least this many writes for each read.
+/// The cost of extra files is ignored only if there are also at least this many writes for each
+/// read.
 const WRITES_EACH: f64 = 8.0;
 
 /// The loads of an open database.
 ///
 /// Each operation decrements a counter. The operation that exhausts it is the sample: it represents
 /// all operations since the previous sample, and only it pays for finding the range. The counter is
-/// then reset so that about [`SAMPLES_PER_SECOND`] are taken. So each operation of a slow load is a
-/// sample, and a fast load has almost no overhead.
+/// then reset so that about [`SAMPLES_PER_SECOND`] samples are taken. Therefore each operation of a
+/// slow load is a sample, and a fast load has almost no overhead.
 pub(crate) struct LoadSampling {
     counters: [Counter; SLOTS],
-    /// Selects the counter from the bits of a hash.
+    /// The mask that maps the hash of a thread's stack address to the thread's counter.
     mask: usize,
     is_on: AtomicBool,
     /// Wakes compaction when the extra files of a range have cost its readers as much as a merge
@@ -58,18 +60,19 @@ pub(crate) struct LoadSampling {
     sampled: Mutex<Sampled>,
 }
 
-/// How much a range is read, and what its extra files have cost the readers. The *extra* files of a
-/// key are all but one of those in which a read searches for it.
+/// How much a range is read, and what its extra files have cost the readers. If a read must search
+/// several files for a key, all but one of these are *extra* files of the key.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Readers {
     /// There are so few reads that an extra file does not matter.
     Few,
-    /// Each extra file matters. Also used if the reads are unknown, or with a limit on disk use.
+    /// Each extra file matters. Also used if the rate of reads is unknown, or if disk use is
+    /// limited.
     Some,
     /// Extra files have cost the readers as much as merging would cost.
     Losing,
-    /// As `Losing`, and the range is in a *turn*: it is merged however many bytes that rewrites. A
-    /// turn starts at most once an hour.
+    /// As `Losing`, and the range is in a *turn*: it is merged regardless of the number of bytes
+    /// that the merge rewrites. Each range starts at most one turn an hour.
     Served,
 }
 
@@ -81,15 +84,15 @@ struct Sampled {
     gaps: [Gap; SLOTS],
     rng: Rng,
     ranges: BTreeMap<RangeId, RangeLoad>,
-    /// The times in seconds at which the database was opened (`opened`), and at which each range
-    /// created since then by a split or a merge was created (`made`).
+    /// `opened` is the time, in seconds, at which the database was opened. `made` contains each
+    /// range that a split or a merge created since then, with the time of its creation.
     opened: f64,
     made: BTreeMap<RangeId, f64>,
     /// Ranges that resulted from a split by load. They are merged by load, not by size.
     by_load: BTreeSet<RangeId>,
     /// When the ranges were last examined.
     checked: Option<f64>,
-    /// Ranges whose extra files had cost enough for a merge when last examined.
+    /// Ranges whose extra files had cost readers as much as a merge when last examined.
     losing: BTreeSet<RangeId>,
     froze: Option<Froze>,
 }
@@ -103,7 +106,7 @@ struct Froze {
     memtable: Option<u64>,
 }
 
-/// The last reset of a counter.
+/// The last reset of a counter: the value set, the mean of such values, and the time.
 #[derive(Clone, Copy)]
 struct Gap {
     set: u32,
@@ -114,7 +117,7 @@ struct Gap {
 /// A sampled operation, which represents all operations since the previous sample.
 pub(in crate::lsm) struct Due {
     slot: usize,
-    /// By how many operations the counter was exceeded.
+    /// The number of operations that exceeded the count left in the counter.
     pub(in crate::lsm) over: u32,
 }
 
@@ -174,15 +177,16 @@ impl LoadSampling {
         let counter = &self.counters[slot].0;
         let left = counter.load(Ordering::Relaxed);
         if left > ops {
-            // Not atomic as a whole: losing a count to another thread costs less than an atomic
-            // operation.
+            // The load and the store together are not atomic, so another thread's count may be
+            // lost. This costs less than an atomic subtraction.
             counter.store(left - ops, Ordering::Relaxed);
             return None;
         }
         Some(Due { slot, over: ops - left })
     }
 
-    /// Returns the index of this thread's counter. Stacks are at least 128 KiB apart.
+    /// Returns the index of this thread's counter. It depends on the address of a local variable;
+    /// the stacks of two threads are at least 128 KiB apart.
     #[inline]
     fn slot(&self) -> usize {
         let place = 0u8;
@@ -252,11 +256,11 @@ impl LoadSampling {
     }
 
     /// Starts the turn (see [`Readers::Served`]) of each range whose extra files have cost readers
-    /// at least `price`, unless it had a turn in the last hour. `price` returns `None` if nothing
-    /// overlaps the run of the range. `in_memory` is true if the memtables have any entry. Returns
-    /// true if the active memtable is to be frozen for these turns. For all ranges together, such a
-    /// freeze happens no more often than one range may have a turn. The caller then calls
-    /// [`LoadSampling::record_frozen`].
+    /// at least `price`, unless the range had a turn in the last hour. `price` returns `None` if
+    /// the range has nothing to merge. `in_memory` is true if the memtables have any entry.
+    ///
+    /// Returns true if the active memtable is to be frozen for these turns, at most once an hour in
+    /// the whole database. The caller then calls [`LoadSampling::record_frozen`].
     pub(in crate::lsm) fn begin_turns(
         &self,
         price: impl Fn(RangeId) -> Option<f64>,
@@ -300,7 +304,7 @@ impl LoadSampling {
         self.sampled.lock().froze.and_then(|froze| froze.memtable)
     }
 
-    /// Records that nothing overlaps the run of the range any more.
+    /// Records that the range has nothing to merge any more.
     pub(in crate::lsm) fn record_merged(&self, range: RangeId) {
         let mut sampled = self.sampled.lock();
         sampled.losing.remove(&range);
@@ -319,7 +323,8 @@ impl LoadSampling {
         let sampled = self.sampled.lock();
         match sampled.ranges.get(&range.id) {
             None => Readers::Some,
-            // This does not depend on the current rate of reads, because costs accumulate.
+            // The current rate of reads does not matter here, because the cost has accumulated over
+            // time.
             Some(load) if load.lost() >= rows_of(range, price) => match load.is_in_turn() {
                 true => Readers::Served,
                 false => Readers::Losing,
@@ -338,8 +343,9 @@ impl LoadSampling {
         sampled.ranges.iter().map(|(id, load)| (*id, load.summary(now))).collect()
     }
 
-    /// Records the sizes of the ranges of `version` and returns them in key order, as input of
-    /// decisions. Returns `None` if ranges were examined less than [`LOOK_SECONDS`] ago.
+    /// Records the sizes of the ranges of `version` and returns them in key order, as input for
+    /// deciding on splits and merges. Returns `None` if ranges were examined less than
+    /// [`LOOK_SECONDS`] ago.
     pub(in crate::lsm) fn range_states(
         &self,
         version: &Version,
@@ -401,9 +407,9 @@ impl LoadSampling {
         }
     }
 
-    /// Chooses the range with the highest load among those whose load has lasted and can be
-    /// divided. Returns it and the key at which to split it. From now on the range is treated as
-    /// split by load. Returns `None` if there is no such range, or if ranges were examined
+    /// Chooses a range to split: the one with the highest load among those whose load has lasted
+    /// and can be divided. Returns the range and the split key, and treats the range as split by
+    /// load from now on. Returns `None` if there is no such range, or if ranges were examined
     /// recently.
     pub(in crate::lsm) fn pick_by_load(
         &self,
@@ -431,7 +437,7 @@ impl LoadSampling {
 }
 
 impl Place {
-    /// Determines the place of `key`, which is in `range`.
+    /// Creates the place of `key`, which must be in `range`.
     pub(super) fn new(range: &FileRange, key: &[u8], price: Option<MergePrice>) -> Self {
         let over = range.sources(key).count().saturating_sub(1) as f64;
         Self { range: range.id, over, price: rows_of(range, price) }

@@ -1,4 +1,4 @@
-//! The log files of a directory. Each log names its predecessor.
+//! Opens the write-ahead logs of a directory. Each log names its predecessor.
 //!
 //! Not here: reading the records in order (`wal_tail`).
 
@@ -20,7 +20,7 @@ pub(crate) struct LogFiles<'a> {
     pub(crate) dir: &'a Path,
     /// The logs, in order.
     pub(crate) logs: &'a [LogMeta],
-    /// The version that states the lengths of logs; `None` to accept any length.
+    /// The version that states the durable lengths of the logs; `None` to accept any length.
     pub(crate) lens: Option<&'a Version>,
 }
 
@@ -33,7 +33,7 @@ impl LogFiles<'_> {
         LogReader::open(self.fs, &self.path(log), LogKind::Wal, Some(log.id))
     }
 
-    /// The length that the manifest states for `log`.
+    /// Returns the durable length that the manifest states for `log`.
     pub(in crate::lsm) fn durable_len(&self, log: LogMeta) -> DurableLen {
         DurableLen(self.lens.map_or(0, |version| version.durable_len(log.number)))
     }
@@ -41,7 +41,7 @@ impl LogFiles<'_> {
     /// Returns the first record of a log and its Seq, if the log has a record yet.
     ///
     /// # Errors
-    /// `Corruption` if it has none and the file is shorter than it durably was.
+    /// `Corruption` if the log has no record and its file is shorter than the durable length.
     pub(crate) fn first_record(&self, log: LogMeta) -> Result<Option<(Open, Position, Seq)>> {
         let mut reader = self.open(log)?;
         let first = first_record(&mut reader)?;
@@ -50,7 +50,7 @@ impl LogFiles<'_> {
     }
 
     /// Returns the log that follows `log`. If two files name `log` as their predecessor, only one
-    /// of them is in the manifest; the other is an orphan of a crash.
+    /// of them is in the manifest; the other was left by a crash.
     pub(in crate::lsm) fn successor(
         &self,
         log: LogMeta,

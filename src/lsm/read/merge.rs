@@ -1,12 +1,12 @@
-//! Merges many sorted sources: all entries in one order.
+//! Merges the entries of memtables and files, which are sorted sources, into one order.
 //!
 //! Invariants
 //! * entries are ordered by ascending user key, then by descending Seq;
 //! * an error ends the iteration and is returned by every later call, so a scan never ends early
 //!   without an error.
 //!
-//! Not here: many entries at a time (`merge_window`), the files of one source (`concat_iter`),
-//! point reads (`view`), visibility of entries (`scan`).
+//! Not here: merging many entries at a time (`merge_window`), the files of one source
+//! (`concat_iter`), point reads (`view`), visibility of entries (`scan`).
 
 use std::cmp::Ordering;
 use std::ops::ControlFlow;
@@ -34,7 +34,7 @@ pub(in crate::lsm) enum Source {
     Files(ConcatIter),
 }
 
-/// Merges the entries of several sources in one order.
+/// Merges the entries of several sources into one sequence, ordered by key and Seq.
 pub(crate) struct Merge {
     pub(in crate::lsm) env: Arc<Env>,
     pub(super) sources: Vec<Source>,
@@ -42,7 +42,8 @@ pub(crate) struct Merge {
     pub(super) heap: Vec<usize>,
     pub(super) high: Option<Vec<u8>>,
     pub(super) window: Window,
-    /// The source whose entry the window shows. The source itself is positioned on another entry.
+    /// The source of the current entry, if a window (`merge_window`) provides that entry. The
+    /// source itself is positioned on another entry.
     pub(super) shown: Option<usize>,
     pub(super) failed: Option<Error>,
 }
@@ -66,8 +67,8 @@ impl Merge {
         Merge::new(env, sources, low, high)
     }
 
-    /// Merges files for a job, without filling the cache. Each young file is a source, and the run
-    /// is one source.
+    /// Merges files for a background job, without filling the block cache. Each file of `young` is
+    /// a source of its own, and all files of `run` together are one source.
     pub(crate) fn over_files(
         env: &Arc<Env>,
         young: &[FileReference],
@@ -132,9 +133,9 @@ impl Merge {
         }
     }
 
-    /// Returns the file source with the current entry, and the key up to which its entries are the
-    /// next ones: the current key of another source, or the end of the span. Returns `None` if the
-    /// current entry is in memory.
+    /// Returns the file source that has the current entry, and a bound below which no other source
+    /// has an entry: the least current key of the other sources, or the end of the span. Returns
+    /// `None` if the current entry is in memory.
     pub(in crate::lsm) fn top_files(&mut self) -> Option<(&mut ConcatIter, Option<&[u8]>)> {
         let top = *self.heap.first()?;
         let (before, rest) = self.sources.split_at_mut(top);
@@ -172,8 +173,8 @@ impl Merge {
     }
 
     /// Returns the iterator of the file with the current entry; `None` if that entry is in memory.
-    /// The caller may move the iterator only inside the block, and only while its entry is the
-    /// least of all sources.
+    /// The caller may move the iterator only inside the current block, and only while the file's
+    /// entry is the least of all sources.
     #[inline]
     pub(in crate::lsm) fn top_file(&mut self) -> Option<&mut SstIter> {
         match self.heap.first().map(|top| &mut self.sources[*top]) {
@@ -182,8 +183,8 @@ impl Merge {
         }
     }
 
-    /// Calls `with` for the next rows of `walk` that are visible at `at`, for at most `max` of
-    /// them, until `with` breaks.
+    /// Calls `with` for the next rows of `walk` that are visible at `at`. Stops after `max` rows or
+    /// when `with` breaks.
     #[inline]
     pub(in crate::lsm) fn visit_walk(
         &mut self,
@@ -290,7 +291,7 @@ impl Merge {
         if let Source::Memory(iter) = &mut self.sources[top]
             && self.heap.len() == 1
         {
-            // A flush: its only source is a memtable, and the move cannot fail.
+            // Flushes take this path: the only source is a memtable, and moving it cannot fail.
             iter.next();
             if !iter.valid() {
                 self.heap.clear();

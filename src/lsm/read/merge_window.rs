@@ -1,4 +1,4 @@
-//! Windows: all entries of a merge below some key (the *limit*), sorted together.
+//! Reads a merge in *windows*: all entries below some key (the *limit*) are sorted together.
 //!
 //! Invariants
 //! * a window has all remaining entries below its limit, so all versions of each of its keys;
@@ -7,7 +7,7 @@
 //! * entries with equal heads (the bytes after the common prefix of all keys, at most eight) are
 //!   ordered by key and Seq. Different heads imply different keys.
 //!
-//! Not here: reading one file by itself (`scan`), the order inside memtables (`memtable`).
+//! Not here: reading one file alone (`scan`), the order inside memtables (`memtable`).
 
 use std::ops::ControlFlow;
 
@@ -197,8 +197,8 @@ impl Merge {
     }
 
     /// Moves to the next visible row of the window. Adds the number of entries examined to
-    /// `entries`. Returns false at the window's end. The last visible version before the window has
-    /// the key `decided`.
+    /// `entries`. Returns false at the window's end. `decided` is the last key before the window
+    /// whose visible version was found.
     #[inline(always)]
     pub(in crate::lsm) fn next_in_window(&mut self, decided: &[u8], entries: &mut u64) -> bool {
         while let Some((item, kind)) = self.show_next() {
@@ -214,8 +214,8 @@ impl Merge {
         false
     }
 
-    /// Calls `with` for the next visible rows of the window, for at most `max` of them, until
-    /// `with` breaks. The other arguments are as for [`next_in_window`](Self::next_in_window).
+    /// Calls `with` for the next visible rows of the window. Stops after `max` rows or when `with`
+    /// breaks. The other arguments are as for [`next_in_window`](Self::next_in_window).
     #[inline]
     pub(in crate::lsm) fn visit_window(
         &mut self,
@@ -342,7 +342,7 @@ impl Merge {
         }
     }
 
-    /// True if the current key equals that of `last` or, without `last`, equals `before`.
+    /// True if the current key equals the key of `last`, or equals `before` if `last` is `None`.
     #[inline(never)]
     fn is_key_decided(&self, last: Option<Item>, before: &[u8]) -> bool {
         let Some(last) = last else { return self.key() == before };
@@ -377,8 +377,8 @@ impl Merge {
         }
     }
 
-    /// Sorts one group of entries with equal heads. The entries of each lane are adjacent and
-    /// already sorted.
+    /// Sorts one group of entries with equal heads. The entries of each lane (the window's entries
+    /// of one file or one memtable run) are adjacent and already sorted.
     #[cold]
     fn sort_group(&self, window: &Window, shared: usize, group: &mut [Item]) {
         let entry = |item: &Item| self.entry(window, *item);

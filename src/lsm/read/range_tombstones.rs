@@ -2,11 +2,12 @@
 //! hidden. The highest such Seq at a key is the key's *floor*. `reclaim` removes range tombstones.
 //!
 //! Invariants
-//! * a reader at or above a range tombstone's `from` does not see entries in its span below its
-//!   `below`; earlier readers do;
+//! * a range tombstone hides the entries of its span that have a Seq below its `below`, from
+//!   readers at its `from` or later. Earlier readers still see them;
 //! * a range tombstone is in the view before its commit is published, and is removed by an edit
 //!   after which it hides nothing;
-//! * a read at a Seq uses a view with every range tombstone up to that Seq, see `Reader::pin_read`.
+//! * a read uses a view that contains every range tombstone up to the read's Seq, see
+//!   `Reader::pin_read`.
 
 use std::sync::Arc;
 
@@ -17,8 +18,8 @@ use crate::model::Seq;
 
 use super::snapshot::Horizon;
 
-/// The most bytes of range tombstones in one log. A flush adds them in one edit, which has space
-/// for four times as much.
+/// The most bytes of range tombstones in one log. A flush writes them to the manifest in one edit,
+/// which has space for four times as much.
 pub(in crate::lsm) const RANGE_TOMBSTONE_BYTES_MAX: usize = 4 << 20;
 
 /// The range tombstones of a view. Immutable. A point read does a binary search, or nothing if
@@ -40,7 +41,7 @@ struct Floor {
     below: Seq,
 }
 
-/// The floors of a reader, for keys queried in order.
+/// The floors that a reader sees. Keys must be queried in order.
 #[derive(Clone, Debug)]
 pub(crate) struct Floors {
     floors: Arc<[Floor]>,
@@ -48,7 +49,7 @@ pub(crate) struct Floors {
     begun: Option<usize>,
 }
 
-/// Decides which entries a job may drop, for keys queried in order.
+/// Decides which entries a job may drop. Keys must be queried in order.
 pub(crate) struct Spent {
     /// The range tombstones that overlap the job's keys.
     range_tombstones: Vec<RangeTombstone>,
@@ -102,7 +103,7 @@ impl RangeTombstones {
         self.list.is_empty()
     }
 
-    /// Returns the same range tombstones, with `newest` raised to the Seq from which an import is
+    /// Returns the same range tombstones, with `newest` raised to `seq`, at which an import becomes
     /// visible.
     pub(crate) fn with_newest(&self, seq: Seq) -> Self {
         Self { newest: self.newest.max(seq), ..self.clone() }
@@ -144,7 +145,8 @@ impl RangeTombstones {
         self.list.last().is_none_or(|last| last.from <= at)
     }
 
-    /// Returns the oldest commit that hides the entry `seq` of `key`, published or not.
+    /// Returns the Seq of the oldest commit, published or not, that hides the entry of `key` with
+    /// the Seq `seq`.
     pub(crate) fn hidden_since(&self, key: &[u8], seq: Seq) -> Option<Seq> {
         let hides = |range_tombstone: &&RangeTombstone| {
             range_tombstone.below > seq && range_tombstone.span.contains(key)
@@ -152,14 +154,15 @@ impl RangeTombstones {
         self.iter().find(hides).map(|range_tombstone| range_tombstone.from)
     }
 
-    /// True if a range tombstone hides all entries in `clip` up to `seq_max` from a reader at `at`.
+    /// True if one range tombstone hides, from a reader at `at`, all entries in `clip` that have a
+    /// Seq up to `seq_max`.
     pub(crate) fn covers(&self, clip: &Span, seq_max: Seq, at: Seq) -> bool {
         let covers = |f: &RangeTombstone| f.from <= at && f.below > seq_max && f.span.covers(clip);
         self.iter().any(covers)
     }
 
     /// Returns the range tombstones that every reader sees and that may hide entries of a file. A
-    /// job would drop these entries.
+    /// compaction of the file would drop such entries.
     pub(crate) fn hiding_part<'f>(
         &'f self,
         reference: &'f FileReference,
@@ -185,8 +188,8 @@ impl RangeTombstones {
 }
 
 impl Floors {
-    /// Returns the Seq below which entries of `key` are hidden. Fast if keys ascend. Before going
-    /// back to a lower key, call [`rewind`](Self::rewind).
+    /// Returns the Seq below which entries of `key` are hidden. Fast if keys ascend. Before
+    /// querying a lower key, call [`rewind`](Self::rewind).
     #[inline]
     pub(crate) fn below(&mut self, key: &[u8]) -> Seq {
         let begins = |floor: &Floor| *floor.low <= *key;
@@ -198,13 +201,13 @@ impl Floors {
         begun.checked_sub(1).map_or(Seq::ZERO, |at| self.floors[at].below)
     }
 
-    /// Returns the key up to which the last result is valid.
+    /// Returns the key up to which the last result of [`below`](Self::below) is valid.
     #[inline]
     pub(crate) fn end(&self) -> Option<&[u8]> {
         self.floors.get(self.begun?).map(|next| &*next.low)
     }
 
-    /// Returns the last result again.
+    /// Returns the last result of [`below`](Self::below) again.
     pub(crate) fn last(&self) -> Seq {
         let at = self.begun.and_then(|begun| begun.checked_sub(1));
         at.map_or(Seq::ZERO, |at| self.floors[at].below)
@@ -217,7 +220,7 @@ impl Floors {
 }
 
 impl Spent {
-    /// True if no reader can see the entry `seq` of `key` any more. Keys must ascend.
+    /// True if no reader can see the entry of `key` with the Seq `seq` any more. Keys must ascend.
     pub(crate) fn hides(&mut self, key: &[u8], seq: Seq, horizon: &Horizon) -> bool {
         if self.range_tombstones.is_empty() {
             return false;
@@ -257,7 +260,7 @@ fn by_low<'f>(
     by_low
 }
 
-/// Computes the floors: the greatest `below` over each key.
+/// Computes the floors: for each key, the greatest `below` of the range tombstones that contain it.
 fn floors<'f>(range_tombstones: impl Iterator<Item = &'f RangeTombstone>) -> Vec<Floor> {
     let by_low = by_low(range_tombstones);
     let mut bounds: Vec<&Box<[u8]>> = by_low.iter().copied().flat_map(bounds).collect();
@@ -339,7 +342,7 @@ mod tests {
         }
     }
 
-    /// Returns drops and expiries in commit order, with Seqs 10 apart.
+    /// Returns random range tombstones of drops and expiries in commit order, with Seqs 10 apart.
     fn random_range_tombstones(rng: &mut Rng, count: u64) -> Vec<RangeTombstone> {
         let range_tombstone = |i| {
             let from = Seq(10 + 10 * i);
@@ -451,7 +454,8 @@ mod tests {
         );
     }
 
-    /// The clock may go back between the time when a range tombstone becomes due and its commit.
+    /// If the clock goes back between choosing an expiry's Seq and committing the expiry, the
+    /// expiry might hide later commits. Such an expiry must be refused.
     #[test]
     fn an_expiry_of_future_commits_is_refused() {
         let options = Options::default().fs(Arc::new(MemFs::new()));

@@ -29,7 +29,8 @@ pub(crate) struct Reader {
     pub(in crate::lsm) view: ArcSwap<View>,
     pub(in crate::lsm) published: Arc<PublishedSeq>,
     pub(in crate::lsm) snapshots: Snapshots,
-    /// The newest commit that added a range tombstone, published or not, or the newest import.
+    /// The Seq of the newest commit that added a range tombstone, or of the newest import,
+    /// published or not.
     newest_range_tombstone: AtomicU64,
     pub(in crate::lsm) dropped: DroppedTables,
 }
@@ -112,8 +113,8 @@ impl Reader {
         self.view.load_full()
     }
 
-    /// Returns the incarnation of the database. Each restore creates another one with the same
-    /// database id.
+    /// Returns the incarnation of the database. A restored database keeps its id but gets another
+    /// incarnation.
     pub(crate) fn incarnation(&self) -> u64 {
         self.pin().version.identity.as_ref().map_or(0, |identity| identity.incarnation)
     }

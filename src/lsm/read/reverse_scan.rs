@@ -76,7 +76,7 @@ impl ReverseScan {
     /// Moves down to the next visible row that matches. Pauses after `rows_max` keys.
     ///
     /// # Errors
-    /// Damage and disk errors, at this and every later call; errors of the filter.
+    /// Damage and disk errors, which every later call returns too; errors of the filter.
     pub(crate) fn advance_where(
         &mut self,
         filter: &mut impl RowFilter,
@@ -183,7 +183,8 @@ impl Source {
 }
 
 impl Files {
-    /// Moves to the last entry below `high` inside a clip, in the current or an earlier file.
+    /// Moves to the last entry below `high`, in the current or an earlier file. Ignores entries
+    /// outside the file's clip, the key span for which the file is used.
     fn seek_below(&mut self, env: &Env, high: Option<&[u8]>) -> Result<()> {
         while let Some(file) = self.files.last() {
             let high = [high, file.clip.high.as_deref()].into_iter().flatten().min();

@@ -1,4 +1,4 @@
-//! The rows that a scan returns, and the filter that is applied to them.
+//! Defines the rows that a scan returns, and the trait of the filters that select among them.
 //!
 //! Not here: visibility of rows (`scan`), the meaning of a filter (`query`).
 
@@ -47,8 +47,8 @@ pub(crate) trait RowFilter {
     }
 
     /// Appends the slots of the rows of `run` that may match, ascending. It is also called for
-    /// hidden rows, so it must have no other effect. Rows that prove visible are passed to
-    /// [`matches`](Self::matches).
+    /// hidden rows, so it must have no other effect. Rows that turn out to be visible are then
+    /// passed to [`matches`](Self::matches).
     fn sift(&mut self, _run: &VisibleRun<'_>, _found: &mut Vec<u16>) -> Result<()> {
         Ok(())
     }
@@ -63,7 +63,8 @@ pub(crate) trait RowFilter {
         false
     }
 
-    /// False if no property in the zones can decide the filter; zones are then not read.
+    /// False if the zones (summaries of the values in each block) have no property that can decide
+    /// the filter. Zones are then not read.
     fn asks_zones(&self) -> bool;
 
     /// Evaluates the filter on zones. Returns `None` if the zones cannot decide it.
@@ -93,15 +94,15 @@ pub(crate) struct ZoneMatch {
 pub(crate) enum Step {
     /// The scan is positioned on a matching row.
     Row,
-    /// The scan has examined many entries without a result. Its position is an entry, with the key
-    /// `Scan::key`, that it has not examined yet.
+    /// The scan has examined many entries without a result. It is positioned on an entry that it
+    /// has not examined yet, with the key `Scan::key`.
     Pause,
     End,
 }
 
 impl<'a> VisibleRun<'a> {
-    /// Wraps the entries of `run` for a reader at `at`. The visible version of the key `decided`,
-    /// which precedes the run, was already found.
+    /// Wraps the entries of `run` for a reader at `at`. The visible version of the key `decided`
+    /// was found before the run, so entries of the run with this key are skipped.
     pub(in crate::lsm) fn new(run: &'a BlockRun<'a>, at: Seq, decided: &'a [u8]) -> Self {
         Self { run, at, decided }
     }
@@ -157,7 +158,7 @@ impl<'a> VisibleRun<'a> {
     }
 }
 
-/// Compares keys from the end: adjacent keys usually differ in their last byte.
+/// Compares the last bytes first, because adjacent keys usually differ there.
 #[inline]
 fn is_same(a: &[u8], b: &[u8]) -> bool {
     a.len() == b.len() && a.last() == b.last() && a == b

@@ -77,9 +77,9 @@ struct Batch {
 enum Open {
     #[default]
     Nothing,
-    /// A run of one block, with the slots of matching rows.
+    /// A run of one block. `found` lists the slots of its matching rows.
     Found,
-    /// A run in which every visible row matches; visibility is decided on the way.
+    /// A run in which every visible row matches. Visibility is decided while rows are returned.
     Walk,
     /// A sorted window, on whose rows the filter must still be evaluated.
     Window,
@@ -124,7 +124,7 @@ impl ReadView {
         ids.len()
     }
 
-    /// Counts rows that were read. `key` is the key of the last one.
+    /// Counts `rows` rows that were read. `key` is the key of the last of them.
     #[inline]
     pub(crate) fn record_rows(&self, rows: u32, key: &[u8]) {
         self.env.record_rows(&self.view.version, rows, key);
@@ -167,7 +167,7 @@ impl Scan {
     /// Moves to the next visible row. Returns false at the end.
     ///
     /// # Errors
-    /// Damage and disk errors, at this and every later call.
+    /// Damage and disk errors, which every later call returns too.
     #[inline]
     pub(crate) fn advance(&mut self) -> Result<bool> {
         self.leave_current()?;
@@ -295,14 +295,15 @@ impl Scan {
         self.merge.kind() == Kind::Put && !self.floors.as_mut().is_some_and(is_hidden)
     }
 
-    /// True if the current entry, which is in no batch, is no visible row. Does not detect entries
-    /// hidden by range tombstones.
+    /// True if the current entry is not a visible row. The entry must not be in a batch. Does not
+    /// detect entries hidden by range tombstones.
     fn is_dead(&self) -> bool {
         let (merge, key) = (&self.merge, self.merge.key());
         merge.kind() == Kind::Delete || merge.seq() > self.at || key == self.decided.as_slice()
     }
 
-    /// Called at a dead entry. If the entry is in a gap, skips the gap and returns true.
+    /// The current entry must be dead, that is, not a visible row. If it is in a gap, skips the gap
+    /// and returns true.
     #[inline]
     fn pass_gap(&mut self) -> Result<bool> {
         if self.head.is_open { self.pass_gap_at_head() } else { Ok(false) }
@@ -375,9 +376,9 @@ impl Scan {
         }
     }
 
-    /// Calls `with` for the rows to which [`next_in_batch`](Self::next_in_batch) would move, for at
-    /// most `max` of them, until `with` breaks. A single loop costs a third as much for each row as
-    /// separate calls. Visits nothing if the kind of batch does not permit it.
+    /// Calls `with` for the rows to which [`next_in_batch`](Self::next_in_batch) would move. Stops
+    /// after `max` rows or when `with` breaks. For each row, this costs a third of a call of
+    /// `next_in_batch`. Visits nothing if the kind of batch does not permit it.
     ///
     /// # Errors
     /// As [`advance_where`](Self::advance_where), and errors of `with`.
@@ -449,8 +450,8 @@ impl Scan {
             self.misses = 0;
             return Ok(true);
         }
-        // Usually this is the last entry of a block. A key with many versions never fits in a
-        // window, so do not try again at each version.
+        // Usually no batch opens because the entry is the last of its block. A key with many
+        // versions never fits in a window, so do not try again at each version.
         self.single = (1 << self.misses) - 1;
         self.misses = (self.misses + 1).min(MISSES_MAX);
         Ok(false)

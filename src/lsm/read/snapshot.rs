@@ -1,4 +1,4 @@
-//! Snapshots: Seqs that are kept readable.
+//! Registers snapshots: Seqs that must stay readable.
 //!
 //! Invariant: a snapshot's Seq is loaded and registered under one lock. A job reads the list of
 //! snapshots under the same lock before it loads the published Seq. So no version that a snapshot
@@ -16,8 +16,8 @@ use super::published::PublishedSeq;
 #[derive(Default)]
 pub(crate) struct Snapshots(Mutex<BTreeMap<Seq, usize>>);
 
-/// The versions of a key that jobs must keep: the newest, and for each snapshot the newest at or
-/// below its Seq.
+/// Decides which versions of a key jobs must keep: the newest, and for each snapshot the newest at
+/// or below its Seq.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(crate) struct Horizon {
     /// The Seqs of the snapshots, ascending.
@@ -62,13 +62,13 @@ impl Snapshots {
 }
 
 impl Horizon {
-    /// True if `newer` hides `older` of the same key from every reader.
+    /// True if the version `newer` of a key hides the version `older` from every reader.
     pub(crate) fn hides(&self, newer: Seq, older: Seq) -> bool {
         debug_assert!(newer > older, "versions come newest first");
         newer <= self.published && !self.snapshots.iter().any(|at| *at >= older && *at < newer)
     }
 
-    /// True if a snapshot exists, which may keep versions that become hidden.
+    /// True if there is a snapshot. Snapshots may keep versions that newer versions hide.
     pub(in crate::lsm) fn has_snapshots(&self) -> bool {
         !self.snapshots.is_empty()
     }

@@ -3,8 +3,8 @@
 //! Invariants
 //! * memtables are ordered newest first, and each is newer than every file of the version;
 //! * a reader pins the view first and loads the published Seq afterwards. The view then has all row
-//!   versions visible at that Seq, because a job keeps those visible at the Seq at which it
-//!   started.
+//!   versions visible at that Seq, because a job keeps all versions that are visible at the Seq
+//!   published when the job started.
 //!
 //! Not here: scans (`merge`), the current view (`Reader::view`).
 
@@ -30,7 +30,7 @@ pub(crate) struct View {
     /// The memtables, newest first. The first one accepts writes.
     pub(crate) memtables: Vec<Arc<Slot>>,
     pub(crate) version: Arc<Version>,
-    /// The range tombstones of the version, and newer ones.
+    /// The range tombstones of the version, and newer ones that are not flushed yet.
     pub(crate) range_tombstones: Arc<RangeTombstones>,
 }
 
@@ -183,9 +183,9 @@ impl View {
         at: Seq,
     ) -> Result<Option<Hit<'_>>> {
         let Some(range) = self.version.range_for(key) else { return Ok(None) };
-        // Check the file's own bounds first: the clip matters only if the file may contain the key.
-        // Check the clip before reading any block of rows, so that damage in a part that was merged
-        // away has no effect.
+        // Check the file's own bounds first: the clip (the key span for which the file is still
+        // used) matters only if the file may contain the key. Check the clip before reading any
+        // block of rows, so that damage outside the clip has no effect.
         for file in &range.young {
             let counts = || file.clip.contains(key);
             if file.file.is_visible(at)
@@ -223,7 +223,8 @@ pub(crate) fn current<'a>(entry: Entry<'a>, shapes: &'a Shapes) -> Result<Curren
     Ok(Current { seq: entry.seq, kind: entry.kind, row, is_checked: true })
 }
 
-/// Decodes a row of a memtable or log, in which the registry numbers the shape.
+/// Decodes a row of a memtable or log. Such a row contains the number of its shape in the registry
+/// `shapes`.
 #[inline(always)]
 pub(crate) fn memory_row<'a>(row: &'a [u8], shapes: &'a Shapes) -> Result<RowRef<'a>> {
     match decode_common_row(row, |number| shapes.get(ShapeId(number))) {

@@ -1,4 +1,4 @@
-//! The entries of a window: all entries of several sources below some key, sorted together.
+//! Stores a *window* of a merge: all entries of several sources below some key, sorted together.
 //!
 //! Not here: filling a window and reading from it (`merge_window`).
 
@@ -19,7 +19,7 @@ pub(super) struct Window {
     /// The items in order. With a sieve they are the rows that may match, otherwise all entries
     /// that the reader may see.
     pub(super) items: Vec<Item>,
-    /// The places of entries in blocks.
+    /// The positions of entries in their blocks.
     pub(super) places: Vec<EntryPlace>,
     /// The index of the next item.
     pub(super) next: usize,
@@ -37,18 +37,18 @@ pub(super) struct Window {
     pub(super) found: Vec<u16>,
 }
 
-/// The entries of one file, or of one run of a memtable.
+/// The part of a window that is from one file, or from one sorted run of a memtable.
 #[derive(Clone, Copy)]
 pub(super) struct Lane {
     pub(super) source: usize,
-    /// The number of the run, in a memtable.
+    /// The index of the run, if the source is a memtable.
     pub(super) run: usize,
     /// The slot of the first entry in its block; 0 in a memtable.
     pub(super) first: usize,
     pub(super) len: usize,
 }
 
-/// The bounds of what a window takes from each source.
+/// The bounds of the entries that a window takes from each source.
 #[derive(Clone, Copy)]
 pub(super) struct Part<'l> {
     pub(super) limit: &'l [u8],
@@ -75,18 +75,18 @@ pub(super) const AHEAD: (usize, usize) = (64, 256);
 pub(super) const AHEAD_MIN: usize = 4;
 /// Groups of up to this many entries with equal heads are sorted by comparing keys.
 pub(super) const GROUP_SMALL: usize = 8;
-/// The largest buffers that a thread keeps for its next scan, in bytes. Ranges of some hundred rows
+/// The largest buffers that a thread keeps for its next scan, in bytes. Scans of some hundred rows
 /// need less, and a full scan gains nothing from kept buffers.
 pub(super) const ROOM_BYTES_MAX: usize = 128 << 10;
 
 thread_local! {
-    /// The buffers of the window that this thread closed last. Allocating them again would cost a
-    /// scan of a range about 5 % of its time.
+    /// The buffers of the window that this thread closed last. Without them, a scan of a small
+    /// range would spend about 5 % of its time on allocating.
     static ROOM: Cell<Window> = Cell::default();
 }
 
 impl<'l> Part<'l> {
-    /// Returns the exclusive upper bound of all keys, if there is one.
+    /// Returns the exclusive upper bound of the window's keys, if there is one.
     pub(super) fn below(self) -> Option<&'l [u8]> {
         self.has_limit.then_some(self.limit)
     }
@@ -107,7 +107,7 @@ impl Window {
             + (self.items.capacity() + self.spare.capacity()) * size_of::<Item>();
         if bytes > 0 && bytes <= ROOM_BYTES_MAX {
             self.clear();
-            // While the thread ends, the buffers are just freed.
+            // If the thread is ending, the buffers are freed instead.
             let _ = ROOM.try_with(|space_limit| space_limit.set(std::mem::take(self)));
         }
     }
@@ -235,10 +235,11 @@ pub(super) fn merge(a: &[Item], b: &[Item], out: &mut Vec<Item>) {
 
 /// Computes the heads of keys with a common prefix.
 pub(super) struct Heads {
-    /// The bytes of the prefix after the first `shared`, and their length in bits, at most 64.
+    /// `lead` is the part of the prefix after its first `shared` bytes. `bits` is the length of
+    /// that part in bits, at most 64.
     pub(super) lead: u64,
     pub(super) bits: u32,
-    /// The number of bytes to skip in the rest of the key.
+    /// The number of bytes to skip in the part of the key after the prefix.
     pub(super) skip: usize,
 }
 

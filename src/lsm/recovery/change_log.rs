@@ -1,5 +1,5 @@
-//! Reads the commits in the logs in order, from any Seq on. Covers the logs that recovery needs and
-//! those retained for the change feed.
+//! Reads the commits in the logs in order, beginning at any Seq. Covers the logs that recovery
+//! needs and those retained for the change feed.
 //!
 //! Invariants
 //! * The commits returned have no gap: each log names its predecessor, and logs that are not linked
@@ -7,7 +7,7 @@
 //! * Only durable commits are returned. Imports are returned in order: each import states where the
 //!   log ended when it was made, and is returned after all records before that position.
 //!
-//! Not here: the meaning of a group in terms of tables and entities (`changes`).
+//! Not here: translating commits into changes of entities (`changes`).
 
 use std::collections::VecDeque;
 use std::path::{Path, PathBuf};
@@ -28,7 +28,8 @@ use crate::lsm::read::log_files::LogFiles;
 
 /// The number of retries while the writer removes files that are about to be read.
 const TRIES: usize = 64;
-/// Limits of one read, in records and in payload bytes. The last record may exceed the latter.
+/// Limits of one read: the number of records, and their payload in bytes. The last record may
+/// exceed the limit in bytes.
 const RECORDS_MAX: usize = 512;
 const BYTES_MAX: usize = 4 << 20;
 
@@ -74,7 +75,8 @@ impl ChangeLog {
     /// `ChangesLost` if commits after `since` are no longer retained; `Corruption`, `Io`.
     pub(crate) fn open(env: &Env, since: Option<Seq>) -> Result<Self> {
         let (fs, dir) = (Arc::clone(&env.fs), &env.dir);
-        // The lengths of the logs were checked when the database was opened.
+        // The lengths of the manifest and the logs were checked when the database was opened, so
+        // any length is accepted here.
         let manifest = ManifestTail::open(Arc::clone(&fs), dir, true)?;
         let identity = Arc::clone(manifest.identity()?);
         let given = since.unwrap_or_default();
@@ -91,7 +93,8 @@ impl ChangeLog {
         };
         feed.retrying(|feed| {
             if since.is_none() {
-                // The oldest log to which the newest log is linked, and the last Seq before it.
+                // The oldest log that the newest log reaches by its predecessors, and the last Seq
+                // before it.
                 let oldest = feed.linked(|_| false)?;
                 feed.given = oldest.map_or(feed.manifest.version().seq_max(), |(_, seq)| seq);
             }
@@ -158,8 +161,8 @@ impl ChangeLog {
         Err(Error::new(ErrorKind::Busy, problem))
     }
 
-    /// Reads some durable records and the imports before their end. Returns false if no record
-    /// was read.
+    /// Reads some durable records, and the imports that precede the end of these records. Returns
+    /// false if no record was read.
     ///
     /// The logs that the manifest names are read first, then the manifest again. This finds every
     /// import that precedes the records, because the edit of an import and the edit that states it
@@ -290,9 +293,9 @@ impl ChangeLog {
         }
     }
 
-    /// Follows the logs from the newest backwards and returns the first log whose preceding Seq
-    /// satisfies `is_enough`, together with that Seq. If there is no such log, returns the oldest
-    /// linked log.
+    /// Follows the logs from the newest backwards and returns the first log for which `is_enough`
+    /// accepts the last Seq before the log, together with this Seq. If there is no such log,
+    /// returns the oldest linked log.
     fn linked(&self, is_enough: impl Fn(Seq) -> bool) -> Result<Option<(LogMeta, Seq)>> {
         let version = self.manifest.version();
         let logs = all_logs(version);

@@ -1,10 +1,11 @@
-//! Images of a live database, the basis of checkpoints and backups; and the checkpoint itself.
+//! Takes images of a live database for checkpoints and backups, and creates checkpoints.
 //!
 //! Invariants
 //! * A copy holds a prefix of the commits, across all tables. If an import is newer than a commit
 //!   that is still in memory, the files do not form a prefix, and the image is taken again.
 //! * The copy shares only table files with the database. They never change.
-//! * No two databases share an incarnation. A Seq is meaningful only with its incarnation.
+//! * Each copy gets an incarnation of its own, because a Seq identifies a state only within one
+//!   incarnation.
 //!
 //! Not here: backups as directories (`db::backup`), copies of key ranges (`ingest`).
 
@@ -105,8 +106,8 @@ pub(crate) fn checkpoint(engine: &Arc<Engine>, target: &Path, progress: OnBytes<
     Ok(())
 }
 
-/// Reads and checks the whole copy of a table file that `fs` has under the name of the original.
-/// The original may be mapped and partly checked already, so nothing cached is used.
+/// Reads and checks the whole copy of a table file. `fs` has the copy under the name of the
+/// original. Nothing cached is used, because the original may be mapped and partly checked already.
 pub(crate) fn verify_copy(env: &Env, fs: &dyn Fs, meta: &FileMeta) -> Result<()> {
     let cache = Arc::new(BlockCache::new(0));
     let shared = SstShared { cache, ..env.sst.clone() };
@@ -114,11 +115,11 @@ pub(crate) fn verify_copy(env: &Env, fs: &dyn Fs, meta: &FileMeta) -> Result<()>
     facts.problems.into_iter().next().map_or(Ok(()), |problem| Err(Error::damage(problem)))
 }
 
-/// Compares `meta`, the manifest's entry of a table file, with what the file itself states in `dir`
-/// of `fs`. Reads none of its rows.
+/// Compares `meta`, the manifest's entry of a table file, with what the file in `dir` states about
+/// itself. Reads none of its rows.
 pub(crate) fn verify_entry(fs: &dyn Fs, dir: &Path, meta: &FileMeta) -> Result<()> {
     let (cache, shapes) = (Arc::new(BlockCache::new(0)), Arc::new(Shapes::new(0)));
-    // Any seed will do: it matters only when keys are looked up, and none is.
+    // Any seed works: seeds matter only for looking up keys, which this function does not do.
     let shared = SstShared { cache, shapes, mode: IoMode::Pread, seed: HashSeed(0) };
     Sst::open(fs, dir, meta, &shared)?.verify_entry()
 }
@@ -198,7 +199,7 @@ fn plain(path: &Path) -> PathBuf {
     plain
 }
 
-/// Copies a whole file and syncs the copy, but not its name.
+/// Copies a whole file and syncs the copy, but not the directory that contains it.
 pub(crate) fn copy_file(
     fs: &dyn Fs,
     source: &Path,

@@ -36,7 +36,7 @@ pub(crate) struct SoundCopies(BTreeMap<FileId, Vec<PathBuf>>);
 pub(crate) enum Healed {
     /// The database now uses a copy of this file, under this number.
     From(PathBuf, FileNumber),
-    /// No file with its id was found.
+    /// No file with the id of the damaged file was found.
     NoCopy,
     /// The copies found are damaged too.
     Unsound(Error),
@@ -128,7 +128,8 @@ impl<'e> FileReplacement<'e> {
             }
             let number = meta.number;
             let exchanged = self.exchange_file(file, meta);
-            // After any other error the edit may have reached the manifest, so the copy must stay.
+            // If the disk is full or no range references the damaged file, remove the copy. After
+            // any other error the edit may have reached the manifest, so the copy must stay.
             let is_full = |error: &Error| error.kind() == ErrorKind::StorageFull;
             if exchanged.as_ref().map_or_else(is_full, |done| !done) {
                 self.0.env().discard(FileName::Sst(number));
@@ -151,8 +152,8 @@ impl<'e> FileReplacement<'e> {
     /// Replaces the file by the copy in all ranges (step 4 of [`replace`](Self::replace)). Returns
     /// false if no range references the damaged file any more.
     fn exchange_file(&self, file: &FileEntry, meta: FileMeta) -> Result<bool> {
-        // A job or a split that ends before the claims may add references in further ranges. So
-        // repeat until all ranges that reference the file are claimed.
+        // A job or a split that ends before the ranges are claimed may add references in further
+        // ranges. So repeat until all ranges that reference the file are claimed.
         loop {
             let version = Arc::clone(&self.0.reader().view.load().version);
             let held = ranges_of(&version, file.meta.number);

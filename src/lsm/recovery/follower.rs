@@ -3,11 +3,11 @@
 //! the steps.
 //!
 //! Invariants
-//! * The view of an engine never changes. Commits above its Seq may be in the shared memtables, but
-//!   are not visible to it.
+//! * Each refresh builds an engine with a fixed view. Commits above the view's Seq may be in the
+//!   shared memtables, but are not visible to this engine.
 //! * Commits are shown in order, each completely, up to the last one covered by a durable offset.
 //!
-//! Not here: refreshing (`db`).
+//! Not here: when to refresh (`db`).
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -97,7 +97,8 @@ impl LogFollower {
         Ok(following)
     }
 
-    /// Reads the data that has become durable since the last call. Returns true if any is new.
+    /// Reads the data that has become durable since the last call. Returns true if there is new
+    /// data.
     ///
     /// # Errors
     /// As [`open`](Self::open); the state shown before is kept. `ChangesLost` if the directory now
@@ -170,8 +171,8 @@ impl LogFollower {
         let (options, fs) = (self.options.clone(), Arc::clone(&self.options.fs));
         let manifest =
             Manifest::for_readers(&self.manifest, &self.version, Arc::clone(&fs), &self.dir);
-        // Cached handles could not be reopened after the writer removes the file, so none is
-        // closed.
+        // A file that was closed could not be reopened after the writer removed it, so handles are
+        // not cached but stay open.
         let file_systems = [Arc::clone(&fs), fs];
         // The next engine gets its own gap cache, because a gap at one Seq may not be a gap at a
         // later one.
@@ -187,7 +188,8 @@ impl LogFollower {
 /// reported later, by the reads that meet it.
 ///
 /// # Errors
-/// `Corruption` for a missing file if a `writer` may have removed it; `Unsupported`, `Io`.
+/// `Corruption` for a missing file, if `writer` states that another process may have removed it;
+/// `Unsupported`, `Io`.
 pub(super) fn open_files(
     fs: &dyn Fs,
     dir: &Path,
@@ -287,8 +289,8 @@ impl Logs {
         self.slots.push(Arc::new(Slot { memtable, logs: Vec::new() }));
     }
 
-    /// Discards memtables and drops whose commits are all in files. The memtable of the current log
-    /// is kept even if it is empty.
+    /// Forgets the memtables and the recorded drops whose commits are all in files. The memtable of
+    /// the current log is kept even if it is empty.
     fn forget_flushed(&mut self, flushed: Seq) {
         let under_way = self.memtables.saturating_sub(1);
         self.slots.retain(|slot| match slot.memtable.seq_max() {
@@ -299,7 +301,7 @@ impl Logs {
         self.drops.tables.retain(|_, seq| *seq > flushed);
     }
 
-    /// Returns the memtables, newest first. At least one.
+    /// Returns the memtables, newest first. There is always at least one.
     fn memtables(&self) -> Vec<Arc<Slot>> {
         if self.slots.is_empty() {
             let memtable = Arc::new(Memtable::new(0, 0, 0));

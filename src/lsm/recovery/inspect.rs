@@ -1,5 +1,5 @@
-//! Inspection for users and for `check`: verifies files and logs as they are on disk, and collects
-//! counters.
+//! Inspects a database for users and for `check`: verifies files and logs as they are on disk, and
+//! collects counters.
 //!
 //! Not here: copies of pinned files (`checkpoint`).
 
@@ -114,8 +114,8 @@ impl<'e> Inspector<'e> {
         Some(open.predecessor.filter(|p| p.number == log.number && p.id == log.id)?.accepted_end)
     }
 
-    /// Returns the bytes written to the medium. In a read-only session, the bytes that the last
-    /// edit stated.
+    /// Returns the bytes written to the medium. In a read-only session, these are the bytes that
+    /// the last edit of the manifest stated.
     pub(crate) fn wear(&self) -> Wear {
         if self.0.is_reader {
             let view = self.0.reader().view.load_full();

@@ -50,7 +50,7 @@ use crate::lsm::write::log_queue::{LastSeqs, LogQueue, SPARE_BUFFERS};
 use crate::lsm::write::rate_limit::RateLimit;
 use crate::lsm::{Engine, Env, Reader, Writer};
 
-/// The number of logs whose commits may share a memtable. Short sessions leave many small logs.
+/// The most logs whose commits share a memtable. Short sessions leave many small logs.
 const LOGS_PER_MEMTABLE_MAX: usize = 8;
 
 /// Opens or creates the database in `dir`.
@@ -144,11 +144,12 @@ fn look(fs: &dyn Fs, dir: &Path, options: &Options) -> Result<()> {
     fs.create_dir_all(dir).doing("create", dir)
 }
 
-/// Adds what opening the manifest found to `recovered`. Returns the manifest and the names of the
-/// files in its directory.
+/// Adds the findings of opening the manifest to `recovered`. Returns the manifest and the names of
+/// the files in its directory.
 ///
 /// # Errors
-/// `Corruption` if the manifest is shorter than it durably was and `options` do not accept that.
+/// `Corruption` if the manifest is shorter than its durable length and `options` do not accept
+/// that.
 pub(super) fn report_manifest(
     opened: Opened,
     options: &Options,
@@ -278,7 +279,7 @@ fn remove_orphans(
     for name in names {
         let is_orphan = match FileName::parse(name) {
             Some(FileName::Temporary) => true,
-            // An edit that was lost may have named the file.
+            // A lost edit may have named the file.
             _ if is_doubtful => false,
             Some(FileName::Sst(number)) => version.file(number).is_none(),
             Some(FileName::Wal(number)) => {
@@ -289,8 +290,8 @@ fn remove_orphans(
             Some(FileName::Lock | FileName::Current) | None => false,
         };
         if is_orphan {
-            // The last edit, which no longer names the file, may not be durable yet; then a crash
-            // would restore the name.
+            // The last edit of the manifest, which removed this file, may not be durable yet. If a
+            // crash undid that edit, the manifest would name the file again.
             manifest.confirm()?;
             let path = env.dir.join(name);
             let is_dir = |error: io::Error| error.kind() == io::ErrorKind::IsADirectory;
@@ -308,8 +309,8 @@ fn remove_orphans(
     Ok(orphans)
 }
 
-/// Assembles an engine that refuses every write, and shows the version of `manifest` and what was
-/// `logged`, up to commit `shown`.
+/// Assembles an engine that refuses every write. It shows the version of `manifest`, and the
+/// `logged` memtables and drops, up to commit `shown`.
 pub(super) fn assemble_reader(
     env: Env,
     mut manifest: Manifest,
@@ -377,8 +378,8 @@ fn begin(
 ) -> Result<Maintenance> {
     manifest.roll_bytes_min = env.options.manifest_roll_bytes;
     let known = manifest.version().clock_if_known();
-    // Start lived time from the lesser of the clock and the last Seq, so that no row expires early.
-    // Seqs may be ahead of every clock.
+    // If the manifest states no time, start the time for expiry at the lesser of the clock and the
+    // last Seq, so that no row expires early. Seqs may be ahead of every clock.
     let known = known.unwrap_or_else(|| env.clock.now().min(replayed.last.0).into());
     let ttl = Ttl::new(&env.options, known, replayed.last);
     let last_log = replayed.accepted.last().copied();

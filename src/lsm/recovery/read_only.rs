@@ -52,7 +52,8 @@ pub(crate) fn open_read_only(dir: &Path, options: Options) -> Result<Arc<Engine>
         }
         let before = end_of_manifest(&fs, dir);
         let recovered = recover(dir, options.clone());
-        // A writer that began meanwhile may have removed files that were about to be read.
+        // A writer that began meanwhile may have removed files that were about to be read. Use the
+        // result only if there was no such writer.
         let lock = dir.join(FileName::Lock.to_string());
         if fs.is_locked(&lock).is_ok_and(|held| !held) && end_of_manifest(&fs, dir) == before {
             return recovered;
@@ -69,7 +70,8 @@ fn end_of_manifest(fs: &Arc<dyn Fs>, dir: &Path) -> Option<Position> {
     Some(opened.ok()?.manifest.position())
 }
 
-/// Recovers the database in memory, with the steps of an opening for writing that change nothing.
+/// Recovers the database in memory. The steps are those of an opening for writing, without the
+/// steps that change the disk.
 fn recover(dir: &Path, options: Options) -> Result<Arc<Engine>> {
     let (fs, options) = (Arc::clone(&options.fs), options.background(Background::Manual));
     if !probe(&*fs, dir)? {
@@ -80,8 +82,8 @@ fn recover(dir: &Path, options: Options) -> Result<Arc<Engine>> {
     let (manifest, names) = report_manifest(opened, &options, &mut recovered)?;
     let sst = shared_by_tables(&options, manifest.seed(dir)?);
     open_files(&*fs, dir, manifest.version(), &sst, false)?;
-    // A file that was closed could not be opened again after a writer removed it, so no handle is
-    // closed.
+    // A file that was closed could not be reopened after a writer removed it, so handles are not
+    // cached but stay open.
     let env = Env::new(dir, options, sst, [Arc::clone(&fs), fs], Meter::new(dir));
     let replayed = replay(&env, &manifest, &names)?;
     recovered.commits = replayed.commits;

@@ -105,7 +105,7 @@ pub(in crate::lsm) fn replay(env: &Env, manifest: &Manifest, names: &[String]) -
     Ok(replay.out)
 }
 
-/// Describes a file that is shorter than it durably was, if the options accept it.
+/// Describes a file that is shorter than its durable length, if the options accept such a file.
 pub(super) fn accepted(options: &Options, short: Error) -> Result<String> {
     let text = format!("accepted: {short}");
     if options.accept_short_logs { Ok(text) } else { Err(short) }
@@ -323,8 +323,8 @@ impl Replay<'_> {
         let (at, why) = (reader.position(), reader.stop_text());
         let is_bad = matches!(reader.stop(), Some(StopReason::Bad(_)));
         let rest = reader.rest()?;
-        // The clean-close edit also states a durable end, even of a later log that is not replayed
-        // because this one is bad.
+        // The clean-close edit also states a durable end. That end may be in a later log, which is
+        // not replayed because this log is bad.
         let close = self.manifest.version().clean_close;
         let close = close.map(|close| Position { file: close.log, offset: close.end });
         let mut highest = rest.durable_up_to.max(close);
@@ -369,7 +369,7 @@ impl Replay<'_> {
         Ok(())
     }
 
-    /// Checks a last log without records, which is damaged if it was closed cleanly.
+    /// Checks a last log that has no records. Such a log is damaged if it was closed cleanly.
     fn check_empty(&self, log: &LogMeta) -> Result<()> {
         match self.manifest.version().clean_close {
             Some(close) if close.log == log.number => {

@@ -1,5 +1,5 @@
-//! Inserts the groups of a log into memtables: rows, converted to the shape numbers of this
-//! process, range tombstones and drops.
+//! Inserts the commits of a log into memtables. Converts rows to the shape numbers of this process,
+//! and collects range tombstones and table drops.
 //!
 //! Invariants
 //! * Every row is checked against its shape before it is used.
@@ -32,7 +32,8 @@ pub(in crate::lsm) struct LogRows {
     row: Vec<u8>,
 }
 
-/// Drops in the replayed commits, which the manifest does not contain yet.
+/// The table drops and range tombstones of the replayed commits. The manifest does not contain them
+/// yet.
 #[derive(Clone, Default)]
 pub(in crate::lsm) struct Drops {
     pub(in crate::lsm) tables: BTreeMap<TableId, Seq>,
@@ -61,7 +62,8 @@ impl LogRows {
     }
 
     /// Inserts the entries of commit `seq` into `memtable` and adds its drops to `drops`. If the
-    /// commit has a range tombstone, its payload length `bytes` counts towards the memtable's size.
+    /// commit has a range tombstone, `bytes`, the length of the commit's payload, counts towards
+    /// the memtable's size.
     pub(in crate::lsm) fn take(
         &mut self,
         seed: HashSeed,

@@ -26,7 +26,7 @@ pub(crate) struct LogTail {
     end: u64,
     /// The highest durable offset known.
     durable: Position,
-    /// The greatest length of the newest log, as stated by the records read from it.
+    /// The length that the newest log must have, according to the records read from it.
     len: Position,
 }
 
@@ -154,7 +154,8 @@ impl LogTail {
             self.len = Position { file: log.number, offset: len.0 };
             let short = len.error(&reader).filter(|_| files.lens.is_some());
             let Some(error) = self.missing(&mut reader)?.or(short) else { break };
-            // The record may have been incomplete because it was being written: read it again.
+            // The record may have been incomplete because the writer was still writing it, so read
+            // it again.
             if stopped == Some(from) {
                 return Err(error);
             }
@@ -196,8 +197,8 @@ impl LogTail {
         };
         let durable_up_to =
             rest.max(Some(self.durable)).filter(|durable_up_to| *durable_up_to > at);
-        // A durable offset in a later log also covers all logs before it, so nothing may be missing
-        // in this case either.
+        // A durable offset in a later log also covers all logs before it. So here too, records
+        // missing before that offset are an error.
         Ok(durable_up_to.map(|end| {
             let problem = format!("{why}; a later durable offset covers everything up to {end}");
             Error::corrupt(reader.path(), at.offset, "record", problem)

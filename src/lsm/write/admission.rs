@@ -1,4 +1,4 @@
-//! Admission of writes below the limit on disk use.
+//! Admits writes only while disk use is below its limit.
 //!
 //! Invariants
 //! * all files of the directory together use at most the limit L, unless the manifest outgrows the
@@ -24,11 +24,12 @@ use super::retry::Unblock;
 use crate::lsm::Reader;
 use crate::lsm::read::view::View;
 
-/// A job reads about this many full files of the run at most. Files cut at the job's boundaries are
-/// read by two jobs; with this many files, they are a small share of the work. A job of this size
-/// takes less than a second on a slow disk.
+/// The most full files of a range's run that a job reads, approximately. A file that is cut by the
+/// boundary between two jobs is read by both; with this many files, such files are a small share of
+/// the work. A job of this size takes less than a second on a slow disk.
 pub(in crate::lsm) const JOB_RUN_FILES: u64 = 4;
-/// Twice the step in which a manifest reserves space: a roll-over has an old and a new manifest.
+/// The bytes kept for manifests: twice the step in which a manifest reserves space, because both
+/// the old and the new manifest exist during a roll-over.
 const MANIFEST_BYTES: u64 = 128 << 10;
 /// The most logs that exist at a time: the active one, the next one, and those of frozen memtables.
 const LOGS: u64 = 8;
@@ -149,8 +150,8 @@ impl SpaceLimit {
         self.meter.limit(MeterLimits { tables, logs, logs_ahead: self.for_rows() });
     }
 
-    /// Returns how many bytes merges may read, and therefore write, at a time. At least `least`, so
-    /// that a single merge of this size is always possible if it fits.
+    /// Returns how many bytes merges may read, and therefore write, at a time. The result is at
+    /// least `least`; whether a merge of that size fits is decided by [`plan`](Self::plan).
     pub(in crate::lsm) fn job_bytes_max(&self, view: &View, least: u64) -> u64 {
         let left = self.left_beside(self.taken(view), *self.planned.lock());
         left.min(self.reserve / 2).max(least)
@@ -198,7 +199,7 @@ impl SpaceLimit {
 }
 
 impl<'a> Held<'a> {
-    /// The share taken when no limit is set.
+    /// The empty share, used if there is no limit.
     pub(in crate::lsm) const NONE: Self = Self { count: None, bytes: 0 };
 
     /// Adds `bytes` to the counter if `fits` accepts the sum of the other shares. The check and the
@@ -208,8 +209,8 @@ impl<'a> Held<'a> {
         bytes: u64,
         fits: impl Fn(u64) -> bool,
     ) -> Option<Self> {
-        // No share is returned while this lock is held, so the bytes of other callers are counted
-        // either here or where they were written.
+        // While this lock is held, no other caller returns its share. So the bytes of other callers
+        // are counted either here or where they were written.
         let mut held = count.lock();
         if !fits(*held) {
             return None;
@@ -323,7 +324,7 @@ impl SpaceLimit {
         Held::take(&self.planned, bytes, fits)
     }
 
-    /// Returns how many bytes must be freed so that files with `needs` more bytes fit in `most`.
+    /// Returns how many bytes must be freed so that the files and `needs` more bytes fit in `most`.
     pub(in crate::lsm) fn missing(&self, view: &View, needs: u64, most: u64) -> u64 {
         let taken = self.taken(view);
         let others = *self.admitted.lock();

@@ -1,7 +1,7 @@
 //! The backlog of flushes and merges as writers see it. Background work updates it, and the delays
 //! of writers depend on it.
 //!
-//! Locks: its own, during which no other lock is taken.
+//! Locks: its own mutex. While it is held, no other lock is taken.
 //!
 //! Not here: the length of a delay (`backpressure`), the writes that are delayed (`delay`).
 
@@ -37,7 +37,8 @@ struct State {
     stalls: [u64; 2],
 }
 
-/// Shorter delays are accumulated, because a pause takes about this long anyway.
+/// Shorter delays are added up until they reach this length, because any pause takes about this
+/// long.
 const PAUSE_MIN: Duration = Duration::from_micros(200);
 const MIB: f64 = (1 << 20) as f64;
 
@@ -47,8 +48,8 @@ impl Backlog {
         average(&mut self.state.lock().flush_mib, bytes as u64, time);
     }
 
-    /// Records that a job took `time` to read `bytes` bytes of young files. Ignores joins, which
-    /// read none.
+    /// Records that a job took `time` to read `bytes` bytes of young files. Ignores jobs that read
+    /// no young files.
     pub(in crate::lsm) fn record_merge_pace(&self, bytes: u64, time: Duration) {
         if bytes > 0 {
             average(&mut self.state.lock().merge_mib, bytes, time);

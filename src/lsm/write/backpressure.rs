@@ -12,22 +12,27 @@
 use std::time::Duration;
 
 /// The longest delay of a write by its ranges or by memory. It slows a single writer of 32 KiB
-/// writes to about 2 MB/s, the pace of a slow disk. Four such delays stay below 50 ms.
+/// writes to about 2 MB/s, the pace of a slow disk. Even four such delays in a row take less than
+/// 50 ms.
 pub(in crate::lsm) const DELAY_MAX: Duration = Duration::from_millis(12);
-/// With up to this many overlapping files, compaction is idle or about to start.
+/// With up to this many overlapping files, writes are not delayed, because compaction is idle or
+/// about to start.
 pub(in crate::lsm) const SOURCES_FREE: usize = 8;
-/// The additional files that a range with few readers may have. Its merges start only when some key
-/// has the maximum number of files, and flushes add more files during the merge.
+/// The number of overlapping files that a range with few readers may have in addition to
+/// [`SOURCES_FREE`]. Its merges start only when some key has the maximum number of files, and
+/// flushes add more during a merge.
 pub(in crate::lsm) const SOURCES_UNREAD: usize = 4;
 /// With this many overlapping files, writes to the range are delayed by [`DELAY_MAX`]: reads cost
 /// three times the normal amount.
 pub(in crate::lsm) const SOURCES_FULL: usize = 24;
-/// The normal backlog of a range: its young files have up to this many times a memtable's bytes.
+/// Young files of a range with up to this many times a memtable's bytes cause no delay: such a
+/// backlog is normal.
 const DEBT_FREE_MEMTABLES: u64 = 12;
-/// If young files have this many times a memtable's bytes, compaction is minutes behind.
+/// Young files with this many times a memtable's bytes delay writes by [`DELAY_MAX`]: compaction is
+/// then minutes behind.
 const DEBT_FULL_MEMTABLES: u64 = 44;
-/// Bounds of memory delays, in 1/1000 of the memory for memtables. At the lower bound one memtable
-/// is being filled and one is being flushed.
+/// Memory use, in 1/1000 of the memory for memtables, at which delays begin and at which they stop
+/// growing. When they begin, one memtable is being filled and one is being flushed.
 const MEMORY_FREE: u64 = 700;
 const MEMORY_FULL: u64 = 1_000;
 /// The number of concurrent writers that a delay assumes. When memory is exhausted, this many
@@ -35,7 +40,7 @@ const MEMORY_FULL: u64 = 1_000;
 /// earlier. Likewise, at half of the full debt this many writers together are slowed to the pace of
 /// merges.
 const WRITERS: u64 = 16;
-/// A share of 100 %. Shares are in millionths.
+/// The share that stands for 100 %. Shares are in millionths.
 const WHOLE: u64 = 1_000_000;
 
 /// Returns the largest size of a file that a flush writes: a nearly full memtable accepts one more
@@ -58,9 +63,9 @@ impl RangeDebt {
     }
 }
 
-/// Returns the delay of a write to a range with this debt. `merge` is the time to merge as many
-/// bytes as are written, if known. A small debt slows writers at most to the pace of merges; this
-/// bound rises with the debt and vanishes at the full debt.
+/// Returns the delay of a write to a range with this debt. `merge` is the expected time to merge as
+/// many bytes as the write has, if known. A small debt slows writers at most to the pace of merges;
+/// this bound rises with the debt and vanishes at the full debt.
 pub(in crate::lsm) fn range_delay(
     RangeDebt(share): RangeDebt,
     merge: Option<Duration>,
@@ -74,8 +79,8 @@ pub(in crate::lsm) fn range_delay(
     delay(share).min(pace)
 }
 
-/// Returns the delay of any write while memtables use `used` of `most` bytes. `flush` is the time
-/// to flush as many bytes as are written, if known.
+/// Returns the delay of any write while memtables use `used` of `most` bytes. `flush` is the
+/// expected time to flush as many bytes as the write has, if known.
 pub(in crate::lsm) fn memory_delay(used: u64, most: u64, flush: Option<Duration>) -> Duration {
     let used = u128::from(used) * 1_000_000 / u128::from(most.max(1));
     let used = u64::try_from(used).unwrap_or(u64::MAX);

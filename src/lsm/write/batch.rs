@@ -22,8 +22,7 @@ use crate::lsm::read::view::Current;
 
 /// A list of mutations that are applied atomically.
 pub(crate) struct Batch<'a> {
-    /// The gate of the table that is written to. Dropping the table closes it under the commit
-    /// lock.
+    /// The gate of the table that is written to. A commit that drops the table closes this gate.
     pub(crate) gate: Arc<Gate>,
     pub(crate) ops: Ops<'a>,
     /// The length of the prefix shared by all keys. The log stores the prefix once.
@@ -59,7 +58,7 @@ pub(crate) enum Condition {
     Any,
     Absent,
     Present,
-    /// The entry was written by this commit and not changed later.
+    /// The newest entry was written by the commit with this Seq.
     Is(Seq),
 }
 
@@ -70,8 +69,8 @@ pub(crate) enum Action<'a> {
     Delete,
 }
 
-/// A row encoded for the memtable and the log, in two parts. The body is copied only once, to its
-/// destination.
+/// A row encoded for the memtable and the log, as a head and a body. The body is copied only once,
+/// to its destination.
 #[derive(Clone, Debug)]
 pub(crate) struct PackedRow<'a> {
     /// The shape whose definition the log needs; `None` for a self-describing row.
@@ -80,7 +79,7 @@ pub(crate) struct PackedRow<'a> {
     body: Body<'a>,
 }
 
-/// A table as writers see it.
+/// The gate of a table: the state of the table that every write checks.
 #[derive(Debug)]
 pub(crate) struct Gate {
     pub(crate) table: TableId,

@@ -2,8 +2,8 @@
 //! inserted into the memtable. The leader of its commit group then writes, syncs and publishes it.
 //!
 //! Invariants
-//! * the active memtable appends to one log; no entity group spans two records, files or memtables;
-//! * a pre-read is used only if everything written since is still in memtables of the view;
+//! * only one log is appended to at a time; no entity group spans two records, files or memtables;
+//! * a pre-read (made before locking) is used only if all later entries are still in memtables;
 //! * a commit weaker than `Sync` uses a Seq within the durable reservation, so that no Seq is
 //!   reused after a power cut.
 //!
@@ -105,8 +105,8 @@ impl Writer {
     /// log buffer.
     fn submitted(&self, state: MutexGuard<'_, State<LogQueue>>, write: PendingWrite<'_, '_>) {
         let queued = state.queue.queued_bytes();
-        // The log and the memtable now count these bytes. Release the admission before the lock, so
-        // that no reader of the counters sees the bytes twice.
+        // The log and the memtable now count these bytes. Release the admission while the lock is
+        // still held, so that no reader of the counters sees the bytes twice.
         drop(write.admitted);
         drop(state);
         self.record_writes(write.batch);

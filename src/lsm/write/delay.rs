@@ -22,7 +22,7 @@ use crate::lsm::Env;
 use crate::lsm::read::load_sampling::Readers;
 use crate::lsm::read::view::View;
 
-/// Delays by a range are ignored below this.
+/// Shorter delays because of a range are ignored.
 const DELAY_MIN: Duration = Duration::from_micros(30);
 
 impl Writer {

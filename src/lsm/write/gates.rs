@@ -138,7 +138,7 @@ impl Gates {
         gates.iter().any(|(gate, since)| counts(gate, *since) && touches(&gate.span))
     }
 
-    /// Returns the commit that closed a gate over any of `keys`.
+    /// If a closed gate covers any of `keys`, returns the commit that closed the gate.
     pub(in crate::lsm) fn closed_to<'k>(
         &self,
         mut keys: impl Iterator<Item = &'k [u8]>,

@@ -1,6 +1,7 @@
-//! An insert that builds its row only if needed. If the key already has an entity, no row is built.
+//! Commits an insert. Builds its row only after a pre-read has found no entity with the same key.
 //!
-//! Not here: the decision under the commit lock about inserts that are not refused here (`commit`).
+//! Not here: the check under the commit lock of inserts that the pre-read did not refuse
+//! (`commit`).
 
 use crate::error::{Code, Error, Result};
 use crate::format::Kind;

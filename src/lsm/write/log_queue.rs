@@ -41,7 +41,8 @@ const ALLOCATE_STEP_MAX: u64 = 16 << 20;
 /// If the disk has no space for a full step, space is allocated up to the next multiple of this
 /// many bytes after the record.
 const NEAR_BYTES: u64 = 16 << 10;
-/// A buffer is kept for reuse if its capacity is at most this many full buffers.
+/// A buffer is kept for reuse if its capacity is at most this many times the size of a full log
+/// buffer.
 pub(in crate::lsm) const SPARE_BUFFERS: usize = 4;
 
 /// The Seqs in use when a queue is created.
@@ -53,8 +54,8 @@ pub(in crate::lsm) struct LastSeqs {
     pub(in crate::lsm) given_out: Seq,
 }
 
-/// Queued bytes. The leader adds the durable offset and checksums, and writes them to `log` at
-/// `offset`.
+/// Bytes queued for one log. The leader adds the durable offset and checksums, and writes them to
+/// `log` at `offset`.
 pub(crate) struct Segment {
     log: Arc<LogFile>,
     offset: u64,
@@ -99,7 +100,8 @@ pub(crate) struct LogQueue {
     pub(in crate::lsm) is_ended: bool,
     /// Logs without a record. The edit that names the next log removes them.
     pub(super) unused: Vec<FileNumber>,
-    /// True if a commit was queued after the last record without entries.
+    /// True if a commit was queued since the last record without entries, so that another such
+    /// record must state the new durable offset.
     pub(super) durable_record_due: bool,
     /// An empty buffer for reuse.
     pub(super) spare: Vec<u8>,
@@ -428,7 +430,7 @@ impl LogQueue {
         let is_full = |bytes: u64| bytes >= options.weak_sync_bytes;
         let must_sync = weak_bytes > 0 && (before == 0 || is_full(after) && !is_full(before));
         // Signal once for each allocation. The background then allocates ahead, so that committers
-        // need not.
+        // do not have to allocate.
         let is_short = self.is_short() && self.short_of < self.allocated;
         if is_short {
             self.short_of = self.allocated;
@@ -489,7 +491,7 @@ impl LogQueue {
         meter.record_user(bytes, end);
     }
 
-    /// Returns the memory used by its buffers, in bytes.
+    /// Returns the memory used by the queue's buffers, in bytes.
     pub(crate) fn memory_bytes(&self) -> usize {
         let queued = self.segments.iter().map(|segment| segment.bytes.capacity());
         queued.sum::<usize>() + self.spare.capacity()
@@ -577,7 +579,7 @@ impl Queue for LogQueue {
             return false;
         }
         // Append an empty record, which need not be synced, to state the durable offset and the
-        // durable length. Recovery must then find everything that was just synced. Queued commits
+        // durable length. Recovery then requires everything that was just synced. Queued commits
         // are written before this record.
         self.durable_record_due &= !is_idle;
         self.append_durable_record(self.last, self.seq_reservation).is_ok() && is_idle

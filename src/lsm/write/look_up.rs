@@ -1,10 +1,10 @@
-//! The pre-read: reads the newest entries of the keys that a batch depends on, before the commit
-//! lock is taken.
+//! Makes the *pre-read* of a commit: before the commit lock is taken, reads the newest entries of
+//! the keys that the batch depends on.
 //!
 //! Invariant: a pre-read is used only while everything written since is in memtables of the view,
 //! see [`PreRead::is_current`].
 //!
-//! Not here: the decision under the lock (`commit`), reads (`view`).
+//! Not here: evaluating conditions under the lock (`commit`), reads (`view`).
 
 use smallvec::SmallVec;
 
@@ -21,7 +21,8 @@ use crate::lsm::read::view::{Current, View};
 pub(crate) struct PreRead {
     /// The id of the newest memtable in the view that was read.
     memtable: u64,
-    /// The entries by operation; `None` if none exists or none was needed.
+    /// The entry found for each operation; `None` if the key has no entry or the operation needs
+    /// none.
     found: SmallVec<[Option<PreReadHit>; 1]>,
 }
 
@@ -32,8 +33,8 @@ struct PreReadHit {
     /// The row, if it is in a file. A row in memory is not copied, because it is usually still in
     /// memory when the commit is decided.
     row: Option<Row>,
-    /// The commit of the range tombstone that hid the entry. The range tombstone may have been
-    /// removed since, together with the entry.
+    /// The Seq of the commit whose range tombstone hid the entry. That range tombstone may have
+    /// been removed since, together with the entry.
     hidden: Option<Seq>,
 }
 
@@ -43,8 +44,8 @@ impl PreRead {
         view.memtables.last().is_some_and(|oldest| oldest.memtable.id <= self.memtable)
     }
 
-    /// False if operation `index`, which is `op`, needs a row that was in memory and therefore not
-    /// copied.
+    /// False if operation `index`, which is `op`, needs a row that the pre-read did not copy
+    /// because the row was in memory.
     pub(crate) fn is_whole(&self, index: usize, op: &Op<'_>) -> bool {
         let found = self.found.get(index).and_then(Option::as_ref);
         found.is_none_or(|found| {

@@ -1,5 +1,5 @@
-//! Scalability targets, as in Azure Table storage: limits on entities per second for each partition
-//! and for the database.
+//! Enforces scalability targets, as Azure Table storage does: limits on entities per second for
+//! each partition and for the database.
 //!
 //! Invariants
 //! * a refused request is not charged, and no work was done for it;
@@ -18,7 +18,7 @@ use crate::sync::Mutex;
 
 use crate::lsm::Env;
 
-/// The number of slots in each table.
+/// The number of slots in each of the two tables that partitions share.
 const PLACES: usize = 1 << 14;
 const SECOND: u64 = 1_000_000_000;
 
@@ -33,8 +33,8 @@ const SECOND: u64 = 1_000_000_000;
 /// Partitions share two fixed tables of such times. The hash of a partition selects one slot in
 /// each table, and the lesser of the two times is used. The tables take 256 KiB for any number of
 /// partitions. No partition can exceed its target, but a partition that shares both slots with busy
-/// ones gets less. With n partitions active within the last second, the probability of that is
-/// about (n / 16,384)²: 1 in 27,000 for 100, 1 in 270 for 1,000.
+/// ones gets less. With n partitions active within the last second, the probability that it shares
+/// both slots is about (n / 16,384)²: 1 in 27,000 for 100, 1 in 270 for 1,000.
 pub(crate) struct RateLimit {
     /// The cost of an entity in nanoseconds; 0 without a target.
     partition: u64,
@@ -105,7 +105,7 @@ impl RateLimit {
     }
 }
 
-/// Returns the slot in each table, from independent bits of the hash.
+/// Returns the partition's slot in each of the two tables, from independent bits of the hash.
 fn places(partition: u64) -> [usize; 2] {
     let mask = PLACES as u64 - 1;
     [(partition & mask) as usize, (partition >> 32 & mask) as usize]
@@ -147,7 +147,8 @@ impl RateLimit {
     }
 }
 
-/// Returns the demands of `keys`, grouped by adjacent partition. Keys of the catalog have none.
+/// Returns the demands of `keys`. Adjacent keys of one partition form one demand. Keys of the
+/// catalog have none.
 fn demands<'k>(env: &Env, keys: impl Iterator<Item = &'k [u8]>) -> Vec<Demand> {
     let mut demands: Vec<Demand> = Vec::new();
     let users = keys.filter(|key| table_of(key) != Some(TableId::CATALOG));
@@ -176,7 +177,8 @@ mod tests {
         })
     }
 
-    /// Counts how many of `tries` groups of `entities` are admitted, at intervals of `every`.
+    /// Tries to admit `tries` groups of `entities` entities, at intervals of `every`. Returns how
+    /// many are admitted.
     fn passed(
         rate_limit: &RateLimit,
         partition: u64,
@@ -193,7 +195,8 @@ mod tests {
     #[test]
     fn a_burst_of_one_second_passes_immediately_and_then_the_rate() {
         let ms = Duration::from_millis;
-        // 10 s at 1,000/s against a target of 100/s: a burst of 100, then 100 each second.
+        // For 10 s, try 1,000 entities/s against a target of 100/s: a burst of 100 is admitted,
+        // then 100 each second.
         assert_eq!(passed(&new(100, 0), 7, 1, 10_000, ms(1)), 100 + 999);
         assert_eq!(passed(&new(0, 100), 7, 1, 10_000, ms(1)), 100 + 999);
         // Below the target nothing is refused.

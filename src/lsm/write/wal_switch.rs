@@ -66,7 +66,7 @@ impl Writer {
     }
 
     /// If an earlier session closed the active log, makes the prepared log the active one. Returns
-    /// false if none is prepared. The memtable is kept and belongs to the new log too.
+    /// false if no log is prepared. The memtable is kept and belongs to the new log too.
     pub(super) fn begin_log(&self, state: &mut MutexGuard<'_, State<LogQueue>>) -> Result<bool> {
         if !state.queue.is_ended {
             return Ok(true);
@@ -153,8 +153,8 @@ impl Writer {
         self.group_commit.flush(Durability::Sync)
     }
 
-    /// Makes the Seq reservation in use durable in the active log, before a log that states it is
-    /// removed.
+    /// Makes the Seq reservation in use durable in the active log. This must precede the removal of
+    /// an older log that states the reservation.
     pub(in crate::lsm) fn persist_seq_reservation(&self, help: &impl Unblock) -> Result<()> {
         self.ensure_log(help)?;
         let is_settled = {

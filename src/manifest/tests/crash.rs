@@ -1,4 +1,4 @@
-//! Power failures, process kills and failing operations, tested at every operation.
+//! Tests power failures, process kills and failed operations at every file system operation.
 
 use super::*;
 use crate::fs::{Fault, FaultFs, FaultKind, OpKind};
@@ -42,8 +42,8 @@ fn trap_46_trap_47_a_creation_cut_short_anywhere_is_completed_or_repeated() {
     }
 }
 
-/// A history with roll-overs. Each list maps a count of file system operations to the Seq
-/// acknowledged or the file number assigned by then.
+/// A history with roll-overs. `acknowledged` and `numbers` map a count of file system operations to
+/// the Seq acknowledged, or the file number assigned, by then.
 struct History {
     fs: MemFs,
     acknowledged: Vec<(u64, u64)>,

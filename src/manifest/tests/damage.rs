@@ -1,5 +1,5 @@
-//! Damaged manifests: opening reports corruption, or accepts a prefix, which the logs can show to
-//! be incomplete.
+//! Tests damaged manifests. Opening must report corruption or accept a prefix of the edits. The
+//! logs can then show that the prefix is incomplete.
 
 use super::*;
 use crate::codec::Checksum;
@@ -90,7 +90,8 @@ fn trap_51_a_manifest_shorter_than_current_states_is_corruption() {
     }
 }
 
-/// Whether an image of `fs` opens without a complaint if its manifest `number` has `len` bytes.
+/// True if an image of `fs`, with its manifest `number` cut to `len` bytes, opens without reporting
+/// the manifest as too short.
 fn is_whole(fs: &MemFs, number: FileNumber, len: u64) -> bool {
     let path = Path::new(DIR).join(FileName::Manifest(number).to_string());
     let image = fs.kill_image();
@@ -107,7 +108,7 @@ fn a_manifest_states_its_length_after_each_growth() {
     let fs = MemFs::new();
     let mut manifest = create(&fs).unwrap();
     manifest.roll_bytes_min = 1 << 30;
-    // Rolls over to a manifest that is not rolled over again.
+    // This edit causes a roll-over. The new manifest is not rolled over again.
     manifest.append(&padded(2, 70_000)).unwrap();
     manifest.append(&flushed(2)).unwrap();
     let number = manifest.position().file;

@@ -30,7 +30,7 @@ fn key(name: &str) -> Vec<u8> {
     user_key(TABLE, "p", name)
 }
 
-/// Returns the span from `low`, up to `high` if given.
+/// Returns the span from `low` to `high`, or without `high` to the end of the partition.
 fn span(low: &str, high: Option<&str>) -> Span {
     let high = high.map_or_else(|| user_key(TABLE, "q", ""), key);
     Span::new(&key(low), Some(&high))
@@ -81,7 +81,7 @@ impl Fixture {
         self.engine.scan(&span("", None), None).unwrap()
     }
 
-    /// Returns the first row, or "".
+    /// Returns the name of the first row, or "" if there is no row.
     fn head(&self) -> String {
         next(&mut self.scan()).unwrap_or_default()
     }
@@ -98,7 +98,7 @@ impl Fixture {
     }
 }
 
-/// A filter that every row matches. Unless `is_known`, each row is evaluated.
+/// A filter that every row matches. Unless `is_known`, the scan evaluates it for each row.
 struct All {
     is_known: bool,
 }
@@ -141,7 +141,7 @@ fn next(scan: &mut Scan) -> Option<String> {
     scan.advance().unwrap().then(|| name(scan.key()))
 }
 
-/// As [`next`], but evaluates blocks of a file where possible.
+/// Like [`next`], but lets the filter evaluate whole blocks of a file where possible.
 fn next_of(scan: &mut Scan, filter: &mut All) -> Option<String> {
     let step = scan.advance_where(filter, u64::MAX).unwrap();
     (step == Step::Row).then(|| name(scan.key()))
@@ -211,7 +211,7 @@ fn a_put_divides_its_gap() {
     db.put(&["a", "b", "c", "d"]);
     db.delete(&["a", "b", "c"]);
     assert_eq!(db.head(), "d");
-    // The gap is not cached yet: this commit caches it and cuts its key out.
+    // The gap is only offered so far. This commit adds it and cuts the commit's own key out of it.
     db.put(&["b"]);
     assert_eq!((db.head().as_str(), db.gaps()), ("b", pairs(&[("", "b"), ("b\0", "d")])));
     db.put(&[""]);
@@ -298,7 +298,7 @@ fn only_snapshots_newer_than_a_gap_use_it() {
         next(&mut db.engine.scan(&span("", None), Some(at.seq)).unwrap()).unwrap()
     };
     assert_eq!((head(&before).as_str(), db.passed()), ("a", 0));
-    // This snapshot may use the gap, because its Seq is not below that of the gap.
+    // This snapshot may use the gap, because the snapshot's Seq is not below the gap's Seq.
     assert_eq!((head(&after).as_str(), db.passed()), ("c", 1));
     db.put(&["a"]);
     assert_eq!((head(&before).as_str(), head(&after).as_str()), ("a", "c"));
@@ -371,7 +371,8 @@ fn gaps_cover_rows_hidden_by_range_tombstones_and_stay_few() {
 /// The rows of a database as of a Seq.
 type State = BTreeMap<String, ()>;
 
-/// Compares a random program with a map: with any gaps, every scan returns the expected rows.
+/// Runs random operations and compares all scans with a map: whichever gaps exist, every scan must
+/// return the expected rows.
 #[test]
 fn trap_32_random_scans_agree_with_a_map() {
     let mut passed = 0;
@@ -467,8 +468,8 @@ fn go_on(rng: &mut Rng, open: &mut Vec<(Scan, Option<All>, Vec<String>)>, seed: 
     }
 }
 
-/// With concurrent readers and writers, a row whose put was acknowledged before a scan began is not
-/// skipped.
+/// With concurrent readers and writers, a scan must not skip a row whose put was acknowledged
+/// before the scan began.
 #[test]
 fn concurrent_readers_find_rows_put_at_the_head() {
     let db = Fixture::new(1);

@@ -1,5 +1,5 @@
-//! Tests of counting: no operation is lost or counted twice, whatever the number per second, and a
-//! program that cycles through its keys is sampled evenly.
+//! Tests that sampling neither loses an operation nor counts it twice at any rate, and that a
+//! program which cycles through its keys is sampled evenly.
 
 use super::*;
 
@@ -99,8 +99,8 @@ fn ranges_whose_readers_lost_enough_rows_merge_once_an_hour_with_one_flush() {
     let in_turn = |id: &RangeId| loads.sampled.lock().ranges[id].is_in_turn();
     read(ids[0], 1_000, f64::INFINITY);
     assert!(losing().is_empty() && lost(&ids[0]) >= 2_000.0, "{}", lost(&ids[0]));
-    // The accumulated cost decides, not its increase: a range may exceed its price right after a
-    // split.
+    // A range is losing as soon as its accumulated cost exceeds its price, even if the cost hardly
+    // rose: a split may have lowered the price.
     read(ids[0], 1, 1_000.0);
     assert_eq!(losing(), [ids[0]]);
     assert!(!loads.begin_turns(|_| Some(1e6), true, 0.0), "the price has risen");

@@ -1,4 +1,4 @@
-//! Tests point reads in files of which parts were merged away.
+//! Tests point reads in files whose rows were partly merged into other files.
 
 use std::sync::Arc;
 

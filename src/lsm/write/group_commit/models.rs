@@ -1,5 +1,5 @@
-//! Group commit under every interleaving of its threads (loom), with a queue that records writes
-//! and syncs.
+//! Runs group commit under every interleaving of its threads (loom). The queue records writes and
+//! syncs.
 //!
 //! The records are relaxed atomics, so a reader sees them only through the ordering that group
 //! commit itself provides. Loom reports a thread that is never woken as a deadlock.
@@ -18,7 +18,7 @@ use crate::sync::{AtomicU64, Ordering, check_model};
 struct Disk {
     written: AtomicU64,
     synced: AtomicU64,
-    /// A lock that never blocks, because loom does not switch threads while it is held.
+    /// This lock of `std` never blocks, because loom does not switch threads while it is held.
     asked: std::sync::Mutex<Vec<(Seq, Durability)>>,
 }
 
@@ -139,7 +139,8 @@ impl Model {
     }
 }
 
-/// Runs the commits in `wishes`, which has one list for each thread.
+/// Runs one thread for each list in `wishes`. The thread commits once for each durability in its
+/// list.
 #[track_caller]
 fn check_commits(durable_claims: bool, wishes: &'static [&'static [Durability]]) {
     check_model(move || {
@@ -172,8 +173,8 @@ fn trap_29_loom_two_threads_share_rounds() {
     check_commits(false, &[&[SYNC, SYNC], &[SYNC, SYNC]]);
 }
 
-/// With three threads too, every commit returns and is visible: one of several waiters of the next
-/// commit group is woken to lead it.
+/// With three threads, every commit returns and is visible. If several threads wait for the next
+/// commit group, one of them is woken to lead it.
 #[test]
 fn trap_29_loom_three_threads_share_rounds() {
     check_commits(false, &[&[SYNC], &[SYNC], &[SYNC]]);
@@ -261,7 +262,7 @@ fn loom_a_flush_with_concurrent_waiters() {
     });
 }
 
-/// Two flushes, which lead without their own commit, and one waiter: all return.
+/// Two flushes, which lead without a commit of their own, and one waiting committer all return.
 #[test]
 fn loom_two_flushes_with_a_concurrent_waiter() {
     check_model(|| {
@@ -313,7 +314,7 @@ fn loom_a_failed_round_fails_every_waiter() {
     check_failure(1, &[SYNC, OS]);
 }
 
-/// A failure outside a commit group, of the manifest or by a close, has the same effects as a
+/// A failure outside a commit group (of the manifest, or by a close) has the same effects as a
 /// failed commit group.
 #[test]
 fn loom_a_failure_from_outside_fails_every_waiter() {
@@ -333,7 +334,7 @@ fn loom_a_failure_from_outside_fails_every_waiter() {
     });
 }
 
-/// A signal that stays set.
+/// A flag that a thread can wait for. Once set, it stays set.
 #[derive(Default)]
 struct Signal {
     given: Mutex<bool>,
@@ -374,7 +375,8 @@ fn await_commit(model: &Model, seq: Seq, lane: &Signal) -> Result<(), Error> {
     }
 }
 
-/// One thread polls a ticket, a thread that the ticket signals leads, and other threads commit.
+/// One thread polls a ticket. A second thread, which the ticket signals, leads commit groups. Other
+/// threads commit.
 #[track_caller]
 fn check_polled(good: usize, committers: &'static [Durability]) {
     check_model(move || {
@@ -417,7 +419,7 @@ fn loom_a_polled_ticket_reports_a_failure() {
     check_polled(1, &[OS]);
 }
 
-/// Polls from its own waker, as an executor that runs tasks in place does.
+/// A waker that polls again when it is woken, like an executor that runs tasks in place.
 struct PollsAgain {
     model: Model,
     seq: Seq,
