@@ -9,7 +9,8 @@ use crate::fs::{DiskFs, Fs};
 /// A manifest shorter than this is not replaced by a new one, because reading it is cheap.
 pub(crate) const MANIFEST_ROLL_BYTES: u64 = 64 << 10;
 
-/// The log buffer is written when it has this size. Larger writes would cost no less per byte.
+/// The log buffer is written to the file when it has this size. Writing more at once would not be
+/// cheaper per byte.
 pub(crate) const LOG_BUFFER_BYTES: usize = 512 << 10;
 
 /// Where a commit is stored when it is acknowledged, and so which failures it survives.
@@ -47,13 +48,14 @@ pub enum IoMode {
 /// How the blocks of a table file are stored.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Codec {
-    /// Uncompressed, and used in place.
+    /// Uncompressed. Rows are read directly from the block.
     None,
     /// Compressed with zstd. Needs the feature `zstd`.
     Zstd,
 }
 
-/// The cost of a merge, in units of the time that a reader takes to search one more file for a row.
+/// The cost of a merge, compared with what readers pay without it: looking up one row in one more
+/// file costs 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct MergePrice {
     /// The fixed cost of a merge, whatever its size.
@@ -61,8 +63,8 @@ pub(crate) struct MergePrice {
     pub(crate) bytes_per_row: u64,
 }
 
-/// One more file costs a reader 16 to 57 ns per row. A merge costs 3.4 ns per byte, plus syncs that
-/// take some milliseconds.
+/// Measured: one more file costs a reader 16 to 57 ns per row. A merge costs 3.4 ns per byte, plus
+/// syncs that take some milliseconds.
 const MERGE_PRICE: MergePrice = MergePrice { rows: 100_000, bytes_per_row: 8 };
 
 /// The threads that run background work: flush, compaction, removal of dead files.
@@ -102,18 +104,19 @@ pub enum OnFull {
 pub struct Targets {
     /// The target for each partition.
     pub partition_entities_per_second: u32,
-    /// The target for all tables together, which the service sets for a storage account.
+    /// The target for all tables together. Azure Table storage sets this target for a storage
+    /// account.
     pub database_entities_per_second: u32,
 }
 
 impl Targets {
-    /// Returns the targets that the service documents: 2,000 and 20,000 entities of 1 KiB per
-    /// second.
+    /// Returns the targets that Azure Table storage documents: 2,000 and 20,000 entities of 1 KiB
+    /// per second.
     pub fn service() -> Self {
         Self { partition_entities_per_second: 2_000, database_entities_per_second: 20_000 }
     }
 
-    /// Returns the targets of 2010: 500 and 5,000 entities per second.
+    /// Returns the targets of Azure Table storage in 2010: 500 and 5,000 entities per second.
     pub fn y2010() -> Self {
         Self { partition_entities_per_second: 500, database_entities_per_second: 5_000 }
     }
@@ -214,11 +217,12 @@ impl Default for Options {
             weak_sync_bytes: 8 << 20,
             log_buffer_bytes: LOG_BUFFER_BYTES,
             manifest_roll_bytes: MANIFEST_ROLL_BYTES,
-            // Shorter sequences of dead entries are not cached: to add one to the gap cache costs
-            // about as much as skipping this number of entries.
+            // Shorter sequences of dead entries are not added to the gap cache, which stores key
+            // spans that scans may skip. Adding a sequence costs about as much as reading this
+            // number of entries.
             gap_entries_min: 16,
-            // Commit groups form anyway while a sync is in progress, so waiting for a fixed time
-            // makes commits no faster.
+            // While a sync is in progress, further commits form a group anyway. An additional fixed
+            // delay would make commits no faster.
             max_commit_delay: Duration::ZERO,
             trust_clock_jumps: false,
             merge_for_readers: Some(MERGE_PRICE),
@@ -246,13 +250,13 @@ impl Options {
 
     /// Returns options for an unattended device with 64 MB of memory and slow flash. At most 16 MiB
     /// of memory is resident in total, not counting the application's own. One thread runs
-    /// background work; for none, set [`Background::Manual`]. The file format is the same as with
-    /// any other options.
+    /// background work; to run without threads, set [`Background::Manual`]. The file format is the
+    /// same as with any other options.
     ///
     /// There are two memtables of at most 1 MiB each, which start small, and a block cache of 2
     /// MiB. Files are read by [`IoMode::Pread`]. Files of a sorted run have 4 MiB, and logs start
-    /// with 16 KiB. An entity group, or one entity, of several MiB takes that much more memory
-    /// while it is written. Table files that were read keep about 1.5 MiB of indexes per GiB in
+    /// with 16 KiB. While an entity or an entity group of several MiB is written, it takes that
+    /// much memory in addition. Table files that were read keep about 1.5 MiB of indexes per GiB in
     /// memory: 8 bytes for each block of 8 KiB, and some 2 KiB for each file of 4 MiB.
     ///
     /// ```
@@ -290,8 +294,8 @@ impl Options {
             weak_sync_bytes: 512 << 10,
             log_buffer_bytes: 64 << 10,
             manifest_roll_bytes: 16 << 10,
-            // Merges that only speed up reads would wear out the flash, which matters more than
-            // faster reads.
+            // Merges that serve only to speed up reads would wear out the flash, which matters more
+            // here.
             merge_for_readers: None,
             ..Self::default()
         }
@@ -318,12 +322,12 @@ setters! {
     /// Sets whether a missing path or an empty directory becomes a new database. Default: true.
     create_if_missing(create: bool): create_if_missing = create;
 
-    /// Sets whether a log or a manifest is opened although it is shorter than the length that was
-    /// once synced. The bytes that were cut off are lost;
-    /// [`OpenReport::torn`](crate::OpenReport::torn) names the file and both lengths in bytes. Only
-    /// for file systems that lose the length of a synced file in a crash, and for damage: without
-    /// this setting such a file is `Corruption`, and [`Options::repair`] saves the rest. Default:
-    /// false.
+    /// Sets whether to open a log or a manifest whose file is shorter than the length that was once
+    /// synced. The bytes that were cut off are lost; [`OpenReport::torn`](crate::OpenReport::torn)
+    /// names the file and both lengths in bytes. Use it only for file systems that lose the length
+    /// of a synced file in a crash, or to open a damaged database. Without this setting, opening
+    /// returns `Corruption` for such a file, and [`Options::repair`] saves what is left of it.
+    /// Default: false.
     accept_short_logs(accept: bool): accept_short_logs = accept;
 
     /// Sets how table files are read. Default: [`IoMode::Mmap`] on systems with 64-bit addresses,
@@ -360,14 +364,14 @@ setters! {
     /// seconds.
     max_commit_delay(delay: Duration): max_commit_delay = delay.min(Duration::from_secs(24 * 3600));
 
-    /// Sets the number of threads that merge files, each in another range. 1 to 64. Default: half
-    /// of the processors, at most 2. One thread writes some hundred megabytes per second, about the
-    /// bandwidth of a disk, and readers and writers need the other processors.
+    /// Sets the number of threads that merge files. Each works on a different range. 1 to 64.
+    /// Default: half of the processors, at most 2. One thread writes some hundred megabytes per
+    /// second, about the bandwidth of a disk, and readers and writers need the other processors.
     compaction_threads(threads: usize): compaction_threads = threads.clamp(1, 64);
 
-    /// Limits the bytes that background work writes per second; 0 means no limit. A burst has at
-    /// most a quarter of this number. Flushes count towards the limit but are never delayed. With
-    /// [`Background::Manual`] nothing is delayed. Default: 0.
+    /// Limits the bytes that background work writes per second; 0 means no limit. At most a quarter
+    /// of this number may be written at once. Flushes count towards the limit but are never
+    /// delayed. With [`Background::Manual`] nothing is delayed. Default: 0.
     ///
     /// If compaction cannot keep up, writers are slowed down in the ranges that have too many files
     /// to merge.
@@ -408,11 +412,12 @@ setters! {
     /// default 256 MiB.
     range_bytes(bytes: u64): range_bytes = bytes.max(16 << 10);
 
-    /// Refuses requests above the rates in `targets` with `ServerBusy`, as the service does,
-    /// without executing them. Use this to test an application's retries. It takes 256 KiB for any
-    /// number of partitions. Partitions share counters, so a partition that shares with busy ones
-    /// is refused early (1 in 27,000 if 100 partitions are in use, 1 in 270 if 1,000 are). No
-    /// partition exceeds its target. Default: no targets, at no cost.
+    /// Refuses requests above the rates in `targets` with `ServerBusy`, as Azure Table storage
+    /// does, without executing them. Use this to test an application's retries. It takes 256 KiB of
+    /// memory for any number of partitions. Partitions share counters, so a partition whose
+    /// counters are also used by busy partitions is refused below its target. This affects 1
+    /// partition in 27,000 if 100 are in use, and 1 in 270 if 1,000 are. No partition exceeds its
+    /// target. Default: no targets, at no cost.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -443,16 +448,16 @@ setters! {
 
     /// Sets whether rows may expire by a wall clock that jumps by more than a day. When the
     /// database is opened, the difference between the clock and the last commit counts as a jump.
-    /// Default: false, so that a wrong clock lets no row expire early. The time that a jump skips
-    /// then adds nothing to the age of rows, for example the days during which a device is switched
-    /// off.
+    /// Default: false, so that a wrong clock lets no row expire early. With false, the time that a
+    /// jump skips adds nothing to the age of rows, for example the days during which a device is
+    /// switched off.
     trust_clock_jumps(trust: bool): trust_clock_jumps = trust;
 
     /// Sets whether files are also merged only to speed up reads. Such a merge starts in the
     /// background when the readers of a range have spent as much time on searching several files as
     /// the merge costs. It merges the newer, overlapping files of that range into its sorted run.
-    /// * The newer files must have at least an eighth of the data that they overlap; once an hour
-    ///   any amount is merged.
+    /// * The newer files must have at least an eighth as many bytes as the part of the run that
+    ///   they overlap. Once an hour, fewer bytes are enough.
     /// * Only ranges of up to eight files of a run qualify ([`Options::run_file_bytes`]).
     /// * The memtable is flushed for such a merge at most once an hour.
     ///

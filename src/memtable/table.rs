@@ -1,8 +1,9 @@
-//! The hash table of a memtable: finds the newest node of a user key. A line of 64 bytes has five
-//! nodes and 32 bits of each one's hash, so a miss reads one line and no node. A full line
-//! overflows to the next. A full table is replaced by one twice as large, to which each later
-//! insert moves a few lines. Reads of keys not moved yet use the old table, which is no longer
-//! written. Writers hold the arena's lock; readers take none.
+//! The hash table of a memtable: finds the newest node of a user key. Keys hash to lines of 64
+//! bytes. A line has five slots, each with a pointer to a node and 32 bits of the key's hash, so a
+//! miss reads one line and no node. A key whose line is full is stored in the next line. A full
+//! table is replaced by one twice as large, and each later insert moves a few lines to it. Keys not
+//! moved yet are read from the old table, which is no longer written. Writers hold the arena's
+//! lock; readers take none.
 //!
 //! Invariants
 //! * a key is in at most one slot of a table, and a slot never changes its key;
@@ -14,22 +15,23 @@ use crate::sync::{AtomicUsize, OnceLock, Ordering};
 
 /// The number of lines of the smallest table: 4 KiB.
 const LINES_MIN: usize = if cfg!(loom) { 1 } else { 64 };
-/// The most tables; memory does not suffice for more doublings.
+/// The maximum number of tables, each twice as large as the one before. A larger one would not fit
+/// into memory.
 const TABLES_MAX: usize = usize::BITS as usize - 12;
 /// A table is full at this average number of keys per line. Beyond it, overflows cost more than the
 /// saved memory is worth.
 const LOAD_MAX: usize = 4;
-/// The number of lines moved by each insert. Moving a line costs cache misses, so few are moved at
-/// a time. They still suffice to end one move long before the next begins.
+/// The number of lines moved by each insert. Moving a line costs cache misses, so each insert moves
+/// only a few. This is still enough: all lines are moved long before the new table is full, too.
 const MOVE_LINES: usize = 2;
-/// A flag in `Line::fill`, never cleared: a node of this line overflowed to a later line. The lower
-/// bits are the number of used slots.
+/// A flag in `Line::fill`, set when a key was stored in a later line because this one was full, and
+/// never cleared. The lower bits of `fill` are the number of used slots.
 const PASSED: u32 = 8;
 
-/// Finds the newest node of a key.
+/// A hash table from user keys to their newest nodes.
 pub(super) struct Table {
-    /// Twice the number of the current table, plus 1 while lines are being moved from the previous
-    /// one.
+    /// Twice the index of the current table in `tables`, plus 1 while lines are being moved from
+    /// the previous table.
     state: AtomicUsize,
     tables: Box<[OnceLock<Box<[Line]>>]>,
     /// The number of keys. Used by writers only.
@@ -47,8 +49,8 @@ enum Spot<'t, 'a> {
 
 impl Table {
     /// Creates a table for about `keys` keys, with an initial size of at most `bytes_max` bytes. A
-    /// table that is large enough from the start is never moved, and leaves no smaller tables
-    /// allocated.
+    /// table that is large enough from the start never has to be replaced, so the memory of smaller
+    /// tables is saved.
     pub(super) fn new(keys: usize, bytes_max: usize) -> Self {
         let lines_max = (bytes_max / size_of::<Line>() / LINES_MIN).max(1);
         let wanted = keys.div_ceil(LOAD_MAX * LINES_MIN).max(1).next_power_of_two();
@@ -84,8 +86,8 @@ impl Table {
         if found.is_some() || state.is_multiple_of(2) {
             return found;
         }
-        // The key may not be moved yet. Even if it has just been moved, it is still found here,
-        // because moved nodes are not removed.
+        // The key may still be in the old table only. If it has been moved in the meantime, it is
+        // found there, too, because moving does not remove nodes from the old table.
         find(self.lines(state / 2 - 1), arena, hash, key)
     }
 
@@ -110,8 +112,8 @@ impl Table {
         let mut state = self.state.load(Ordering::Relaxed);
         let mut lines = self.lines(state / 2);
         if state.is_multiple_of(2) && self.keys() >= lines.len() * LOAD_MAX {
-            // From here on both tables are searched: the larger one, which is still empty, and the
-            // smaller one.
+            // From here on reads search both tables: first the larger one, which is still empty,
+            // then the smaller one.
             state += 3;
             lines = self.lines(state / 2);
             self.moved.store(0, Ordering::Relaxed);
@@ -142,7 +144,7 @@ impl Table {
         node
     }
 
-    /// Moves a few lines of the table before `current`.
+    /// Moves a few lines from the previous table to the table `current`.
     fn move_lines(&self, arena: &Arena, current: usize) {
         let (old, new) = (self.lines(current - 1), self.lines(current));
         debug_assert_eq!(new.len(), 2 * old.len(), "a table doubles");
@@ -157,8 +159,8 @@ impl Table {
                 let (Some(node), hash) = (slot.load(arena), hash.load(Ordering::Relaxed)) else {
                     break;
                 };
-                // If the slot is used, the key was written again after the move began, and its node
-                // there is newer.
+                // If the new table already has the key, the key was written after the move began,
+                // and that node is newer than this one.
                 if let Spot::Free(line, slot) = spot(new, arena, hash, node.key()) {
                     fill(line, slot, hash, node);
                 }

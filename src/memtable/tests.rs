@@ -8,7 +8,7 @@ use super::*;
 use crate::codec::{HashSeed, hash};
 use crate::rng::Rng;
 
-/// The expected contents of the memtable, in its order.
+/// The expected entries of the memtable, in the memtable's order.
 type Model = BTreeMap<(Vec<u8>, Reverse<Seq>), (Kind, Vec<u8>)>;
 
 fn hash_of(key: &[u8]) -> u64 {
@@ -120,7 +120,7 @@ impl Pair {
     }
 }
 
-/// Returns one of few keys, of all lengths and with shared prefixes.
+/// Returns a random key. Most are short and similar, so that keys repeat and share prefixes.
 fn random_key(rng: &mut Rng) -> Vec<u8> {
     let mut key = match rng.below(4) {
         0 => Vec::new(),
@@ -176,8 +176,8 @@ fn random_programs() {
     }
 }
 
-/// Inserts `key(n)` for numbers in random order. Calls `sort_step` and scans at random between
-/// inserts.
+/// Inserts `key(n)` for all numbers `n` below `count`, in random order. Between inserts, calls
+/// `sort_step` and checks short scans at random.
 #[track_caller]
 fn check_keys(count: u64, key: impl Fn(u64) -> Vec<u8>) {
     let mut rng = Rng::from_seed(count);
@@ -411,11 +411,13 @@ fn a_table_sized_for_its_keys_takes_less_memory_with_equal_results() {
         let found = [&grown, &made].map(|it| it.newest(hash_of(&key), &key).map(|it| it.seq));
         assert_eq!(found, [Some(Seq(i + 1)); 2]);
     }
-    // The initial table is limited to its share, even if very many keys are expected.
+    // The initial table takes at most a seventh of the memtable, even if very many keys are
+    // expected.
     assert!(Memtable::new(3, 1 << 20, usize::MAX).bytes() <= (1 << 20) / 7);
 }
 
-/// Rows consist of two parts. All keys of a commit are inserted together, and some keys repeatedly.
+/// Inserts rows given as two parts, many keys per commit and the same keys in several commits.
+/// After each commit, its keys must be found with the whole row.
 #[test]
 fn the_entries_of_a_commit_are_found_whole() {
     let memtable = Arc::new(Memtable::new(1, 4 << 20, 0));

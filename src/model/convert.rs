@@ -21,8 +21,9 @@ pub trait FromValue<'a>: Sized {
         None
     }
 
-    /// Converts the value in a body, if it has exactly the expected type. After `None`,
-    /// [`from_value`](Self::from_value) may still convert a value of another type.
+    /// Converts a value in the body of a row. May return `None` although
+    /// [`from_value`](Self::from_value) would convert the value, if the type is not exactly the
+    /// expected one. The caller then calls `from_value`.
     #[doc(hidden)]
     #[inline]
     fn from_field(field: Field<'_, 'a>) -> Option<Self> {

@@ -31,7 +31,7 @@ const TICKS_PER_DAY: i64 = 86_400 * TICKS_PER_SECOND;
 const DAYS_PER_400_YEARS: i64 = 146_097;
 const DAYS_PER_100_YEARS: i64 = 36_524;
 const DAYS_PER_4_YEARS: i64 = 1_461;
-/// The length of the longest text.
+/// The maximum length of the text form.
 const TEXT_MAX: usize = 28;
 /// The index of the decimal point before the fraction.
 const POINT_AT: usize = 19;
@@ -57,8 +57,8 @@ impl DateTime {
         self.0
     }
 
-    /// Returns the text form, faster than `fmt` does: a page may contain thousands of points in
-    /// time.
+    /// Returns the text form. This is faster than `fmt`, which matters because a page may contain
+    /// thousands of DateTimes.
     pub(crate) fn text(self) -> TimeText {
         let mut texts = TimeTexts::default();
         texts.of(self);
@@ -113,11 +113,11 @@ pub(crate) struct TimeText {
     len: usize,
 }
 
-/// Formats points in time that are often equal or on the same day, as in a page or in the response
-/// to a group.
+/// Formats DateTimes of which many are equal or on the same day, as in a page or in the response to
+/// an entity group.
 #[derive(Clone, Debug)]
 pub(crate) struct TimeTexts {
-    /// The point in time whose text is `last`; `day` is its day since 1601.
+    /// The DateTime whose text is `last`. `day` is the number of its day since 1601-01-01.
     ticks: u64,
     day: u64,
     last: TimeText,
@@ -177,8 +177,8 @@ impl TimeText {
         }
     }
 
-    /// Writes the end of the text: a fraction without trailing zeros, if it is not zero, and the
-    /// `Z`.
+    /// Writes the end of the text: the fraction of a second without trailing zeros, unless it is
+    /// zero, and the `Z`.
     #[inline]
     fn put_fraction(&mut self, fraction: u64) {
         let mut end = POINT_AT;
@@ -204,13 +204,13 @@ impl TimeText {
     }
 }
 
-/// Returns year, month and day of the day `days` after 1601-01-01, the first day of a 400-year
-/// cycle.
+/// Returns the year, month and day of a date, given as the number of days since 1601-01-01. That
+/// date begins a cycle of 400 years, after which the calendar repeats.
 fn civil(days: i64) -> (i64, i64, i64) {
     let cycles = days.div_euclid(DAYS_PER_400_YEARS);
     let mut rest = days.rem_euclid(DAYS_PER_400_YEARS);
-    // The last century of a cycle and the last year of four are one day longer. On that day the
-    // quotient is 4, which must be 3.
+    // The last of the four centuries, and the last of four years, have one day more than the
+    // divisor. On that extra day the quotient would be 4, and must be 3.
     let centuries = (rest / DAYS_PER_100_YEARS).min(3);
     rest -= centuries * DAYS_PER_100_YEARS;
     let fours = rest / DAYS_PER_4_YEARS;
@@ -254,7 +254,8 @@ fn american(ticks: i64) -> String {
     format!("{month:02}/{day:02}/{year:04} {hour:02}:{minute:02}:{second:02}")
 }
 
-/// Returns the ticks since 1601 of a well-formed text of any year.
+/// Returns the point in time that a well-formed text denotes, in ticks since 1601-01-01. It may be
+/// in any year from 0001, and so may be negative.
 fn parse_ticks(text: &str) -> Option<i64> {
     let mut scan = Scan(text.as_bytes());
     let year = scan.digits(4)?;
@@ -299,8 +300,8 @@ impl Scan<'_> {
         (0..count).try_fold(0, |value, _| Some(value * 10 + self.digit()?))
     }
 
-    /// Reads one or more digits of a second's fraction and returns them in ticks. Digits after the
-    /// seventh are ignored.
+    /// Reads the digits after the decimal point of a second, at least one, and returns their value
+    /// in ticks. Digits after the seventh are ignored.
     fn fraction(&mut self) -> Option<i64> {
         let mut unit = TICKS_PER_SECOND / 10;
         let mut ticks = self.digit()? * unit;

@@ -1,11 +1,12 @@
-//! Entities: two keys, typed properties, and the ETag of the state that was read.
+//! Entities: a PartitionKey, a RowKey, typed properties, and the ETag of the state that was read.
 //!
 //! Invariants
 //! * properties are distinct and ascend by name, however the entity was created;
-//! * the bytes of a stored entity were checked at its creation, so its accessors cannot fail;
-//! * an entity is validated when it becomes a row, not before.
+//! * the body of an entity read from a row was checked when the entity was created, so its
+//!   accessors cannot fail;
+//! * an entity is checked against the limits when it is converted to a row, not before.
 //!
-//! `convert` converts values, `project` makes projections, `json` has the JSON form.
+//! `convert` converts values, `project` makes projections, and `json` implements the JSON form.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -24,7 +25,9 @@ use super::value::{EdmType, Value, ValueRef, utf16_len, utf16_units, utf16_unran
 use crate::codec::{DecodeError, is_ascii, utf8};
 use crate::error::Result;
 
-/// Capacity allocated with the first property, so that further properties rarely reallocate.
+/// The number of properties for which memory is allocated with the first one, so that further
+/// properties rarely reallocate. For each, memory for a name of `NAME_ROOM` bytes is allocated,
+/// too.
 const PROPERTIES_ROOM: usize = 8;
 const NAME_ROOM: usize = 10;
 
@@ -51,7 +54,8 @@ enum Repr {
 struct Built {
     pk: String,
     rk: String,
-    /// All names in order, concatenated in one allocation, as in a shape.
+    /// All names in order, concatenated in one allocation. A [`Shape`] stores its names in the same
+    /// way.
     names: String,
     /// For each property in order of names: the end of the name in `names`, and the value.
     properties: Vec<(usize, Value)>,
@@ -241,7 +245,7 @@ impl Entity {
         utf16_len(self.partition_key()) + utf16_len(self.row_key())
     }
 
-    /// Returns the same properties under other keys, without an ETag.
+    /// Returns an entity with the same properties and other keys, without an ETag.
     pub(crate) fn with_keys(&self, partition_key: &str, row_key: &str) -> Entity {
         let repr = match &self.repr {
             Repr::Stored(stored) => {
@@ -345,7 +349,7 @@ impl Entity {
         Ok(NewRow { number, shape, body })
     }
 
-    /// Returns the entity of a row; the keys are encoded as in user keys.
+    /// Returns the entity of a row. `pk` and `rk` are the two parts of its user key, still encoded.
     pub(crate) fn from_row(
         pk: &[u8],
         rk: &[u8],

@@ -1,4 +1,4 @@
-//! The entity tag: an entity's Timestamp in the form of an ETag.
+//! The ETag of an entity: its Timestamp, in the text form that HTTP clients compare and send back.
 
 use std::fmt;
 use std::str::FromStr;

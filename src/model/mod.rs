@@ -1,7 +1,8 @@
 //! The data model: keys, typed values, entities, ETags, and the rules for them, without I/O or a
 //! clock.
 //!
-//! `format` has the bytes on disk, `json` the JSON form, `table` the conditions of writes.
+//! `format` encodes rows for the disk, `json` reads and writes the JSON form, and `table` checks
+//! the conditions of writes.
 
 mod convert;
 pub(crate) mod datetime;
@@ -31,7 +32,7 @@ pub use seq::Seq;
 pub use shape::Shape;
 pub use value::{EdmType, Value, ValueRef};
 
-// Used only by the text interfaces.
+// Used only by the command line and the server.
 #[cfg(feature = "cli")]
 pub(crate) use datetime::DateTimeProblem;
 #[cfg(feature = "cli")]

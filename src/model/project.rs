@@ -1,5 +1,6 @@
-//! Creates entities with selected properties of a row, and entities or rows from property lists
-//! with recurring shapes. Recent shapes are cached, so that an entity costs one allocation.
+//! Projection: creates entities that have only selected properties of a row. Also creates entities
+//! and rows from lists of properties whose names and types recur. The most recent shapes are
+//! cached, so that an entity costs one allocation.
 
 use std::fmt;
 use std::sync::Arc;
@@ -46,8 +47,8 @@ pub struct EntityEncoder {
     body: Vec<u8>,
 }
 
-/// Properties that are in order and violate no limit: the index of their shape, and the length of
-/// their body.
+/// The result of checking a list of properties that is in order and violates no limit: the index of
+/// its shape in the cache, and the length of its body.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Checked {
     shape: usize,
@@ -65,7 +66,8 @@ struct Projection {
 const BODY_KEPT_MAX: usize = 64 << 10;
 
 impl Projector {
-    /// Selects `names`; names that a row lacks are omitted from the entity.
+    /// Creates a projector for the properties `names`. Names that a row lacks are omitted from the
+    /// entity.
     pub(crate) fn new(names: &[impl AsRef<str>]) -> Self {
         let mut names: Vec<Box<str>> = names.iter().map(|name| name.as_ref().into()).collect();
         names.sort_unstable();
@@ -175,8 +177,8 @@ impl EntityEncoder {
         Ok(Checked { shape: known, body_bytes })
     }
 
-    /// Returns the row of the properties that were checked last, in a reused buffer. Requires: the
-    /// encoder was not used for anything else since that check.
+    /// Encodes the properties that were checked last as a row, in a buffer that is reused.
+    /// Requires: the encoder was not used since that check.
     pub(crate) fn row(
         &mut self,
         checked: Checked,
@@ -192,7 +194,7 @@ impl EntityEncoder {
         NewRow { number: shapes.number(shape), shape: ShapeRef::Shared(shape), body }
     }
 
-    /// Creates an entity without checks, because a write of the entity makes them. Requires: the
+    /// Creates an entity without checking limits; a write of the entity checks them. Requires: the
     /// names are distinct.
     #[cfg(feature = "cli")]
     pub(crate) fn unchecked(
@@ -211,8 +213,8 @@ impl EntityEncoder {
         Self::encode(shape, pk, rk, values, shape.body_bytes(bytes))
     }
 
-    /// Encodes values. Requires: they have the shape's types, are checked, and need `body_bytes` in
-    /// the body.
+    /// Encodes the keys and values of an entity. Requires: the values have the types of the shape,
+    /// were checked, and take `body_bytes` bytes in the body.
     #[inline]
     fn encode<'v>(
         shape: &Arc<Shape>,

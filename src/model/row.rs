@@ -41,14 +41,16 @@ pub(crate) enum Body<'a> {
     Tail(Box<[u8]>, usize),
 }
 
-/// A row's shape: borrowed from a table of shapes, or the row's own.
+/// The shape of a row: shared with other rows, or the row's own because the row is self-describing
+/// (contains names and types itself).
 #[derive(Clone, Debug)]
 pub(crate) enum ShapeRef<'a> {
     Shared(&'a Arc<Shape>),
     Own(Arc<Shape>),
 }
 
-/// Merges rows: returns `old` with the properties of `patch` set. A property may change its type.
+/// Merges rows: returns `old` with the properties of `patch` set. The value in `patch` may have
+/// another type.
 ///
 /// `is_checked` states that the body of `old` is known to fit its shape. The result may exceed
 /// limits that both rows obey, so check it with [`super::check_row_limits`].

@@ -1,6 +1,7 @@
-//! Conversion between application structs and entities, with the feature `serde`. A struct's fields
-//! are the properties; `None` is an absent property. `Guid`, `DateTime` and `Binary` keep their EDM
-//! types (`types`); in other formats `Guid` and `DateTime` are texts, and `Binary` is bytes.
+//! Conversion between application structs and entities, with the feature `serde`. Each field of a
+//! struct is a property; a field that is `None` is an absent property. Fields of type `Guid`,
+//! `DateTime` and `Binary` become properties of these EDM types (see `types`). In other formats,
+//! such as JSON, `Guid` and `DateTime` are texts, and `Binary` is bytes.
 //!
 //! Invariant: an error names the field that caused it.
 

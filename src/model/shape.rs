@@ -36,7 +36,8 @@ pub struct Shape {
     fixed_bytes: usize,
     /// The number of properties of variable width.
     variables: usize,
-    /// Offset and type of each value of fixed width of which some byte patterns are invalid.
+    /// Offset and type of each value for which some bytes are invalid, such as 2 for a Boolean.
+    /// Only values of fixed width are listed.
     checked: Box<[(u32, EdmType)]>,
     size_base: usize,
     has_binary: bool,
@@ -325,14 +326,14 @@ impl Shape {
         (0..self.len()).map(move |index| self.value(body, index))
     }
 
-    /// Checks the whole body. If it is valid, no accessor fails on it, and no other body has the
-    /// same values.
+    /// Checks the whole body. If the check succeeds, no accessor fails on the body, and no other
+    /// body encodes the same values.
     pub(crate) fn check(&self, body: &[u8]) -> Result<(), DecodeError> {
         self.check_whole(body).map(drop)
     }
 
-    /// As [`check`](Self::check). Also returns the total length of all texts if they are ASCII and
-    /// there are no other values of variable width.
+    /// As [`check`](Self::check). Also returns the total length of all texts, in bytes, if they are
+    /// ASCII and the shape has no Binary.
     pub(crate) fn checked_text_bytes(&self, body: &[u8]) -> Result<Option<usize>, DecodeError> {
         self.check_whole(body).map(|ascii_bytes| ascii_bytes.filter(|_| !self.has_binary()))
     }
@@ -413,10 +414,11 @@ impl Shape {
         }
     }
 
-    /// Appends `body` with some values replaced by those of another body. Property `i` of `patch`
-    /// has the index `places[i]` here. Nothing is decoded.
+    /// Appends a copy of `body` in which each value of `patch_body` replaces the value of the same
+    /// property. Property `i` of `patch` is property `places[i]` of this shape. No value is
+    /// decoded.
     ///
-    /// Requires: the types are equal.
+    /// Requires: both properties have the same type.
     pub(crate) fn encode_patched(
         &self,
         body: &[u8],

@@ -2,8 +2,8 @@
 //!
 //! Invariants
 //! * append-only: a number refers to the same shape for the lifetime of the registry;
-//! * registered shapes use at most the given number of bytes; rows of further shapes contain their
-//!   own shape (self-describing rows);
+//! * registered shapes use at most `bytes_max` bytes; rows with a shape that no longer fits contain
+//!   the shape themselves (self-describing rows);
 //! * every registered shape has only valid property names, and no more of them than the limit.
 //!
 //! Locks: `numbers` is held while a shape is added. [`Shapes::get`] and look-ups of recent shapes
@@ -41,8 +41,8 @@ pub(crate) struct Shapes {
     numbers: Mutex<Registered>,
 }
 
-/// Looks up the numbers of shapes. A shape that equals the previous one, as most do in a group,
-/// needs no look-up.
+/// Looks up the numbers of shapes. In an entity group, most shapes equal the previous one, and then
+/// need no look-up.
 pub(crate) struct Numbers<'s, 'e> {
     pub(super) shapes: &'s Shapes,
     last: Option<(&'e Arc<Shape>, Option<ShapeId>)>,
@@ -83,12 +83,14 @@ impl Shapes {
         self.numbers.lock().bytes
     }
 
-    /// Returns the registered shape that equals `shape`, and adds it first if memory allows.
+    /// Returns the registered shape that equals `shape`. A new shape is registered first, if memory
+    /// allows.
     pub(crate) fn intern(&self, shape: &Shape) -> Interned {
         self.find_or_add(shape.hash(), |other| **other == *shape, || Arc::new(shape.clone()))
     }
 
-    /// Returns the number of a shared shape, and adds it first if memory allows.
+    /// Returns the number of a shared shape, which is registered first if it is new and memory
+    /// allows.
     #[inline]
     pub(crate) fn number(&self, shape: &Arc<Shape>) -> Option<ShapeId> {
         let equal = |other: &Arc<Shape>| Arc::ptr_eq(other, shape) || other == shape;

@@ -184,7 +184,8 @@ pub(crate) fn utf16_units(text: &[u8]) -> usize {
     text.iter().map(|&byte| usize::from(byte & 0xc0 != 0x80) + usize::from(byte >= 0xf0)).sum()
 }
 
-/// Maps a UTF-8 byte so that mapped texts sort by UTF-16 unit: EE and EF are mapped above F4.
+/// Maps each byte of a UTF-8 text so that the mapped texts sort by UTF-16 unit: EE and EF are
+/// mapped above F4.
 #[inline]
 pub(crate) fn utf16_rank(byte: u8) -> u8 {
     if matches!(byte, 0xee | 0xef) { byte + 7 } else { byte }
@@ -276,8 +277,8 @@ mod tests {
         }
     }
 
-    /// Tests pairs of texts that consist of a common prefix, shorter or longer than a word, and two
-    /// random ends.
+    /// Tests pairs of texts that consist of a common prefix and two random ends. The prefix is
+    /// shorter or longer than the eight bytes that are compared at a time.
     #[test]
     fn trap_21_texts_compare_in_place_as_utf16_units_do() {
         let mut rng = Rng::from_seed(22);

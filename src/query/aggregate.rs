@@ -1,4 +1,5 @@
-//! Counts and sums over the rows of a query, computed in place. An extension: the service has none.
+//! Counts and sums over the rows of a query, computed in place. This is an extension: Azure Table
+//! storage has no aggregates.
 //!
 //! Invariants
 //! * integers are summed in 128 bits, which cannot overflow; doubles are summed separately;
@@ -42,7 +43,7 @@ pub struct Aggregate {
     others: u64,
 }
 
-/// A number computed only from Int32 and Int64, or also from Double.
+/// The result of an aggregate: an integer if all numbers are Int32 or Int64, otherwise a double.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Number {
     /// An exact sum, minimum or maximum of integers.
@@ -68,7 +69,7 @@ struct Doubles {
 }
 
 impl Aggregate {
-    /// Returns the number of entities that matched: the sum of all counts below.
+    /// Returns the number of entities that matched: the sum of the other counts.
     pub fn rows(&self) -> u64 {
         self.rows
     }
@@ -184,12 +185,13 @@ impl Doubles {
     }
 }
 
-/// A row filter that passes each matching row to `add` and then rejects it, so that the cursor
-/// returns no rows.
+/// A row filter that passes each matching row to `add`. It then reports the row as not matching, so
+/// that the cursor returns no rows.
 struct Folder<F> {
     evaluator: Evaluator,
     add: F,
-    /// The number of rows counted without reading them; `None` if every row must be read.
+    /// The number of matching rows that were counted per block, without reading them; `None` if
+    /// every row must be read.
     unseen: Option<u64>,
 }
 
@@ -270,9 +272,9 @@ impl<'p> Finder<'p> {
 }
 
 impl Query {
-    /// Counts the entities. This is an extension: the service has no counts. Nothing is copied, and
-    /// blocks in which all rows match are not read. [`top`](Self::top) and the budgets of pages do
-    /// not apply.
+    /// Counts the entities. This is an extension: Azure Table storage has no counts. Nothing is
+    /// copied, and blocks in which all rows match are not read. [`top`](Self::top) and the budgets
+    /// of pages do not apply.
     ///
     /// # Errors
     /// As [`page`](Self::page).
@@ -280,7 +282,7 @@ impl Query {
         count(&self).map(|(count, _)| count)
     }
 
-    /// Returns the count, and the number of blocks of rows that were not read for it.
+    /// Returns the count, and the number of blocks of rows that did not have to be read.
     #[cfg(feature = "sim")]
     pub(crate) fn count_explained(self) -> Result<(u64, u64)> {
         count(&self)
@@ -298,8 +300,8 @@ impl Query {
         })
     }
 
-    /// Returns minimum, maximum, sum and average of a numeric property. This is an extension: the
-    /// service has no aggregates. Nothing is copied. Keys and Timestamp are not properties here.
+    /// Returns minimum, maximum, sum and average of a numeric property. This is an extension: Azure
+    /// Table storage has no aggregates. Nothing is copied. Keys and Timestamp cannot be aggregated.
     /// [`top`](Self::top) and the budgets of pages do not apply.
     ///
     /// # Errors
@@ -323,7 +325,7 @@ impl Query {
     }
 }
 
-/// Returns the count, and the number of blocks that were not read for it.
+/// Returns the count, and the number of blocks of rows that did not have to be read.
 fn count(query: &Query) -> Result<(u64, u64)> {
     let mut read = 0;
     let (unseen, counts) = run(query, Some(0), |_, _| {
@@ -355,8 +357,8 @@ fn by_partition<T: Default>(
     Ok(groups)
 }
 
-/// Passes all rows of the query to `add`. If `unseen` is given, the rows of blocks in which all
-/// rows match may be added to it without reading them.
+/// Passes all matching rows of the query to `add`. If `unseen` is given, a block in which all rows
+/// match may be skipped; the number of its rows is then added to `unseen`.
 fn run(
     query: &Query,
     unseen: Option<u64>,
@@ -366,7 +368,7 @@ fn run(
     let mut cursor = query.begin_with(&plan, |evaluator| Folder { evaluator, add, unseen })?;
     while cursor.advance()? != Step::End {}
     let counts = cursor.counts();
-    // One row is reported as returned, because the result is a number.
+    // Report one row as returned, because the result is a single number.
     cursor.finish(1);
     Ok((cursor.into_filter().unseen, counts))
 }

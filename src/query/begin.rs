@@ -1,4 +1,5 @@
-//! Starts a query: its plan, the state that it reads, its counters, and its admission.
+//! Begins a query: plans it, pins the state that it reads, updates the counters of its table, and
+//! checks whether the query is admitted.
 
 use crate::error::Result;
 use crate::lsm::RowFilter;
@@ -29,8 +30,8 @@ impl Query {
         }
     }
 
-    /// Begins to execute `plan`. `wrap` receives the evaluator of the plan's remaining filter, and
-    /// makes the row filter from it.
+    /// Begins to execute `plan`. The remaining filter of the plan is compiled to an evaluator, from
+    /// which `wrap` makes the row filter.
     pub(super) fn begin_with<F: RowFilter>(
         &self,
         plan: &Plan,
@@ -39,8 +40,8 @@ impl Query {
         self.begin_over(&plan.intervals, plan.class, plan.rest.clone(), wrap)
     }
 
-    /// Begins to read `intervals`, whose class is `class`, and to evaluate `rest`, the remaining
-    /// filter, on their rows.
+    /// Begins to read the rows in `intervals`, and to evaluate `rest`, the remaining filter, on
+    /// each of them. `class` is the class of the intervals.
     fn begin_over<F: RowFilter>(
         &self,
         intervals: &[KeyRange],

@@ -123,7 +123,7 @@ impl Query {
         self.select(&names.iter().map(String::as_str).collect::<Vec<_>>())
     }
 
-    /// Returns the filter, which has been checked.
+    /// Returns the filter, whose depth was checked when the query was created.
     pub(crate) fn into_filter(self) -> Filter {
         self.filter
     }
@@ -135,17 +135,17 @@ impl Query {
     }
 
     /// Continues where a page ended: at the key in `token` or, if its entity was deleted, at the
-    /// next key in the direction of reading. A token may have any texts, even ones that cannot be
-    /// keys.
+    /// next key in the direction of reading. The keys in a token may be any texts, even texts that
+    /// no entity can have as keys.
     pub fn after(mut self, token: Token) -> Self {
         self.from = Some(token);
         self
     }
 
-    /// Reads from the last key to the first. This is an extension: the service has no descending
-    /// order. If RowKeys ascend with time, this and [`top`](Self::top) return the newest n entities
-    /// of a partition. An entity costs about as much as a [`Table::get`], and no blocks are
-    /// skipped.
+    /// Reads from the last key to the first. This is an extension: Azure Table storage has no
+    /// descending order. If RowKeys ascend with time, `reverse` and [`top`](Self::top) return the
+    /// newest entities of a partition. An entity costs about as much as a [`Table::get`], and no
+    /// blocks are skipped.
     ///
     /// ```
     /// # fn main() -> rowstone::Result<()> {
@@ -166,25 +166,27 @@ impl Query {
         self
     }
 
-    /// Sets the time for reading a page, after which the page ends early with a token. Default: 5
-    /// s. The clock is read after every few thousand rows, or fewer if the filter is long. The time
-    /// for planning is not included. Counts, aggregates and iteration have no such limit.
+    /// Sets the maximum time for reading a page. A page that takes longer ends early, with a token.
+    /// Default: 5 s. The clock is read after every few thousand rows, or fewer if the filter is
+    /// long. The time for planning is not included. Counts, aggregates and iteration have no such
+    /// limit.
     pub fn time_budget(mut self, time: Duration) -> Self {
         self.limits.time = time;
         self
     }
 
     /// Sets the maximum size of a page in bytes. A page ends with the entity at which the sum of
-    /// sizes, by the size formula, reaches this number. Default: 4 MiB.
+    /// the sizes ([`Entity::size`](crate::Entity::size)) reaches this number. Default: 4 MiB.
     pub fn byte_budget(mut self, bytes: usize) -> Self {
         self.limits.bytes = bytes;
         self
     }
 
-    /// Ends some pages early, as a busy service may: such a page is short or empty, or ends between
-    /// two partitions. The seed determines where pages end. For tests of applications: a reader
-    /// that follows the tokens gets the same entities. A query for a single point is answered
-    /// completely, as by the service. This has no effect on reverse queries.
+    /// Ends some pages early, as Azure Table storage may do under load: such a page is short or
+    /// empty, or ends between two partitions. The seed determines where pages end. Use this to test
+    /// an application: a reader that follows the tokens must get the same entities. A query for a
+    /// single entity is never cut short, as in Azure Table storage. This has no effect on reverse
+    /// queries.
     pub fn service_like(mut self, seed: u64) -> Self {
         self.limits.seed = Some(seed);
         self

@@ -1,11 +1,11 @@
-//! Compiles filters for each shape, so that a comparison knows its property's offset and its
-//! literal's bytes.
+//! Compiles a filter for each shape of rows. In the compiled filter (a *program*) each comparison
+//! has the offset of its property and the bytes of its literal.
 //!
 //! Invariants
 //! * the result equals that of `compare`, which defines the semantics of comparisons;
 //! * nothing is allocated for a row, unless it is self-describing;
-//! * comparisons read only the values they need. Comparisons with absent and mismatched properties
-//!   are constants of a shape.
+//! * a comparison reads only the value it needs. For a property that the shape lacks, or has with a
+//!   type that does not match the literal, the comparison is a constant of the program.
 
 use std::cmp::Ordering;
 use std::collections::HashMap;
@@ -23,19 +23,19 @@ use crate::model::{EdmType, RowRef, Seq, Shape, Value, VariablePlace, utf16_cmp}
 use super::prune::{Masks, masks};
 use super::tree::{CompareOp, Comparison, Node, Property};
 
-/// A filter that caches its compiled form for each shape.
+/// A filter that caches its program for each shape.
 pub(crate) struct Evaluator {
     /// The filter; `None` matches every row.
     node: Option<Node>,
-    /// The number of comparisons of the filter, and the number of rows between two reads of the
-    /// clock.
+    /// The number of comparisons of the filter. `stretch` is the number of rows between two reads
+    /// of the clock.
     comparisons: usize,
     stretch: u64,
     /// Whether the filter is first evaluated on zones, which may exclude rows.
     asks_zones: bool,
     programs: Vec<Program>,
-    /// The index of each shape's program, by the shape's address. The programs keep the shapes
-    /// alive.
+    /// The index of each shape's program, keyed by the address of the shape. The programs keep the
+    /// shapes alive, so that no address is reused.
     by_shape: HashMap<usize, usize>,
     last: usize,
 }
@@ -55,7 +55,8 @@ enum Expr {
     Not(Box<Expr>),
 }
 
-/// A comparison whose property the shape has, with a type comparable with the literal.
+/// A comparison for a shape that has the property, with a type that can be compared with the
+/// literal.
 #[derive(Debug, PartialEq)]
 enum Test {
     Boolean { at: usize, op: CompareOp, value: bool },
@@ -71,8 +72,8 @@ enum Test {
     RowKey { op: CompareOp, value: Box<[u8]> },
 }
 
-/// A comparison of integers as a test whether the value is within bounds, a form that fits all
-/// operators.
+/// A comparison of integers, expressed as a test whether the value is within bounds. All operators
+/// can be expressed in this way.
 #[derive(Debug, PartialEq)]
 struct Within<T> {
     low: T,
@@ -83,14 +84,15 @@ struct Within<T> {
 /// Bytes in two pieces, of which the second continues the first.
 pub(super) type TwoParts<'a> = (&'a [u8], &'a [u8]);
 
-/// The known parts of a row; its key is in two parts.
+/// The parts of a row that a filter can test. The key is in two parts.
 pub(super) struct Fields<'a> {
     pub(super) key: TwoParts<'a>,
     pub(super) seq: Seq,
     pub(super) body: &'a [u8],
 }
 
-/// If all programs together have more comparisons, they are discarded and compiled again.
+/// The maximum number of comparisons in all programs together. If there are more, all programs are
+/// discarded, and compiled again when they are needed.
 const COMPARISONS_MAX: usize = 128 << 10;
 /// The number of comparisons between two reads of the clock.
 const STRETCH_COMPARISONS: u64 = 128 << 10;
@@ -138,7 +140,8 @@ impl Evaluator {
     }
 
     /// Calls `with` for each visible row of `run` that matches, with its slot (index in the block),
-    /// its fields and its entry. Without a filter, the fields do not contain the row's body.
+    /// its fields and its entry. If there is no filter, the row's shape is not looked up, and
+    /// `body` of the fields must not be used.
     #[inline]
     pub(super) fn visit<'a>(
         &mut self,
@@ -158,9 +161,9 @@ impl Evaluator {
     ) -> Result<()> {
         let prefix = run.prefix();
         let filters = self.node.is_some();
-        // The head (first byte) of the rows to which the last program applies, if it alone
-        // identifies their shape. A row with the same head uses this program without a look-up of
-        // its shape.
+        // The head (first byte) of the rows to which the last program applies, if the head alone
+        // identifies their shape. For a row with the same head, the shape need not be looked up to
+        // find this program.
         let mut known = None;
         let ask = |slot, entry: &BlockEntry<'a>| {
             let head = entry.row.split_first();
@@ -349,7 +352,7 @@ impl<'a> Fields<'a> {
             let (partition, row) = split(first, TABLE_ID_BYTES, at);
             return ((partition, &[]), (row, second));
         }
-        // The prefix of a block may end within the table's id.
+        // The first part of the key, the common prefix of a block, may end within the table's id.
         let from = TABLE_ID_BYTES.saturating_sub(first.len());
         let at = end(second, from).unwrap_or(second.len());
         let (partition, row) = split(second, from, at);

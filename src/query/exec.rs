@@ -108,8 +108,9 @@ impl SlowWatch {
 }
 
 impl<F: RowFilter> Cursor<F> {
-    /// Creates a cursor over the intervals of a plan in `table`, restricted to the query's range
-    /// and to the positions from the query's token on.
+    /// Creates a cursor over the intervals of a plan in `table`. The intervals are restricted to
+    /// the query's key range, and to the part from the query's token on, in the direction of
+    /// reading.
     pub(super) fn new(
         view: ReadView,
         filter: F,
@@ -165,8 +166,9 @@ impl<F: RowFilter> Cursor<F> {
         self.advance_further()
     }
 
-    /// Calls `with` with at most `max` rows for which the filter's result is already known, until
-    /// `with` breaks. A following [`advance`](Self::advance) continues after these rows.
+    /// Calls `with` with up to `max` matching rows, until `with` breaks. Only rows for which the
+    /// filter's result is already known are considered. A following [`advance`](Self::advance)
+    /// continues after these rows.
     ///
     /// # Errors
     /// As [`advance`](Self::advance), and errors of `with`.
@@ -193,8 +195,8 @@ impl<F: RowFilter> Cursor<F> {
         Ok(all)
     }
 
-    /// As [`advance`](Self::advance). Requires: all rows for which the filter's result is already
-    /// known were returned.
+    /// As [`advance`](Self::advance). Requires: there are no more rows for which the filter's
+    /// result is already known.
     fn advance_further(&mut self) -> Result<Step> {
         let mut left = self.filter.stretch();
         loop {
@@ -244,8 +246,7 @@ impl<F: RowFilter> Cursor<F> {
             (Place::Scan, Some(scan)) if scan.is_valid() => scan.key(),
             (Place::Reverse(scan), _) if scan.is_valid() => scan.key(),
             // Between intervals there is no current row. The rows are then counted for the range in
-            // which the last interval starts. That is the range of the last row, or another one
-            // from which rows were read, too.
+            // which the last interval starts. Rows were read from that range, too.
             _ => match self.intervals.current() {
                 Some(interval) => &interval.span.low,
                 None => return,
@@ -305,8 +306,8 @@ impl<F: RowFilter> Cursor<F> {
         self.intervals.spans.iter().any(|interval| interval.span.overlaps(span))
     }
 
-    /// Returns a key, or a bound, of the only partition that contains all intervals; `None` if they
-    /// are in several.
+    /// Returns a key, or a bound, in the partition that contains all intervals; `None` if the
+    /// intervals are in several partitions.
     pub(super) fn partition(&self) -> Option<Vec<u8>> {
         let mut lows = self.intervals.spans.iter().map(|interval| &*interval.span.low);
         let first = partition_of(lows.next()?)?;
@@ -374,9 +375,10 @@ impl Intervals {
         if !self.reverse {
             return Some(&next.span.low);
         }
-        // A reverse position includes its own key. The next interval's upper bound is exclusive, so
-        // it cannot be the position. Use the low end of the finished interval: no row there was
-        // returned.
+        // A reverse reader that continues at a position also reads the key at the position. So the
+        // next interval's upper bound, which is exclusive, cannot be the position. Use the lower
+        // bound of the finished interval: a cursor pauses only after many rows without a match, so
+        // no row at that key was returned.
         let left = self.taken.checked_sub(1).and_then(|left| self.spans.get(left));
         left.map(|left| &*left.span.low)
     }
@@ -398,14 +400,14 @@ fn bound(query: &Query, table: TableId) -> Option<Span> {
     };
     let Some(from) = &query.from else { return range };
     let (pk, rk) = (&from.partition_key, &from.row_key);
-    // The row with the token's key has not been read yet.
+    // The row with the token's key was not returned yet, so it is part of the span.
     let part = match query.reverse {
         true => Span::new(&[], Some(&after_row(table, pk, rk))),
         false => Span::new(&before_row(table, pk, rk), None),
     };
     let Some(range) = range else { return Some(part) };
-    // If the range and the part after the token are disjoint, nothing is to be read. Any empty span
-    // expresses this.
+    // The range and the part after the token may be disjoint. Then no key is to be read, which any
+    // empty span expresses.
     Some(range.intersect(&part).unwrap_or_else(|| Span::new(&[], Some(&[]))))
 }
 
@@ -422,8 +424,8 @@ fn is_possible(pk: &str, rk: &str) -> bool {
     check_key(KeyPart::PartitionKey, pk).is_ok() && check_key(KeyPart::RowKey, rk).is_ok()
 }
 
-/// Whether a token may have this bound. A literal of the filter may contain characters that neither
-/// tokens nor keys may contain.
+/// Whether a token can express this bound. The bound may come from a literal of the filter, and a
+/// literal may contain characters that neither tokens nor keys may contain.
 fn is_nameable(bound: &[u8]) -> bool {
     let key = |text: &str| text.strip_suffix('\u{1}').unwrap_or(text).to_owned();
     token(bound).is_ok_and(|at| is_possible(&key(&at.partition_key), &key(&at.row_key)))

@@ -1,4 +1,5 @@
-//! The cost of a query: its plan in the service's terms, the data read and skipped, and the time.
+//! The cost of a query: its plan in the terms of Azure Table storage, the data read and skipped,
+//! and the time.
 
 use std::fmt;
 use std::sync::Arc;
@@ -43,7 +44,7 @@ pub(super) struct Laps {
     pub(super) building: Duration,
 }
 
-/// Measures the phases of a query. If it is off, it does not read the clock for each row.
+/// Measures the phases of a query. When measuring is off, the clock is not read for each row.
 pub(super) struct Watch<'q> {
     clock: &'q dyn Clock,
     on: bool,
@@ -98,8 +99,8 @@ impl Explain {
         &self.filter
     }
 
-    /// Returns the class of the plan, in the service's terms: `Point query`, `Row range scan`,
-    /// `Partition scan`, …
+    /// Returns the class of the plan, in the terms of Azure Table storage: `Point query`, `Row
+    /// range scan`, `Partition scan`, …
     pub fn class(&self) -> &'static str {
         self.class_of(|plan| plan.class).0
     }

@@ -1,4 +1,4 @@
-//! Filters: the public form of the tree of comparisons, and its text.
+//! Filters: the public type around the tree of comparisons, and its conversion from and to text.
 //!
 //! Invariant: the text of a filter parses back to the same filter, or does not parse at all.
 //!
@@ -16,8 +16,9 @@ use super::{compare, parse};
 
 /// A condition on entities; the empty filter matches all.
 ///
-/// A filter is parsed from the service's filter language or built with [`prop`], and prints as that
-/// language. Values passed to [`prop`] are never parsed, so quotes in them are safe.
+/// A filter is built with [`prop`], or parsed from a text in the filter language of Azure Table
+/// storage. It prints as text in this language. Values passed to [`prop`] are never parsed, so
+/// quotes in them are safe.
 ///
 /// ```
 /// # fn main() -> rowstone::Result<()> {
@@ -112,14 +113,14 @@ impl Filter {
         Filter { node: self.node.and(other.node) }
     }
 
-    /// Returns the filter for entities that meet at least one of both filters.
+    /// Returns the filter for entities that meet at least one of the two filters.
     #[must_use]
     pub fn or(self, other: Filter) -> Filter {
         Filter { node: self.node.or(other.node) }
     }
 
-    /// Returns the filter for entities that do not meet this filter, including those without the
-    /// compared property. The same as `!filter`.
+    /// Returns the filter for entities that do not meet this filter. An entity without the compared
+    /// property is one of them. The same as `!filter`.
     #[expect(clippy::should_implement_trait, reason = "it is implemented; this needs no import")]
     #[must_use]
     pub fn not(self) -> Filter {

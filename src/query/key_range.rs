@@ -24,7 +24,7 @@ pub struct KeyRange {
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Edge {
     pub(super) partition: String,
-    /// The RowKey; `None` means the whole partition.
+    /// The RowKey; `None` for a position before or after the whole partition, as `after` tells.
     pub(super) row: Option<String>,
     pub(super) after: bool,
 }
@@ -75,8 +75,7 @@ impl KeyRange {
         Self { low, high }
     }
 
-    /// Returns the keys of the only entity that can be in the range, if it was made for a single
-    /// entity.
+    /// Returns the keys of the entity if the range was made for a single entity.
     pub(super) fn as_point(&self) -> Option<(&str, &str)> {
         let (low, high) = (self.low.as_ref()?, self.high.as_ref()?);
         // A range without a lower RowKey begins at the empty RowKey, which is the least.
@@ -85,7 +84,8 @@ impl KeyRange {
         (is_point && low.partition == high.partition).then_some((&*low.partition, row))
     }
 
-    /// Returns the partition and the two bounds of RowKeys; each is `None` if the range lacks it.
+    /// Returns the PartitionKey, the lower and the upper RowKey of the range. Each is `None` if the
+    /// range has no such bound.
     #[cfg(feature = "sim")]
     pub(crate) fn rows_of_partition(&self) -> [Option<&str>; 3] {
         let [low, high] = [&self.low, &self.high].map(Option::as_ref);
@@ -128,8 +128,8 @@ impl KeyRange {
     }
 }
 
-/// Returns where `keys` begin and end. Each position is a text, and whether the position is
-/// directly after that text.
+/// Returns the positions at which `keys` begin and end. Each position is a text and a flag, which
+/// is true if the position is directly after the text and not before it.
 fn cuts<'k>(keys: &impl RangeBounds<&'k str>) -> [Option<(&'k str, bool)>; 2] {
     let cut = |bound: Bound<&&'k str>, after: bool| match bound {
         Bound::Included(key) => Some((*key, after)),
@@ -148,8 +148,8 @@ impl Edge {
         Self { row: Some(row.to_owned()), ..Self::of_partition(partition, after) }
     }
 
-    /// Returns the position of a bound. It is after a text if the bound ends with U+0001, which no
-    /// key contains.
+    /// Returns the position of an encoded bound. If the bound ends with U+0001, which no key
+    /// contains, the position is directly after the text before it.
     fn of_bound(bound: &[u8]) -> Result<Self> {
         let text = |bytes: &[u8]| {
             let text = decode_part(bytes).map_err(|e| Error::decode("span".as_ref(), 0, e));

@@ -1,8 +1,9 @@
-//! Sets of (PartitionKey, RowKey) that filters over keys can describe exactly, and their algebra.
+//! Sets of keys (PartitionKey, RowKey), exact for any filter over keys, with union, intersection
+//! and complement.
 //!
-//! A set of texts is a list of cuts at which membership flips. A set of keys is a list of cuts
-//! between PartitionKeys, each with the set of RowKeys of the partitions up to the next cut. Union,
-//! intersection and complement are sweeps over two sorted lists.
+//! A set of texts is a list of cuts: a cut is a position between two texts at which membership
+//! flips. A set of keys is a list of cuts between PartitionKeys. Each has the set of RowKeys of the
+//! partitions up to the next cut. The operations sweep over two sorted lists.
 //!
 //! Invariants: cuts ascend strictly, by UTF-16 unit, and the contents before and after a cut
 //! differ. No cut is at a text with U+0000: no key contains it, so all texts from `p\0` on are
@@ -41,7 +42,7 @@ pub(super) struct KeySet<'a> {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Piece<'s, 'a> {
     pub(super) low: Cut<'a>,
-    /// The end; `None` if there is none.
+    /// The upper end; `None` if the piece extends to the last key.
     pub(super) high: Option<Cut<'a>>,
     pub(super) rows: &'s Texts<'a>,
 }
@@ -259,8 +260,8 @@ impl<'a> KeySet<'a> {
         );
         let mut result = Self::builder();
         let (mut i, mut j, mut cuts) = (0, 0, 0);
-        // Caches the last combination, because often every second piece is empty, and the others
-        // all have the same rows.
+        // Caches the last combination: often every second piece is empty, and all other pieces have
+        // the same rows.
         let mut last: Option<(Texts<'a>, Texts<'a>, Texts<'a>)> = None;
         let (mut left, mut right) = (&self.steps[0].1, &other.steps[0].1);
         while i < self.steps.len() || j < other.steps.len() {
@@ -294,7 +295,7 @@ impl<'a> KeySet<'a> {
         Some(result)
     }
 
-    /// Creates a simple superset: one segment of rows in each piece.
+    /// Returns a simple superset: in each piece, one segment that contains all of its rows.
     pub(super) fn widened(&self) -> Self {
         let hull = |rows: &Texts<'a>| match rows.hull() {
             Some((low, high)) => Texts::between(low, high),
@@ -303,14 +304,14 @@ impl<'a> KeySet<'a> {
         self.map(hull)
     }
 
-    /// Creates a simple subset: whole partitions only.
+    /// Returns a simple subset: only those partitions of which the set contains all rows.
     pub(super) fn narrowed(&self) -> Self {
         self.map(|rows| if rows.is_all() { Texts::all() } else { Texts::none() })
     }
 
-    /// Returns the smallest superset that consists of few intervals. A piece with many partitions
-    /// gets all keys from its first to its last one. Where the first or the last partition is
-    /// unknown, it gets all rows there.
+    /// Returns the smallest superset that consists of few intervals: a piece with several
+    /// partitions is filled up to one interval from its first to its last key. If a piece begins or
+    /// ends with an unknown partition, the interval has all rows there.
     pub(super) fn contiguous(&self) -> Self {
         let mut set = Self::builder();
         for piece in self.pieces() {
@@ -335,8 +336,8 @@ impl<'a> KeySet<'a> {
         set
     }
 
-    /// Whether the two sets have a key in common. Each step uses one of `fuel`; `None` if none is
-    /// left.
+    /// Whether the two sets have a key in common. Each step of the search uses one unit of `fuel`;
+    /// returns `None` if the fuel runs out.
     pub(super) fn meets(&self, other: &Self, fuel: &mut usize) -> Option<bool> {
         let (few, many) = if self.len() <= other.len() { (self, other) } else { (other, self) };
         for piece in few.pieces().filter(|piece| !piece.rows.is_none()) {

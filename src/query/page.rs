@@ -60,12 +60,14 @@ impl Page {
 }
 
 impl Query {
-    /// Reads one page of at most `count` entities, and returns the start of the next page. A
-    /// [`top`](Self::top) bounds each page but not their sum: there is a token as long as there are
-    /// more entities. A page may be short or empty and still have a token.
+    /// Reads one page of at most `count` entities, and returns the start of the next page.
+    /// [`top`](Self::top) bounds the entities of each page, not of all pages together: there is a
+    /// token as long as there are more entities. A page may be short or empty and still have a
+    /// token.
     ///
     /// # Errors
-    /// `InvalidInput` for more than 1,000; `Corruption`, `Io`; `NotFound` if the table was dropped.
+    /// `InvalidInput` if `count` is above 1,000; `Corruption`, `Io`; `NotFound` if the table was
+    /// dropped.
     pub fn page(self, count: usize) -> Result<Page> {
         read(&self, count, None)
     }
@@ -101,9 +103,9 @@ impl Query {
         self.page_texts(count, |row| with(row).map(|()| (0, None)))
     }
 
-    /// As [`page_rows`](Self::page_rows), for a page that is written as text. `with` writes a row,
-    /// and must check its values. It returns the number of bytes written, and the size of the row
-    /// if known. The larger of the two counts against the page's budget.
+    /// As [`page_rows`](Self::page_rows), for callers that write the page as text. `with` writes
+    /// one row, and must check its values. It returns the number of bytes written, and the size of
+    /// the row if known. The larger of the two counts against the page's budget.
     pub(crate) fn page_texts(
         self,
         count: usize,
@@ -200,7 +202,7 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
             watch.lap(|laps| &mut laps.finding);
             let full = self.is_full();
             let late = || watch.now() >= deadline;
-            // The clock is read only after the first row, so that a page makes progress.
+            // The clock is not read before the first row, so that each page has at least one row.
             let is_time_to_look = self.len > 0 && self.len.is_multiple_of(CLOCK_ROWS);
             match step {
                 Step::End => return Ok(()),
@@ -242,8 +244,8 @@ impl<T: FnMut(&RowView<'_>) -> Result<usize>> Reader<'_, T> {
         Ok(())
     }
 
-    /// Returns the number of further rows for which only the size of the page must be checked; 0 if
-    /// each row needs other checks, too.
+    /// Returns for how many of the next rows only the byte budget of the page must be checked; 0 if
+    /// other checks are needed for each row.
     fn unasked(&self, watch: &Watch<'_>) -> usize {
         if watch.is_on() || !matches!(self.early_end, EarlyEnd::Never) || self.is_full() {
             return 0;

@@ -1,8 +1,8 @@
 //! Parses a filter's text into its tree. The grammar is in docs/SEMANTICS.md §9.
 //!
 //! The parser reads the whole language, including functions, arithmetic and comparisons of two
-//! properties. Malformed text is `InvalidInput`, with a position; text that is only unsupported is
-//! `NotImplemented`. A text that is both counts as malformed.
+//! properties. Malformed text is `InvalidInput`, with a position. Well-formed text with an
+//! unsupported part is `NotImplemented`.
 //!
 //! Recursion is bounded by the number of open parentheses, at most [`DEPTH_MAX`]; `and`, `or` and
 //! `not` are loops. A position is the index, from 0, of the first character of the wrong word or
@@ -23,7 +23,7 @@ const SHOWN_CHARS_MAX: usize = 1_000;
 /// Parses `text` into its tree; blank text becomes `All`.
 ///
 /// # Errors
-/// `InvalidInput` and `NotImplemented`, with the service's texts.
+/// `InvalidInput` and `NotImplemented`, with the messages of Azure Table storage.
 pub(super) fn parse(text: &str) -> Result<Node> {
     parse_placed(text).map_err(|(error, _)| error)
 }
@@ -59,7 +59,7 @@ struct Parser<'a> {
     at: usize,
     /// The error for the first unsupported part.
     refusal: Option<Error>,
-    /// The position in the error that ended parsing.
+    /// The position that the error reports, if parsing failed at one.
     place: Cell<Option<usize>>,
 }
 
@@ -345,7 +345,8 @@ impl Parser<'_> {
         CompareOp::ALL.into_iter().find(|op| self.keyword(op.word()))
     }
 
-    /// Skips space and then `word`. Returns false if it is not next, as a separate word.
+    /// Skips space and then `word`. Returns false if the next token is another one, or a longer
+    /// word.
     fn keyword(&mut self, word: &str) -> bool {
         let start = self.skip_space();
         let Some(rest) = self.text.get(start..).and_then(|rest| rest.strip_prefix(word)) else {
@@ -427,7 +428,8 @@ fn is_reserved(word: &str) -> bool {
     matches!(word, "and" | "or" | "not" | "eq" | "ne" | "gt" | "ge" | "lt" | "le")
 }
 
-/// Returns the literal that a word alone denotes; `null` has no value.
+/// Returns the literal that a word alone denotes: `Some(None)` for `null`, which has no value, and
+/// `None` if the word is not a literal.
 fn word_literal(word: &str) -> Option<Option<Value>> {
     Some(match word {
         "true" => Some(Value::Boolean(true)),
@@ -439,7 +441,8 @@ fn word_literal(word: &str) -> Option<Option<Value>> {
     })
 }
 
-/// Returns the literal of a type's word and the quoted text after it.
+/// Returns the literal for a word that names a type, such as `datetime`, and the quoted text after
+/// it.
 fn typed_literal(word: &str, text: &str) -> Option<Value> {
     Some(match word {
         "datetime" => Value::DateTime(text.parse::<DateTime>().ok()?),
@@ -480,7 +483,8 @@ fn number_len(bytes: &[u8]) -> Option<(usize, bool)> {
     Some((len, len > whole))
 }
 
-/// Returns the service's error for a comparison with `null`; `op` is the operator in the text.
+/// Returns the error of Azure Table storage for a comparison with `null`; `op` is the operator in
+/// the text.
 fn null_error(op: CompareOp) -> Error {
     let name = match op {
         CompareOp::Eq | CompareOp::Ne => return Error::refused(Code::InvalidInput),

@@ -1,7 +1,7 @@
-//! Splits a filter into the key intervals to read, and the remaining filter on their rows:
+//! Splits a filter into the key intervals to read, and the remaining filter to test on their rows:
 //!
-//! 1. Bottom up, bound each part of the tree: the keys for which it may be true, and those for
-//!    which it must be.
+//! 1. Bottom up, compute bounds for each part of the tree: the keys for which it may be true, and
+//!    the keys for which it is always true.
 //! 2. Turn the keys for which the whole filter may be true into few intervals.
 //! 3. Top down, replace a part that is always or never true within the intervals by a constant.
 //!
@@ -18,9 +18,9 @@ use super::tree::{CompareOp, Comparison, Node, Property};
 use crate::model::Value;
 use crate::named::named;
 
-/// The number of cuts, or intervals, permitted for any filter. A filter with many comparisons may
-/// have [`CUTS_PER_COMPARISON`] cuts for each comparison instead. Enumerated points and ranges need
-/// fewer; a product of 1,000 partitions and 1,000 rows needs more.
+/// The number of cuts or intervals that any filter may have. A filter with many comparisons may
+/// have more: [`CUTS_PER_COMPARISON`] for each comparison. Lists of points and ranges never need
+/// more; a product of 1,000 partitions and 1,000 rows does, and is widened.
 const CUTS_MIN: usize = 1 << 16;
 const CUTS_PER_COMPARISON: usize = 8;
 /// The maximum number of steps, per comparison, in the search for parts that are constant.
@@ -69,15 +69,15 @@ struct Part<'a> {
     parts: Vec<Part<'a>>,
 }
 
-/// The keys for which a part may be true, and those for which it is true regardless of
-/// properties.
+/// The keys for which a part may be true, and the keys for which it is true whatever the properties
+/// are.
 #[derive(Clone)]
 struct Bounds<'a> {
     may: Arc<KeySet<'a>>,
     must: Arc<KeySet<'a>>,
 }
 
-/// The remainder of a part of the filter for rows within the intervals.
+/// What remains to be tested of a part of the filter, on rows within the intervals.
 enum Rest {
     True,
     False,
@@ -95,8 +95,8 @@ pub(crate) fn plan(node: &Node) -> Plan {
     plan_within(node, cuts_max, comparisons.saturating_mul(FUEL).max(CUTS_MIN))
 }
 
-/// Plans with at most about `cuts_max` cuts in a set, and at most `fuel` steps of the search for
-/// constants.
+/// Plans with at most about `cuts_max` cuts in a set. The search for parts that are constant takes
+/// at most `fuel` steps.
 fn plan_within(node: &Node, cuts_max: usize, mut fuel: usize) -> Plan {
     let whole = Part::new(node, cuts_max);
     let covered = cover(&whole.bounds.may, cuts_max);
@@ -161,7 +161,7 @@ impl<'a> Part<'a> {
         Self { node, bounds, parts }
     }
 
-    /// Returns the remainder of the part, given that the key is one of `keys`.
+    /// Returns what remains to be tested of this part on rows with keys in `keys`.
     fn rest(&self, keys: &KeySet<'_>, fuel: &mut usize) -> Rest {
         if self.parts.is_empty() && self.bounds.is_unknown() || *fuel == 0 {
             return Rest::Node(self.node.clone());
@@ -251,8 +251,8 @@ impl<'a> Bounds<'a> {
         Self { may: Arc::new(self.must.complement()), must: Arc::new(self.may.complement()) }
     }
 
-    /// Combines halves recursively: combining one part after another with the growing result would
-    /// be quadratic.
+    /// Combines the halves of the list recursively. Adding one part after another to the growing
+    /// result would take quadratic time.
     fn fold(parts: &[Part<'a>], op: Op, cuts_max: usize) -> Self {
         match parts {
             [] if op == Op::And => Self::exact(KeySet::all()),
@@ -301,7 +301,8 @@ fn point(node: &Node) -> Option<(&str, &str)> {
     (equal && can_be_keys).then_some((partition, row))
 }
 
-/// Returns the keys to read: those of `may`, and others where that reduces the number of intervals.
+/// Returns the keys to read: all keys of `may`, and further keys where that reduces the number of
+/// intervals.
 fn cover<'a>(may: &KeySet<'a>, intervals_max: usize) -> KeySet<'a> {
     let exact = may.contiguous();
     let count: usize = exact.pieces().map(|piece| piece.rows.segments().count()).sum();
@@ -372,14 +373,14 @@ fn class_of(interval: &KeyRange) -> Class {
     }
 }
 
-/// Returns the class in Azure Table storage, which considers only terms joined by `and` at the top
-/// level. It does not use `or`, `ne` and `not`.
+/// Returns the class of the filter in Azure Table storage, which narrows the keys only by
+/// comparisons joined by `and` at the top level, and ignores `or`, `ne` and `not`.
 fn service_class(node: &Node) -> Class {
     let terms = match node {
         Node::And(terms) => terms.as_slice(),
         term => std::slice::from_ref(term),
     };
-    // 0: no condition on the key, 1: a range, 2: one key.
+    // What the terms say about each key. 0: nothing, 1: a range, 2: one key.
     let (mut partition, mut row) = (0, 0);
     for term in terms {
         let Node::Compare(Comparison { property, op, value: Value::String(_) }) = term else {

@@ -2,12 +2,12 @@
 //! which every row does.
 //!
 //! Invariants
-//! * a clear bit of a mask is certain, a set bit is not; an unknown result sets both bits;
+//! * a clear bit of a mask is certain: no row has this result. A set bit proves nothing;
 //! * masks cover all versions in a block, so they are valid for every version that a reader may
 //!   see.
 //!
-//! `lsm` decides whether a block may be skipped, because newer versions elsewhere matter. `sst`
-//! creates zones.
+//! `lsm` decides whether a block may be skipped, because other files may have newer versions of its
+//! rows. `sst` creates zones.
 
 use crate::codec::shared_len;
 use crate::format::zones::{
@@ -35,8 +35,8 @@ enum Against {
     Above,
     /// The literal is NaN: no value is less, greater or equal.
     Unordered,
-    /// The order of values and literal is that of their order keys, the numbers that zones store;
-    /// `key` is that of the literal. Equal order keys mean equal values only if `exact`.
+    /// Values and the literal are compared by their order keys, the numbers that zones store. `key`
+    /// is the order key of the literal. Equal order keys mean equal values only if `exact`.
     Key {
         key: u64,
         exact: bool,
@@ -74,7 +74,7 @@ impl Masks {
 fn compare(comparison: &Comparison, set: &ZoneSet<'_>, all: u64) -> Masks {
     let Comparison { property, op, value } = comparison;
     match property {
-        // The plan, not the zones, restricts the keys.
+        // Zones have no keys, so the result is unknown. The plan restricts the keys to be read.
         Property::PartitionKey | Property::RowKey => Masks { maybe_true: all, maybe_false: all },
         Property::Timestamp => {
             meets(*op, against(EdmType::DateTime, &[], value), (set.seq_min, set.seq_max), all, 0)
@@ -89,8 +89,8 @@ fn compare(comparison: &Comparison, set: &ZoneSet<'_>, all: u64) -> Masks {
                 every |= bits(column.presence, presence::ALL);
             }
             // For a row without the property, any comparison is false. If the set of zones is
-            // incomplete, a row may have the property with a type for which there is no zone
-            // column.
+            // incomplete, zones may be missing for some types, so a row may have a value that no
+            // zone describes.
             result.maybe_false |= all & !every;
             if !set.is_complete {
                 result.maybe_true |= all & !every;
@@ -106,8 +106,8 @@ fn meets_column(op: CompareOp, column: &Column<'_>, value: &Value) -> Masks {
     meets(op, against(column.edm, column.prefix, value), (column.min, column.max), some, nan)
 }
 
-/// Compares with a literal: the values between `min` and `max` in the blocks `some`, and NaN in the
-/// blocks `nan`.
+/// Returns masks for a comparison with a literal. The blocks of `some` have values between `min`
+/// and `max`, and the blocks of `nan` have NaNs.
 fn meets(
     op: CompareOp,
     against: Against,
@@ -123,8 +123,8 @@ fn meets(
             let (least, most) = (mask(min, |min| min <= key), mask(max, |max| max >= key));
             let (below, above) = match exact {
                 true => (mask(min, |min| min < key), mask(max, |max| max > key)),
-                // A value with the order key of the literal may be less than the literal, equal or
-                // greater.
+                // Without exact order keys, a value with the same order key as the literal may be
+                // less, equal or greater.
                 false => (least, most),
             };
             // A block in which all values are NaN has a minimum above its maximum.
@@ -143,7 +143,8 @@ fn meets(
     Masks { maybe_true: yes, maybe_false: no }
 }
 
-/// Returns how values of type `edm` that begin with `prefix` are ordered relative to a literal.
+/// Returns how values of the type `edm` compare with a literal. All of the values begin with
+/// `prefix`.
 fn against(edm: EdmType, prefix: &[u8], literal: &Value) -> Against {
     let exact = is_exact(edm);
     let key = |key| Against::Key { key, exact };

@@ -1,9 +1,9 @@
 //! Ends a query, and adds it to the slow-query log if it was slow.
 //!
-//! The log does not contain queries that ended with an error. If the results of a query were not
-//! read to the end, the log contains the work done until then.
+//! The log does not contain queries that ended with an error. If the caller did not read a query to
+//! the end, the log contains the work done until then.
 //!
-//! `table::slow` stores the log, and `explain` makes the explanations in it.
+//! `table::slow` stores the log, and `explain` creates the explanations in it.
 
 use crate::lsm::RowFilter;
 use crate::model::{DateTime, Seq};

@@ -1,4 +1,5 @@
-//! Deletes whole spans of keys in one commit, regardless of the number of rows.
+//! Deletes whole spans of keys in one commit, which stores a range tombstone for each span instead
+//! of a tombstone for each row.
 //!
 //! `lsm::range_tombstones` hides the rows, `lsm::background::reclaim` reclaims their space.
 
@@ -11,27 +12,27 @@ use crate::table::Table;
 
 use super::KeyRange;
 
-/// The maximum number of ranges deleted by one commit: as many as operations in a group.
+/// The maximum number of ranges deleted by one commit. An entity group may have as many operations.
 const RANGES_MAX: usize = 100;
 /// An upper bound of the length of a key: three bytes for each UTF-16 unit of both keys, the
 /// table's id and the separator.
 const BOUND_BYTES_MAX: usize = 8 << 10;
 
-/// Returns a span with the same keys whose bounds are not longer than a key can be. The bounds are
-/// stored as long as the range tombstone exists.
+/// Returns a span that contains the same keys, but whose bounds are not longer than a key can be.
+/// This saves memory, because the bounds are stored as long as the range tombstone exists.
 fn shortened(span: Span) -> Span {
-    // Any key is shorter than the truncated bound, so it is on the same side of the truncated bound
-    // as of the full one.
+    // Every key is shorter than the truncated bound, so a key before the full bound is before the
+    // truncated one, and a key after the full bound after it.
     let short = |bound: &[u8]| bound.get(..BOUND_BYTES_MAX).unwrap_or(bound).into();
     Span { low: short(&span.low), high: span.high.as_deref().map(short) }
 }
 
 impl Table {
     /// Deletes all entities of a partition in one commit of constant size, regardless of their
-    /// number. This is an extension of the Table service. Later reads see none of the entities;
-    /// older snapshots see all of them. Files that contain nothing else are removed without reading
-    /// them; the next merge removes the entities from other files. The commit is always as durable
-    /// as [`Durability::Sync`](crate::Durability::Sync).
+    /// number. This is an extension: Azure Table storage has no such operation. Later reads see
+    /// none of the entities; older snapshots see all of them. Files in which all entities are
+    /// deleted are removed without reading them; from other files the next merge removes the
+    /// entities. The commit is always as durable as [`Durability::Sync`](crate::Durability::Sync).
     ///
     /// Each deletion stores a range tombstone until the space is reclaimed, so for a few rows
     /// single deletes are cheaper.
@@ -104,8 +105,8 @@ impl Table {
         }
         let spans = ranges.iter().map(|range| shortened(range.span(self.entry.gate.table)));
         let mut changes: Vec<Span> = spans.filter(|span| !span.is_empty()).collect();
-        // A range tombstone is identified by its span and its commit, so two equal ones would be
-        // removed together.
+        // A range tombstone is identified by its span and its commit, so two equal ones in one
+        // commit would be removed together.
         changes.sort_unstable_by(|a, b| (&a.low, &a.high).cmp(&(&b.low, &b.high)));
         changes.dedup();
         let changes = changes.into_iter().map(TableChange::Fenced).collect();

@@ -1,9 +1,10 @@
-//! Tokens, which mark the end of a page by the keys of the first entity not returned yet.
+//! Continuation tokens. The token after a page has the keys of the first entity that was not
+//! returned yet.
 
 use crate::error::{Error, Result};
 use crate::format::key::{TABLE_ID_BYTES, decode_part};
 
-/// The end of a page: the keys of the first entity not returned yet.
+/// The position at which the next page begins: the keys of the first entity not returned yet.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Token {
     /// The PartitionKey of that entity.
@@ -12,8 +13,8 @@ pub struct Token {
     pub row_key: String,
 }
 
-/// Returns a token for a row's key, or for a bound. A bound directly after a key ends with U+0001,
-/// which no key contains, and so does the token for the bound.
+/// Returns the token for the key of a row, or for a bound. A bound directly after a key ends with
+/// U+0001, which no key contains. The text in the token then ends with it, too.
 pub(super) fn token(bound: &[u8]) -> Result<Token> {
     let damaged = |error| Error::decode("row".as_ref(), 0, error);
     let texts = bound.get(TABLE_ID_BYTES..).unwrap_or_default();

@@ -4,7 +4,7 @@
 //! * every comparison has a property on its left and a literal on its right;
 //! * `And` and `Or` have at least two nodes, none of their own kind; [`Node::and`] and [`Node::or`]
 //!   ensure this;
-//! * `All` has no parent;
+//! * `All`, which matches every entity, has no parent;
 //! * a tree is at most [`DEPTH_MAX`] deep, so that recursion over it is bounded. A deeper tree
 //!   becomes `TooDeep`, which has no parent, and which every query refuses.
 
@@ -23,7 +23,7 @@ pub(crate) enum Node {
     And(Vec<Node>),
     Or(Vec<Node>),
     Not(Box<Node>),
-    /// Replaces a tree that is nested too deeply.
+    /// Stands for a tree that was nested too deeply and was discarded.
     TooDeep,
 }
 
@@ -83,8 +83,8 @@ impl Node {
         Node::Compare(Comparison { property, op, value })
     }
 
-    /// Returns a node that matches no entity: a key is a string and never equals a Boolean. This
-    /// has a text form, unlike a `not` of `All`.
+    /// Returns a node that matches no entity, because a key is a string and never equals a Boolean.
+    /// Unlike a `not` of `All`, this node can be printed as text.
     pub(crate) fn none() -> Node {
         Node::compare(Property::PartitionKey, CompareOp::Eq, Value::Boolean(false))
     }
@@ -119,8 +119,8 @@ impl Node {
         }
     }
 
-    /// Makes a `list` of `nodes` and this node. This node becomes the last of the list if
-    /// `is_last`, otherwise the first.
+    /// Makes a list of this node and `nodes` with the constructor `list` (`And` or `Or`). This node
+    /// becomes the last of the list if `is_last`, otherwise the first.
     fn joined(self, mut nodes: Vec<Node>, is_last: bool, list: fn(Vec<Node>) -> Node) -> Node {
         if !self.has_room_above() {
             return Node::TooDeep;
@@ -139,8 +139,8 @@ impl Node {
 
     /// Whether this node may get a parent without making the tree too deep.
     ///
-    /// Visits the whole node. Adding to an `And` or `Or` does not visit that list, so building a
-    /// list takes time proportional to its parts.
+    /// Computing the depth visits the whole node. A node that is added to an existing `And` or `Or`
+    /// is visited, but that list is not. So building a list takes time proportional to its parts.
     fn has_room_above(&self) -> bool {
         !matches!(self, Node::TooDeep) && self.depth() < DEPTH_MAX
     }

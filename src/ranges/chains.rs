@@ -1,11 +1,12 @@
-//! Combines the files that a scan reads into few sources. A scan over a thousand ranges then has no
-//! more files open at a time than a scan over the deepest of them.
+//! Combines the files that a scan reads into chains: lists of files that are read one after
+//! another, each as one source of the scan. So a scan over a thousand ranges has no more files open
+//! at a time than a scan over the range that needs the most chains.
 //!
 //! Invariants
-//! * each chain is ascending and disjoint, so that its files are read one after another;
+//! * the references of a chain ascend and do not overlap;
 //! * of two overlapping references, the newer is in the earlier chain. So an entry can be hidden
 //!   only by entries of earlier chains;
-//! * the runs of all ranges are in the last chain.
+//! * the sorted runs of all ranges together are the last chain.
 
 use std::sync::Arc;
 
@@ -15,7 +16,7 @@ use crate::format::span::Span;
 
 use super::{Range, RangeFile, Reference};
 
-/// Files that are read one after another. For a short span this is usually one file.
+/// The references to files that are read one after another. For a short span there is usually one.
 pub(crate) type Chain<F> = SmallVec<[Reference<F>; 1]>;
 
 /// A list that is stored without an allocation up to eight elements.
@@ -24,12 +25,13 @@ type Few<T> = SmallVec<[T; 8]>;
 /// A reference that may contain keys of the span being read.
 struct Inside<'r, F> {
     reference: &'r Reference<F>,
-    /// True if the reference covers the whole span, so that it overlaps every other one.
+    /// True if the reference covers the whole span being read. It then overlaps every other
+    /// reference.
     is_whole: bool,
 }
 
-/// Combines the references of `ranges` that may contain keys of `span` and for which `sees` is true
-/// into chains. `ranges` must ascend.
+/// Combines references into chains: those of `ranges` that may contain keys of `span` and for which
+/// `sees` returns true. `ranges` must ascend.
 pub(crate) fn chains<F: RangeFile + Clone>(
     ranges: &[Arc<Range<F>>],
     span: &Span,
@@ -50,8 +52,8 @@ pub(crate) fn chains<F: RangeFile + Clone>(
         let deepest = levels.iter().max().map_or(0, |level| level + 1);
         chains.reserve(deepest.saturating_sub(chains.len()) + 1);
         chains.resize_with(deepest.max(chains.len()), Chain::new);
-        // The references of a chain must ascend. If all cover the whole span, each is alone in its
-        // chain, so they need no sorting.
+        // The references of a chain must ascend. If all references cover the whole span, each is
+        // alone in its chain, so they need no sorting.
         let mut order: Few<usize> = (0..inside.len()).collect();
         if !inside.iter().all(|inside| inside.is_whole) {
             order.sort_unstable_by(|a, b| {
@@ -73,7 +75,8 @@ pub(crate) fn chains<F: RangeFile + Clone>(
     chains
 }
 
-/// Returns the reference for a reader of the span. A reference that covers the span needs no clip.
+/// Returns the reference as a reader of the span uses it. If the clip covers the whole span, no
+/// clip is needed.
 fn within<F: RangeFile + Clone>(inside: &Inside<'_, F>) -> Reference<F> {
     let Inside { reference, is_whole } = *inside;
     let clip = if is_whole { Span::all() } else { reference.clip.clone() };
@@ -81,7 +84,7 @@ fn within<F: RangeFile + Clone>(inside: &Inside<'_, F>) -> Reference<F> {
 }
 
 impl<F: RangeFile> Range<F> {
-    /// Returns how many sources a scan of the range reads at a time.
+    /// Returns the number of sources from which a scan of the range reads at the same time.
     pub(crate) fn chain_count(&self) -> usize {
         let inside = |reference| Inside { reference, is_whole: false };
         let young: Few<Inside<'_, F>> = self.young.iter().map(inside).collect();
@@ -89,9 +92,10 @@ impl<F: RangeFile> Range<F> {
         young + usize::from(!self.run.is_empty())
     }
 
-    /// Returns the most files that the look-up of one key may search.
+    /// Returns the maximum number of files in which the look-up of one key must search.
     pub(crate) fn depth(&self) -> usize {
-        // The depth increases only where a file begins.
+        // The number of files at a key can increase only where a file begins, so only these keys
+        // are tried.
         let lows = self.references().map(|(_, reference)| &*reference.clip.low);
         lows.map(|key| self.sources(key).count()).max().unwrap_or(0)
     }
@@ -107,9 +111,9 @@ impl<'r, F> Inside<'r, F> {
     }
 }
 
-/// Returns the level of each reference of `young`, which is ordered newest first. The level is the
-/// length of the longest sequence of newer references in which each one overlaps the next one, and
-/// the last one overlaps the reference itself.
+/// Returns the level of each reference of `young`, which is ordered newest first. A reference that
+/// overlaps no newer one has level 0. Any other one has the highest level of the newer references
+/// that it overlaps, plus 1.
 fn levels<F>(young: &[Inside<'_, F>]) -> Few<usize> {
     let mut levels: Few<usize> = Few::with_capacity(young.len());
     for (i, reference) in young.iter().enumerate() {

@@ -1,15 +1,15 @@
 //! Decides which ranges to split, where, and which neighbours to merge: pure functions of sizes,
-//! loads and ages. Ranges are split mainly by size, because merges of smaller ranges are shorter,
-//! and write delays are confined to a range. By load they are split only where Azure Table storage
-//! would do so and a cut helps. They are merged late, because an extra range costs little.
+//! loads and ages. Ranges are split mainly by size, so that merges are short and few writes are
+//! delayed. They are split by load only where Azure Table storage would split, too, and a cut
+//! helps. They are merged late, because an extra range costs little.
 //!
 //! Invariants
 //! * a split by load needs a cut that leaves each side [`DIVIDES_SHARE`] of the expected load:
-//!   ascending (descending) inserts are assumed to continue at the upper (lower) end, and a single
+//!   ascending (descending) inserts are expected to continue at the upper (lower) end, and a single
 //!   partition is never cut for its load;
-//! * a cut needs load on both sides in each of the last minutes. Appended rows that are read while
-//!   they are new move past every cut, and leave the lower side without load;
-//! * a range is split for its load only if both the load and the range have existed for minutes;
+//! * a cut needs load on both sides in each of the last minutes. If new rows are appended and read,
+//!   the load moves past every cut and leaves the lower side;
+//! * a range is split by load only if both the load and the range have existed for minutes;
 //! * hysteresis: two ranges are merged only if together they have at most a quarter of the bytes
 //!   and less than an eighth of the load at which a range is split, both for a whole hour.
 //!
@@ -19,53 +19,57 @@ use crate::format::names::{RangeId, TableId};
 
 use super::load::{Access, HISTORY_MINUTES, LoadSummary, WINDOWS, partition};
 
-/// A range larger than this many full files is split, so that a merge of the whole range takes only
-/// seconds.
+/// A range larger than this number of full files is split, so that merging the whole range takes
+/// only seconds.
 const SPLIT_RUN_FILES: u64 = 16;
 /// Two ranges are merged if together they have at most the split size divided by this.
 const MERGE_PART: u64 = 4;
-/// The load from which a range is split, in operations per second. This is the target of Azure
-/// Table storage for one partition, so that ranges resemble those of the service.
+/// The load from which a range is split, in operations per second. It is the target of Azure Table
+/// storage for one partition, so that rowstone splits where Azure Table storage might.
 const SPLIT_OPS: f64 = 2_000.0;
 /// Two ranges are merged if their combined load is below the split load divided by this.
 const MERGE_OPS_PART: f64 = 8.0;
-/// The least size for a split by load, in bytes. A flush begins a new file at a range boundary only
-/// from 1 MiB on, so smaller ranges would still share files.
+/// The minimum size of a range that is split by load, in bytes. It is well above 1 MiB: at a range
+/// boundary, a flush starts a new file only if the current file has at least 1 MiB, so the flushed
+/// rows of small ranges would still share files.
 const LOAD_SPLIT_BYTES_MIN: u64 = 4 << 20;
-/// Minutes that a load must last before a split. Azure Table storage waits five to ten minutes.
+/// The number of minutes that a load must last before a split. Azure Table storage waits five to
+/// ten minutes.
 const HOT_MINUTES: usize = WINDOWS;
-/// Minimum load in each of the [`HOT_MINUTES`], as a fraction of the load at which a range is
-/// split. It excludes bursts of seconds.
+/// The minimum load in each of the [`HOT_MINUTES`], as a fraction of the load at which a range is
+/// split. It prevents splits because of a burst of a few seconds.
 const HOT_PART: f64 = 0.5;
-/// How many minutes ranges must be cold before they are merged.
+/// The number of minutes that ranges must be cold (small and with little load) before they are
+/// merged.
 const COLD_MINUTES: usize = HISTORY_MINUTES;
-/// The least share of the load on the smaller side of a cut. With less, the larger side would be as
-/// hot as before.
+/// The minimum share of the load on the smaller side of a cut. With less, the larger side would be
+/// nearly as hot as the whole range.
 pub(crate) const DIVIDES_SHARE: f64 = 0.25;
-/// Minimum share of the load on each side of a cut, in each of the last minutes. It requires two of
-/// the 16 keys sampled in a minute. A side with [`DIVIDES_SHARE`] has at least two in 94 % of the
-/// minutes.
+/// The minimum share of the load on each side of a cut, in each of the last minutes. At 16 sampled
+/// keys per minute it requires two keys on each side. A side with [`DIVIDES_SHARE`] of the load has
+/// at least two in 94 % of the minutes.
 const LASTING_SHARE: f64 = 0.1;
-/// The least number of sampled keys for estimating shares. With fewer, the standard error exceeds 9
-/// %.
+/// The minimum number of sampled keys for estimating shares. With fewer, the standard error exceeds
+/// 9 %.
 const SAMPLES_MIN: usize = 32;
 /// A partition with at least this share of all operations is treated as if it had the whole load.
 pub(crate) const ONE_PARTITION_SHARE: f64 = 0.75;
-/// The least share of ascending (descending) inserts for which a load is considered ascending
-/// (descending). In random order 1 write in 16 is ascending.
+/// The minimum share of ascending (descending) inserts for which a load is considered ascending
+/// (descending). Of writes in random order, 1 in 16 counts as ascending.
 pub(crate) const DIRECTED_SHARE: f64 = 0.5;
-/// The share of the bytes to leave below the cut of a range that grows at its upper end. The lower
-/// part will grow no more, so it should be nearly full.
+/// The share of the bytes to leave below the cut of a range with ascending inserts. The lower part
+/// will not grow any more, so it should be nearly full.
 const ASCENDING_CUT: f64 = 0.875;
-/// The least share of the bytes on each side of a cut between partitions. If no boundary leaves
-/// that much, a partition is cut.
+/// The minimum share of the bytes on each side of a cut between two partitions. If no partition
+/// boundary leaves that much, the cut is inside a partition.
 const SIZE_SHARE_MIN: f64 = 0.2;
-/// The most ranges of a table. The list of a table's ranges is often visited as a whole, and each
-/// split writes an edit.
+/// The maximum number of ranges of a table. The list of a table's ranges is often read as a whole,
+/// and each split writes an edit.
 const TABLE_RANGES_MAX: usize = 1_024;
-/// The most ranges of a database, not counting the first of each table.
+/// The maximum number of ranges of a database, not counting the first of each table.
 const DATABASE_SPLITS_MAX: usize = 8_192;
-/// The most splits per minute: at the default size this suffices for 16 GB of new data per minute.
+/// The maximum number of splits per minute. At the default size of ranges this is enough for 16 GB
+/// of new data per minute.
 const SPLITS_PER_MINUTE: usize = 30;
 
 /// The thresholds for decisions.
@@ -88,15 +92,15 @@ pub(crate) struct Limits {
 pub(crate) struct RangeState {
     pub(crate) id: RangeId,
     pub(crate) table: TableId,
-    /// The bytes of all references of the range, clipped, as precisely as is known without reading
-    /// files.
+    /// The bytes of all references of the range, counting only the keys in their clips. Estimated
+    /// without reading files.
     pub(crate) bytes: u64,
     pub(crate) load: LoadSummary,
     /// Seconds since the range was split, merged or created, or since the database was opened.
     pub(crate) age: f64,
 }
 
-/// The inputs for the limits on the number of splits.
+/// The counts that limit the number of splits.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Pace {
     /// The ranges of the whole database, not counting the first of each table.
@@ -118,14 +122,14 @@ pub(crate) struct Candidate {
 pub(crate) enum LoadShape {
     /// There are too few operations to classify the load.
     Unknown,
-    /// Inserts are above all other keys, so that the last range receives all of them, and with them
-    /// the reads of new rows: no cut helps.
+    /// Inserts are above all other keys. After any cut, the upper range would receive all inserts,
+    /// and all reads of new rows, so no cut helps.
     Ascending,
     /// Inserts are below all other keys.
     Descending,
     /// One partition has nearly all of the load.
     OnePartition,
-    /// A cut at the key `at` leaves the share `lower_share` of the load on the lower side.
+    /// A cut at the key `at` divides the load: the share `lower_share` is on the lower side.
     Divides { at: Box<[u8]>, lower_share: f64 },
     /// No cut leaves enough load on both sides.
     Uneven,
@@ -164,8 +168,8 @@ pub(crate) fn is_too_large(bytes: u64, limits: &Limits) -> bool {
 
 /// Returns the key at which to cut a range of `bytes` because of its size, or `None` without
 /// candidates. `ascending` is the share of writes above all recently written keys. The cut is
-/// between two partitions if that divides the range well enough, otherwise at a key. `candidates`
-/// must ascend and be above the start of the range.
+/// between two partitions if that divides the range well enough, otherwise inside a partition.
+/// `candidates` must ascend and be above the start of the range.
 pub(crate) fn cut_by_size(
     candidates: &[Candidate],
     bytes: u64,
@@ -219,7 +223,8 @@ pub(crate) fn shape(load: &LoadSummary) -> LoadShape {
     shape_in(load, HOT_MINUTES)
 }
 
-/// Classifies a load. A cut must divide it in each of the last `minutes`, as far as they are known.
+/// Classifies a load. A cut divides it only if it would have done so in each of the last `minutes`,
+/// as far as these are known.
 fn shape_in(load: &LoadSummary, minutes: usize) -> LoadShape {
     let is = |access: Access| load.samples.iter().filter(|s| s.access == access).count();
     let (all, ascending, descending) =
@@ -233,8 +238,8 @@ fn shape_in(load: &LoadSummary, minutes: usize) -> LoadShape {
     if let Some((at, lower_share)) = best_cut(load, minutes) {
         return LoadShape::Divides { at, lower_share };
     }
-    // If rows are read while they are new, the reads move along with the inserts. Then there is a
-    // cut that divides the load now, but it did not divide the load in each of the last minutes.
+    // If new rows are inserted in order and read, the reads move along with the inserts. Then some
+    // cut divides the load now, but did not divide it in each of the last minutes.
     let moves = best_cut(load, 0).is_some();
     let directed = |count: usize, share: f64| {
         count as f64 >= DIRECTED_SHARE * all as f64 || moves && share >= DIRECTED_SHARE
@@ -248,13 +253,14 @@ fn shape_in(load: &LoadSummary, minutes: usize) -> LoadShape {
     }
 }
 
-/// Returns the best cut of the samples, which is the start of a partition, and the share of the
-/// load below the cut. The cut also divides the load in each of the last `minutes`.
+/// Returns the cut that divides the sampled load best, and the share of the load below it. The cut
+/// is at the start of a partition. It must also divide the load in each of the last `minutes`.
 fn best_cut(load: &LoadSummary, minutes: usize) -> Option<(Box<[u8]>, f64)> {
     let samples = &load.samples;
     let all = samples.len() as f64;
     debug_assert!(samples.is_sorted_by(|a, b| a.key <= b.key), "samples are in order of keys");
-    // Ascending inserts will be above any cut, and descending ones below it.
+    // Future ascending inserts will be above any cut, and descending ones below any cut, so the
+    // sampled ones are counted there.
     let mut lower = samples.iter().filter(|s| s.access == Access::Descending).count();
     let mut best: Option<(&[u8], f64)> = None;
     for pair in samples.windows(2) {
@@ -275,7 +281,8 @@ fn best_cut(load: &LoadSummary, minutes: usize) -> Option<(Box<[u8]>, f64)> {
     divides.then(|| (at.into(), share))
 }
 
-/// True if both sides of the cut `at` had load in each of the last `minutes`, as far as known.
+/// True if both sides of a cut at the key `at` had load in each of the last `minutes`, as far as
+/// these are known.
 fn has_lasted(load: &LoadSummary, at: &[u8], minutes: usize) -> bool {
     load.windows.iter().take(minutes).all(|keys| {
         let (all, below) = (keys.len(), keys.partition_point(|key| **key < *at));
@@ -283,7 +290,7 @@ fn has_lasted(load: &LoadSummary, at: &[u8], minutes: usize) -> bool {
     })
 }
 
-/// True if the load was hot in each of the last minutes.
+/// True if the load was high enough for a split in each of the last minutes.
 fn is_hot(load: &LoadSummary, limits: &Limits) -> bool {
     let Some(minutes) = load.minutes.get(..limits.hot_minutes) else { return false };
     let mean = minutes.iter().sum::<f64>() / minutes.len().max(1) as f64;
@@ -291,7 +298,7 @@ fn is_hot(load: &LoadSummary, limits: &Limits) -> bool {
     mean >= limits.split_ops && minutes.iter().all(|rate| *rate >= lowest)
 }
 
-/// True if the sum of both loads was cold in each of the last minutes.
+/// True if the two loads together were low enough for a merge in each of the last minutes.
 fn are_cold(lower: &[f64], upper: &[f64], limits: &Limits) -> bool {
     let rate = |minutes: &[f64], at: usize| minutes.get(at).copied().unwrap_or(0.0);
     (0..limits.cold_minutes).all(|at| rate(lower, at) + rate(upper, at) < limits.merge_ops)

@@ -1,12 +1,12 @@
-//! Builds the edits that divide a range or merge neighbours. The edits move no bytes.
+//! Builds the edits that split a range or merge two neighbours. The edits move no bytes.
 //!
 //! Invariants
-//! * the new ranges cover the same keys as the old ones, and reference the same files with the same
-//!   keys of each, so that reads return the same results;
+//! * the new ranges cover the same keys as the old ones, and reference the same keys of the same
+//!   files, so that reads return the same results;
 //! * a merged range references each file once. So if both ranges reference a file, its two clips
 //!   must touch, or the file must have no key between them.
 //!
-//! `lsm::range_split` decides when and where to divide, and applies the edits.
+//! `lsm::range_split` decides when and where to split, and applies the edits.
 
 use crate::format::edit::{Placement, RangeMeta, ReferenceMeta, VersionEdit};
 use crate::format::names::RangeId;
@@ -14,9 +14,9 @@ use crate::format::span::Span;
 
 use super::{Range, RangeFile, Reference};
 
-/// Returns the edit that divides `range` at `key` into two ranges with these ids. `key` must be
-/// inside the span and above its start. If `key` cuts a reference, `left_bytes` estimates its bytes
-/// below `key`.
+/// Returns the edit that splits `range` at `key` into two ranges with the ids `ids`. `key` must be
+/// inside the span and above its start. If `key` is inside the clip of a reference, `left_bytes`
+/// estimates the bytes of the reference below `key`.
 pub(crate) fn split<F: RangeFile>(
     range: &Range<F>,
     key: &[u8],
@@ -54,9 +54,9 @@ pub(crate) fn split<F: RangeFile>(
     edit
 }
 
-/// Returns the edit that merges two neighbours into one range, `id`. Returns `None` if they are not
-/// neighbours, or if their files cannot be in one range. `gap_is_empty` returns whether a file is
-/// known to have no key between its clips.
+/// Returns the edit that merges two neighbours into one range with the id `id`. Returns `None` if
+/// the ranges are not neighbours, or if their files cannot be in one range. `gap_is_empty` must
+/// return true if a file is known to have no key between its two clips.
 pub(crate) fn merge<F: RangeFile + Clone>(
     left: &Range<F>,
     right: &Range<F>,
@@ -81,8 +81,8 @@ pub(crate) fn merge<F: RangeFile + Clone>(
         }
         let clip = Span::new(&reference.clip.low, other.clip.high.as_deref());
         let bytes = reference.bytes.saturating_add(other.bytes).min(reference.file.bytes());
-        // Each range moves young files into its run on its own, so this file may be in the run of
-        // one range and still young in the other. It is then young in the merged range.
+        // Each range moves young files into its run on its own. So this file may be in the run of
+        // one range and still be young in the other one. In the merged range it is then young.
         let is_run = (placement, other_placement) == (Placement::Run, Placement::Run);
         let placement = if is_run { Placement::Run } else { Placement::Young };
         merged.add(placement, Reference::new(reference.file.clone(), clip, Some(bytes)));

@@ -1,22 +1,23 @@
-//! The load of one range: rates, also of the last hour, a pattern, and a sample of accessed keys.
-//! Pure: time is an argument. Each call represents `weight` operations, of which one was sampled.
+//! The load of one range: rates now and in the last hour, the pattern of writes, the heaviest
+//! partitions, and a sample of accessed keys. Time is an argument of each call. Only some
+//! operations are recorded: each call stands for `weight` operations.
 //!
 //! Invariants
 //! * time advances in steps of [`STEP_SECONDS`]; results depend only on the calls and their times;
 //! * the size is bounded: about 12 KiB for a busy range, a few hundred bytes for a quiet one;
-//! * values decay with time, not with further operations, all with the same half-life
-//!   ([`HALF_LIFE_SECONDS`]). The exceptions are distinct partitions, which cover the last one to
-//!   two [`GENERATION_SECONDS`], and the values kept per minute.
+//! * values decay with time, all with the same half-life ([`HALF_LIFE_SECONDS`]). The exceptions
+//!   are distinct partitions, which cover the last one to two [`GENERATION_SECONDS`], and values
+//!   kept per minute.
 //!
-//! `lsm::load_sampling` chooses the sampled operations, and `decide` uses the load.
+//! `lsm::load_sampling` chooses the operations to record, and `decide` uses the load.
 
 use crate::format::key::partition_of;
 use crate::rng::Rng;
 
 use super::sketch::{Distinct, Heaviest, Heavy, partition_hash};
 
-/// The step of averages in seconds, small compared with the half-life. Steps avoid an exponential
-/// function, whose last bit differs between machines.
+/// The interval in seconds at which averages are updated, small compared with the half-life. With
+/// fixed steps, no exponential function is needed, whose last bit differs between machines.
 pub(crate) const STEP_SECONDS: f64 = 5.0;
 /// The half-life of averages and weights in seconds. A change of load is visible within a minute or
 /// two; a burst of one second is not.
@@ -26,30 +27,33 @@ const _: () = assert!(HALF_LIFE_SECONDS / STEP_SECONDS == 12.0, "FADE depends on
 const FADE: f64 = 0.943_874_312_681_693_5;
 /// A value that has decayed by this many steps is treated as zero.
 const FADED_STEPS: u64 = 1_000;
-/// The minutes of history: as many as a range must be cold before `decide` merges it.
+/// The number of past minutes whose rates are kept. `decide` merges a range only if it was cold for
+/// this long.
 pub(crate) const HISTORY_MINUTES: usize = 60;
 const STEPS_PER_MINUTE: u64 = 12;
 /// The time in seconds after which counting distinct partitions restarts. Each such period is a
 /// *generation*.
 pub(crate) const GENERATION_SECONDS: f64 = 600.0;
-/// The number of sampled keys kept. They distinguish a share of 20 % from one of 35 % at three
-/// standard deviations.
+/// The number of sampled keys kept. With this number, a share of 20 % differs from one of 35 % by
+/// three standard deviations.
 pub(crate) const SAMPLES: usize = 64;
-/// The number of past minutes for which sampled keys are also kept, separately for each minute.
+/// The number of past minutes for which sampled keys are kept separately, in addition to the sample
+/// of the whole load.
 pub(crate) const WINDOWS: usize = 5;
 /// The number of sampled keys kept for each of these minutes.
 const WINDOW_KEYS: usize = 16;
-/// The least time in seconds from the start of a *turn* to the start of the next. During a turn a
-/// range is merged for the benefit of its readers.
+/// The minimum time in seconds between the starts of two *turns*. During a turn the files of a
+/// range are merged to speed up its reads.
 pub(crate) const TURN_SECONDS: f64 = 3_600.0;
-/// A write above (below) all of this many preceding sampled writes is ascending (descending). In
-/// random order this applies to 1 write in 16.
+/// A write is ascending (descending) if its key is above (below) the keys of this many preceding
+/// sampled writes. In random order this applies to 1 write in 16.
 const RECENT_WRITES: usize = 15;
 
 /// The statistics of the load of one range.
 #[derive(Clone, Debug)]
 pub(crate) struct RangeLoad {
-    /// The current step, counted from the start of the clock. All values are as of its start.
+    /// The current step, counted from the start of the clock. All values are as of the start of
+    /// this step.
     step: u64,
     reads: Average,
     writes: Average,
@@ -57,16 +61,17 @@ pub(crate) struct RangeLoad {
     descending: Average,
     history: History,
     heaviest: Heaviest,
-    /// The distinct partitions of the current and the previous generation.
+    /// The distinct partitions of the current generation and of the previous one.
     distinct: [Distinct; 2],
     generation: u64,
-    /// The numbers of distinct partitions that this load took over when its range was split off.
-    /// They expire with the generation after the next.
+    /// When a range is split, its load is divided. These are the estimated numbers of distinct
+    /// partitions that this load received then, for the current and the previous generation. They
+    /// count until these generations have passed.
     inherited: [f64; 2],
     samples: Vec<Sample>,
-    /// The decayed weight that the samples represent.
+    /// The decayed weight of all operations from which the samples were chosen.
     sampled: f64,
-    /// The current minute and those before it, newest first.
+    /// The sampled keys of the current minute and of the minutes before it, newest first.
     windows: [Window; WINDOWS + 1],
     window_rng: Rng,
     recent: Vec<Box<[u8]>>,
@@ -78,12 +83,12 @@ pub(crate) struct RangeLoad {
     rng: Rng,
 }
 
-/// The cost of overlapping files for readers: the number of files searched beyond the first, summed
-/// over all rows looked up.
+/// The cost of overlapping files for readers. Each row that a reader looks up in more than one file
+/// adds the number of files beyond the first.
 #[derive(Clone, Debug, Default)]
 struct Loss {
     rows: f64,
-    /// When the last [turn](RangeLoad::begin_turn) started.
+    /// When the last [turn](RangeLoad::begin_turn) started; `None` if there was none.
     turn: Option<f64>,
     in_turn: bool,
 }
@@ -92,7 +97,7 @@ struct Loss {
 #[derive(Clone, Debug, Default)]
 struct Window {
     keys: Vec<Box<[u8]>>,
-    /// The weight that the keys represent.
+    /// The weight of all operations from which the keys were chosen.
     weight: f64,
 }
 
@@ -109,7 +114,8 @@ pub(crate) enum Access {
     Read,
     /// A write between recently written keys.
     Write,
-    /// A write above all recently written keys; the next one is expected to be higher still.
+    /// A write above all recently written keys. If most writes are, the next ones are expected to
+    /// be higher still.
     Ascending,
     /// A write below all recently written keys.
     Descending,
@@ -118,24 +124,24 @@ pub(crate) enum Access {
 /// The load at a point in time.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct LoadSummary {
-    /// Operations per second, as decaying averages. Each row visited by a scan is a read.
+    /// Operations per second, as decaying averages. A scan counts as one read for each row visited.
     pub(crate) reads: f64,
     pub(crate) writes: f64,
     /// The shares of the writes that are ascending and descending, 0 to 1.
     pub(crate) ascending: f64,
     pub(crate) descending: f64,
-    /// The number of distinct partitions accessed in the last 10 to 20 minutes, among the sampled
-    /// operations.
+    /// The number of distinct partitions that were accessed in the last 10 to 20 minutes. Only
+    /// recorded operations count.
     pub(crate) distinct: f64,
-    /// The heaviest partitions in descending order of weight, with their shares of all operations,
-    /// 0 to 1.
+    /// The heaviest partitions, heaviest first. The number is the partition's share of all
+    /// operations, 0 to 1.
     pub(crate) heaviest: Vec<(Heavy, f64)>,
     /// The sampled keys, in order.
     pub(crate) samples: Vec<Sample>,
     /// Keys accessed in each of the last [`WINDOWS`] full minutes, newest first; each in key order.
     pub(crate) windows: Vec<Vec<Box<[u8]>>>,
-    /// Reads and writes per second in each of the last [`HISTORY_MINUTES`] full minutes, newest
-    /// first. Zeros before the first operation; an empty list means all zeros.
+    /// Reads and writes per second, added, in each of the last [`HISTORY_MINUTES`] full minutes,
+    /// newest first. Minutes before the first operation are zeros; an empty list means all zeros.
     pub(crate) minutes: Vec<f64>,
     /// The largest size recorded in the last one to two hours, in bytes.
     pub(crate) bytes_peak: u64,
@@ -191,14 +197,14 @@ impl RangeLoad {
         }
     }
 
-    /// Records `weight` reads, of which the sampled one is of `key`.
+    /// Records `weight` reads. One of them, the sampled one, is of `key`.
     pub(crate) fn read(&mut self, key: &[u8], weight: f64, now: f64) {
         self.advance(now);
         self.reads.now += weight;
         self.record(key, Access::Read, weight);
     }
 
-    /// Records `weight` writes, of which the sampled one is of `key`.
+    /// Records `weight` writes. One of them, the sampled one, is of `key`.
     pub(crate) fn write(&mut self, key: &[u8], weight: f64, now: f64) {
         self.advance(now);
         self.writes.now += weight;
@@ -261,19 +267,21 @@ impl RangeLoad {
         })
     }
 
-    /// Adds `rows` to the cost of overlapping files for readers.
+    /// Adds to the cost of overlapping files for readers: `rows` is the number of additional files
+    /// searched, summed over the rows looked up.
     pub(crate) fn lose(&mut self, rows: f64) {
         self.loss.rows += rows;
     }
 
-    /// Returns the cost of overlapping files for readers, in rows, since the range last had no
-    /// files above its run.
+    /// Returns the cost of overlapping files for readers. It is counted from the time when the
+    /// range last had no files above its sorted run.
     pub(crate) fn lost(&self) -> f64 {
         self.loss.rows
     }
 
-    /// Starts a turn: the range is merged for its readers, regardless of how much the merge writes.
-    /// Returns false during a turn, and within [`TURN_SECONDS`] after the start of the last one.
+    /// Starts a turn, in which the range is merged to speed up reads, however much the merge
+    /// writes. Returns false during a turn, and within [`TURN_SECONDS`] after the start of the last
+    /// one.
     pub(crate) fn begin_turn(&mut self, now: f64) -> bool {
         let had_one = self.loss.turn.is_some_and(|turn| now < turn + TURN_SECONDS);
         if !had_one && !self.loss.in_turn {
@@ -288,15 +296,16 @@ impl RangeLoad {
         self.loss.in_turn
     }
 
-    /// Records that no file overlaps the run any more: resets the cost for readers, and ends the
-    /// turn.
+    /// Records that no file overlaps the run any more. Resets the cost of overlapping files, and
+    /// ends the turn.
     pub(crate) fn record_merged(&mut self) {
         self.loss.rows = 0.0;
         self.loss.in_turn = false;
     }
 
-    /// Splits the load with its range, which is divided at key `at`. Statistics of single keys go
-    /// to the side of the key. Others are divided in proportion to the sampled keys.
+    /// Splits the load of a range that is split at key `at`. Statistics about a key are assigned to
+    /// the side of the key. All others are divided in the ratio of the sampled keys on the two
+    /// sides.
     pub(crate) fn split(mut self, at: &[u8], now: f64) -> (RangeLoad, RangeLoad) {
         self.advance(now);
         let is_left = |key: &[u8]| key < at;
@@ -314,7 +323,8 @@ impl RangeLoad {
         (left, right)
     }
 
-    /// Merges the loads of two neighbours that become one range. `self` is the lower one.
+    /// Merges the loads of two neighbours that become one range. `self` is the load of the lower
+    /// one.
     pub(crate) fn join(mut self, mut upper: RangeLoad, now: f64) -> RangeLoad {
         self.advance(now);
         upper.advance(now);
@@ -333,7 +343,7 @@ impl RangeLoad {
         for (own, other) in self.peaks.iter_mut().zip(upper.peaks) {
             *own = own.saturating_add(other);
         }
-        // Take samples from each side in proportion to the weight that they represent.
+        // Take samples from both sides in the ratio of the weights from which they were chosen.
         let all = self.sampled + upper.sampled;
         let share = |own: f64, all: f64| if all > 0.0 { own / all } else { 0.5 };
         join_samples(&mut self.samples, upper.samples, SAMPLES, share(self.sampled, all));
@@ -346,25 +356,25 @@ impl RangeLoad {
         self.loss.rows += upper.loss.rows;
         self.loss.turn = self.loss.turn.into_iter().chain(upper.loss.turn).reduce(f64::max);
         self.loss.in_turn &= upper.loss.in_turn;
-        // Keep the recent writes of the side with more writes, which continues the pattern.
+        // The recent writes of the two sides cannot be combined. Keep those of the side with more
+        // writes.
         if upper.writes.rate() > self.writes.rate() {
             (self.recent, self.next_recent) = (upper.recent, upper.next_recent);
         }
         self
     }
 
-    /// True if the load can be discarded, because all rates were zero for an hour. This loses only
-    /// the recorded cost of overlapping files for readers.
+    /// True if the load can be discarded, because all rates were zero for an hour. Discarding it
+    /// loses nothing else but the recorded cost of overlapping files.
     pub(crate) fn is_idle(&mut self, now: f64) -> bool {
         self.advance(now);
-        // The rates do not include operations of the current step yet, so these are checked
-        // separately.
+        // The rates do not include operations of the current step yet, so check these separately.
         let is_cold = [self.reads, self.writes].iter().all(|average| average.now == 0.0)
             && self.reads.rate() + self.writes.rate() < 1e-3;
         is_cold && self.history.rates().all(|rate| rate < 1e-3)
     }
 
-    /// Reduces the load of a divided range to the part of one side.
+    /// Reduces the load of a range that was split to the part on one side.
     fn take_part(&mut self, share: f64, partitions: f64, is_here: impl Fn(&[u8]) -> bool) {
         debug_assert!((0.0..=1.0).contains(&share), "a share is a part of one");
         for average in self.averages() {
@@ -381,8 +391,8 @@ impl RangeLoad {
         }
         self.recent.retain(|key| is_here(key));
         self.next_recent = 0;
-        // The peak size of each part is unknown. This is harmless, because young ranges are not
-        // merged.
+        // The size of each part in the last hours is unknown. This is harmless, because a range
+        // younger than an hour is not merged.
         self.peaks = [0; 2];
         self.distinct = [Distinct::default(), Distinct::default()];
         for sample in &self.samples {
@@ -457,9 +467,9 @@ impl RangeLoad {
         access
     }
 
-    /// Counts the key's partition. Samples the key, with a probability such that each unit of
-    /// decayed weight has the same chance to be in the sample. Samples the key in the same way for
-    /// the current minute.
+    /// Records a key. Counts its partition, and adds the key to the sample with a probability that
+    /// gives each unit of decayed weight the same chance. Does the same for the sample of the
+    /// current minute.
     fn record(&mut self, key: &[u8], access: Access, weight: f64) {
         self.history.now += weight;
         let partition = partition(key);
@@ -485,7 +495,7 @@ impl LoadSummary {
 }
 
 impl Average {
-    /// Ends the current step and any empty steps after it.
+    /// Ends the current step, and skips the steps without operations after it.
     fn advance(&mut self, fade: f64) {
         self.faded = self.faded * fade + self.now / STEP_SECONDS * (1.0 - FADE) * (fade / FADE);
         self.now = 0.0;
@@ -505,8 +515,8 @@ impl History {
         let passed = passed.min(HISTORY_MINUTES);
         self.minutes.rotate_right(passed);
         self.minutes[..passed].fill(0.0);
-        // If minutes without operations were skipped, the ended minute is not directly before the
-        // current one.
+        // If there were minutes without operations, the minute that ends now is further back in the
+        // list.
         let ended = (minute - self.minute - 1) as usize;
         if ended < HISTORY_MINUTES {
             self.minutes[ended] = (self.now / 60.0) as f32;
@@ -533,8 +543,9 @@ impl History {
     }
 }
 
-/// Adds an item to a sample of at most `max`, with a probability such that each unit of weight has
-/// the same chance to be in the sample. `share` is the item's share of all weight.
+/// Adds an item to a sample of at most `max` items. The probability is chosen so that each unit of
+/// weight has the same chance to be in the sample. `share` is the weight of the item divided by the
+/// weight of all items so far.
 fn add_sample<T>(
     samples: &mut Vec<T>,
     max: usize,
@@ -553,8 +564,8 @@ fn add_sample<T>(
     }
 }
 
-/// Combines two samples into one of at most `max` items; `share` is the fraction taken from the
-/// first.
+/// Combines two samples into one of at most `max` items. `share` is the fraction of the result that
+/// comes from the first sample.
 fn join_samples<T>(own: &mut Vec<T>, other: Vec<T>, max: usize, share: f64) {
     let room = max.min(own.len() + other.len());
     own.truncate((room as f64 * share).round() as usize);
@@ -563,14 +574,14 @@ fn join_samples<T>(own: &mut Vec<T>, other: Vec<T>, max: usize, share: f64) {
     debug_assert!(own.len() <= max, "samples are few");
 }
 
-/// Returns the common prefix of the keys in the partition of `key`, or the whole key if it is not
-/// valid.
+/// Returns the part of `key` that all keys of its partition begin with, or the whole key if it is
+/// not valid.
 pub(super) fn partition(key: &[u8]) -> &[u8] {
     partition_of(key).unwrap_or(key)
 }
 
 fn step_at(now: f64) -> u64 {
-    // The conversion saturates, so earlier times become the start of the clock.
+    // The conversion saturates, so a time before the start of the clock becomes the start.
     (now / STEP_SECONDS) as u64
 }
 

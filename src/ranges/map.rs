@@ -1,8 +1,7 @@
 //! All ranges of a database, in key order.
 //!
 //! A range is found by key with a binary search, and by id with a linear search of a dense list of
-//! ids. This search is cheap compared with the copy of the map that every change of the version
-//! makes.
+//! ids. The linear search is cheap in comparison: every change of the version copies the whole map.
 
 use std::sync::Arc;
 
@@ -31,7 +30,7 @@ impl<F: RangeFile + Clone> RangeMap<F> {
     #[inline]
     pub(crate) fn range_for(&self, key: &[u8]) -> Option<&Arc<Range<F>>> {
         let at = self.ranges.partition_point(|range| range.span.ends_before(key));
-        // The range does not end before the key, so only its start must still be compared.
+        // The range found does not end before the key, so only its start must still be compared.
         self.ranges.get(at).filter(|range| *range.span.low <= *key)
     }
 
@@ -57,8 +56,8 @@ impl<F: RangeFile + Clone> RangeMap<F> {
         self.ranges.get(self.ids.iter().position(|other| *other == id)?)
     }
 
-    /// Returns the position of the range with this id. First tries the position `hint` and the one
-    /// after it.
+    /// Returns the position of the range with this id. To save the search, first tries the position
+    /// `hint` and the next one.
     pub(crate) fn position(&self, id: RangeId, hint: usize) -> Option<usize> {
         debug_assert_eq!(self.ids.len(), self.ranges.len(), "each range has its id");
         let near = self.ids.iter().skip(hint).take(2).position(|other| *other == id);
@@ -71,14 +70,15 @@ impl<F: RangeFile + Clone> RangeMap<F> {
         self.ranges.get(position)
     }
 
-    /// Returns the range at `position`, after copying it if it is shared.
+    /// Returns the range at `position` for modification. If another map shares the range, it is
+    /// copied first.
     pub(crate) fn at_mut(&mut self, position: usize) -> Option<&mut Range<F>> {
         self.ranges.get_mut(position).map(Arc::make_mut)
     }
 
-    /// Removes the ranges `gone`, which must have no files, and adds `new`. Takes linear time for
-    /// any number of changes. Returns an error for a violated invariant; the map must not be used
-    /// afterwards.
+    /// Removes the ranges `gone`, which must have no files, and adds the ranges `new`. Takes linear
+    /// time for any number of changes. Returns an error if an invariant is violated; the map must
+    /// not be used afterwards.
     pub(crate) fn change(
         &mut self,
         gone: &[RangeId],

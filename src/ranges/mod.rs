@@ -1,12 +1,13 @@
-//! Contiguous key ranges, each with references to its own files. Pure, and generic over the file
-//! type. `manifest` knows which files exist.
+//! Contiguous key ranges, each with references to its own files. This module does no I/O and is
+//! generic over the file type. `manifest` knows which files exist.
 //!
 //! Invariants, enforced by [`Range::check`] and [`RangeMap::change`]
 //! * ranges do not overlap, so a key belongs to at most one;
 //! * a reference is inside its range, and a range references a file once;
-//! * of two overlapping references, all commits of one are older than all of the other. Every pair
-//!   is compared, because comparing neighbours or unions would not prove this;
-//! * young references are ordered newest first. Those of the run ascend and do not overlap.
+//! * of two references that overlap, all entries of one file are older than all of the other. Every
+//!   pair is compared, because comparing only neighbours would not prove this;
+//! * young references are ordered newest first. The references of the sorted run ascend and do not
+//!   overlap.
 
 mod chains;
 pub(crate) mod decide;
@@ -38,19 +39,19 @@ pub(crate) struct Reference<F> {
     pub(crate) file: F,
     /// The keys of the file that belong to the range.
     pub(crate) clip: Span,
-    /// The approximate bytes of that part.
+    /// The approximate bytes of the file that belong to the range.
     pub(crate) bytes: u64,
 }
 
 impl<F: RangeFile> Reference<F> {
-    /// References the part of `file` in `clip`, which has about `bytes` bytes. `None` means the
-    /// length of the file.
+    /// Creates a reference to the part of `file` in `clip`, which has about `bytes` bytes. `None`
+    /// means all bytes of the file.
     pub(crate) fn new(file: F, clip: Span, bytes: Option<u64>) -> Self {
         let bytes = bytes.unwrap_or_else(|| file.bytes());
         Self { file, clip, bytes }
     }
 
-    /// Returns `bytes` as a version edit encodes it.
+    /// Returns `bytes` in the encoding of a version edit: `None` if they are all bytes of the file.
     pub(crate) fn bytes_meta(&self) -> Option<u64> {
         (self.bytes != self.file.bytes()).then_some(self.bytes)
     }
@@ -62,9 +63,10 @@ pub(crate) struct Range<F> {
     pub(crate) id: RangeId,
     pub(crate) table: TableId,
     pub(crate) span: Span,
-    /// Newest first. Young references may overlap.
+    /// The young references, newest first. They may overlap.
     pub(crate) young: Vec<Reference<F>>,
-    /// Ascending and disjoint. A reference here is older than any young one that it overlaps.
+    /// The references of the sorted run, in key order and without overlap. Each is older than any
+    /// young reference that it overlaps.
     pub(crate) run: Vec<Reference<F>>,
 }
 
@@ -74,7 +76,8 @@ impl<F: RangeFile> Range<F> {
         Self { id, table, span, young: Vec::new(), run: Vec::new() }
     }
 
-    /// Returns the approximate bytes that the range's files have inside the range.
+    /// Returns the approximate bytes of the range: of each file, only the part inside the range
+    /// counts.
     pub(crate) fn bytes(&self) -> u64 {
         self.references().map(|(_, reference)| reference.bytes).sum()
     }
@@ -91,7 +94,8 @@ impl<F: RangeFile> Range<F> {
     /// Returns the reference of the run that may contain `key`.
     pub(crate) fn run_at(&self, key: &[u8]) -> Option<&Reference<F>> {
         let at = self.run.partition_point(|reference| reference.clip.ends_before(key));
-        // The reference does not end before the key, so only its start must still be compared.
+        // The reference found does not end before the key, so only its start must still be
+        // compared.
         self.run.get(at).filter(|reference| *reference.clip.low <= *key)
     }
 
@@ -109,8 +113,8 @@ impl<F: RangeFile> Range<F> {
         young.chain(self.run.iter().map(|reference| (Placement::Run, reference)))
     }
 
-    /// Adds a reference where it belongs in the order. Afterwards [`check`](Self::check) must
-    /// verify that the reference is allowed.
+    /// Adds a reference at its place in the order. It may violate an invariant, so the caller must
+    /// call [`check`](Self::check) afterwards.
     pub(crate) fn add(&mut self, placement: Placement, reference: Reference<F>) {
         let age = |reference: &Reference<F>| {
             let (seq_min, seq_max) = reference.file.seqs();

@@ -1,16 +1,17 @@
-//! Sketches of a stream of partitions: the heaviest ones, and how many there are. Fixed size,
-//! deterministic, pure.
+//! Sketches of the partitions in a stream of operations: the heaviest ones, and how many distinct
+//! ones there are. Sketches have a fixed size, are deterministic, and do no I/O.
 //!
 //! Invariants
-//! * [`Heaviest`]: a weight is never too low, and too high by at most its `over`, which is at most
-//!   the total weight divided by [`HEAVIEST_SLOTS`] (twice that after a join). So the sketch has
-//!   every partition with a larger share. A split loses partitions that are not in the sketch;
+//! * [`Heaviest`]: the weight stored for a partition is never below its true weight, and above it
+//!   by at most `over`. `over` is at most the total weight divided by [`HEAVIEST_SLOTS`] (twice
+//!   that after a join). So every partition with a larger share is in the sketch. A split loses
+//!   partitions that are not in the sketch;
 //! * [`Distinct`]: exact up to [`EXACT_MAX`] partitions, with a standard error of 4.6 % above.
 //!   Order and repetitions have no effect.
 
 use crate::codec::{HashSeed, hash};
 
-/// The number of partitions stored. A partition with more than 1/32 of the load is certainly among
+/// The number of partitions stored. A partition with more than 1/32 of the load is always among
 /// them.
 pub(crate) const HEAVIEST_SLOTS: usize = 32;
 /// Up to this many partitions are counted exactly, so most ranges of a small database need no
@@ -31,7 +32,7 @@ pub(crate) struct Heaviest {
 /// A partition and the bounds of its weight.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Heavy {
-    /// The common prefix of the partition's keys.
+    /// The prefix that all keys of the partition have in common.
     pub(crate) partition: Box<[u8]>,
     /// An upper bound of the true weight.
     pub(crate) weight: f64,
@@ -40,7 +41,7 @@ pub(crate) struct Heavy {
     hash: u64,
 }
 
-/// Counts the distinct partitions of a stream, by HyperLogLog over 64-bit hashes.
+/// Counts the distinct partitions of a stream with the HyperLogLog algorithm, over 64-bit hashes.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum Distinct {
     /// The hashes of all partitions, ascending.
@@ -48,7 +49,7 @@ pub(crate) enum Distinct {
     Registers(Box<[u8; REGISTERS]>),
 }
 
-/// Returns the hash of a partition for both sketches. It is the same on every machine.
+/// Returns the hash of a partition, which both sketches use. It is the same on every machine.
 pub(crate) fn partition_hash(partition: &[u8]) -> u64 {
     hash(HashSeed(0), partition)
 }
@@ -69,6 +70,7 @@ impl Heaviest {
             return self.slots.push(Heavy { partition, weight, over: 0.0, hash });
         }
         // A partition that is not in the sketch weighs at most as much as the lightest one in it.
+        // That one is replaced.
         let lightest = self.slots.iter_mut().min_by(|a, b| a.weight.total_cmp(&b.weight));
         if let Some(slot) = lightest {
             let over = slot.weight;
@@ -96,8 +98,8 @@ impl Heaviest {
         ranked
     }
 
-    /// Merges another sketch. The error bound of the result is that of a sketch of both streams
-    /// together.
+    /// Merges another sketch into this one. The error bound is the same as if one sketch had
+    /// received both streams.
     pub(crate) fn join(&mut self, other: &Heaviest) {
         let (floor, other_floor) = (self.floor(), other.floor());
         for slot in &mut self.slots {
@@ -122,8 +124,9 @@ impl Heaviest {
         self.slots.truncate(HEAVIEST_SLOTS);
     }
 
-    /// Divides the sketch at a key. Partitions are assigned to the side where they start. Of the
-    /// remaining weight, `left_share` is assigned to the left.
+    /// Splits the sketch at a key. Each partition is assigned to the side where it starts. The part
+    /// of the total weight that is not certainly of a partition in the sketch is divided:
+    /// `left_share` of it is assigned to the left side.
     pub(crate) fn split(self, at: &[u8], left_share: f64) -> (Heaviest, Heaviest) {
         debug_assert!((0.0..=1.0).contains(&left_share), "a share is a part of one");
         let is_part = |slot: &Heavy| slot.over <= slot.weight;
@@ -149,7 +152,7 @@ impl Heaviest {
     }
 }
 
-/// Weights up to this, a thousandth of an operation, are dropped.
+/// Partitions with at most this weight, a thousandth of an operation, are dropped.
 const FADED: f64 = 1e-3;
 
 impl Default for Distinct {
@@ -210,11 +213,12 @@ impl Distinct {
     }
 }
 
-/// Updates the register selected by the low bits with the number of leading zeros plus one.
+/// Updates a register. The low bits of the hash select the register, and the number of leading
+/// zeros of the hash plus one is its new value, if greater.
 fn register(registers: &mut [u8; REGISTERS], hash: u64) {
     let index = (hash % REGISTERS as u64) as usize;
-    // At most 56, because the index bits are excluded. The sum of 2^-rank over all registers is
-    // therefore exact.
+    // At most 56, because the index bits do not count. So the sum of 2^-rank over all registers is
+    // exact.
     let rank = ((hash | (REGISTERS as u64 - 1)).leading_zeros() + 1).min(56) as u8;
     registers[index] = registers[index].max(rank);
 }
@@ -319,8 +323,8 @@ mod tests {
         assert_eq!(sketch.count(), EXACT_MAX as f64);
     }
 
-    /// Checks 40 streams of each size: the root mean square error must be as stated in the header,
-    /// within sampling noise.
+    /// Counts 40 streams of each size. The root mean square error must be the one stated in the
+    /// header of this file, within sampling noise.
     #[test]
     fn many_partitions_are_counted_within_the_stated_error() {
         for size in [65u64, 300, 1_000, 1_500, 5_000, 40_000] {

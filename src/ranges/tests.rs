@@ -192,7 +192,8 @@ fn ranges_may_leave_gaps_and_must_not_overlap() {
     assert!(map.change(&[RangeId(1)], Vec::new()).is_err());
 }
 
-/// Returns files with random spans, each newer than all before it.
+/// Returns a range with files of random spans. The Seqs of each file are above those of all files
+/// before it.
 fn random_range(rng: &mut Rng) -> Range<File> {
     let mut range = range(Span::all());
     let mut seq = 1;
@@ -285,7 +286,7 @@ fn trap_12_chains_hold_every_file_once_newer_before_older() {
     }
 }
 
-/// Returns the ranges that `edit` creates, with the files of `from`.
+/// Returns the ranges that `edit` creates. Their files are those of the ranges `from`.
 fn made(edit: &VersionEdit, from: &[&Range<File>]) -> Vec<Range<File>> {
     let references = || from.iter().flat_map(|range| range.references());
     let make = |meta: &RangeMeta| {
@@ -344,7 +345,8 @@ fn neighbours_with_incompatible_files_are_not_merged() {
             .map(|edit| made(&edit, &[left, right]).remove(0))
     };
     let (mut left, mut right) = (side("a", "m"), side("m", "z"));
-    // A compaction may have merged away entries between the clips of a file.
+    // Both clips of a file may be merged, although they do not touch, if the file has no entries
+    // between them.
     left.run = vec![reference(1, (1, 9), "b", "k")];
     right.run = vec![reference(1, (1, 9), "m", "p")];
     assert_eq!(merge(&left, &right, false), None);

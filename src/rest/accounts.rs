@@ -1,13 +1,13 @@
-//! Accounts: names, keys and the database of each.
+//! The accounts of a server: the name, the keys and the database of each.
 //!
-//! An account is a database. Keys can be replaced while requests are answered; a request sees
-//! either the old ones or the new ones.
+//! Each account has its own database. Keys can be replaced while requests are answered; a request
+//! sees either the old keys or the new ones.
 //!
 //! Invariants
 //! * errors in a configuration are reported without its keys;
 //! * an account that is removed from the configuration has no keys, so no client has access.
 //!
-//! Not here: the verification of keys (`auth`).
+//! `auth` verifies keys.
 
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
@@ -26,13 +26,14 @@ use crate::sync::{ArcSwap, AtomicBool, Mutex, Ordering};
 pub(crate) struct Account {
     pub(crate) name: String,
     pub(crate) db: Db,
-    /// Held during a change of the settings, which reads and then writes them.
+    /// Locked while the settings are changed, because a change first reads them and then writes
+    /// them.
     pub(super) settings: Mutex<()>,
     /// The path of the database as configured when the server started.
     database: Option<PathBuf>,
     keys: ArcSwap<Vec<AccountKey>>,
-    /// Cache of the service properties, which every request needs: the text from which they were
-    /// parsed, and the parsed properties.
+    /// The service properties, which every request needs, cached: the text from which they were
+    /// parsed, and the parsed form.
     pub(super) properties: Mutex<Option<(Arc<str>, Arc<Properties>)>>,
     is_public: AtomicBool,
 }
@@ -52,27 +53,27 @@ pub(crate) struct Accounts {
     by_name: BTreeMap<String, Arc<Account>>,
 }
 
-/// The differences, except in keys, found when the configuration was read again. They require a
-/// restart.
+/// The differences other than keys that were found when the configuration was read again. To apply
+/// them, the server must be restarted.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(crate) struct Rotated {
     /// Accounts that did not exist at the start.
     pub(crate) came: Vec<String>,
     /// Accounts that were removed and can no longer be used.
     pub(crate) gone: Vec<String>,
-    /// Accounts with a different database.
+    /// Accounts whose database was changed.
     pub(crate) moved: Vec<String>,
 }
 
-/// The name of a table's note (a text in the catalog) that contains its policies.
+/// Policies of a table are stored as a note, a named text in the catalog. This is its name.
 pub(super) const POLICIES: &str = "policies";
-/// The most keys of an account. All are valid, so that one can be replaced while clients use
-/// another.
+/// The maximum number of keys of an account. All keys are valid, so that one can be replaced while
+/// clients use another.
 const KEYS_MAX: usize = 2;
 const ACCOUNTS_MAX: usize = 10_000;
 
 impl Account {
-    /// Returns the policies of a table.
+    /// Returns the stored access policies of a table.
     ///
     /// # Errors
     /// `TableNotFound`.
@@ -150,7 +151,7 @@ fn read_account(text: &str, base: &Path) -> Result<AccountConfig, String> {
             "name" => name = Some(text(value)?),
             "database" => database = Some(base.join(text(value)?)),
             "keys" => {
-                // Reads one key more than allowed, to detect longer lists.
+                // Read one key more than allowed, so that longer lists are detected.
                 let list = json::read_array(value.get(), KEYS_MAX + 1).ok();
                 let list = list.filter(|list| list.len() <= KEYS_MAX);
                 let list =
@@ -209,8 +210,8 @@ impl Accounts {
         self.by_name.values()
     }
 
-    /// Replaces the keys of the served accounts by those in `configs`. Accounts missing in
-    /// `configs` lose their keys.
+    /// Replaces the keys of the accounts by those in `configs`. Accounts missing in `configs` lose
+    /// their keys.
     pub(crate) fn rotate(&self, configs: Vec<AccountConfig>) -> Rotated {
         let mut rotated = Rotated::default();
         let mut gone: BTreeMap<_, _> = self.by_name.iter().collect();

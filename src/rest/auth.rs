@@ -1,11 +1,11 @@
-//! Authentication of requests, and the rights of their clients.
+//! Authenticates the clients of requests, and checks their rights.
 //!
 //! Invariants
 //! * a request is carried out only if its client has proved to hold a key of the account, or a
-//!   token signed with one;
-//! * a token's table, keys and rights are checked for each operation of a batch separately.
+//!   token signed with such a key;
+//! * a token's table, keys and rights are checked separately for each operation of a batch.
 //!
-//! Not here: signatures and tokens (`protocol::sign`, `protocol::sas`).
+//! `protocol::sign` verifies signatures, and `protocol::sas` parses tokens.
 
 use crate::query::Filter;
 use crate::rest::protocol::address::Target;
@@ -18,7 +18,8 @@ use crate::rest::protocol::{sas, settings};
 use super::accounts::Account;
 use super::request::Request;
 
-/// The rights of an authenticated client: those of its token, or all with a key of the account.
+/// The rights of an authenticated client. A client with a key of the account has all rights; a
+/// client with a token has those of the token.
 #[derive(Debug)]
 pub(super) struct Grant(Option<sas::Grant>);
 
@@ -64,7 +65,7 @@ fn policy(account: &Account, table: &str, id: &str) -> Option<settings::Policy> 
 }
 
 impl Grant {
-    /// Refuses an operation that the grant does not allow.
+    /// Returns an error if the grant does not allow the operation.
     ///
     /// # Errors
     /// 403 with the code of the reason.
@@ -72,12 +73,12 @@ impl Grant {
         self.0.as_ref().map_or(Ok(()), |grant| grant.check(action, table))
     }
 
-    /// Refuses clients that authenticated with a token instead of an account key.
+    /// Returns an error unless the client authenticated with a key of the account.
     pub(super) fn allow_owner(&self) -> Result<(), Fault> {
         self.0.as_ref().map_or(Ok(()), |_| Err(Known::AuthorizationFailure.into()))
     }
 
-    /// Refuses entities that a token does not cover.
+    /// Returns an error if the grant does not cover the entity with these keys.
     pub(super) fn check_keys(&self, partition_key: &str, row_key: &str) -> Result<(), Fault> {
         self.0.as_ref().map_or(Ok(()), |grant| grant.check_keys(partition_key, row_key))
     }

@@ -1,10 +1,10 @@
-//! Entity group transactions, and the single read that a batch may contain.
+//! Batches: entity group transactions, and the single read that a batch may contain instead.
 //!
 //! Invariants
 //! * a batch is parsed completely before its operations are carried out, by one commit;
-//! * memory for the answer is reserved before the commit, so a commit is always reported.
+//! * memory for the answer is reserved before the commit, so that every commit is reported.
 //!
-//! Not here: multipart bodies (`protocol::batch`), the limits of a group (`table`).
+//! `protocol::batch` parses multipart bodies, and `table` checks the limits of a group.
 
 use std::sync::Arc;
 
@@ -25,24 +25,23 @@ use super::entities::{self, Meaning, Write};
 use super::http::body::Share;
 use super::reply::Reply;
 
-/// An upper bound of the bytes of boundaries and headers, for the whole answer and again for each
-/// of its parts.
+/// An upper bound of the bytes of boundaries and headers. It applies to the answer as a whole, and
+/// again to each of its parts.
 const ANSWER_BYTES: usize = 640;
 
 /// The data that the answer to an operation needs.
 struct Item<'p> {
     content_id: Option<&'p str>,
-    /// The table's name as this operation spells it; `None` if the first operation uses the same
-    /// spelling.
+    /// The table's name as spelled in this operation; `None` if it is spelled as in the first one.
     name: Option<String>,
     preference: Option<Preference>,
-    /// The metadata level of an entity that is sent back.
+    /// The metadata level of the entity in the answer, if there is one.
     level: Level,
 }
 
 /// A changeset that was carried out.
 struct Done<'p> {
-    /// The table, as the first operation spells it.
+    /// The table's name as spelled in the first operation.
     table: String,
     items: Vec<Item<'p>>,
     group: EntityGroup,
@@ -52,8 +51,8 @@ struct Done<'p> {
     at_most: usize,
 }
 
-/// Parses the operations of a changeset, reusing the results for the previous operation where they
-/// apply.
+/// Parses the operations of a changeset. Operations often have the same address or headers as the
+/// previous one; these are not parsed again.
 #[derive(Default)]
 struct Reader<'p> {
     encoder: EntityEncoder,
@@ -61,7 +60,8 @@ struct Reader<'p> {
     target: Option<(&'p str, Target)>,
     /// The method and headers of the previous operation, and their parsed form.
     meaning: Option<(&'p str, Fields<'p>, Meaning)>,
-    /// The metadata level of an insert with the address and headers of the previous operation.
+    /// The metadata level, if the previous operation was an insert. It applies to an insert with
+    /// the same address and headers.
     level: Option<Level>,
     table: Option<String>,
 }
@@ -99,7 +99,8 @@ pub(super) fn answer(
                 put_failure(&mut body, &boundaries, content_id, &fault, occasion);
             }
         },
-        // A fault with an index belongs to an operation.
+        // A fault with an index is the fault of one operation, and is reported in the answer to the
+        // batch.
         Err(fault) if fault.index.is_some() => {
             put_failure(&mut body, &boundaries, None, &fault, occasion);
         }
@@ -109,7 +110,7 @@ pub(super) fn answer(
     Ok(Reply { share, ..reply })
 }
 
-/// Whether the fault is one of the server and not of an operation, so that the whole request fails.
+/// Whether the whole request fails, because the fault is one of the server and not of an operation.
 fn is_of_server(fault: &Fault) -> bool {
     matches!(fault.status, 500 | 503 | 507)
 }
@@ -158,7 +159,7 @@ fn write<'p>(context: &RequestContext<'_>, parts: &[Part<'p>]) -> Result<Done<'p
     Ok(Done { table: name, items, group, etags, share, at_most })
 }
 
-/// Returns an upper bound of the bytes of the answer.
+/// Returns an upper bound of the bytes of the answer to a changeset.
 fn written_at_most(
     context: &RequestContext<'_>,
     table: &str,
@@ -187,7 +188,7 @@ impl<'p> Reader<'p> {
     ) -> Result<(Item<'p>, Operation), Fault> {
         let (headers, level) = (&part.headers, self.level.take());
         let known = self.meaning.take().filter(|(method, known, _)| {
-            // A shared list means that the headers are byte-identical.
+            // Two operations that share the list of headers have identical headers.
             *method == part.method && Arc::ptr_eq(known, headers)
         });
         let are_known = known.is_some();

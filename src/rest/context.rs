@@ -1,6 +1,6 @@
 //! A parsed and authenticated request, and its commit.
 //!
-//! Not here: the raw request (`request`), authentication (`auth`).
+//! `request` has the raw request, `auth` authenticates its client.
 
 use std::cell::Cell;
 
@@ -32,9 +32,10 @@ pub(super) struct RequestContext<'a> {
 
 /// How the commit of a request is completed.
 pub(super) enum Commits {
-    /// The commit's ticket is stored here, and the caller waits for it before it answers.
+    /// The first attempt: the ticket of the commit is stored here, and the caller waits for the
+    /// commit before it answers.
     Later(Cell<Option<Ticket>>),
-    /// The request is repeated to build its response, because its commit failed with this error.
+    /// The commit failed with this error. The request is repeated only to build the response.
     Failed(Error),
 }
 
@@ -60,8 +61,8 @@ impl RequestContext<'_> {
         }
     }
 
-    /// Reserves a share of the memory budget for the answer to a write, of at most `bytes`, so that
-    /// a write that was carried out is always answered.
+    /// Reserves memory for the answer to a write, at most `bytes`, before the write is carried out.
+    /// A write that was carried out can then always be answered.
     ///
     /// # Errors
     /// `ServerBusy`.

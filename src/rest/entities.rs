@@ -1,6 +1,6 @@
-//! Entities: queries, single reads, and single writes.
+//! Requests for entities: queries, reads and writes of single entities.
 //!
-//! Not here: several writes in one request (`batch`), the semantics of writes (`table`).
+//! `batch` handles several writes in one request, and `table` defines the semantics of writes.
 
 use std::time::Duration;
 
@@ -26,22 +26,23 @@ use super::reply::{DATA_SERVICE_ID, PREFERENCE_APPLIED, Reply, name};
 
 /// The default number of entities of a page.
 const PAGE_ENTITIES: usize = 1_000;
-/// The maximum size of a group, as `EntityGroup::size` counts it. No body of 4 MiB reaches it,
-/// because the size counts two bytes for an ASCII character and little more for a short property. A
-/// group of this size fits into a log record.
+/// The maximum size of a group, as computed by `EntityGroup::size`. A request body has at most 4
+/// MiB and never reaches this size: the size counts two bytes for an ASCII character, and little
+/// more for a short property. A group of this size fits into a log record.
 pub(super) const REQUEST_SIZE_MAX: usize = 12 << 20;
-/// The longest time of a query in seconds, after which its page ends.
+/// The maximum time of a query in seconds. A query that takes longer returns the page read so far.
 const QUERY_SECONDS_MAX: u64 = 5;
 
-/// A write of one entity, parsed but not carried out.
+/// A write of one entity, parsed but not yet carried out.
 pub(super) struct Write<'t> {
     pub(super) table: &'t str,
     pub(super) operation: Operation,
-    /// For an insert: whether the entity is sent back.
+    /// For an insert: whether the answer has the entity.
     pub(super) preference: Option<Preference>,
 }
 
-/// The headers of a write, parsed as far as needed. Operations of a batch mostly share them.
+/// The parsed headers of a write. Headers are parsed when they are first needed. The operations of
+/// a batch mostly share one value.
 pub(super) struct Meaning {
     pub(super) method: Method,
     version: Version,
@@ -73,8 +74,8 @@ pub(super) fn query(context: &RequestContext<'_>, table: &str) -> Result<Reply, 
     let next = match count {
         // `$top=0` asks for an empty page, which has no continuation.
         0 => None,
-        // Charges the budget for the text's memory before the text is written, and again as it
-        // grows.
+        // The memory for the text is charged to the budget before the text is written, and again as
+        // the text grows.
         count => query.page_texts(count, |row| {
             let written = set.put(row, &mut |room| {
                 let grown = context.request.grow(&mut share, room);
@@ -111,13 +112,13 @@ pub(super) fn get(context: &RequestContext<'_>, table: &str, key: &Key) -> Resul
     if let Some(etag) = found.entity.etag() {
         reply = reply.with_etag(etag);
     }
-    // The entity's size is enough capacity for most bodies, because it counts two bytes per
-    // character.
+    // Most bodies fit into as many bytes as the entity's size, because the size counts two bytes
+    // per character.
     let body = found.body(context, level, size);
     Ok(reply.with_body(level.content_type(), body))
 }
 
-/// An entity that was found, and the data needed to write it.
+/// An entity that was found, and the data needed to convert it to text.
 pub(super) struct Found {
     table: String,
     pub(super) entity: Entity,
@@ -155,7 +156,7 @@ impl Found {
         body
     }
 
-    /// Returns an upper bound of the body's bytes.
+    /// Returns an upper bound of the bytes of the body.
     pub(super) fn body_at_most(&self, context: &RequestContext<'_>, level: Level) -> usize {
         self.scope(context, level).single_at_most(&self.entity)
     }
@@ -191,12 +192,12 @@ pub(super) fn write(context: &RequestContext<'_>) -> Result<Reply, Fault> {
     Ok(Reply { share, ..reply })
 }
 
-/// Converts an error of a group with one operation into an error of the request.
+/// Converts an error of an entity group with one operation into an error of the request.
 fn single(error: Error) -> Fault {
     Fault { index: None, ..Fault::from(error) }
 }
 
-/// Returns the entity that a successful operation sends back.
+/// Returns the entity that the answer to a successful operation contains, if any.
 pub(super) fn sent_back(
     operation: &Operation,
     preference: Option<Preference>,
@@ -209,7 +210,8 @@ pub(super) fn sent_back(
     }
 }
 
-/// Returns an upper bound of the bytes of the entity that is sent back; 0 if there is none.
+/// Returns an upper bound of the bytes that the entity takes in the answer; 0 if the answer has
+/// none.
 pub(super) fn sent_back_at_most(
     context: &RequestContext<'_>,
     table: &str,
@@ -275,8 +277,8 @@ pub(super) fn location_len(
     context.base.len() + entity_path_len(table, pk, rk)
 }
 
-/// Parses a write of one entity, in a separate request or in a batch; `body` is called only if the
-/// write has a body.
+/// Parses a write of one entity, which is a request of its own or an operation of a batch. `body`
+/// is called only if the write has a body.
 ///
 /// # Errors
 /// Those of headers, keys, body and properties; the database is not read.
@@ -302,7 +304,7 @@ pub(super) fn read_write<'t, 'b, H: Headers + ?Sized>(
     };
     let condition = meaning.condition(headers)?;
     key.check(false)?;
-    // The address determines the keys, whatever the body contains.
+    // The entity gets the keys in the address, whatever keys the body contains.
     let entity = || {
         meaning.check_json(headers)?;
         payload::read_update(body()?, key, encoder)
@@ -327,7 +329,7 @@ pub(super) fn read_write<'t, 'b, H: Headers + ?Sized>(
 }
 
 impl Meaning {
-    /// Returns the value for a write of which only the method is known and no header is parsed yet.
+    /// Returns the value for a write with this method. No header is parsed yet.
     pub(super) fn of(method: Method, version: Version) -> Self {
         Meaning { method, version, condition: None, has_json: false, preference: None }
     }

@@ -110,7 +110,7 @@ impl<'de> Deserializer<'de> for ValueDeserializer<'de> {
         }
     }
 
-    /// Every present property is `Some`, because null is not stored.
+    /// A present property is always `Some`, because null values are not stored.
     fn deserialize_option<V: Visitor<'de>>(self, visitor: V) -> Result<V::Value> {
         visitor.visit_some(self)
     }

@@ -26,7 +26,8 @@ struct ValueSerializer;
 enum Given {
     /// A value, or `None` for an absent property.
     Value(Option<Value>),
-    /// An Int32, or one byte of a Binary. Sequences allow no other elements.
+    /// A `u8`: an Int32 if it is a field, one byte of a Binary if it is an element of a sequence.
+    /// Sequences allow no other elements.
     Byte(u8),
 }
 
@@ -244,7 +245,7 @@ impl Serializer for ValueSerializer {
         Ok(Given::Value(None))
     }
 
-    /// Refuses a byte in an `Option`, which cannot be an element of a sequence.
+    /// A `u8` in an `Option` is an Int32. As an element of a sequence it is therefore refused.
     fn serialize_some<T: Serialize + ?Sized>(self, value: &T) -> Result<Given> {
         value.serialize(self).map(|given| Given::Value(given.into_value()))
     }

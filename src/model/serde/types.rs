@@ -1,4 +1,5 @@
-//! [`Guid`], [`DateTime`] and [`Binary`] in serde: newtypes with names that this crate reserves.
+//! How [`Guid`], [`DateTime`] and [`Binary`] are serialized: as newtypes with reserved names, by
+//! which this crate's own serializer recognizes them.
 
 use std::fmt;
 

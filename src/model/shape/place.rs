@@ -1,7 +1,7 @@
-//! Reads single values of bodies with a known shape: the position is looked up once, and values are
-//! read without the shape.
+//! Reads single properties of many bodies with the same shape. The position of a property is looked
+//! up once in the shape; reading a value from a body then needs no shape.
 //!
-//! Invariant: every value equals that of [`Shape::value`]; damaged values are absent.
+//! Invariant: a value is the same as that returned by [`Shape::value`]; a damaged value is absent.
 
 use super::{Fields, Shape, bytes_at};
 use crate::codec::utf8;
@@ -33,7 +33,7 @@ pub struct Field<'f, 'b> {
 }
 
 impl<'b> Fields<'b> {
-    /// Returns the value at a position of the body's own shape.
+    /// Returns the value at `place`, which must be a position in the shape of this body.
     #[inline(always)]
     pub(crate) fn field(&self, place: Place) -> Field<'_, 'b> {
         Field { place, fields: self }
@@ -82,8 +82,8 @@ impl<'b> Field<'_, 'b> {
     }
 }
 
-/// Returns the value of fixed width at an offset of a body; `None` if it is damaged, and for other
-/// types.
+/// Returns the value of fixed width at offset `at` of a body. Returns `None` if the value is
+/// damaged, or if the type has no fixed width.
 #[inline(always)]
 pub(super) fn fixed_value(edm: EdmType, body: &[u8], at: usize) -> Option<ValueRef<'static>> {
     Some(match edm {

@@ -1,7 +1,8 @@
-//! Iterates over all values of a body, traversing shape and end offsets together, without searches.
+//! Iterates over all values of a body. Reads the shape and the end offsets side by side from the
+//! start, so that no value has to be searched.
 //!
 //! Invariants
-//! * every value equals that of [`Shape::value`];
+//! * every value is the same as that returned by [`Shape::value`];
 //! * after an error there are no more values.
 
 use super::place::fixed_value;

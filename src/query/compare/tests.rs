@@ -43,8 +43,8 @@ fn guid(text: &str) -> Guid {
     text.parse().unwrap()
 }
 
-/// Returns a smaller, a middle and a greater value of a type. All numeric types have the same three
-/// values.
+/// Returns a smaller, a middle and a greater value of a type. The values of all numeric types are
+/// equal, so that types can be compared with each other.
 fn three(edm: EdmType) -> [Value; 3] {
     match edm {
         EdmType::String => ["", "5", "x"].map(Value::from),

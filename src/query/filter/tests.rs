@@ -145,7 +145,8 @@ fn values_print_as_literals() {
     }
 }
 
-/// A name that the language cannot express never prints as a text with another meaning.
+/// If the language cannot express a property's name, the filter must print as a text that does not
+/// parse, not as a text with another meaning.
 #[test]
 fn names_that_the_language_lacks_print_as_text_that_does_not_parse() {
     for name in [

@@ -10,7 +10,7 @@ const TEXTS: [&str; 10] = ["", " ", "a", "a ", "b", "b ", "😀", "😀 ", "～"
 const OPS: [CompareOp; 6] =
     [CompareOp::Eq, CompareOp::Ne, CompareOp::Lt, CompareOp::Le, CompareOp::Gt, CompareOp::Ge];
 
-/// A set, and for each of [`TEXTS`] whether the set contains it, by the meaning of the comparisons.
+/// A set, and for each of [`TEXTS`] whether the set must contain it, computed by comparing texts.
 type Example = (Texts<'static>, Vec<bool>);
 
 fn compared(op: CompareOp, literal: &'static str) -> Example {

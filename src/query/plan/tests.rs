@@ -1,5 +1,5 @@
-//! Compares plans with a naive evaluation of every key of a small domain, stored as bits of a
-//! number.
+//! Compares plans with a naive evaluation of the filter for every key of a small domain. A set of
+//! keys is an integer with one bit per key.
 
 mod cases;
 mod domain;
@@ -34,7 +34,8 @@ fn not(node: Node) -> Node {
     Node::Not(Box::new(node))
 }
 
-/// Returns a list of `nodes`. Lists of the same kind are merged into it, as when filters are built.
+/// Returns the `and` or `or` of `nodes`. As in [`Node::and`], a node of the same kind is replaced
+/// by its own nodes.
 fn list(op: Op, nodes: impl IntoIterator<Item = Node>) -> Node {
     let mut flat = Vec::new();
     for node in nodes {
@@ -96,7 +97,7 @@ fn every_tree_of_three_or_four_of_ten_comparisons() {
                     domain.check(&list(outer, [a.clone(), pair.clone()]));
                     domain.check(&list(outer, [a.clone(), not(pair)]));
                 }
-                // Exchanging `a` and `b` gives an equivalent filter, so only one of the two is
+                // `a` and `b` can be exchanged without changing the filter, so only one order is
                 // tested.
                 for d in leaves.iter().take(if i <= j { leaves.len() } else { 0 }) {
                     let (left, right) = ([a.clone(), b.clone()], [c.clone(), d.clone()]);

@@ -1,5 +1,5 @@
-//! Compares masks with the semantics of comparisons, for random rows and filters, and checks that
-//! the masks exclude blocks.
+//! Compares masks with the direct evaluation of the filter, for random rows and filters. Also
+//! checks that the masks exclude enough blocks.
 
 use std::cmp::Ordering;
 use std::path::Path;
@@ -16,7 +16,7 @@ use crate::options::{Codec, IoMode};
 use crate::rng::Rng;
 use crate::sst::{BlockCache, Sst, SstOptions, SstShared, SstWriter};
 
-/// A version of a row: its properties by name, or `None` for a tombstone.
+/// A version of a row: its properties by name, or `None` if it is a tombstone.
 struct Version {
     seq: Seq,
     row: Option<Vec<(String, Value)>>,
@@ -178,7 +178,7 @@ fn value(rng: &mut Rng) -> Value {
     }
 }
 
-/// Returns a value close to `like`, because values in a block are often close to each other.
+/// Returns a value that often is close to `like`, as values in a block often are.
 fn near(rng: &mut Rng, like: &Value) -> Value {
     match like {
         Value::String(text) if rng.chance(3, 4) => {
@@ -251,8 +251,8 @@ fn filter(rng: &mut Rng, versions: &[(bool, Version)], wide: u64, depth: u32) ->
     }
 }
 
-/// Returns for each block its number of versions, and whether the filter may be true and may be
-/// false.
+/// Returns for each block the number of its versions, and the two results of the masks: whether the
+/// filter may be true, and whether it may be false.
 fn judged(sst: &Sst, node: &Node) -> Vec<(usize, bool, bool)> {
     let mut blocks = Vec::new();
     for page in 0..sst.block_count().div_ceil(ZONE_BLOCKS) {
@@ -268,7 +268,7 @@ fn judged(sst: &Sst, node: &Node) -> Vec<(usize, bool, bool)> {
     blocks
 }
 
-/// Numbers of blocks: all, those skipped because no row matches, and those in which every row
+/// Counts blocks: all, those that the masks exclude, and those in which they say that every row
 /// matches.
 #[derive(Debug, Default)]
 struct Pruned {
@@ -277,7 +277,8 @@ struct Pruned {
     every: u64,
 }
 
-/// Returns an error that describes how the zones are wrong about `node`, if they are.
+/// Returns an error that describes the first block for which the zones give a wrong result about
+/// `node`.
 fn check_sound(
     sst: &Sst,
     versions: &[(bool, Version)],
@@ -338,7 +339,8 @@ fn compare_int(op: CompareOp, value: i32) -> Node {
     Node::Compare(Comparison { property, op, value: Value::Int32(value) })
 }
 
-/// Rows ascend with a number, so each block has its own interval of numbers.
+/// Rows are sorted by a number, so each block has its own interval of numbers, and only the blocks
+/// with matching numbers may be read.
 #[test]
 fn clustered_data_is_pruned_to_the_blocks_that_matter() {
     let row = |n: i32| vec![("N".to_owned(), Value::Int32(n))];

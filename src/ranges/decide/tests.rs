@@ -6,7 +6,8 @@ use super::*;
 use crate::format::key::user_key;
 use crate::ranges::load::RangeLoad;
 
-/// The next decision. The engine calls the individual functions instead.
+/// The next decision for a table. Only tests decide in this order; the engine calls the individual
+/// functions.
 #[derive(Clone, Debug, PartialEq)]
 pub(super) enum Decision {
     /// Splits at the key that [`cut_by_size`] returns.
@@ -132,7 +133,7 @@ fn a_size_cut_is_between_partitions_if_that_divides_the_range() {
     );
     // A single partition larger than a range is cut by RowKey.
     check_cut(&[("a", "1"), ("a", "2"), ("a", "3")], 0.0, Some(("a", Some("2"))));
-    // A boundary too far from the middle is not used.
+    // A partition boundary too far from the middle is not used; the partition is cut instead.
     let mut keys = vec![("a", "1")];
     let rows: Vec<String> = (0..20).map(|i| format!("{i:02}")).collect();
     keys.extend(rows.iter().map(|rk| ("b", rk.as_str())));
@@ -191,8 +192,8 @@ fn an_appended_tail_is_separated_from_rows_that_are_read() {
     assert!((0.35..=0.65).contains(&lower_share));
 }
 
-/// Rows are appended, and the last 150 of them are read. Above any cut there would soon be the
-/// whole load.
+/// Rows are appended, and the last 150 of them are read. Soon after a cut, the whole load would be
+/// above it.
 #[test]
 fn appended_rows_that_are_read_while_new_are_not_cut() {
     for reads in [5, 7, 9] {

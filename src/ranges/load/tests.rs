@@ -1,4 +1,5 @@
-//! Tests rates against arithmetic, directions, samples, and the effects of splits and joins.
+//! Compares rates with values computed by hand. Also tests the directions of writes, samples, and
+//! splitting and joining loads.
 
 use super::*;
 use crate::format::key::user_key;
@@ -74,9 +75,9 @@ fn ascending_and_descending_load_differ_from_random_load() {
     assert!((0.03..0.1).contains(&up) && (0.03..0.1).contains(&down), "{up} {down}");
     assert!(shares(|i| key("p", i)).0 > 0.99);
     assert!(shares(|i| key("p", 99_999_999 - i)).1 > 0.99);
-    // Adjacent keys are swapped, as from writers on several threads.
+    // Adjacent keys are swapped, as when several threads write ascending keys.
     assert!(shares(|i| key("p", i ^ 1)).0 > 0.45);
-    // A thousand series that each ascend are not an ascending load.
+    // The keys of each of a thousand devices ascend, but the load as a whole does not.
     assert!(shares(|i| key(&format!("device{:03}", i * 617 % 1_000), i)).0 < 0.1);
 }
 
@@ -90,7 +91,8 @@ fn a_clock_that_stops_or_runs_backwards_changes_nothing() {
     assert_eq!((before.writes, before.minutes), (after.writes, after.minutes));
 }
 
-/// The sample follows the load within minutes and represents each operation with the same weight.
+/// The sample follows the load within minutes, and each operation of these minutes has the same
+/// chance to be in it.
 #[test]
 fn the_sample_reflects_the_load_of_the_last_minutes() {
     let mut load = load();

@@ -1,12 +1,13 @@
-//! Limits the memory of request bodies, which are read whole, and of unsent response bodies.
+//! Limits the memory of request bodies, which are read completely before they are parsed, and of
+//! response bodies that are not sent yet.
 //!
 //! Invariants
-//! * memory is counted before it is used, not when a length is announced;
+//! * memory is counted when it is about to be used, not when the client announces a length;
 //! * an unauthenticated client uses no budget: more than a small body is read only after `admit`;
 //! * a body uses memory in proportion to its bytes, and returns all of it when it is dropped;
 //! * a reused buffer never exposes its old content.
 //!
-//! Not here: the content of bodies (`protocol`), time limits (`server`).
+//! `protocol` parses the content of bodies, and `server` limits the time.
 
 use std::convert::Infallible;
 use std::pin::{Pin, pin};
@@ -26,19 +27,20 @@ use crate::sync::Mutex;
 
 use super::limits::{BODY_BYTES_MAX, DRAINED_BYTES_MAX, SMALL_BYTES};
 
-/// The bytes that all bodies of one direction may use together.
+/// A limit on the bytes of all request bodies together, or of all response bodies together.
 #[derive(Clone, Debug)]
 pub(crate) struct Budget(Arc<Bodies>);
 
 #[derive(Debug)]
 struct Bodies {
     left: Arc<Semaphore>,
-    /// Buffers of sent bodies, reused because the system has to clear every page of new memory.
-    /// They are not counted until they are reused; at most 8 MiB.
+    /// Buffers of bodies that were sent, kept for reuse because the system has to clear every page
+    /// of new memory. They do not count towards the limit until they are reused. They have at most
+    /// 8 MiB together.
     spare: Mutex<Vec<Vec<u8>>>,
 }
 
-/// A share of a budget, returned when it is dropped.
+/// A part of a budget that a body uses. It is returned when it is dropped.
 #[derive(Debug, Default)]
 pub(crate) struct Share(Option<(OwnedSemaphorePermit, Budget)>);
 
@@ -47,18 +49,18 @@ const UNIT: usize = 1 << 10;
 /// The maximum number of buffers that are kept, and the maximum capacity of each.
 const SPARE_MAX: usize = 16;
 const SPARE_BYTES: usize = 512 << 10;
-/// A body that is not small is charged to the budget in steps of this many bytes, each before its
-/// memory is used.
+/// A body that is not small is charged to the budget in steps of this number of bytes, each step
+/// before its memory is used.
 const PART_BYTES: usize = SMALL_BYTES;
 
-/// A body that is being read. A small one is on the heap. A larger one is in a mapping of the
-/// largest possible length: the system backs it with memory as it is written, and gets all memory
-/// back when the body is dropped. On the heap, such bodies would fragment the arena of each thread.
+/// A body that is being read. A small body is on the heap. A larger one is in a memory mapping of
+/// the maximum length: the system provides memory only as it is written, and gets all of it back
+/// when the body is dropped. On the heap, large bodies would fragment the arena of each thread.
 struct Growing {
     small: Vec<u8>,
     large: Option<MmapMut>,
     len: usize,
-    /// The announced length, or the largest one allowed.
+    /// The length announced by the client, or else the maximum length.
     most: usize,
     share: Share,
 }
@@ -75,7 +77,8 @@ impl Budget {
         self.0.spare.lock().pop().unwrap_or_default()
     }
 
-    /// Keeps the buffer of a body that was sent, unless it is too large or enough are kept.
+    /// Keeps the buffer of a body that was sent for reuse, unless it is too large or enough buffers
+    /// are kept.
     fn keep(&self, body: Vec<u8>) {
         let mut spare = self.0.spare.lock();
         if spare.len() < SPARE_MAX && body.capacity() <= SPARE_BYTES {
@@ -83,10 +86,10 @@ impl Budget {
         }
     }
 
-    /// Grows `share` to cover a body of `bytes`; small bodies are not counted.
+    /// Increases `share` so that it covers a body of `bytes`; small bodies need no share.
     ///
     /// # Errors
-    /// `ServerBusy` if the budget does not have that much left.
+    /// `ServerBusy` if the budget has too little left.
     pub(in crate::rest) fn grow(&self, share: &mut Share, bytes: usize) -> Result<(), Fault> {
         let needed = if bytes > SMALL_BYTES { bytes.div_ceil(UNIT) } else { 0 };
         let held = share.0.as_ref().map_or(0, |(held, _)| held.num_permits());
@@ -105,7 +108,7 @@ impl Budget {
 }
 
 impl Share {
-    /// Shrinks the share to what a body of `bytes` needs. The rest becomes free in the budget.
+    /// Reduces the share to that of a body of `bytes`, and returns the rest to the budget.
     pub(in crate::rest) fn fit(&mut self, bytes: usize) {
         if let Some((held, _)) = &mut self.0 {
             let spare = held.num_permits().saturating_sub(bytes.div_ceil(UNIT));
@@ -113,13 +116,14 @@ impl Share {
         }
     }
 
-    /// Converts `body` into bytes that hold this share until the last of them is sent.
+    /// Converts `body` into bytes that keep this share until they are sent and dropped.
     pub(in crate::rest) fn hold(self, body: Vec<u8>) -> Bytes {
         match self.0 {
             Some((held, budget)) if body.len() > body.capacity().min(2 * SMALL_BYTES) / 2 => {
                 Bytes::from_owner(Held { body, budget, _held: held })
             }
-            // A small body in a large buffer is copied, and the buffer is kept for another body.
+            // The body is small compared with its buffer: copy it, and keep the buffer for another
+            // body.
             Some((_, budget)) => {
                 let bytes = Bytes::copy_from_slice(&body);
                 budget.keep(body);
@@ -130,8 +134,8 @@ impl Share {
     }
 }
 
-/// Reads a body to its end. `admit` must succeed before more than a small body is read, and, once
-/// `late` has completed, before the rest of a small body is awaited.
+/// Reads a body to its end. In two cases it first waits for `admit` and returns its error: before
+/// it reads more than a small body, and if `late` completes before a small body has arrived.
 ///
 /// # Errors
 /// `RequestBodyTooLarge`, `ServerBusy`, the errors of `admit`; `InvalidInput` if the connection
@@ -233,9 +237,9 @@ impl Growing {
     }
 }
 
-/// Reads and discards the rest of a body that is refused: closing with unread input resets the
-/// connection, and the client may lose the answer. Reads at most `DRAINED_BYTES_MAX`; returns false
-/// if more is left.
+/// Reads and discards the rest of a body that is refused. Closing a connection with unread input
+/// resets it, and the client may then lose the answer. Reads at most `DRAINED_BYTES_MAX`; returns
+/// false if more is left.
 pub(in crate::rest) async fn drain<B>(body: &mut B) -> bool
 where
     B: Body<Data = Bytes> + Unpin,
@@ -254,8 +258,8 @@ where
 
 /// The body of a response.
 ///
-/// The HTTP library omits the length of an empty response where it can only be 0, but the service
-/// sends it. So an empty body reports its end only when it is polled.
+/// If an empty body reports its end at once, the HTTP library omits the header `Content-Length: 0`,
+/// which Azure Table storage sends. So an empty body reports its end only when it is polled.
 pub(in crate::rest) struct Sent(Option<Bytes>);
 
 impl Sent {
@@ -311,7 +315,7 @@ mod tests {
 
     use super::*;
 
-    /// A body that arrives in these pieces.
+    /// A request body that arrives in these pieces.
     struct Pieces {
         pieces: VecDeque<Bytes>,
         hint: SizeHint,
@@ -333,7 +337,7 @@ mod tests {
         }
     }
 
-    /// A body that never arrives.
+    /// A request body of which nothing ever arrives.
     struct Silent;
 
     impl Body for Silent {
@@ -381,7 +385,7 @@ mod tests {
                 pieces((0..100_000).map(|i| vec![i as u8]), None),
                 (0..100_000).map(|i| i as u8).collect(),
             ),
-            // Some pieces cross a boundary of `PART_BYTES`.
+            // Pieces of this length cross boundaries of `PART_BYTES`.
             (
                 pieces((0..20).map(|i| vec![i; 30_011]), None),
                 (0..20).flat_map(|i| vec![i; 30_011]).collect(),
@@ -453,8 +457,8 @@ mod tests {
         let budget = Budget::new(64 << 20);
         let stranger = || ready(Err(Code::ResourceNotFound.into()));
         let large = || (0..100).map(|_| vec![0; 1 << 10]);
-        // If the announced length is not small, no byte of the body is read. If no length is
-        // announced, a few pieces are read.
+        // If the client announces a length that is not small, no byte of the body is read. If it
+        // announces none, a few pieces are read.
         for (announced, unread) in [(Some(100 << 10), 100), (None, 35)] {
             let mut body = pieces(large(), announced);
             let fault = run(read(&mut body, &budget, stranger(), pending())).unwrap_err();
@@ -468,7 +472,8 @@ mod tests {
         assert!(reading.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
         assert_eq!(left(&budget), 64 << 20);
         drop(reading);
-        // A body that does not arrive is not awaited, however small it is.
+        // After `late`, `admit` is called and refuses the client, so a body that never arrives is
+        // not awaited, however small it is.
         let mut silent = Silent;
         let mut reading = Box::pin(read(&mut silent, &budget, stranger(), ready(())));
         let read_by = reading.as_mut().poll(&mut Context::from_waker(waker));
@@ -476,7 +481,7 @@ mod tests {
         drop(reading);
         let mut reading = Box::pin(read(&mut silent, &budget, ready(Ok(())), ready(())));
         assert!(reading.as_mut().poll(&mut Context::from_waker(waker)).is_pending());
-        // A small body is read without `admit`; the request itself is authenticated later.
+        // A small body is read without calling `admit`; its client is authenticated later.
         let mut small = pieces([vec![0; SMALL_BYTES]], Some(SMALL_BYTES as u64));
         assert!(run(read(&mut small, &budget, stranger(), pending())).is_ok());
     }

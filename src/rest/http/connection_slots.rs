@@ -1,13 +1,13 @@
-//! Connection slots: assigning them, choosing a victim when none is free, and the lingering close.
+//! Assigns connection slots, frees one when none is left, and closes connections gently.
 //!
 //! Invariants
 //! * there are no more connections than slots, except for a bounded number that are being closed;
 //! * when no slot is free, the oldest unauthenticated connection without a complete request is
-//!   closed, so silent or slow clients shut out no others;
+//!   closed, so silent or slow clients cannot lock out others;
 //! * requests that are being carried out and unsent answers are cut off only at a time limit;
-//! * a close drains unread input for a bounded time, because a reset may lose the answer.
+//! * a close first reads unread input for a bounded time, because a reset may lose the answer.
 //!
-//! Not here: time limits (`server`), authentication (`auth`).
+//! `server` enforces time limits, and `auth` authenticates clients.
 
 use std::collections::BTreeMap;
 use std::future::pending;
@@ -26,7 +26,7 @@ use crate::sync::{AtomicBool, Mutex, Ordering};
 
 use super::limits::{DRAINED_BYTES_MAX, REFUSALS_MAX, SMALL_BYTES};
 
-/// The slots of a server.
+/// The connection slots of a server.
 #[derive(Debug)]
 pub(in crate::rest) struct ConnectionSlots {
     free: Arc<Semaphore>,
@@ -38,29 +38,31 @@ pub(in crate::rest) struct ConnectionSlots {
 #[derive(Debug, Default)]
 struct Taken {
     next: u64,
-    /// Keyed by arrival number, so the oldest is first.
+    /// The slots in use, keyed by arrival number, so that the oldest is first.
     slots: BTreeMap<u64, Arc<ConnectionSlot>>,
 }
 
-/// The state of a connection.
+/// The slot and the state of one connection.
 #[derive(Debug)]
 pub(crate) struct ConnectionSlot {
     state: Mutex<State>,
     leave: Notify,
-    /// Whether the current answer is the last one and the client may still be sending after it.
+    /// Whether the connection is closed after the current answer, while the client may still be
+    /// sending.
     may_leave_input_unread: AtomicBool,
     answer: watch::Sender<Answer>,
 }
 
-/// The latest tracked answer of a connection. Small answers are not tracked.
+/// The latest large answer of a connection, whose sending has a time limit. Small answers are not
+/// tracked.
 #[derive(Clone, Copy, Debug, Default)]
 pub(in crate::rest) struct Answer {
     id: u64,
-    /// The size of the answer; 0 once it is sent.
+    /// The size of the answer; 0 when it has been sent.
     pub(in crate::rest) bytes: usize,
 }
 
-/// A body that is being sent.
+/// The body of a large answer. When it is dropped, it has been sent.
 struct WatchedBody {
     body: Bytes,
     id: u64,
@@ -69,7 +71,7 @@ struct WatchedBody {
 
 #[derive(Debug)]
 struct State {
-    /// Held until the connection is closed.
+    /// The permit that limits the number of connections. Held until the connection is closed.
     place: OwnedSemaphorePermit,
     phase: Phase,
     is_authenticated: bool,
@@ -100,17 +102,19 @@ pub(in crate::rest) struct HeldSlot {
     pub(in crate::rest) slot: Arc<ConnectionSlot>,
 }
 
-/// The stream of a connection. It records when an answer is sent, and its shutdown drains further
-/// input of the client.
+/// The stream of a connection. It records when an answer has been sent. Its shutdown reads and
+/// discards further input of the client.
 #[derive(Debug)]
 pub(in crate::rest) struct SlotStream<S> {
     stream: S,
     slot: Arc<ConnectionSlot>,
-    /// The deadline for input, and the bytes left to drain. Set once writing is shut down.
+    /// The time limit for further input, and the number of bytes that may still be discarded. Set
+    /// when writing has been shut down.
     draining: Option<(Pin<Box<Sleep>>, u64)>,
 }
 
-/// How long input is drained. A slow client reads the answer only after it has sent everything.
+/// The maximum time for which input is discarded. A slow client reads the answer only after it has
+/// sent everything.
 const LINGER_TIME: Duration = Duration::from_secs(30);
 const PIECE_BYTES: usize = 4 << 10;
 
@@ -123,8 +127,8 @@ impl ConnectionSlots {
         })
     }
 
-    /// Takes a free slot, or the slot of the oldest connection that may be closed; `None` if there
-    /// is neither.
+    /// Takes a free slot, or the slot of the oldest connection that may be closed. Returns `None`
+    /// if there is neither.
     pub(in crate::rest) fn take(self: &Arc<Self>) -> Option<HeldSlot> {
         let mut taken = self.taken.lock();
         let place = match Arc::clone(&self.free).try_acquire_owned() {
@@ -153,7 +157,7 @@ impl ConnectionSlots {
         None
     }
 
-    /// Ends the connections that have neither a request under way nor an unsent answer.
+    /// Closes the connections that have neither a request in progress nor an unsent answer.
     pub(in crate::rest) fn clear(&self) {
         for slot in self.taken.lock().slots.values() {
             let mut state = slot.state.lock();
@@ -166,8 +170,8 @@ impl ConnectionSlots {
 }
 
 impl ConnectionSlot {
-    /// Creates the slot of a new connection. It holds `place`, which counts against the limit on
-    /// connections.
+    /// Creates the slot of a new connection. It holds the permit `place`, which counts against the
+    /// limit on connections.
     pub(in crate::rest) fn new(place: OwnedSemaphorePermit) -> Self {
         ConnectionSlot {
             state: Mutex::new(State {
@@ -183,7 +187,8 @@ impl ConnectionSlot {
         }
     }
 
-    /// Marks the current answer as the last one, after which the client may still be sending.
+    /// Records that the connection is closed after the current answer, although the client may
+    /// still be sending.
     pub(in crate::rest) fn leave_input_unread(&self) {
         self.may_leave_input_unread.store(true, Ordering::SeqCst);
     }
@@ -192,8 +197,8 @@ impl ConnectionSlot {
         self.may_leave_input_unread.load(Ordering::SeqCst)
     }
 
-    /// Returns `body` as an answer that is tracked until its last byte is sent. Small ones are not
-    /// tracked.
+    /// Returns `body` as bytes that record when the last of them has been sent. Small bodies are
+    /// returned unchanged.
     pub(in crate::rest) fn watch(self: &Arc<Self>, body: Bytes) -> Bytes {
         if body.len() <= SMALL_BYTES {
             return body;
@@ -206,12 +211,12 @@ impl ConnectionSlot {
         Bytes::from_owner(WatchedBody { body, id, slot: Arc::clone(self) })
     }
 
-    /// Returns the answer that is being sent, or waits for the next one.
+    /// Returns the tracked answer that is being sent, or waits for the next one.
     pub(in crate::rest) async fn next_answer(&self) -> Answer {
         self.find(|answer| answer.bytes > 0).await
     }
 
-    /// Completes when `sent` has been sent.
+    /// Completes when the answer `sent` has been sent.
     pub(in crate::rest) async fn is_sent(&self, sent: Answer) {
         self.find(|answer| answer.id != sent.id || answer.bytes == 0).await;
     }
@@ -226,20 +231,20 @@ impl ConnectionSlot {
         }
     }
 
-    /// Completes when the connection must be closed, because its slot is needed or the server
-    /// stops.
+    /// Completes when the connection must be closed: another connection needs its slot, or the
+    /// server stops.
     pub(in crate::rest) async fn left(&self) {
         self.leave.notified().await;
     }
 
-    /// Marks the head of a request as complete. If the connection is about to be closed, the future
-    /// never completes.
+    /// Records that the head of a request is complete. If the connection is to be closed, this
+    /// future never completes, so that the request is not carried out.
     pub(in crate::rest) async fn begin(&self) {
         self.enter_phase(Phase::Body).await;
     }
 
-    /// Marks the request as received and being carried out. If the connection is about to be
-    /// closed, the future never completes.
+    /// Records that the request is complete and is being carried out. If the connection is to be
+    /// closed, this future never completes.
     pub(in crate::rest) async fn work(&self) {
         self.enter_phase(Phase::Work).await;
     }
@@ -268,7 +273,7 @@ impl ConnectionSlot {
         self.state.lock().is_authenticated = true;
     }
 
-    /// Marks the answer to the request as ready to be sent.
+    /// Records that the answer to the request is ready to be sent.
     pub(in crate::rest) fn answered(&self) {
         self.state.lock().phase = Phase::Answer;
     }
@@ -280,7 +285,7 @@ impl ConnectionSlot {
         }
     }
 
-    /// Marks that nothing is left to be written.
+    /// Records that everything written so far has been sent.
     fn flushed(&self) {
         let mut state = self.state.lock();
         if state.phase == Phase::Writing {
@@ -351,7 +356,7 @@ impl<S: AsyncRead + AsyncWrite + Unpin> AsyncWrite for SlotStream<S> {
         self.stream.is_write_vectored()
     }
 
-    /// The HTTP library calls this only after it has passed everything to the stream.
+    /// The HTTP library calls this only after it has passed the whole answer to the stream.
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
         ready!(Pin::new(&mut self.stream).poll_flush(context))?;
         self.slot.flushed();
@@ -405,7 +410,8 @@ mod tests {
         let fourth = taken(&slots);
         assert!(is_done(first.slot.left()) && !is_done(second.slot.left()));
         assert!(!is_done(first.slot.begin()), "the slot was already taken from the connection");
-        // An authenticated connection keeps its slot, and so does one whose request is carried out.
+        // A connection keeps its slot if it is authenticated, or if its request is being carried
+        // out.
         second.slot.mark_authenticated();
         assert!(is_done(third.slot.begin()) && is_done(third.slot.work()));
         assert!(is_done(fourth.slot.begin()));
@@ -448,7 +454,7 @@ mod tests {
         assert!(!is_done(slot.is_sent(answer)), "the last byte of the response is not sent");
         drop(end);
         assert!(is_done(slot.is_sent(answer)) && next().is_none());
-        // A caller that begins to wait later still finds the next answer, which is being sent.
+        // A caller that asks later still gets the next answer, if it is being sent.
         let _second = slot.watch(large());
         assert!(is_done(slot.is_sent(answer)) && !is_done(slot.is_sent(next().unwrap())));
     }

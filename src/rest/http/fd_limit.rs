@@ -1,13 +1,14 @@
-//! Limits connections so that databases have enough file descriptors.
+//! Limits the number of connections by the file descriptors of the process, so that enough are left
+//! for databases.
 //!
-//! Not here: connection slots (`connection_slots`).
+//! `connection_slots` assigns the connections.
 
-/// Descriptors reserved for other uses: files of databases, listeners, the log, and connections
-/// that are being refused.
+/// Descriptors that connections must leave free: for files of databases, listeners, the log, and
+/// connections that are being refused.
 const RESERVED: u64 = 256;
 
-/// Raises the limit of the process as far as the system allows, and returns how many of the
-/// `wanted` connections it may have.
+/// Raises the process's limit on file descriptors as far as the system allows, and returns the
+/// number of connections for which it suffices, at most `wanted`.
 ///
 /// # Errors
 /// The reason why no connection is possible.
@@ -31,7 +32,8 @@ fn share(limit: u64, wanted: usize) -> Result<usize, String> {
     Ok(wanted.min(left))
 }
 
-/// Returns the soft limit, raised to the hard one; `None` if there is no limit.
+/// Returns the soft limit on descriptors after raising it to the hard limit; `None` if there is no
+/// limit.
 #[cfg(unix)]
 fn limit() -> Option<u64> {
     use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};

@@ -1,49 +1,53 @@
 //! Limits on the resources of a server, so that no client can exhaust them.
 //!
-//! Not here: limits of entities and names (`model`), limits on the syntax of requests (`protocol`).
+//! `model` has the limits of entities and names, `protocol` those on the syntax of requests.
 
 use std::time::Duration;
 
-/// Bounds of a server.
+/// The configurable limits.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// The most concurrent connections; further ones are answered `ServerBusy` and closed.
+    /// The maximum number of concurrent connections; further ones are answered with `ServerBusy`
+    /// and closed.
     pub(crate) connections: usize,
-    /// The most requests carried out at the same time; further ones are answered `ServerBusy`.
+    /// The maximum number of requests carried out at the same time; further ones are answered with
+    /// `ServerBusy`.
     pub(crate) requests: usize,
-    /// Total bytes of request bodies that are being read or worked on; small ones are not counted.
+    /// The maximum bytes of all request bodies that are being read or processed; small ones are not
+    /// counted.
     pub(crate) body_bytes: usize,
-    /// Total bytes of response bodies that are not yet sent; small ones are not counted.
+    /// The maximum bytes of all response bodies that are not yet sent; small ones are not counted.
     pub(crate) response_bytes: usize,
-    /// Time from the opening of a connection to the end of its first head.
+    /// The maximum time from opening a connection to the end of its first request head.
     pub(crate) header_time: Duration,
-    /// Time from the end of the head to the end of the body.
+    /// The maximum time from the end of a request head to the end of the body.
     pub(crate) body_time: Duration,
-    /// Time to send an answer that is not small, plus the time for its bytes at
-    /// `send_bytes_per_second`. A slower client is cut off, because unsent answers use the memory
-    /// shared by all clients.
+    /// An answer that is not small must be sent within this time plus one second for each
+    /// `send_bytes_per_second` bytes. A slower client is cut off, because unsent answers use the
+    /// memory shared by all clients.
     pub(crate) send_time: Duration,
     pub(crate) send_bytes_per_second: usize,
-    /// Time without progress while reading or writing, and from the end of a request to the end of
-    /// the next one's head.
+    /// The maximum time without progress while reading or writing. Also the maximum time from the
+    /// end of a request to the end of the next request head.
     pub(crate) idle_time: Duration,
-    /// Time for connections to end after a stop.
+    /// How long a stopping server waits for connections to end.
     pub(crate) drain_time: Duration,
 }
 
-/// The largest body of any request, in bytes.
+/// The maximum size of a request body, in bytes.
 pub(crate) const BODY_BYTES_MAX: usize = 4 << 20;
-/// The most bytes of the request line and all headers. The HTTP library limits the address in the
-/// line to 64 KiB, which is enough for a filter of some 20,000 characters, all of them
-/// percent-encoded.
+/// The maximum size of the request line and all headers, in bytes. The HTTP library limits the
+/// address in the request line to 64 KiB, which is enough for a percent-encoded filter of some
+/// 20,000 characters.
 pub(crate) const HEAD_BYTES_MAX: usize = 128 << 10;
-/// Bytes of a refused body that are read and discarded, so that the client receives the answer.
+/// The maximum number of bytes of a refused body that are read and discarded, because a client may
+/// read the answer only after it has sent the whole body.
 pub(crate) const DRAINED_BYTES_MAX: u64 = 16 << 20;
-/// Bodies up to this size, in bytes, are not counted against a budget: the limit on connections
-/// bounds their number.
+/// Request and response bodies up to this size, in bytes, are not counted against a budget. Their
+/// number is bounded by the limit on connections.
 pub(crate) const SMALL_BYTES: usize = 64 << 10;
-/// Connections over the limit that are answered at the same time; further ones are closed without
-/// an answer.
+/// The maximum number of connections over the limit that are answered at the same time; further
+/// ones are closed without an answer.
 pub(crate) const REFUSALS_MAX: usize = 64;
 
 impl Limits {

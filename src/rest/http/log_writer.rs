@@ -1,13 +1,12 @@
-//! The log of the server on standard error. `tracing-appender` writes it in a separate thread; this
-//! file bounds the waiting bytes, counts lost lines, and logs panics.
+//! The log of the server on standard error. `tracing-appender` writes it in a separate thread. This
+//! file bounds the bytes that wait to be written, counts lost lines, and logs panics.
 //!
 //! Invariants
-//! * logging, also of a panic, neither waits for a reader of the log nor fails without one;
-//! * at most [`BYTES_MAX`] wait; further lines, and lines that cannot be written, are lost and
-//!   counted;
+//! * logging, also of a panic, never waits for the reader of standard error, and does not fail if
+//!   there is none;
+//! * at most [`BYTES_MAX`] bytes wait; further lines, and lines that cannot be written, are lost
+//!   and counted;
 //! * lines are written in order, and none begins in the middle of another one.
-//!
-//! Not here: the logged events (`service`, `server`, the engine's events).
 
 use std::backtrace::{Backtrace, BacktraceStatus};
 use std::io::{self, ErrorKind, Write};
@@ -18,8 +17,8 @@ use tracing_appender::non_blocking::{NonBlocking, NonBlockingBuilder, WorkerGuar
 
 use crate::sync::{AtomicU64, AtomicUsize, Ordering};
 
-/// Bytes that may wait to be written. A line counts as [`LINE_BYTES_MIN`] at least, which bounds
-/// the number of lines too.
+/// The maximum number of bytes that wait to be written. A line counts as at least
+/// [`LINE_BYTES_MIN`] bytes, which bounds the number of lines, too.
 const BYTES_MAX: usize = 1 << 20;
 const LINE_BYTES_MIN: usize = 128;
 
@@ -53,9 +52,9 @@ struct Counts {
 struct Sink<W> {
     out: W,
     counts: Arc<Counts>,
-    /// Whether the last line is incomplete because of an error.
+    /// Whether the last line was written only in part, because of an error.
     is_torn: bool,
-    /// The number of lost lines that have been reported in the log.
+    /// How many of the lost lines have been reported in the log.
     reported: u64,
 }
 
@@ -72,7 +71,7 @@ impl LogWriter {
 
     fn new(sink: Sink<impl Write + Send + 'static>, counts: Arc<Counts>) -> (Self, WorkerGuard) {
         let (queue, guard) = NonBlockingBuilder::default()
-            // One more line, for the message that ends the writing thread.
+            // One more line than can wait, for the message that ends the writing thread.
             .buffered_lines_limit(BYTES_MAX / LINE_BYTES_MIN + 1)
             .lossy(false)
             .thread_name("rowstone-serve-log")
@@ -89,14 +88,15 @@ impl LogWriter {
         };
         let writer = self.clone();
         let log = tracing_subscriber::fmt().json().with_max_level(level);
-        // If this were enabled, an error of the log would cause a panic when standard error is
-        // closed.
+        // If this were enabled, `tracing` would report an error of the log to standard error, and
+        // panic if that is closed.
         let log = log.log_internal_errors(false).with_writer(move || writer.clone());
-        // Fails for a second server in the process, which then uses the log of the first.
+        // This fails for a second server in the process. Its events are then written to the log of
+        // the first server.
         drop(log.try_init());
     }
 
-    /// Logs panics too: the standard library's own message would wait for a reader of standard
+    /// Logs panics, too. The standard library's message would block if nothing reads standard
     /// error.
     fn log_panics(&self) {
         let log = self.clone();
@@ -124,8 +124,8 @@ impl LogWriter {
     fn push(&self, line: &[u8]) {
         let bytes = line.len().max(LINE_BYTES_MIN);
         let waiting = self.counts.waiting_bytes.fetch_add(bytes, Ordering::Relaxed) + bytes;
-        // The queue has room for all lines that may wait, so it neither loses a line nor blocks the
-        // caller.
+        // The queue has room for all lines that may wait, so the write neither loses the line nor
+        // blocks the caller.
         if waiting > BYTES_MAX || self.queue.clone().write_all(line).is_err() {
             self.counts.waiting_bytes.fetch_sub(bytes, Ordering::Relaxed);
             self.counts.lost_lines.fetch_add(1, Ordering::Relaxed);
@@ -133,7 +133,7 @@ impl LogWriter {
     }
 }
 
-/// Each call writes whole lines.
+/// Each call of `write` must pass whole lines.
 impl Write for LogWriter {
     fn write(&mut self, lines: &[u8]) -> io::Result<usize> {
         self.push(lines);
@@ -150,7 +150,7 @@ impl<W: Write> Sink<W> {
         Sink { out, counts, is_torn: false, reported: 0 }
     }
 
-    /// Writes a line; false if it is lost.
+    /// Writes a line. Returns false if it is lost, at least in part.
     fn put(&mut self, line: &[u8]) -> bool {
         if self.is_torn && self.put_all(b"\n") == 1 {
             self.is_torn = false;
@@ -202,7 +202,7 @@ mod tests {
     use super::*;
     use crate::sync::Mutex;
 
-    /// Accepts `room` bytes, then none.
+    /// A writer that accepts `room` bytes and then fails.
     struct Disk {
         text: Vec<u8>,
         room: usize,
@@ -224,7 +224,7 @@ mod tests {
         }
     }
 
-    /// Blocks at its first line until the barrier opens.
+    /// A writer that blocks at its first line until the barrier opens.
     struct Blocked {
         barrier: Arc<Barrier>,
         bytes: Arc<Mutex<usize>>,
@@ -255,7 +255,7 @@ mod tests {
             log.write_all(&line).unwrap();
         }
         assert_eq!(log.lost_lines(), 0);
-        // Now even a short line is lost.
+        // The limit is reached, so even a short line is lost.
         log.write_all(b"\n").unwrap();
         assert_eq!(log.lost_lines(), 1);
         barrier.wait();

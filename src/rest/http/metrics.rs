@@ -1,7 +1,7 @@
-//! `GET /metrics`, on a separate listener: the counters of the server, of its log and of its
+//! Serves `GET /metrics` on a separate listener: the counters of the server, of its log and of its
 //! databases.
 //!
-//! Not here: the counters themselves (`rest::metrics`, `Db::stats`).
+//! The counters are in `rest::metrics` and `Db::stats`.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -21,19 +21,20 @@ use crate::rest::table_metrics;
 
 /// The time limit of a connection.
 const SCRAPE_TIME: Duration = Duration::from_secs(5);
-/// The most concurrent connections; further ones are closed.
+/// The maximum number of concurrent connections; further ones are closed.
 const SCRAPES_MAX: usize = 64;
-/// The most bytes read of a request.
+/// The maximum number of bytes that are read of a request.
 const HEAD_BYTES: usize = 4096;
 
-/// The sources of the counters.
+/// The objects whose counters are served.
 #[derive(Clone)]
 pub(crate) struct Shown {
     pub(crate) service: Arc<Service>,
     pub(crate) log: LogWriter,
 }
 
-/// Writes all counters of a server and of its databases, and the lines lost by its log.
+/// Returns all counters of a server and of its databases as text, and the number of lines lost by
+/// its log.
 pub(in crate::rest) fn text(service: &Service, lost_lines: u64) -> String {
     let mut out = Exposition::new();
     service.metrics().put(&mut out);
@@ -62,7 +63,7 @@ pub(crate) async fn serve(shown: Shown, listener: TcpListener, stop: impl Future
             () = &mut stop => return,
         };
         match accepted {
-            // A silent client does not block the others.
+            // Each connection has its own task, so that a silent client does not block others.
             Ok((stream, _)) => {
                 let Ok(slot) = Arc::clone(&slots).try_acquire_owned() else { continue };
                 let shown = shown.clone();
@@ -86,7 +87,7 @@ async fn scrape(shown: Shown, mut stream: TcpStream) -> std::io::Result<()> {
         }
     }
     let response = if head.starts_with(b"GET /metrics ") || head.starts_with(b"GET /metrics?") {
-        // Reading the counters of databases may wait for a disk.
+        // Reading the counters of a database may wait for a disk, so it is done in a blocking task.
         let body = spawn_blocking(move || text(&shown.service, shown.log.lost_lines())).await?;
         format!(
             "HTTP/1.1 200 OK\r\nContent-Type: text/plain; version=0.0.4\r\nContent-Length: {}\r\n\

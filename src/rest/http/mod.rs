@@ -1,6 +1,6 @@
 //! HTTP connections: accepting them, reading requests, writing responses.
 //!
-//! Not here: the answers (`service`), the form of requests and responses (`protocol`).
+//! `service` computes the answers, `protocol` defines the form of requests and responses.
 
 pub(super) mod body;
 pub(super) mod connection_slots;

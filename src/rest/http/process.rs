@@ -1,6 +1,6 @@
-//! The server's process: its listeners, its signals, its accounts, and the close of its databases.
+//! The process of a server: its listeners, its signals, its accounts, and closing its databases.
 //!
-//! Not here: connections (`server`), arguments (`cli::service`).
+//! `server` handles connections, and `cli::service` parses the arguments.
 
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -24,7 +24,7 @@ use crate::rest::service::Service;
 #[derive(Debug)]
 pub(crate) struct Site {
     pub(crate) listen: SocketAddr,
-    /// The address where metrics are served, if they are.
+    /// The address where metrics are served; `None` if they are not.
     pub(crate) metrics: Option<SocketAddr>,
     pub(crate) tls: Option<TlsFiles>,
     pub(crate) limits: Limits,
@@ -32,7 +32,8 @@ pub(crate) struct Site {
     pub(crate) log: LogWriter,
 }
 
-/// Refuses to serve an account with a publicly known key on an address that other hosts can reach.
+/// Returns an error if an account with a publicly known key would be served on an address that
+/// other hosts can reach.
 ///
 /// # Errors
 /// The reason, and how to fix it.
@@ -50,7 +51,7 @@ pub(crate) fn check_exposure(
     }
 }
 
-/// Everything that a server needs besides databases.
+/// Everything that a server needs except the databases.
 pub(crate) struct Ready {
     site: Site,
     tls: Option<TlsAcceptor>,
@@ -75,7 +76,7 @@ pub(crate) fn prepare(mut site: Site) -> Result<Ready, String> {
 }
 
 impl Ready {
-    /// Serves until a stop signal arrives; then syncs and closes the databases.
+    /// Serves until a signal stops the server; then syncs and closes the databases.
     ///
     /// # Errors
     /// A text that names the resource that could not be set up or closed.
@@ -94,14 +95,14 @@ impl Ready {
         let metrics = metrics.map(|listener| (listener, site.log));
         let rotate = || rotate(&service, &site.listen, &reread);
         pool.run(async {
-            // Signals are handled before the greeting, so that a program that waits for the
-            // greeting may then send them. Until here, a signal ends the process at once.
+            // Install the signal handlers before the greeting. A program that waits for the
+            // greeting may then send signals; a signal sent earlier ends the process at once.
             let signals = signals().map_err(|error| format!("no signals: {error}"))?;
             greet(at, metrics_at);
             run(server, &pool, (listener, metrics), signals, rotate).await;
             Ok::<_, String>(())
         })?;
-        // Cuts off connections that are still open.
+        // Dropping the pool cuts off connections that are still open.
         drop(pool);
         close(&service)
     }
@@ -111,7 +112,7 @@ fn cannot_listen(error: std::io::Error) -> String {
     format!("cannot listen on {error}")
 }
 
-/// Returns the two signals that stop the server, and SIGHUP, at which the server reads its keys
+/// Returns the two signals that stop the server, and SIGHUP, which makes the server read its keys
 /// again.
 fn signals() -> std::io::Result<[Signal; 3]> {
     Ok([
@@ -121,8 +122,8 @@ fn signals() -> std::io::Result<[Signal; 3]> {
     ])
 }
 
-/// Serves until a stop signal arrives. Then it waits until the work in progress has ended or
-/// another stop signal arrives. `rotate` is called at each SIGHUP.
+/// Serves until a stop signal arrives. Then waits until the requests in progress have ended, or
+/// until a second stop signal. Calls `rotate` at each SIGHUP.
 async fn run(
     server: Server,
     pool: &WorkerPool,
@@ -183,7 +184,7 @@ fn rotate(
     }
 }
 
-/// Syncs and closes the databases. All requests must have ended.
+/// Syncs and closes the databases. Requires: all requests have ended.
 fn close(service: &Service) -> Result<(), String> {
     let mut failed = Vec::new();
     for account in service.accounts().iter() {

@@ -6,8 +6,7 @@
 //! * a request that waits for a disk blocks no other connection (`worker_pool`);
 //! * after a stop no connection is accepted, and open ones end with their current request, if any.
 //!
-//! Not here: the answers (`service`), memory for bodies (`body`), connection slots
-//! (`connection_slots`), addresses that the server may listen on (`check_exposure`).
+//! `service` computes the answers, `body` limits memory, `connection_slots` assigns slots.
 
 use std::borrow::Cow;
 use std::convert::Infallible;
@@ -44,10 +43,11 @@ use super::worker_pool::WorkerPool;
 use crate::rest::reply::Reply;
 use crate::rest::service::{Request, Service};
 
-/// The time for a connection over the limit to send its request and receive the refusal.
+/// The maximum time in which a connection over the limit can send its request and receive the
+/// refusal.
 const REFUSAL_TIME: Duration = Duration::from_secs(5);
-/// If a body takes longer than this, its request is authenticated, and may be refused, before the
-/// body has arrived.
+/// If a body has not arrived after this time, the client is authenticated first, and the request
+/// may be refused without waiting for the rest of the body.
 const PROMPT_TIME: Duration = Duration::from_secs(1);
 
 /// A server that is ready to run.
@@ -79,8 +79,8 @@ impl Shared {
 }
 
 impl Server {
-    /// Serves connections to `listener` until `stop` completes. Then it waits for open connections
-    /// to end, for at most `drain_time`; the drop of the pool ends the rest.
+    /// Serves connections to `listener` until `stop` completes. Then waits for open connections to
+    /// end, at most for `drain_time`. Connections that remain end when the pool is dropped.
     pub(in crate::rest) async fn run(
         self,
         listener: TcpListener,
@@ -102,13 +102,14 @@ impl Server {
                 Ok(accepted) => accepted,
                 Err(error) => {
                     tracing::warn!(%error, "a connection was not accepted");
-                    // Most likely out of descriptors: retrying immediately would spin.
+                    // The process is most likely out of descriptors, so accepting again immediately
+                    // would fail, too.
                     sleep(Duration::from_millis(50)).await;
                     continue;
                 }
             };
             let Some(held_slot) = slots.take() else {
-                // Answers only without TLS, because a TLS client could not read plain text.
+                // Answers only if TLS is off, because a TLS client could not read the plain text.
                 if tls.is_none()
                     && let Ok(slot) = Arc::clone(&refusals).try_acquire_owned()
                 {
@@ -119,12 +120,12 @@ impl Server {
             pool.serve(serve(stream, peer, tls.clone(), Arc::clone(&shared), &open, held_slot));
         }
         drop(listener);
-        // `shutdown` ends connections that are between two requests, `clear` those that are
-        // receiving a request's head.
+        // `shutdown` ends connections that wait for a next request. `clear` ends those that have
+        // sent only a part of a request head.
         let permits = u32::try_from(limits.requests).unwrap_or(u32::MAX);
         let ended = async {
             tokio::join!(open.shutdown(), async { slots.clear() });
-            // Waits also for the writes of disconnected clients, which hold permits until they are
+            // Also wait for writes whose client has disconnected: they hold permits until they are
             // done.
             drop(shared.requests.acquire_many(permits).await);
         };
@@ -135,7 +136,8 @@ impl Server {
     }
 }
 
-/// Answers the first request of a connection over the limit.
+/// Answers the first request of a connection over the limit with the refusal, and closes the
+/// connection.
 async fn refuse(
     stream: TcpStream,
     peer: SocketAddr,
@@ -168,7 +170,7 @@ fn serve(
     open: &GracefulShutdown,
     held_slot: HeldSlot,
 ) -> impl Future<Output = ()> + Send + use<> {
-    // Small responses must not wait for the acknowledgement of earlier ones.
+    // Send small responses at once: do not wait for the acknowledgement of earlier packets.
     drop(stream.set_nodelay(true));
     let mut stream = TimeoutStream::new(stream);
     stream.set_read_timeout(Some(shared.limits.idle_time));
@@ -193,7 +195,7 @@ fn serve(
     }
 }
 
-/// Serves a connection until it ends or exceeds a time limit.
+/// Serves a connection until it ends, exceeds a time limit, or must give up its slot.
 async fn serve_until_cut_off(
     served: impl Future<Output = ()>,
     peer: SocketAddr,
@@ -209,7 +211,7 @@ async fn serve_until_cut_off(
     }
 }
 
-/// Completes if no request has begun after `time`.
+/// Completes after `time` if no request has begun by then, and otherwise never.
 async fn never_begun(slot: &ConnectionSlot, time: Duration) {
     sleep(time).await;
     if slot.has_begun() {
@@ -244,12 +246,12 @@ async fn serve_requests(
 ) {
     let mut http = http1::Builder::new();
     http.timer(TokioTimer::new())
-        // The first head has less time (`never_begun`).
+        // For the first head, a shorter time applies (`never_begun`).
         .header_read_timeout(shared.limits.idle_time)
-        // A client that has shut down writing may still read.
+        // A client that has shut down its sending side may still read answers.
         .half_close(true)
         .max_buf_size(HEAD_BYTES_MAX);
-    // The number of headers is bounded by the library's default: 100.
+    // The library bounds the number of headers: 100 by default.
     let (peer, slot) = (client.peer, Arc::clone(&client.slot));
     let stream = SlotStream::new(stream, Arc::clone(&slot));
     let answer = service_fn(move |request| {
@@ -298,8 +300,8 @@ async fn answer(
     response
 }
 
-/// Returns the bytes of the request line and all headers, assuming a single space where more are
-/// allowed.
+/// Returns the bytes of the request line and all headers, assuming the minimum number of spaces
+/// between their parts.
 fn head_bytes(head: &Parts) -> usize {
     const LINE: usize = "  HTTP/1.1\r\n\r\n".len();
     const FIELD: usize = ": \r\n".len();
@@ -321,7 +323,7 @@ async fn receive(
     shared: &Shared,
 ) -> Result<(Bytes, Share), Fault> {
     let leave = || request.slot.iter().for_each(|slot| slot.leave_input_unread());
-    // Checks the size again, because the library accepts larger heads that arrive in one piece.
+    // Check the size again: the library accepts a larger head if it arrives in one piece.
     if head_bytes > HEAD_BYTES_MAX {
         leave();
         let fault = Fault::invalid("The request line and the headers are too large.");
@@ -330,7 +332,8 @@ async fn receive(
     if request.needs_length() {
         return Err(Known::MissingContentLengthHeader.into());
     }
-    // The error of the body, kept because a timeout while draining must not replace it.
+    // The error of reading the body. It is stored here because draining, which follows, may time
+    // out and would lose it.
     let mut known = None;
     let read = async {
         let admitted = async { shared.service.admit(request) };
@@ -341,7 +344,8 @@ async fn receive(
             Err(fault) => fault,
         };
         known = Some(fault);
-        // A client that waits for `100 Continue` must not receive it.
+        // Draining would send `100 Continue` to a client that waits for it, and so request a body
+        // that is refused.
         if !request.headers.contains_key(header::EXPECT) {
             let drained = timeout(PROMPT_TIME, body::drain(&mut body)).await;
             if !drained.unwrap_or_default() {
@@ -363,16 +367,16 @@ async fn receive(
     Ok(read)
 }
 
-/// A request that counts against the limits until it is answered, even if its client has
-/// disconnected.
+/// A request that is being carried out. It counts against the limit on requests until it is
+/// answered, even if its client disconnects meanwhile.
 struct Accepted {
     request: Request,
     permit: OwnedSemaphorePermit,
     share: Share,
 }
 
-/// Carries a request out in the calling thread, which may block. Waiting for a commit to become
-/// durable blocks no thread.
+/// Carries a request out in the calling thread, which database calls may block. But if a commit
+/// still has to become durable, a task waits for it, and no thread is blocked.
 async fn carry_out(shared: &Shared, accepted: Accepted) -> (Reply, Share) {
     let (id, service) = (accepted.request.request_id.clone(), Arc::clone(&shared.service));
     let begun = catch_unwind(AssertUnwindSafe(|| service.begin(&accepted.request)));
@@ -390,7 +394,8 @@ async fn carry_out(shared: &Shared, accepted: Accepted) -> (Reply, Share) {
             match tokio::spawn(async move { end(ticket.await.map(drop)) }).await {
                 Ok(answered) => Some(answered),
                 Err(error) if error.is_panic() => None,
-                // The pool is being dropped, and this connection with it.
+                // The task was cancelled because the pool is being dropped. This connection is
+                // dropped with it.
                 Err(_) => pending().await,
             }
         }
@@ -404,8 +409,8 @@ fn broken(id: &str) -> Reply {
     Reply::broken(id)
 }
 
-/// Builds the response. The response's body holds its own share of the memory budget; the share of
-/// the request's body is released.
+/// Builds the response. The response's body keeps its own share of the memory budget until it is
+/// sent; the share of the request's body is released.
 fn response(reply: Reply, answered: Share, watch: impl FnOnce(Bytes) -> Bytes) -> Response<Sent> {
     let Reply { status, headers, body, share: own } = reply;
     drop(answered);
@@ -414,11 +419,11 @@ fn response(reply: Reply, answered: Share, watch: impl FnOnce(Bytes) -> Bytes) -
     let mut response = Response::new(Sent::new(body, status));
     *response.status_mut() = status;
     let fields = response.headers_mut();
-    // Reserves capacity also for the headers that are added below and by the library.
+    // Also reserve capacity for the headers that are added below and by the library.
     fields.reserve(headers.len() + 3);
     for (name, value) in headers {
-        // A value that no header can hold is omitted: it was derived from a key, and the body
-        // contains it too.
+        // Omit a value that is not valid in a header. It was derived from a key, and the body
+        // contains it, too.
         let value = match value {
             Cow::Borrowed(value) => Bytes::from_static(value.as_bytes()),
             Cow::Owned(value) => value.into(),

@@ -1,10 +1,11 @@
-//! The scheduling state of a connection: idle, queued, or running.
+//! The scheduling state of a connection: idle, queued, or running. A connection runs in steps;
+//! after a step it is idle until an event wakes it.
 //!
 //! Invariants
 //! * a connection is queued at most once, and never queued and running at the same time;
 //! * after each wake a step runs that sees everything that happened before the wake.
 //!
-//! Not here: the queue and the threads (`worker_pool`).
+//! `worker_pool` has the queue and the threads.
 
 use crate::mutants::mutant;
 use crate::sync::{AtomicUsize, Ordering};
@@ -23,18 +24,20 @@ const RUNNING: usize = 2;
 const WOKEN: usize = 3;
 
 impl Stage {
-    /// Creates the state of a connection that is put into the queue.
+    /// Creates the state of a connection that the caller puts into the queue.
     pub(crate) fn new() -> Self {
         Stage(AtomicUsize::new(QUEUED))
     }
 
     /// Begins a step of a connection that was taken from the queue.
     pub(crate) fn begin(&self) {
-        // A swap, not a store: it synchronizes with a wake that found the connection in the queue.
+        // A swap, not a store: the step must see what happened before a wake that found the
+        // connection already queued.
         self.0.swap(RUNNING, Ordering::AcqRel);
     }
 
-    /// Ends the step; true if a wake arrived meanwhile and the caller has to queue the connection.
+    /// Ends the step. Returns true if a wake arrived during the step, so that the caller has to
+    /// queue the connection.
     pub(crate) fn end(&self) -> bool {
         let is_idle =
             self.0.compare_exchange(RUNNING, IDLE, Ordering::AcqRel, Ordering::Relaxed).is_ok();
@@ -44,14 +47,14 @@ impl Stage {
         !is_idle
     }
 
-    /// Wakes the connection; true if the caller has to queue it.
+    /// Wakes the connection. Returns true if the caller has to queue it.
     pub(crate) fn wake(&self) -> bool {
         let next = |stage| match stage {
             IDLE => Some(QUEUED),
             RUNNING => Some(WOKEN),
             _ if mutant!("lost-wake") => None,
-            // The value is written although it stays the same: the next step synchronizes with this
-            // write.
+            // Write the value although it stays the same: the next step reads it, and so sees what
+            // happened before this wake.
             stage => Some(stage),
         };
         self.0.fetch_update(Ordering::AcqRel, Ordering::Acquire, next) == Ok(IDLE)
@@ -67,12 +70,12 @@ mod models {
     use super::*;
     use crate::sync::{AtomicBool, Condvar, Mutex, check_model};
 
-    /// A connection that two threads wake once each, with a record of what each did before its
-    /// wake.
+    /// A connection that each of two threads wakes once. Before its wake, each thread sets its flag
+    /// in `done`.
     struct Connection {
         stage: Stage,
-        /// Accessed with relaxed ordering, so that only the orderings of `stage` make the values
-        /// visible.
+        /// Written and read with relaxed ordering, so that only the orderings in `stage` can make
+        /// the flags visible to a step.
         done: [AtomicBool; 2],
         queue: Mutex<Queue>,
         queued: Condvar,
@@ -99,7 +102,7 @@ mod models {
             self.queued.notify_one();
         }
 
-        /// Runs one step; true if it saw what both threads did.
+        /// Runs one step. Returns true if it saw the flags of both threads.
         fn step(&self) -> bool {
             let mut queue = self.queue.lock();
             while !queue.waits {

@@ -19,7 +19,7 @@ pub(crate) struct TlsFiles {
 /// Creates the acceptor of TLS connections.
 ///
 /// # Errors
-/// The file that is wrong, and the reason.
+/// The path of the file that cannot be used, and the reason.
 pub(in crate::rest) fn acceptor(files: &TlsFiles) -> Result<TlsAcceptor, String> {
     let wrong = |path: &std::path::Path, error: &dyn std::fmt::Display| {
         format!("{}: {error}", path.display())

@@ -3,11 +3,10 @@
 //! Invariants
 //! * a connection runs in one thread at a time, and every wake-up is followed by another poll;
 //! * no thread is idle while a connection is ready;
-//! * at most one thread per processor is not blocked, and the number of blocked ones is bounded;
+//! * the number of threads that are not blocked is at most that of processors, and the number of
+//!   blocked ones is bounded;
 //! * after the pool is dropped no connection runs, and everything that connections held is
 //!   released.
-//!
-//! Not here: the bound on concurrent requests (`server`).
 
 use std::collections::{BTreeMap, VecDeque};
 use std::future::poll_fn;
@@ -28,31 +27,34 @@ use super::stage::Stage;
 
 /// The threads of a server, and the connections that they serve.
 ///
-/// A connection does all of its work in one of these threads at a time, including database calls
+/// At any time a connection does all of its work in one of these threads, including database calls
 /// that wait for a disk. The thread that computed an answer also sends it, so no other thread is
 /// woken.
 ///
-/// One idle thread *listens*: it drives the runtime, and passes it on to the next idle thread
-/// before it serves a connection. So a thread that serves a connection holds nothing that other
-/// threads need: no system events, no timer, no task of the runtime. A *turn* is one poll of a
-/// connection; after it the thread continues with the connection that has waited longest.
+/// One idle thread *listens*: it drives Tokio's runtime (system events and timers). Before it
+/// serves a connection, it passes this role on to another idle thread. So a thread that serves a
+/// connection holds nothing that other threads need: no system events, no timer, no task of the
+/// runtime. A *turn* is one poll of a connection; after it the thread continues with the connection
+/// that has waited longest.
 ///
 /// A *guard* samples the threads every [`PATIENCE`]. A thread seen twice in the same turn counts as
-/// held up. If no thread is idle, the guard starts another one in its place. When the held-up turn
-/// ends, its thread exits if there are more threads than needed.
+/// held up. If no thread is idle, the guard starts a new thread to replace it. When the held-up
+/// turn ends, its thread exits if there are now more threads than needed.
 ///
 /// Tokio's multi-thread runtime with `block_in_place` reaches 0.64 to 0.91 of this throughput
-/// (`benches/serve`). Without `block_in_place` one request that waits for a disk blocks all events
-/// of that runtime, because a worker that the driver woke does not hand the driver on.
+/// (`benches/serve`). Without `block_in_place`, one request that waits for a disk blocks all events
+/// of that runtime: a worker that an event woke runs the request itself, and does not first pass
+/// the handling of events on.
 pub(in crate::rest) struct WorkerPool {
     shared: Arc<Shared>,
-    /// Dropped last, after all threads have released it, because its drop waits for them.
+    /// Dropped last, after all threads have released it. Its drop waits for the threads.
     runtime: Arc<Runtime>,
 }
 
 struct Shared {
     state: Mutex<State>,
-    /// Target number of threads that are not held up. `most` bounds all threads together.
+    /// The target number of threads that are not held up, and the maximum number of threads
+    /// altogether (`most`).
     lanes: usize,
     most: usize,
     guard_sleeps: AtomicBool,
@@ -62,23 +64,23 @@ struct Shared {
 
 #[derive(Default)]
 struct State {
-    /// All connections, by arrival.
+    /// All connections, keyed by arrival number.
     open: BTreeMap<u64, Arc<Connection>>,
     next: u64,
     is_closed: bool,
     /// Connections that are ready to run.
     ready: VecDeque<Arc<Connection>>,
-    /// Idle threads. Empty while a connection is ready: each connection that becomes ready wakes
-    /// one.
+    /// The idle threads. There are none while a connection is ready, because each connection that
+    /// becomes ready wakes one.
     free: Vec<(ThreadId, Waker)>,
-    /// The turns of the threads that serve connections.
+    /// The current turn of each thread that serves connections.
     threads: Vec<Arc<Turn>>,
     held_up: usize,
     /// The number of threads that hold the runtime, including the guard.
     running: usize,
 }
 
-/// The progress of a thread's current turn: one of the four values below.
+/// The progress of a thread's current turn: one of the four values below, `NONE` between two turns.
 struct Turn(AtomicUsize);
 
 const NONE: usize = 0;
@@ -89,23 +91,26 @@ const SEEN: usize = 2;
 /// The guard has seen the turn twice, so the thread counts as held up.
 const HELD_UP: usize = 3;
 
-/// A connection and the rest of its work.
+/// A connection, and what remains of its work.
 struct Connection {
     shared: Arc<Shared>,
     id: u64,
     stage: Stage,
-    /// `None` once the connection has ended. Locked by the thread that polls it.
+    /// The future of the remaining work; `None` once the connection has ended. Locked by the thread
+    /// that polls it.
     rest: Mutex<Option<Pin<Box<dyn Future<Output = ()> + Send>>>>,
 }
 
 /// The interval between two samples of the guard.
 const PATIENCE: Duration = Duration::from_millis(5);
-/// After this many turns without a pause, a thread polls the runtime.
+/// After this number of turns without being idle, a thread polls the runtime, so that events are
+/// handled.
 const TURNS_MAX: usize = 8;
 
 impl WorkerPool {
-    /// Creates one thread per processor, and at most `held_up` more while threads are blocked.
-    /// Another `held_up` threads, but at least one, may run blocking tasks of the runtime.
+    /// Creates one thread per processor. While threads are blocked, up to `held_up` more are
+    /// created. In addition, the runtime may create `held_up` threads, but at least one, for
+    /// blocking tasks.
     ///
     /// # Errors
     /// The error of the system.
@@ -129,7 +134,7 @@ impl WorkerPool {
     /// Runs `future` in the calling thread. The future may call [`serve`](Self::serve), and spawn
     /// tasks that never block.
     pub(in crate::rest) fn run<T>(&self, future: impl Future<Output = T>) -> T {
-        // Unlike the runtime, the handle does not drive the system's events; idle threads do.
+        // Unlike `Runtime::block_on`, this does not drive the runtime; idle threads of the pool do.
         self.runtime.handle().block_on(future)
     }
 
@@ -152,7 +157,7 @@ impl Drop for WorkerPool {
         free.into_iter().for_each(|(_, thread)| thread.wake());
         self.shared.guard_called.notify_one();
         drop(ready);
-        // A connection that a thread is running is ended by that thread.
+        // A connection that a thread is running now is ended by that thread.
         open.values().for_each(|connection| connection.end());
         let mut state = self.shared.state.lock();
         while state.running > 0 {
@@ -173,7 +178,7 @@ impl Shared {
         }
     }
 
-    /// Registers a connection; `None` once the pool is closed.
+    /// Registers a connection. Returns `None` if the pool is closed.
     fn open(
         self: &Arc<Self>,
         rest: impl Future<Output = ()> + Send + 'static,
@@ -190,7 +195,7 @@ impl Shared {
         Some(connection)
     }
 
-    /// Queues a connection that is ready and wakes an idle thread for it.
+    /// Queues a connection that is ready, and wakes an idle thread, if there is one, to run it.
     fn enqueue(&self, connection: Arc<Connection>) {
         let thread = {
             let mut state = self.state.lock();
@@ -213,7 +218,7 @@ impl Shared {
         self.run(state, runtime, move |shared, runtime| shared.work(&turn, runtime));
     }
 
-    /// Runs `work` in its own thread, which holds the runtime until `work` ends.
+    /// Runs `work` in a new thread. The thread holds a reference to the runtime until `work` ends.
     fn run(
         self: &Arc<Self>,
         state: &mut State,
@@ -249,16 +254,17 @@ impl Shared {
         }
     }
 
-    /// Returns the next connection of a thread: the one that has waited longest, after `same` was
-    /// queued last. `None` once the pool is closed.
+    /// Returns the connection that the thread runs next: the one that has waited longest. `same`,
+    /// which the thread has just run and which is ready again, is first put at the end of the
+    /// queue. Returns `None` once the pool is closed.
     fn next(&self, same: Option<Arc<Connection>>, runtime: &Runtime) -> Option<Arc<Connection>> {
         {
             let mut state = self.state.lock();
             if state.is_closed {
                 return None;
             }
-            // Wakes no thread: this thread takes a connection itself, and no thread is idle while
-            // connections wait.
+            // Wake no other thread: this thread takes a connection itself, and no thread is idle
+            // while connections wait.
             state.ready.extend(same);
             if let Some(connection) = state.ready.pop_front() {
                 return Some(connection);
@@ -267,7 +273,8 @@ impl Shared {
         runtime.block_on(poll_fn(|context| self.poll_next(context)))
     }
 
-    /// Returns the next connection of an idle thread, which listens if no other thread does.
+    /// Returns the next connection for an idle thread. Until there is one, the thread waits in the
+    /// list of idle threads.
     fn poll_next(&self, context: &Context<'_>) -> Poll<Option<Arc<Connection>>> {
         let this = current().id();
         let mut state = self.state.lock();
@@ -283,7 +290,7 @@ impl Shared {
         Poll::Ready(next)
     }
 
-    /// Marks the beginning of a thread's turn.
+    /// Marks the beginning of a thread's turn, and wakes the guard if it sleeps.
     fn begin(&self, turn: &Turn) {
         turn.0.store(BEGUN, Ordering::SeqCst);
         if self.guard_sleeps.load(Ordering::SeqCst) {
@@ -292,7 +299,8 @@ impl Shared {
         }
     }
 
-    /// Marks the end of the turn; false if the thread must exit because another thread replaced it.
+    /// Marks the end of the turn. Returns false if the thread must exit, because it was held up and
+    /// there are now more threads than needed.
     fn end(&self, turn: &Arc<Turn>) -> bool {
         if turn.0.swap(NONE, Ordering::SeqCst) != HELD_UP {
             return true;
@@ -307,7 +315,7 @@ impl Shared {
         is_needed
     }
 
-    /// Runs the guard's loop, which replaces threads that are held up.
+    /// Runs the loop of the guard, which samples the threads and starts new ones for those held up.
     fn keep_watch(self: &Arc<Self>, runtime: &Arc<Runtime>) {
         let mut state = self.state.lock();
         while !state.is_closed {
@@ -325,21 +333,22 @@ impl Shared {
         }
     }
 
-    /// Takes one sample; returns how many threads to start.
+    /// Takes one sample of the threads. Returns the number of threads to start.
     fn look(&self, state: &mut State) -> usize {
         let held_up = state.threads.iter().filter(|turn| turn.is_held_up_now()).count();
         state.held_up += held_up;
-        // While a thread is idle, no connection waits.
+        // If a thread is idle, no connection waits, so no thread is needed.
         if state.free.is_empty() { self.missing(state) } else { 0 }
     }
 
-    /// Returns how many threads may be added to replace those held up.
+    /// Returns how many threads may be started to replace threads that are held up.
     fn missing(&self, state: &State) -> usize {
         let wanted = self.most.min(self.lanes + state.held_up);
         wanted.saturating_sub(state.threads.len())
     }
 
-    /// Whether there is nothing to sample until the next turn begins.
+    /// Whether the guard may sleep until the next turn begins, because no thread has a turn to
+    /// sample.
     fn is_quiet(&self, state: &State) -> bool {
         let is_quiet = |turn: &Arc<Turn>| matches!(turn.0.load(Ordering::SeqCst), NONE | HELD_UP);
         state.threads.iter().all(is_quiet)
@@ -347,8 +356,8 @@ impl Shared {
 }
 
 impl State {
-    /// Removes an idle thread and returns its waker. Prefers the current thread, which is among the
-    /// idle ones if it is listening.
+    /// Removes one of the idle threads from the list, and returns its waker. Prefers the current
+    /// thread, which is in the list if it is listening.
     fn free_one(&mut self) -> Option<Waker> {
         let this = current().id();
         let own = self.free.iter().position(|(thread, _)| *thread == this);
@@ -358,7 +367,8 @@ impl State {
 }
 
 impl Turn {
-    /// Advances the state by one sample; true if the turn has just been seen for the second time.
+    /// Records that the guard has seen the turn. Returns true if this was the second time, so that
+    /// the thread now counts as held up.
     fn is_held_up_now(&self) -> bool {
         let later = |turn| matches!(turn, BEGUN | SEEN).then(|| turn + 1);
         self.0.fetch_update(Ordering::SeqCst, Ordering::SeqCst, later) == Ok(SEEN)
@@ -366,7 +376,8 @@ impl Turn {
 }
 
 impl Connection {
-    /// Polls the connection; true if it was woken during the poll and is to run again.
+    /// Polls the connection. Returns true if it was woken during the poll, so that it must be
+    /// polled again.
     fn poll(self: &Arc<Self>) -> bool {
         self.stage.begin();
         let is_over = {
@@ -376,7 +387,7 @@ impl Connection {
                 let mut context = Context::from_waker(&waker);
                 catch_unwind(AssertUnwindSafe(|| rest.as_mut().poll(&mut context)))
             });
-            // A panic ends this connection only.
+            // A panic ends only this connection.
             !matches!(polled, Some(Ok(Poll::Pending)))
         };
         if is_over || self.shared.state.lock().is_closed {
@@ -386,7 +397,7 @@ impl Connection {
         self.stage.end()
     }
 
-    /// Drops the connection's future, unless a thread is running it.
+    /// Drops the connection's future, unless a thread is running it; that thread then drops it.
     fn end(&self) {
         let rest = self.rest.try_lock().and_then(|mut rest| rest.take());
         drop(catch_unwind(AssertUnwindSafe(|| drop(rest))));
@@ -419,7 +430,7 @@ mod tests {
 
     use super::*;
 
-    /// The number of iterations after which a waiting test fails; they take some minutes.
+    /// How often a test looks for an expected change before it fails. This takes some minutes.
     const LOOKS_MAX: usize = 100_000_000;
 
     fn of(lanes: usize) -> WorkerPool {
@@ -443,8 +454,8 @@ mod tests {
         answer.recv().ok()
     }
 
-    /// Serves a connection that blocks a thread until the sender is dropped, and then sends to the
-    /// receiver.
+    /// Serves a connection that blocks its thread until the returned sender is dropped. When it
+    /// ends, it sends a message to the returned receiver.
     fn hold_up(lanes: &WorkerPool) -> (mpsc::Sender<()>, mpsc::Receiver<()>) {
         let (go, gone) = mpsc::channel();
         let (begun, has_begun) = mpsc::channel();
@@ -519,7 +530,7 @@ mod tests {
         wait_for_threads(&lanes, 1);
     }
 
-    /// Echoes four bytes to the first client.
+    /// Serves a connection that echoes four bytes to the first client of the returned address.
     fn echo(lanes: &WorkerPool) -> SocketAddr {
         let listener = lanes.run(TcpListener::bind("127.0.0.1:0")).unwrap();
         let at = listener.local_addr().unwrap();
@@ -540,8 +551,9 @@ mod tests {
         assert_eq!(bytes, *b"ping");
     }
 
-    /// Connections that wait for a socket, a timer or a task of the runtime make progress although
-    /// all threads of the pool are blocked, one of them by the connection that was served last.
+    /// While all threads of the pool are blocked, other connections that wait for a socket, a timer
+    /// or a task of the runtime still make progress. One of the threads is blocked by the
+    /// connection that was served last.
     #[test]
     fn system_events_are_handled_while_threads_are_blocked() {
         let lanes = of(2);
@@ -556,7 +568,8 @@ mod tests {
         drop(held);
     }
 
-    /// Threads that are always busy do not block the events of the system either.
+    /// While all threads are busy, connections that wait for the system's events still make
+    /// progress.
     #[test]
     fn system_events_are_handled_while_threads_are_busy() {
         let lanes = of(1);
@@ -573,8 +586,8 @@ mod tests {
         is_over.store(true, Ordering::SeqCst);
     }
 
-    /// A connection that is woken from other threads, also while it runs, runs in one thread at a
-    /// time, and to its end.
+    /// Connections are woken from other threads, also while they run. Each must run in one thread
+    /// at a time, and to its end.
     #[test]
     fn a_woken_connection_runs_again() {
         const STEPS: usize = 200;
@@ -617,8 +630,8 @@ mod tests {
             end
         });
         let ends: Vec<_> = ends.collect();
-        // A thread is running one connection when the pool is dropped; this connection is released
-        // only when its poll returns.
+        // One connection is running when the pool is dropped. It is dropped only when its poll
+        // returns.
         let (go, gone) = mpsc::channel::<()>();
         let (begun, has_begun) = mpsc::channel();
         let (over, is_over) = mpsc::channel::<()>();
@@ -656,20 +669,21 @@ mod tests {
         shared.state.lock().threads.extend(turns[..2].iter().cloned());
         turns[..2].iter().for_each(|turn| shared.begin(turn));
         assert_eq!(look(), 0);
-        // A turn that ends before it was seen twice does not count as blocked.
+        // A turn that ends before the guard has seen it twice does not count as held up.
         assert!(shared.end(&turns[1]));
         shared.begin(&turns[1]);
-        // An idle thread serves new connections, so none is started.
+        // While a thread is idle, no thread is started: the idle one can serve new connections.
         shared.state.lock().free.push((current().id(), Waker::noop().clone()));
         assert_eq!(look(), 0);
         shared.state.lock().free.clear();
-        // By now both turns were seen twice, so two threads may replace the threads of these turns.
+        // By now the guard has seen both turns twice, so two threads may be started to replace
+        // their threads.
         assert_eq!(look(), 2);
         turns[2..4].iter().for_each(|turn| shared.begin(turn));
         assert_eq!([look(), look(), look()], [0; 3], "the maximum number of threads runs");
         assert_eq!(shared.state.lock().held_up, 4);
-        // A thread whose turn ends exits if there are more threads than lanes and blocked threads
-        // together.
+        // When its turn ends, a thread that was held up exits if there are more threads than lanes
+        // and held-up threads together.
         assert_eq!([0, 1, 2, 3].map(|i| shared.end(&turns[i])), [true, true, false, false]);
         let state = shared.state.lock();
         assert_eq!((state.threads.len(), state.held_up), (2, 0));

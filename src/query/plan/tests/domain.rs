@@ -7,13 +7,14 @@ use crate::query::compare::holds;
 
 const TABLE: TableId = TableId(7);
 
-/// The literals of filters, and texts equal to and between them. A text with U+0000 is not a key.
+/// The literals of filters, and keys equal to them and between them. A text with U+0000 is not a
+/// key.
 const PARTITION_LITERALS: [&str; 8] = ["", "a", "a\0", "a\0b", "a/", "ab", "😀", "～"];
 const PARTITIONS: [&str; 12] =
     ["", " ", "a", "a ", "a/", "a/ ", "ab", "ab ", "😀", "😀 ", "～", "～ "];
 const ROWS: [&str; 10] = ["", " ", "a", "a ", "a/", "a/ ", "ab", "ab ", "😀", "😀 "];
 
-/// A bit for each key: 12 partitions of 10 rows.
+/// A set of keys, with one bit for each key: 12 partitions of 10 rows.
 type Keys = u128;
 
 const ALL: Keys = (1 << (PARTITIONS.len() * ROWS.len())) - 1;
@@ -37,8 +38,8 @@ impl Domain {
         Self { keys }
     }
 
-    /// Returns all comparisons of keys with literals of the domain, and some of a property and of
-    /// keys with literals of another type.
+    /// Returns all comparisons of keys with the literals of the domain. Also returns comparisons
+    /// with a property, and of keys with literals of another type.
     pub(super) fn leaves() -> Vec<Node> {
         let mut leaves = vec![named("A"), Node::All];
         for op in OPS {
@@ -148,8 +149,8 @@ fn check_extent(range: &KeyRange, keys: &[usize], may: Keys, why: &dyn Fn() -> S
     }
 }
 
-/// Checks the form of filters: lists of at least two nodes, none in a list of its own kind, no
-/// constants.
+/// Checks the form of a remaining filter: each list has at least two nodes and contains no list of
+/// its own kind, and there are no constants.
 fn check_form(node: &Node) {
     let (Node::And(nodes) | Node::Or(nodes)) = node else {
         match node {
@@ -164,7 +165,7 @@ fn check_form(node: &Node) {
     nodes.iter().for_each(check_form);
 }
 
-/// Returns the keys of the entities that meet `node`.
+/// Returns the keys of the domain for which an entity meets `node`.
 fn met(node: &Node, fill: Fill) -> Keys {
     match node {
         Node::All => ALL,

@@ -9,7 +9,7 @@ fn key(number: usize) -> String {
     format!("{number:06}")
 }
 
-/// Returns the numbers below [`MANY`], not in order.
+/// Returns the numbers below [`MANY`] in mixed order.
 fn shuffled() -> impl Iterator<Item = usize> {
     (0..MANY).map(|i| i * 7_919 % MANY)
 }
@@ -58,7 +58,8 @@ fn deep_not() {
     assert_eq!((plan.intervals, plan.rest), (vec![KeyRange::point("p", "r")], None));
 }
 
-/// The exact set of 1,000 partitions times 1,000 rows would have a million points.
+/// The exact set, 1,000 partitions times 1,000 rows, would have a million points. The plan must
+/// read one range in each partition instead.
 #[test]
 fn a_product_too_large_to_write_out_becomes_a_range_in_each_partition() {
     let partitions = or((0..1_000).map(|i| pk(Eq, &key(i))));
@@ -70,8 +71,8 @@ fn a_product_too_large_to_write_out_becomes_a_range_in_each_partition() {
     assert_eq!(plan.rest, Some(and([rows, named("A")])));
 }
 
-/// Each partition has one row more than the previous one, so the exact set is quadratic in the
-/// filter's length.
+/// Each partition has one row more than the previous one, so the exact set would be quadratic in
+/// the filter's length. The plan must read more, and test the rows.
 #[test]
 fn a_set_too_large_to_store_is_widened_and_rows_are_tested() {
     let step = |i| and([pk(Ge, &key(i)), rk(Eq, &key(2 * i))]);

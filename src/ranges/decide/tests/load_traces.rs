@@ -1,9 +1,9 @@
-//! Decisions converge under hours of load and do not oscillate. Without hysteresis the same traces
-//! do oscillate, which proves that the tests would detect it.
+//! Simulates hours of load: the decisions must come to an end and not oscillate. Without hysteresis
+//! they do oscillate under the same loads, which proves that the tests would detect it.
 //!
-//! A second of a trace has a few sampled operations, whose weights add up to the rate. Decisions
-//! are made once a minute, as in a background step. Rows have 64 bytes, and a range is split at 1
-//! MiB.
+//! Each second of a simulation has a few sampled operations, whose weights add up to the rate.
+//! Decisions are made once a minute, as in the background work of a database. Rows have 64 bytes,
+//! and a range is split at 1 MiB.
 
 use std::collections::BTreeSet;
 
@@ -24,7 +24,7 @@ enum Op {
     Delete(Vec<u8>),
 }
 
-/// Returns the `i`-th operation, which happens in second `now`.
+/// A load: returns its `i`-th operation, which happens in second `now`.
 type Trace = fn(now: u64, i: u64, rng: &mut Rng) -> Op;
 
 struct Run {
@@ -67,7 +67,7 @@ struct Outcome {
     ranges: usize,
     /// The second of the last decision.
     last: u64,
-    /// How many spans were split, merged and split again.
+    /// How many times ranges were merged at a former cut, and the merged range was split again.
     flaps: usize,
 }
 
@@ -98,7 +98,8 @@ impl World {
     fn decide(&mut self, run: &Run, now: u64) -> bool {
         let state = |range: &mut Simulated| {
             let bytes = range.rows * ROW_BYTES;
-            // Without hysteresis the size is not recorded, so that earlier sizes prevent no merge.
+            // Without hysteresis the size is not recorded. Otherwise a larger size in the last hour
+            // would prevent a merge.
             if run.limits.cold_minutes > 1 {
                 range.load.record_bytes(bytes, now as f64);
             }
@@ -198,7 +199,7 @@ impl World {
         }
     }
 
-    /// Counts merges at a former cut whose span is split again later.
+    /// Counts the merges that undo a split and are undone by a later split.
     fn flaps(&self) -> usize {
         let merges = self.events.iter().enumerate();
         let undone = merges.filter(|(i, (_, event))| {
@@ -242,8 +243,8 @@ impl Run {
         Self { is_blind: true, ..self }
     }
 
-    /// Merges ranges as soon as they are below the split threshold, and requires no condition to
-    /// last.
+    /// Removes the hysteresis: merges ranges as soon as they are below the thresholds for a split,
+    /// and decides by the last minute alone.
     fn without_hysteresis(mut self) -> Self {
         let limits = &mut self.limits;
         limits.merge_ops = limits.split_ops;
@@ -272,8 +273,8 @@ impl Run {
         world.outcome()
     }
 
-    /// Checks two seeds: no oscillation, at most `decisions` decisions, and none after `settled`
-    /// minutes.
+    /// Runs with two seeds. Each run must have no oscillation, at most `decisions` decisions, and
+    /// no decision after `settled` minutes.
     #[track_caller]
     fn check(&self, decisions: usize, settled: u64) {
         for seed in 0..2 {
@@ -310,8 +311,8 @@ fn zipfian(_: u64, i: u64, rng: &mut Rng) -> Op {
     if i.is_multiple_of(3) { Op::Insert(key) } else { Op::Read(key) }
 }
 
-/// Returns an operation of a load that is mostly on one of four hot spots. Every ten minutes
-/// another one is hot.
+/// Returns an operation of a load that is mostly on one of four hot spots in turn. Each is hot for
+/// ten minutes.
 fn shifting(now: u64, i: u64, rng: &mut Rng) -> Op {
     let spot = now / 600 % 4 * 1_024;
     let pk = if i.is_multiple_of(10) { rng.below(4_096) } else { spot + rng.below(200) };
@@ -347,7 +348,8 @@ fn one_partition(_: u64, i: u64, rng: &mut Rng) -> Op {
     }
 }
 
-/// Returns an operation of a load that inserts rows for half an hour and deletes for half an hour.
+/// Returns an operation of a load that inserts rows for half an hour and then deletes them for half
+/// an hour.
 fn tidal(now: u64, i: u64, _: &mut Rng) -> Op {
     let turn = i % (1_800 * SAMPLED);
     let key = row(turn.wrapping_mul(7_919) % 21_600, 9);
@@ -379,8 +381,8 @@ fn a_hotspot_that_returns_within_the_hour_does_not_flap() {
     Run::new(shifting, 9_000.0).hours(9).check(24, 8 * 60);
 }
 
-/// Ranges are split and merged as a hotspot moves every two hours, with a few decisions for each
-/// move.
+/// The hot spot moves every two hours. Ranges are split and merged accordingly, with at most ten
+/// decisions for each move.
 #[test]
 fn a_hotspot_that_moves_every_two_hours_is_followed_at_a_bounded_pace() {
     let found = Run::new(slowly_shifting, 9_000.0).hours(24).go(1);
@@ -389,7 +391,8 @@ fn a_hotspot_that_moves_every_two_hours_is_followed_at_a_bounded_pace() {
     assert!(found.ranges <= 16);
 }
 
-/// Appended data causes a split for every seven eighths of a MiB, and nothing else causes one.
+/// Ascending and descending inserts cause splits by size only, at most about two per MiB of data,
+/// and no merges. With ascending inserts, the ranges that remain must be nearly full.
 #[test]
 fn directed_load_is_cut_by_size_alone() {
     for trace in [ascending as Trace, descending] {
@@ -403,7 +406,8 @@ fn directed_load_is_cut_by_size_alone() {
     assert!(up.ranges as u64 <= ((8 * HOUR * SAMPLED * ROW_BYTES) >> 20) * 10 / 8);
 }
 
-/// The load appends rows and reads new ones; half to nine tenths of the operations are reads.
+/// The load appends rows and reads new ones; 50 to 90 % of the operations are reads. Without splits
+/// by size there must be no split at all.
 #[test]
 fn appended_rows_that_are_read_while_new_are_never_cut_for_their_load() {
     for seed in 0..2 {
@@ -423,7 +427,7 @@ fn an_oscillating_size_does_not_flap() {
     Run::new(tidal, 100.0).rows(0).hours(12).check(4, 60);
 }
 
-/// Runs the same traces without hysteresis.
+/// The same loads must oscillate if there is no hysteresis.
 #[test]
 fn without_hysteresis_these_traces_flap() {
     let flaps = |run: Run| run.hours(4).without_hysteresis().go(1).flaps;
@@ -434,7 +438,7 @@ fn without_hysteresis_these_traces_flap() {
     assert!(flaps(Run::new(tidal, 100.0).rows(0)) > 2);
 }
 
-/// If appended keys were treated as ordinary writes, the range of the newest rows would be cut
+/// If ascending inserts are treated as ordinary writes, the range with the newest rows is split
 /// again and again.
 #[test]
 fn without_direction_appended_load_is_split_again_and_again() {
